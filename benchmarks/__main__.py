@@ -1,4 +1,5 @@
-"""The benchmarks of `ptm bench` and more, beside torch, transformers and tokamax where they are installed.
+"""The benchmarks of `ptm bench` and more, beside torch, transformers and tokamax where they are
+installed.
 
     python -m benchmarks --list
     python -m benchmarks step --quick
@@ -23,10 +24,14 @@ from ptm_jax.core.errors import UserError
 
 MORE = {
     "corruptions": Benchmark(
-        "share of a BERT-base step that each pre-training task's corruption takes", corrupting.run, programs.Sizes()
+        "share of a BERT-base step that each pre-training task's corruption takes",
+        corrupting.run,
+        programs.Sizes(),
     ),
     "vocabulary": Benchmark(
-        "BERT-base step with vocabulary 30,522 over 1,024", vocabulary.run, vocabulary.VocabularySizes()
+        "BERT-base step with vocabulary 30,522 over 1,024",
+        vocabulary.run,
+        vocabulary.VocabularySizes(),
     ),
     "lengths": Benchmark(
         "tokens of text/s of training steps on sentences: packed, beside torch's padded rows",
@@ -35,7 +40,9 @@ MORE = {
         {"compile_limit": 0, "screening": 1, "batches": 2},
     ),
     "packing": Benchmark(
-        "a step on packed mixed lengths over dense work of equal operations", lengths.packing, lengths.PackingSizes()
+        "a step on packed mixed lengths over dense work of equal operations",
+        lengths.packing,
+        lengths.PackingSizes(),
     ),
     "layer": Benchmark(
         "one Transformer layer forward and backward, beside transformers and a matrix product",
@@ -50,7 +57,9 @@ MORE = {
         {"layers": 2},
     ),
     "checkpoint": Benchmark(
-        "stall, write and restore rate of BERT-base checkpoints, beside the raw disk", saving.run, saving.SavingSizes()
+        "stall, write and restore rate of BERT-base checkpoints, beside the raw disk",
+        saving.run,
+        saving.SavingSizes(),
     ),
     "compile": Benchmark(
         "compilation of 48 layers over 12, and from the persistent cache over from nothing",

@@ -1,4 +1,5 @@
-"""Benchmark of compilation: a deep training step relative to a shallow one, and a cached compilation to an uncached one."""
+"""Benchmark of compilation: a deep training step relative to a shallow one, and a cached
+compilation to an uncached one."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def run(sizes: CompileSizes, repeats: int, say: timing.Say, peers: Peers = Peers
     """Returns two rows. JAX's in-memory caches are cleared before each compilation."""
     rounds = min(repeats, ROUNDS)
     shallow = dataclasses.replace(sizes, layers=sizes.shallow)
-    steps = {layers: _lowered(each) for layers, each in ((sizes.shallow, shallow), (sizes.layers, sizes))}
+    steps = {
+        layers: _lowered(each) for layers, each in ((sizes.shallow, shallow), (sizes.layers, sizes))
+    }
     say(f"compile: {rounds} rounds of {sizes.shallow} and {sizes.layers} layers, and of the cache")
     before = jax.config.jax_compilation_cache_dir
     with tempfile.TemporaryDirectory(prefix="ptm-bench-") as folder:
@@ -50,15 +53,36 @@ def run(sizes: CompileSizes, repeats: int, say: timing.Say, peers: Peers = Peers
             _cache(before)
     deep = found[str(sizes.layers)]
     ours = {f"{layers} layers": {"seconds": median(found[str(layers)])} for layers in steps}
-    about = {**sizes.shapes(), "compares": "seconds", "timed": "the compiler; tracing and lowering come before"}
-    entry = lambda name, ours, ratios, claim: Entry(
-        name=name, ours=ours, peers={}, ratio=median(ratios), spread=spread(ratios), roofline={},
-        settings=settings(ratio=claim, **about),
-    )  # fmt: skip
-    warm = {"from nothing": {"seconds": median(deep)}, "from the cache": {"seconds": median(found["warm"])}}
+    about = {
+        **sizes.shapes(),
+        "compares": "seconds",
+        "timed": "the compiler; tracing and lowering come before",
+    }
+
+    def entry(name, ours, ratios, claim):
+        return Entry(
+            name=name, ours=ours, peers={}, ratio=median(ratios), spread=spread(ratios),
+            roofline={},
+            settings=settings(ratio=claim, **about),
+        )  # fmt: skip
+
+    warm = {
+        "from nothing": {"seconds": median(deep)},
+        "from the cache": {"seconds": median(found["warm"])},
+    }
     return [
-        entry("compile", ours, over(deep, found[str(sizes.shallow)]), f"{sizes.layers} layers over {sizes.shallow}"),
-        entry("compile, warm", warm, over(found["warm"], deep), "from the persistent cache over from nothing"),
+        entry(
+            "compile",
+            ours,
+            over(deep, found[str(sizes.shallow)]),
+            f"{sizes.layers} layers over {sizes.shallow}",
+        ),
+        entry(
+            "compile, warm",
+            warm,
+            over(found["warm"], deep),
+            "from the persistent cache over from nothing",
+        ),
     ]
 
 
@@ -80,6 +104,7 @@ def _meter(lowered: Callable[[], Any]) -> timing.Meter:
 
 
 def _cache(folder: str | None) -> None:
-    """Sets the folder of the persistent compilation cache, for programs of any size; None disables it."""
+    """Sets the folder of the persistent compilation cache, for programs of any size; None disables
+    it."""
     jax.config.update("jax_compilation_cache_dir", folder)
     compilation_cache.reset_cache()

@@ -18,7 +18,8 @@ from ptm_jax.core.types import Vocab
 
 
 def run(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures each jitted corruption relative to the step, one entry per task of `ptm list --matrix`."""
+    """Measures each jitted corruption relative to the step, one entry per task of `ptm list
+    --matrix`."""
     from ptm_jax import systems
     from ptm_jax.systems.matrix import TASKS
 
@@ -29,9 +30,14 @@ def run(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> 
         size=sizes.vocab, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6,
         extra=tuple(range(sizes.vocab - 100, sizes.vocab)),
     )  # fmt: skip
-    meters: dict[str, Any] = {"step": timing.Step(work.step, work.state, batch), "gemm": timing.products(sizes.gemm)}
+    meters: dict[str, Any] = {
+        "step": timing.Step(work.step, work.state, batch),
+        "gemm": timing.products(sizes.gemm),
+    }
     for task, name in TASKS.items():
-        corruption = facts.stand_ins(spec.respell(systems.get(name).corruption, Vocab, vocab), vocab)
+        corruption = facts.stand_ins(
+            spec.respell(systems.get(name).corruption, Vocab, vocab), vocab
+        )
         if corruption is not None:
             say(f"corruptions: compiling {task}")
             meters[task] = _alone(jax.jit(corruption), _given(corruption, sizes))
@@ -41,18 +47,24 @@ def run(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> 
 
 
 def _given(corruption: Any, sizes: Sizes) -> dict[str, jax.Array]:
-    """Returns marked rows; for a corruption of sentences in slots (HIBERT), full slots of its number and width."""
+    """Returns marked rows; for a corruption of sentences in slots (HIBERT), full slots of its
+    number and width."""
     slots = getattr(corruption, "sentences", None), getattr(corruption, "width", None)
     if None in slots:
         return marked(programs.rows(sizes))
     batch = marked(programs.rows(dataclasses.replace(sizes, length=slots[0] * slots[1])))
-    place = jnp.broadcast_to(jnp.arange(slots[0] * slots[1], dtype=jnp.int32), batch["input_ids"].shape)
+    place = jnp.broadcast_to(
+        jnp.arange(slots[0] * slots[1], dtype=jnp.int32), batch["input_ids"].shape
+    )
     return {**batch, "segment_ids": place // slots[1] + 1, "positions": place % slots[1]}
 
 
 def marked(batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Returns the rows with the fields of an annotated stream: words of two tokens and sentences of sixteen."""
-    slots = jnp.broadcast_to(jnp.arange(batch["input_ids"].shape[1], dtype=jnp.int32), batch["input_ids"].shape)
+    """Returns the rows with the fields of an annotated stream: words of two tokens and sentences of
+    sixteen."""
+    slots = jnp.broadcast_to(
+        jnp.arange(batch["input_ids"].shape[1], dtype=jnp.int32), batch["input_ids"].shape
+    )
     return {**batch, "word_starts": 1 - slots % 2, "sentences": 1 + slots // 16}
 
 
@@ -65,7 +77,10 @@ def _entry(task: str, found, sizes: Sizes, share: dict[str, float]) -> Entry:
     ratios = over(found[task], found["step"])
     return Entry(
         name=f"corruption/{task}",
-        ours={"corruption alone": {"seconds": median(found[task])}, "step": {"seconds": median(found["step"])}},
+        ours={
+            "corruption alone": {"seconds": median(found[task])},
+            "step": {"seconds": median(found["step"])},
+        },
         peers={},
         ratio=median(ratios),
         spread=spread(ratios),

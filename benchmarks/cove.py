@@ -1,14 +1,17 @@
-"""CoVe (McCann et al. 2017): a biattentive classifier on [vectors; CoVe] beside the same classifier on the vectors alone.
+"""CoVe (McCann et al. 2017): a biattentive classifier on [vectors; CoVe] beside the same classifier
+on the vectors alone.
 
     python -m benchmarks.cove --vectors runs/skipgram --workdir runs/cove --out benchmarks/
 
-First a translation model with attention is trained, English to German, whose input vectors are those of `--vectors` and
-stay as they are: `systems.attentive.cove` with `--width` units in each direction. Its words are those of both languages and
-of the tasks' texts: a word of a task that no translation has is a vector too, as with GloVe's. Then BCN is trained on
-`--labels` labelled texts, drawn anew for each seed, above the frozen model: on its vectors and its states (`vectors`), or
-on its vectors alone (`embedding`). Both have the same words, texts, sizes and rates.
+First a translation model with attention is trained, English to German, whose input vectors are
+those of `--vectors` and stay as they are: `systems.attentive.cove` with `--width` units in each
+direction. Its words are those of both languages and of the tasks' texts: a word of a task that no
+translation has is a vector too, as with GloVe's. Then BCN is trained on `--labels` labelled texts,
+drawn anew for each seed, above the frozen model: on its vectors and its states (`vectors`), or on
+its vectors alone (`embedding`). Both have the same words, texts, sizes and rates.
 
-Every run has a folder in `--workdir`. A command that was stopped goes on with the run at which it stopped.
+Every run has a folder in `--workdir`. A command that was stopped goes on with the run at which it
+stopped.
 """
 
 from __future__ import annotations
@@ -41,9 +44,14 @@ WAYS = {"vectors": "embedding", "vectors + CoVe": "vectors"}
 
 def words(args: argparse.Namespace) -> TokenizerSpec:
     """Returns the words of the translations and of the tasks' texts, made once."""
-    folder, spec = args.workdir / "tokenizer", TokenizerSpec(kind="word", vocab=args.words, min_count=2, specials="roberta")
+    folder, spec = (
+        args.workdir / "tokenizer",
+        TokenizerSpec(kind="word", vocab=args.words, min_count=2, specials="roberta"),
+    )
     if not folder.exists():
-        sources = {TRANSLATION: (str(args.data / "mt/multi30k"),)} | {task: (str(args.data / DATA[task]),) for task in DATA}
+        sources = {TRANSLATION: (str(args.data / "mt/multi30k"),)} | {
+            task: (str(args.data / DATA[task]),) for task in DATA
+        }
         texts = []
         for task, paths in sources.items():
             examples = catalogue.get(task).examples.settled(paths)
@@ -62,20 +70,31 @@ def translation(args: argparse.Namespace) -> Experiment:
         schedule=Linear(warmup=steps // 10), clip=1.0,
     )  # fmt: skip
     parent = cove("cove_small", given_vectors.read(args.vectors).width, args.width)
-    config = finetuning.from_scratch(parent, TRANSLATION, recipe, data, init=(("embeddings", args.vectors),))
+    config = finetuning.from_scratch(
+        parent, TRANSLATION, recipe, data, init=(("embeddings", args.vectors),)
+    )
     return dataclasses.replace(
-        config, tokenizer=words(args), save_every=100, log_every=50, precision=args.precision, metrics=()
+        config,
+        tokenizer=words(args),
+        save_every=100,
+        log_every=50,
+        precision=args.precision,
+        metrics=(),
     )
 
 
 def labelled(task: str, args: argparse.Namespace, seed: int) -> tuple[str, str]:
-    """Returns files of `args.labels` lines to train on, drawn with the seed, and of lines to hold out: the published ones,
-    or a tenth."""
+    """Returns files of `args.labels` lines to train on, drawn with the seed, and of lines to hold
+    out: the published ones, or a tenth."""
     source, encoding = args.data / DATA[task], catalogue.get(task).examples.encoding
     lines = source.read_text(encoding=encoding).split("\n")[:-1]
     head, lines = (lines[:1], lines[1:]) if task == "sst2" else ([], lines)
     order = np.random.default_rng(0).permutation(len(lines))
-    held, pool = (order[:0], order) if task in HELD else (order[: len(lines) // 10], order[len(lines) // 10 :])
+    held, pool = (
+        (order[:0], order)
+        if task in HELD
+        else (order[: len(lines) // 10], order[len(lines) // 10 :])
+    )
     drawn = np.random.default_rng(seed).choice(pool, args.labels, replace=False)
     folder = args.workdir / f"{task}_{args.labels}_{seed}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,10 +115,13 @@ def score(task: str, way: str, args: argparse.Namespace, seed: int) -> float:
     """Returns the accuracy of BCN on the held-out texts, in points."""
     adapt = adaptations.read_all(("feature", WAYS[way], f"bcn(hidden={args.hidden}, dropout=0.2)"))
     config = finetuning.experiment(
-        task, str(args.workdir / "translation"), labelled(task, args, seed), epochs=args.task_epochs, batch=32,
+        task, str(args.workdir / "translation"), labelled(task, args, seed),
+        epochs=args.task_epochs, batch=32,
         length=args.length, lr=args.task_rate, adapt=adapt, seed=seed,
     )  # fmt: skip
-    config = dataclasses.replace(config, precision="float32", save_every=0, log_every=100, metrics=())
+    config = dataclasses.replace(
+        config, precision="float32", save_every=0, log_every=100, metrics=()
+    )
     found = selection.finetune(config, place(task, way, args, seed), task, quiet=True)
     if found.ended == "stopped":
         raise SystemExit(f"stopped in {found.workdir}; the same command goes on")
@@ -108,10 +130,18 @@ def score(task: str, way: str, args: argparse.Namespace, seed: int) -> float:
 
 def table(args: argparse.Namespace) -> str:
     """Returns the table of the finished pairs of runs in Markdown."""
-    lines = [f"| task, {args.labels:,} labels | {' | '.join(WAYS)} | difference by seed |", "|---|---:|---:|---|"]
+    lines = [
+        f"| task, {args.labels:,} labels | {' | '.join(WAYS)} | difference by seed |",
+        "|---|---:|---:|---|",
+    ]
     for task in args.tasks:
-        runs = [[selection.tuned(place(task, way, args, seed)) for way in WAYS] for seed in range(args.seeds)]
-        pairs = 100 * np.array([[run.main for run in pair] for pair in runs if None not in pair]).reshape(-1, 2)
+        runs = [
+            [selection.tuned(place(task, way, args, seed)) for way in WAYS]
+            for seed in range(args.seeds)
+        ]
+        pairs = 100 * np.array(
+            [[run.main for run in pair] for pair in runs if None not in pair]
+        ).reshape(-1, 2)
         if not len(pairs):
             continue
         spread = pairs.std(0, ddof=min(1, len(pairs) - 1))
@@ -122,11 +152,13 @@ def table(args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--vectors", required=True, help="a model of words, or a file of vectors")
     parser.add_argument("--workdir", type=Path, required=True)
-    parser.add_argument("--width", type=int, default=100, help="units of the encoder in each direction")
+    parser.add_argument(
+        "--width", type=int, default=100, help="units of the encoder in each direction"
+    )
     parser.add_argument("--words", type=int, default=8192)
     parser.add_argument("--epochs", type=float, default=1.5, help="of the translations")
     parser.add_argument("--batch", type=int, default=16)
@@ -142,7 +174,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     start = time.process_time()
-    made = selection.finetune(translation(args), args.workdir / "translation", TRANSLATION, quiet=True)
+    made = selection.finetune(
+        translation(args), args.workdir / "translation", TRANSLATION, quiet=True
+    )
     bleu = ", ".join(f"{name} {100 * value:.1f}" for name, value in made.metrics.items())
     print(f"translation model: {bleu} on {made.examples} held-out sentences", flush=True)
     if made.ended == "stopped":
@@ -151,9 +185,12 @@ def main() -> None:
         print(task, way, seed, f"{score(task, way, args, seed):.1f}", flush=True)
         if args.out is not None:
             facts = (
-                f"The translation model: {bleu} on the {made.examples:,} held-out sentences of Multi30k, English to German."
+                f"The translation model: {bleu} on the {made.examples:,} held-out sentences of "
+                "Multi30k, English to German."
             )
-            (args.out / "cove.md").write_text(f"# CoVe: BCN with it and without it, points\n\n{facts}\n\n{table(args)}\n")
+            (args.out / "cove.md").write_text(
+                f"# CoVe: BCN with it and without it, points\n\n{facts}\n\n{table(args)}\n"
+            )
     print(f"{table(args)}\n{(time.process_time() - start) / 60:.1f} minutes of CPU in this process")
 
 

@@ -1,10 +1,12 @@
-"""The frozen models of `benchmarks.tagger_features`: word vectors, ELMo and language models of characters, of one text.
+"""The frozen models of `benchmarks.tagger_features`: word vectors, ELMo and language models of
+characters, of one text.
 
     python -m benchmarks.frozen --workdir runs/frozen
 
-The text is what lies beside the labelled sets: the sentences of three tagged sets without their labels (`REPEATED` times),
-Wikipedia and news, 1.3 million words with the sentences in a random order. No held-out sentence of a task is in it. Each
-model has a folder in `--workdir`; a command that was stopped goes on where it stopped.
+The text is what lies beside the labelled sets: the sentences of three tagged sets without their
+labels (`REPEATED` times), Wikipedia and news, 1.3 million words with the sentences in a random
+order. No held-out sentence of a task is in it. Each model has a folder in `--workdir`; a command
+that was stopped goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -60,13 +62,17 @@ def sentences(data: Path) -> Iterator[str]:
                 yield from [" ".join(words)] * REPEATED
                 words = []
     for name in PLAIN:
-        yield from (line for line in (data / name).read_text().splitlines() if len(line.split()) > 5)
+        yield from (
+            line for line in (data / name).read_text().splitlines() if len(line.split()) > 5
+        )
     for name, (separator, columns) in COLUMNS.items():
         with (data / name).open(encoding="utf-8-sig", newline="") as file:
             quoting = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
             rows = csv.reader(file, delimiter=separator, quoting=quoting)
             for row in list(rows)[1:]:
-                yield from (row[column].replace("\\", " ") for column in columns if column < len(row))
+                yield from (
+                    row[column].replace("\\", " ") for column in columns if column < len(row)
+                )
 
 
 def text(data: Path, folder: Path) -> str:
@@ -77,7 +83,10 @@ def text(data: Path, folder: Path) -> str:
         order = np.random.default_rng(0).permutation(len(lines))
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text("\n\n".join(lines[i] for i in order) + "\n")
-        print(f"{len(lines):,} sentences, {sum(len(line.split()) for line in lines):,} words", flush=True)
+        print(
+            f"{len(lines):,} sentences, {sum(len(line.split()) for line in lines):,} words",
+            flush=True,
+        )
     return str(file)
 
 
@@ -87,19 +96,27 @@ def vectors() -> System:
     system = with_field(system, "limit", 0.5 / 128)
     tokenizer = dataclasses.replace(system.tokenizer, lowercase=False, min_count=2)
     return dataclasses.replace(
-        system, name="vectors", tokenizer=tokenizer, examples=dataclasses.replace(system.examples, sample=1e-3)
+        system,
+        name="vectors",
+        tokenizer=tokenizer,
+        examples=dataclasses.replace(system.examples, sample=1e-3),
     )
 
 
 def recipe(steps: int, batch: int, length: int, lr: float) -> Recipe:
     phases = (Phase(steps=steps, batch=batch, length=length),)
     return Recipe(
-        phases=phases, lr=lr, optimizer=AdamW(b2=0.98, weight_decay=0.0), schedule=Cosine(warmup=steps // 20), clip=1.0
+        phases=phases,
+        lr=lr,
+        optimizer=AdamW(b2=0.98, weight_decay=0.0),
+        schedule=Cosine(warmup=steps // 20),
+        clip=1.0,
     )
 
 
 def words_lm(steps: int) -> System:
-    """ELMo of width 128: cells of 384, convolutions of 1 to 4 characters, a softmax over 1,024 drawn words."""
+    """ELMo of width 128: cells of 384, convolutions of 1 to 4 characters, a softmax over 1,024
+    drawn words."""
     vocab = Vocab(size=WORDS, pad=0, eos=1, unk=2)
     encoder = network(vocab, 128, 384, filters=((1, 32), (2, 32), (3, 64), (4, 128)))
     system = elmo("elmo_small", encoder, spelling=16, sampled=1024)
@@ -115,12 +132,26 @@ def strings_lm(steps: int) -> System:
 
 def one(system: System, data: Path, folder: Path, name: str, **fields: Any) -> None:
     """Trains a model on the text, in the folder `name`, unless it is finished."""
-    config = Experiment(system=system, data=(text(data, folder),), save_every=100, log_every=50, metrics=(), **fields)
+    config = Experiment(
+        system=system,
+        data=(text(data, folder),),
+        save_every=100,
+        log_every=50,
+        metrics=(),
+        **fields,
+    )
     loop.train(config, folder / name)
 
 
-def train(data: Path, folder: Path, elmo_steps: int = 600, strings_steps: int = 500, vector_epochs: float = 5.0) -> None:
-    """Trains what is not finished: the folders vectors, elmo, strings_lm, and strings, the vectors of words of the last."""
+def train(
+    data: Path,
+    folder: Path,
+    elmo_steps: int = 600,
+    strings_steps: int = 500,
+    vector_epochs: float = 5.0,
+) -> None:
+    """Trains what is not finished: the folders vectors, elmo, strings_lm, and strings, the vectors
+    of words of the last."""
     one(vectors(), data, folder, "vectors", epochs=vector_epochs)
     one(words_lm(elmo_steps), data, folder, "elmo", precision="float32")
     one(strings_lm(strings_steps), data, folder, "strings_lm")
@@ -129,7 +160,7 @@ def train(data: Path, folder: Path, elmo_steps: int = 600, strings_steps: int = 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--vector-epochs", type=float, default=5.0)

@@ -3,14 +3,15 @@
     git clone https://github.com/stanfordnlp/GloVe && make -C GloVe
     python -m benchmarks.glove --code GloVe/build --data SOURCE --width 100 300 --passes 3
 
-Both sides count the same documents and vocabulary in a window of 10 words. Both train on the same cells (the held-out ones
-left out), with x_max 100, alpha 3/4 and the rate 0.05, on all cores of the process. The time of training is that of passes
-after the first: files are read, tables drawn, programs compiled. The loss is the mean over the held-out cells of the plain
-objective.
+Both sides count the same documents and vocabulary in a window of 10 words. Both train on the same
+cells (the held-out ones left out), with x_max 100, alpha 3/4 and the rate 0.05, on all cores of the
+process. The time of training is that of passes after the first: files are read, tables drawn,
+programs compiled. The loss is the mean over the held-out cells of the plain objective.
 
-Measured on two cores of an AMD EPYC (AVX2), 2,250,571 words of `pydocs` and WikiText-2's validation text, 4,556,081 cells,
-2 passes after the first, stanfordnlp/GloVe at 52f7dbc with its own flags: counting 2.1 s, cooccur and shuffle 4.6 s (2.23
-times), the cells equal to 6.1e-13; width 100: 2,669,162 cells/s, 4.57 times glove's 583,937, loss 0.01972 against 0.01962.
+Measured on two cores of an AMD EPYC (AVX2), 2,250,571 words of `pydocs` and WikiText-2's validation
+text, 4,556,081 cells, 2 passes after the first, stanfordnlp/GloVe at 52f7dbc with its own flags:
+counting 2.1 s, cooccur and shuffle 4.6 s (2.23 times), the cells equal to 6.1e-13; width 100:
+2,669,162 cells/s, 4.57 times glove's 583,937, loss 0.01972 against 0.01962.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ CORES = len(os.sched_getaffinity(0))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What is measured. `code` holds the programs cooccur, shuffle and glove; `each` are the rows of an update."""
+    """What is measured. `code` holds the programs cooccur, shuffle and glove; `each` are the rows
+    of an update."""
 
     code: Path
     data: tuple[str, ...] = ("pydocs",)
@@ -74,16 +76,35 @@ def counting(corpus: Corpus, folder: Path, sizes: Sizes) -> None:
             block = blocks[number]
             for n, words in enumerate(np.split(block.tokens, block.document_tokens[1:-1])):
                 text.write(
-                    ("" if block.continued[n] else "\n") + " ".join(f"w{word}" for word in words if word != unk) + " "
+                    ("" if block.continued[n] else "\n")
+                    + " ".join(f"w{word}" for word in words if word != unk)
+                    + " "
                 )
         text.write("\n")
     (folder / "vocab").write_text("".join(f"w{word} 1\n" for word in range(corpus.vocab.size)))
-    window = ["-window-size", str(sizes.window), "-vocab-file", str(folder / "vocab"), "-memory", "2.0", "-verbose", "0"]
+    window = [
+        "-window-size",
+        str(sizes.window),
+        "-vocab-file",
+        str(folder / "vocab"),
+        "-memory",
+        "2.0",
+        "-verbose",
+        "0",
+    ]
     with (folder / "text").open() as text, (folder / "pairs").open("wb") as pairs:
         command = [str(sizes.code / "cooccur"), *window, "-overflow-file", str(folder / "overflow")]
         theirs = timed(command, stdin=text, stdout=pairs)
     with (folder / "pairs").open("rb") as pairs, (folder / "shuffled").open("wb") as shuffled:
-        command = [str(sizes.code / "shuffle"), "-memory", "2.0", "-verbose", "0", "-temp-file", str(folder / "shuffle")]
+        command = [
+            str(sizes.code / "shuffle"),
+            "-memory",
+            "2.0",
+            "-verbose",
+            "0",
+            "-temp-file",
+            str(folder / "shuffle"),
+        ]
         theirs += timed(command, stdin=pairs, stdout=shuffled)
     start = time.perf_counter()
     table = corpus.cooccurrence(sizes.window)
@@ -96,33 +117,69 @@ def counting(corpus: Corpus, folder: Path, sizes: Sizes) -> None:
     same = all(np.array_equal(found[name], given[name]) for name in ("row", "column"))
     off = np.abs(found["weight"] / given["weight"] - 1).max() if same else np.inf
     print(
-        f"counting {words:,} words, {len(given):,} cells: ours {ours:.1f} s, cooccur and shuffle {theirs:.1f} s: "
+        f"counting {words:,} words, {len(given):,} cells: ours {ours:.1f} s, cooccur and "
+        f"shuffle {theirs:.1f} s: "
         f"{theirs / ours:.2f} times; the cells differ by {off:.1e}",
         flush=True,
     )
 
 
-def theirs(corpus: Corpus, cells: np.ndarray, folder: Path, width: int, sizes: Sizes) -> tuple[float, dict]:
+def theirs(
+    corpus: Corpus, cells: np.ndarray, folder: Path, width: int, sizes: Sizes
+) -> tuple[float, dict]:
     """Returns the seconds of a pass of glove, and its parameters after all passes."""
     given = np.zeros(len(cells), CELL)
-    given["row"], given["column"], given["weight"] = cells["row"] + 1, cells["column"] + 1, cells["weight"]
+    given["row"], given["column"], given["weight"] = (
+        cells["row"] + 1,
+        cells["column"] + 1,
+        cells["weight"],
+    )
     given[np.random.default_rng(0).permutation(len(given))].tofile(folder / "cells")
-    options = {"input-file": folder / "cells", "vocab-file": folder / "vocab", "save-file": folder / "vectors"}
-    options |= {"vector-size": width, "threads": CORES, "x-max": 100, "binary": 1, "verbose": 0, "seed": 1, "eta": 0.05}
+    options = {
+        "input-file": folder / "cells",
+        "vocab-file": folder / "vocab",
+        "save-file": folder / "vectors",
+    }
+    options |= {
+        "vector-size": width,
+        "threads": CORES,
+        "x-max": 100,
+        "binary": 1,
+        "verbose": 0,
+        "seed": 1,
+        "eta": 0.05,
+    }
     words = [part for name, value in options.items() for part in (f"-{name}", str(value))]
-    run = lambda passes: timed([str(sizes.code / "glove"), *words, "-iter", str(passes)], stdout=subprocess.DEVNULL)
+
+    def run(passes):
+        return timed(
+            [str(sizes.code / "glove"), *words, "-iter", str(passes)], stdout=subprocess.DEVNULL
+        )
+
     first = run(1)
     took = (run(1 + sizes.passes) - first) / sizes.passes
-    tables = np.fromfile(folder / "vectors.bin").reshape(2, corpus.vocab.size, width + 1).astype(np.float32)
+    tables = (
+        np.fromfile(folder / "vectors.bin")
+        .reshape(2, corpus.vocab.size, width + 1)
+        .astype(np.float32)
+    )
     word, context = ({"vectors": table[:, :-1], "bias": table[:, -1]} for table in tables)
     encoder = {"token": word["vectors"], "bias": word["bias"]}
-    return took, {"main": {"encoder": encoder, "heads_context": {"table": context["vectors"], "bias": context["bias"]}}}
+    return took, {
+        "main": {
+            "encoder": encoder,
+            "heads_context": {"table": context["vectors"], "bias": context["bias"]},
+        }
+    }
 
 
 def ours(corpus: Corpus, cells: int, width: int, sizes: Sizes):
-    """Returns our seconds of a pass, our parameters after all passes, and a function (parameters) -> held-out loss."""
+    """Returns our seconds of a pass, our parameters after all passes, and a function (parameters)
+    -> held-out loss."""
     system = spec.with_field(systems.get("glove"), "width", width)
-    system = dataclasses.replace(spec.with_field(system, "limit", 0.5 / width), examples=Cells(window=sizes.window))
+    system = dataclasses.replace(
+        spec.with_field(system, "limit", 0.5 / width), examples=Cells(window=sizes.window)
+    )
     every = max(1, round(cells / (sizes.batch * glove.LENGTH)))
     phase = Phase(steps=(1 + sizes.passes) * every, batch=sizes.batch, length=glove.LENGTH)
     system = dataclasses.replace(system, recipe=glove.recipe(phase, sizes.each))
@@ -130,7 +187,11 @@ def ours(corpus: Corpus, cells: int, width: int, sizes: Sizes):
     config = differing.resolve(config, corpus.vocab)
     mesh, example = rules.make_mesh(devices=jax.devices()[:1]), setup.example(config, corpus)
     work, _ = program(config.system, 0).on(mesh, "replicated", example)
-    step, state, stream = jax.jit(work.step, donate_argnums=0), work.init(example), setup.stream(config, corpus, 0)
+    step, state, stream = (
+        jax.jit(work.step, donate_argnums=0),
+        work.init(example),
+        setup.stream(config, corpus, 0),
+    )
     for n in range(phase.steps):
         if n == every:
             jax.block_until_ready(state)
@@ -143,7 +204,9 @@ def ours(corpus: Corpus, cells: int, width: int, sizes: Sizes):
 
     def loss(params) -> float:
         heldout = setup.stream(config, corpus, 0, "heldout", epochs=1)
-        return evaluation.evaluate(evaluate, jax.tree.map(jnp.asarray, params), heldout, mesh=mesh)[0]["cell_loss"]
+        return evaluation.evaluate(evaluate, jax.tree.map(jnp.asarray, params), heldout, mesh=mesh)[
+            0
+        ]["cell_loss"]
 
     return took, state.params, loss
 
@@ -156,13 +219,19 @@ def main(sizes: Sizes) -> None:
         prepare(list(sizes.data), folder / "corpus", tokenizer=tokenizer, heldout=0.02, seed=0)
         corpus = open_corpus(folder / "corpus")
         counting(corpus, folder, sizes)
-        cells = cooccurrence.both(np.array(Cells(window=sizes.window).blocks(corpus, "train").cells))
+        cells = cooccurrence.both(
+            np.array(Cells(window=sizes.window).blocks(corpus, "train").cells)
+        )
         for width in sizes.width:
             their_time, their_params = theirs(corpus, cells, folder, width, sizes)
             our_time, our_params, loss = ours(corpus, len(cells), width, sizes)
-            speeds = f"ours {len(cells) / our_time:,.0f}, glove {len(cells) / their_time:,.0f} cells/s"
+            speeds = (
+                f"ours {len(cells) / our_time:,.0f}, glove {len(cells) / their_time:,.0f} cells/s"
+            )
             losses = f"held-out loss {loss(our_params):.5f}, glove {loss(their_params):.5f}"
-            print(f"width {width}: {speeds}: {their_time / our_time:.2f} times; {losses}", flush=True)
+            print(
+                f"width {width}: {speeds}: {their_time / our_time:.2f} times; {losses}", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -1,25 +1,31 @@
-"""Measure how the code of a checkout is kept: sizes, circles of imports, doubled file names, words, import times.
+"""Measure how the code of a checkout is kept: sizes, circles of imports, doubled file names, words,
+import times.
 
     python benchmarks/house.py [ROOT] [--json]
 
-ROOT is a folder that holds `ptm_jax/` (and `tests/`); unless given, the checkout in which this file lies. The standard
-library is enough. Everything but the two times is read from the source without importing it, so the figures of one state
-of the code are the same on every machine; the times are those of this machine and of the interpreter that runs this.
+ROOT is a folder that holds `ptm_jax/` (and `tests/`); unless given, the checkout in which this file
+lies. The standard library is enough. Everything but the two times is read from the source without
+importing it, so the figures of one state of the code are the same on every machine; the times are
+those of this machine and of the interpreter that runs this.
 
 How it counts:
 
 lines       every line of every .py file, empty ones and comments too
-calls       `getattr(...)` and `hasattr(...)` in the syntax tree; these words in comments and strings do not count
-imports     `from a import b` means the module a.b where there is one, else a (an `__init__.py` counts like any module, but
-            only where it is named: that importing a.b runs a first is left out). What stands under `if TYPE_CHECKING` is
-            ignored; what stands in a function is counted apart, as it runs only when that is called; modules that are
-            named by a string (`importlib`) are not seen
-circles     strongly connected components of more than one module, or of more than one room; a room is a folder directly in
-            ptm_jax, and a file beside the rooms belongs to none
+calls       `getattr(...)` and `hasattr(...)` in the syntax tree; these words in comments and
+            strings do not count
+imports     `from a import b` means the module a.b where there is one, else a (an `__init__.py`
+            counts like any module, but only where it is named: that importing a.b runs a first is
+            left out). What stands under `if TYPE_CHECKING` is ignored; what stands in a function is
+            counted apart, as it runs only when that is called; modules that are named by a string
+            (`importlib`) are not seen
+circles     strongly connected components of more than one module, or of more than one room; a room
+            is a folder directly in ptm_jax, and a file beside the rooms belongs to none
 names       files other than `__init__.py` whose name stands in more than one folder
-words       the parts of every text: `was_told`, `wasTold` and "was told" all have `told`, `foretold` has not; in names of
-            the code (variables, functions, classes) and in comments and strings
-functions   from the line of `def` to the last one, methods and inner functions too; decorators are left out
+words       the parts of every text: `was_told`, `wasTold` and "was told" all have `told`,
+            `foretold` has not; in names of the code (variables, functions, classes) and in comments
+            and strings
+functions   from the line of `def` to the last one, methods and inner functions too; decorators are
+            left out
 times       the median of 5 fresh processes, after one that is not counted
 """
 
@@ -45,7 +51,9 @@ WORDS = ("told", "said", "tells", "says", "shall")
 CALLS = ("getattr", "hasattr")
 LONG_FILE, LONG_FUNCTION = 400, 60
 REPEATS = 5
-PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # a word, or a part of snake_case and of camelCase
+PIECE = re.compile(
+    r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
+)  # a word, or a part of snake_case and of camelCase
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -63,13 +71,15 @@ class Module:
 
     @property
     def room(self) -> str | None:
-        """Returns the top-level folder of the module in the package; None for a file outside of all folders."""
+        """Returns the top-level folder of the module in the package; None for a file outside of all
+        folders."""
         folders = self.where.split("/")[1:-1]
         return folders[0] if folders else None
 
 
 def imports(module: Module) -> Iterator[tuple[str, str | None, bool]]:
-    """Yields (module, imported name or None, inside a function) for every import that is executed."""
+    """Yields (module, imported name or None, inside a function) for every import that is
+    executed."""
     waiting: list[tuple[ast.AST, bool]] = [(module.tree, False)]
     while waiting:
         node, inside = waiting.pop()
@@ -82,7 +92,10 @@ def imports(module: Module) -> Iterator[tuple[str, str | None, bool]]:
                 parents = parts[: len(parts) - node.level + module.is_package]
                 base = ".".join([*parents, *([base] if base else [])])
             yield from ((base, alias.name, inside) for alias in node.names)
-        elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        elif isinstance(node, ast.If) and ast.unparse(node.test) in (
+            "TYPE_CHECKING",
+            "typing.TYPE_CHECKING",
+        ):
             waiting.extend((child, inside) for child in node.orelse)
         else:
             inside = inside or isinstance(node, FUNCTIONS)
@@ -90,7 +103,8 @@ def imports(module: Module) -> Iterator[tuple[str, str | None, bool]]:
 
 
 def graph(modules: list[Module], functions: bool) -> dict[str, set[str]]:
-    """Returns {module: imported modules of the package}. `functions` includes imports inside functions."""
+    """Returns {module: imported modules of the package}. `functions` includes imports inside
+    functions."""
     edges: dict[str, set[str]] = {module.name: set() for module in modules}
     for module in modules:
         for base, name, inside in imports(module):
@@ -100,7 +114,9 @@ def graph(modules: list[Module], functions: bool) -> dict[str, set[str]]:
     return edges
 
 
-def between_rooms(edges: Mapping[str, set[str]], rooms: Mapping[str, str | None]) -> dict[str, set[str]]:
+def between_rooms(
+    edges: Mapping[str, set[str]], rooms: Mapping[str, str | None]
+) -> dict[str, set[str]]:
     """Returns the import graph between rooms."""
     found: dict[str, set[str]] = {room: set() for room in rooms.values() if room}
     for name, others in edges.items():
@@ -110,7 +126,8 @@ def between_rooms(edges: Mapping[str, set[str]], rooms: Mapping[str, str | None]
 
 
 def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
-    """Returns the strongly connected components of more than one node, largest first (Kosaraju's algorithm)."""
+    """Returns the strongly connected components of more than one node, largest first (Kosaraju's
+    algorithm)."""
     back = {node: {other for other in edges if node in edges[other]} for node in edges}
     order: list[str] = []
     seen: set[str] = set()
@@ -148,22 +165,29 @@ def functions(module: Module) -> Iterator[tuple[int, str]]:
     """Yields (number of lines, location) for every function."""
     for node in ast.walk(module.tree):
         if isinstance(node, FUNCTIONS[:2]):
-            yield (node.end_lineno or node.lineno) - node.lineno + 1, f"{module.where}:{node.lineno} {node.name}"
+            yield (
+                (node.end_lineno or node.lineno) - node.lineno + 1,
+                f"{module.where}:{node.lineno} {node.name}",
+            )
 
 
 def seconds(root: Path, *words: str) -> float:
-    """Returns the median seconds of a Python process with these arguments and the checkout on its path."""
+    """Returns the median seconds of a Python process with these arguments and the checkout on its
+    path."""
     environment = {**os.environ, "PYTHONPATH": str(root)}
     found = []
     for _ in range(REPEATS + 1):
         began = time.perf_counter()
-        subprocess.run([sys.executable, *words], cwd=root, env=environment, capture_output=True, check=True)
+        subprocess.run(
+            [sys.executable, *words], cwd=root, env=environment, capture_output=True, check=True
+        )
         found.append(time.perf_counter() - began)
     return round(statistics.median(found[1:]), 3)
 
 
 def import_figures(modules: list[Module]) -> dict:
-    """Returns the import circles of modules and rooms, with and without imports inside functions."""
+    """Returns the import circles of modules and rooms, with and without imports inside
+    functions."""
     rooms, found = {module.name: module.room for module in modules}, {}
     for key, inside in (("at_import", False), ("with_functions", True)):
         edges = graph(modules, inside)
@@ -175,8 +199,13 @@ def import_figures(modules: list[Module]) -> dict:
 def measure(root: Path) -> dict:
     """Returns all figures as JSON values."""
     modules = [Module(path, root) for path in sorted((root / PACKAGE).rglob("*.py"))]
-    tests = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sorted((root / "tests").rglob("*.py")))
-    nodes = (node for module in modules for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+    tests = sum(
+        len(path.read_text(encoding="utf-8").splitlines())
+        for path in sorted((root / "tests").rglob("*.py"))
+    )
+    nodes = (
+        node for module in modules for node in ast.walk(module.tree) if isinstance(node, ast.Call)
+    )
     called = collections.Counter(node.func.id for node in nodes if isinstance(node.func, ast.Name))
     folders: dict[str, list[str]] = collections.defaultdict(list)
     for module in modules:
@@ -206,14 +235,23 @@ def measure(root: Path) -> dict:
 
 
 def rows(found: dict) -> Iterator[tuple[str, object]]:
-    """Yields the figures as table rows (name, value), then each circle and each duplicate file name."""
-    yield from ((f"lines of Python in {name}/", f"{lines:,}") for name, lines in found["lines"].items())
+    """Yields the figures as table rows (name, value), then each circle and each duplicate file
+    name."""
+    yield from (
+        (f"lines of Python in {name}/", f"{lines:,}") for name, lines in found["lines"].items()
+    )
     yield f"files in {PACKAGE}/", found["files"]
     yield from ((f"calls of {name}", count) for name, count in found["calls"].items())
     for what in ("module", "room"):
-        for key, remark in (("at_import", "at import"), ("with_functions", "with imports in functions")):
+        for key, remark in (
+            ("at_import", "at import"),
+            ("with_functions", "with imports in functions"),
+        ):
             each = found[f"{what}_circles_{key}"]
-            yield f"circles of {what}s, {remark}", f"{len(each)} ({sum(map(len, each))} {what}s)" if each else 0
+            yield (
+                f"circles of {what}s, {remark}",
+                f"{len(each)} ({sum(map(len, each))} {what}s)" if each else 0,
+            )
             yield from (("", " ".join(names)) for names in each)
     yield "file names in two folders or more", len(found["doubled_names"])
     yield from ((f"  {name}", " ".join(where)) for name, where in found["doubled_names"].items())
@@ -229,9 +267,15 @@ def rows(found: dict) -> Iterator[tuple[str, object]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parents[1], metavar="ROOT")
-    parser.add_argument("--json", action="store_true", help="one JSON document in place of the table")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "root", nargs="?", type=Path, default=Path(__file__).parents[1], metavar="ROOT"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document in place of the table"
+    )
     args = parser.parse_args()
     root = args.root.resolve()
     if not (root / PACKAGE / "__init__.py").is_file():

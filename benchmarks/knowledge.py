@@ -1,25 +1,31 @@
-"""Knowledge and a task that needs it: one small network with no lexicon, with its lexicon, and with a shuffled one.
+"""Knowledge and a task that needs it: one small network with no lexicon, with its lexicon, and with
+a shuffled one.
 
-    python -m benchmarks.knowledge --data ../shared/data --wordnet /usr/share/wordnet --valence vader_lexicon.txt \
+    python -m benchmarks.knowledge --data ../shared/data --wordnet /usr/share/wordnet \
+        --valence vader_lexicon.txt \
         --wic WiC_dataset --runs DIR
 
-Runs what is missing of knowledge.json, then writes knowledge.md. A run takes one to nine minutes of a core. Tasks:
+Runs what is missing of knowledge.json, then writes knowledge.md. A run takes one to nine minutes of
+a core. Tasks:
 
-    sst2      2,000 sentences of SST-2; polarity and part of speech are summands of the embeddings (SentiLR's input).
-              Polarity is the sign of a word's mean valence among VADER's ten raters (Hutto and Gilbert 2014, `pip install
-              vaderSentiment`), part of speech that of WordNet
+    sst2      2,000 sentences of SST-2; polarity and part of speech are summands of the embeddings
+              (SentiLR's input). Polarity is the sign of a word's mean valence among VADER's ten
+              raters (Hutto and Gilbert 2014, `pip install vaderSentiment`), part of speech that of
+              WordNet
     semeval10 7,000 sentences of SemEval 2010 task 8 (relations of marked nouns, without direction), and 1,000 others
               held out; the mean of a word's supersenses in WordNet is a summand (SenseBERT's input)
-    wic       5,428 pairs of WiC (Pilehvar and Camacho-Collados 2019; pilehvar.github.io/wic, WiC_dataset.zip, licence
-              CC BY-NC 4.0), and its 1,400 test pairs held out: has the marked word one sense in both sentences? The sum
-              of the supersenses of its lemma and part of speech is a summand, and the mean of the states is classified.
-              The answer is yes for every word with one supersense in WiC's files, so the pairs whose word has several are
-              also measured by themselves. Epochs, rate, sum and mean were chosen on the dev pairs, with the lexicon and
-              one seed
+    wic       5,428 pairs of WiC (Pilehvar and Camacho-Collados 2019; pilehvar.github.io/wic,
+              WiC_dataset.zip, licence CC BY-NC 4.0), and its 1,400 test pairs held out: has the
+              marked word one sense in both sentences? The sum of the supersenses of its lemma and
+              part of speech is a summand, and the mean of the states is classified. The answer is
+              yes for every word with one supersense in WiC's files, so the pairs whose word has
+              several are also measured by themselves. Epochs, rate, sum and mean were chosen on the
+              dev pairs, with the lexicon and one seed
 
-The network is a BERT of two layers and width 128, drawn at random, with word pieces of the training text. The shuffled
-lexicon has the same names and the same values, each value at another name: what a lexicon gives by the place of names
-alone, or by more parameters, stays, and what it holds about them goes.
+The network is a BERT of two layers and width 128, drawn at random, with word pieces of the training
+text. The shuffled lexicon has the same names and the same values, each value at another name: what
+a lexicon gives by the place of names alone, or by more parameters, stays, and what it holds about
+them goes.
 """
 
 from __future__ import annotations
@@ -62,7 +68,8 @@ WORD = re.compile(r"[a-z][a-z'-]*")
 class Task:
     """Rows of the first `train` lines, held out the last `heldout` lines, or a file of its own.
 
-    combine   how the supersenses of a word are combined; rate: of their vectors, times that of the network
+    combine   how the supersenses of a word are combined; rate: of their vectors, times that of the
+              network
     averages  whether the mean of the states is classified, not the state of [CLS]
     """
 
@@ -80,8 +87,17 @@ class Task:
 
 
 TASKS = {
-    "sst2": Task(file="glue/sst2/train.tsv", train=2000, heldout="glue/sst2/dev.tsv", length=64, epochs=5, header=True),
-    "semeval10": Task(file="relation/semeval2010-task8/train.txt", train=7000, heldout=1000, length=96, epochs=6),
+    "sst2": Task(
+        file="glue/sst2/train.tsv",
+        train=2000,
+        heldout="glue/sst2/dev.tsv",
+        length=64,
+        epochs=5,
+        header=True,
+    ),
+    "semeval10": Task(
+        file="relation/semeval2010-task8/train.txt", train=7000, heldout=1000, length=96, epochs=6
+    ),
     "wic": Task(
         file="train/train.data.txt",
         train=5428,
@@ -109,7 +125,8 @@ class Args:
 
 
 def split(args: Args, name: str) -> tuple[str, ...]:
-    """Returns a folder with the examples of training and those held out, or WiC's own two files of them."""
+    """Returns a folder with the examples of training and those held out, or WiC's own two files of
+    them."""
     task, out = TASKS[name], args.runs / f"data-{name}"
     if name == "wic":
         return str(args.wic / task.file), str(args.wic / task.heldout)
@@ -118,11 +135,20 @@ def split(args: Args, name: str) -> tuple[str, ...]:
     out.mkdir(parents=True)
     file, suffix = args.data / task.file, Path(task.file).suffix
     head, *lines = (
-        file.read_text(encoding="utf8").splitlines() if task.header else ["", *file.read_text("utf8").splitlines()]
+        file.read_text(encoding="utf8").splitlines()
+        if task.header
+        else ["", *file.read_text("utf8").splitlines()]
     )
-    own = lambda lines: "\n".join([*([head] if task.header else []), *lines]) + "\n"
+
+    def own(lines):
+        return "\n".join([*([head] if task.header else []), *lines]) + "\n"
+
     (out / f"train{suffix}").write_text(own(lines[: task.train]), encoding="utf8")
-    rest = own(lines[-task.heldout :]) if isinstance(task.heldout, int) else (args.data / task.heldout).read_text("utf8")
+    rest = (
+        own(lines[-task.heldout :])
+        if isinstance(task.heldout, int)
+        else (args.data / task.heldout).read_text("utf8")
+    )
     (out / f"dev{suffix}").write_text(rest, encoding="utf8")
     return (str(out),)
 
@@ -138,23 +164,39 @@ def valences(path: Path) -> dict[str, str]:
 
 
 def known(graph: Any, signs: dict[str, str], folder: Path) -> dict[str, tuple[str, str, str]]:
-    """Returns {name: part of speech, polarity, supersenses} of the names in the text of a folder."""
-    words = WORD.findall(" ".join(file.read_text("utf8") for file in sorted(folder.iterdir())).lower())
-    there = {" ".join(words[start : start + size]) for size in (1, 2, 3) for start in range(len(words))}
+    """Returns {name: part of speech, polarity, supersenses} of the names in the text of a
+    folder."""
+    words = WORD.findall(
+        " ".join(file.read_text("utf8") for file in sorted(folder.iterdir())).lower()
+    )
+    there = {
+        " ".join(words[start : start + size]) for size in (1, 2, 3) for start in range(len(words))
+    }
     rows: dict[str, tuple[str, str, str]] = {}
     for place, alias in enumerate(graph.alias_texts):
         if (lower := alias.lower()) in there and lower not in rows:
             likely = graph.alias_entities[place][graph.alias_priors[place] >= 0.2]
-            kinds = list(dict.fromkeys(graph.type_names[kind] for entity in likely for kind in graph.entity_types[entity]))
+            kinds = list(
+                dict.fromkeys(
+                    graph.type_names[kind]
+                    for entity in likely
+                    for kind in graph.entity_types[entity]
+                )
+            )
             if kinds:
-                rows[lower] = PREFIXES[kinds[0].split(".")[0]], signs.get(lower, "0"), ",".join(kinds)
+                rows[lower] = (
+                    PREFIXES[kinds[0].split(".")[0]],
+                    signs.get(lower, "0"),
+                    ",".join(kinds),
+                )
     for word in signs.keys() & there:
         rows.setdefault(word, ("u", signs[word], ""))
     return rows
 
 
 def asked(graph: Any, files: tuple[str, ...]) -> dict[str, tuple[str, str, str]]:
-    """Returns {form: part of speech, "0", the supersenses of its lemma} of the words that WiC asks for."""
+    """Returns {form: part of speech, "0", the supersenses of its lemma} of the words that WiC asks
+    for."""
     lemmas: dict[str, set[tuple[str, str]]] = collections.defaultdict(set)
     for line in "".join(Path(file).read_text("utf8") for file in files).splitlines():
         word, part, places, *texts = line.split("\t")
@@ -162,17 +204,26 @@ def asked(graph: Any, files: tuple[str, ...]) -> dict[str, tuple[str, str, str]]
             lemmas[text.split(" ")[int(place)].lower()].add((word, part.lower()))
     rows = {}
     for form, some in lemmas.items():
-        kinds = list(dict.fromkeys(kind for lemma, part in sorted(some) for kind in supersenses(graph, lemma, part)))
+        kinds = list(
+            dict.fromkeys(
+                kind for lemma, part in sorted(some) for kind in supersenses(graph, lemma, part)
+            )
+        )
         if kinds:
             rows[form] = PREFIXES[kinds[0].split(".")[0]], "0", ",".join(kinds)
     return rows
 
 
 def supersenses(graph: Any, lemma: str, part: str) -> list[str]:
-    """Returns the supersenses of all senses of a lemma as a part of speech, the most frequent first."""
+    """Returns the supersenses of all senses of a lemma as a part of speech, the most frequent
+    first."""
     if (place := graph.alias_texts.places.get(lemma)) is None:
         return []
-    kinds = [graph.type_names[kind] for entity in graph.alias_entities[place] for kind in graph.entity_types[entity]]
+    kinds = [
+        graph.type_names[kind]
+        for entity in graph.alias_entities[place]
+        for kind in graph.entity_types[entity]
+    ]
     return [kind for kind in dict.fromkeys(kinds) if PREFIXES[kind.split(".")[0]] == part]
 
 
@@ -185,13 +236,16 @@ def graph_of(args: Args) -> Path:
 
 
 def lexicon(args: Args, name: str, way: str, seed: int) -> Path:
-    """Writes the names that occur in the task's text, with part of speech, polarity and supersenses."""
+    """Writes the names that occur in the task's text, with part of speech, polarity and
+    supersenses."""
     out = args.runs / f"{name}-{way}{seed if way == 'shuffled' else ''}.tsv"
     if out.exists():
         return out
     graph = open_graph(graph_of(args))
     data = split(args, name)
-    rows = asked(graph, data) if name == "wic" else known(graph, valences(args.valence), Path(*data))
+    rows = (
+        asked(graph, data) if name == "wic" else known(graph, valences(args.valence), Path(*data))
+    )
     names = sorted(rows)
     values = [rows[name] for name in names]
     if way == "shuffled":
@@ -229,14 +283,24 @@ def run(args: Args, name: str, way: str, seed: int) -> dict[str, Any]:
         schedule=Linear(warmup=steps // 10),
         clip=1.0,
     )
-    config = finetuning.from_scratch(network(args, name, way, seed), name, recipe, data, seed=seed, dropout=0.1)
+    config = finetuning.from_scratch(
+        network(args, name, way, seed), name, recipe, data, seed=seed, dropout=0.1
+    )
     if task.averages:
-        mean = with_field(config.system, "summary", Summary("none", at="mean"), lambda part: isinstance(part, TaskHead))
+        mean = with_field(
+            config.system,
+            "summary",
+            Summary("none", at="mean"),
+            lambda part: isinstance(part, TaskHead),
+        )
         config = dataclasses.replace(config, system=mean)
     began = time.monotonic()
     found = selection.finetune(config, args.runs / f"{name}-{way}-{seed}", name, quiet=True)
     if found.ended == "stopped":
-        raise SystemExit(f"{name} {way} {seed} was stopped at step {found.step}; the same command goes on with it")
+        raise SystemExit(
+            f"{name} {way} {seed} was stopped at step {found.step}; the same command goes on "
+            "with it"
+        )
     row = {"metric": 100 * found.main, "seconds": round(time.monotonic() - began)}
     return row | ({"several": ambiguous(args, data, found.workdir)} if name == "wic" else {})
 
@@ -247,25 +311,36 @@ def ambiguous(args: Args, data: tuple[str, ...], workdir: Path) -> float:
     found = evaluating.evaluate(loading.load(workdir), task, evaluating.heldout_of(task, data))
     words = (line.split("\t")[:2] for line in Path(data[1]).read_text("utf8").splitlines())
     several = [len(supersenses(graph, word, part.lower())) > 1 for word, part in words]
-    right = np.array([one.label == example.label for one, example in zip(found.predictions, found.examples, strict=True)])
+    right = np.array(
+        [
+            one.label == example.label
+            for one, example in zip(found.predictions, found.examples, strict=True)
+        ]
+    )
     return 100 * right[np.array(several)].mean().item()
 
 
 def page(found: dict[str, Any]) -> str:
     """The page: a row for each task."""
-    cell = lambda name, way, of: [row[of] for key, row in found.items() if key.startswith(f"{name} {way} ")]
-    text = lambda some: (
-        f"{np.mean(some):.1f} ± {np.std(some, ddof=1):.1f} ({len(some)})"
-        if len(some) > 1
-        else "-"
-        if not some
-        else f"{some[0]:.1f} (1)"
-    )
+
+    def cell(name, way, of):
+        return [row[of] for key, row in found.items() if key.startswith(f"{name} {way} ")]
+
+    def text(some):
+        return (
+            f"{np.mean(some):.1f} ± {np.std(some, ddof=1):.1f} ({len(some)})"
+            if len(some) > 1
+            else "-"
+            if not some
+            else f"{some[0]:.1f} (1)"
+        )
+
     lines = [
         "# Knowledge and a task that needs it",
         "",
         "`python -m benchmarks.knowledge`: what the network, the lexicons and",
-        "the tasks are stands in the file. Points held out, mean and standard deviation over seeds (their number).",
+        "the tasks are stands in the file. Points held out, mean and standard deviation over "
+        "seeds (their number).",
         "",
         "| task | no lexicon | its lexicon | shuffled lexicon |",
         "|---|---:|---:|---:|",
@@ -276,23 +351,39 @@ def page(found: dict[str, Any]) -> str:
         ("wic", "metric", "WiC, test, accuracy: supersenses"),
         ("wic", "several", "WiC, test pairs whose word has several supersenses"),
     )
-    lines += [f"| {what} | {' | '.join(text(cell(name, way, of)) for way in WAYS)} |" for name, of, what in rows]
+    lines += [
+        f"| {what} | {' | '.join(text(cell(name, way, of)) for way in WAYS)} |"
+        for name, of, what in rows
+    ]
     seconds = [row["seconds"] for row in found.values()]
-    lines += ["", f"Each seed: {json.dumps({key: round(row['metric'], 1) for key, row in found.items()})}.", ""]
-    return "\n".join([*lines, f"A run took {min(seconds)} to {max(seconds)} seconds.", ""]) if seconds else "\n".join(lines)
+    lines += [
+        "",
+        f"Each seed: {json.dumps({key: round(row['metric'], 1) for key, row in found.items()})}.",
+        "",
+    ]
+    return (
+        "\n".join([*lines, f"A run took {min(seconds)} to {max(seconds)} seconds.", ""])
+        if seconds
+        else "\n".join(lines)
+    )
 
 
 def main() -> None:
     args = tyro.cli(Args, description=__doc__)
     results = PAGE.with_suffix(".json")
-    read = lambda: json.loads(results.read_text()) if results.exists() else {}
+
+    def read():
+        return json.loads(results.read_text()) if results.exists() else {}
+
     for seed in range(args.seeds):
         for name in TASKS:
             for way in WAYS:
                 wanted = not args.only or f"{name}:{way}:{seed}" in args.only
                 if f"{name} {way} {seed}" not in read() and wanted:
                     row = run(args, name, way, seed)
-                    results.write_text(json.dumps({**read(), f"{name} {way} {seed}": row}, indent=1) + "\n")
+                    results.write_text(
+                        json.dumps({**read(), f"{name} {way} {seed}": row}, indent=1) + "\n"
+                    )
                     print(name, way, seed, json.dumps(row), flush=True)
     PAGE.write_text(page(read()))
 

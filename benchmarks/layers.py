@@ -1,4 +1,5 @@
-"""Benchmark of one Transformer layer with dropout, forward and backward, compared with BertLayer of transformers."""
+"""Benchmark of one Transformer layer with dropout, forward and backward, compared with BertLayer of
+transformers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from ptm_jax.encoders.context import context_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerSizes(Sizes):
-    """`shapes_of` lists the (rows, length) to measure. The other fields are as in `steps.StepSizes`."""
+    """`shapes_of` lists the (rows, length) to measure. The other fields are as in
+    `steps.StepSizes`."""
 
     shapes_of: tuple[tuple[int, int], ...] = ((8, 128), (2, 512))
     screening: int = 5
@@ -28,9 +30,11 @@ class LayerSizes(Sizes):
 
 
 def run(sizes: LayerSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures the tokens/s of a BERT layer, including the gradients of its input and parameters."""
+    """Measures the tokens/s of a BERT layer, including the gradients of its input and
+    parameters."""
     return [
-        _entry(dataclasses.replace(sizes, batch=batch, length=length), repeats, say) for batch, length in sizes.shapes_of
+        _entry(dataclasses.replace(sizes, batch=batch, length=length), repeats, say)
+        for batch, length in sizes.shapes_of
     ]
 
 
@@ -40,14 +44,24 @@ def _entry(sizes: LayerSizes, repeats: int, say: timing.Say) -> Entry:
     absent, field = peer.missing(), Field()
     with contextlib.ExitStack() as stack:
         if not absent:
-            field = rivals.layers(sizes.shapes(), meters["ours"], sizes.screening, sizes.compile_limit, stack, say)
+            field = rivals.layers(
+                sizes.shapes(), meters["ours"], sizes.screening, sizes.compile_limit, stack, say
+            )
         best = field.best
         if best is not None:
             meters["peer"] = field.meters[best]
         say(f"layer: {repeats} rounds of ours and {best or 'no peer'}")
-        found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
-    rated = lambda seconds: {"tokens_per_second": sizes.batch * sizes.length / seconds, "seconds": seconds}
-    peers = {name: rated(seconds) for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])}
+        found = timing.alternate(
+            {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
+        )
+
+    def rated(seconds):
+        return {"tokens_per_second": sizes.batch * sizes.length / seconds, "seconds": seconds}
+
+    peers = {
+        name: rated(seconds)
+        for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])
+    }
     ratios = []
     if best is not None:
         ratios, peers[best] = over(found["peer"], found["ours"]), rated(median(found["peer"]))
@@ -64,7 +78,8 @@ def _entry(sizes: LayerSizes, repeats: int, say: timing.Say) -> Entry:
             reason="; ".join([absent] if absent else field.failures) or None,
             precision=BFLOAT16,
             dropout=0.1,
-            work="one layer of BERT, forward and backward to its input and parameters; no optimizer",
+            work="one layer of BERT, forward and backward to its input and parameters; no "
+            "optimizer",
             **{**sizes.shapes(), "layers": 1},
         ),
     )
@@ -79,7 +94,9 @@ def _ours(sizes: Sizes) -> Any:
 
     @jax.jit
     def step(params, x, g, context, key):
-        run = lambda params, x: block.apply({"params": params}, x, context, rngs={"dropout": key})[0]
+        def run(params, x):
+            return block.apply({"params": params}, x, context, rngs={"dropout": key})[0]
+
         y, pull = jax.vjp(run, params, x)
         return y, pull(g)
 

@@ -1,4 +1,5 @@
-"""Benchmarks of mixed lengths: packed rows compared with rows padded to the longest, and with dense rows."""
+"""Benchmarks of mixed lengths: packed rows compared with rows padded to the longest, and with dense
+rows."""
 
 from __future__ import annotations
 
@@ -75,10 +76,16 @@ class _Round:
         return time.perf_counter() - start
 
 
-def lengths(sizes: LengthSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures the text tokens/s of training steps on sentences: ours on packed rows, BertForMaskedLM on padded rows."""
+def lengths(
+    sizes: LengthSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
+) -> list[Entry]:
+    """Measures the text tokens/s of training steps on sentences: ours on packed rows,
+    BertForMaskedLM on padded rows."""
     pieces = texts.units(sizes.text, "sentence", sizes.characters)
-    with tempfile.TemporaryDirectory(prefix="ptm-bench-") as folder, contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="ptm-bench-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
         say(f"lengths: preparing {len(pieces):,} sentences of {_named(sizes.text)}")
         corpus = texts.corpus(pieces, Path(folder), sizes.tokens)
         batches = _packed(corpus, sizes, sizes.batches)
@@ -89,31 +96,54 @@ def lengths(sizes: LengthSizes, repeats: int, say: timing.Say, peers: Peers = Pe
         padded, facts = _padded(_sizes(corpus, pieces, sizes), text, sizes)
         absent, field = peer.missing(), Field()
         if not absent:
-            task = {**sizes.shapes(), "predictions": capacity(sizes.length, 0.15), "batches": padded}
-            field = rivals.lengths(task, meters["ours"], sizes.screening, sizes.compile_limit, stack, say)
+            task = {
+                **sizes.shapes(),
+                "predictions": capacity(sizes.length, 0.15),
+                "batches": padded,
+            }
+            field = rivals.lengths(
+                task, meters["ours"], sizes.screening, sizes.compile_limit, stack, say
+            )
         best = field.best
         usual = next((name for name in field.meters if name.endswith(USUAL)), None)
         if best is not None:
             meters |= {"peer": field.meters[best], "usual": field.meters[usual or best]}
         say(f"lengths: {repeats} rounds of ours and {best or 'no peer'}")
-        found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=1, say=say)
+        found = timing.alternate(
+            {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=1, say=say
+        )
     padding = {"absent": absent, "usual": usual or best, **facts}
-    real = sum(int((np.asarray(batch["segment_ids"]) > 0).sum()) for batch in batches) / (len(batches) * _places(sizes))
+    real = sum(int((np.asarray(batch["segment_ids"]) > 0).sum()) for batch in batches) / (
+        len(batches) * _places(sizes)
+    )
     name = f"{len(pieces):,} sentences of {_named(sizes.text)}"
     return [_of_lengths(sizes, name, text, real, work.flops * len(batches), field, found, padding)]
 
 
-def _of_lengths(sizes: LengthSizes, name: str, text: int, real: float, flops: float, field, found, padding) -> Entry:
+def _of_lengths(
+    sizes: LengthSizes, name: str, text: int, real: float, flops: float, field, found, padding
+) -> Entry:
     best, usual, absent = field.best, padding.pop("usual"), padding.pop("absent")
-    rated = lambda tokens, seconds: {"tokens_per_second": tokens / seconds, "seconds": seconds}
-    theirs = lambda name: padding[f"{'random' if name.endswith(USUAL) else 'sorted'}_text"]
+
+    def rated(tokens, seconds):
+        return {"tokens_per_second": tokens / seconds, "seconds": seconds}
+
+    def theirs(name):
+        return padding[f"{'random' if name.endswith(USUAL) else 'sorted'}_text"]
+
     ranked = sorted(field.seconds.items(), key=lambda item: item[1])
     peers = {name: rated(theirs(name), seconds) for name, seconds in ranked}
     ratios, over_usual = [], None
     if best is not None:
-        against = lambda name, meter: [text / theirs(name) * ratio for ratio in over(found[meter], found["ours"])]
+
+        def against(name, meter):
+            return [text / theirs(name) * ratio for ratio in over(found[meter], found["ours"])]
+
         ratios, over_usual = against(best, "peer"), median(against(usual, "usual"))
-        peers |= {usual: rated(theirs(usual), median(found["usual"])), best: rated(theirs(best), median(found["peer"]))}
+        peers |= {
+            usual: rated(theirs(usual), median(found["usual"])),
+            best: rated(theirs(best), median(found["peer"])),
+        }
     return Entry(
         name="lengths",
         ours={"packed": {**rated(text, median(found["ours"])), "real_tokens": real}},
@@ -122,13 +152,16 @@ def _of_lengths(sizes: LengthSizes, name: str, text: int, real: float, flops: fl
         spread=spread(ratios),
         roofline=products(flops, found["ours"], found["gemm"]),
         settings=settings(
-            ratio=f"tokens of text per second, no special ones, of ours over the peer's best ({best})",
+            ratio="tokens of text per second, no special ones, of ours over the peer's best "
+            f"({best})",
             compares="tokens_per_second",
             ratio_over_rows_as_they_come=over_usual,
             reason="; ".join([absent] if absent else field.failures) or None,
             text=name,
-            ours="sentences packed into whole rows, head on the masked positions; " + programs.UNROLLED,
-            peer="batches of as many tokens, padded to their longest sentence, sorted by length where not as they come",
+            ours="sentences packed into whole rows, head on the masked positions; "
+            + programs.UNROLLED,
+            peer="batches of as many tokens, padded to their longest sentence, sorted by "
+            "length where not as they come",
             precision=BFLOAT16,
             steps_of_a_measurement=sizes.batches,
             **{**sizes.shapes(), **padding},
@@ -136,8 +169,11 @@ def _of_lengths(sizes: LengthSizes, name: str, text: int, real: float, flops: fl
     )
 
 
-def packing(sizes: PackingSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures the seconds of a training step on packed paragraphs relative to dense rows, each divided by its FLOPs."""
+def packing(
+    sizes: PackingSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
+) -> list[Entry]:
+    """Measures the seconds of a training step on packed paragraphs relative to dense rows, each
+    divided by its FLOPs."""
     pieces = texts.units(sizes.text, "paragraph", sizes.characters)
     with tempfile.TemporaryDirectory(prefix="ptm-bench-") as folder:
         say(f"packing: preparing {len(pieces):,} paragraphs of {_named(sizes.text)}")
@@ -147,23 +183,31 @@ def packing(sizes: PackingSizes, repeats: int, say: timing.Say, peers: Peers = P
     spans = _spans(batch)
     even = max(1, round(sum(n * n for n in spans) / sum(spans)))
     dense = dataclasses.replace(sizes, length=even, batch=max(1, round(sum(spans) / even)))
-    operations = {"packed": _operations(sizes, spans), "dense": _operations(dense, [even] * dense.batch)}
+    operations = {
+        "packed": _operations(sizes, spans),
+        "dense": _operations(dense, [even] * dense.batch),
+    }
     meters: dict[str, timing.Meter] = {}
     for impl in sizes.impls:
         say(f"packing: compiling attention {impl}, packed and dense rows of {even}")
         for name, size, rows in (("packed", sizes, batch), ("dense", dense, programs.rows(dense))):
             work = programs.training(_bert(size, corpus, impl), rows)
             meters[f"{name}, {impl}"] = timing.Step(work.step, work.state, rows)
-    found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
+    found = timing.alternate(
+        {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
+    )
     seconds = {name: median(found[name]) for name in meters}
-    best = {kind: min((n for n in meters if n.startswith(kind)), key=seconds.get) for kind in operations}
+    best = {
+        kind: min((n for n in meters if n.startswith(kind)), key=seconds.get) for kind in operations
+    }
     unit = {kind: [s / operations[kind] for s in found[best[kind]]] for kind in operations}
     ratios = over(unit["packed"], unit["dense"])
     return [
         Entry(
             name="packing",
             ours={
-                name: {"seconds": s, "flops_per_second": operations[name.split(",")[0]] / s} for name, s in seconds.items()
+                name: {"seconds": s, "flops_per_second": operations[name.split(",")[0]] / s}
+                for name, s in seconds.items()
             },
             peers={},
             ratio=median(ratios),
@@ -172,11 +216,13 @@ def packing(sizes: PackingSizes, repeats: int, say: timing.Say, peers: Peers = P
             settings=settings(
                 ratio=f"seconds per operation of {best['packed']} over {best['dense']}",
                 compares="seconds",
-                operations="6 T (N (4 D^2 + 2 D F)) + 12 N D sum of squared lengths + 6 P (D^2 + V D)",
+                operations="6 T (N (4 D^2 + 2 D F)) + 12 N D sum of squared lengths + 6 P (D^2 "
+                "+ V D)",
                 text=f"{len(pieces):,} paragraphs of {_named(sizes.text)}",
                 real_tokens=real,
                 documents_of_the_batch=len(spans),
-                dense_rows=f"{dense.batch} of {even}: as many tokens, and as great a sum of squared lengths",
+                dense_rows=f"{dense.batch} of {even}: as many tokens, and as great a sum of "
+                "squared lengths",
                 precision=BFLOAT16,
                 layers_are=programs.UNROLLED,
                 **sizes.shapes(),
@@ -187,7 +233,9 @@ def packing(sizes: PackingSizes, repeats: int, say: timing.Say, peers: Peers = P
 
 def _bert(sizes: Sizes, corpus: Corpus, impl: str | None = None) -> Any:
     """Returns BERT with the special tokens of the corpus and the vocabulary size of `sizes`."""
-    system = spec.respell(programs.bert(sizes, "bfloat16"), Vocab, dataclasses.replace(corpus.vocab, size=sizes.vocab))
+    system = spec.respell(
+        programs.bert(sizes, "bfloat16"), Vocab, dataclasses.replace(corpus.vocab, size=sizes.vocab)
+    )
     if impl is None:
         return system
     tower = system.towers["main"]
@@ -200,20 +248,25 @@ def _bert(sizes: Sizes, corpus: Corpus, impl: str | None = None) -> Any:
 def _packed(corpus: Corpus, sizes: Sizes, count: int) -> list[dict[str, jax.Array]]:
     """Returns the first batches of the stream of packed rows."""
     stream = Stream(corpus, "train", Packed(), length=sizes.length, batch=sizes.batch, seed=0)
-    batches = [{name: jnp.asarray(value) for name, value in next(stream).items()} for _ in range(count)]
+    batches = [
+        {name: jnp.asarray(value) for name, value in next(stream).items()} for _ in range(count)
+    ]
     stream.close()
     return batches
 
 
 def _words(batch) -> int:
-    """Returns the number of tokens in a packed batch without the two special tokens of each piece."""
+    """Returns the number of tokens in a packed batch without the two special tokens of each
+    piece."""
     segments = np.asarray(batch["segment_ids"])
     return int((segments > 0).sum() - 2 * segments.max(1).sum())
 
 
 def _spans(batch) -> list[int]:
     """Returns the lengths of the pieces in a packed batch."""
-    return [int(n) for row in np.asarray(batch["segment_ids"]) for n in np.bincount(row[row > 0])[1:]]
+    return [
+        int(n) for row in np.asarray(batch["segment_ids"]) for n in np.bincount(row[row > 0])[1:]
+    ]
 
 
 def _places(sizes: Sizes) -> int:
@@ -221,14 +274,18 @@ def _places(sizes: Sizes) -> int:
 
 
 def _sizes(corpus: Corpus, pieces: list[str], sizes: LengthSizes) -> np.ndarray:
-    """Returns the lengths of sentences in random order, with two special tokens each, truncated to the row length."""
+    """Returns the lengths of sentences in random order, with two special tokens each, truncated to
+    the row length."""
     drawn = np.random.default_rng(0).permutation(len(pieces))[: 4 * sizes.batches * _places(sizes)]
     tokens = corpus.tokenizer().encode_batch([pieces[i] for i in drawn])
     return np.minimum([len(ids) + 2 for ids in tokens], sizes.length)
 
 
-def _padded(found: np.ndarray, text: int, sizes: LengthSizes) -> tuple[dict[str, list[list[int]]], dict[str, Any]]:
-    """Returns ({order: batches of lengths}, their statistics) for sentences with about `text` tokens in total.
+def _padded(
+    found: np.ndarray, text: int, sizes: LengthSizes
+) -> tuple[dict[str, list[list[int]]], dict[str, Any]]:
+    """Returns ({order: batches of lengths}, their statistics) for sentences with about `text`
+    tokens in total.
 
     Random batches have about as many real tokens as ours; sorted batches have as many positions.
     """
@@ -245,16 +302,23 @@ def _padded(found: np.ndarray, text: int, sizes: LengthSizes) -> tuple[dict[str,
     for order, rows in batches.items():
         facts[f"{order}_text"] = sum(n - 2 for row in rows for n in row)
         facts[f"{order}_steps"] = len(rows)
-        facts[f"{order}_real_tokens"] = sum(map(sum, rows)) / sum(len(row) * max(row) for row in rows)
+        facts[f"{order}_real_tokens"] = sum(map(sum, rows)) / sum(
+            len(row) * max(row) for row in rows
+        )
     return batches, facts
 
 
 def _operations(sizes: Sizes, spans: list[int]) -> float:
-    """Returns the FLOPs of a training step: weight products, attention inside each piece, the head on masked positions."""
+    """Returns the FLOPs of a training step: weight products, attention inside each piece, the head
+    on masked positions."""
     width, places, masked = sizes.width, sum(spans), sizes.batch * capacity(sizes.length, 0.15)
     weights = sizes.layers * 12 * width * width
     head = masked * width * (width + sizes.vocab)
-    return 6.0 * places * weights + 12.0 * sizes.layers * width * sum(n * n for n in spans) + 6.0 * head
+    return (
+        6.0 * places * weights
+        + 12.0 * sizes.layers * width * sum(n * n for n in spans)
+        + 6.0 * head
+    )
 
 
 def _named(text: str) -> str:

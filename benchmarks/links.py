@@ -1,11 +1,15 @@
 """Link prediction beside published figures, and the speed of an epoch beside pykeen's.
 
-    python -m benchmarks.links --data ../shared/data/kg --runs runs/links     trains what is missing, writes links.md
-    python -m benchmarks.links --data ../shared/data/kg --speed distmult      epochs of ours and pykeen's in turns
+    python -m benchmarks.links --data ../shared/data/kg --runs runs/links     trains what is
+                                                                              missing, writes
+                                                                              links.md
+    python -m benchmarks.links --data ../shared/data/kg --speed distmult      epochs of ours and
+                                                                              pykeen's in turns
 
-Runs are those of `RUNS`: every graph with each of the four models, at the width, the candidates and the epochs given there.
-The test triples are kept back; figures are of the dev triples, filtered by train and dev, and stand beside published ones of
-test. Kinship is the copy in pykeen's package, and pykeen that of `make .venv/.pykeen`.
+Runs are those of `RUNS`: every graph with each of the four models, at the width, the candidates and
+the epochs given there. The test triples are kept back; figures are of the dev triples, filtered by
+train and dev, and stand beside published ones of test. Kinship is the copy in pykeen's package, and
+pykeen that of `make .venv/.pykeen`.
 """
 
 from __future__ import annotations
@@ -51,7 +55,8 @@ PAGE = Path(__file__).with_suffix(".md")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A model on a graph: rows of `triples` that share `noise` entities, `rows` of them in an update, Adam at `lr`."""
+    """A model on a graph: rows of `triples` that share `noise` entities, `rows` of them in an
+    update, Adam at `lr`."""
 
     vocab: int
     width: int = 128
@@ -63,7 +68,10 @@ class Setting:
     loss: str = "softmax"
 
 
-UMLS, WN18RR = Setting(vocab=184), Setting(vocab=40_573, triples=64, rows=16, noise=512, epochs=40, lr=0.005)
+UMLS, WN18RR = (
+    Setting(vocab=184),
+    Setting(vocab=40_573, triples=64, rows=16, noise=512, epochs=40, lr=0.005),
+)
 BINARY = dataclasses.replace(UMLS, loss="binary", width=200, lr=0.003, rows=8, epochs=60)
 KINSHIP = {"vocab": 132}
 RUNS = {
@@ -78,7 +86,9 @@ RUNS = {
     ("wn18rr", "distmult"): WN18RR,
     ("wn18rr", "transe"): WN18RR,
     ("wn18rr", "transh"): WN18RR,
-    ("wn18rr", "conve"): dataclasses.replace(WN18RR, width=200, rows=8, noise=1024, epochs=12, lr=0.003),
+    ("wn18rr", "conve"): dataclasses.replace(
+        WN18RR, width=200, rows=8, noise=1024, epochs=12, lr=0.003
+    ),
 }
 
 
@@ -98,7 +108,11 @@ def system(model: str, given: Setting, triples: int) -> System:
         schedule=Linear(end=0.01),
     )
     noise = dataclasses.replace(parent.corruption, noise=given.noise)
-    parent = with_field(with_field(parent, "norm", 2), "limit", 0.3) if model in ("transe", "transh") else parent
+    parent = (
+        with_field(with_field(parent, "norm", 2), "limit", 0.3)
+        if model in ("transe", "transh")
+        else parent
+    )
     return dataclasses.replace(parent, objective=own, corruption=noise, recipe=recipe)
 
 
@@ -116,7 +130,9 @@ def graph_of(args: Args, graph: str) -> Path:
 def corpus_of(args: Args, graph: str, given: Setting, model: str) -> Corpus:
     """Returns the prepared triples of a graph; nothing is held out, since the dev triples are."""
     spec = dataclasses.replace(systems.get(model).tokenizer, vocab=given.vocab)
-    return prepare([f"triples:{graph_of(args, graph)}"], folder_of(graph), tokenizer=spec, heldout=0.0)
+    return prepare(
+        [f"triples:{graph_of(args, graph)}"], folder_of(graph), tokenizer=spec, heldout=0.0
+    )
 
 
 def folder_of(graph: str) -> Path:
@@ -130,28 +146,50 @@ def train(args: Args, graph: str, model: str) -> dict[str, Any]:
     work = system(model, given, corpus.size("train")["tokens"] // 3)
     began = time.monotonic()
     config = Experiment(
-        system=work, data=(str(corpus.dir),), heldout=0.0, precision="float32", log_every=200, save_every=0, seed=args.seed
+        system=work,
+        data=(str(corpus.dir),),
+        heldout=0.0,
+        precision="float32",
+        log_every=200,
+        save_every=0,
+        seed=args.seed,
     )
     run = args.runs / f"{graph}-{model}-{args.seed}"
     loop.train(setup.experiment(config, ()), run, quiet=True)
     seconds = time.monotonic() - began
     found = completion.evaluate(run, [str(graph_of(args, graph))])
-    return {**found.metrics, "triples": found.examples, "seconds": seconds, "cores": len(os.sched_getaffinity(0))}
+    return {
+        **found.metrics,
+        "triples": found.examples,
+        "seconds": seconds,
+        "cores": len(os.sched_getaffinity(0)),
+    }
 
 
 def perfect(folder: Path, missing: int, draws: int = 20) -> dict[str, float]:
-    """Returns what a model without an error has on the dev triples where the test triples do not filter: of the n known
-    answers of a query, n * missing / known more are in the test triples on average, and stand before or behind the asked one
-    at random. Queries with many answers lose most."""
-    read = lambda name: [tuple(line.split("\t")) for line in (folder / name).read_text().splitlines()]
+    """Returns what a model without an error has on the dev triples where the test triples do not
+    filter: of the n known answers of a query, n * missing / known more are in the test triples on
+    average, and stand before or behind the asked one at random. Queries with many answers lose
+    most."""
+
+    def read(name):
+        return [tuple(line.split("\t")) for line in (folder / name).read_text().splitlines()]
+
     dev, draw, ranks = read("dev.tsv"), np.random.default_rng(0), []
     known = read("train.tsv") + dev
     for pick in (lambda t: t[:2], lambda t: t[1:]):
         answers = collections.Counter(map(pick, known))
-        more = draw.poisson(np.array([answers[pick(t)] for t in dev])[:, None] * missing / len(known), (len(dev), draws))
+        more = draw.poisson(
+            np.array([answers[pick(t)] for t in dev])[:, None] * missing / len(known),
+            (len(dev), draws),
+        )
         ranks.append(1 + draw.integers(0, more + 1))
     rank = np.concatenate(ranks)
-    return {"mrr": float((1 / rank).mean()), "hits@1": float((rank == 1).mean()), "hits@10": float((rank <= 10).mean())}
+    return {
+        "mrr": float((1 / rank).mean()),
+        "hits@1": float((rank == 1).mean()),
+        "hits@10": float((rank <= 10).mean()),
+    }
 
 
 def page(found: dict[str, Any]) -> str:
@@ -159,26 +197,37 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         "# Link prediction: dev triples, filtered, beside published figures of the test triples",
         "",
-        "`python -m benchmarks.links`. The test triples are kept back, and so do not filter the ranks of dev triples: other",
-        "right answers stand before the asked one. `perfect` is what a model without an error would have. Seconds are those",
-        "of training, on the cores given. Kinship is the copy in pykeen's package, at the settings of UMLS.",
+        "`python -m benchmarks.links`. The test triples are kept back, and so do not filter "
+        "the ranks of dev triples: other",
+        "right answers stand before the asked one. `perfect` is what a model without an "
+        "error would have. Seconds are those",
+        "of training, on the cores given. Kinship is the copy in pykeen's package, at the "
+        "settings of UMLS.",
         "",
-        "| graph | model | MRR | Hits@1 | Hits@10 | published MRR | published Hits@10 | seconds | cores |",
+        "| graph | model | MRR | Hits@1 | Hits@10 | published MRR | published Hits@10 | "
+        "seconds | cores |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, row in found.items():
         if name.startswith("perfect "):
             lines.append(
-                f"| {name[8:]} | perfect | {row['mrr']:.3f} | {row['hits@1']:.3f} | {row['hits@10']:.3f} | - | - | - | - |"
+                f"| {name[8:]} | perfect | {row['mrr']:.3f} | {row['hits@1']:.3f} | "
+                f"{row['hits@10']:.3f} | - | - | - | - |"
             )
     for graph, model in RUNS:
         mrr, hits, _ = PUBLISHED.get((graph, model), ("-", "-", ""))
         if row := found.get(f"{graph} {model}"):
-            figures = f"{row['mrr']:.3f} | {row['hits@1']:.3f} | {row['hits@10']:.3f} | {mrr} | {hits}"
-            lines.append(f"| {graph} | {model} | {figures} | {row['seconds']:.0f} | {row['cores']} |")
+            figures = (
+                f"{row['mrr']:.3f} | {row['hits@1']:.3f} | {row['hits@10']:.3f} | {mrr} | {hits}"
+            )
+            lines.append(
+                f"| {graph} | {model} | {figures} | {row['seconds']:.0f} | {row['cores']} |"
+            )
         else:
             lines.append(f"| {graph} | {model} | - | - | - | {mrr} | {hits} | - | - |")
-    sources = "; ".join(f"{graph} {model}: {source}" for (graph, model), (*_, source) in PUBLISHED.items())
+    sources = "; ".join(
+        f"{graph} {model}: {source}" for (graph, model), (*_, source) in PUBLISHED.items()
+    )
     lines += [
         "",
         f"Sources: {sources}.",
@@ -194,7 +243,10 @@ def page(found: dict[str, Any]) -> str:
         if name.startswith("speed "):
             sizes = f"{row['width']} | {row['negatives']} | {row['cores']}"
             ours, theirs = row["ours"], row["pykeen"]
-            lines.append(f"| {name.removeprefix('speed ')} | {sizes} | {ours:,.0f} | {theirs:,.0f} | {ours / theirs:.2f} |")
+            lines.append(
+                f"| {name.removeprefix('speed ')} | {sizes} | {ours:,.0f} | {theirs:,.0f} | "
+                f"{ours / theirs:.2f} |"
+            )
     return "\n".join([*lines, ""])
 
 
@@ -208,7 +260,9 @@ def ours(args: Args, corpus: Corpus, model: str, given: Setting) -> Any:
     config = dataclasses.replace(config, system=setup.facts.fill(config.system, lambda: corpus))
     stream = setup.stream(config, corpus, 0)
     batches = [next(stream) for _ in range(8)]
-    made, _ = program(config.system, 0).on(rules.make_mesh(), "replicated", batches[0])  # with the kernels of a run
+    made, _ = program(config.system, 0).on(
+        rules.make_mesh(), "replicated", batches[0]
+    )  # with the kernels of a run
     step, state = jax.jit(made.step, donate_argnums=0), jax.jit(made.init)(batches[0])
     box = [state]
 
@@ -223,7 +277,8 @@ def ours(args: Args, corpus: Corpus, model: str, given: Setting) -> Any:
 
 
 def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
-    """Returns a function that runs updates of pykeen's model: the same width, batch, negatives and optimizer."""
+    """Returns a function that runs updates of pykeen's model: the same width, batch, negatives and
+    optimizer."""
     sys.path.append(str(PYKEEN))  # the Makefile's target
     import torch
     from pykeen.models import model_resolver
@@ -231,25 +286,37 @@ def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
     from pykeen.triples import LCWAInstances, TriplesFactory
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    rows = np.array([line.split("\t") for line in (graph_of(args, graph) / "train.tsv").read_text().splitlines()])
-    every = given.loss == "binary"  # all entities are candidates: pykeen's local closed world, with inverse relations
+    rows = np.array(
+        [
+            line.split("\t")
+            for line in (graph_of(args, graph) / "train.tsv").read_text().splitlines()
+        ]
+    )
+    every = (
+        given.loss == "binary"
+    )  # all entities are candidates: pykeen's local closed world, with inverse relations
     factory = TriplesFactory.from_labeled_triples(rows, create_inverse_triples=every)
     size, loss = queries(given), "bceaftersigmoid" if every else "softplus"
-    made = model_resolver.make(model, triples_factory=factory, embedding_dim=given.width, loss=loss, random_seed=0)
+    made = model_resolver.make(
+        model, triples_factory=factory, embedding_dim=given.width, loss=loss, random_seed=0
+    )
     optimizer = torch.optim.Adam(made.parameters(), lr=given.lr)
     common = {"model": made, "triples_factory": factory, "optimizer": optimizer}
     if every:
         training = LCWATrainingLoop(**common)
         each = -(-len(LCWAInstances.from_triples_factory(factory)) // size)
     else:
-        training = SLCWATrainingLoop(**common, negative_sampler_kwargs={"num_negs_per_pos": args.negatives})
+        training = SLCWATrainingLoop(
+            **common, negative_sampler_kwargs={"num_negs_per_pos": args.negatives}
+        )
         each = -(-len(rows) // size)
 
     def run(steps: int) -> float:
         began = time.perf_counter()
         epochs = max(1, steps // each)
         training.train(
-            triples_factory=factory, num_epochs=epochs, batch_size=size, use_tqdm=False, only_size_probing=False,
+            triples_factory=factory, num_epochs=epochs, batch_size=size, use_tqdm=False,
+            only_size_probing=False,
             use_tqdm_batch=False, clear_optimizer=False,
         )  # fmt: skip
         return (time.perf_counter() - began) * steps / (epochs * each)
@@ -258,7 +325,8 @@ def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
 
 
 def queries(given: Setting) -> int:
-    """The queries of an update: one for a triple, and with all entities as candidates one for its head, one for its tail."""
+    """The queries of an update: one for a triple, and with all entities as candidates one for its
+    head, one for its tail."""
     return given.triples * given.rows * (2 if given.loss == "binary" else 1)
 
 
@@ -273,7 +341,10 @@ def speed(args: Args) -> None:
     """Prints and keeps the queries a second of both sides, in turns: the median of five."""
     given = dataclasses.replace(RUNS[args.graph, args.speed], noise=args.negatives)
     corpus = corpus_of(args, args.graph, given, args.speed)
-    sides = {"ours": ours(args, corpus, args.speed, given), "pykeen": pykeens(args, args.graph, args.speed, given)}
+    sides = {
+        "ours": ours(args, corpus, args.speed, given),
+        "pykeen": pykeens(args, args.graph, args.speed, given),
+    }
     steps, found = args.steps, {name: [] for name in sides}
     for turn in range(6):
         for name, run in sides.items():
@@ -282,10 +353,18 @@ def speed(args: Args) -> None:
                 found[name].append(steps * queries(given) / seconds)
     middle = {name: float(np.median(values)) for name, values in found.items()}
     times, cores = middle["ours"] / middle["pykeen"], len(os.sched_getaffinity(0))
-    print(f"{args.graph} {args.speed}, width {given.width}, {args.negatives} negatives, {cores} cores:")
-    print(f"ours {middle['ours']:,.0f} queries/s, pykeen {middle['pykeen']:,.0f}: {times:.2f} times")
+    print(
+        f"{args.graph} {args.speed}, width {given.width}, {args.negatives} negatives, "
+        f"{cores} cores:"
+    )
+    print(
+        f"ours {middle['ours']:,.0f} queries/s, pykeen {middle['pykeen']:,.0f}: {times:.2f} times"
+    )
     candidates = "all" if given.loss == "binary" else args.negatives
-    kept(f"speed {args.graph} {args.speed}", {**middle, "width": given.width, "negatives": candidates, "cores": cores})
+    kept(
+        f"speed {args.graph} {args.speed}",
+        {**middle, "width": given.width, "negatives": candidates, "cores": cores},
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

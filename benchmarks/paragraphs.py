@@ -1,13 +1,15 @@
-"""Paragraph vectors beside gensim's Doc2Vec: words/s, and Spearman's correlation with human scores of sentence similarity.
+"""Paragraph vectors beside gensim's Doc2Vec: words/s, and Spearman's correlation with human scores
+of sentence similarity.
 
     python -m benchmarks.paragraphs --stsb STSB --epochs 20 --width 100
 
-Both sides train on the sentences of STS-B's training file (each a document) and of `--data`, with the same vocabulary,
-window 5, 5 noise words, subsampling 1e-3 and the rate 0.025 to 0.0001, on all cores of the process; the time is that of
-training. Sentences of sts-dev.tsv are inferred with the words frozen. Needs `pip install -e ".[parity]"`.
+Both sides train on the sentences of STS-B's training file (each a document) and of `--data`, with
+the same vocabulary, window 5, 5 noise words, subsampling 1e-3 and the rate 0.025 to 0.0001, on all
+cores of the process; the time is that of training. Sentences of sts-dev.tsv are inferred with the
+words frozen. Needs `pip install -e ".[parity]"`.
 
-Measured on two cores of an AMD EPYC (AVX2), 11,378 sentences of STS-B, 129,252 known words, vocabulary 7,582, width 100, 10
-epochs, gensim 4.4 (Spearman on the 1,500 pairs of sts-dev):
+Measured on two cores of an AMD EPYC (AVX2), 11,378 sentences of STS-B, 129,252 known words,
+vocabulary 7,582, width 100, 10 epochs, gensim 4.4 (Spearman on the 1,500 pairs of sts-dev):
 
     pv_dbow        287,258 words/s, gensim 228,764: 1.26 times; Spearman 0.335, gensim 0.337
     pv_dm          173,209 words/s, gensim 177,619: 0.98 times; Spearman 0.329, gensim 0.332
@@ -63,11 +65,16 @@ class Sizes:
 def pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     """Returns the sentences of a file of STS-B and their scores."""
     rows = [line.split("\t") for line in path.read_text(encoding="utf8").splitlines()]
-    return [row[5] for row in rows], [row[6] for row in rows], np.array([float(row[4]) for row in rows])
+    return (
+        [row[5] for row in rows],
+        [row[6] for row in rows],
+        np.array([float(row[4]) for row in rows]),
+    )
 
 
 def correlation(vectors: np.ndarray, scores: np.ndarray) -> float:
-    """Returns Spearman's correlation of scores with the cosines of the first half of the vectors with the second."""
+    """Returns Spearman's correlation of scores with the cosines of the first half of the vectors
+    with the second."""
     first, second = np.split(unit(vectors), 2)
     return float(scipy.stats.spearmanr((first * second).sum(1), scores)[0])
 
@@ -84,14 +91,27 @@ def texts_of(corpus: Corpus) -> list[list[str]]:
     return found
 
 
-def theirs(name: str, text: list[list[str]], new: list[list[str]], sizes: Sizes) -> tuple[float, np.ndarray]:
+def theirs(
+    name: str, text: list[list[str]], new: list[list[str]], sizes: Sizes
+) -> tuple[float, np.ndarray]:
     """Returns gensim's seconds and its vectors of new texts."""
     from gensim.models.doc2vec import Doc2Vec, TaggedDocument
 
     tagged = [TaggedDocument(words, [n]) for n, words in enumerate(text)]
-    kind = {"pv_dm": {"dm": 1, "dm_mean": 1}, "pv_dbow": {"dm": 0}, "pv_dbow_words": {"dm": 0, "dbow_words": 1}}[name]
+    kind = {
+        "pv_dm": {"dm": 1, "dm_mean": 1},
+        "pv_dbow": {"dm": 0},
+        "pv_dbow_words": {"dm": 0, "dbow_words": 1},
+    }[name]
     cores = len(os.sched_getaffinity(0))
-    shared = {"window": WINDOW, "negative": 5, "sample": 1e-3, "min_count": 1, "workers": cores, "seed": 1}
+    shared = {
+        "window": WINDOW,
+        "negative": 5,
+        "sample": 1e-3,
+        "min_count": 1,
+        "workers": cores,
+        "seed": 1,
+    }
     model = Doc2Vec(vector_size=sizes.width, epochs=sizes.epochs, **shared, **kind)
     model.build_vocab(tagged)
     start = time.perf_counter()
@@ -140,21 +160,38 @@ def main(sizes: Sizes) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "texts.txt").write_text("\n\n".join([*first, *second]))
-        tokenizer = dataclasses.replace(systems.get("pv_dm").tokenizer, vocab=sizes.vocab, min_count=2)
-        corpus = prepare([str(folder / "texts.txt"), *sizes.data], folder / "corpus", tokenizer=tokenizer, heldout=0.01)
+        tokenizer = dataclasses.replace(
+            systems.get("pv_dm").tokenizer, vocab=sizes.vocab, min_count=2
+        )
+        corpus = prepare(
+            [str(folder / "texts.txt"), *sizes.data],
+            folder / "corpus",
+            tokenizer=tokenizer,
+            heldout=0.01,
+        )
         text, vocab = texts_of(corpus), corpus.vocab
         assert isinstance(vocab, Vocab)
         words = sum(map(len, text)) * sizes.epochs
-        print(f"{len(text):,} documents, {words // sizes.epochs:,} words, vocabulary {vocab.size:,}", flush=True)
+        print(
+            f"{len(text):,} documents, {words // sizes.epochs:,} words, vocabulary {vocab.size:,}",
+            flush=True,
+        )
         new = [*left, *right]
-        ids = [[str(word) for word in row if word != vocab.unk] for row in corpus.tokenizer().encode_batch(new)]
+        ids = [
+            [str(word) for word in row if word != vocab.unk]
+            for row in corpus.tokenizer().encode_batch(new)
+        ]
         for name in sizes.models:
             their_time, their_vectors = theirs(name, text, ids, sizes)
             our_time, our_vectors = ours(name, corpus, new, sizes)
             speeds = (
-                f"ours {words / our_time:,.0f}, gensim {words / their_time:,.0f} words/s: {their_time / our_time:.2f} times"
+                f"ours {words / our_time:,.0f}, gensim {words / their_time:,.0f} "
+                f"words/s: {their_time / our_time:.2f} times"
             )
-            found = f"Spearman {correlation(our_vectors, scores):.3f}, gensim {correlation(their_vectors, scores):.3f}"
+            found = (
+                f"Spearman {correlation(our_vectors, scores):.3f}, gensim "
+                f"{correlation(their_vectors, scores):.3f}"
+            )
             print(f"{name}: {speeds}; {found}", flush=True)
 
 

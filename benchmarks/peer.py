@@ -1,7 +1,8 @@
 """torch and transformers as peers of a benchmark, in a child process: one unit of work per request.
 
-`Peer` starts this module as a child and requests one unit at a time, so both sides alternate strictly and share no process.
-A child that compiles for too long is killed. Requests and answers are JSON lines. The child measures its own time.
+`Peer` starts this module as a child and requests one unit at a time, so both sides alternate
+strictly and share no process. A child that compiles for too long is killed. Requests and answers
+are JSON lines. The child measures its own time.
 """
 
 from __future__ import annotations
@@ -27,23 +28,41 @@ class Failed(Exception):
 def missing() -> str | None:
     """Returns the reason why there is no peer, or None."""
     absent = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
-    return f"{' and '.join(absent)} not installed; pip install 'ptm_jax[parity]'" if absent else None
+    return (
+        f"{' and '.join(absent)} not installed; pip install 'ptm_jax[parity]'" if absent else None
+    )
 
 
 class Peer:
-    """A child process for `task` at given sizes. A call runs one unit of a variant and returns its seconds."""
+    """A child process for `task` at given sizes. A call runs one unit of a variant and returns its
+    seconds."""
 
-    def __init__(self, task: str, sizes: Mapping[str, Any], threads: int, environment: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        task: str,
+        sizes: Mapping[str, Any],
+        threads: int,
+        environment: Mapping[str, str] | None = None,
+    ):
         source = str(Path(__file__).resolve().parents[1])
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-        names = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        names = {
+            "OMP_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+        }
         self._errors = tempfile.TemporaryFile()
         self._child = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.peer"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **names, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
+            env={
+                **os.environ,
+                **names,
+                "PYTHONPATH": os.pathsep.join(paths),
+                **(environment or {}),
+            },
         )
         self.facts = self._ask({"task": task, "threads": threads, **sizes}, 300)
 
@@ -84,13 +103,18 @@ class Peer:
 
     def _failed(self, what: str) -> Failed:
         self._errors.seek(0)
-        lines = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line
+            for line in self._errors.read().decode(errors="replace").splitlines()
+            if line.strip()
+        ]
         self.close()
         return Failed(f"{what}: {lines[-1].strip()[:200]}" if lines else what)
 
 
 class _Step:
-    """BertForMaskedLM with fused AdamW. `labels` cover the same share of positions as our step predicts."""
+    """BertForMaskedLM with fused AdamW. `labels` cover the same share of positions as our step
+    predicts."""
 
     def __init__(self, request: Mapping[str, Any]):
         import torch
@@ -108,7 +132,9 @@ class _Step:
         torch.manual_seed(0)
         self.model = BertForMaskedLM(config).train().to(self.device)
         self.compiled = None
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True
+        )
         shape = (request["batch"], request["length"])
         self.ids = torch.randint(request["vocab"] // 2, request["vocab"], shape, device=self.device)
         picked = torch.rand(shape, device=self.device).argsort(1)[:, : request["predictions"]]
@@ -124,7 +150,9 @@ class _Step:
     def set(self, variant: Mapping[str, Any], dynamic: bool | None = None) -> None:
         """Configures the model for a variant."""
         torch = self.torch
-        torch.set_float32_matmul_precision("medium" if variant["precision"] == "float32, medium" else "highest")
+        torch.set_float32_matmul_precision(
+            "medium" if variant["precision"] == "float32, medium" else "highest"
+        )
         if self.model.config._attn_implementation != variant["attention"]:
             self.model.set_attn_implementation(variant["attention"])
         if variant.get("compile") and self.compiled is None:
@@ -134,7 +162,9 @@ class _Step:
         """Runs one training step."""
         torch = self.torch
         model = self.compiled if variant.get("compile") else self.model
-        with torch.autocast(self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"):
+        with torch.autocast(
+            self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"
+        ):
             loss = model(**batch).loss
         loss.backward()
         self.optimizer.step()
@@ -142,7 +172,8 @@ class _Step:
 
 
 class _Lengths(_Step):
-    """Training steps over the batches of a variant's `order`: lists of lengths, each batch padded to its longest."""
+    """Training steps over the batches of a variant's `order`: lists of lengths, each batch padded
+    to its longest."""
 
     def __init__(self, request: Mapping[str, Any]):
         super().__init__(request)
@@ -184,7 +215,9 @@ class _Layer(_Step):
             self.compiled = torch.compile(self.layer)
         layer = self.compiled if variant.get("compile") else self.layer
         start = _now(torch, self.device)
-        with torch.autocast(self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"):
+        with torch.autocast(
+            self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"
+        ):
             y = layer(self.x)
         y = y if isinstance(y, torch.Tensor) else y[0]
         y.backward(self.g.to(y.dtype))
@@ -202,13 +235,19 @@ class _Recurrent:
 
         self.torch, self.device = torch, _device(torch)
         width, inputs = request["width"], request["inputs"]
-        self.module = torch.nn.LSTM(inputs, width, batch_first=True, proj_size=request["project"]).to(self.device)
-        self.x = torch.randn(request["batch"], request["length"], inputs, device=self.device, requires_grad=True)
+        self.module = torch.nn.LSTM(
+            inputs, width, batch_first=True, proj_size=request["project"]
+        ).to(self.device)
+        self.x = torch.randn(
+            request["batch"], request["length"], inputs, device=self.device, requires_grad=True
+        )
 
     def __call__(self, variant: Mapping[str, Any]) -> float:
         torch = self.torch
         start = _now(torch, self.device)
-        with torch.autocast(self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"):
+        with torch.autocast(
+            self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"
+        ):
             states = self.module(self.x)[0]
         states.float().sum().backward()
         seconds = _now(torch, self.device) - start
@@ -242,7 +281,9 @@ class _Generate:
         if self.model.config._attn_implementation != variant["attention"]:
             self.model.set_attn_implementation(variant["attention"])
         self.model.to(getattr(torch, variant["precision"]))
-        ids = torch.randint(1, self.request["vocab"], (variant["batch"], self.request["length"]), device=self.device)
+        ids = torch.randint(
+            1, self.request["vocab"], (variant["batch"], self.request["length"]), device=self.device
+        )
         start = _now(torch, self.device)
         with torch.inference_mode():
             found = self.model.generate(
@@ -260,7 +301,8 @@ class _Generate:
 
 
 class _Sampling:
-    """Greedy decoding of an embedding, nn.LSTM and a linear layer, one token after the other with its state."""
+    """Greedy decoding of an embedding, nn.LSTM and a linear layer, one token after the other with
+    its state."""
 
     def __init__(self, request: Mapping[str, Any]):
         import torch
@@ -268,13 +310,17 @@ class _Sampling:
         self.torch, self.request, self.device = torch, request, _device(torch)
         width, vocab = request["width"], request["vocab"]
         lstm = torch.nn.LSTM(width, width, request["layers"], batch_first=True)
-        self.parts = torch.nn.ModuleList([torch.nn.Embedding(vocab, width), lstm, torch.nn.Linear(width, vocab)])
+        self.parts = torch.nn.ModuleList(
+            [torch.nn.Embedding(vocab, width), lstm, torch.nn.Linear(width, vocab)]
+        )
         self.parts.eval().to(self.device)
 
     def __call__(self, variant: Mapping[str, Any]) -> float:
         torch = self.torch
         embed, lstm, head = self.parts.to(getattr(torch, variant["precision"]))
-        ids = torch.randint(1, self.request["vocab"], (variant["batch"], self.request["length"]), device=self.device)
+        ids = torch.randint(
+            1, self.request["vocab"], (variant["batch"], self.request["length"]), device=self.device
+        )
         start, found, state = _now(torch, self.device), [], None
         with torch.inference_mode():
             for _ in range(self.request["new"]):
@@ -306,7 +352,10 @@ class _Attention:
         start = _now(torch, self.device)
         given: dict[str, Any] = {"is_causal": True} if self.case == "causal" else {}
         if self.case == "t5":
-            given = {"attn_mask": self.table[self.buckets].permute(2, 0, 1)[None].to(dtype), "scale": 1.0}
+            given = {
+                "attn_mask": self.table[self.buckets].permute(2, 0, 1)[None].to(dtype),
+                "scale": 1.0,
+            }
         if self.case == "packed":
             given = {"attn_mask": self.mask}
         torch.nn.functional.scaled_dot_product_attention(*qkv, **given).sum().backward()
@@ -332,7 +381,9 @@ class _CrossEntropy:
         self.layer.zero_grad(set_to_none=True)
         self.x.grad = None
         start = _now(torch, self.device)
-        with torch.autocast(self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"):
+        with torch.autocast(
+            self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"
+        ):
             loss = torch.nn.functional.cross_entropy(self.layer(self.x), self.labels)
         loss.backward()
         return _now(torch, self.device) - start
@@ -370,7 +421,11 @@ def main() -> None:
 
     torch.set_num_threads(request["threads"])
     task = _TASKS[request["task"]](request)
-    facts = {"torch": torch.__version__, "transformers": transformers.__version__, "threads": torch.get_num_threads()}
+    facts = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "threads": torch.get_num_threads(),
+    }
     print(json.dumps(facts), file=answers)
     for line in sys.stdin:
         try:

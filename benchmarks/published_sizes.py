@@ -1,9 +1,9 @@
 """Published numbers of parameters, and how those of the catalogue are counted: from shapes alone.
 
-`PEERS` are the classes of Hugging Face Transformers 5.23 (`TransfoXLLMHeadModel`: 4.57.6) under the released
-configurations: trainable parameters with the pre-training heads, tied tensors once. Buffers (`final_logits_bias`) and
-sinusoids do not count.
-`PRINTED` are figures of papers and repositories in millions: (figure, its unit, what is not counted, where it is printed).
+`PEERS` are the classes of Hugging Face Transformers 5.23 (`TransfoXLLMHeadModel`: 4.57.6) under the
+released configurations: trainable parameters with the pre-training heads, tied tensors once.
+Buffers (`final_logits_bias`) and sinusoids do not count. `PRINTED` are figures of papers and
+repositories in millions: (figure, its unit, what is not counted, where it is printed).
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ LEFT_OUT = {
     "spanbert_large": "sbo",
     **{f"electra_{size}": "^generator/" for size in ("small", "small_plus", "base", "large")},
 }
-"""What is not in a released file: SpanBERT's boundary head, and ELECTRA's generator, which has a file of its own."""
+"""What is not in a released file: SpanBERT's boundary head, and ELECTRA's generator, which has a
+file of its own."""
 
 MINIATURES = "google-research/bert, BERT Miniatures (Turc et al. 2019): with pooler, without heads"
 PRINTED: dict[str, tuple[float, float, str | None, str]] = {
@@ -144,5 +145,6 @@ def counted(flat: dict[str, Any], but: str | None = None) -> int:
 
 
 def count(name: str, but: str | None = None) -> int:
-    """Parameters of a system without those whose path the pattern `but` finds; `System.ties` are not applied."""
+    """Parameters of a system without those whose path the pattern `but` finds; `System.ties` are
+    not applied."""
     return counted(shapes(name), but)

@@ -1,13 +1,17 @@
-"""Quantised models beside float32, ONNX Runtime and OpenVINO on the same cores: score, size, sequences per second.
+"""Quantised models beside float32, ONNX Runtime and OpenVINO on the same cores: score, size,
+sequences per second.
 
-    python -m benchmarks.quantised --model runs/sst2 --data ../shared/data/glue/sst2 --out benchmarks/
-    python -m benchmarks.quantised --model runs/sst2 --data ... --folders q8bert=small/q8bert qbert=small/qbert
+    python -m benchmarks.quantised --model runs/sst2 --data ../shared/data/glue/sst2 \
+        --out benchmarks/
+    python -m benchmarks.quantised --model runs/sst2 --data ... --folders q8bert=small/q8bert \
+        qbert=small/qbert
 
-`--folders` are models that `ptm compress` made of the model. The peers have two graphs. "Our graph" is that of
-`ptm export --format onnx`. "Torch's graph" is traced from Transformers' BertModel with the same weights and head;
-onnxruntime fuses its attention, layer norms and gelu. Their int8 is that of `onnxruntime.quantization`: dynamic, and
-static with the ranges of 64 training texts, by columns. The peers need torch, transformers, onnxruntime, openvino and
-jax2onnx. Throughput is that of held-out texts in rows of `--length` tokens, the programs in turns, the best of `--rounds`.
+`--folders` are models that `ptm compress` made of the model. The peers have two graphs. "Our graph"
+is that of `ptm export --format onnx`. "Torch's graph" is traced from Transformers' BertModel with
+the same weights and head; onnxruntime fuses its attention, layer norms and gelu. Their int8 is that
+of `onnxruntime.quantization`: dynamic, and static with the ranges of 64 training texts, by columns.
+The peers need torch, transformers, onnxruntime, openvino and jax2onnx. Throughput is that of
+held-out texts in rows of `--length` tokens, the programs in turns, the best of `--rounds`.
 """
 
 from __future__ import annotations
@@ -44,24 +48,38 @@ CALIBRATION = 64
 
 def rows_of(model: Pretrained, texts: list[str], length: int) -> dict[str, np.ndarray]:
     """Returns {input: [n, L] int32} of texts, cut and padded."""
-    made = {name: np.zeros((len(texts), length), np.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+    made = {
+        name: np.zeros((len(texts), length), np.int32)
+        for name in ("input_ids", "attention_mask", "token_type_ids")
+    }
     made["input_ids"][:] = model.vocab.pad
     for row, ids in enumerate(model.tokenizer.encode_batch(texts)):
         framed, types = model.tokenizer.frame(ids[: length - 2])
-        made["input_ids"][row, : len(framed)], made["token_type_ids"][row, : len(framed)] = framed, types
+        made["input_ids"][row, : len(framed)], made["token_type_ids"][row, : len(framed)] = (
+            framed,
+            types,
+        )
         made["attention_mask"][row, : len(framed)] = 1
     return made
 
 
 def ours(model: Pretrained) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
-    """Returns the function from input arrays to the scores of classes, as `Pretrained` computes them."""
+    """Returns the function from input arrays to the scores of classes, as `Pretrained` computes
+    them."""
 
     def call(given):
         rows, length = given["input_ids"].shape
         batch = {"input_ids": given["input_ids"], "segment_ids": given["attention_mask"]}
-        batch |= {"token_type_ids": given["token_type_ids"], "rows": np.arange(rows, dtype=np.int32)}
+        batch |= {
+            "token_type_ids": given["token_type_ids"],
+            "rows": np.arange(rows, dtype=np.int32),
+        }
         batch["positions"] = np.broadcast_to(np.arange(length, dtype=np.int32), (rows, length))
-        return np.asarray(forward(model.module, None, ("scores/classify",), model.weights, batch)["scores/classify"])
+        return np.asarray(
+            forward(model.module, None, ("scores/classify",), model.weights, batch)[
+                "scores/classify"
+            ]
+        )
 
     return call
 
@@ -69,11 +87,13 @@ def ours(model: Pretrained) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
 def peers(
     model: Pretrained, checkpoint: str, texts: list[str], length: int, folder: Path
 ) -> dict[str, tuple[Callable[..., Any], int]]:
-    """Returns {name: (function, bytes of the file)} of the peers that are installed. Prints why another cannot run.
-    `texts` are those that static int8 takes its ranges from."""
+    """Returns {name: (function, bytes of the file)} of the peers that are installed. Prints why
+    another cannot run. `texts` are those that static int8 takes its ranges from."""
     found: dict[str, tuple[Callable[..., Any], int]] = {}
     ours, torchs, fused = (folder / f"{name}.onnx" for name in ("ours", "torchs", "fused"))
-    dynamic, fused_dynamic, static = (folder / f"{name}.onnx" for name in ("dynamic", "fused_dynamic", "static"))
+    dynamic, fused_dynamic, static = (
+        folder / f"{name}.onnx" for name in ("dynamic", "fused_dynamic", "static")
+    )
     steps: list[Callable[[], None]] = [
         lambda: _own_graph(ours, model),
         lambda: _torch_graph(torchs, model, checkpoint, folder),
@@ -91,12 +111,16 @@ def peers(
         "OpenVINO, float32, torch's graph": (_openvino, torchs),
         "OpenVINO, static int8, torch's graph": (_openvino, static),
     }.items():
-        steps.append(lambda name=name, program=program, file=file: found.update({name: program(file)}))
+        steps.append(
+            lambda name=name, program=program, file=file: found.update({name: program(file)})
+        )
     for step in steps:
         try:
             step()
         except Exception as error:  # a peer's own
-            print(f"a peer is left out: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
+            print(
+                f"a peer is left out: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr
+            )
     return found
 
 
@@ -117,7 +141,9 @@ def _torch_graph(file: Path, model: Pretrained, checkpoint: str, folder: Path) -
     class Classifier(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.encoder = transformers.AutoModel.from_pretrained(folder / "transformers", attn_implementation="eager")
+            self.encoder = transformers.AutoModel.from_pretrained(
+                folder / "transformers", attn_implementation="eager"
+            )
             values = model.params[model.tower]["heads_classify"]["classes"]
             self.classes = torch.nn.Linear(*values["kernel"].shape)
             self.classes.weight.data = torch.tensor(np.asarray(values["kernel"]).T)
@@ -128,10 +154,20 @@ def _torch_graph(file: Path, model: Pretrained, checkpoint: str, folder: Path) -
             kept = attention_mask[..., None].to(states.dtype)
             return self.classes((states * kept).sum(1) / kept.sum(1))
 
-    rows = {name: torch.ones(2, 32, dtype=torch.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+    rows = {
+        name: torch.ones(2, 32, dtype=torch.int32)
+        for name in ("input_ids", "attention_mask", "token_type_ids")
+    }
     axes = {name: {0: "batch", 1: "length"} for name in rows}
     names = {"input_names": list(rows), "output_names": ["classify"], "dynamic_axes": axes}
-    torch.onnx.export(Classifier().eval(), tuple(rows.values()), str(file), dynamo=False, opset_version=17, **names)
+    torch.onnx.export(
+        Classifier().eval(),
+        tuple(rows.values()),
+        str(file),
+        dynamo=False,
+        opset_version=17,
+        **names,
+    )
 
 
 def _fused(file: Path, out: Path) -> None:
@@ -151,7 +187,12 @@ def _static(file: Path, out: Path, given: dict[str, np.ndarray]) -> None:
     from onnxruntime.quantization import shape_inference
 
     class Reader(quantization.CalibrationDataReader):
-        rows = iter([{name: value[i : i + 1] for name, value in given.items()} for i in range(len(given["input_ids"]))])
+        rows = iter(
+            [
+                {name: value[i : i + 1] for name, value in given.items()}
+                for i in range(len(given["input_ids"]))
+            ]
+        )
 
         def get_next(self):
             return next(self.rows, None)
@@ -169,22 +210,33 @@ def _runtime(file: Path) -> tuple[Callable[..., Any], int]:
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
-    return lambda given: session.run(["classify"], {name: given[name] for name in names})[0], file.stat().st_size
+    return lambda given: session.run(["classify"], {name: given[name] for name in names})[
+        0
+    ], file.stat().st_size
 
 
 def _openvino(file: Path) -> tuple[Callable[..., Any], int]:
     import openvino
 
     core, threads = openvino.Core(), len(os.sched_getaffinity(0))
-    hint = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    hint = {
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
     compiled = core.compile_model(core.read_model(file), "CPU", hint)
     names, port = [one.any_name for one in compiled.inputs], compiled.output("classify")
     return lambda given: compiled([given[name] for name in names])[port], file.stat().st_size
 
 
-def seconds(calls: dict[str, Callable[..., Any]], given: dict[str, np.ndarray], batch: int, rounds: int) -> dict[str, float]:
+def seconds(
+    calls: dict[str, Callable[..., Any]], given: dict[str, np.ndarray], batch: int, rounds: int
+) -> dict[str, float]:
     """Returns the least seconds of a call on `batch` rows; the programs take turns."""
-    part, best = {name: value[:batch] for name, value in given.items()}, dict.fromkeys(calls, np.inf)
+    part, best = (
+        {name: value[:batch] for name, value in given.items()},
+        dict.fromkeys(calls, np.inf),
+    )
     for call in calls.values():
         call(part)
     for _ in range(rounds):
@@ -202,23 +254,33 @@ def _bytes(model: Pretrained) -> int:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns {"settings", "rows"}: of each program its score, bytes and sequences per second by batch."""
+    """Returns {"settings", "rows"}: of each program its score, bytes and sequences per second by
+    batch."""
     checkpoint = str(best_checkpoint(args.model))
     model, task = ptm_jax.load(checkpoint), catalogue.get(args.task)
-    examples = evaluating.task_for(model, task).examples.examples(heldout_of(task, (str(args.data),)), Remarks(), True)
-    texts, labels = [one.first for one in examples], np.array([model.examples.labels.index(one.label) for one in examples])
+    examples = evaluating.task_for(model, task).examples.examples(
+        heldout_of(task, (str(args.data),)), Remarks(), True
+    )
+    texts, labels = (
+        [one.first for one in examples],
+        np.array([model.examples.labels.index(one.label) for one in examples]),
+    )
     given = rows_of(model, texts, args.length)
     trained = evaluating.task_for(model, task).examples.examples(
         heldout_of(task, (str(args.data),), "train"), Remarks(), True
     )
     models = {"ptm_jax, float32": model}
-    models["ptm_jax, int8 (dynamic)"] = Pretrained(model.system, Int8().whole(model.params), model.tokenizer)
+    models["ptm_jax, int8 (dynamic)"] = Pretrained(
+        model.system, Int8().whole(model.params), model.tokenizer
+    )
     for name, _, folder in (one.partition("=") for one in args.folders):
         models[f"ptm_jax, {name}"] = ptm_jax.load(folder)
     with tempfile.TemporaryDirectory() as place:
         calls = {name: ours(one) for name, one in models.items()}
         sizes = {name: _bytes(one) for name, one in models.items()}
-        for name, (call, size) in peers(model, checkpoint, [one.first for one in trained], args.length, Path(place)).items():
+        for name, (call, size) in peers(
+            model, checkpoint, [one.first for one in trained], args.length, Path(place)
+        ).items():
             calls[name], sizes[name] = call, size
         rows = {name: {"bytes": sizes[name]} for name in calls}
         for batch in BATCHES:
@@ -247,24 +309,31 @@ def page(found: dict[str, Any]) -> str:
         one, many = row["per_second_1"], row["per_second_32"]
         ratio = f"{one / first['per_second_1']:.2f}, {many / first['per_second_32']:.2f}"
         score = f"{100 * row['accuracy']:.1f}" if "accuracy" in row else ""
-        lines.append(f"| {name} | {score} | {row['bytes'] / 1e6:.1f} | {one:.0f} | {many:.0f} | {ratio} |")
+        lines.append(
+            f"| {name} | {score} | {row['bytes'] / 1e6:.1f} | {one:.0f} | {many:.0f} | {ratio} |"
+        )
     return "\n".join([*lines, "", *beside(found["rows"])]) + "\n"
 
 
 def beside(rows: dict[str, dict[str, Any]]) -> list[str]:
-    """Returns the table of our int8 beside that of each peer: texts a second of 32 rows over the peer's (goal: 1.0 or more),
-    seconds of one row over the peer's (goal: 1.1 or less)."""
+    """Returns the table of our int8 beside that of each peer: texts a second of 32 rows over the
+    peer's (goal: 1.0 or more), seconds of one row over the peer's (goal: 1.1 or less)."""
     lines = ["| peer | throughput, times the peer's | latency, times the peer's |", "|---|---|---|"]
     own = rows["ptm_jax, int8 (dynamic)"]
     for name, row in rows.items():
         if "int8" in name and not name.startswith("ptm_jax"):
-            throughput, latency = own["per_second_32"] / row["per_second_32"], row["per_second_1"] / own["per_second_1"]
+            throughput, latency = (
+                own["per_second_32"] / row["per_second_32"],
+                row["per_second_1"] / own["per_second_1"],
+            )
             lines.append(f"| {name} | {throughput:.2f} | {latency:.2f} |")
     return lines if len(lines) > 2 else []
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--task", default="sst2")
@@ -278,7 +347,10 @@ def main() -> None:
     print(json.dumps(found["settings"]), page(found), sep="\n")
     if args.out is not None:
         (args.out / "quantised.json").write_text(json.dumps(found, indent=1) + "\n")
-        head = f"# Int8 beside other runtimes\n\n`python -m benchmarks.quantised`: {json.dumps(found['settings'])}\n\n"
+        head = (
+            "# Int8 beside other runtimes\n\n`python -m benchmarks.quantised`: "
+            f"{json.dumps(found['settings'])}\n\n"
+        )
         (args.out / "quantised.md").write_text(head + page(found))
 
 

@@ -1,10 +1,14 @@
-"""What is pre-trained for a recurrent model and what it brings, in one table: ELMo, Flair, TagLM, ULMFiT and CoVe.
+"""What is pre-trained for a recurrent model and what it brings, in one table: ELMo, Flair, TagLM,
+ULMFiT and CoVe.
 
-    python -m benchmarks.recurrent_features --workdir runs/features      # hours of two cores; goes on where it was stopped
-    python -m benchmarks.recurrent_features --join                       # the page alone, from the pages of the three
+    python -m benchmarks.recurrent_features --workdir runs/features      # hours of two cores; goes
+                                                                         on where it was stopped
+    python -m benchmarks.recurrent_features --join                       # the page alone, from the
+                                                                         pages of the three
 
-Runs `benchmarks.tagger_features`, `benchmarks.ulmfit` and `benchmarks.cove`, each a process of its own, on one set of frozen
-models, and joins their tables in recurrent_features.md. Their pages have the settings, and what was tried.
+Runs `benchmarks.tagger_features`, `benchmarks.ulmfit` and `benchmarks.cove`, each a process of its
+own, on one set of frozen models, and joins their tables in recurrent_features.md. Their pages have
+the settings, and what was tried.
 """
 
 from __future__ import annotations
@@ -28,9 +32,29 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
     """Returns {name: the arguments of its command}."""
     frozen, common = args.workdir / "frozen", ["--data", str(args.data), "--seeds", str(args.seeds)]
     return {
-        "tagger_features": [*common, "--workdir", str(args.workdir / "taggers"), "--frozen", str(frozen)],
-        "ulmfit": [*common, "--workdir", str(args.workdir / "ulmfit"), "--out", str(HERE / "ulmfit.md")],
-        "cove": [*common, "--workdir", str(args.workdir / "cove"), "--vectors", str(frozen / "vectors"), "--out", str(HERE)],
+        "tagger_features": [
+            *common,
+            "--workdir",
+            str(args.workdir / "taggers"),
+            "--frozen",
+            str(frozen),
+        ],
+        "ulmfit": [
+            *common,
+            "--workdir",
+            str(args.workdir / "ulmfit"),
+            "--out",
+            str(HERE / "ulmfit.md"),
+        ],
+        "cove": [
+            *common,
+            "--workdir",
+            str(args.workdir / "cove"),
+            "--vectors",
+            str(frozen / "vectors"),
+            "--out",
+            str(HERE),
+        ],
     }
 
 
@@ -39,18 +63,29 @@ def page() -> str:
     sections = []
     for name, title in PARTS.items():
         file = HERE / f"{name}.md"
-        rows = re.findall(r"^\|.*\|$", file.read_text(encoding="utf8"), re.M) if file.exists() else ["not measured"]
-        sections.append(f"## {title}\n\n" + "\n".join(rows) + f"\n\nSettings: [{name}]({name}.md).\n")
-    head = "# What pre-training brings to recurrent models\n\n`python -m benchmarks.recurrent_features`; points held out.\n"
+        rows = (
+            re.findall(r"^\|.*\|$", file.read_text(encoding="utf8"), re.M)
+            if file.exists()
+            else ["not measured"]
+        )
+        sections.append(
+            f"## {title}\n\n" + "\n".join(rows) + f"\n\nSettings: [{name}]({name}.md).\n"
+        )
+    head = (
+        "# What pre-training brings to recurrent models\n\n`python -m "
+        "benchmarks.recurrent_features`; points held out.\n"
+    )
     return "\n".join([head, *sections])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--workdir", type=Path, default=Path("runs/features"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--join", action="store_true", help="only write the page, from the pages of the three")
+    parser.add_argument(
+        "--join", action="store_true", help="only write the page, from the pages of the three"
+    )
     args = parser.parse_args()
     for name, given in ({} if args.join else commands(args)).items():
         subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *given], check=True)

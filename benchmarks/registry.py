@@ -1,11 +1,14 @@
-"""The registry of results: figures that configs and benchmarks hold, beside the published ones, as a file and a page.
+"""The registry of results: figures that configs and benchmarks hold, beside the published ones, as
+a file and a page.
 
-    python -m benchmarks.registry          # writes benchmarks/registry.json and benchmarks/registry.md
+    python -m benchmarks.registry          # writes benchmarks/registry.json and
+                                           benchmarks/registry.md
 
-Row 270 of the survey. Sources: "Measured:" and "Expected:" of the docstrings in configs/, the tables of tasks.md and
-ways_*.md, the JSON records of devices, and `benchmarks.reproduced`, whose figures have a `reference` and a `tolerance`: one
-that is further away is refused, and nothing is written. Commit and date are those of the change that wrote the figure. A
-field that the source does not state is null: nothing is filled in.
+Row 270 of the survey. Sources: "Measured:" and "Expected:" of the docstrings in configs/, the
+tables of tasks.md and ways_*.md, the JSON records of devices, and `benchmarks.reproduced`, whose
+figures have a `reference` and a `tolerance`: one that is further away is refused, and nothing is
+written. Commit and date are those of the change that wrote the figure. A field that the source does
+not state is null: nothing is filled in.
 """
 
 from __future__ import annotations
@@ -27,8 +30,22 @@ Entry = dict[str, Any]
 
 
 def entry(source: str, name: str, **known: Any) -> Entry:
-    """A result. `figures` are {metric: number}, `text` what the source says, `published` the paper's or a peer's."""
-    empty = dict.fromkeys(("rows", "command", "figures", "text", "published", "paper", "device", "seed", "date", "commit"))
+    """A result. `figures` are {metric: number}, `text` what the source says, `published` the
+    paper's or a peer's."""
+    empty = dict.fromkeys(
+        (
+            "rows",
+            "command",
+            "figures",
+            "text",
+            "published",
+            "paper",
+            "device",
+            "seed",
+            "date",
+            "commit",
+        )
+    )
     beside = dict.fromkeys(("value", "reference", "tolerance", "why"))
     return {"name": name, "source": source, **empty, **beside, **known}
 
@@ -41,7 +58,9 @@ def configs() -> Iterator[Entry]:
             continue
         source = str(path.relative_to(ROOT))
         command = re.findall(r"`(?:python -m|ptm)[^`]+`", measured)
-        numbers = re.findall(r"\b([a-z]+_[a-z_]+|nll|loss|baseline|perplexity) (\d+\.\d+)", measured)
+        numbers = re.findall(
+            r"\b([a-z]+_[a-z_]+|nll|loss|baseline|perplexity) (\d+\.\d+)", measured
+        )
         figures: dict[str, float] = {}
         for metric, value in numbers:
             figures.setdefault(metric, float(value))
@@ -49,7 +68,11 @@ def configs() -> Iterator[Entry]:
         yield entry(
             source,
             path.stem,
-            rows=[int(n) for group in re.findall(r"\bRows? ([\d, and]+)", text) for n in re.findall(r"\d+", group)],
+            rows=[
+                int(n)
+                for group in re.findall(r"\bRows? ([\d, and]+)", text)
+                for n in re.findall(r"\d+", group)
+            ],
             command=command[0].strip("`") if command else None,
             figures=figures or None,
             text=measured,
@@ -73,14 +96,20 @@ def tables() -> Iterator[Entry]:
         block = re.search(r"^\|[^\n]*metrics \(mean ± sd\).*?(?=\n\n|\Z)", text, re.M | re.S)
         if block is None:
             continue
-        lines = [[word.strip() for word in line.strip("|").split("|")] for line in block[0].splitlines()]
+        lines = [
+            [word.strip() for word in line.strip("|").split("|")] for line in block[0].splitlines()
+        ]
         date, source = re.search(r"\d{4}-\d\d-\d\d", text), str(path.relative_to(ROOT))
         commands = [line for line in text.splitlines() if line.startswith("ptm ")]
         for cells in lines[2:]:
             row = dict(zip(lines[0], cells, strict=True))
             metrics = row["metrics (mean ± sd)"]
             numbers = re.findall(r"(\w+) (-?\d+\.\d+)", metrics)
-            own = [line for line in commands if re.search(rf"(--task|--workdir \S*/){cells[0]}\b", line)]
+            own = [
+                line
+                for line in commands
+                if re.search(rf"(--task|--workdir \S*/){cells[0]}\b", line)
+            ]
             seeds = int(row["seeds"])
             yield entry(
                 source,
@@ -94,10 +123,13 @@ def tables() -> Iterator[Entry]:
 
 
 def records() -> Iterator[Entry]:
-    """The ratios of speed in the JSON records of devices; `published` is the peer's side of the ratio."""
+    """The ratios of speed in the JSON records of devices; `published` is the peer's side of the
+    ratio."""
     for path in sorted((ROOT / "benchmarks").glob("*.json")):
         found = json.loads(path.read_text(encoding="utf8"))
-        if path.name == "registry.json" or not isinstance(found, list):  # a benchmark's own results are objects
+        if path.name == "registry.json" or not isinstance(
+            found, list
+        ):  # a benchmark's own results are objects
             continue
         for row in found:
             settings = row["settings"]
@@ -115,7 +147,8 @@ def records() -> Iterator[Entry]:
 
 
 def within(checks: Iterable[Check]) -> Iterator[Entry]:
-    """The figures of `benchmarks.reproduced`, computed anew. Raises ValueError for those that are beyond their tolerance."""
+    """The figures of `benchmarks.reproduced`, computed anew. Raises ValueError for those that are
+    beyond their tolerance."""
     from ptm_jax.cli import listing
 
     numbers: dict[str, list[int]] = {}
@@ -126,7 +159,10 @@ def within(checks: Iterable[Check]) -> Iterator[Entry]:
     for check in checks:
         ours = check.ours()
         if not check.holds(ours):
-            off.append(f"{check.value}, {check.figure}: {ours:g} is not within {check.tolerance:g} of {check.reference:g}")
+            off.append(
+                f"{check.value}, {check.figure}: {ours:g} is not within {check.tolerance:g} "
+                f"of {check.reference:g}"
+            )
         yield entry(
             check.page,
             f"{check.value}: {check.figure}",
@@ -149,8 +185,22 @@ def within(checks: Iterable[Check]) -> Iterator[Entry]:
 
 def written(source: str, text: str, date: str | None = None) -> dict[str, str | None]:
     """Date and commit of the change that brought a text into a file."""
-    words = ["git", "-C", str(ROOT), "log", "--reverse", "--format=%h %cs", f"-S{text.split(chr(10))[0]}", "--", source]
-    found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split("\n")[0].split()
+    words = [
+        "git",
+        "-C",
+        str(ROOT),
+        "log",
+        "--reverse",
+        "--format=%h %cs",
+        f"-S{text.split(chr(10))[0]}",
+        "--",
+        source,
+    ]
+    found = (
+        subprocess.run(words, capture_output=True, text=True, check=False)
+        .stdout.split("\n")[0]
+        .split()
+    )
     return {"commit": found[0] if found else None, "date": date or (found[1] if found else None)}
 
 
@@ -159,23 +209,54 @@ def page(entries: list[Entry]) -> str:
     with_rows = {row for one in entries for row in one["rows"] or ()}
     close = [one for one in entries if one["value"] is not None]
     rows = sorted({row for one in close for row in one["rows"]})
-    head = "# Registry of results\n\nWritten by `python -m benchmarks.registry`; the same entries are in registry.json.\n"
+    head = (
+        "# Registry of results\n\nWritten by `python -m benchmarks.registry`; the same "
+        "entries are in registry.json.\n"
+    )
     count = (
-        f"{len(entries)} entries; {len(with_rows)} rows of the survey have one. An empty cell: the source does not say.\n"
+        f"{len(entries)} entries; {len(with_rows)} rows of the survey have one. An empty "
+        "cell: the source does not say.\n"
     )
     text = (
-        f"## Within a tolerance of a published or peer-measured figure\n\n{len(close)} figures of {len(rows)} rows: "
-        f"{', '.join(map(str, rows))}. They earn the word `reproduces`.\nA test computes each again, and the registry is "
-        "not written when one is further away than its tolerance.\nA number of parameters or of examples is no quality of "
+        f"## Within a tolerance of a published or peer-measured figure\n\n{len(close)} "
+        f"figures of {len(rows)} rows: "
+        f"{', '.join(map(str, rows))}. They earn the word `reproduces`.\nA test computes "
+        "each again, and the registry is "
+        "not written when one is further away than its tolerance.\nA number of parameters or "
+        "of examples is no quality of "
         "a model.\n"
     )
     note = (
-        "## All others\n\n`published` is the paper's figure at its own size and data, or the peers of a ratio; a miniature "
+        "## All others\n\n`published` is the paper's figure at its own size and data, or the "
+        "peers of a ratio; a miniature "
         "is no such size.\n"
     )
-    columns = ("value", "rows", "figures", "reference", "published", "tolerance", "why", "command", "device", "seed", "date")
+    columns = (
+        "value",
+        "rows",
+        "figures",
+        "reference",
+        "published",
+        "tolerance",
+        "why",
+        "command",
+        "device",
+        "seed",
+        "date",
+    )
     lines = table((*columns, "commit", "source"), close)
-    columns = ("name", "rows", "figures", "published", "command", "device", "seed", "date", "commit", "source")
+    columns = (
+        "name",
+        "rows",
+        "figures",
+        "published",
+        "command",
+        "device",
+        "seed",
+        "date",
+        "commit",
+        "source",
+    )
     others = table(columns, [one for one in entries if one["value"] is None])
     return "\n".join([head, count, text, *lines, "", note, *others, ""])
 
@@ -201,7 +282,9 @@ def main() -> None:
     """Writes both files."""
     entries = [*within(reproduced.checks()), *configs(), *tables(), *records()]
     place = ROOT / "benchmarks"
-    (place / "registry.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+    (place / "registry.json").write_text(
+        json.dumps(entries, indent=1, ensure_ascii=False) + "\n", encoding="utf8"
+    )
     (place / "registry.md").write_text(page(entries), encoding="utf8")
     print(f"{len(entries)} entries")
 

@@ -1,9 +1,11 @@
-"""What `reproduces` is earned by: a figure of ours, a published or peer-measured one, and the tolerance between them.
+"""What `reproduces` is earned by: a figure of ours, a published or peer-measured one, and the
+tolerance between them.
 
-`checks()` are the figures that the registry holds with `reference` and `tolerance`. A figure is a number of parameters,
-counted from the shapes of the published size, a number of examples that the reader finds in published files, a score, or
-a measurement that a page of this folder holds beside its peer's. `benchmarks.registry` refuses one that is too far away, and
-tests/benchmarks computes each again for the word.
+`checks()` are the figures that the registry holds with `reference` and `tolerance`. A figure is a
+number of parameters, counted from the shapes of the published size, a number of examples that the
+reader finds in published files, a score, or a measurement that a page of this folder holds beside
+its peer's. `benchmarks.registry` refuses one that is too far away, and tests/benchmarks computes
+each again for the word.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Check:
     reference  the published or peer-measured figure, from `source`
     tolerance  the largest difference, in the figure's unit, from `why`
     command    what prints ours; `device`, `seed` where they matter
-    data       folder below PTM_DATA that it reads ("": none); `page`, `text`: where a measurement stands
+    data       folder below PTM_DATA that it reads ("": none); `page`, `text`: where a measurement
+               stands
     """
 
     value: str
@@ -70,7 +73,9 @@ def sizes() -> Iterator[Check]:
             yield Check(
                 value=name,
                 figure="parameters",
-                ours=functools.partial(published_sizes.count, name, published_sizes.LEFT_OUT.get(name)),
+                ours=functools.partial(
+                    published_sizes.count, name, published_sizes.LEFT_OUT.get(name)
+                ),
                 reference=size,
                 source=f"transformers, {peer}",
                 tolerance=0,
@@ -98,7 +103,9 @@ def printed() -> Iterator[Check]:
         yield Check(
             value=name,
             figure="parameters, millions",
-            ours=functools.partial(lambda name, but: published_sizes.count(name, but) / 1e6, name, but),
+            ours=functools.partial(
+                lambda name, but: published_sizes.count(name, but) / 1e6, name, but
+            ),
             reference=figure,
             source=source,
             tolerance=unit / 2,
@@ -109,7 +116,8 @@ def printed() -> Iterator[Check]:
 
 
 def trained(system: str, adapt: str, pattern: str) -> int:
-    """Parameters of an adapted system whose path the pattern finds, and that the adaptation trains."""
+    """Parameters of an adapted system whose path the pattern finds, and that the adaptation
+    trains."""
     import jax
     import jax.numpy as jnp
 
@@ -137,11 +145,14 @@ def adaptations() -> Iterator[Check]:
     base = 109_482_240  # BertModel of bert-base-uncased, with pooler
     large = 335_141_888
     rows = (
-        ("pals", "parameters of eight tasks, times those of one", 1.13, 0.005, "Stickland and Murray 2019, Table 1",
+        ("pals", "parameters of eight tasks, times those of one", 1.13, 0.005,
+        "Stickland and Murray 2019, Table 1",
          lambda: 1 + 8 * trained("bert_base", "pals", "/beside/") / base),
-        ("bitfit", "biases of BERT-base, percent of its parameters", 0.09, 0.005, "Ben Zaken et al. 2021, section 3",
+        ("bitfit", "biases of BERT-base, percent of its parameters", 0.09, 0.005,
+        "Ben Zaken et al. 2021, section 3",
          lambda: 100 * trained("bert_base", "bitfit", "^(?!.*/heads_(mlm|nsp)).*/bias$") / base),
-        ("bitfit", "biases of BERT-large, percent of its parameters", 0.08, 0.005, "Ben Zaken et al. 2021, section 3",
+        ("bitfit", "biases of BERT-large, percent of its parameters", 0.08, 0.005,
+        "Ben Zaken et al. 2021, section 3",
          lambda: 100 * trained("bert_large", "bitfit", "^(?!.*/heads_(mlm|nsp)).*/bias$") / large),
         ("lora", "parameters of RoBERTa-base, millions", 0.3, 0.05, "Hu et al. 2022, Table 2",
          lambda: trained("roberta_base", "lora(rank=8)", "^lora/") / 1e6),
@@ -182,7 +193,8 @@ def spans() -> Iterator[Check]:
 
 
 def measured(page: str, pattern: str) -> tuple[float, ...]:
-    """The numbers that a pattern finds in a page of measurements. Raises ValueError where it finds none."""
+    """The numbers that a pattern finds in a page of measurements. Raises ValueError where it finds
+    none."""
     text = " ".join((ROOT / page).read_text(encoding="utf8").split())
     if (found := re.search(pattern, text)) is None:
         raise ValueError(f"{page} has nothing like {pattern!r}")
@@ -201,7 +213,8 @@ def beside(page: str, pattern: str, tolerance: float, **known: Any) -> Check:
 
 
 def words() -> Iterator[Check]:
-    """Word vectors: every text of word_vectors.md on the largest of its sets of similarities, and the peers of configs."""
+    """Word vectors: every text of word_vectors.md on the largest of its sets of similarities, and
+    the peers of configs."""
     page, number = "benchmarks/word_vectors.md", r"(-?[\d.]+)"
     for line in (ROOT / page).read_text(encoding="utf8").splitlines():
         if not line.startswith("| text,"):
@@ -211,7 +224,8 @@ def words() -> Iterator[Check]:
         pairs = re.search(r"EN-MEN-TR-3k \(([\d,]+)\)", line)[1]
         yield beside(
             page,
-            re.escape(cells) + rf"[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*EN-MEN-TR-3k \([\d,]+\): {number} / {number}",
+            re.escape(cells)
+            + rf"[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*EN-MEN-TR-3k \([\d,]+\): {number} / {number}",
             100 / math.sqrt(int(pairs.replace(",", "")) - 1),
             value=model.split(",")[0],
             figure=f"MEN, Spearman in points ({model}, width {width}, {text})",
@@ -229,7 +243,8 @@ def words() -> Iterator[Check]:
         figure="held-out loss",
         source="Stanford's C code on the same cells",
         why="1% of the peer's",
-        command="python -m benchmarks.glove --code BUILD --data pydocs data/lm/wikitext-2/valid.txt --passes 2",
+        command="python -m benchmarks.glove --code BUILD --data pydocs "
+        "data/lm/wikitext-2/valid.txt --passes 2",
         text="held-out loss 0.01972",
     )
     for place, name in enumerate(("pv_dbow", "pv_dm", "pv_dbow_words")):
@@ -273,14 +288,16 @@ def tasks() -> Iterator[Check]:
             figure=f"{metric} in points, held-out",
             source="torch on the same rows, schedule and seeds (configs/compare/tasks_in_torch.py)",
             why="root mean square of both standard deviations",
-            command=f"ptm train --init runs/minilm --task {task} --data DATA --seeds 3 --workdir DIR",
+            command=f"ptm train --init runs/minilm --task {task} --data DATA --seeds 3 "
+            "--workdir DIR",
             seed=[0, 1, 2],
             text=f"| {task} | {metric} |",
         )
 
 
 def read(task: str, folder: str) -> int:
-    """Training examples that a task's reader finds in a folder of the data, with those that it holds out of them."""
+    """Training examples that a task's reader finds in a folder of the data, with those that it
+    holds out of them."""
     from ptm_jax.tasks.catalogue import catalogue
 
     examples = catalogue.get(task).examples.settled([str(DATA / folder)])
@@ -323,7 +340,8 @@ def files() -> Iterator[Check]:
             **HERE,
         )
     rows = (
-        ("trec6", "classification/trec", 5452, "Kim 2014, Table 1: 5,952 with the 500 of the test file"),
+        ("trec6", "classification/trec", 5452,
+        "Kim 2014, Table 1: 5,952 with the 500 of the test file"),
         ("cb", "superglue/cb", 250, "Wang et al. 2019 (SuperGLUE), Table 1"),
         ("cola", "glue/cola", 8551, "CoLA's README (Warstadt et al. 2019): in_domain_train.tsv"),
         ("stsb", "glue/stsb", 5749, "Cer et al. 2017, Table 2"),

@@ -1,4 +1,5 @@
-"""Search for the best settings of torch and transformers: precision, attention kernel, huge pages, compilation."""
+"""Search for the best settings of torch and transformers: precision, attention kernel, huge pages,
+compilation."""
 
 from __future__ import annotations
 
@@ -13,13 +14,15 @@ from ptm_jax.bench.attention import Case
 from ptm_jax.bench.peers import Field, Peers
 from ptm_jax.bench.record import threads
 
-# Settings of PyTorch and of the C library for huge pages, which reduce page faults for new activations.
+# Settings of PyTorch and of the C library for huge pages, which reduce page faults for new
+# activations.
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 # Maximum seconds per request.
 LONGEST = 600.0
 
-# A precision whose first call takes this many times another's is not measured: bfloat16 where the CPU emulates it.
+# A precision whose first call takes this many times another's is not measured: bfloat16 where the
+# CPU emulates it.
 HOPELESS = 4.0
 
 
@@ -53,11 +56,15 @@ class Installed(Peers):
         if self.missing():
             return field
         recurrent = task["network"] == "lstm"
-        child = stack.enter_context(peer.Peer("sampling" if recurrent else "generate", task, threads()))
+        child = stack.enter_context(
+            peer.Peer("sampling" if recurrent else "generate", task, threads())
+        )
         say(f"generate: trying the peer's settings at batch {task['batch']}")
         plain = {f"torch, {name}": {"precision": name} for name in ("float32", "bfloat16")}
         wanted = plain if recurrent else variants(("float32", "bfloat16"))
-        requests = {name: (child, {**request, "batch": task["batch"]}) for name, request in wanted.items()}
+        requests = {
+            name: (child, {**request, "batch": task["batch"]}) for name, request in wanted.items()
+        }
         _try(field, requests, lambda: 0.0, rounds, say)
         return field
 
@@ -71,28 +78,42 @@ class Installed(Peers):
             requests["flax, float32"] = (None, None)
         if not self.missing():
             child = stack.enter_context(peer.Peer("recurrent", task, threads()))
-            requests |= {f"torch, {name}": (child, {"precision": name}) for name in ("float32", "bfloat16 autocast")}
+            requests |= {
+                f"torch, {name}": (child, {"precision": name})
+                for name in ("float32", "bfloat16 autocast")
+            }
         _try(field, requests, ours, rounds, say)
         return field
 
     def attention(self, case: Case, ours, rounds, stack, say) -> Field:
         """Measures torch's and tokamax's attention functions in both precisions."""
         others, failures = tokamax_peer.programs(functools.partial(tokamax_peer.attention, case))
-        field = Field(held={name: held for name, (_, held) in others.items()}, failures=list(failures))
+        field = Field(
+            held={name: held for name, (_, held) in others.items()}, failures=list(failures)
+        )
         field.meters |= {name: timing.clocked(call) for name, (call, _) in others.items()}
         requests: dict[str, tuple[Any, Any]] = dict.fromkeys(others, (None, None))
         if not self.missing():
             task = {**case.sizes.shapes(), "case": case.name, "segments": case.segments.tolist()}
-            child = stack.enter_context(peer.Peer("attention", {**task, "buckets": case.buckets.tolist()}, threads()))
-            requests |= {f"torch, {given}, sdpa": (child, {"precision": given}) for given in ("float32", "bfloat16")}
+            child = stack.enter_context(
+                peer.Peer("attention", {**task, "buckets": case.buckets.tolist()}, threads())
+            )
+            requests |= {
+                f"torch, {given}, sdpa": (child, {"precision": given})
+                for given in ("float32", "bfloat16")
+            }
         if requests:
             say(f"attention: trying {len(requests)} settings of the peers")
             _try(field, requests, ours, rounds, say)
         return field
 
     def cross_entropy(self, arguments, ours, rounds, stack, say) -> Field:
-        others, failures = tokamax_peer.programs(functools.partial(tokamax_peer.cross_entropy, arguments))
-        field = Field(held={name: held for name, (_, held) in others.items()}, failures=list(failures))
+        others, failures = tokamax_peer.programs(
+            functools.partial(tokamax_peer.cross_entropy, arguments)
+        )
+        field = Field(
+            held={name: held for name, (_, held) in others.items()}, failures=list(failures)
+        )
         field.meters |= {name: timing.clocked(call) for name, (call, _) in others.items()}
         if not self.missing():
             (tokens, width), vocab = arguments[0].shape, len(arguments[1])
@@ -116,19 +137,32 @@ def _flax_rnn(batch: int, length: int, width: int, inputs: int):
 
 
 def lengths(
-    task: Mapping[str, Any], ours: timing.Meter, rounds: int, limit: float, stack: ExitStack, say: timing.Say
+    task: Mapping[str, Any],
+    ours: timing.Meter,
+    rounds: int,
+    limit: float,
+    stack: ExitStack,
+    say: timing.Say,
 ) -> Field:
     """Measures training steps on rows sorted by length and padded to the longest of their batch.
 
     The best setting is also measured on unsorted rows. Otherwise as `steps`.
     """
-    tried = {name: {**request, "order": "sorted"} for name, request in variants(("float32", "bfloat16 autocast")).items()}
+    tried = {
+        name: {**request, "order": "sorted"}
+        for name, request in variants(("float32", "bfloat16 autocast")).items()
+    }
     others = {"as they come": {"order": "random"}}
     return _best("lengths", task, tried, ours, rounds, limit, stack, say, others)
 
 
 def layers(
-    task: Mapping[str, Any], ours: timing.Meter, rounds: int, limit: float, stack: ExitStack, say: timing.Say
+    task: Mapping[str, Any],
+    ours: timing.Meter,
+    rounds: int,
+    limit: float,
+    stack: ExitStack,
+    say: timing.Say,
 ) -> Field:
     """Measures one layer, forward and backward, as `steps` does."""
     tried = variants(("float32", "bfloat16 autocast"))
@@ -136,7 +170,8 @@ def layers(
 
 
 def _best(work, task, tried, ours, rounds, limit, stack, say, others=None) -> Field:
-    """Measures the settings `tried`, then the best one with `others`, with huge pages, compiled, and with both."""
+    """Measures the settings `tried`, then the best one with `others`, with huge pages, compiled,
+    and with both."""
     field = Field()
     say(f"{work}: trying {len(tried)} settings of the peer")
     child = stack.enter_context(peer.Peer(work, task, threads()))
@@ -145,7 +180,9 @@ def _best(work, task, tried, ours, rounds, limit, stack, say, others=None) -> Fi
         return field
     plain = field.best
     request = tried[plain]
-    more = {f"{plain}, {name}": ({**request, **changes}, {}) for name, changes in (others or {}).items()}
+    more = {
+        f"{plain}, {name}": ({**request, **changes}, {}) for name, changes in (others or {}).items()
+    }
     more[f"{plain}, huge pages"] = (request, HUGE_PAGES)
     if limit:
         more[f"{plain}, compiled"] = ({**request, "compile": True}, {})
@@ -153,11 +190,20 @@ def _best(work, task, tried, ours, rounds, limit, stack, say, others=None) -> Fi
     for name, (request, environment) in more.items():
         say(f"{work}: {name}")
         child = stack.enter_context(peer.Peer(work, task, threads(), environment))
-        _try(field, {name: (child, request), plain: (None, None)}, ours, rounds, say, limit or LONGEST)
+        _try(
+            field,
+            {name: (child, request), plain: (None, None)},
+            ours,
+            rounds,
+            say,
+            limit or LONGEST,
+        )
     return field
 
 
-def _try(field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Say, limit: float = LONGEST) -> None:
+def _try(
+    field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Say, limit: float = LONGEST
+) -> None:
     meters, first, hopeless = {"ours": ours}, {}, set()
     for name, (child, request) in requests.items():
         if child is None:  # a setting that was measured before, as a reference for the new one
@@ -173,7 +219,10 @@ def _try(field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Sa
             continue
         if first[name] > HOPELESS * min(first.values()):
             hopeless.add(request.get("precision"))
-            say(f"  {name}: left out; its first call took {first[name]:.1f} s, another's {min(first.values()):.1f} s")
+            say(
+                f"  {name}: left out; its first call took {first[name]:.1f} s, another's "
+                f"{min(first.values()):.1f} s"
+            )
             continue
         meters[name] = _meter(child, request)
     found = timing.alternate(meters, rounds, say=say)

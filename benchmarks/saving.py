@@ -1,4 +1,5 @@
-"""Benchmark of checkpoints of a training state: the time a save takes from the run, write rate and restore rate."""
+"""Benchmark of checkpoints of a training state: the time a save takes from the run, write rate and
+restore rate."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class SavingSizes(Sizes):
 
 
 def run(sizes: SavingSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures stall, write rate and restore rate of asynchronous checkpoints of the parameters and both moments."""
+    """Measures stall, write rate and restore rate of asynchronous checkpoints of the parameters and
+    both moments."""
     say("checkpoint: compiling the step")
     batch = programs.rows(sizes)
     work = programs.training(programs.bert(sizes, "bfloat16"), batch)
@@ -82,18 +84,21 @@ def _entry(sizes: SavingSizes, size: int, trial: _Trial, found: dict[str, list[f
             "restore_share": median(over(found["restore"], found["raw read"])),
         },
         settings=settings(
-            ratio="bytes/s of a save until it has its name over a raw file that is written and flushed",
+            ratio="bytes/s of a save until it has its name over a raw file that is written and "
+            "flushed",
             compares="bytes_per_second",
             bytes=size,
             shares=f"of {SAVE_EVERY} steps, {trial.quiet:.3g} s each; one save each",
-            restore="checksums of every file included; files dropped from memory first, as for the raw file",
+            restore="checksums of every file included; files dropped from memory first, as for the "
+            "raw file",
             **sizes.shapes(),
         ),
     )
 
 
 class _Trial:
-    """A checkpoint store of a continuing run. `calls` lists the seconds that each call of `save` blocked the run."""
+    """A checkpoint store of a continuing run. `calls` lists the seconds that each call of `save`
+    blocked the run."""
 
     def __init__(self, folder: Path, step: timing.Step, size: int):
         self.store = Checkpoints(folder, keep=1)
@@ -115,9 +120,12 @@ class _Trial:
         return self.size / (time.perf_counter() - start)
 
     def restore(self) -> float:
-        """Returns the bytes/s of a restore: find the newest checkpoint, verify it, and load its arrays onto the device."""
+        """Returns the bytes/s of a restore: find the newest checkpoint, verify it, and load its
+        arrays onto the device."""
         timing.forget(files(self.store.root))
-        like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.step.state)
+        like = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.step.state
+        )
         start = time.perf_counter()
         reader = Checkpoints(self.folder, writable=False)
         state: Any = reader.restore(like=like)[0]
@@ -125,11 +133,14 @@ class _Trial:
         return self.size / (time.perf_counter() - start)
 
     def stall(self) -> float:
-        """Returns the seconds that a save takes from the run: the call, and the slowdown of steps until it is complete."""
+        """Returns the seconds that a save takes from the run: the call, and the slowdown of steps
+        until it is complete."""
         start = time.perf_counter()
         self._save()
         steps = 0
-        while steps == 0 or any(thread.name == f"checkpoint-{self.number}" for thread in threading.enumerate()):
+        while steps == 0 or any(
+            thread.name == f"checkpoint-{self.number}" for thread in threading.enumerate()
+        ):
             self.step()
             steps += 1
         self.store.wait()
@@ -140,11 +151,15 @@ def _room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < size:
         have, need = f"{free / 1e9:.1f} GB", f"{size / 1e9:.1f} GB"
-        raise UserError(f"{folder} has {have} free; the checkpoint benchmark needs {need}: set TMPDIR to another disk")
+        raise UserError(
+            f"{folder} has {have} free; the checkpoint benchmark needs {need}: set TMPDIR to "
+            "another disk"
+        )
 
 
 def write_raw(folder: Path, size: int) -> float:
-    """Returns the bytes/s of writing `size` bytes to a file in `folder`, including the sync to disk."""
+    """Returns the bytes/s of writing `size` bytes to a file in `folder`, including the sync to
+    disk."""
     chunk = np.random.default_rng(0).bytes(1 << 24)
     path = folder / "raw.bin"
     start = time.perf_counter()

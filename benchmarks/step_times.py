@@ -1,9 +1,12 @@
-"""The predicted time of a step beside the measured one, on the CPU: `ptm plan --measure`, and the whole batch.
+"""The predicted time of a step beside the measured one, on the CPU: `ptm plan --measure`, and the
+whole batch.
 
-    python -m benchmarks.step_times [SYSTEM ...]        # writes step_times.md; lines of other systems stay
+    python -m benchmarks.step_times [SYSTEM ...]        # writes step_times.md; lines of other
+                                                        systems stay
 
-Predictions are by `plan.measured`, from steps with a quarter and half of the rows; `model` is the roofline of `ptm plan`,
-which is a bound by a peak of 1 TFLOP/s and no prediction here. A prediction more than 25% away is marked.
+Predictions are by `plan.measured`, from steps with a quarter and half of the rows; `model` is the
+roofline of `ptm plan`, which is a bound by a peak of 1 TFLOP/s and no prediction here. A prediction
+more than 25% away is marked.
 """
 
 from __future__ import annotations
@@ -44,7 +47,10 @@ def main() -> None:
             f"{1e3 * real:.1f}",
             f"{off:+.0%}",
         ]
-        cells += ["yes" if abs(off) <= LIMIT else "NO", f"{1e3 * costs.of(config, where).seconds:.2f}"]
+        cells += [
+            "yes" if abs(off) <= LIMIT else "NO",
+            f"{1e3 * costs.of(config, where).seconds:.2f}",
+        ]
         print(*cells, flush=True)
         lines[name] = f"| {' | '.join(cells[1:])} |"
         write([f"| {system} {line}" for system, line in lines.items()])
@@ -52,8 +58,21 @@ def main() -> None:
 
 def write(lines: list[str]) -> None:
     """The page, after each system: a run that is cut leaves what it has."""
-    head = ["system", "rows x length", "rows: ms", "predicted ms", "measured ms", "difference", "within 25%", "model ms"]
-    page = ["# Predicted and measured steps", "", f"Written by `python -m benchmarks.step_times`, {datetime.date.today()}:"]
+    head = [
+        "system",
+        "rows x length",
+        "rows: ms",
+        "predicted ms",
+        "measured ms",
+        "difference",
+        "within 25%",
+        "model ms",
+    ]
+    page = [
+        "# Predicted and measured steps",
+        "",
+        f"Written by `python -m benchmarks.step_times`, {datetime.date.today()}:",
+    ]
     page += [
         " ".join(__doc__.split("\n\n")[2].split()),
         "",

@@ -1,7 +1,8 @@
 """Creates a large BERT checkpoint, and measures reading or importing it in a separate process.
 
-Run as a program: `python -m benchmarks.streaming read FOLDER`, `... torch FOLDER`, or `... import FOLDER MESH RULES`;
-prints one JSON object. `measure` starts a new process each time, since the peak memory of a process cannot be reset.
+Run as a program: `python -m benchmarks.streaming read FOLDER`, `... torch FOLDER`, or `... import
+FOLDER MESH RULES`; prints one JSON object. `measure` starts a new process each time, since the peak
+memory of a process cannot be reset.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ DEVICES = 8
 
 
 def measure(*words: str, limit: float = 300) -> dict:
-    """Runs this program with `words` in a new process and returns its output. Raises RuntimeError with its last line."""
+    """Runs this program with `words` in a new process and returns its output. Raises RuntimeError
+    with its last line."""
     source = str(Path(__file__).resolve().parents[1])
     paths = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
+    flags = {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}",
+    }
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.streaming", *words],
         capture_output=True,
@@ -35,7 +40,9 @@ def measure(*words: str, limit: float = 300) -> dict:
         env={**os.environ, **flags, "PYTHONPATH": paths},
     )
     if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1][:200])
+        raise RuntimeError(
+            (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1][:200]
+        )
     return json.loads(done.stdout)
 
 
@@ -67,7 +74,8 @@ def shapes_of(config: dict) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def value_of(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns the values of a tensor: quick to compute, dependent on its name, and different in every row."""
+    """Returns the values of a tensor: quick to compute, dependent on its name, and different in
+    every row."""
     size, seed = int(np.prod(shape)), sum(name.encode()) % 97
     ramp = np.arange(size, dtype=np.uint32)
     ramp *= np.uint32(2654435761)  # Knuth's multiplicative hash
@@ -76,14 +84,16 @@ def value_of(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def write(folder: Path, *, width: int, layers: int, vocab: int, shard: int) -> tuple[int, int]:
-    """Writes a checkpoint, and one for warm-up in `small`. Returns (bytes of all tensors, bytes of the largest)."""
+    """Writes a checkpoint, and one for warm-up in `small`. Returns (bytes of all tensors, bytes of
+    the largest)."""
     write_bert(folder / "small", width=min(width, 512), layers=2, vocab=64, shard=shard)
     total = write_bert(folder, width=width, layers=layers, vocab=vocab, shard=shard)
     return total, 4 * width * max(vocab, 4 * width)
 
 
 def write_bert(folder: Path, *, width: int, layers: int, vocab: int, shard: int) -> int:
-    """Writes a directory in the layout of `save_pretrained` and returns the bytes of its tensors."""
+    """Writes a directory in the layout of `save_pretrained` and returns the bytes of its
+    tensors."""
     config = {
         "model_type": "bert",
         "architectures": ["BertForMaskedLM"],
@@ -99,7 +109,11 @@ def write_bert(folder: Path, *, width: int, layers: int, vocab: int, shard: int)
         "pad_token_id": 0,
     }
     shapes = list(shapes_of(config))
-    write_tensors(folder, ((n, Lazy(s, lambda n=n, s=s: value_of(n, s))) for n, s in shapes), max_shard_bytes=shard)
+    write_tensors(
+        folder,
+        ((n, Lazy(s, lambda n=n, s=s: value_of(n, s))) for n, s in shapes),
+        max_shard_bytes=shard,
+    )
     (folder / "config.json").write_text(json.dumps(config))
     return sum(4 * int(np.prod(shape)) for _, shape in shapes)
 
@@ -109,7 +123,11 @@ def memory(field: str) -> int:
 
     ru_maxrss is not used, since it is inherited from the parent process.
     """
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith(field)
+    )
     return int(line.split()[1]) * 1024
 
 
@@ -120,11 +138,15 @@ class Clock:
         self.began = time.perf_counter(), time.process_time()
 
     def __call__(self) -> dict[str, float]:
-        return {"seconds": time.perf_counter() - self.began[0], "cpu": time.process_time() - self.began[1]}
+        return {
+            "seconds": time.perf_counter() - self.began[0],
+            "cpu": time.process_time() - self.began[1],
+        }
 
 
 def warm(folder: Path) -> list[Path]:
-    """Returns the weight files after reading them once into a small buffer, so that they are in the page cache."""
+    """Returns the weight files after reading them once into a small buffer, so that they are in the
+    page cache."""
     files, buffer = sorted(folder.glob("*.safetensors")), np.empty(BUFFER, np.uint8)
     for file in files:
         with file.open("rb", buffering=0) as stream:
@@ -163,19 +185,25 @@ def shardings_over(sizes: dict[str, int], rules: str):
     from ptm_jax.mesh.rules import make_mesh, spec_of, table
 
     mesh = make_mesh(sizes)
-    where = lambda path, leaf: jax.sharding.NamedSharding(mesh, spec_of(path, leaf.shape, table(rules), mesh))
+
+    def where(path, leaf):
+        return jax.sharding.NamedSharding(mesh, spec_of(path, leaf.shape, table(rules), mesh))
+
     return lambda shapes: map_with_path(where, shapes)
 
 
 def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
-    """Measures the seconds and memory for importing the checkpoint into shards, and checks some of the values."""
+    """Measures the seconds and memory for importing the checkpoint into shards, and checks some of
+    the values."""
     import jax
 
     from ptm_jax.convert import checkpoint
     from ptm_jax.core.paths import flatten
 
     small = folder / "small"
-    checkpoint.read(small, shardings=shardings_over(sizes, rules))  # excludes imports and backend start from the measurement
+    checkpoint.read(
+        small, shardings=shardings_over(sizes, rules)
+    )  # excludes imports and backend start from the measurement
     warm(folder)
     before, clock = memory("VmRSS"), Clock()
     found = checkpoint.read(folder, shardings=shardings_over(sizes, rules))
@@ -186,7 +214,9 @@ def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
     held = {piece.unsafe_buffer_pointer(): piece.nbytes for piece in pieces}
     token = next(leaf for path, leaf in flat.items() if path.endswith("/token"))
     truth = value_of("bert.embeddings.word_embeddings.weight", token.shape)
-    right = all(np.array_equal(np.asarray(s.data), truth[s.index]) for s in token.addressable_shards)
+    right = all(
+        np.array_equal(np.asarray(s.data), truth[s.index]) for s in token.addressable_shards
+    )
     kernel = next(leaf for path, leaf in flat.items() if path.endswith("/up/kernel"))
     layer = kernel.shape[0] - 1
     truth = value_of(f"bert.encoder.layer.{layer}.intermediate.dense.weight", kernel.shape[:0:-1]).T
@@ -194,7 +224,13 @@ def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
         start, stop, _ = shard.index[0].indices(kernel.shape[0])
         if start <= layer < stop:
             right &= np.array_equal(np.asarray(shard.data[layer - start]), truth[shard.index[1:]])
-    spread = len({s.device for s in kernel.addressable_shards if s.data.nbytes * len(jax.devices()) <= kernel.nbytes})
+    spread = len(
+        {
+            s.device
+            for s in kernel.addressable_shards
+            if s.data.nbytes * len(jax.devices()) <= kernel.nbytes
+        }
+    )
     return {
         **times,
         "peak": peak,

@@ -1,4 +1,5 @@
-r"""A BiLSTM-CRF with and without features of frozen language models (rows 34 to 36 and 223 of the survey).
+r"""A BiLSTM-CRF with and without features of frozen language models (rows 34 to 36 and 223 of the
+survey).
 
     python -m benchmarks.tagger_features --workdir runs/taggers
 
@@ -6,11 +7,14 @@ r"""A BiLSTM-CRF with and without features of frozen language models (rows 34 to
     words + elmo   the learned mixture of ELMo's layers beside the vectors (Peters et al. 2018)
     words + flair  contextual string embeddings beside the vectors (Akbik et al. 2018)
     words + pooled those and, before each, the mean of its word's so far in the epoch (Akbik et al. 2019)
-    tagger         TagLM's: a BiGRU over characters beside the vectors, two BiGRU, a CRF (Peters et al. 2017)
-    tagger + lm    the top states of ELMo's language models beside the output of its first BiGRU: TagLM
+    tagger         TagLM's: a BiGRU over characters beside the vectors, two BiGRU, a CRF (Peters et
+                   al. 2017)
+    tagger + lm    the top states of ELMo's language models beside the output of its first BiGRU:
+                   TagLM
 
-The models (`benchmarks.frozen`) are trained first, unless `--frozen` has them, and their states are computed once a run. A
-finished run is not repeated: results.jsonl in the workdir has a line for each. --tasks, --ways and --seeds choose a part.
+The models (`benchmarks.frozen`) are trained first, unless `--frozen` has them, and their states are
+computed once a run. A finished run is not repeated: results.jsonl in the workdir has a line for
+each. --tasks, --ways and --seeds choose a part.
 """
 
 from __future__ import annotations
@@ -28,7 +32,13 @@ import numpy as np
 
 from benchmarks import frozen
 from ptm_jax.adapt.freezing import FeatureExtraction
-from ptm_jax.adapt.representation import PooledStates, Recurrent, Representation, StackedWords, TagLM
+from ptm_jax.adapt.representation import (
+    PooledStates,
+    Recurrent,
+    Representation,
+    StackedWords,
+    TagLM,
+)
 from ptm_jax.core.recipe import AdamW
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment
@@ -48,17 +58,25 @@ def labelled(task: str, args: argparse.Namespace, seed: int) -> tuple[str, str]:
     data = (str(args.data / DATA[task]),)
     files = catalogue.get(task).examples.files(data)
     source, held = Path(files["train"].path), Path(files["heldout"].path)
-    file = args.workdir / "labels" / f"{task}_{args.labels or LABELS[task]}_{seed}" / f"train{source.suffix}"
+    file = (
+        args.workdir
+        / "labels"
+        / f"{task}_{args.labels or LABELS[task]}_{seed}"
+        / f"train{source.suffix}"
+    )
     if not file.exists():
         found = [block for block in re.split(r"\n[ \t]*\n", source.read_text()) if block.strip()]
-        drawn = np.random.default_rng(seed).choice(len(found), args.labels or LABELS[task], replace=False)
+        drawn = np.random.default_rng(seed).choice(
+            len(found), args.labels or LABELS[task], replace=False
+        )
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n\n".join(found[i].strip("\n") for i in drawn) + "\n\n")
     return str(file), str(held)
 
 
 def model(way: str, args: argparse.Namespace) -> str:
-    """Returns the folder of the frozen model of a way; the ways without one read its vocabulary alone."""
+    """Returns the folder of the frozen model of a way; the ways without one read its vocabulary
+    alone."""
     return str(args.frozen / ("strings" if way.endswith(("flair", "pooled")) else "elmo"))
 
 
@@ -68,21 +86,31 @@ def experiment(task: str, way: str, args: argparse.Namespace, seed: int) -> Expe
     features = FeatureExtraction(cache=lm)
     words = {"size": WORDS, "width": args.width, "states": lm}
     if way.startswith("tagger"):
-        readers = (TagLM(hidden=args.hidden, letters=32, letter_width=16, dropout=args.dropout, **words),)
+        readers = (
+            TagLM(hidden=args.hidden, letters=32, letter_width=16, dropout=args.dropout, **words),
+        )
     else:
         mixed = (Representation(kind="mix", embeddings=True),) if way.endswith("elmo") else ()
         pooled = (PooledStates(size=WORDS),) if way.endswith("pooled") else ()
-        readers = (*mixed, *pooled, StackedWords(**words), Recurrent(hidden=args.hidden, dropout=args.dropout))
+        readers = (
+            *mixed,
+            *pooled,
+            StackedWords(**words),
+            Recurrent(hidden=args.hidden, dropout=args.dropout),
+        )
     init = (("main", model(way, args)), ("embeddings", str(args.frozen / "vectors")))
     config = finetuning.experiment(
-        task, init, labelled(task, args, seed), epochs=args.epochs or EPOCHS[task], batch=BATCH, length=LENGTH, lr=args.lr,
+        task, init, labelled(task, args, seed), epochs=args.epochs or EPOCHS[task], batch=BATCH,
+        length=LENGTH, lr=args.lr,
         adapt=(features, *readers), seed=seed, tagger="crf",
     )  # fmt: skip
     recipe = dataclasses.replace(config.system.recipe, optimizer=AdamW(weight_decay=0.0))
     epoch = recipe.steps // round(args.epochs or EPOCHS[task])
     system = with_field(config.system, "steps", epoch, lambda part: isinstance(part, PooledStates))
     system = dataclasses.replace(system, recipe=recipe)
-    return dataclasses.replace(config, system=system, precision="float32", save_every=0, log_every=100, metrics=())
+    return dataclasses.replace(
+        config, system=system, precision="float32", save_every=0, log_every=100, metrics=()
+    )
 
 
 def results(file: Path) -> dict[tuple[str, str, int], dict]:
@@ -99,7 +127,13 @@ def one(task: str, way: str, seed: int, args: argparse.Namespace) -> None:
     if found.ended == "stopped":
         raise SystemExit(f"stopped in {folder}; the same command goes on")
     shutil.rmtree(folder)
-    line = {"task": task, "way": way, "seed": seed, "score": 100 * found.main, "metrics": dict(found.metrics)}
+    line = {
+        "task": task,
+        "way": way,
+        "seed": seed,
+        "score": 100 * found.main,
+        "metrics": dict(found.metrics),
+    }
     line["cpu_seconds"] = time.process_time() - start
     print(json.dumps(line), flush=True)
     with (args.workdir / FILE).open("a") as out:
@@ -115,8 +149,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def table(found: dict[tuple[str, str, int], dict]) -> str:
-    """Returns the table in Markdown: means and standard deviations over the seeds, and each seed's difference to the same
-    tagger without the features."""
+    """Returns the table in Markdown: means and standard deviations over the seeds, and each seed's
+    difference to the same tagger without the features."""
     tasks = [task for task in DATA if any(key[0] == task for key in found)]
     head = [f"{task} ({catalogue.get(task).metrics[0]}) | gain by seed" for task in tasks]
     lines = [f"| tagger | {' | '.join(head)} |", "|---" + "|---:|---" * len(tasks) + "|"]
@@ -124,12 +158,22 @@ def table(found: dict[tuple[str, str, int], dict]) -> str:
         cells = []
         for task in tasks:
             scores = {
-                seed: line["score"] for (one, other, seed), line in sorted(found.items()) if (one, other) == (task, way)
+                seed: line["score"]
+                for (one, other, seed), line in sorted(found.items())
+                if (one, other) == (task, way)
             }
             spread = f" ± {np.std([*scores.values()], ddof=1):.1f}" if len(scores) > 1 else ""
-            cells.append(f"{np.mean([*scores.values()]):.1f}{spread} ({len(scores)})" if scores else "-")
-            pairs = [(score, found.get((task, way.split(" ")[0], seed))) for seed, score in scores.items() if "+" in way]
-            cells.append(", ".join(f"{score - base['score']:+.1f}" for score, base in pairs if base))
+            cells.append(
+                f"{np.mean([*scores.values()]):.1f}{spread} ({len(scores)})" if scores else "-"
+            )
+            pairs = [
+                (score, found.get((task, way.split(" ")[0], seed)))
+                for seed, score in scores.items()
+                if "+" in way
+            ]
+            cells.append(
+                ", ".join(f"{score - base['score']:+.1f}" for score, base in pairs if base)
+            )
         lines.append(f"| {way} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -137,16 +181,24 @@ def table(found: dict[tuple[str, str, int], dict]) -> str:
 def page(args: argparse.Namespace) -> str:
     """Returns the page of the runs that are finished."""
     found = results(args.workdir / FILE)
-    sizes = (f"{args.labels or LABELS[task]:,} of {task} ({args.epochs or EPOCHS[task]:g} epochs)" for task in args.tasks)
-    facts = f"Tagged sentences that the seed draws: {', '.join(sizes)}; rate {args.lr:g}, {args.hidden} units a direction."
+    sizes = (
+        f"{args.labels or LABELS[task]:,} of {task} ({args.epochs or EPOCHS[task]:g} epochs)"
+        for task in args.tasks
+    )
+    facts = (
+        f"Tagged sentences that the seed draws: {', '.join(sizes)}; rate {args.lr:g}, "
+        f"{args.hidden} units a direction."
+    )
     title = "# A tagger with features of frozen language models: held-out points (seeds)"
     return f"{title}\n\n{facts}\n\n{table(found)}\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--frozen", type=Path, help="folder of benchmarks.frozen; default: in the workdir")
+    parser.add_argument(
+        "--frozen", type=Path, help="folder of benchmarks.frozen; default: in the workdir"
+    )
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=list(DATA), choices=list(DATA))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))

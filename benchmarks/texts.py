@@ -1,4 +1,5 @@
-"""Corpora with realistic lengths: documents from a path, or from the documentation of the installed packages."""
+"""Corpora with realistic lengths: documents from a path, or from the documentation of the installed
+packages."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Unit = Literal["sentence", "paragraph"]
 
 
 def units(text: str, unit: Unit, characters: int) -> list[str]:
-    """Returns sentences or paragraphs (for `pydocs`: documents) with about `characters` in total, without headings."""
+    """Returns sentences or paragraphs (for `pydocs`: documents) with about `characters` in total,
+    without headings."""
     found, size = [], 0
     for sentences in _pydocs(characters) if text == "pydocs" else _lines(Path(text)):
         for piece in sentences if unit == "sentence" else [" ".join(sentences)]:
@@ -25,7 +27,9 @@ def units(text: str, unit: Unit, characters: int) -> list[str]:
         if size >= characters:
             break
     if not found:
-        raise UserError(f"{text} has no text; give a file of text, a line for each paragraph, or pydocs")
+        raise UserError(
+            f"{text} has no text; give a file of text, a line for each paragraph, or pydocs"
+        )
     return found
 
 
@@ -38,7 +42,9 @@ def _lines(path: Path) -> Iterator[list[str]]:
     try:
         lines = path.read_text(encoding="utf8").splitlines()
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); give a file of text, or pydocs") from None
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); give a file of text, or pydocs"
+        ) from None
     for line in lines:
         if line.strip() and not line.strip().startswith("="):
             yield split_sentences(line)

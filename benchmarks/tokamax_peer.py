@@ -25,14 +25,16 @@ def missing() -> str | None:
         from absl import flags
 
         if not flags.FLAGS.is_parsed():
-            flags.FLAGS.mark_as_parsed()  # otherwise it parses our command line and fails on our options
+            # otherwise it parses our command line and fails on our options
+            flags.FLAGS.mark_as_parsed()
     except Exception as error:  # e.g. incompatible versions of its dependencies
         return f"tokamax cannot be imported: {_line(error)}"
     return None
 
 
 def implementation() -> str | None:
-    """Returns the implementation to request: XLA on a CPU, where its kernels do not run, else None (its own choice)."""
+    """Returns the implementation to request: XLA on a CPU, where its kernels do not run, else None
+    (its own choice)."""
     return "xla" if jax.default_backend() == "cpu" else None
 
 
@@ -66,14 +68,19 @@ def attention(case: Case, compute: str) -> Program:
         if case.name == "t5":
             given = {"bias": table[case.buckets].transpose(2, 0, 1)[None]}
         if case.name == "packed":
-            given = {"mask": jnp.asarray(case.segments[:, :, None] == case.segments[:, None, :])[:, None]}
-        return dot_product_attention(q, k, v, scale=case.scale, implementation=implementation(), **given)
+            given = {
+                "mask": jnp.asarray(case.segments[:, :, None] == case.segments[:, None, :])[:, None]
+            }
+        return dot_product_attention(
+            q, k, v, scale=case.scale, implementation=implementation(), **given
+        )
 
     return case.compiled(attend, jnp.dtype(compute))
 
 
 def cross_entropy(arguments: tuple[jax.Array, ...], compute: str) -> Program:
-    """Compiles `tokamax.linear_softmax_cross_entropy_loss` of features and table [D, V]; it has no bias."""
+    """Compiles `tokamax.linear_softmax_cross_entropy_loss` of features and table [D, V]; it has no
+    bias."""
     from tokamax import linear_softmax_cross_entropy_loss
 
     features, table, _, labels = arguments
@@ -81,7 +88,9 @@ def cross_entropy(arguments: tuple[jax.Array, ...], compute: str) -> Program:
     dtype, options = jnp.dtype(compute), {"reduction": "mean", "implementation": implementation()}
 
     def loss(features, table, labels):
-        return linear_softmax_cross_entropy_loss(features.astype(dtype), labels, table.astype(dtype), **options)
+        return linear_softmax_cross_entropy_loss(
+            features.astype(dtype), labels, table.astype(dtype), **options
+        )
 
     program = jax.jit(jax.value_and_grad(loss, (0, 1))).lower(*given).compile()
     return functools.partial(program, *given), program.memory_analysis().temp_size_in_bytes

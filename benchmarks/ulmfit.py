@@ -1,15 +1,18 @@
-"""ULMFiT's three phases with few labels (Howard and Ruder 2018, arXiv 1801.06146): from scratch, without and with the second
-phase, backwards, and the mean of both directions. Writes benchmarks/ulmfit.md.
+"""ULMFiT's three phases with few labels (Howard and Ruder 2018, arXiv 1801.06146): from scratch,
+without and with the second phase, backwards, and the mean of both directions. Writes
+benchmarks/ulmfit.md.
 
     python -m benchmarks.ulmfit --workdir runs/ulmfit --tasks trec6 sst2 --seeds 3 --backward
 
-A small AWD-LSTM (three layers) reads 1.6 million tokens of Wikipedia, news, captions, questions and reviews (phase 1), then
-the task's training texts without labels (2), each of them once for all seeds. Then it is fine-tuned on `--labels` examples,
-which the seed draws (3): concat pooling, slanted triangular. Rates fall by `--factor` from layer to layer, and layers are
-set free from the top, one in `--unfreeze` epochs; the defaults 1 and 0 train all layers at one rate from the first step, as
-from scratch (benchmarks/ulmfit.md). All ways have the same vocabulary, of the texts of phases 1 and 2, the same network,
-labels, epochs, rates and dropout; the accuracy is that of the last step, on examples that no phase reads. A run that is
-finished is only read: the same command goes on.
+A small AWD-LSTM (three layers) reads 1.6 million tokens of Wikipedia, news, captions, questions and
+reviews (phase 1), then the task's training texts without labels (2), each of them once for all
+seeds. Then it is fine-tuned on `--labels` examples, which the seed draws (3): concat pooling,
+slanted triangular. Rates fall by `--factor` from layer to layer, and layers are set free from the
+top, one in `--unfreeze` epochs; the defaults 1 and 0 train all layers at one rate from the first
+step, as from scratch (benchmarks/ulmfit.md). All ways have the same vocabulary, of the texts of
+phases 1 and 2, the same network, labels, epochs, rates and dropout; the accuracy is that of the
+last step, on examples that no phase reads. A run that is finished is only read: the same command
+goes on.
 """
 
 from __future__ import annotations
@@ -54,22 +57,26 @@ GENERAL = {
     "classification/subj/subj_first1500.subjective": lambda line: line,
     "classification/subj/subj_first1500.objective": lambda line: line,
 }
-"""Texts of phase 1 in the folder of data, and the text in a line of them: Wikipedia, news, captions, questions, reviews."""
+"""Texts of phase 1 in the folder of data, and the text in a line of them: Wikipedia, news,
+captions, questions, reviews."""
 RATES = 0.02, 0.25, 0.15, 0.1, 0.2
-"""Dropout of words, embeddings, layers, the last layer and recurrent kernels: fastai's (0.02, 0.25, 0.15, 0.1, 0.2) of its
-language models, times `--drop` in a phase."""
+"""Dropout of words, embeddings, layers, the last layer and recurrent kernels: fastai's (0.02, 0.25,
+0.15, 0.1, 0.2) of its language models, times `--drop` in a phase."""
 ROWS = 48, 32
 """Rows in a batch of a language model, and tokens in a row."""
 WAYS = {"from scratch": None, "phases 1 and 3": "general", "phases 1, 2 and 3": "target"}
 
 
 def lines_of(task: str, data: Path) -> tuple[list[str], list[str], str]:
-    """Returns the lines of the training pool and of the test set of a task, and the line before them."""
+    """Returns the lines of the training pool and of the test set of a task, and the line before
+    them."""
     if task == "trec6":
         lines = (data / "classification/trec/TREC.train").read_text(encoding="latin-1").splitlines()
         order = np.random.default_rng(0).permutation(len(lines))
         return [lines[i] for i in order[:-1000]], [lines[i] for i in order[-1000:]], ""
-    pool, test = ((data / f"glue/sst2/{part}.tsv").read_text().splitlines() for part in ("train", "dev"))
+    pool, test = (
+        (data / f"glue/sst2/{part}.tsv").read_text().splitlines() for part in ("train", "dev")
+    )
     return pool[1:], test[1:], f"{pool[0]}\n"
 
 
@@ -94,7 +101,13 @@ def files(args: argparse.Namespace, task: str, seed: int) -> tuple[str, str]:
     suffix, encoding = (".tsv", "utf8") if head else (".txt", "latin-1")
     parts = {f"{args.labels}_{seed}": [pool[i] for i in chosen], "test": test}
     return tuple(
-        str(written(args.workdir / "labels" / f"{task}_{name}{suffix}", head + "".join(f"{x}\n" for x in part), encoding))
+        str(
+            written(
+                args.workdir / "labels" / f"{task}_{name}{suffix}",
+                head + "".join(f"{x}\n" for x in part),
+                encoding,
+            )
+        )
         for name, part in parts.items()
     )
 
@@ -106,11 +119,16 @@ def unlabelled(args: argparse.Namespace, task: str) -> str:
 
 
 def general_text(args: argparse.Namespace) -> str:
-    """Returns the file of the text of phase 1 without the test texts of the tasks. Headings divide it into documents."""
+    """Returns the file of the text of phase 1 without the test texts of the tasks. Headings divide
+    it into documents."""
     path = args.workdir / "texts" / "general.txt"
     if not path.exists():
-        tests = {text.strip() for task in TASKS for text in texts_of(task, lines_of(task, args.data)[1])}
-        lines = {name: (args.data / name).read_text("utf8", "replace").splitlines() for name in GENERAL}
+        tests = {
+            text.strip() for task in TASKS for text in texts_of(task, lines_of(task, args.data)[1])
+        }
+        lines = {
+            name: (args.data / name).read_text("utf8", "replace").splitlines() for name in GENERAL
+        }
         texts = (GENERAL[name](line).strip() for name, part in lines.items() for line in part)
         written(path, "\n\n".join(text for text in texts if text and text not in tests) + "\n")
     return str(path)
@@ -127,21 +145,40 @@ def vocabulary(args: Any) -> TokenizerSpec:
 def recipe(steps: int, batch: int, length: int, lr: float, schedule: Any) -> Recipe:
     """Adam as in fastai's ULMFiT (section 4.1: b1 0.7, b2 0.99)."""
     phases = (Phase(steps=steps, batch=batch, length=length),)
-    return Recipe(phases=phases, lr=lr, optimizer=AdamW(b1=0.7, b2=0.99, weight_decay=0.01), schedule=schedule, clip=0.25)
+    return Recipe(
+        phases=phases,
+        lr=lr,
+        optimizer=AdamW(b1=0.7, b2=0.99, weight_decay=0.01),
+        schedule=schedule,
+        clip=0.25,
+    )
 
 
 def dropped(system: System, times: float) -> System:
     """Returns the system with all rates of dropout times a number."""
     words, inputs, between, last, recurrent = (times * rate for rate in RATES)
-    for name, rate in {"words": words, "input_dropout": inputs, "output_dropout": last, "weight_drop": recurrent}.items():
+    for name, rate in {
+        "words": words,
+        "input_dropout": inputs,
+        "output_dropout": last,
+        "weight_drop": recurrent,
+    }.items():
         system = with_field(system, name, rate)
     encoder = dataclasses.replace(system.towers["main"].encoder, dropout=between)
-    return dataclasses.replace(system, towers={"main": dataclasses.replace(system.towers["main"], encoder=encoder)})
+    return dataclasses.replace(
+        system, towers={"main": dataclasses.replace(system.towers["main"], encoder=encoder)}
+    )
 
 
 def model(args: argparse.Namespace, backward: bool) -> System:
-    system = awd_lstm("awd_lstm_small", Vocab(size=args.vocab), args.width, args.hidden, (0.0,) * 5, 1, 1)
-    return dataclasses.replace(system, examples=Backward(examples=system.examples)) if backward else system
+    system = awd_lstm(
+        "awd_lstm_small", Vocab(size=args.vocab), args.width, args.hidden, (0.0,) * 5, 1, 1
+    )
+    return (
+        dataclasses.replace(system, examples=Backward(examples=system.examples))
+        if backward
+        else system
+    )
 
 
 def decay(factor: float) -> LayerDecay:
@@ -153,7 +190,9 @@ def general(args: argparse.Namespace, backward: bool) -> Path:
     workdir = args.workdir / f"general{'_backward' * backward}"
     plan = recipe(args.steps, *ROWS, args.lr_general, Linear(warmup=args.steps // 20))
     system = dataclasses.replace(dropped(model(args, backward), args.drop_general), recipe=plan)
-    config = Experiment(system=system, data=(general_text(args),), tokenizer=vocabulary(args), precision="float32")
+    config = Experiment(
+        system=system, data=(general_text(args),), tokenizer=vocabulary(args), precision="float32"
+    )
     config = dataclasses.replace(config, save_every=200, log_every=50)
     loop.train(config, workdir)
     return workdir
@@ -165,23 +204,30 @@ def target(args: argparse.Namespace, task: str, backward: bool) -> Path:
     system = dropped(model(args, backward), args.drop_target)
     plan = recipe(1, *ROWS, args.lr_target, SlantedTriangular())
     config = Experiment(
-        system=dataclasses.replace(system, recipe=plan, adapt=(decay(args.factor_target),)), log_every=50,
+        system=dataclasses.replace(system, recipe=plan, adapt=(decay(args.factor_target),)),
+        log_every=50,
         data=(unlabelled(args, task),),
-        tokenizer=vocabulary(args), epochs=args.epochs_target, init=str(general(args, backward)), heldout=0.05,
+        tokenizer=vocabulary(args), epochs=args.epochs_target, init=str(general(args, backward)),
+        heldout=0.05,
         precision="float32", save_every=200,
     )  # fmt: skip
     loop.train(config, workdir)
     return workdir
 
 
-def classifier(args: argparse.Namespace, task: str, way: str, seed: int, backward: bool = False) -> Path:
+def classifier(
+    args: argparse.Namespace, task: str, way: str, seed: int, backward: bool = False
+) -> Path:
     """Phase 3: returns the finished run of a classifier."""
     begin = WAYS[way]
     init = target(args, task, backward) if begin == "target" else general(args, backward)
     lr = args.lr if begin else args.lr_scratch
     name = f"{task}_{f'{init.name}_{args.factor:g}_{args.unfreeze}' if begin else 'scratch'}_{args.labels}_{lr:g}_{seed}"
     adapt = (ConcatPooling(), TruncatedGradient())
-    data, own = files(args, task, seed), {"epochs": args.epochs, "batch": args.batch, "length": 64, "seed": seed}
+    data, own = (
+        files(args, task, seed),
+        {"epochs": args.epochs, "batch": args.batch, "length": 64, "seed": seed},
+    )
     per_epoch = -(-args.labels // args.batch)
     if begin is not None:
         staged = (GradualUnfreezing(steps=args.unfreeze * per_epoch),) if args.unfreeze else ()
@@ -190,7 +236,11 @@ def classifier(args: argparse.Namespace, task: str, way: str, seed: int, backwar
     system = dropped(config.system, args.drop)
     plan = recipe(args.epochs * per_epoch, args.batch, 64, lr, SlantedTriangular())
     config = dataclasses.replace(
-        config, system=dataclasses.replace(system, recipe=plan), precision="float32", save_every=0, log_every=per_epoch
+        config,
+        system=dataclasses.replace(system, recipe=plan),
+        precision="float32",
+        save_every=0,
+        log_every=per_epoch,
     )
     if begin is None:
         config = dataclasses.replace(config, init=None, tokenizer=vocabulary(args))
@@ -222,10 +272,20 @@ def table(args: argparse.Namespace) -> str:
             start = time.perf_counter()
             runs = [classifier(args, task, way, seed, backward) for way, backward in ways[name]]
             found.setdefault((task, name), []).append(accuracy(args, task, seed, runs))
-            print(task, name, seed, f"{found[task, name][-1]:.1f}", f"{time.perf_counter() - start:.0f} s", flush=True)
+            print(
+                task,
+                name,
+                seed,
+                f"{found[task, name][-1]:.1f}",
+                f"{time.perf_counter() - start:.0f} s",
+                flush=True,
+            )
     lines = ["| task | " + " | ".join(ways) + " |", "|---|" + "---:|" * len(ways)]
     for task in args.tasks:
-        cells = [f"{np.mean(s):.1f} ({', '.join(f'{x:.1f}' for x in s)})" for s in (found[task, name] for name in ways)]
+        cells = [
+            f"{np.mean(s):.1f} ({', '.join(f'{x:.1f}' for x in s)})"
+            for s in (found[task, name] for name in ways)
+        ]
         lines.append(f"| {task} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -235,14 +295,32 @@ class _Hashable(argparse.Namespace):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--workdir", type=Path, default=Path("runs/ulmfit"))
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
-    parser.add_argument("--only", choices=["general", "target"], help="only this phase, of the given direction")
-    parser.add_argument("--backward", action="store_true", help="also the other direction, and the mean of both")
-    numbers = {"labels": 1000, "seeds": 3, "vocab": 8000, "width": 64, "hidden": 128, "steps": 1500, "batch": 32}
-    numbers |= {"epochs": 10, "epochs_target": 8.0, "unfreeze": 0, "factor": 1.0, "factor_target": 1.3}
+    parser.add_argument(
+        "--only", choices=["general", "target"], help="only this phase, of the given direction"
+    )
+    parser.add_argument(
+        "--backward", action="store_true", help="also the other direction, and the mean of both"
+    )
+    numbers = {
+        "labels": 1000,
+        "seeds": 3,
+        "vocab": 8000,
+        "width": 64,
+        "hidden": 128,
+        "steps": 1500,
+        "batch": 32,
+    }
+    numbers |= {
+        "epochs": 10,
+        "epochs_target": 8.0,
+        "unfreeze": 0,
+        "factor": 1.0,
+        "factor_target": 1.3,
+    }
     numbers |= {"drop_general": 0.2, "drop_target": 0.5, "drop": 0.5}
     numbers |= {"lr_general": 4e-3, "lr_target": 4e-3, "lr": 4e-3, "lr_scratch": 4e-3}
     for name, value in numbers.items():
@@ -251,12 +329,16 @@ def main() -> None:
     args = parser.parse_args(namespace=_Hashable())
     if args.only:
         for task in args.tasks:
-            general(args, args.backward) if args.only == "general" else target(args, task, args.backward)
+            general(args, args.backward) if args.only == "general" else target(
+                args, task, args.backward
+            )
         return
     found = table(args)
     print(found)
     if args.out is not None:
-        args.out.write_text(f"# ULMFiT's phases with {args.labels:,} labels: points of accuracy\n\n{found}\n")
+        args.out.write_text(
+            f"# ULMFiT's phases with {args.labels:,} labels: points of accuracy\n\n{found}\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Benchmark of the cost of a large vocabulary in a BERT-base training step with the head on masked positions only."""
+"""Benchmark of the cost of a large vocabulary in a BERT-base training step with the head on masked
+positions only."""
 
 from __future__ import annotations
 
@@ -25,8 +26,11 @@ class VocabularySizes(Sizes):
     small: int = 1024
 
 
-def run(sizes: VocabularySizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures the step with the large and the small vocabulary, and separately the parts that grow with the vocabulary."""
+def run(
+    sizes: VocabularySizes, repeats: int, say: timing.Say, peers: Peers = Peers()
+) -> list[Entry]:
+    """Measures the step with the large and the small vocabulary, and separately the parts that grow
+    with the vocabulary."""
     say(f"vocabulary: compiling {sizes.small} and {sizes.vocab}")
     works, meters = {}, {}
     for vocab in (sizes.small, sizes.vocab):
@@ -35,10 +39,17 @@ def run(sizes: VocabularySizes, repeats: int, say: timing.Say, peers: Peers = Pe
         works[vocab] = programs.training(programs.bert(here, "bfloat16"), batch)
         meters[vocab] = timing.Step(works[vocab].step, works[vocab].state, batch)
     parts = _of_the_table(sizes, works[sizes.vocab].program.system.recipe)
-    found = timing.alternate({**meters, **parts, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
+    found = timing.alternate(
+        {**meters, **parts, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
+    )
     ratios = over(found[sizes.vocab], found[sizes.small])
-    seconds = {f"vocabulary {vocab:,}": {"seconds": median(found[vocab]), "fastest": min(found[vocab])} for vocab in works}
-    more = [large - small for large, small in zip(found[sizes.vocab], found[sizes.small], strict=True)]
+    seconds = {
+        f"vocabulary {vocab:,}": {"seconds": median(found[vocab]), "fastest": min(found[vocab])}
+        for vocab in works
+    }
+    more = [
+        large - small for large, small in zip(found[sizes.vocab], found[sizes.small], strict=True)
+    ]
     seconds |= {"difference": {"seconds": median(more)}}
     return [
         Entry(
@@ -62,7 +73,10 @@ def run(sizes: VocabularySizes, repeats: int, say: timing.Say, peers: Peers = Pe
 def _of_the_table(sizes: Sizes, recipe: Recipe) -> dict[str, timing.Meter]:
     """Returns a meter for each operation of a step on the token table [V, D]."""
     draw = np.random.default_rng(0)
-    table, bias = jnp.asarray(draw.standard_normal((sizes.vocab, sizes.width), np.float32)) * 0.02, jnp.zeros(sizes.vocab)
+    table, bias = (
+        jnp.asarray(draw.standard_normal((sizes.vocab, sizes.width), np.float32)) * 0.02,
+        jnp.zeros(sizes.vocab),
+    )
     masked = sizes.batch * capacity(sizes.length, 0.15)
     features = jnp.asarray(draw.standard_normal((masked, sizes.width), np.float32))
     labels = jnp.asarray(draw.integers(0, sizes.vocab, masked), jnp.int32)
@@ -76,7 +90,9 @@ def _of_the_table(sizes: Sizes, recipe: Recipe) -> dict[str, timing.Meter]:
         return (optimizers.apply(params, updates), moments), ()
 
     def loss(features, table, bias):
-        return linear_cross_entropy(features, table, bias, labels, precision=Precision("bfloat16")).sum()
+        return linear_cross_entropy(
+            features, table, bias, labels, precision=Precision("bfloat16")
+        ).sum()
 
     head = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
     lookup = jax.jit(lambda gradient: jnp.zeros_like(gradient).at[looked_up].add(rows) + gradient)
@@ -84,5 +100,7 @@ def _of_the_table(sizes: Sizes, recipe: Recipe) -> dict[str, timing.Meter]:
     return {
         "AdamW of the table": timing.Step(jax.jit(moved, donate_argnums=0), state, table),
         "the head and its gradients": timing.clocked(lambda: head(features, table, bias)),
-        "gradient of the words looked up, added to the head's": timing.clocked(lambda: lookup(table)),
+        "gradient of the words looked up, added to the head's": timing.clocked(
+            lambda: lookup(table)
+        ),
     }

@@ -1,11 +1,13 @@
-"""Learning rates over widths: the best one of width 64 is that of width 512 in muP, and not in the standard parametrisation.
+"""Learning rates over widths: the best one of width 64 is that of width 512 in muP, and not in the
+standard parametrisation.
 
     python -m benchmarks.widths            # writes widths.md and widths.png beside this file
 
-Yang et al. 2022, arXiv 2203.03466, Figure 1 in small: GPT-2's block, heads of width 16, rows of 16 bytes of `pydocs`,
-each row read once, so that the loss of the last steps is of text that the network has not seen. `standard` has initial
-matrices with a standard deviation that falls with the root of the width, and one rate for all; `muP` is `tuning.mup.MuP`
-from width 64, where both are the same network.
+Yang et al. 2022, arXiv 2203.03466, Figure 1 in small: GPT-2's block, heads of width 16, rows of 16
+bytes of `pydocs`, each row read once, so that the loss of the last steps is of text that the
+network has not seen. `standard` has initial matrices with a standard deviation that falls with the
+root of the width, and one rate for all; `muP` is `tuning.mup.MuP` from width 64, where both are the
+same network.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def system(width: int, kind: str) -> System:
     """The network of a width, with a rate of 1 at every step."""
     mup = kind == "muP"
     std = STD if mup else STD * (BASE / width) ** 0.5
-    made = miniature(gpt2("", 1, width, width // 16), "", steps=1, lr=1.0, std=std, batch=ROWS, length=LENGTH)
+    made = miniature(
+        gpt2("", 1, width, width // 16), "", steps=1, lr=1.0, std=std, batch=ROWS, length=LENGTH
+    )
     made = dataclasses.replace(made, recipe=dataclasses.replace(made.recipe, schedule=Constant()))
     made = respell(made, Vocab, VOCAB)
     made = MuP(width=BASE, head_width=16).of(made) if mup else made
@@ -60,14 +64,17 @@ def text(steps: int) -> np.ndarray:
 
 
 def losses(width: int, kind: str, rates: tuple[float, ...], rows: np.ndarray) -> list[float]:
-    """The mean loss of the last steps at each rate; the program is compiled once, the rate is its argument."""
+    """The mean loss of the last steps at each rate; the program is compiled once, the rate is its
+    argument."""
     base = system(width, kind)
     steps = len(rows)
     warm = np.minimum(1.0, np.arange(1, steps + 1) / (0.1 * steps))
 
     def trained(rate: Any) -> Any:
         rules = tuple((path, factor * rate) for path, factor in (*base.recipe.lr_rules, ("", 1.0)))
-        return program(dataclasses.replace(base, recipe=dataclasses.replace(base.recipe, lr_rules=rules)), 0)
+        return program(
+            dataclasses.replace(base, recipe=dataclasses.replace(base.recipe, lr_rules=rules)), 0
+        )
 
     def step(state: Any, ids: jax.Array, rate: jax.Array) -> Any:
         batch = {"input_ids": ids, "segment_ids": jnp.ones_like(ids), "rows": jnp.arange(ROWS)}
@@ -78,7 +85,10 @@ def losses(width: int, kind: str, rates: tuple[float, ...], rows: np.ndarray) ->
         return state, metrics["loss"].value()
 
     ids = jnp.asarray(rows[0])
-    fields = {name: jnp.zeros((ROWS, *dims), dtype) for name, (dims, dtype) in base.examples.spec(LENGTH, VOCAB).items()}
+    fields = {
+        name: jnp.zeros((ROWS, *dims), dtype)
+        for name, (dims, dtype) in base.examples.spec(LENGTH, VOCAB).items()
+    }
     begin = jax.jit(program(base, 0).init)({**fields, "input_ids": ids, "rows": jnp.arange(ROWS)})
     step, found = jax.jit(step), []
     for rate in rates:
@@ -95,19 +105,26 @@ def best(found: dict[float, float]) -> float:
 
 
 def page(table: dict[str, dict[int, dict[float, float]]], steps: int, minutes: float) -> str:
-    lines = [f"| parametrisation | width | {' | '.join(f'2^{np.log2(rate):.0f}' for rate in RATES)} | best |"]
+    lines = [
+        "| parametrisation | width | "
+        f"{' | '.join(f'2^{np.log2(rate):.0f}' for rate in RATES)} | best |"
+    ]
     lines += ["|" + " --- |" * (len(RATES) + 3)]
     for kind, widths in table.items():
         for width, found in widths.items():
             cells = " | ".join(f"{found[rate]:.3f}" if rate in found else "" for rate in RATES)
             lines.append(f"| {kind} | {width} | {cells} | 2^{np.log2(best(found)):.0f} |")
-    apart = {kind: max(map(best, widths.values())) / min(map(best, widths.values())) for kind, widths in table.items()}
+    apart = {
+        kind: max(map(best, widths.values())) / min(map(best, widths.values()))
+        for kind, widths in table.items()
+    }
     text = [
         "# The best learning rate over widths",
         "",
         "Written by `python -m benchmarks.widths`: " + " ".join(__doc__.split("\n\n")[2].split()),
         "",
-        f"Mean loss (nats a byte) of the last {LAST} of {steps} steps of {ROWS} rows, one seed, {minutes:.0f} minutes "
+        f"Mean loss (nats a byte) of the last {LAST} of {steps} steps of {ROWS} rows, one "
+        f"seed, {minutes:.0f} minutes "
         "of one core that others used too.",
         "",
         *lines,
@@ -130,7 +147,13 @@ def picture(table: dict[str, dict[int, dict[float, float]]], file: Path) -> None
     FigureCanvasAgg(canvas)
     for axes, (kind, widths) in zip(canvas.subplots(1, 2, sharey=True), table.items(), strict=True):
         for number, (width, found) in enumerate(widths.items()):
-            axes.plot(list(found), list(found.values()), color=f"C{number}", linewidth=1.2, label=f"width {width}")
+            axes.plot(
+                list(found),
+                list(found.values()),
+                color=f"C{number}",
+                linewidth=1.2,
+                label=f"width {width}",
+            )
             axes.plot(best(found), found[best(found)], "o", color=f"C{number}", markersize=5)
         axes.set(xscale="log", xlabel="learning rate", title=kind)
         axes.set_xscale("log", base=2)
@@ -145,7 +168,9 @@ def picture(table: dict[str, dict[int, dict[float, float]]], file: Path) -> None
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--work", type=Path, default=Path("widths.json"), help="finished widths: a run goes on")
+    parser.add_argument(
+        "--work", type=Path, default=Path("widths.json"), help="finished widths: a run goes on"
+    )
     args = parser.parse_args()
     done = json.loads(args.work.read_text()) if args.work.exists() else {}
     rows = text(args.steps)
@@ -156,7 +181,12 @@ def main() -> None:
             start = time.perf_counter()
             done[name] = [losses(width, kind, RATES, rows), time.perf_counter() - start]
             args.work.write_text(json.dumps(done))
-            print(name, *(f"{loss:.3f}" for loss in done[name][0]), f"{done[name][1]:.0f} s", flush=True)
+            print(
+                name,
+                *(f"{loss:.3f}" for loss in done[name][0]),
+                f"{done[name][1]:.0f} s",
+                flush=True,
+            )
             write(done, args.steps)
     write(done, args.steps)
 
@@ -167,7 +197,10 @@ def write(done: dict[str, Any], steps: int) -> None:
     known = [width for width in WIDTHS if all(f"{kind} {width}" in done for kind in kinds)]
     if not known:
         return
-    table = {kind: {w: dict(zip(RATES, done[f"{kind} {w}"][0], strict=True)) for w in known} for kind in kinds}
+    table = {
+        kind: {w: dict(zip(RATES, done[f"{kind} {w}"][0], strict=True)) for w in known}
+        for kind in kinds
+    }
     minutes = sum(seconds for _, seconds in done.values()) / 60
     (HERE / "widths.md").write_text(page(table, steps, minutes), encoding="utf8")
     picture(table, HERE / "widths.png")

@@ -1,11 +1,13 @@
-"""A small BERT learns English from the documentation of the Python packages on this machine, in about five minutes.
+"""A small BERT learns English from the documentation of the Python packages on this machine, in
+about five minutes.
 
     make quickstart
     ptm train configs/quickstart.py --workdir runs/quickstart
 
-Paper: Devlin et al. 2019 (arXiv 1810.04805), masked language modelling alone, dynamic masks as in RoBERTa. Three things let
-so short a training learn: the layer norms stand before attention and feed-forward (Xiong et al. 2020, arXiv 2002.04745),
-T5's biases by distance are added to the scores (Raffel et al. 2020, section 2.1), and 20% of the tokens are masked.
+Paper: Devlin et al. 2019 (arXiv 1810.04805), masked language modelling alone, dynamic masks as in
+RoBERTa. Three things let so short a training learn: the layer norms stand before attention and
+feed-forward (Xiong et al. 2020, arXiv 2002.04745), T5's biases by distance are added to the scores
+(Raffel et al. 2020, section 2.1), and 20% of the tokens are masked.
 """
 
 import dataclasses
@@ -31,7 +33,9 @@ CHANGES = {
 parent = get("bert_tiny")
 towers = parent.towers
 for kind, fields in CHANGES.items():
-    towers = respell(towers, kind, lambda module, fields=fields: dataclasses.replace(module, **fields))
+    towers = respell(
+        towers, kind, lambda module, fields=fields: dataclasses.replace(module, **fields)
+    )
 
 config = Experiment(
     system=dataclasses.replace(

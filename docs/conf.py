@@ -1,9 +1,10 @@
-"""Sphinx: Markdown pages and stored notebooks (MyST-NB), docstrings (autodoc), the Furo theme. Nothing comes from a network.
+"""Sphinx: Markdown pages and stored notebooks (MyST-NB), docstrings (autodoc), the Furo theme.
+Nothing comes from a network.
 
     make docs
 
-`generate.py` writes the pages that are made from values of the package to docs/generated, which git ignores. Warnings are
-errors, a link or an anchor that leads nowhere among them.
+`generate.py` writes the pages that are made from values of the package to docs/generated, which git
+ignores. Warnings are errors, a link or an anchor that leads nowhere among them.
 """
 
 import os
@@ -23,7 +24,9 @@ exclude_patterns = ["_build"]
 nb_execution_mode = "off"
 nb_merge_streams = True
 myst_heading_anchors = 3
-toc_object_entries = False  # a page has thousands of them, and the sidebar of every page would copy them
+toc_object_entries = (
+    False  # a page has thousands of them, and the sidebar of every page would copy them
+)
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_mock_imports = ["apache_beam"]
@@ -39,9 +42,12 @@ INLINE = re.compile(r"(`+)(.+?)\1")
 
 
 def paragraph(lines):
-    """A paragraph of a docstring as reStructuredText: columns and examples keep their layout, names in `` ` `` are code."""
+    """A paragraph of a docstring as reStructuredText: columns and examples keep their layout, names
+    in `` ` `` are code."""
     first, *rest = lines
-    if first[:1].isspace() or any(re.search(r"\S {2,}\S|^\s|^[-*] |^\d+\. ", line) for line in lines):
+    if first[:1].isspace() or any(
+        re.search(r"\S {2,}\S|^\s|^[-*] |^\d+\. ", line) for line in lines
+    ):
         return [".. code-block:: text", "", *(f"    {line}" for line in lines)]
     text, out, at = "\n".join(lines), "", 0
     for found in INLINE.finditer(text):

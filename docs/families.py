@@ -1,4 +1,5 @@
-"""A page for each family of systems, from its record, its notebook in `configs/`, and the words that its tests earned."""
+"""A page for each family of systems, from its record, its notebook in `configs/`, and the words
+that its tests earned."""
 
 from __future__ import annotations
 
@@ -96,10 +97,19 @@ t5_1_1, T5 1.1, t5_1_1_base, t5_base, t5, t5_1_1_\w+
 table1, Further tasks of Table 1, contrast_mini, bert_mini, -, (bilm|contrast|ranking|noisy\w+)_mini
 """
 FAMILIES = {
-    page: (title, shown, None if parent == "-" else parent, None if config == "-" else config, pattern)
-    for page, title, shown, parent, config, pattern in (line.split(", ") for line in _LINES.strip().splitlines())
+    page: (
+        title,
+        shown,
+        None if parent == "-" else parent,
+        None if config == "-" else config,
+        pattern,
+    )
+    for page, title, shown, parent, config, pattern in (
+        line.split(", ") for line in _LINES.strip().splitlines()
+    )
 }
-"""{page: (title, system that is shown, its parent (None: it begins a line), config, pattern of the family's names)}."""
+"""{page: (title, system that is shown, its parent (None: it begins a line), config, pattern of the
+family's names)}."""
 MEASURED = {
     "bert": r"step|layer/\d+|lengths|packing|vocabulary",
     "roberta": "roberta_large",
@@ -110,23 +120,41 @@ MEASURED = {
 }
 """{page: first cells of the lines of `benchmarks/*.md` that measure or model the family}."""
 QUIET = re.compile(r"name|paper|section|rows|group|.*\bvocab\.\w+|.*\binitializer(\.\w+)?")
-"""Paths of a difference that no page shows: the description, ids of special tokens, initial scales."""
+"""Paths of a difference that no page shows: the description, ids of special tokens, initial
+scales."""
 
 
 def pages() -> dict[str, str]:
-    """Returns {file: text} of the index and of every family. Raises ValueError for a system without a family."""
+    """Returns {file: text} of the index and of every family. Raises ValueError for a system without
+    a family."""
     from ptm_jax import systems
     from ptm_jax.systems.survey import status
 
-    names = {page: [n for n in systems.names() if re.fullmatch(FAMILIES[page][-1], n)] for page in FAMILIES}
+    names = {
+        page: [n for n in systems.names() if re.fullmatch(FAMILIES[page][-1], n)]
+        for page in FAMILIES
+    }
     if lost := set(systems.names()) - {name for several in names.values() for name in several}:
-        raise ValueError(f"systems without a page: {', '.join(sorted(lost))}; add them to FAMILIES in docs/families.py")
+        raise ValueError(
+            f"systems without a page: {', '.join(sorted(lost))}; add them to FAMILIES in "
+            "docs/families.py"
+        )
     found = {f"families/{page}.md": _page(page, several) for page, several in names.items()}
-    index = ["# Families", "", "One page a family. Each shows what changes in the record against the parent.", ""]
+    index = [
+        "# Families",
+        "",
+        "One page a family. Each shows what changes in the record against the parent.",
+        "",
+    ]
     index += ["| family | paper | parent | systems | status |", "| --- | --- | --- | --- | --- |"]
     for page, (title, shown, parent, *_) in FAMILIES.items():
         words = dict.fromkeys(word for name in names[page] for word in status().get(name, {}))
-        cells = [f"[{title}]({page}.md)", systems.get(shown).paper, f"`{parent}`" if parent else "", str(len(names[page]))]
+        cells = [
+            f"[{title}]({page}.md)",
+            systems.get(shown).paper,
+            f"`{parent}`" if parent else "",
+            str(len(names[page])),
+        ]
         index.append(f"| {' | '.join([*cells, ' '.join(words)])} |")
     tree = "\n".join(FAMILIES)
     found["families/index.md"] = "\n".join(index) + f"\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
@@ -149,7 +177,8 @@ def _page(page: str, names: list[str]) -> str:
         parts[-1] = _differences(systems.get(parent), system, parent, shown)
     else:
         parts[-1] = (
-            f"It begins a line of its own: `ptm show {shown}` prints the record, and other pages their difference from it."
+            f"It begins a line of its own: `ptm show {shown}` prints the record, and other "
+            "pages their difference from it."
         )
     parts += ["## Sizes and status", _sizes(names), "## Oracle", _oracle(names)]
     if note.get("commands"):
@@ -157,20 +186,30 @@ def _page(page: str, names: list[str]) -> str:
     else:
         parts += [
             "## Commands",
-            "```\n" + "\n".join(f"ptm train {n} --data TEXT --workdir runs/{n}" for n in names if "mini" in n) + "\n```",
+            "```\n"
+            + "\n".join(
+                f"ptm train {n} --data TEXT --workdir runs/{n}" for n in names if "mini" in n
+            )
+            + "\n```",
         ]
-    parts += [f"## {name}\n\n{note[name]}" for name in ("Data", "Expected", "Measured") if name in note]
+    parts += [
+        f"## {name}\n\n{note[name]}" for name in ("Data", "Expected", "Measured") if name in note
+    ]
     if page in MEASURED:
         parts += ["## Speed", *_measured(MEASURED[page])]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _measured(pattern: str) -> list[str]:
-    """The lines of tables of `benchmarks/*.md` whose first cell is of the pattern, each table under its header."""
+    """The lines of tables of `benchmarks/*.md` whose first cell is of the pattern, each table under
+    its header."""
     found = []
     for path in sorted((ROOT / "benchmarks").glob("*.md")):
         lines = path.read_text(encoding="utf8").splitlines()
-        head = next((i for i, line in enumerate(lines) if line.startswith(("| benchmark", "| config"))), None)
+        head = next(
+            (i for i, line in enumerate(lines) if line.startswith(("| benchmark", "| config"))),
+            None,
+        )
         rows = [line for line in lines if re.match(rf"\| ({pattern}) \|", line)]
         if head is not None and rows:
             text = "\n".join([*lines[head : head + 2], *rows])
@@ -179,11 +218,19 @@ def _measured(pattern: str) -> list[str]:
 
 
 def _notebook(config: str) -> dict[str, str]:
-    """{part: text} of the docstring of `configs/NAME.py`: "" the first line, commands, Data, Expected, Measured."""
-    text = ast.get_docstring(ast.parse((ROOT / "configs" / f"{config}.py").read_text(encoding="utf8")))
+    """{part: text} of the docstring of `configs/NAME.py`: "" the first line, commands, Data,
+    Expected, Measured."""
+    text = ast.get_docstring(
+        ast.parse((ROOT / "configs" / f"{config}.py").read_text(encoding="utf8"))
+    )
     first, _, rest = text.partition("\n")
-    found = {"": re.sub(r" Rows? [\d, ]+\.$", "", first), "commands": "\n".join(re.findall(r"^ {4}(ptm .*)", text, re.M))}
-    for name, body in re.findall(r"^(Data|Expected|Measured): (.*?)(?=^[A-Z][a-z]+: |\Z)", rest, re.M | re.S):
+    found = {
+        "": re.sub(r" Rows? [\d, ]+\.$", "", first),
+        "commands": "\n".join(re.findall(r"^ {4}(ptm .*)", text, re.M)),
+    }
+    for name, body in re.findall(
+        r"^(Data|Expected|Measured): (.*?)(?=^[A-Z][a-z]+: |\Z)", rest, re.M | re.S
+    ):
         found[name] = f"{found[name]}\n\n{body.strip()}" if name in found else body.strip()
     return found
 
@@ -191,13 +238,24 @@ def _notebook(config: str) -> dict[str, str]:
 def _differences(parent, system, one: str, other: str) -> str:
     from ptm_jax.core import spec
 
-    short = lambda value: (line := spec.to_line(value))[:100] + ("…" if len(line) > 100 else "")
-    code = lambda text: "" if text == "'(absent)'" else "`` " + text.replace("|", "\\|") + " ``"
-    found = [(path, short(a), short(b)) for path, a, b in spec.differences(parent, system) if not QUIET.fullmatch(path)]
+    def short(value):
+        return (line := spec.to_line(value))[:100] + ("…" if len(line) > 100 else "")
+
+    def code(text):
+        return "" if text == "'(absent)'" else "`` " + text.replace("|", "\\|") + " ``"
+
+    found = [
+        (path, short(a), short(b))
+        for path, a, b in spec.differences(parent, system)
+        if not QUIET.fullmatch(path)
+    ]
     found.sort(key=lambda row: row[0].startswith("towers"))
     lines = [f"| field | `{one}` | `{other}` |", "| --- | --- | --- |"]
     lines += [f"| `{path}` | {code(a)} | {code(b)} |" for path, a, b in found]
-    full = f"Special ids and initial scales are left out here; `ptm show {one} --diff {other}` prints them too."
+    full = (
+        f"Special ids and initial scales are left out here; `ptm show {one} --diff {other}` "
+        "prints them too."
+    )
     return "\n".join(lines) + f"\n\n{full}"
 
 
@@ -217,11 +275,18 @@ def _sizes(names: list[str]) -> str:
         vocab = (_first(record, "vocab") or {}).get("size", "")
         count = f"{exact[name]:,}" if name in exact else ""
         words = ", ".join(f"{word} ({date})" for word, (date, _) in status().get(name, {}).items())
-        cells = [f"`{name}`", *("" if x is None else str(x) for x in sizes), f"{vocab:,}" if vocab else "", count, words]
+        cells = [
+            f"`{name}`",
+            *("" if x is None else str(x) for x in sizes),
+            f"{vocab:,}" if vocab else "",
+            count,
+            words,
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return (
         "\n".join(lines)
-        + "\n\n`ptm show NAME` counts the parameters of any system. A test compares those above with the released ones."
+        + "\n\n`ptm show NAME` counts the parameters of any system. A test compares "
+        "those above with the released ones."
     )
 
 
@@ -243,16 +308,20 @@ def _first(record, key: str):
 
 
 def _published() -> dict[str, int]:
-    """The published sizes of benchmarks/published_sizes.py and tests/systems/test_sizes.py, by their texts.
+    """The published sizes of benchmarks/published_sizes.py and tests/systems/test_sizes.py, by
+    their texts.
 
-    Constants in capitals are computed in the order of the file, from those before them and `sum` alone."""
+    Constants in capitals are computed in the order of the file, from those before them and `sum`
+    alone."""
     known: dict[str, Any] = {"__builtins__": {"sum": sum}}
     for file in ("benchmarks/published_sizes.py", "tests/systems/test_sizes.py"):
         for node in ast.parse((ROOT / file).read_text(encoding="utf8")).body:
             if isinstance(node, ast.Assign) and isinstance(name := node.targets[0], ast.Name):
                 if name.id.isupper():
                     with contextlib.suppress(NameError):  # of one that no size reads
-                        known[name.id] = eval(compile(ast.Expression(node.value), file, "eval"), known)
+                        known[name.id] = eval(
+                            compile(ast.Expression(node.value), file, "eval"), known
+                        )
     return {name: size for name, size in known["EXACT"].items() if name not in known["LEFT_OUT"]}
 
 
@@ -265,9 +334,12 @@ def _oracle(names: list[str]) -> str:
         for name in names:
             if word in status().get(name, {}):
                 date, commit = status()[name][word]
-                lines.append(f"- `{name}` {word}: {WORDS[word]}; {date}, commit `{commit.rstrip('+')}`.")
+                lines.append(
+                    f"- `{name}` {word}: {WORDS[word]}; {date}, commit `{commit.rstrip('+')}`."
+                )
     note = {
-        True: "Hugging Face Transformers is the independent implementation of `matches`; `tests/encoders` has the tests."
+        True: "Hugging Face Transformers is the independent implementation of `matches`; "
+        "`tests/encoders` has the tests."
     }
     return (
         "\n".join([*lines, "", note.get(any("matches" in line for line in lines), "")])

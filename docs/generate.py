@@ -1,4 +1,5 @@
-"""Pages that are made from values of the package: families, objectives, tasks, adaptations, rows, errors, modules."""
+"""Pages that are made from values of the package: families, objectives, tasks, adaptations, rows,
+errors, modules."""
 
 from __future__ import annotations
 
@@ -36,20 +37,30 @@ ROOMS = {
 def write(out: Path) -> None:
     """Writes every page below `out`, which is emptied first."""
     shutil.rmtree(out, ignore_errors=True)
-    pages = {**families.pages(), **{f"{name}.md": page() for name, page in PAGES.items()}, **_modules()}
+    pages = {
+        **families.pages(),
+        **{f"{name}.md": page() for name, page in PAGES.items()},
+        **_modules(),
+    }
     for name, text in pages.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text(text, encoding="utf8")
     shutil.copytree(
-        ROOT / "notebooks", out / "notebooks", ignore=lambda _, names: [n for n in names if not n.endswith(".ipynb")]
+        ROOT / "notebooks",
+        out / "notebooks",
+        ignore=lambda _, names: [n for n in names if not n.endswith(".ipynb")],
     )
     for path in (ROOT / "benchmarks").glob("*.md"):
         (out / "benchmarks").mkdir(exist_ok=True)
-        (out / "benchmarks" / path.name).write_text(unlinked(path.read_text(encoding="utf8")), encoding="utf8")
+        (out / "benchmarks" / path.name).write_text(
+            unlinked(path.read_text(encoding="utf8")), encoding="utf8"
+        )
     for path in (ROOT / "benchmarks").glob("*.png"):
         shutil.copy(path, out / "benchmarks" / path.name)
     for name in ("CONTRIBUTING", "CHANGELOG"):
-        (out / f"{name.lower()}.md").write_text(unlinked((ROOT / f"{name}.md").read_text(encoding="utf8")), encoding="utf8")
+        (out / f"{name.lower()}.md").write_text(
+            unlinked((ROOT / f"{name}.md").read_text(encoding="utf8")), encoding="utf8"
+        )
 
 
 def table(head: str, rows) -> str:
@@ -69,7 +80,8 @@ def unlinked(text: str) -> str:
 
 
 def objectives() -> str:
-    """Pre-training tasks: the value of each slot, the fields of a row before and after the corruption, the measures."""
+    """Pre-training tasks: the value of each slot, the fields of a row before and after the
+    corruption, the measures."""
     from ptm_jax import systems
     from ptm_jax.cli.listing import label
     from ptm_jax.core import slots
@@ -80,11 +92,25 @@ def objectives() -> str:
     for task, name in TASKS.items():
         system = systems.get(name)
         vocab = slots.encoder_in(system.towers["main"]).embeddings.vocab
-        fields = ", ".join(f"`{field}`" for field in system.examples.spec(system.recipe.phases[0].length, vocab))
+        fields = ", ".join(
+            f"`{field}`" for field in system.examples.spec(system.recipe.phases[0].length, vocab)
+        )
         made = " then ".join(f"`{label(part)}`" for part in corruptions_of(system)) or "none"
-        rows.append([task, f"`{name}`", f"`{label(system.examples)}`", fields, made, f"`{label(system.objective)}`"])
+        rows.append(
+            [
+                task,
+                f"`{name}`",
+                f"`{label(system.examples)}`",
+                fields,
+                made,
+                f"`{label(system.objective)}`",
+            ]
+        )
         inner = [part for _, part in getattr(system.objective, "parts", ())] or [system.objective]
-        parts |= {label(part): " ".join((type(part).__doc__ or "").split("\n\n")[0].split()) for part in inner}
+        parts |= {
+            label(part): " ".join((type(part).__doc__ or "").split("\n\n")[0].split())
+            for part in inner
+        }
     head = "task|a system with it|rows are cut by|fields of a row|corruption|objective"
     lines = "".join(f"`{name}`\n: {what}\n\n" for name, what in parts.items())
     return f"# Table of pre-training tasks\n\n{table(head, rows)}\n## Objectives\n\n{lines}"
@@ -96,7 +122,10 @@ def matrix() -> str:
 
     cells = matrix.cells()
     reasons = list(dict.fromkeys(why for why in cells.values() if why))
-    mark = lambda why: str(reasons.index(why) + 1) if why else "yes"
+
+    def mark(why):
+        return str(reasons.index(why) + 1) if why else "yes"
+
     rows = [[task, *(mark(cells[name, task]) for name in matrix.ENCODERS)] for task in matrix.TASKS]
     cells = table("task|" + "|".join(matrix.ENCODERS), rows)
     return (
@@ -114,11 +143,21 @@ def tasks() -> str:
     found = [catalogue.get(name) for name in catalogue.names()]
     head = "name|examples|metrics|group|length|batch|epochs|paper"
     rows = [
-        [f"`{t.name}`", f"`{label(t.examples)}`", ", ".join(t.metrics), t.group, t.length, t.batch, t.epochs, t.paper]
+        [
+            f"`{t.name}`",
+            f"`{label(t.examples)}`",
+            ", ".join(t.metrics),
+            t.group,
+            t.length,
+            t.batch,
+            t.epochs,
+            t.paper,
+        ]
         for t in found
     ]
     return (
-        "# Downstream tasks\n\nValues of `--task` of `ptm train`, `evaluate`, `predict`; the last columns are defaults of "
+        "# Downstream tasks\n\nValues of `--task` of `ptm train`, `evaluate`, `predict`; the "
+        "last columns are defaults of "
         f"fine-tuning.\n\n{table(head, rows)}"
     )
 
@@ -131,11 +170,15 @@ def adaptations() -> str:
     for one in entries():
         fields = ", ".join(f"{name}={value!r}" for name, value in one["fields"].items())
         parts.append(f"## {one['name']}\n\n`--adapt '{one['name']}({fields})'`\n\n{one['what']}\n")
-    return "# Table of adaptations\n\nValues of `--adapt` with their fields and defaults.\n\n" + "\n".join(parts)
+    return (
+        "# Table of adaptations\n\nValues of `--adapt` with their fields and defaults.\n\n"
+        + "\n".join(parts)
+    )
 
 
 def rows() -> str:
-    """The rows of the survey with the values that implement them and the words that tests earned."""
+    """The rows of the survey with the values that implement them and the words that tests
+    earned."""
     from ptm_jax.cli.listing import fold, rows
     from ptm_jax.systems.survey import WORDS
 
@@ -143,12 +186,17 @@ def rows() -> str:
     for one in found:
         words = []
         for word in one["status"]:
-            date, commit = max((each["date"], each["commit"]) for each in one["earned"] if each["word"] == word)
+            date, commit = max(
+                (each["date"], each["commit"]) for each in one["earned"] if each["word"] == word
+            )
             words.append(f"{word} ({date}, {commit})")
         cells = [one["row"], one["name"], one["kind"], fold(one["values"]), ", ".join(words)]
         blocks.setdefault(f"## {one['table']}: {one['group']}", []).append(cells)
     meanings = "".join(f"`{word}`\n: {what}\n\n" for word, what in WORDS.items())
-    lines = [f"{title}\n\n{table('row|name|kind|values|status', cells)}" for title, cells in blocks.items()]
+    lines = [
+        f"{title}\n\n{table('row|name|kind|values|status', cells)}"
+        for title, cells in blocks.items()
+    ]
     return f"# The survey's rows\n\n{meanings}\n" + "\n".join(lines)
 
 
@@ -157,13 +205,23 @@ def errors() -> str:
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "ptm_jax").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "UserError" and node.args:
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "id", "") == "UserError"
+                and node.args
+            ):
                 if len(text := _message(node.args[0])) > 12:
-                    found.setdefault(path.relative_to(ROOT).parts[1].removesuffix(".py"), set()).add(text)
+                    found.setdefault(
+                        path.relative_to(ROOT).parts[1].removesuffix(".py"), set()
+                    ).add(text)
     blocks = "\n".join(
-        f"## {room}\n\n```text\n" + "\n".join(sorted(lines)) + "\n```\n" for room, lines in sorted(found.items())
+        f"## {room}\n\n```text\n" + "\n".join(sorted(lines)) + "\n```\n"
+        for room, lines in sorted(found.items())
     )
-    head = "A message is one line on stderr after `ptm:`, or the text of a `UserError` in Python; `...` is what was given."
+    head = (
+        "A message is one line on stderr after `ptm:`, or the text of a `UserError` in "
+        "Python; `...` is what was given."
+    )
     return f"# Index of error messages\n\n{head}\n\n{blocks}"
 
 
@@ -178,7 +236,8 @@ def _message(node: ast.AST) -> str:
 
 
 def _modules() -> dict[str, str]:
-    """Pages of the API reference, one a room. A package shows its docstring, its modules show what they define."""
+    """Pages of the API reference, one a room. A package shows its docstring, its modules show what
+    they define."""
     pages = {}
     for room, chosen in ROOMS.items():
         folder = ROOT / "ptm_jax" / room

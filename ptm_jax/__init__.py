@@ -1,10 +1,8 @@
 """Pre-trained language models of the BERT era in JAX.
 
-import ptm_jax
-model = ptm_jax.load("runs/mini")
-model.fill_mask(["Paris is the [MASK] of France."])
-ptm_jax.load("path/to/a/hugging-face/checkpoint").encode(["a sentence"])
-model = ptm_jax.finetune("path/to/a/hugging-face/checkpoint", ["good", "bad"], ["positive", "negative"])
+import ptm_jax model = ptm_jax.load("runs/mini") model.fill_mask(["Paris is the [MASK] of France."])
+ptm_jax.load("path/to/a/hugging-face/checkpoint").encode(["a sentence"]) model =
+ptm_jax.finetune("path/to/a/hugging-face/checkpoint", ["good", "bad"], ["positive", "negative"])
 """
 
 from __future__ import annotations
@@ -25,7 +23,8 @@ __all__ = ["Generation", "Pretrained", "evaluate", "finetune", "load", "pretrain
 
 
 class Train(types.ModuleType):
-    """The room `ptm_jax.train`, which is called as the command `ptm train`: `ptm_jax.train(config, workdir=...)`."""
+    """The room `ptm_jax.train`, which is called as the command `ptm train`: `ptm_jax.train(config,
+    workdir=...)`."""
 
     def __call__(self, *given: Any, **options: Any) -> Any:
         return __getattr__("pretrain")(*given, **options)

@@ -1,8 +1,10 @@
-"""What the command line does, from Python: `ptm_jax.train` (`pretrain` here), `ptm_jax.finetune`, `ptm_jax.evaluate`.
+"""What the command line does, from Python: `ptm_jax.train` (`pretrain` here), `ptm_jax.finetune`,
+`ptm_jax.evaluate`.
 
-Data are sources as on the command line (a path, a glob, `tfds:name/config`, `pydocs`, or a list of them), a list of texts,
-or an iterable of dicts with the columns of a table ({"text": ...}). What is no file is written into the workdir as one, by
-its hash, so that the same call resumes the run and other data are refused.
+Data are sources as on the command line (a path, a glob, `tfds:name/config`, `pydocs`, or a list of
+them), a list of texts, or an iterable of dicts with the columns of a table ({"text": ...}). What is
+no file is written into the workdir as one, by its hash, so that the same call resumes the run and
+other data are refused.
 """
 
 from __future__ import annotations
@@ -44,20 +46,30 @@ def pretrain(
     config: Model | System | Experiment, data: Data | None = None, *, workdir: str | os.PathLike,
     callbacks: Sequence[loop.Callback] = (), quiet: bool = False, **fields: Any,
 ) -> Pretrained:  # fmt: skip
-    """Pre-trains a system, or trains a model further, in a workdir, and returns the model. The same call resumes the run.
+    """Pre-trains a system, or trains a model further, in a workdir, and returns the model. The same
+    call resumes the run.
 
-    config     a name of `ptm list`, a config file, a System, an Experiment, or a model to train further
+    config     a name of `ptm list`, a config file, a System, an Experiment, or a model to train
+               further
     data       text (default: the config's)
-    callbacks  called as `callback(step, split, values)` with every line of the log (`train.loop.Callback`); True ends it
-    fields     of the Experiment: seed=1, epochs=2, precision="float32", eval_every=100, metrics=("csv",), ...
+    callbacks  called as `callback(step, split, values)` with every line of the log
+               (`train.loop.Callback`); True ends it
+    fields     of the Experiment: seed=1, epochs=2, precision="float32", eval_every=100,
+               metrics=("csv",), ...
 
     Raises UserError for what the command line refuses, and for an unknown field.
     """
     folder = Path(workdir)
     if isinstance(config, str | os.PathLike | Pretrained):
-        name = os.fspath(_saved(config, folder)) if isinstance(config, Pretrained) else os.fspath(config)
+        name = (
+            os.fspath(_saved(config, folder))
+            if isinstance(config, Pretrained)
+            else os.fspath(config)
+        )
         config = resolving.resolve(name, experiment=True)
-    config = setup.experiment(_with(setup.experiment(config), fields), () if data is None else _sources(data, folder))
+    config = setup.experiment(
+        _with(setup.experiment(config), fields), () if data is None else _sources(data, folder)
+    )
     result = loop.train(config, folder, quiet=quiet, callbacks=callbacks)
     if result.stopped:
         console.say(f"stopped after step {result.step} of {result.steps}; the same call goes on")
@@ -65,49 +77,77 @@ def pretrain(
 
 
 def finetune(
-    model: Model, texts: Sequence[Any] | None = None, labels: Sequence[Any] | None = None, *, task: str | None = None,
-    data: Data | None = None, workdir: str | os.PathLike | None = None, adapt: Sequence[Any] = (), best: bool = False,
-    patience: int = 0, callbacks: Sequence[loop.Callback] = (), quiet: bool = False, fields: Mapping[str, Any] | None = None,
+    model: Model, texts: Sequence[Any] | None = None, labels: Sequence[Any] | None = None, *,
+    task: str | None = None,
+    data: Data | None = None, workdir: str | os.PathLike | None = None, adapt: Sequence[Any] = (),
+    best: bool = False,
+    patience: int = 0, callbacks: Sequence[loop.Callback] = (), quiet: bool = False,
+    fields: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Pretrained:  # fmt: skip
-    """Fine-tunes a model on labelled texts, or for a task on its data, and returns it. A tenth is held out.
+    """Fine-tunes a model on labelled texts, or for a task on its data, and returns it. A tenth is
+    held out.
 
     texts     texts, pairs of texts, or lists of words
-    labels    one for each text: a class (str, int or bool), a number (float), or the tags of the words (a list)
-    task      of `ptm list --tasks`; with `data`, its published files, or dicts with its columns. Default: as the labels are
-    workdir   folder of the run, from which the same call resumes (default: a temporary one, which is deleted)
+    labels    one for each text: a class (str, int or bool), a number (float), or the tags of the
+              words (a list)
+    task      of `ptm list --tasks`; with `data`, its published files, or dicts with its columns.
+              Default: as the labels are
+    workdir   folder of the run, from which the same call resumes (default: a temporary one, which
+              is deleted)
     adapt     adaptations: values, or names as in --adapt
-    best      return the checkpoint with the best held-out metric; patience: measurements without improvement until the end
-    fields    of the Experiment; options: epochs, batch, length, lr, seed, tagger (`tuning.finetuning.experiment`)
+    best      return the checkpoint with the best held-out metric; patience: measurements without
+              improvement until the end
+    fields    of the Experiment; options: epochs, batch, length, lr, seed, tagger
+              (`tuning.finetuning.experiment`)
 
     Raises UserError.
     """
     with _folder(workdir) as folder:
         name, given = _labelled(texts, labels, task, data, folder)
         init = str(_saved(model, folder)) if isinstance(model, Pretrained) else os.fspath(model)
-        wrappers = [one for part in adapt for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))]
+        wrappers = [
+            one
+            for part in adapt
+            for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))
+        ]
         config = finetuning.experiment(name, init, given, adapt=wrappers, **options)
         chosen = selection.Selection(best=best, patience=patience)
         tuned = selection.finetune(
-            _with(config, fields or {}), folder, name, selection=chosen, quiet=quiet, callbacks=callbacks
+            _with(config, fields or {}),
+            folder,
+            name,
+            selection=chosen,
+            quiet=quiet,
+            callbacks=callbacks,
         )
         if tuned.ended == "stopped":
-            console.say(f"stopped after step {tuned.step} of {tuned.result.steps}; the same call goes on")
+            console.say(
+                f"stopped after step {tuned.step} of {tuned.result.steps}; the same call goes on"
+            )
         elif not quiet:
             figures = ", ".join(f"{metric} {value:.4f}" for metric, value in tuned.metrics.items())
-            console.say(f"{name}: {tuned.examples:,} held-out examples, checkpoint of step {tuned.step}: {figures}")
+            console.say(
+                f"{name}: {tuned.examples:,} held-out examples, checkpoint of step "
+                f"{tuned.step}: {figures}"
+            )
         return load(tuned.checkpoint)
 
 
 def evaluate(
-    model: Model, texts: Sequence[Any] | None = None, labels: Sequence[Any] | None = None, *, task: str | None = None,
+    model: Model, texts: Sequence[Any] | None = None, labels: Sequence[Any] | None = None, *,
+    task: str | None = None,
     data: Data | None = None, split: str = "heldout", batch: int = 32,
 ) -> dict[str, float]:  # fmt: skip
-    """Returns {metric: number} of a model on labelled texts, of a task on its data (as `finetune`), or, without either, the
-    means of a run's own objective on its held-out text or on the text of `data` (nats per token). Raises UserError."""
+    """Returns {metric: number} of a model on labelled texts, of a task on its data (as `finetune`),
+    or, without either, the means of a run's own objective on its held-out text or on the text of
+    `data` (nats per token). Raises UserError."""
     if task is None and texts is None:
         if isinstance(model, Pretrained):
-            raise UserError("a loaded model has no text of its own; give texts and labels, a task and data, or a workdir")
+            raise UserError(
+                "a loaded model has no text of its own; give texts and labels, a task and "
+                "data, or a workdir"
+            )
         run = Run(Path(model))
         config = run.experiment()
         if data is not None and config.system.examples.labelled:
@@ -125,7 +165,8 @@ def evaluate(
 
 
 def _with(config: Experiment, fields: Mapping[str, Any]) -> Experiment:
-    """Returns the experiment with other fields. Raises UserError for an unknown one, or a wrong value."""
+    """Returns the experiment with other fields. Raises UserError for an unknown one, or a wrong
+    value."""
     known = [field.name for field in dataclasses.fields(config)]
     if odd := [name for name in fields if name not in known]:
         raise unknown("field", odd[0], known)
@@ -146,7 +187,8 @@ def _folder(workdir: str | os.PathLike | None) -> Iterator[Path]:
 
 
 def _saved(model: Pretrained, folder: Path) -> Path:
-    """Returns the workdir, below that of a run, in which a loaded model is saved by the hash of its parameters."""
+    """Returns the workdir, below that of a run, in which a loaded model is saved by the hash of its
+    parameters."""
     path = folder / f"init_{adapterfile.digest(flatten(model.params))[:16]}"
     if not path.exists():
         model.save(path)
@@ -154,15 +196,20 @@ def _saved(model: Pretrained, folder: Path) -> Path:
 
 
 def _sources(data: Data, folder: Path) -> tuple[str, ...]:
-    """Returns the sources of `data`; texts and dicts are written into a file in the folder. Raises UserError."""
+    """Returns the sources of `data`; texts and dicts are written into a file in the folder. Raises
+    UserError."""
     if isinstance(data, str | os.PathLike):
         return (os.fspath(data),)
     if isinstance(data, list | tuple):
-        files = [isinstance(one, os.PathLike) or isinstance(one, str) and _is_source(one) for one in data]
+        files = [
+            isinstance(one, os.PathLike) or isinstance(one, str) and _is_source(one) for one in data
+        ]
         if files and all(files):
             return tuple(map(os.fspath, data))
         if any(files):
-            raise UserError(f"data has {sum(files)} files and {len(files) - sum(files)} texts; give either")
+            raise UserError(
+                f"data has {sum(files)} files and {len(files) - sum(files)} texts; give either"
+            )
     return (_written("jsonl", (_line(one, number) for number, one in enumerate(data, 1)), folder),)
 
 
@@ -177,11 +224,15 @@ def _is_source(text: str) -> bool:
 def _line(one: Any, number: int) -> str:
     row = {"text": one} if isinstance(one, str) else one
     if not isinstance(row, Mapping):
-        raise UserError(f"row {number} of the data is of type {type(one).__name__}; give texts, dicts, or paths")
+        raise UserError(
+            f"row {number} of the data is of type {type(one).__name__}; give texts, dicts, or paths"
+        )
     try:
         return json.dumps(dict(row), ensure_ascii=False, default=lambda value: value.tolist())
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"row {number} of the data is no JSON object ({error}); give numbers, texts and lists") from None
+        raise UserError(
+            f"row {number} of the data is no JSON object ({error}); give numbers, texts and lists"
+        ) from None
 
 
 def _written(kind: str, lines: Iterable[str], folder: Path) -> str:
@@ -196,7 +247,9 @@ def _written(kind: str, lines: Iterable[str], folder: Path) -> str:
         return str(draft.replace(folder / f"given_{hashed.hexdigest()[:16]}.{kind}"))
 
 
-def _labelled(texts: Any, labels: Any, task: str | None, data: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
+def _labelled(
+    texts: Any, labels: Any, task: str | None, data: Any, folder: Path
+) -> tuple[str, tuple[str, ...]]:
     """Returns (name of the task, its sources). Raises UserError."""
     if texts is None:
         if labels is not None or task is None or data is None:
@@ -204,23 +257,42 @@ def _labelled(texts: Any, labels: Any, task: str | None, data: Any, folder: Path
         return task, _sources(data, folder)
     texts, labels = (
         list(texts),
-        [one.tolist() if isinstance(one, np.generic | np.ndarray) else one for one in (() if labels is None else labels)],
+        [
+            one.tolist() if isinstance(one, np.generic | np.ndarray) else one
+            for one in (() if labels is None else labels)
+        ],
     )
     if data is not None or not texts or len(texts) != len(labels):
         raise UserError(
-            f"{len(texts)} texts and {len(labels)} labels{' and data' * (data is not None)}; give a label for each"
+            f"{len(texts)} texts and {len(labels)} labels{' and data' * (data is not None)}; "
+            "give a label for each"
         )
     if isinstance(labels[0], list | tuple):
         words = [text.split() if isinstance(text, str) else list(text) for text in texts]
-        if odd := [i for i, (own, tags) in enumerate(zip(words, labels, strict=True), 1) if len(own) != len(tags)]:
-            raise UserError(f"text {odd[0]} has {len(words[odd[0] - 1])} words and {len(labels[odd[0] - 1])} tags")
+        if odd := [
+            i
+            for i, (own, tags) in enumerate(zip(words, labels, strict=True), 1)
+            if len(own) != len(tags)
+        ]:
+            raise UserError(
+                f"text {odd[0]} has {len(words[odd[0] - 1])} words and "
+                f"{len(labels[odd[0] - 1])} tags"
+            )
         entities = any(str(tag)[:2] == "B-" for tags in labels for tag in tags)
         rows = (
-            (*(f"{word}\t{tag}" for word, tag in zip(*pair, strict=True)), "") for pair in zip(words, labels, strict=True)
+            (*(f"{word}\t{tag}" for word, tag in zip(*pair, strict=True)), "")
+            for pair in zip(words, labels, strict=True)
         )
-        return task or ("ner" if entities else "pos"), (_written("conll", itertools.chain.from_iterable(rows), folder),)
+        return task or ("ner" if entities else "pos"), (
+            _written("conll", itertools.chain.from_iterable(rows), folder),
+        )
     pairs, number = not isinstance(texts[0], str), isinstance(labels[0], float)
-    kind = {(False, False): "classify", (True, False): "pairs", (False, True): "rate", (True, True): "stsb"}[pairs, number]
+    kind = {
+        (False, False): "classify",
+        (True, False): "pairs",
+        (False, True): "rate",
+        (True, True): "stsb",
+    }[pairs, number]
     columns = ("sentence1", "sentence2") if pairs else ("text",)
     rows = (
         {**dict(zip(columns, one if pairs else (one,), strict=True)), "label": label}

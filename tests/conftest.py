@@ -1,4 +1,5 @@
-"""Shared by all tests: the status markers, the rotation by day, where the real data lies, seconds by folder.
+"""Shared by all tests: the status markers, the rotation by day, where the real data lies, seconds
+by folder.
 
 Environment variables:
     PTM_DATA     folder of the real data sets (default: shared/data beside the checkout)
@@ -31,30 +32,35 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("PTM_CACHE", "off")  # programs of an earlier run are not what is tested
 if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_setaffinity"):
-    # A core for each worker: the threads of several JAX processes wait for one another on shared cores.
+    # A core for each worker: the threads of several JAX processes wait for one another on shared
+    # cores.
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker[2:]) % len(cores)]})
 if os.environ.get("PTM_TEST_COMPILE") == "fast":
-    # Compiling dominates the short tests; without optimisation they take a third of the time. Before JAX is imported.
+    # Compiling dominates the short tests; without optimisation they take a third of the time.
+    # Before JAX is imported.
     quick = ["--xla_backend_optimization_level=0"]
     if version("jaxlib") < "0.11":
         quick.append("--xla_cpu_use_fusion_emitters=false")
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *quick]).strip()
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    # Tests compile many programs twice: the workers and children of a run share theirs, and only theirs.
+    # Tests compile many programs twice: the workers and children of a run share theirs, and only
+    # theirs.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = programs = tempfile.mkdtemp(prefix="ptm-programs-")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     atexit.register(shutil.rmtree, programs, ignore_errors=True)
 
-# Tracing makes millions of small objects that live on: looking through them for garbage takes a sixth of a test's time.
+# Tracing makes millions of small objects that live on: looking through them for garbage takes a
+# sixth of a test's time.
 gc.set_threshold(100_000, 50, 50)
 
 ROOT = Path(__file__).resolve().parents[1]
 STATUS = ROOT / "ptm_jax" / "systems" / "status.json"
 DATA = Path(os.environ.get("PTM_DATA", ROOT.parent / "shared" / "data"))
 DAYS = 14  # of a rotation: each of its tests runs once in as many days
-# Files of long tests that share little: each test goes to whichever worker is free, where those of others stay together.
+# Files of long tests that share little: each test goes to whichever worker is free, where those of
+# others stay together.
 APART = ("tests/systems/test_training.py", "tests/systems/test_matrix.py")
 WORDS = ("built", "trains", "matches", "reproduces")
 
@@ -65,13 +71,17 @@ _seconds: defaultdict[str, float] = defaultdict(float)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--write-status", action="store_true", help="write what passing markers earn into status.json")
+    parser.addoption(
+        "--write-status",
+        action="store_true",
+        help="write what passing markers earn into status.json",
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)
 def looped():
-    """Stacks are loops over their layers, as on a TPU, unless they set `unroll`: two layers compile a fifth faster, four in
-    half of the time."""
+    """Stacks are loops over their layers, as on a TPU, unless they set `unroll`: two layers compile
+    a fifth faster, four in half of the time."""
     from ptm_jax.nn import blocks
 
     blocks.UNROLLED = 0
@@ -81,19 +91,26 @@ def looped():
 def data() -> Path:
     """The folder of real data sets; a test that needs it is skipped where it is absent."""
     if not DATA.is_dir():
-        pytest.skip("the real data sets (../shared/data) are not on this machine; make test-full runs this where they are")
+        pytest.skip(
+            "the real data sets (../shared/data) are not on this machine; make test-full "
+            "runs this where they are"
+        )
     return DATA
 
 
 @pytest.fixture(scope="session")
 def on_tpu():
-    """`on_tpu("v5e:2x2", function, *arguments)`: what a function of a test file returns in a process of its own, in which
-    the TPU compiler stands for those chips; results and arguments are what JSON can hold."""
+    """`on_tpu("v5e:2x2", function, *arguments)`: what a function of a test file returns in a
+    process of its own, in which the TPU compiler stands for those chips; results and arguments are
+    what JSON can hold."""
     from ptm_jax.mesh import chips
     from support import elsewhere
 
     if chips.libtpu() is None:
-        pytest.skip("the TPU compiler (libtpu) is not installed; `make test-full` installs it beside the environment")
+        pytest.skip(
+            "the TPU compiler (libtpu) is not installed; `make test-full` installs it beside "
+            "the environment"
+        )
 
     def call(topology, function, *arguments):
         return elsewhere.call(function, *arguments, env=chips.environment(chips.topology(topology)))
@@ -107,9 +124,12 @@ def day() -> int:
 
 
 def turn(values, days: int = DAYS, start: int = 0) -> list:
-    """The values whose turn it is today, one in `days`, counted from place `start` on; all with PTM_EVERY=1."""
+    """The values whose turn it is today, one in `days`, counted from place `start` on; all with
+    PTM_EVERY=1."""
     every = os.environ.get("PTM_EVERY") == "1"
-    return [value for place, value in enumerate(values, start) if every or place % days == day() % days]
+    return [
+        value for place, value in enumerate(values, start) if every or place % days == day() % days
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +142,8 @@ def published(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def models_of(published):
-    """`models_of(examples, count, scale)`: models with the head of a task's examples and drawn parameters."""
+    """`models_of(examples, count, scale)`: models with the head of a task's examples and drawn
+    parameters."""
     import ptm_jax
     from ptm_jax.inference.pretrained import Pretrained
     from ptm_jax.tuning import finetuning
@@ -131,9 +152,14 @@ def models_of(published):
     tokenizer = ptm_jax.load(published).tokenizer
 
     def made(examples, count=1, scale=0.5):
-        system = dataclasses.replace(finetuning.with_head(str(published), examples), examples=examples)
+        system = dataclasses.replace(
+            finetuning.with_head(str(published), examples), examples=examples
+        )
         batch = {"input_ids": np.zeros((2 * examples.readings, 16), np.int32)}
-        return [Pretrained(system, tiny_models.drawn(system, seed, scale, batch), tokenizer) for seed in range(count)]
+        return [
+            Pretrained(system, tiny_models.drawn(system, seed, scale, batch), tokenizer)
+            for seed in range(count)
+        ]
 
     return made
 
@@ -146,14 +172,19 @@ def today():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Before `-m` deselects tests: what the markers of all collected tests can earn. Then the rotation.
+    """Before `-m` deselects tests: what the markers of all collected tests can earn. Then the
+    rotation.
 
-    A test with the marker `rotate(days)` runs once in so many days, by its place among the parameters of its function and
-    among the functions of its file. It is deselected on the other days, not skipped. `rotate(together=True)`: the functions
-    of a file run with the same parameter on the same day, since they share what they compile for it.
+    A test with the marker `rotate(days)` runs once in so many days, by its place among the
+    parameters of its function and among the functions of its file. It is deselected on the other
+    days, not skipped. `rotate(together=True)`: the functions of a file run with the same parameter
+    on the same day, since they share what they compile for it.
     """
     config.stash[MARKED] = {
-        mark.args for item in items for mark in item.iter_markers("status") if evaluate_skip_marks(item) is None
+        mark.args
+        for item in items
+        for mark in item.iter_markers("status")
+        if evaluate_skip_marks(item) is None
     }
     config.stash[FILES] = {item.path for item in items}
     groups, cases = defaultdict(list), defaultdict(lambda: defaultdict(list))
@@ -162,7 +193,9 @@ def pytest_collection_modifyitems(config, items):
             cases[item.nodeid.partition("::")[0]][item.callspec.id].append(item)
         elif mark:
             groups[item.nodeid.partition("[")[0], mark.args[0] if mark.args else DAYS].append(item)
-    places = defaultdict(itertools.count)  # functions of a file take turns, so that its days cost about the same
+    places = defaultdict(
+        itertools.count
+    )  # functions of a file take turns, so that its days cost about the same
     later = set()
     for (name, days), group in groups.items():
         file = name.partition("::")[0]
@@ -170,7 +203,9 @@ def pytest_collection_modifyitems(config, items):
         later |= {id(item) for item in group} - {id(item) for item in turn(group, days, start)}
     for file, of_case in cases.items():
         today = set(turn(of_case, start=zlib.crc32(file.encode())))
-        later |= {id(item) for case, group in of_case.items() if case not in today for item in group}
+        later |= {
+            id(item) for case, group in of_case.items() if case not in today for item in group
+        }
     if later:
         config.hook.pytest_deselected(items=[item for item in items if id(item) in later])
         items[:] = [item for item in items if id(item) not in later]
@@ -191,7 +226,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture
 def marked(pytestconfig) -> set[tuple[str, str]]:
-    """(system, word) of every status marker in this tree; skips where only a part of the tests was collected."""
+    """(system, word) of every status marker in this tree; skips where only a part of the tests was
+    collected."""
     everything = set((ROOT / "tests").rglob("test_*.py"))
     if not everything <= pytestconfig.stash[FILES]:
         pytest.skip("only a part of the tests was collected; make test collects all")
@@ -219,26 +255,47 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Seconds by folder, so that a change knows what it adds; and which tests of the rotations were left for other days."""
+    """Seconds by folder, so that a change knows what it adds; and which tests of the rotations were
+    left for other days."""
     rows = sorted(_seconds.items(), key=lambda row: -row[1])
-    terminalreporter.write_line("seconds by folder: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in rows))
+    terminalreporter.write_line(
+        "seconds by folder: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in rows)
+    )
     every = os.environ.get("PTM_EVERY") == "1"
-    note = "every test of every rotation" if every else f"day {day() + 1} of {DAYS} of the rotations; PTM_EVERY=1 runs all"
+    note = (
+        "every test of every rotation"
+        if every
+        else f"day {day() + 1} of {DAYS} of the rotations; PTM_EVERY=1 runs all"
+    )
     terminalreporter.write_line(note)
 
 
 def pytest_sessionfinish(session):
     if not session.config.getoption("--write-status") or hasattr(session.config, "workerinput"):
         return
-    # Words of tests that did not run this time stay; a test of the catalogue refuses those whose marker is gone.
+    # Words of tests that did not run this time stay; a test of the catalogue refuses those whose
+    # marker is gone.
     before = json.loads(STATUS.read_text(encoding="utf8")) if STATUS.exists() else {}
-    words = ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=7"]  # +: files differ from the commit
-    commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    words = [
+        "git",
+        "describe",
+        "--always",
+        "--dirty=+",
+        "--exclude=*",
+        "--abbrev=7",
+    ]  # +: files differ from the commit
+    commit = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
     run = [datetime.datetime.now(datetime.UTC).date().isoformat(), commit]
-    claims = {(system, word): earned for system, words in before.items() for word, earned in words.items()}
+    claims = {
+        (system, word): earned for system, words in before.items() for word, earned in words.items()
+    }
     claims |= dict.fromkeys(_earned, run)
     table = defaultdict(dict)
-    for system, word in sorted(claims.keys() - _lost, key=lambda claim: (claim[0], WORDS.index(claim[1]))):
+    for system, word in sorted(
+        claims.keys() - _lost, key=lambda claim: (claim[0], WORDS.index(claim[1]))
+    ):
         table[system][word] = claims[system, word]
     lines = [f" {json.dumps(system)}: {json.dumps(words)}" for system, words in table.items()]
     STATUS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf8")

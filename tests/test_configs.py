@@ -1,4 +1,5 @@
-"""Every config is a run that can begin: it loads, nothing refuses it, and its notebook's commands are understood."""
+"""Every config is a run that can begin: it loads, nothing refuses it, and its notebook's commands
+are understood."""
 
 import ast
 import re
@@ -41,7 +42,8 @@ def test_every_import_of_a_program_is_there():
     missing = [
         (module, name)
         for module, name in sorted(imports)
-        if not find_spec(module) or not (hasattr(import_module(module), name) or find_spec(f"{module}.{name}"))
+        if not find_spec(module)
+        or not (hasattr(import_module(module), name) or find_spec(f"{module}.{name}"))
     ]
     assert not missing and len(imports) > 50
 
@@ -57,7 +59,7 @@ def system_of(path: Path) -> System:
 
 
 def rows_in(text: str) -> set[int]:
-    return {int(row) for row in re.findall(r"\bRow (\d+)\.", text)}
+    return {int(row) for row in re.findall(r"\bRow\s+(\d+)\.", text)}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -76,7 +78,10 @@ def test_its_notebook_names_the_paper_systems_and_commands_that_are_understood(p
     named = re.findall(r"`(?:ptm train )?([a-z]\w*)`", sizes[1] if sizes else "")
     assert {*named} <= {*systems.names()}
     assert re.search(r"^Paper: [A-Z].*\b20[12]\d", text, re.M)
-    commands = [shlex.split(line)[2:] for line in re.findall(r"^    (ptm train .+)$", text, re.M)]
+    commands = [
+        shlex.split(line)[2:]
+        for line in re.findall(r"^    (ptm train .+)$", text.replace("\\\n", ""), re.M)
+    ]
     targets = []
     for words in commands:
         args = tyro.cli(train.Args, args=words)
@@ -84,25 +89,34 @@ def test_its_notebook_names_the_paper_systems_and_commands_that_are_understood(p
         target.resolve(args.target, options.pairs(args.set), experiment=True)
         axes = set(re.findall(r"(\w+)=\d+", args.mesh or ""))
         rules = TABLES[args.rules or "replicated"]
-        assert {axis for name, found in rules if name not in ACTIVATIONS for axis in as_axes(found)} <= axes <= set(AXES)
+        assert (
+            {axis for name, found in rules if name not in ACTIVATIONS for axis in as_axes(found)}
+            <= axes
+            <= set(AXES)
+        )
     assert f"configs/{path.name}" in targets
 
 
 def test_every_transformer_of_the_survey_has_a_config():
-    catalogued = {row for name in systems.names() for row in systems.get(name).rows if 42 <= row <= 66}
+    catalogued = {
+        row for name in systems.names() for row in systems.get(name).rows if 42 <= row <= 66
+    }
     covered = {row for path in CONFIGS for row in rows_in(notebook(path))}
     assert catalogued == set(range(42, 67)) and catalogued <= covered
 
 
 @pytest.mark.rotate
 def test_every_adaptation_is_compared_by_commands_that_are_understood(monkeypatch, tmp_path):
-    """configs/compare/adaptations.py: none of the catalogue is missing, and each way is a command."""
+    """configs/compare/adaptations.py: none of the catalogue is missing, and each way is a
+    command."""
     monkeypatch.syspath_prepend(str(ROOT / "configs" / "compare"))
     import adaptations
 
     for name in ("train", "dev"):
         (tmp_path / f"{name}.tsv").write_text("sentence\tlabel\ngood film\t1\nno\t0\n")
-    asked = adaptations.Args(init="m", task="sst2", data=str(tmp_path), workdir=tmp_path / "w", other="cr=CR")
+    asked = adaptations.Args(
+        init="m", task="sst2", data=str(tmp_path), workdir=tmp_path / "w", other="cr=CR"
+    )
     (tmp_path / "w").mkdir()
     used, ways = set(), [*adaptations.WAYS, *adaptations.ROUTES]
     for way in ways:
@@ -110,7 +124,13 @@ def test_every_adaptation_is_compared_by_commands_that_are_understood(monkeypatc
         for words in [*before, adaptations._words(way, asked)[1:]]:
             args = tyro.cli(train.Args, args=words)
             used |= {text.partition("(")[0] for text in args.adapt}
-    assert used == set(NAMES) - {"linkers"} and {"further", "stilts", "tanda", "mt_dnn", "augmented"} < set(ways)
+    assert used == set(NAMES) - {"linkers"} and {
+        "further",
+        "stilts",
+        "tanda",
+        "mt_dnn",
+        "augmented",
+    } < set(ways)
     assert (tmp_path / "w" / "further_before.txt").read_text() == "good film\nno\n"
     assert [way for way in ways if way not in adaptations._taken(asked)] == ["feature_mix_esim"]
     tags = adaptations.Args(init="m", task="wnut17", data="d", workdir=tmp_path)

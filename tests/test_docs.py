@@ -24,25 +24,33 @@ BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 
 
 def blocks(path, language):
-    return [text for kind, text in BLOCK.findall(path.read_text(encoding="utf8")) if kind == language]
+    return [
+        text for kind, text in BLOCK.findall(path.read_text(encoding="utf8")) if kind == language
+    ]
 
 
 def commands(path):
-    """The `ptm` commands of the blocks of a page, continued lines joined, without the shell's comments."""
+    """The `ptm` commands of the blocks of a page, continued lines joined, without the shell's
+    comments."""
     lines = "".join(blocks(path, "")).replace("\\\n", " ").splitlines()
-    return [words for line in lines if (words := shlex.split(line, comments=True)) and words[0] == "ptm"]
+    return [
+        words for line in lines if (words := shlex.split(line, comments=True)) and words[0] == "ptm"
+    ]
 
 
 QUICK = ("prepare", "import", "export", "predict", "evaluate", "average")
 RAN = {
-    "README": 3, "allennlp": 1, "checkpoints": 3, "fairseq": 1, "finetuning": 2, "gensim": 3, "performance": 1, "pod": 3,
+    "README": 3, "allennlp": 1, "checkpoints": 3, "fairseq": 1, "finetuning": 2, "gensim": 3,
+    "performance": 1, "pod": 3,
     "pretraining": 4, "quickstart": 1, "sentence_transformers": 3, "systems": 3, "transformers": 4,
 }  # fmt: skip
 """{page: number of its commands that run in the tests}."""
 EVERY = [(path.stem, words) for path in (*PAGES, ROOT / "README.md") for words in commands(path)]
 
 
-@pytest.mark.parametrize("words", [words for _, words in EVERY], ids=[f"{page}: {' '.join(w[1:4])}" for page, w in EVERY])
+@pytest.mark.parametrize(
+    "words", [words for _, words in EVERY], ids=[f"{page}: {' '.join(w[1:4])}" for page, w in EVERY]
+)
 def test_a_command_of_a_page_is_one_that_ptm_takes(words):
     import importlib
 
@@ -63,24 +71,33 @@ def test_a_command_of_a_page_is_one_that_ptm_takes(words):
 
 
 def quick(words, folder):
-    """Whether a command only needs what is in the folder, and seconds: it trains nothing and fetches nothing."""
+    """Whether a command only needs what is in the folder, and seconds: it trains nothing and
+    fetches nothing."""
     if words[1] in ("list", "show") or words[1:3] == ["bench", "--list"]:
         return True
     if words[1] == "launch":
         return "--run" not in words
-    more = {"--adapter", "--grow"} & {*words}  # an adapter that another page makes, a vocabulary that can grow
-    return words[1] in QUICK and (words[1] == "prepare" or (folder / words[2]).exists()) and not more
+    more = {"--adapter", "--grow"} & {
+        *words
+    }  # an adapter that another page makes, a vocabulary that can grow
+    return (
+        words[1] in QUICK and (words[1] == "prepare" or (folder / words[2]).exists()) and not more
+    )
 
 
 @pytest.mark.full
 @pytest.mark.rotate
 @pytest.mark.parametrize("page", RAN)
-def test_the_quick_commands_of_a_page_run_as_they_stand(page, tmp_path, tmp_path_factory, monkeypatch, capsys):
+def test_the_quick_commands_of_a_page_run_as_they_stand(
+    page, tmp_path, tmp_path_factory, monkeypatch, capsys
+):
     """The documentation of the packages, `pydocs`, is replaced by a text of this one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     mine, ran = [words for where, words in EVERY if where == page], 0
-    furnished.furnish(tmp_path, tmp_path_factory.getbasetemp(), {word for words in mine for word in words})
+    furnished.furnish(
+        tmp_path, tmp_path_factory.getbasetemp(), {word for words in mine for word in words}
+    )
     for words in mine:
         if quick(words, tmp_path):
             capsys.readouterr()
@@ -94,7 +111,9 @@ def test_the_quick_commands_of_a_page_run_as_they_stand(page, tmp_path, tmp_path
 def test_scripts_that_pages_name_exist():
     for path in PAGES:
         text = path.read_text(encoding="utf8")
-        for name in re.findall(r"\b((?:configs|tests|benchmarks|launch|ptm_jax)/[\w/]+\.(?:py|md|yaml|sh))", text):
+        for name in re.findall(
+            r"\b((?:configs|tests|benchmarks|launch|ptm_jax)/[\w/]+\.(?:py|md|yaml|sh))", text
+        ):
             assert (ROOT / name).is_file(), f"{path.name}: {name}"
 
 
@@ -102,28 +121,40 @@ def test_every_family_has_a_page_and_a_parent_that_exists(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import families
 
-    named = [name for name in systems.names() if not any(re.fullmatch(row[-1], name) for row in families.FAMILIES.values())]
+    named = [
+        name
+        for name in systems.names()
+        if not any(re.fullmatch(row[-1], name) for row in families.FAMILIES.values())
+    ]
     assert not named, f"{named}: add a line to FAMILIES in docs/families.py"
     for title, shown, parent, config, _ in families.FAMILIES.values():
         assert shown in systems.names() and (parent is None or parent in systems.names()), title
         assert config is None or (ROOT / "configs" / f"{config}.py").is_file(), title
-    assert families._published()["bert_base"] == 110_106_428  # the sizes that the pages read from the tests' text
+    assert (
+        families._published()["bert_base"] == 110_106_428
+    )  # the sizes that the pages read from the tests' text
 
 
 @pytest.mark.full
 @pytest.mark.rotate(2)
 def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
     pytest.importorskip("sphinx")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", "docs", tmp_path / "site"],
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees",
+        "docs", tmp_path / "site"],
         cwd=ROOT, env=env, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     site = tmp_path / "site"
     pages = {path: path.read_text(encoding="utf8") for path in site.rglob("*.html")}
     assert len(pages) > 80
-    anchors = {path.resolve(): set(re.findall(r'\bid="([^"]+)"', text)) for path, text in pages.items()}
+    anchors = {
+        path.resolve(): set(re.findall(r'\bid="([^"]+)"', text)) for path, text in pages.items()
+    }
     for path, text in pages.items():
         for tag in re.findall(r"<(?:script|link|img)\b[^>]*?(?:src|href)=\"https?://[^\"]+", text):
             pytest.fail(f"{path.name} loads {tag}")
@@ -133,4 +164,6 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
             name, _, anchor = link.partition("#")
             target = (path.parent / name).resolve() if name else path.resolve()
             assert target.exists(), f"{path.relative_to(site)} links to {link}"
-            assert not anchor or target not in anchors or anchor in anchors[target], f"{path.relative_to(site)}: {link}"
+            assert not anchor or target not in anchors or anchor in anchors[target], (
+                f"{path.relative_to(site)}: {link}"
+            )

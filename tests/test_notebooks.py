@@ -15,7 +15,8 @@ LIMIT = 240
 
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
-    """The name of a Jupyter kernel that is this interpreter; whatever kernels the machine has are not looked at."""
+    """The name of a Jupyter kernel that is this interpreter; whatever kernels the machine has are
+    not looked at."""
     from ipykernel.kernelspec import install
 
     folder = Path(install(prefix=str(tmp_path / "jupyter"), kernel_name="tested"))
@@ -25,7 +26,9 @@ def kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    monkeypatch.delenv("XLA_FLAGS", raising=False)  # those of short tests; a notebook trains for a while
+    monkeypatch.delenv(
+        "XLA_FLAGS", raising=False
+    )  # those of short tests; a notebook trains for a while
     return "tested"
 
 
@@ -35,7 +38,8 @@ def test_there_are_notebooks():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_committed_with_the_outputs_of_one_run(path):
-    """The site shows them: of a run from the top, without warnings, errors and folders of the machine that ran it."""
+    """The site shows them: of a run from the top, without warnings, errors and folders of the
+    machine that ran it."""
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
@@ -44,7 +48,11 @@ def test_a_notebook_is_committed_with_the_outputs_of_one_run(path):
     outputs = [output for cell in code for output in cell.outputs]
     assert outputs
     assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
-    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    assert not [
+        output
+        for output in outputs
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ]
     assert not any(folder in str(outputs) for folder in ("/tmp/", "/home/", "/root/", str(ROOT)))
     assert path.stat().st_size < 600_000
 

@@ -16,7 +16,10 @@ from ptm_jax.train import loop
 from support import tiny_checkpoint, tiny_models, tiny_runs
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = (ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts))
+FILES = (
+    ROOT / "README.md",
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts),
+)
 README = "\n".join(path.read_text(encoding="utf8") for path in FILES)
 
 
@@ -100,5 +103,7 @@ def test_configs_that_the_readme_names_are_found_by_name_elsewhere(tmp_path, mon
     monkeypatch.chdir(tmp_path)  # an empty folder
     assert resolving.resolve("quickstart").system.name == "quickstart"
     named = set(re.findall(r"\bconfigs/[\w/]+\.py", README))
-    assert named and all((resolving.CONFIGS / name.removeprefix("configs/")).is_file() for name in named)
+    assert named and all(
+        (resolving.CONFIGS / name.removeprefix("configs/")).is_file() for name in named
+    )
     assert resolving.load_file("configs/quickstart.py") == resolving.resolve("quickstart")

@@ -1,14 +1,17 @@
 """Ways of adapting one model to one task: what each trains, what it reaches, what it takes.
 
     python configs/compare/adaptations.py --init MODEL --task sst2 --data SST-2 --workdir runs/adapt
-    python configs/compare/adaptations.py --init MODEL --task wnut17 --data WNUT17 --workdir runs/ner --only houlsby lora
-    python configs/compare/adaptations.py --init MODEL --task sst2 --data SST-2 --other cr=CR --workdir runs/adapt
+    python configs/compare/adaptations.py --init MODEL --task wnut17 --data WNUT17 \
+        --workdir runs/ner --only houlsby lora
+    python configs/compare/adaptations.py --init MODEL --task sst2 --data SST-2 --other cr=CR \
+        --workdir runs/adapt
 
-Every way is `ptm train --task --adapt` as the table prints it, with the rate that its paper finds right for it, and goes on
-where it was stopped. `random` begins with nothing of the model but its size. The ways of `ROUTES` have a command before it:
-further pre-training on the task's own texts, another task first (--other), texts made by conditional BERT.
-`features_of_all_layers` is ELMo's use (Peters et al. 2018, section 3.3), and `features_of_none` the same network above its
-own embeddings, which begin anew and are trained. Ways that the task does not take are left out, and named. Trained
+Every way is `ptm train --task --adapt` as the table prints it, with the rate that its paper finds
+right for it, and goes on where it was stopped. `random` begins with nothing of the model but its
+size. The ways of `ROUTES` have a command before it: further pre-training on the task's own texts,
+another task first (--other), texts made by conditional BERT. `features_of_all_layers` is ELMo's use
+(Peters et al. 2018, section 3.3), and `features_of_none` the same network above its own embeddings,
+which begin anew and are trained. Ways that the task does not take are left out, and named. Trained
 parameters count the heads. The table goes to --out.
 """
 
@@ -59,12 +62,16 @@ WAYS: dict[str, tuple[tuple[str, ...], float]] = {
 """{way: (its adaptations, its rate as a multiple of --lr)}."""
 
 FURTHER = (
-    "recipe.phases.0.steps=600 recipe.phases.0.batch=64 recipe.phases.0.length=64 recipe.phases.1.steps=10 "
+    "recipe.phases.0.steps=600 recipe.phases.0.batch=64 recipe.phases.0.length=64 "
+    "recipe.phases.1.steps=10 "
     "recipe.phases.1.batch=64 recipe.phases.1.length=64 recipe.schedule.warmup=60"
 )
 _ONE = "--task {task} --epochs {epochs} --lr {lr}"
 _OTHER = "ptm train --init {init} --task {other} --data {other_data} --workdir {tuned}"
-_BOTH = "--init {init} --tasks {task} {other} --data {task}={data} {other}={other_data} --epochs {epochs:.0f} --lr {lr}"
+_BOTH = (
+    "--init {init} --tasks {task} {other} --data {task}={data} {other}={other_data} "
+    "--epochs {epochs:.0f} --lr {lr}"
+)
 ROUTES: dict[str, tuple[str, str]] = {
     "further": (
         f"ptm train {{init}} --data {{before}}.txt --workdir {{before}} --set {FURTHER}",
@@ -75,12 +82,14 @@ ROUTES: dict[str, tuple[str, str]] = {
     "mt_dnn": ("", _BOTH),
     "pals_tasks": ("", f"{_BOTH} --mixing annealed --adapt 'pals(width=48, heads=12)'"),
     "augmented": (
-        "python configs/compare/augmented.py --init {init} --task {task} --data {data} --workdir {before} --epochs 3",
+        "python configs/compare/augmented.py --init {init} --task {task} --data {data} "
+        "--workdir {before} --epochs 3",
         f"--init {{init}} --data {{before}}/train.tsv {{heldout}} {_ONE}",
     ),
 }
-"""{way: (the command before it, the words of its own)}: further pre-training within the task (Sun et al. 2019, section 5.4),
-STILTs (Phang et al. 2018), TANDA (Garg et al. 2020), MT-DNN, PALs with annealed sampling, conditional BERT."""
+"""{way: (the command before it, the words of its own)}: further pre-training within the task (Sun
+et al. 2019, section 5.4), STILTs (Phang et al. 2018), TANDA (Garg et al. 2020), MT-DNN, PALs with
+annealed sampling, conditional BERT."""
 ON_TEXTS = {"feature_mix_bcn", "tanda", "mt_dnn", "pals_tasks", "augmented"}
 """Ways for classes of whole texts."""
 ON_PAIRS = {"feature_mix_esim"}
@@ -106,7 +115,8 @@ class Args:
     epochs: float = 2.0
     """Of every way."""
     other: str = ""
-    """NAME=PATH: another task with its data, for STILTs, TANDA, MT-DNN and PALs; without it they are left out."""
+    """NAME=PATH: another task with its data, for STILTs, TANDA, MT-DNN and PALs; without it they
+    are left out."""
     seeds: int = 1
     """Runs of a way."""
     words: str = ""
@@ -131,9 +141,16 @@ def _taken(args: Args) -> list[str]:
 
     examples = catalogue.get(args.task).examples
     texts, pairs = isinstance(examples, Labelled), bool(getattr(examples, "second", ()))
-    unfit = (set() if texts else ON_TEXTS) | (set() if pairs else ON_PAIRS) | (set() if args.other else OF_TWO)
+    unfit = (
+        (set() if texts else ON_TEXTS)
+        | (set() if pairs else ON_PAIRS)
+        | (set() if args.other else OF_TWO)
+    )
     if unfit:
-        print(f"left out: {', '.join(sorted(unfit))} (for classes of texts, pairs, or with --other)", file=sys.stderr)
+        print(
+            f"left out: {', '.join(sorted(unfit))} (for classes of texts, pairs, or with --other)",
+            file=sys.stderr,
+        )
     return [way for way in [*WAYS, *ROUTES] if way not in unfit]
 
 
@@ -141,7 +158,11 @@ def _facts(way: str, found: dict, args: Args) -> dict:
     """The cells of a way in the table."""
     figures, mine = _figures(found), f"{args.task}/"
     several = any("/" in name for name in figures)  # a mean of the tasks, and TASK/METRIC
-    own = {name.removeprefix(mine): value for name, value in figures.items() if not several or name.startswith(mine)}
+    own = {
+        name.removeprefix(mine): value
+        for name, value in figures.items()
+        if not several or name.startswith(mine)
+    }
     return {**_counts(args.workdir / way), "metrics": own}
 
 
@@ -153,10 +174,28 @@ def _words(way: str, args: Args) -> list[str]:
         words, last = words[:adapt], words[adapt:]
     else:
         adapt, rate = WAYS[way]
-        words = ["train", "--init", args.init, "--task", args.task, "--data", args.data, "--epochs", str(args.epochs)]
+        words = [
+            "train",
+            "--init",
+            args.init,
+            "--task",
+            args.task,
+            "--data",
+            args.data,
+            "--epochs",
+            str(args.epochs),
+        ]
         words += ["--lr", f"{args.lr * rate:g}"]
         last = ["--adapt", *adapt] if adapt else []
-    return [*words, "--seeds", str(args.seeds), *shlex.split(args.words), *last, "--workdir", str(args.workdir / way)]
+    return [
+        *words,
+        "--seeds",
+        str(args.seeds),
+        *shlex.split(args.words),
+        *last,
+        "--workdir",
+        str(args.workdir / way),
+    ]
 
 
 def _before(way: str, args: Args) -> list[list[str]]:
@@ -186,7 +225,13 @@ def _names(way: str, args: Args) -> dict[str, Any]:
     other, _, path = args.other.partition("=")
     heldout = catalogue.get(args.task).examples.files((args.data,))["heldout"].path
     folders = {"before": args.workdir / f"{way}_before", "tuned": args.workdir / f"{other}_before"}
-    own = {"init": args.init, "task": args.task, "data": args.data, "epochs": args.epochs, "lr": f"{args.lr:g}"}
+    own = {
+        "init": args.init,
+        "task": args.task,
+        "data": args.data,
+        "epochs": args.epochs,
+        "lr": f"{args.lr:g}",
+    }
     return {**own, "other": other, "other_data": path, "heldout": heldout, **folders}
 
 
@@ -217,10 +262,19 @@ def _write(args: Args, results: dict) -> None:
     lines += ["| way | trained parameters | share | metrics (mean ± sd) | seeds | minutes |"]
     lines += ["| --- | ---: | ---: | --- | --- | --- |"]
     for way, found in results.items():
-        figures = ", ".join(f"{name} {shown(mean, sd, args.seeds)}" for name, (mean, sd) in found["metrics"].items())
+        figures = ", ".join(
+            f"{name} {shown(mean, sd, args.seeds)}" for name, (mean, sd) in found["metrics"].items()
+        )
         share = 100 * found["trained"] / found["parameters"]
-        lines.append(f"| {way} | {found['trained']:,} | {share:.2f}% | {figures} | {args.seeds} | {found['minutes']} |")
-    commands = [one for found in results.values() for one in (*found.get("before", []), ["ptm", *found["words"]])]
+        lines.append(
+            f"| {way} | {found['trained']:,} | {share:.2f}% | {figures} | {args.seeds} | "
+            f"{found['minutes']} |"
+        )
+    commands = [
+        one
+        for found in results.values()
+        for one in (*found.get("before", []), ["ptm", *found["words"]])
+    ]
     lines += ["", "```", *map(shlex.join, commands), "```"]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text("\n".join(lines) + "\n", encoding="utf8")

@@ -1,11 +1,14 @@
-"""A task's training texts, and as many new ones of the same labels, made by conditional BERT (Wu et al. 2019).
+"""A task's training texts, and as many new ones of the same labels, made by conditional BERT (Wu et
+al. 2019).
 
-    python configs/compare/augmented.py --init MODEL --task sst2 --data SST-2 --workdir runs/augmented
-    ptm train --init MODEL --task sst2 --data runs/augmented/train.tsv SST-2/dev.tsv --workdir runs/sst2
+    python configs/compare/augmented.py --init MODEL --task sst2 --data SST-2 \
+        --workdir runs/augmented
+    ptm train --init MODEL --task sst2 --data runs/augmented/train.tsv SST-2/dev.tsv \
+        --workdir runs/sst2
 
-MODEL is a published BERT; it is tuned to tell masked words from their context and the label, then draws a share of the words
-of every text anew. For tasks on one text with classes, whose table has no other column that counts. The run goes on where
-it was stopped.
+MODEL is a published BERT; it is tuned to tell masked words from their context and the label, then
+draws a share of the words of every text anew. For tasks on one text with classes, whose table has
+no other column that counts. The run goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -56,11 +59,18 @@ def main(args: Args) -> None:
     numbers = [int(examples.number(row)) for row in rows]
     model = ptm_jax.load(args.workdir)
     for copy in range(args.copies):
-        texts += augmentation.filled(model, texts[: len(rows)], numbers, share=args.share, seed=args.seed + copy)
+        texts += augmentation.filled(
+            model, texts[: len(rows)], numbers, share=args.share, seed=args.seed + copy
+        )
     lines = ["\t".join((examples.first[0], examples.label[0]))]
-    lines += ["\t".join(row) for row in zip(texts, labels * (1 + args.copies), strict=True) if row[0]]
+    lines += [
+        "\t".join(row) for row in zip(texts, labels * (1 + args.copies), strict=True) if row[0]
+    ]
     (args.workdir / "train.tsv").write_text("\n".join(lines) + "\n", encoding="utf8")
-    print(f"{args.workdir / 'train.tsv'}: {len(rows):,} texts and {len(lines) - 1 - len(rows):,} new ones")
+    print(
+        f"{args.workdir / 'train.tsv'}: {len(rows):,} texts and "
+        f"{len(lines) - 1 - len(rows):,} new ones"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""`ptm` commands for a table: what is missing is run, what is found is kept, and the table is written after each."""
+"""`ptm` commands for a table: what is missing is run, what is found is kept, and the table is
+written after each."""
 
 from __future__ import annotations
 
@@ -26,14 +27,17 @@ def recorded(
     write: Callable[[Results], None],
     before: Callable[[str], list[list[str]]] = lambda name: [],
 ) -> Results:
-    """{name: words, minutes and facts} of the names in `only`, or of all that are `known`, as WORKDIR/results.json keeps it.
+    """{name: words, minutes and facts} of the names in `only`, or of all that are `known`, as
+    WORKDIR/results.json keeps it.
 
-    words   the command of a name, as `ptm` takes it; one that is recorded with the same words is not run again
+    words   the command of a name, as `ptm` takes it; one that is recorded with the same words is
+            not run again
     before  commands that must have run before it, each with its program: `ptm` or `python`
     facts   of a name and what its command printed as JSON
     write   the table of all results
 
-    Ends the program where a name is not known or a command fails, whose runs go on when it is called again.
+    Ends the program where a name is not known or a command fails, whose runs go on when it is
+    called again.
     """
     if unknown := sorted(set(only) - set(known)):
         sys.exit(f"unknown {kind} {unknown[0]!r}; there are: {', '.join(known)}")
@@ -49,7 +53,12 @@ def recorded(
             _run(command)
         done = _run(["ptm", *asked, "--json"])
         minutes = round((time.perf_counter() - began) / 60, 1)
-        results[name] = {"before": first, "words": asked, "minutes": minutes, **facts(name, json.loads(done))}
+        results[name] = {
+            "before": first,
+            "words": asked,
+            "minutes": minutes,
+            **facts(name, json.loads(done)),
+        }
         record.write_text(json.dumps(results, indent=1) + "\n", encoding="utf8")
         write(results)
     write(results)
@@ -60,7 +69,9 @@ def _run(command: Sequence[str]) -> str:
     """What a command prints. Ends the program where it fails."""
     print(shlex.join(command), file=sys.stderr, flush=True)
     module = ["-m", "ptm_jax.cli.main"] if command[0] == "ptm" else []
-    done = subprocess.run([sys.executable, *module, *command[1:]], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, *module, *command[1:]], stdout=subprocess.PIPE, text=True
+    )
     if done.returncode:
         sys.exit(done.returncode)
     return done.stdout
@@ -68,7 +79,12 @@ def _run(command: Sequence[str]) -> str:
 
 def heading(title: str, init: str) -> list[str]:
     """The first lines of a table: what began, and when it was measured."""
-    return [f"# {title}", "", f"`{Path(init).name or init}`, held-out examples, times 100; {datetime.date.today()}.", ""]
+    return [
+        f"# {title}",
+        "",
+        f"`{Path(init).name or init}`, held-out examples, times 100; {datetime.date.today()}.",
+        "",
+    ]
 
 
 def shown(mean: float, sd: float, seeds: int) -> str:

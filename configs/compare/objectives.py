@@ -1,16 +1,20 @@
-"""Seven pre-training tasks under one budget of arithmetic, and one probe after the same fine-tuning.
+"""Seven pre-training tasks under one budget of arithmetic, and one probe after the same
+fine-tuning.
 
     python configs/compare/objectives.py --data TEXT --sst2 DIR --workdir runs/compare
 
-One corpus, one tokenizer, one size (2 layers, width 128), one optimizer; every task gets the same number of
-floating-point operations in matrix products, forward and backward, so that a task that costs more a step takes fewer
-steps. Then every encoder is fine-tuned alike on SST-2: the mean of its last layer over the real tokens, one dense layer.
-The table goes to WORKDIR/table.md, the plot to WORKDIR/curves.png. Run again, it goes on.
+One corpus, one tokenizer, one size (2 layers, width 128), one optimizer; every task gets the same
+number of floating-point operations in matrix products, forward and backward, so that a task that
+costs more a step takes fewer steps. Then every encoder is fine-tuned alike on SST-2: the mean of
+its last layer over the real tokens, one dense layer. The table goes to WORKDIR/table.md, the plot
+to WORKDIR/curves.png. Run again, it goes on.
 
-The held-out losses are those of each task, in nats per predicted token; they compare with their baseline only.
+The held-out losses are those of each task, in nats per predicted token; they compare with their
+baseline only.
 
-Measured (2026-11-21, 2 CPU cores, 12 minutes; `--data` WikiText-2's validation text, 214,000 words, `--sst2` the first
-12,000 training sentences and the dev set of SST-2; budget 8.41e12 operations; spread: greatest less least of 3 seeds):
+Measured (2026-11-21, 2 CPU cores, 12 minutes; `--data` WikiText-2's validation text, 214,000 words,
+`--sst2` the first 12,000 training sentences and the dev set of SST-2; budget 8.41e12 operations;
+spread: greatest less least of 3 seeds):
 
 | task | steps | held-out loss (nats) | unigram | SST-2 accuracy (spread) |
 | --- | --- | --- | --- | --- |
@@ -23,9 +27,10 @@ Measured (2026-11-21, 2 CPU cores, 12 minutes; `--data` WikiText-2's validation 
 | T5 denoising | 1098 | nll 4.052 | 5.596 | 58.9 (3.4) |
 | none | 0 |  |  | 70.2 (2.2) |
 
-Nothing to conclude about the tasks at their own size: a network this small, that has read this little, gives SST-2 a
-point or two at best over none at all; permutation and plain language models and infilling, which predict most tokens a
-step, do so first, and the two tasks with the fewest or the easiest predictions leave it worse than it began.
+Nothing to conclude about the tasks at their own size: a network this small, that has read this
+little, gives SST-2 a point or two at best over none at all; permutation and plain language models
+and infilling, which predict most tokens a step, do so first, and the two tasks with the fewest or
+the easiest predictions leave it worse than it began.
 """
 
 from __future__ import annotations
@@ -68,9 +73,12 @@ TASKS = {
     "infilling": "bert_tiny+bart_mini",
     "T5 denoising": "bert_tiny+t5_mini",
 }
-"""Column of the table: encoder and task. A denoising task runs on the single network (its prefix form)."""
+"""Column of the table: encoder and task. A denoising task runs on the single network (its prefix
+form)."""
 
-TOKENIZER = TokenizerSpec(kind="unigram", vocab=4096, lowercase=True, specials="xlnet", sentinels=32)
+TOKENIZER = TokenizerSpec(
+    kind="unigram", vocab=4096, lowercase=True, specials="xlnet", sentinels=32
+)
 ROWS, LENGTH, LR = 16, 128, 2e-3
 
 
@@ -124,7 +132,8 @@ def _cost(system: System, corpus: Corpus) -> float:
 
 
 def _row(task: str, args: Args, corpus: Corpus, sentences, budget: float) -> dict:
-    """Pre-train, fine-tune, and what came of both; kept in the workdir, so that nothing is done twice."""
+    """Pre-train, fine-tune, and what came of both; kept in the workdir, so that nothing is done
+    twice."""
     folder = args.workdir / task.replace(" ", "_")
     done = folder / "row.json"
     if done.exists():
@@ -137,7 +146,10 @@ def _row(task: str, args: Args, corpus: Corpus, sentences, budget: float) -> dic
         result = loop.train(dataclasses.replace(config, eval_every=max(1, steps // 6)), folder)
         pretrained, _, _ = restore_params(folder)
         row |= {"steps": steps, "held-out": dict(result.heldout), "baseline": result.baseline}
-    row["accuracy"] = [_finetuned(system, corpus, sentences, pretrained, args.sentences, seed) for seed in range(args.seeds)]
+    row["accuracy"] = [
+        _finetuned(system, corpus, sentences, pretrained, args.sentences, seed)
+        for seed in range(args.seeds)
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     done.write_text(json.dumps(row))
     return row
@@ -149,14 +161,21 @@ def _sentences(path: Path, corpus: Corpus) -> dict[str, np.ndarray]:
     cls, sep = corpus.vocab.need("cls", "sep")
     ids = np.zeros((len(lines), 64), np.int32)
     segments = np.zeros_like(ids)
-    for row, tokens in enumerate(corpus.tokenizer().encode_batch([text.strip() for text, _ in lines])):
+    for row, tokens in enumerate(
+        corpus.tokenizer().encode_batch([text.strip() for text, _ in lines])
+    ):
         tokens = np.concatenate([[cls], tokens[:62], [sep]])
         ids[row, : len(tokens)], segments[row, : len(tokens)] = tokens, 1
-    return {"input_ids": ids, "segment_ids": segments, "label": np.array([int(label) for _, label in lines], np.int32)}
+    return {
+        "input_ids": ids,
+        "segment_ids": segments,
+        "label": np.array([int(label) for _, label in lines], np.int32),
+    }
 
 
 def classification(towers, batch, key):
-    """Cross-entropy of the class of a row: one dense layer on the mean of the last layer over the real tokens."""
+    """Cross-entropy of the class of a row: one dense layer on the mean of the last layer over the
+    real tokens."""
     tower = towers["main"]
     hidden = tower(batch, key).hidden.astype(jnp.float32)
     real = (batch["segment_ids"] > 0)[..., None]
@@ -167,7 +186,9 @@ def classification(towers, batch, key):
     return Loss(nll.sum(), size, {"accuracy": Ratio(right.sum(), size)})
 
 
-def _finetuned(system: System, corpus: Corpus, sentences, pretrained, count: int, seed: int) -> float:
+def _finetuned(
+    system: System, corpus: Corpus, sentences, pretrained, count: int, seed: int
+) -> float:
     """Accuracy on the dev set after one pass over `count` sentences."""
     rows, steps = 32, count // 32
     encoder = system.towers["main"].encoder
@@ -175,23 +196,37 @@ def _finetuned(system: System, corpus: Corpus, sentences, pretrained, count: int
         encoder = dataclasses.replace(encoder, memory=0)
     tuned = dataclasses.replace(
         system,
-        towers={"main": Model(encoder=encoder, heads={"class": Classifier(2, initializer=TruncatedNormal(0.02))})},
+        towers={
+            "main": Model(
+                encoder=encoder, heads={"class": Classifier(2, initializer=TruncatedNormal(0.02))}
+            )
+        },
         corruption=None,
         objective=classification,
         ties=(),
         recipe=dataclasses.replace(
-            system.recipe, phases=(Phase(steps=steps, batch=rows, length=64),), lr=3e-4, schedule=Linear(warmup=steps // 10)
+            system.recipe,
+            phases=(Phase(steps=steps, batch=rows, length=64),),
+            lr=3e-4,
+            schedule=Linear(warmup=steps // 10),
         ),
     )
     tuned = differing.resolve(Experiment(system=tuned), corpus.vocab).system
     work, pick = program(tuned, seed), np.random.default_rng(seed)
-    batch = lambda part, chosen: (
-        {name: jnp.asarray(leaf[chosen]) for name, leaf in sentences[part].items()}
-        | {"rows": jnp.arange(len(chosen), dtype=jnp.int32)}
-    )
+
+    def batch(part, chosen):
+        return {name: jnp.asarray(leaf[chosen]) for name, leaf in sentences[part].items()} | {
+            "rows": jnp.arange(len(chosen), dtype=jnp.int32)
+        }
+
     state = jax.jit(work.init)(batch("train", np.arange(rows)))
     if pretrained is not None:
-        params = {"main": {**state.params["main"], "encoder": jax.tree.map(jnp.array, pretrained["main"]["encoder"])}}
+        params = {
+            "main": {
+                **state.params["main"],
+                "encoder": jax.tree.map(jnp.array, pretrained["main"]["encoder"]),
+            }
+        }
         state = dataclasses.replace(state, params=params)
     step = jax.jit(work.step, donate_argnums=0)
     order = pick.permutation(len(sentences["train"]["label"]))[: steps * rows].reshape(steps, rows)
@@ -202,7 +237,10 @@ def _finetuned(system: System, corpus: Corpus, sentences, pretrained, count: int
     for start in range(0, size - size % 8, 8 * (size // 8) // 4):
         chosen = np.arange(start, min(size, start + 8 * (size // 8) // 4))
         metrics, _ = evaluate(state.params, batch("dev", chosen), 0)
-        right, total = right + float(metrics["accuracy"].sum), total + float(metrics["accuracy"].weight)
+        right, total = (
+            right + float(metrics["accuracy"].sum),
+            total + float(metrics["accuracy"].weight),
+        )
     return right / total
 
 
@@ -210,14 +248,22 @@ def _table(rows: list[dict], budget: float) -> str:
     lines = [
         f"Budget: {budget:.3g} floating-point operations in products for each task.",
         "",
-        "| task | steps | held-out loss of the task (nats) | unigram baseline | SST-2 accuracy, mean (spread over seeds) |",
+        "| task | steps | held-out loss of the task (nats) | unigram baseline | SST-2 "
+        "accuracy, mean (spread over seeds) |",
         "| --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        held = ", ".join(f"{name} {value:.3f}" for name, value in row.get("held-out", {}).items() if name.endswith("nll"))
+        held = ", ".join(
+            f"{name} {value:.3f}"
+            for name, value in row.get("held-out", {}).items()
+            if name.endswith("nll")
+        )
         scores = np.array(row["accuracy"]) * 100
         base = f"{row['baseline']:.3f}" if "baseline" in row else ""
-        lines.append(f"| {row['task']} | {row['steps']} | {held} | {base} | {scores.mean():.1f} ({np.ptp(scores):.1f}) |")
+        lines.append(
+            f"| {row['task']} | {row['steps']} | {held} | {base} | {scores.mean():.1f} "
+            f"({np.ptp(scores):.1f}) |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -226,13 +272,21 @@ def _plot(workdir: Path, rows: list[dict]) -> None:
     for row in rows:
         if not row["steps"]:
             continue
-        points = [r for r in logs.read(workdir / row["task"].replace(" ", "_")) if r["split"] == "heldout"]
+        points = [
+            r for r in logs.read(workdir / row["task"].replace(" ", "_")) if r["split"] == "heldout"
+        ]
         name = next(n for n in points[-1]["values"] if n.endswith("nll"))
-        left.plot([p["step"] / row["steps"] for p in points], [p["values"][name] for p in points], label=row["task"])
+        left.plot(
+            [p["step"] / row["steps"] for p in points],
+            [p["values"][name] for p in points],
+            label=row["task"],
+        )
     left.set(xlabel="share of the budget", ylabel="held-out loss of the task (nats)")
     left.legend()
     scores = [np.array(row["accuracy"]) * 100 for row in rows]
-    right.bar([row["task"] for row in rows], [s.mean() for s in scores], yerr=[s.std() for s in scores])
+    right.bar(
+        [row["task"] for row in rows], [s.mean() for s in scores], yerr=[s.std() for s in scores]
+    )
     right.set(ylabel="SST-2 accuracy (%)", ylim=(50, None))
     right.tick_params(axis="x", rotation=40)
     figure.savefig(workdir / "curves.png", dpi=120)

@@ -1,12 +1,15 @@
-"""One model on the downstream tasks of a folder of data sets: a command each, several seeds, one table.
+"""One model on the downstream tasks of a folder of data sets: a command each, several seeds, one
+table.
 
     python configs/compare/tasks.py --init MODEL --data DIR --workdir runs/tasks
-    python configs/compare/tasks.py --init MODEL --data DIR --workdir runs/tasks --only sst2 mrpc --seeds 5
+    python configs/compare/tasks.py --init MODEL --data DIR --workdir runs/tasks --only sst2 mrpc \
+        --seeds 5
 
-DIR holds the data sets as the manifest of ../shared/data names them. Every task is `ptm train --task` as the table prints
-it, which goes on where it was stopped; a task that is in WORKDIR/results.json is not run again. The table goes to
-benchmarks/tasks.md (--out), with the mean and the standard deviation over the seeds, of the checkpoint of the last step.
-Where a data set has one file, a tenth of it is held out (`tasks/formats/taskdata.py`): such figures compare with no
+DIR holds the data sets as the manifest of ../shared/data names them. Every task is `ptm train
+--task` as the table prints it, which goes on where it was stopped; a task that is in
+WORKDIR/results.json is not run again. The table goes to benchmarks/tasks.md (--out), with the mean
+and the standard deviation over the seeds, of the checkpoint of the last step. Where a data set has
+one file, a tenth of it is held out (`tasks/formats/taskdata.py`): such figures compare with no
 published ones.
 
 --adapt is handed on to `ptm train`, so that ways of adapting are compared by the same command.
@@ -86,7 +89,16 @@ def main(args: Args) -> None:
 def _words(task: str, args: Args) -> list[str]:
     """The words of the command of a task."""
     path, own = TASKS[task]
-    words = ["train", "--init", args.init, "--task", task, "--data", str(args.data / path), *own.split()]
+    words = [
+        "train",
+        "--init",
+        args.init,
+        "--task",
+        task,
+        "--data",
+        str(args.data / path),
+        *own.split(),
+    ]
     if args.epochs is not None:
         if "--epochs" in words:
             at = words.index("--epochs")
@@ -94,7 +106,14 @@ def _words(task: str, args: Args) -> list[str]:
         words += ["--epochs", str(args.epochs)]
     if args.adapt:
         words += ["--adapt", *args.adapt]
-    return [*words, *shlex.split(args.words), "--seeds", str(args.seeds), "--workdir", str(args.workdir / task)]
+    return [
+        *words,
+        *shlex.split(args.words),
+        "--seeds",
+        str(args.seeds),
+        "--workdir",
+        str(args.workdir / task),
+    ]
 
 
 def _figures(document: dict) -> dict:
@@ -107,33 +126,65 @@ def _figures(document: dict) -> dict:
 
 
 def _write(args: Args, results: dict) -> None:
-    """The table of all results, GLUE's averages with the tasks that are in them, and the commands."""
+    """The table of all results, GLUE's averages with the tasks that are in them, and the
+    commands."""
     lines = heading("Downstream tasks", args.init)
-    lines += ["| task | examples | metrics (mean ± sd) | seeds | minutes |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        "| task | examples | metrics (mean ± sd) | seeds | minutes |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for task, found in results.items():
-        values = {name: v for name, v in found["metrics"].items() if not name.endswith("_threshold")}
-        figures = ", ".join(f"{name} {shown(v['mean'], v['sd'], found['seeds'])}" for name, v in values.items())
-        lines.append(f"| {task} | {found['examples']:,} | {figures} | {found['seeds']} | {found['minutes']} |")
-    means = {task: {name: v["mean"] for name, v in found["metrics"].items()} for task, found in results.items()}
+        values = {
+            name: v for name, v in found["metrics"].items() if not name.endswith("_threshold")
+        }
+        figures = ", ".join(
+            f"{name} {shown(v['mean'], v['sd'], found['seeds'])}" for name, v in values.items()
+        )
+        lines.append(
+            f"| {task} | {found['examples']:,} | {figures} | {found['seeds']} | "
+            f"{found['minutes']} |"
+        )
+    means = {
+        task: {name: v["mean"] for name, v in found["metrics"].items()}
+        for task, found in results.items()
+    }
     for wnli in (True, False):
         value, tasks = glue_average(means, wnli=wnli)
         if tasks and (not wnli or "wnli" in tasks):
-            lines += ["", f"GLUE average {'with' if wnli else 'without'} WNLI: {100 * value:.1f}, over {', '.join(tasks)}."]
-    lines += ["", "```", *(f"ptm {shlex.join(found['words'])}" for found in results.values()), "```"]
+            lines += [
+                "",
+                f"GLUE average {'with' if wnli else 'without'} WNLI: {100 * value:.1f}, over "
+                f"{', '.join(tasks)}.",
+            ]
+    lines += [
+        "",
+        "```",
+        *(f"ptm {shlex.join(found['words'])}" for found in results.values()),
+        "```",
+    ]
     lines += _beside(args.torch, results) if args.torch else []
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text("\n".join(lines) + "\n", encoding="utf8")
 
 
 def _beside(folder: Path, results: dict) -> list[str]:
-    """The table of the same fine-tuning in torch: both means, and their difference in standard deviations of one seed."""
+    """The table of the same fine-tuning in torch: both means, and their difference in standard
+    deviations of one seed."""
     lines = ["", "## Beside torch", ""]
-    lines += ["The same rows, schedule and seeds (`configs/compare/tasks_in_torch.py`). Last: the difference of the"]
+    lines += [
+        "The same rows, schedule and seeds (`configs/compare/tasks_in_torch.py`). Last: the "
+        "difference of the"
+    ]
     lines += ["means over the root mean square of both sides' standard deviations.", ""]
-    lines += ["| task | metric | ptm_jax | torch | difference | in sd |", "| --- | --- | --- | --- | --- | --- |"]
+    lines += [
+        "| task | metric | ptm_jax | torch | difference | in sd |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for task, found in results.items():
         record = folder / f"{task}.json"
-        theirs = json.loads(record.read_text(encoding="utf8"))["metrics"] if record.is_file() else {}
+        theirs = (
+            json.loads(record.read_text(encoding="utf8"))["metrics"] if record.is_file() else {}
+        )
         for name, value in theirs.items():
             ours = found["metrics"][name]
             spread = ((ours["sd"] ** 2 + value["sd"] ** 2) / 2) ** 0.5

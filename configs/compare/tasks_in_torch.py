@@ -1,11 +1,14 @@
-"""The same fine-tuning in torch: BERT of the `transformers` library, our rows in our order, the same schedule.
+"""The same fine-tuning in torch: BERT of the `transformers` library, our rows in our order, the
+same schedule.
 
-    python configs/compare/tasks_in_torch.py --init MODEL --task sst2 --data DIR --workdir runs/torch --seeds 3
+    python configs/compare/tasks_in_torch.py --init MODEL --task sst2 --data DIR \
+        --workdir runs/torch --seeds 3
 
-For texts and words with tags: what `configs/compare/tasks.py` measures is measured beside it, on the same held-out
-examples. The head is ours (on the mean of the states where the checkpoint was trained for that, else on the pooler's; on
-the first piece of a word), the optimizer torch's AdamW with the fields of our recipe, products in bfloat16 by autocast as
-ours are (--float32: none are). Random are the dropout and the head's beginning, which torch draws. The results go to
+For texts and words with tags: what `configs/compare/tasks.py` measures is measured beside it, on
+the same held-out examples. The head is ours (on the mean of the states where the checkpoint was
+trained for that, else on the pooler's; on the first piece of a word), the optimizer torch's AdamW
+with the fields of our recipe, products in bfloat16 by autocast as ours are (--float32: none are).
+Random are the dropout and the head's beginning, which torch draws. The results go to
 WORKDIR/TASK.json after every seed; seeds that are there are not run again.
 """
 
@@ -63,7 +66,9 @@ def main(args: Args) -> None:
     runs = known["runs"] if known.get("asked") == asked else []
     for seed in range(len(runs), args.seeds):
         runs.append(_run(config, args, corpus, seed))
-        spread = {name: _spread([run["metrics"][name] for run in runs]) for name in runs[0]["metrics"]}
+        spread = {
+            name: _spread([run["metrics"][name] for run in runs]) for name in runs[0]["metrics"]
+        }
         known = {"task": args.task, "asked": asked, "metrics": spread, "runs": runs}
         record.write_text(json.dumps(known, indent=1) + "\n", encoding="utf8")
     print(json.dumps(known, indent=1))
@@ -71,7 +76,10 @@ def main(args: Args) -> None:
 
 def _spread(values: list[float]) -> dict[str, float]:
     """Mean and standard deviation."""
-    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=min(1, len(values) - 1)))}
+    return {
+        "mean": float(np.mean(values)),
+        "sd": float(np.std(values, ddof=min(1, len(values) - 1))),
+    }
 
 
 def _run(config, args: Args, corpus, seed: int) -> dict:
@@ -81,17 +89,25 @@ def _run(config, args: Args, corpus, seed: int) -> dict:
     examples, recipe = config.system.examples, config.system.recipe
     (phase,) = recipe.phases
     model = _Model(args.init, config.system)
-    kept = [p for name, p in model.module.named_parameters() if "bias" in name or "LayerNorm" in name]
+    kept = [
+        p for name, p in model.module.named_parameters() if "bias" in name or "LayerNorm" in name
+    ]
     plain = {id(p) for p in kept}
     decayed = [p for p in model.module.parameters() if id(p) not in plain]
     optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": recipe.optimizer.weight_decay}, {"params": kept, "weight_decay": 0.0}],
+        [{"params": decayed, "weight_decay": recipe.optimizer.weight_decay},
+        {"params": kept, "weight_decay": 0.0}],
         lr=recipe.lr, betas=(recipe.optimizer.b1, recipe.optimizer.b2), eps=recipe.optimizer.eps,
     )  # fmt: skip
     warmup, steps = recipe.schedule.warmup, recipe.steps
-    rate = lambda step: min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+
+    def rate(step):
+        return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
-    stream = iter(corpus.stream("train", examples, length=phase.length, batch=phase.batch, seed=seed))
+    stream = iter(
+        corpus.stream("train", examples, length=phase.length, batch=phase.batch, seed=seed)
+    )
     began, losses = time.perf_counter(), []
     model.module.train()
     for _ in range(steps):
@@ -110,7 +126,12 @@ def _run(config, args: Args, corpus, seed: int) -> dict:
         predictions = model.predictions(held, corpus.tokenizer(), phase.length, phase.batch)
     found = evaluating.measured(task_, held, predictions)
     minutes = (time.perf_counter() - began) / 60
-    return {"seed": seed, "metrics": found, "minutes": round(minutes, 1), "last_losses": losses[-5:]}
+    return {
+        "seed": seed,
+        "metrics": found,
+        "minutes": round(minutes, 1),
+        "last_losses": losses[-5:],
+    }
 
 
 class _Model:
@@ -122,32 +143,47 @@ class _Model:
 
         self.examples, self.head = system.examples, next(iter(system.towers["main"].heads))
         if self.head not in ("classify", "tag"):
-            raise SystemExit(f"{type(self.examples).__name__} are not compared here; take texts, or words with tags")
+            raise SystemExit(
+                f"{type(self.examples).__name__} are not compared here; take texts, or words "
+                "with tags"
+            )
         bert = transformers.BertModel.from_pretrained(init)
         summary = getattr(system.towers["main"].heads[self.head], "summary", None)
         self.mean = getattr(summary, "at", "") == "mean"
         linear = torch.nn.Linear(bert.config.hidden_size, self.examples.outputs)
         torch.nn.init.trunc_normal_(linear.weight, std=0.02)
         torch.nn.init.zeros_(linear.bias)
-        self.module = torch.nn.ModuleDict({"bert": bert, "dropout": torch.nn.Dropout(0.1), "classes": linear})
+        self.module = torch.nn.ModuleDict(
+            {"bert": bert, "dropout": torch.nn.Dropout(0.1), "classes": linear}
+        )
 
     def scores(self, batch):
         """Scores [B, C], or [B, L, C] of tokens."""
         import torch
 
-        ids, mask, types = (torch.tensor(batch[n]).long() for n in ("input_ids", "segment_ids", "token_type_ids"))
+        ids, mask, types = (
+            torch.tensor(batch[n]).long() for n in ("input_ids", "segment_ids", "token_type_ids")
+        )
         out = self.module["bert"](ids, mask, types)
         states = out.last_hidden_state
         if self.head == "classify":
             weights = mask[..., None].float()
-            states = (states * weights).sum(1) / weights.sum(1).clamp(min=1) if self.mean else out.pooler_output
+            states = (
+                (states * weights).sum(1) / weights.sum(1).clamp(min=1)
+                if self.mean
+                else out.pooler_output
+            )
         return self.module["classes"](self.module["dropout"](states)).float()
 
     def loss(self, batch):
         """The weighted mean of cross-entropies, or of squared errors."""
         import torch
 
-        name, weight = ("label", "label_weights") if self.head == "classify" else ("token_labels", "token_weights")
+        name, weight = (
+            ("label", "label_weights")
+            if self.head == "classify"
+            else ("token_labels", "token_weights")
+        )
         scores, weights = self.scores(batch), torch.tensor(batch[weight]).reshape(-1)
         flat = scores.reshape(-1, scores.shape[-1])
         if self.examples.labels:

@@ -1,4 +1,5 @@
-"""Megatron-LM's GPT-2 of 1.2 billion parameters: one chip holds a layer, 64 share the optimizer's state. Row 60.
+"""Megatron-LM's GPT-2 of 1.2 billion parameters: one chip holds a layer, 64 share the optimizer's
+state. Row 60.
 
     ptm plan megatron_1b --topology v5p:4x4x4
     ptm train configs/pods/megatron_1b.py --data 'data/*.txt.zst' --workdir runs/megatron_1b

@@ -1,4 +1,5 @@
-"""Megatron-LM's GPT-2 of 8.3 billion parameters, each layer over 8 chips and 64 times the rows: 512 chips. Row 60.
+"""Megatron-LM's GPT-2 of 8.3 billion parameters, each layer over 8 chips and 64 times the rows: 512
+chips. Row 60.
 
     ptm plan megatron_8b --topology v5p:8x8x8
     ptm train configs/pods/megatron_8b.py --data 'data/*.txt.zst' --workdir runs/megatron_8b

@@ -1,7 +1,8 @@
 """Megatron-LM's BERT of 336 million parameters. Row 60.
 
     ptm plan megatron_bert_336m --topology v5p:4x4x4
-    ptm train configs/pods/megatron_bert_336m.py --data 'data/*.txt.zst' --workdir runs/megatron_bert_336m
+    ptm train configs/pods/megatron_bert_336m.py --data 'data/*.txt.zst' \
+        --workdir runs/megatron_bert_336m
 
 Paper: Shoeybi et al. 2019, arXiv 1909.08053.
 Mesh: fsdp=64, rules fsdp: both in the config; `ptm plan --search` ranks others.

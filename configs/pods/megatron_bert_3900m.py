@@ -1,7 +1,8 @@
 """Megatron-LM's BERT of 3.9 billion parameters, each layer over 8 chips. Row 60.
 
     ptm plan megatron_bert_3900m --topology v5p:8x8x8
-    ptm train configs/pods/megatron_bert_3900m.py --data 'data/*.txt.zst' --workdir runs/megatron_bert_3900m
+    ptm train configs/pods/megatron_bert_3900m.py --data 'data/*.txt.zst' \
+        --workdir runs/megatron_bert_3900m
 
 Paper: Shoeybi et al. 2019, arXiv 1909.08053.
 Mesh: fsdp=64,model=8, rules megatron_sp_fsdp: both in the config; `ptm plan --search` ranks others.

@@ -1,7 +1,8 @@
 """XLM-R large: RoBERTa-large on a hundred languages, 8,192 rows a step over 512 chips. Row 122.
 
     ptm plan xlm_roberta_large --topology v5p:8x8x8
-    ptm train configs/pods/xlm_roberta_large.py --data 'data/*.txt.zst' --workdir runs/xlm_roberta_large
+    ptm train configs/pods/xlm_roberta_large.py --data 'data/*.txt.zst' \
+        --workdir runs/xlm_roberta_large
 
 Paper: Conneau et al. 2020, arXiv 1911.02116.
 Mesh: data=8,fsdp=64, rules fsdp: both in the config; `ptm plan --search` ranks others.

@@ -1,12 +1,14 @@
-"""The survey's Table 1 as an experiment: one encoder on each pre-training task, with equal tokens, then SST-2 and TREC.
+"""The survey's Table 1 as an experiment: one encoder on each pre-training task, with equal tokens,
+then SST-2 and TREC.
 
     ptm reproduce table1 --tasks DATA --workdir runs/table1
 
-A BERT of two layers and width 128 gets each task (`ptm train ENCODER+TASK`). A sequence-to-sequence task puts source and
-target into one row. LM has a causal encoder and PLM XLNet's two streams, of the same size. All have BERT's recipe. Losses of
-different tasks do not compare; scores after fine-tuning do. DATA holds glue/sst2 and classification/trec. Published figures
-are of BERT-base sizes and their corpora, compared with a copy of the paper's tables.
-Status: measured, benchmarks/table1.md: PLM, MLM+NSP, DAE and Seq2Seq MLM are above the network without pre-training.
+A BERT of two layers and width 128 gets each task (`ptm train ENCODER+TASK`). A sequence-to-sequence
+task puts source and target into one row. LM has a causal encoder and PLM XLNet's two streams, of
+the same size. All have BERT's recipe. Losses of different tasks do not compare; scores after
+fine-tuning do. DATA holds glue/sst2 and classification/trec. Published figures are of BERT-base
+sizes and their corpora, compared with a copy of the paper's tables. Status: measured,
+benchmarks/table1.md: PLM, MLM+NSP, DAE and Seq2Seq MLM are above the network without pre-training.
 """
 
 import dataclasses
@@ -41,14 +43,24 @@ study = Study(
     budget=Budget(kind="tokens", amount=500_000),
     transfers=(
         Transfer(task="sst2", data="glue/sst2", epochs=1, length=48, lr=3e-4),
-        Transfer(task="trec6", column="trec", data="classification/trec", epochs=2, length=32, lr=1e-3),
+        Transfer(
+            task="trec6", column="trec", data="classification/trec", epochs=2, length=32, lr=1e-3
+        ),
     ),
     published=(
         Published(
-            labels={"system": "LM"}, measure="GLUE", value=80.69, source=f"{T5}, Table 4, prefix LM", differs=ELSEWHERE
+            labels={"system": "LM"},
+            measure="GLUE",
+            value=80.69,
+            source=f"{T5}, Table 4, prefix LM",
+            differs=ELSEWHERE,
         ),
         Published(
-            labels={"system": "MLM"}, measure="GLUE", value=82.96, source=f"{T5}, Table 4, BERT-style", differs=ELSEWHERE
+            labels={"system": "MLM"},
+            measure="GLUE",
+            value=82.96,
+            source=f"{T5}, Table 4, BERT-style",
+            differs=ELSEWHERE,
         ),
         Published(
             labels={"system": "Seq2Seq MLM"},
@@ -58,6 +70,7 @@ study = Study(
             differs=ELSEWHERE,
         ),
     ),
-    remark="A model of this size, after half a million tokens, says which tasks give a signal early, and nothing of their "
+    remark="A model of this size, after half a million tokens, says which tasks give a signal "
+    "early, and nothing of their "
     "order after a hundred billion.",
 )

@@ -1,14 +1,14 @@
-"""The survey's Table 2 as an experiment: its families under equal operations, fine-tuned on SST-2 and TREC.
+"""The survey's Table 2 as an experiment: its families under equal operations, fine-tuned on SST-2
+and TREC.
 
     ptm reproduce table2 --tasks DATA --workdir runs/table2
 
-Every family has two layers of width 128 (its `_mini` in `ptm list`) and the recipe of BERT's. A run has 4e11 operations, so
-that a model with a larger step takes fewer of them. "none" is BERT at a rate of 0: fine-tuned from its initial weights.
-DATA holds glue/sst2 and classification/trec.
-Published figures: compared with the READMEs of zihangdai/xlnet (BERT, XLNet), fairseq (RoBERTa, BART) and
-google-research/electra, and, of ALBERT and GPT, with copies of the tables.
-Status: measured, benchmarks/table2.md: XLNet alone is above the network
-without pre-training.
+Every family has two layers of width 128 (its `_mini` in `ptm list`) and the recipe of BERT's. A run
+has 4e11 operations, so that a model with a larger step takes fewer of them. "none" is BERT at a
+rate of 0: fine-tuned from its initial weights. DATA holds glue/sst2 and classification/trec.
+Published figures: compared with the READMEs of zihangdai/xlnet (BERT, XLNet), fairseq (RoBERTa,
+BART) and google-research/electra, and, of ALBERT and GPT, with copies of the tables. Status:
+measured, benchmarks/table2.md: XLNet alone is above the network without pre-training.
 """
 
 import dataclasses
@@ -20,7 +20,9 @@ from ptm_jax.tuning.studies import Axis, Budget, Published, Study, Transfer
 
 BERT = get("bert_tiny")
 FAMILIES = {
-    "none": dataclasses.replace(BERT, recipe=dataclasses.replace(BERT.recipe, lr_rules=(("", 0.0),))),
+    "none": dataclasses.replace(
+        BERT, recipe=dataclasses.replace(BERT.recipe, lr_rules=(("", 0.0),))
+    ),
     "GPT": miniature(gpt2("", 2, 128, 2), "", steps=100, lr=2e-3, std=0.08, length=64),
     "BERT": "bert_tiny",
     "BERT-wwm": "bert_wwm_mini",
@@ -46,9 +48,13 @@ SST2 = {
     "ELECTRA": (96.9, "Clark et al. 2020, Table 2, dev, large"),
     "BART": (96.6, "Lewis et al. 2020, Table 2, dev, large"),
 }
-ELSEWHERE = "110 to 360 M parameters, 5 to 160 GB of text, the 67,349 examples of SST-2 (here 12,000)"
+ELSEWHERE = (
+    "110 to 360 M parameters, 5 to 160 GB of text, the 67,349 examples of SST-2 (here 12,000)"
+)
 
-base = dataclasses.replace(BERT, tokenizer=dataclasses.replace(BERT.tokenizer, specials="roberta", sentinels=4))
+base = dataclasses.replace(
+    BERT, tokenizer=dataclasses.replace(BERT.tokenizer, specials="roberta", sentinels=4)
+)
 
 study = Study(
     name="table2",
@@ -60,12 +66,21 @@ study = Study(
     budget=Budget(kind="operations", amount=4e11),
     transfers=(
         Transfer(task="sst2", data="glue/sst2", epochs=1, length=48, lr=3e-4),
-        Transfer(task="trec6", column="trec", data="classification/trec", epochs=2, length=32, lr=1e-3),
+        Transfer(
+            task="trec6", column="trec", data="classification/trec", epochs=2, length=32, lr=1e-3
+        ),
     ),
     published=tuple(
-        Published(labels={"system": name}, measure="sst2", value=value / 100, source=source, differs=ELSEWHERE)
+        Published(
+            labels={"system": name},
+            measure="sst2",
+            value=value / 100,
+            source=source,
+            differs=ELSEWHERE,
+        )
         for name, (value, source) in SST2.items()
     ),
-    remark="Runs of this size show what a family has learned after some 100 steps: masked models little more than how often "
+    remark="Runs of this size show what a family has learned after some 100 steps: masked models "
+    "little more than how often "
     "words occur. They do not order the models of the literature.",
 )

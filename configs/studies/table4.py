@@ -1,14 +1,15 @@
-"""The survey's Table 4 as an experiment: where a pre-trained model is used, and whether it is tuned or gives features.
+"""The survey's Table 4 as an experiment: where a pre-trained model is used, and whether it is tuned
+or gives features.
 
     ptm reproduce table4 --tasks DATA --workdir runs/table4
 
-A BERT of two layers and width 128, pre-trained on two million tokens, on SST-2 and TREC: its embedding layer alone, its top
-layer and a mix of all layers, fine-tuned (ft) and as frozen features (fe); and the same network without pre-training (one
-step). Over embeddings and over features there is the BiLSTM of 200 units of Peters et al.: a head on the first token alone
-would see the same embedding in every row. DATA holds glue/sst2 and classification/trec.
-Paper: Peters et al. 2019, arXiv 1903.05987 (to tune or not to tune). Its Table 2 was not at hand: neither its two figures
-nor which split they are of have been compared.
-Status: whole: 6 of 6 runs, benchmarks/table4.md.
+A BERT of two layers and width 128, pre-trained on two million tokens, on SST-2 and TREC: its
+embedding layer alone, its top layer and a mix of all layers, fine-tuned (ft) and as frozen features
+(fe); and the same network without pre-training (one step). Over embeddings and over features there
+is the BiLSTM of 200 units of Peters et al.: a head on the first token alone would see the same
+embedding in every row. DATA holds glue/sst2 and classification/trec. Paper: Peters et al. 2019,
+arXiv 1903.05987 (to tune or not to tune). Its Table 2 was not at hand: neither its two figures nor
+which split they are of have been compared. Status: whole: 6 of 6 runs, benchmarks/table4.md.
 """
 
 from ptm_jax.adapt.freezing import FeatureExtraction
@@ -44,8 +45,15 @@ study = Study(
         for way, adapt in WAYS.items()
     ),
     published=tuple(
-        Published(labels={"budget": "pre-trained"}, measure=f"sst2 {way}", value=value, source=PETERS, differs="BERT-base")
+        Published(
+            labels={"budget": "pre-trained"},
+            measure=f"sst2 {way}",
+            value=value,
+            source=PETERS,
+            differs="BERT-base",
+        )
         for way, value in (("top ft", 0.935), ("all fe", 0.930))
     ),
-    remark="The difference between the two lines of a task is what pre-training of this size is worth in each way of use.",
+    remark="The difference between the two lines of a task is what pre-training of this size is "
+    "worth in each way of use.",
 )

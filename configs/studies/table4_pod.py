@@ -1,4 +1,5 @@
-"""The survey's Table 4 at a published size, to be planned and launched: BERT-base, three seeds, then its ways of use.
+"""The survey's Table 4 at a published size, to be planned and launched: BERT-base, three seeds,
+then its ways of use.
 
     ptm reproduce table4 --size pod --workdir runs/table4_pod --topology v5p:4x4x8
     ptm study table4_pod --tasks DATA --workdir runs/table4_pod
@@ -22,7 +23,9 @@ WAYS = {
     "all fe": (Representation(), Recurrent(), FeatureExtraction()),
 }
 base = get("bert_base")
-base = dataclasses.replace(base, recipe=dataclasses.replace(base.recipe, phases=base.recipe.phases[-1:]))
+base = dataclasses.replace(
+    base, recipe=dataclasses.replace(base.recipe, phases=base.recipe.phases[-1:])
+)
 
 study = Study(
     name="table4_pod",

@@ -1,4 +1,5 @@
-"""Adaptations of a pre-trained model to a task (survey section 5). Each is a small value beside an unchanged model.
+"""Adaptations of a pre-trained model to a task (survey section 5). Each is a small value beside an
+unchanged model.
 
     rates           learning rates by layer
     freezing        parameters that are never trained: feature extraction, BitFit
@@ -10,7 +11,8 @@
     auxiliary       a language model's loss beside the task's               AuxiliaryLanguage
     averaging       the mean of the last parameters, as model and as teacher
 
-`catalogue` has their names on the command line. `core.system.Adaptation` lists the methods of an adaptation.
+`catalogue` has their names on the command line. `core.system.Adaptation` lists the methods of an
+adaptation.
 """
 
 from ptm_jax.core.public import public

@@ -17,9 +17,9 @@ OWNS = r"/after_(attention|ffn)/(reduce|expand)/"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Houlsby(OnFrozen):
-    """Adds an adapter after attention and after the feed-forward layer of every block, each before the residual sum and its
-    norm. Trains adapters, norms and heads (Houlsby et al. 2019, arXiv 1902.00751: width 8, 64 or 256, weights N(0, 1e-2)
-    cut at two).
+    """Adds an adapter after attention and after the feed-forward layer of every block, each before
+    the residual sum and its norm. Trains adapters, norms and heads (Houlsby et al. 2019, arXiv
+    1902.00751: width 8, 64 or 256, weights N(0, 1e-2) cut at two).
 
     BERT's pooler is trained with the heads; the original keeps it frozen.
     """
@@ -46,7 +46,9 @@ class Houlsby(OnFrozen):
         for slot in self.places:
             before = spec.values_of(block)[slot]
             if isinstance(before, BottleneckAdapter):
-                raise ValueError(f"the blocks have an adapter in {slot} already; give one kind of adapters")
+                raise ValueError(
+                    f"the blocks have an adapter in {slot} already; give one kind of adapters"
+                )
             made[slot] = BottleneckAdapter(
                 width=self.width,
                 activation=self.activation,
@@ -59,10 +61,11 @@ class Houlsby(OnFrozen):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pfeiffer(Houlsby):
-    """Adds one adapter to every layer, after the feed-forward layer. Norms are not trained (Pfeiffer et al. 2021,
-    arXiv 2005.00247).
+    """Adds one adapter to every layer, after the feed-forward layer. Norms are not trained
+    (Pfeiffer et al. 2021, arXiv 2005.00247).
 
-    The adapter comes before the residual sum, as in `Houlsby`; in AdapterHub it comes after a first sum and norm.
+    The adapter comes before the residual sum, as in `Houlsby`; in AdapterHub it comes after a first
+    sum and norm.
     """
 
     width: int = 48
@@ -73,8 +76,11 @@ class Pfeiffer(Houlsby):
 
 
 def blocks_replaced(module: Any, function: Any) -> Any:
-    """Returns the network with function(block) in place of every block. Raises ValueError if it has no blocks."""
+    """Returns the network with function(block) in place of every block. Raises ValueError if it has
+    no blocks."""
     found = spec.respell(module, Block, function)
     if found is module:
-        raise ValueError(f"{type(slots.encoder_in(module)).__name__} has no blocks with slots for adapters")
+        raise ValueError(
+            f"{type(slots.encoder_in(module)).__name__} has no blocks with slots for adapters"
+        )
     return found

@@ -13,11 +13,12 @@ from ptm_jax.objectives.adversarial import AdversarialLoss
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialTraining(slots.Wrapper):
-    """Adds the loss at word vectors moved by `eps` along its gradient (FGM: Miyato et al. 2017, Eq. 3). With `virtual`
-    above 0 it also adds the divergence of the predictions at vectors moved where it grows fastest (VAT, Eq. 6). Ju
-    et al. 2019 train CoQA readers with both.
+    """Adds the loss at word vectors moved by `eps` along its gradient (FGM: Miyato et al. 2017, Eq.
+    3). With `virtual` above 0 it also adds the divergence of the predictions at vectors moved where
+    it grows fastest (VAT, Eq. 6). Ju et al. 2019 train CoQA readers with both.
 
-    Vectors are moved before positions are added. A step takes three passes, and four more with `virtual`.
+    Vectors are moved before positions are added. A step takes three passes, and four more with
+    `virtual`.
     """
 
     eps: float = 1.0
@@ -28,7 +29,10 @@ class AdversarialTraining(slots.Wrapper):
 
     def __post_init__(self):
         if min(self.eps, self.xi) <= 0 or min(self.scale, self.virtual) < 0:
-            raise ValueError(f"eps is {self.eps} and xi {self.xi}; both must be above 0, scale and virtual not below it")
+            raise ValueError(
+                f"eps is {self.eps} and xi {self.xi}; both must be above 0, scale and "
+                "virtual not below it"
+            )
 
     @property
     def towers(self) -> tuple[str, ...]:
@@ -39,8 +43,12 @@ class AdversarialTraining(slots.Wrapper):
         encoder = slots.encoder_of(system, self.tower)
         embed = None if encoder is None else encoder.embeddings
         if not isinstance(embed, Embeddings):
-            raise ValueError(f"the words of {type(embed).__name__} are no vectors of a table that could be moved")
-        loss = AdversarialLoss(task=system.objective, width=embed.summed_width, **spec.values_of(self))
+            raise ValueError(
+                f"the words of {type(embed).__name__} are no vectors of a table that could be moved"
+            )
+        loss = AdversarialLoss(
+            task=system.objective, width=embed.summed_width, **spec.values_of(self)
+        )
         return dataclasses.replace(system, objective=loss)
 
     def wrap(self, module: Any) -> Any:

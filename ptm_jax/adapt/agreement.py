@@ -11,8 +11,9 @@ from ptm_jax.objectives.agreement import Agreement
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RDrop(slots.Wrapper):
-    """Runs every batch twice with different dropout and adds `scale` times the divergence of the two predictions to the
-    task's loss (R-Drop: Liang et al. 2021, arXiv 2106.14448, Eqs. 2 to 4; `scale` is half of their alpha).
+    """Runs every batch twice with different dropout and adds `scale` times the divergence of the
+    two predictions to the task's loss (R-Drop: Liang et al. 2021, arXiv 2106.14448, Eqs. 2 to 4;
+    `scale` is half of their alpha).
 
     Without dropout in the model the two passes are equal. A step takes two passes.
     """
@@ -24,4 +25,6 @@ class RDrop(slots.Wrapper):
             raise ValueError(f"scale is {self.scale}; it must not be below 0")
 
     def rewrite(self, system: Any) -> Any:
-        return dataclasses.replace(system, objective=Agreement(task=system.objective, scale=self.scale))
+        return dataclasses.replace(
+            system, objective=Agreement(task=system.objective, scale=self.scale)
+        )

@@ -16,8 +16,8 @@ NORMS = r"(^|/|_)norm/(scale|bias)$"
 
 
 def tower_of(path: str) -> str:
-    """Returns the tower of a parameter. A path beside the towers, such as 'lora/main/...', belongs to the tower that it
-    names."""
+    """Returns the tower of a parameter. A path beside the towers, such as 'lora/main/...', belongs
+    to the tower that it names."""
     first, _, rest = path.partition("/")
     return rest.partition("/")[0] if first == "lora" else first
 
@@ -33,9 +33,14 @@ def precision_of(module: Any) -> Precision:
 
 
 class OnFrozen(slots.Wrapper):
-    """Freezes the encoders of `towers`, except the parameters with a path that one of `trained` matches."""
+    """Freezes the encoders of `towers`, except the parameters with a path that one of `trained`
+    matches."""
 
     trained: tuple[str, ...] = ()
 
     def trainable(self, path: str, step: Any) -> bool:
-        return tower_of(path) not in self.towers or is_head(path) or any(re.search(own, path) for own in self.trained)
+        return (
+            tower_of(path) not in self.towers
+            or is_head(path)
+            or any(re.search(own, path) for own in self.trained)
+        )

@@ -15,8 +15,9 @@ from ptm_jax.core.types import Params
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bounded(slots.Wrapper):
-    """Cuts parameters with a path that `pattern` matches to [low, high] after every update: projected gradient descent. By
-    default the mask of LD-Net's layers (Liu et al. 2018, arXiv 1804.07827, section 3.3)."""
+    """Cuts parameters with a path that `pattern` matches to [low, high] after every update:
+    projected gradient descent. By default the mask of LD-Net's layers (Liu et al. 2018, arXiv
+    1804.07827, section 3.3)."""
 
     pattern: str = r"/encoder/mask$"
     low: float = 0.0
@@ -28,5 +29,9 @@ class Bounded(slots.Wrapper):
 
     def on_step(self, params: Params, step: Any) -> Params:
         flat = flatten(params)
-        cut = {path: jnp.clip(flat[path], self.low, self.high) for path in flat if re.search(self.pattern, path)}
+        cut = {
+            path: jnp.clip(flat[path], self.low, self.high)
+            for path in flat
+            if re.search(self.pattern, path)
+        }
         return unflatten({**flat, **cut})

@@ -33,7 +33,12 @@ from ptm_jax.adapt.representation import (
 )
 from ptm_jax.adapt.sentence_trees import SentenceTrees
 from ptm_jax.adapt.side import KAdapter
-from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, LayerByLayer, SequentialUnfreezing
+from ptm_jax.adapt.unfreezing import (
+    ChainThaw,
+    GradualUnfreezing,
+    LayerByLayer,
+    SequentialUnfreezing,
+)
 from ptm_jax.core.spec.named import Named
 
 NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
@@ -77,7 +82,8 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "self_ensemble": (SelfEnsemble, (203,)),
     "self_distillation": (SelfDistillation, (203,)),
 }
-"""{name: (function that returns it with the defaults, rows of the survey's catalogue; no rows for newer methods)}."""
+"""{name: (function that returns it with the defaults, rows of the survey's catalogue; no rows for
+newer methods)}."""
 
 _NAMED = Named("adaptation", "--adapt", "lora(rank=8)", NAMES)
 read, read_all, entries = _NAMED.read, _NAMED.read_all, _NAMED.entries

@@ -1,4 +1,5 @@
-"""Parameters that are never trained: they have no gradient, no moments and no weight decay, and stay bit-identical."""
+"""Parameters that are never trained: they have no gradient, no moments and no weight decay, and
+stay bit-identical."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from ptm_jax.encoders.readers import reading
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Frozen(slots.Wrapper):
-    """Freezes the parameters with a path that `pattern` matches, except those that `except_` matches."""
+    """Freezes the parameters with a path that `pattern` matches, except those that `except_`
+    matches."""
 
     pattern: str
     except_: str | None = None
@@ -25,20 +27,22 @@ class Frozen(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Restart(slots.Wrapper):
-    """Initialises the parameters with a path that `fresh` matches anew in a run that begins with another run's model: by
-    default the heads, for a model trained on another task (Phang et al. 2018, arXiv 1811.01088: STILTs). Without it the
-    run continues with these parameters (TANDA, TransBERT)."""
+    """Initialises the parameters with a path that `fresh` matches anew in a run that begins with
+    another run's model: by default the heads, for a model trained on another task (Phang et al.
+    2018, arXiv 1811.01088: STILTs). Without it the run continues with these parameters (TANDA,
+    TransBERT)."""
 
     fresh: str = r"/heads_\w+/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureExtraction(OnFrozen):
-    """Freezes the encoder and turns its dropout off. Its states are features, and only the heads are trained (survey
-    5.2.3).
+    """Freezes the encoder and turns its dropout off. Its states are features, and only the heads
+    are trained (survey 5.2.3).
 
-    The features of a text are the same at every step. With `cache` they are computed once and kept in the run's workdir
-    (`train.features`): a text of l tokens takes 4 l D bytes, or N + 1 times that if layers are mixed.
+    The features of a text are the same at every step. With `cache` they are computed once and kept
+    in the run's workdir (`train.features`): a text of l tokens takes 4 l D bytes, or N + 1 times
+    that if layers are mixed.
     """
 
     cache: bool = False
@@ -50,7 +54,8 @@ class FeatureExtraction(OnFrozen):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BitFit(OnFrozen):
-    """Trains only the biases, including those of norms, and the heads (Ben Zaken et al. 2022, arXiv 2106.10199)."""
+    """Trains only the biases, including those of norms, and the heads (Ben Zaken et al. 2022, arXiv
+    2106.10199)."""
 
     towers: tuple[str, ...] = ("main",)
 

@@ -17,11 +17,13 @@ from ptm_jax.core.types import Params
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoRA(OnFrozen):
-    """Replaces each weight W that `targets` matches by W + (alpha / rank) A B, with A [in, rank] random and B [rank, out]
-    zero at first. Trains A, B and the heads (Hu et al. 2022, arXiv 2106.09685, Eq. 3; their targets: queries and values).
+    """Replaces each weight W that `targets` matches by W + (alpha / rank) A B, with A [in, rank]
+    random and B [rank, out] zero at first. Trains A, B and the heads (Hu et al. 2022, arXiv
+    2106.09685, Eq. 3; their targets: queries and values).
 
-    The sum is computed before the weights are used, so that it works for every layer and encoder. There is no dropout on
-    the input of A. A and B lie beside the towers, as `lora/main/.../kernel/a`. Each layer of a stack has its own.
+    The sum is computed before the weights are used, so that it works for every layer and encoder.
+    There is no dropout on the input of A. A and B lie beside the towers, as
+    `lora/main/.../kernel/a`. Each layer of a stack has its own.
     """
 
     rank: int = 8
@@ -44,19 +46,29 @@ class LoRA(OnFrozen):
         for path, leaf in flatten(params).items():
             if tower_of(path) in self.towers and re.search(self.targets, path):
                 *layers, inner, outer = matrix_of(path, leaf.shape)
-                a = jax.random.normal(stream(self.seed, path), (*layers, inner, self.rank)) * inner**-0.5
+                a = (
+                    jax.random.normal(stream(self.seed, path), (*layers, inner, self.rank))
+                    * inner**-0.5
+                )
                 made[f"{path}/a"], made[f"{path}/b"] = a, jnp.zeros((*layers, self.rank, outer))
         if not made:
-            raise ValueError(f"LoRA's targets {self.targets!r} find no weight; name some of the model's, as '/up/kernel$'")
+            raise ValueError(
+                f"LoRA's targets {self.targets!r} find no weight; name some of the model's, "
+                "as '/up/kernel$'"
+            )
         return {**params, "lora": unflatten(made)}
 
     def effective(self, params: Params, train: bool) -> Params:
-        flat, updates = flatten({k: v for k, v in params.items() if k != "lora"}), flatten(params["lora"])
+        flat, updates = (
+            flatten({k: v for k, v in params.items() if k != "lora"}),
+            flatten(params["lora"]),
+        )
         for path in {name.rpartition("/")[0] for name in updates}:
             change = jnp.matmul(updates[f"{path}/a"], updates[f"{path}/b"], precision="highest")
             flat[path] = flat[path] + (self.alpha / self.rank) * change.reshape(flat[path].shape)
         return unflatten(flat)
 
     def finish(self, params: Params) -> Params:
-        """Returns the parameters with the updates added: the model has its original size and paths."""
+        """Returns the parameters with the updates added: the model has its original size and
+        paths."""
         return self.effective(params, False)

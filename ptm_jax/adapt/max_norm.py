@@ -15,8 +15,9 @@ from ptm_jax.core.types import Params
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaxNorm(slots.Wrapper):
-    """Rescales the weight vector of every unit to norm `limit` after an update that left it longer, in kernels [.., F] that
-    `pattern` matches: by default the last layer of a classifier (Kim 2014, section 2.1: 3)."""
+    """Rescales the weight vector of every unit to norm `limit` after an update that left it longer,
+    in kernels [.., F] that `pattern` matches: by default the last layer of a classifier (Kim 2014,
+    section 2.1: 3)."""
 
     limit: float = 3.0
     pattern: str = r"/heads_\w+/classes/kernel$"
@@ -29,6 +30,8 @@ class MaxNorm(slots.Wrapper):
         flat = flatten(params)
         for path, kernel in flat.items():
             if re.search(self.pattern, path):
-                norm = jnp.sqrt(jnp.square(kernel).sum(tuple(range(kernel.ndim - 1)), keepdims=True))
+                norm = jnp.sqrt(
+                    jnp.square(kernel).sum(tuple(range(kernel.ndim - 1)), keepdims=True)
+                )
                 flat[path] = kernel * jnp.minimum(1.0, self.limit / jnp.maximum(norm, 1e-12))
         return unflatten(flat)

@@ -16,8 +16,9 @@ SHARED = r"^beside/(encode|decode)/"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PALs(slots.Wrapper):
-    """Adds projected attention beside every layer; all layers share V^E and V^D (Stickland and Murray 2019,
-    arXiv 1902.02671: 204 features, 12 heads). Everything is trained, as in the paper; add `Frozen` to train less.
+    """Adds projected attention beside every layer; all layers share V^E and V^D (Stickland and
+    Murray 2019, arXiv 1902.02671: 204 features, 12 heads). Everything is trained, as in the paper;
+    add `Frozen` to train less.
 
     Draw tasks with `objectives.joint.TaskMixing(anneal=steps)`: p ~ N^(1 - 0.8 (e - 1) / (E - 1)).
     """
@@ -35,17 +36,28 @@ class PALs(slots.Wrapper):
     def wrap(self, module: Any) -> Any:
         found = spec.respell(module, Stack, self._stack)
         if found is module:
-            raise ValueError(f"{type(slots.encoder_in(module)).__name__} has no stack of blocks for PALs")
+            raise ValueError(
+                f"{type(slots.encoder_in(module)).__name__} has no stack of blocks for PALs"
+            )
         return found
 
     def _stack(self, stack: Stack) -> Stack:
         block = stack.block
-        if type(block) is not Block or not isinstance(block.cross, Identity) or stack.share or stack.shared:
-            raise ValueError("PALs go beside plain blocks with parameters of their own, without cross-attention")
+        if (
+            type(block) is not Block
+            or not isinstance(block.cross, Identity)
+            or stack.share
+            or stack.shared
+        ):
+            raise ValueError(
+                "PALs go beside plain blocks with parameters of their own, without cross-attention"
+            )
         branch = ProjectedAttention(
             width=self.width,
             heads=self.heads,
             dropout=spec.values_of(block.attention).get("dropout", 0.0),
             precision=precision_of(block.attention),
         )
-        return dataclasses.replace(stack, block=FlankedBlock(**spec.values_of(block), beside=branch), shared=SHARED)
+        return dataclasses.replace(
+            stack, block=FlankedBlock(**spec.values_of(block), beside=branch), shared=SHARED
+        )

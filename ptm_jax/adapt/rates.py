@@ -13,13 +13,14 @@ from ptm_jax.core.paths import first_match
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerDecay(slots.Wrapper):
-    """Discriminative learning rates: lr_l = lr * decay^(L - l) for layer l of L, with l = 0 for embeddings. Heads learn at
-    lr.
+    """Discriminative learning rates: lr_l = lr * decay^(L - l) for layer l of L, with l = 0 for
+    embeddings. Heads learn at lr.
 
-    decay  0.95 for BERT (Sun et al. 2019, arXiv 1905.05583, section 5.4.3); 1 / 2.6 in ULMFiT (Howard and Ruder 2018,
-           section 3.2), 0.8 and 0.9 in ELECTRA
-    gap    number of layers from the top layer to the heads; the rate of the top layer is lr * decay^gap. 0 in Sun et al.,
-           1 in ULMFiT (the head counts as a layer), 2 in ELECTRA (google-research/electra, model/optimization.py)
+    decay  0.95 for BERT (Sun et al. 2019, arXiv 1905.05583, section 5.4.3); 1 / 2.6 in ULMFiT
+           (Howard and Ruder 2018, section 3.2), 0.8 and 0.9 in ELECTRA
+    gap    number of layers from the top layer to the heads; the rate of the top layer is lr *
+           decay^gap. 0 in Sun et al., 1 in ULMFiT (the head counts as a layer), 2 in ELECTRA
+           (google-research/electra, model/optimization.py)
     """
 
     decay: float = 0.95
@@ -40,8 +41,8 @@ class LayerDecay(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PathRates(slots.Wrapper):
-    """Multiplies the learning rate by a factor for each path pattern. The first match wins: (("/embed/", 0.1),
-    ("/heads_", 10.0))."""
+    """Multiplies the learning rate by a factor for each path pattern. The first match wins:
+    (("/embed/", 0.1), ("/heads_", 10.0))."""
 
     table: tuple[tuple[str, float], ...]
 

@@ -13,10 +13,12 @@ from ptm_jax.encoders.transformer import Transformer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceTrees(slots.Wrapper):
-    """Gives a pre-trained Transformer the sentence trees of K-BERT (Liu et al. 2020, arXiv 1909.07606, section 3), without
-    parameters of its own: the graph comes in when the model is fine-tuned (`encoders.sentence_trees`).
+    """Gives a pre-trained Transformer the sentence trees of K-BERT (Liu et al. 2020, arXiv
+    1909.07606, section 3), without parameters of its own: the graph comes in when the model is
+    fine-tuned (`encoders.sentence_trees`).
 
-    branches   the triples of names, a file of lines of head, relation and tail: `--set system.adapt.0.branches.file=PATH`
+    branches   the triples of names, a file of lines of head, relation and tail: `--set
+               system.adapt.0.branches.file=PATH`
     room       slots for the tokens of branches in each row
     """
 
@@ -25,7 +27,11 @@ class SentenceTrees(slots.Wrapper):
     towers: tuple[str, ...] = ("main",)
 
     def wrap(self, module: Any) -> Any:
-        trees = lambda part: TreeTransformer(**spec.values_of(part) | {"branches": self.branches, "room": self.room})
+        def trees(part):
+            return TreeTransformer(
+                **spec.values_of(part) | {"branches": self.branches, "room": self.room}
+            )
+
         found = spec.respell(module, Transformer, trees)
         if found is module or slots.encoder_in(module).direction != "bidirectional":
             kind = type(slots.encoder_in(module)).__name__

@@ -18,17 +18,19 @@ from ptm_jax.nn.layers import LayerNorm
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KAdapter(OnFrozen):
-    """Adds a side network of `layers` Transformer layers for each layer in `reads` and trains it with the heads. The
-    encoder is frozen and has no dropout (Wang et al. 2020, arXiv 2002.01808; microsoft/K-Adapter, fac-adapter.py: the states
-    0, 11 and 22 of RoBERTa-large, of which 0 are its embeddings and 24 its last, `reads=(0, 11, 22)`, or 0, 11 and 23 in the
-    README; width 768, two layers each, weights of the projections N(0, 2e-4)).
+    """Adds a side network of `layers` Transformer layers for each layer in `reads` and trains it
+    with the heads. The encoder is frozen and has no dropout (Wang et al. 2020, arXiv 2002.01808;
+    microsoft/K-Adapter, fac-adapter.py: the states 0, 11 and 22 of RoBERTa-large, of which 0 are
+    its embeddings and 24 its last, `reads=(0, 11, 22)`, or 0, 11 and 23 in the README; width 768,
+    two layers each, weights of the projections N(0, 2e-4)).
 
-    For several kinds of knowledge use several `KAdapter`s with different names. Published are, for the factual adapter, 5
-    epochs of T-REx in batches of 256 rows of 64 tokens at 5e-5 with 1,200 steps of warm-up, and for the linguistic one 10
-    epochs in batches of 128 at 2e-5 with 500.
+    For several kinds of knowledge use several `KAdapter`s with different names. Published are, for
+    the factual adapter, 5 epochs of T-REx in batches of 256 rows of 64 tokens at 5e-5 with 1,200
+    steps of warm-up, and for the linguistic one 10 epochs in batches of 128 at 2e-5 with 500.
 
-    trains   "adapters", as in their pre-training; or "network": the side network stays as it is but for the layer that joins
-             it, and all else is trained with dropout, as the published scripts do it for tasks (freeze_adapter)
+    trains   "adapters", as in their pre-training; or "network": the side network stays as it is but
+             for the layer that joins it, and all else is trained with dropout, as the published
+             scripts do it for tasks (freeze_adapter)
 
     Deviation: tokens see no padding; in the code they do.
     """
@@ -46,14 +48,19 @@ class KAdapter(OnFrozen):
 
     def __post_init__(self):
         if not self.reads:
-            raise ValueError("reads is empty; name the layers that the side network reads, as (0, -1)")
+            raise ValueError(
+                "reads is empty; name the layers that the side network reads, as (0, -1)"
+            )
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
 
     def trainable(self, path: str, step: Any) -> bool:
         if self.trains == "adapters":
             return super().trainable(path, step)
-        return tower_of(path) not in self.towers or re.search(rf"/readers_{self.name}/(?!join/)", path) is None
+        return (
+            tower_of(path) not in self.towers
+            or re.search(rf"/readers_{self.name}/(?!join/)", path) is None
+        )
 
     def wrap(self, module: Any) -> Any:
         stack = spec.values_of(module.encoder).get("stack")
@@ -61,10 +68,15 @@ class KAdapter(OnFrozen):
         precision = precision_of(stack.block.attention) if plain else Precision()
 
         def own():
-            attention = Attention(heads=self.heads, width=self.width, dropout=self.dropout, precision=precision)
+            attention = Attention(
+                heads=self.heads, width=self.width, dropout=self.dropout, precision=precision
+            )
             ffn = FeedForward(hidden=4 * self.width, precision=precision)
             norms = {"attention_norm": LayerNorm(1e-5), "ffn_norm": LayerNorm(1e-5)}
-            return Stack(block=Block(attention=attention, ffn=ffn, dropout=self.dropout, **norms), layers=self.layers)
+            return Stack(
+                block=Block(attention=attention, ffn=ffn, dropout=self.dropout, **norms),
+                layers=self.layers,
+            )
 
         stacks = tuple(own() for _ in self.reads)
         side = SideNetwork(stacks=stacks, reads=self.reads, width=self.width, precision=precision)

@@ -1,4 +1,5 @@
-"""Benchmark of attention, forward and backward: the blockwise implementation and the naive float32 formula."""
+"""Benchmark of attention, forward and backward: the blockwise implementation and the naive float32
+formula."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ CASES = ("t5", "plain", "causal", "packed")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionSizes:
-    """Sizes of the inputs [batch, length, heads, width], and of the matrix product used as roofline.
+    """Sizes of the inputs [batch, length, heads, width], and of the matrix product used as
+    roofline.
 
     impl        the implementation to measure
     documents   mean length of a document in packed rows
@@ -51,7 +53,8 @@ class AttentionSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One measured case: a name in `CASES`, sizes, and the document index [B, L] of each position."""
+    """One measured case: a name in `CASES`, sizes, and the document index [B, L] of each
+    position."""
 
     name: str
     sizes: AttentionSizes
@@ -68,7 +71,8 @@ class Case:
         return t5_bucket(slots[None] - slots[:, None], BUCKETS, MOST, True)
 
     def compiled(self, attend: Callable[..., jax.Array], dtype: Any) -> Program:
-        """Compiles the forward and backward pass of `attend(q, k, v, table)`. Returns (callable, bytes of temporaries)."""
+        """Compiles the forward and backward pass of `attend(q, k, v, table)`. Returns (callable,
+        bytes of temporaries)."""
         operands = _operands(self.sizes, dtype)
 
         def loss(q, k, v, table):
@@ -78,9 +82,14 @@ class Case:
         return lambda: program(*operands), program.memory_analysis().temp_size_in_bytes
 
 
-def run(sizes: AttentionSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
+def run(
+    sizes: AttentionSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
+) -> list[Entry]:
     """Measures the seconds of attention with the gradients of all inputs."""
-    return [_entry(Case(name, sizes, _segments(name, sizes)), repeats, say, peers) for name in sizes.cases]
+    return [
+        _entry(Case(name, sizes, _segments(name, sizes)), repeats, say, peers)
+        for name in sizes.cases
+    ]
 
 
 def _entry(case: Case, repeats: int, say: timing.Say, peers: Peers) -> Entry:
@@ -98,12 +107,19 @@ def _entry(case: Case, repeats: int, say: timing.Say, peers: Peers) -> Entry:
         sides = dict.fromkeys(name.partition(",")[0] for name in field.seconds)
         best = [field.best_of(side) for side in sides]
         meters |= {name: field.meters[name] for name in best}
-        say(f"attention: {repeats} rounds of ours, the naive path and {' and '.join(best) or 'no peer'}")
-        found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
+        say(
+            f"attention: {repeats} rounds of ours, the naive path and "
+            f"{' and '.join(best) or 'no peer'}"
+        )
+        found = timing.alternate(
+            {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
+        )
     figures = {name: {"seconds": median(found[name])} for name in meters}
     for name in best:
         figures[name]["over ours"] = median(over(found[name], found[first]))
-    figures |= {name: {"seconds": seconds} for name, seconds in field.seconds.items() if name not in best}
+    figures |= {
+        name: {"seconds": seconds} for name, seconds in field.seconds.items() if name not in best
+    }
     for name, held in ({name: held for name, (_, held) in programs.items()} | field.held).items():
         figures[name]["temporary_bytes"] = float(held)
     ratios = over(found[naive], found[first])
@@ -121,7 +137,9 @@ def _entry(case: Case, repeats: int, say: timing.Say, peers: Peers) -> Entry:
             precision=BFLOAT16,
             work="forward, and gradients of q, k, v and the table of buckets; no dropout",
             naive="einsum, bias or mask, softmax, einsum, by jax.grad; every score is held",
-            documents=None if case.name != "packed" else int((np.diff(case.segments) > 0).sum() + len(case.segments)),
+            documents=None
+            if case.name != "packed"
+            else int((np.diff(case.segments) > 0).sum() + len(case.segments)),
             **sizes.shapes(),
         ),
     )
@@ -136,7 +154,8 @@ def _operands(sizes: AttentionSizes, dtype: Any) -> tuple[jax.Array, ...]:
 
 
 def _segments(case: str, sizes: AttentionSizes) -> np.ndarray:
-    """Returns the document index of each position, [B, L]: one document, or several for packed rows."""
+    """Returns the document index of each position, [B, L]: one document, or several for packed
+    rows."""
     shape = sizes.batch, sizes.length
     if case != "packed":
         return np.ones(shape, np.int32)
@@ -146,13 +165,24 @@ def _segments(case: str, sizes: AttentionSizes) -> np.ndarray:
 
 def _ours(case: Case, compute: Any) -> Program:
     precision, segments = Precision(compute), jnp.asarray(case.segments)
-    order = jnp.broadcast_to(jnp.arange(case.sizes.length), segments.shape) if case.name == "causal" else None
+    order = (
+        jnp.broadcast_to(jnp.arange(case.sizes.length), segments.shape)
+        if case.name == "causal"
+        else None
+    )
 
     def attend(q, k, v, table):
         by_line = table[t5_bucket(jnp.arange(-MOST, MOST + 1), BUCKETS, MOST, True)].T
         scores = Scores(distances=by_line) if case.name == "t5" else Scores()
         options = {"scale": case.scale, "precision": precision, "impl": case.sizes.impl}
-        return attention(q, k, v, visibility=Visibility(segments, segments, order, order), scores=scores, **options)
+        return attention(
+            q,
+            k,
+            v,
+            visibility=Visibility(segments, segments, order, order),
+            scores=scores,
+            **options,
+        )
 
     return case.compiled(attend, precision.dtype)
 
@@ -165,11 +195,16 @@ def _naive(case: Case, q, k, v, table):
     if case.name == "causal":
         scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e30)
     if case.name == "packed":
-        scores = jnp.where((case.segments[:, :, None] == case.segments[:, None, :])[:, None], scores, -1e30)
+        scores = jnp.where(
+            (case.segments[:, :, None] == case.segments[:, None, :])[:, None], scores, -1e30
+        )
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
 
 
 def _operations(case: Case) -> float:
-    """Returns the FLOPs of the seven products per visible pair of positions: two forward, five backward."""
+    """Returns the FLOPs of the seven products per visible pair of positions: two forward, five
+    backward."""
     pairs = float((case.segments[:, :, None] == case.segments[:, None, :]).sum())
-    return 14.0 * case.sizes.heads * case.sizes.width * pairs * (0.5 if case.name == "causal" else 1.0)
+    return (
+        14.0 * case.sizes.heads * case.sizes.width * pairs * (0.5 if case.name == "causal" else 1.0)
+    )

@@ -1,4 +1,5 @@
-"""Benchmark of the cross-entropy of a linear layer over a vocabulary, forward and backward, compared with optax."""
+"""Benchmark of the cross-entropy of a linear layer over a vocabulary, forward and backward,
+compared with optax."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from ptm_jax.kernels.cross_entropy import linear_cross_entropy
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CrossEntropySizes:
-    """Each size in `vocabularies` is measured. `screening` is the number of rounds for choosing the best peer setting."""
+    """Each size in `vocabularies` is measured. `screening` is the number of rounds for choosing the
+    best peer setting."""
 
     tokens: int = 1024
     width: int = 768
@@ -40,28 +42,45 @@ OTHERS: Mapping[str, tuple[Any, Any]] = {
 }
 
 
-def run(sizes: CrossEntropySizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures the seconds of the loss and its gradients for features, table and bias; one row per vocabulary."""
+def run(
+    sizes: CrossEntropySizes, repeats: int, say: timing.Say, peers: Peers = Peers()
+) -> list[Entry]:
+    """Measures the seconds of the loss and its gradients for features, table and bias; one row per
+    vocabulary."""
     return [_entry(sizes, vocab, repeats, say, peers) for vocab in sizes.vocabularies]
 
 
-def _entry(sizes: CrossEntropySizes, vocab: int, repeats: int, say: timing.Say, others: Peers) -> Entry:
+def _entry(
+    sizes: CrossEntropySizes, vocab: int, repeats: int, say: timing.Say, others: Peers
+) -> Entry:
     say(f"cross_entropy: compiling for {vocab:,} words")
     arguments = _arguments(sizes, vocab)
     ours = {name: _ours(Precision(name)) for name in ("bfloat16", "float32")}
-    programs = {**ours, **{name: functools.partial(_optax, *types) for name, types in OTHERS.items()}}
-    steps = {name: jax.jit(jax.value_and_grad(f, (0, 1, 2))).lower(*arguments).compile() for name, f in programs.items()}
-    meters = {name: timing.clocked(functools.partial(step, *arguments)) for name, step in steps.items()}
+    programs = {
+        **ours,
+        **{name: functools.partial(_optax, *types) for name, types in OTHERS.items()},
+    }
+    steps = {
+        name: jax.jit(jax.value_and_grad(f, (0, 1, 2))).lower(*arguments).compile()
+        for name, f in programs.items()
+    }
+    meters = {
+        name: timing.clocked(functools.partial(step, *arguments)) for name, step in steps.items()
+    }
     with contextlib.ExitStack() as stack:
         field = others.cross_entropy(arguments, meters["bfloat16"], sizes.screening, stack, say)
         meters |= field.meters
         say(f"cross_entropy: {len(meters)} settings")
         tried = timing.alternate(meters, sizes.screening, warmup=1)
         seconds = {name: {"seconds": median(times)} for name, times in tried.items()}
-        ranked = sorted((name for name in meters if name not in ours), key=lambda name: seconds[name]["seconds"])
+        ranked = sorted(
+            (name for name in meters if name not in ours), key=lambda name: seconds[name]["seconds"]
+        )
         best = {name.partition(",")[0]: name for name in reversed(ranked)}
         chosen = {name: meters[name] for name in ("bfloat16", *best.values())}
-        found = timing.alternate({**chosen, "gemm": timing.products(sizes.gemm)}, repeats, warmup=1, say=say)
+        found = timing.alternate(
+            {**chosen, "gemm": timing.products(sizes.gemm)}, repeats, warmup=1, say=say
+        )
     for name in chosen:
         seconds[name] = {"seconds": median(found[name])}
     held = {name: step.memory_analysis().temp_size_in_bytes for name, step in steps.items()}
@@ -78,12 +97,15 @@ def _entry(sizes: CrossEntropySizes, vocab: int, repeats: int, say: timing.Say, 
         peers=peers,
         ratio=median(ratios),
         spread=spread(ratios),
-        roofline=products(6.0 * sizes.tokens * sizes.width * vocab, found["bfloat16"], found["gemm"]),
+        roofline=products(
+            6.0 * sizes.tokens * sizes.width * vocab, found["bfloat16"], found["gemm"]
+        ),
         settings=settings(
             ratio=f"seconds of {best['optax']} over ours in bfloat16",
             compares="seconds",
             reason="; ".join(filter(None, [others.missing(), *field.failures])) or None,
-            memory=f"temporaries of ours are 1/{memory[1] / max(memory[0], 1):.3g} of theirs; gradients are results",
+            memory=f"temporaries of ours are 1/{memory[1] / max(memory[0], 1):.3g} of "
+            "theirs; gradients are results",
             screening=f"settings that are not the best of their side: {sizes.screening} rounds",
             roofline="the three products that autodiff makes; ours makes a fourth",
             tokens=sizes.tokens,
@@ -95,9 +117,17 @@ def _entry(sizes: CrossEntropySizes, vocab: int, repeats: int, say: timing.Say, 
 
 def _arguments(sizes: CrossEntropySizes, vocab: int) -> tuple[jax.Array, ...]:
     draw = np.random.default_rng(0)
-    make = lambda *shape: jnp.asarray(draw.standard_normal(shape, np.float32))
+
+    def make(*shape):
+        return jnp.asarray(draw.standard_normal(shape, np.float32))
+
     labels = jnp.asarray(draw.integers(0, vocab, sizes.tokens), jnp.int32)
-    return make(sizes.tokens, sizes.width), make(vocab, sizes.width) * 0.02, jnp.zeros((vocab,)), labels
+    return (
+        make(sizes.tokens, sizes.width),
+        make(vocab, sizes.width) * 0.02,
+        jnp.zeros((vocab,)),
+        labels,
+    )
 
 
 def _ours(precision: Precision) -> Callable[..., jax.Array]:
@@ -105,6 +135,8 @@ def _ours(precision: Precision) -> Callable[..., jax.Array]:
 
 
 def _optax(dtype, accumulated, features, table, bias, labels) -> jax.Array:
-    scores = jnp.einsum("td,vd->tv", features.astype(dtype), table.astype(dtype), preferred_element_type=accumulated)
+    scores = jnp.einsum(
+        "td,vd->tv", features.astype(dtype), table.astype(dtype), preferred_element_type=accumulated
+    )
     scores = scores.astype(jnp.float32) + bias
     return optax.softmax_cross_entropy_with_integer_labels(scores, labels).mean()

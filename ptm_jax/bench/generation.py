@@ -1,4 +1,5 @@
-"""Benchmark of greedy decoding: GPT-2 with a key-value cache, or a recurrent language model with its states."""
+"""Benchmark of greedy decoding: GPT-2 with a key-value cache, or a recurrent language model with
+its states."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ OURS = ("float32", "bfloat16")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateSizes(Sizes):
-    """A prompt of `length` tokens and `new` generated tokens, for each batch size in `batches`; `network` is one of
-    `programs.WRITERS`."""
+    """A prompt of `length` tokens and `new` generated tokens, for each batch size in `batches`;
+    `network` is one of `programs.WRITERS`."""
 
     network: str = "gpt2"
     name: str = "generate"
@@ -46,25 +47,40 @@ def run(sizes: GenerateSizes, repeats: int, say: timing.Say, peers: Peers = Peer
 def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
     prompts = list(programs.tokens(dataclasses.replace(sizes, batch=batch)))
     options = Generation(max_new_tokens=sizes.new)
-    meters = {name: timing.clocked(_decoding(tower, prompts, options)) for name, tower in towers.items()}
+    meters = {
+        name: timing.clocked(_decoding(tower, prompts, options)) for name, tower in towers.items()
+    }
     best = field.best
     if best is not None:
         meters["peer"] = field.meters[best]
-    say(f"{sizes.name}: {repeats} rounds of batch {batch}, {' and '.join(OURS)}, and {best or 'no peer'}")
+    say(
+        f"{sizes.name}: {repeats} rounds of batch {batch}, {' and '.join(OURS)}, and "
+        f"{best or 'no peer'}"
+    )
     found = timing.alternate({**meters, "copy": timing.copies()}, repeats, say=say)
     ours, peers, first, ratios = rated(field, found, OURS, batch * sizes.new)
     # A decoding step reads every weight once, in the type used for products.
-    weights = sum(leaf.size for leaf in flatten(towers[first].params).values()) * (2 if first == "bfloat16" else 4)
-    reached = [weights * sizes.new / took / rate for took, rate in zip(found[first], found["copy"], strict=True)]
+    weights = sum(leaf.size for leaf in flatten(towers[first].params).values()) * (
+        2 if first == "bfloat16" else 4
+    )
+    reached = [
+        weights * sizes.new / took / rate
+        for took, rate in zip(found[first], found["copy"], strict=True)
+    ]
     return Entry(
         name=f"{sizes.name}/{batch}",
         ours=ours,
         peers=peers,
         ratio=median(ratios) if ratios else None,
         spread=spread(ratios),
-        roofline={"copy_bytes_per_second": median(found["copy"]), "weight_bytes": weights, "share": median(reached)},
+        roofline={
+            "copy_bytes_per_second": median(found["copy"]),
+            "weight_bytes": weights,
+            "share": median(reached),
+        },
         settings=settings(
-            ratio=f"new tokens/s of ours in {first} over the peer's best ({best}); prompts included on both sides",
+            ratio=f"new tokens/s of ours in {first} over the peer's best ({best}); prompts "
+            "included on both sides",
             compares="tokens_per_second",
             reason="; ".join([absent] if absent else field.failures) or None,
             **{**sizes.shapes(), "batch": batch, "new": sizes.new},

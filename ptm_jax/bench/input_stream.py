@@ -1,4 +1,5 @@
-"""Benchmark of the input stream: tokens/s of packed rows from a prepared corpus, relative to disk and memory rates."""
+"""Benchmark of the input stream: tokens/s of packed rows from a prepared corpus, relative to disk
+and memory rates."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from ptm_jax.data.tokenizers.vocabularies import TooLarge
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSizes:
-    """The corpus has `text` characters of documentation. Each measurement of the stream takes `seconds`."""
+    """The corpus has `text` characters of documentation. Each measurement of the stream takes
+    `seconds`."""
 
     text: int = pydocs.MAX_BYTES
     vocab: int = 8192
@@ -36,23 +38,30 @@ def run(sizes: InputSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
         corpus = _corpus(Path(folder), sizes)
         shards = [Path(path) for path in corpus.paths("train")]
         stored = sum(path.stat().st_size for path in shards) / corpus.size("train")["tokens"]
-        return [_entry(sizes, length, corpus, shards, stored, repeats, say) for length in sizes.lengths]
+        return [
+            _entry(sizes, length, corpus, shards, stored, repeats, say) for length in sizes.lengths
+        ]
 
 
 def _corpus(folder: Path, sizes: InputSizes) -> Any:
     documents = pydocs.documents(sizes.text)
     text = folder / "pydocs.txt"
-    text.write_text("\n\n".join("\n".join(document.sentences) for document in documents), encoding="utf8")
+    text.write_text(
+        "\n\n".join("\n".join(document.sentences) for document in documents), encoding="utf8"
+    )
     return prepared(text, folder / "prepared", sizes.vocab)
 
 
 def prepared(text: Path, folder: Path, vocab: int) -> Any:
-    """Returns the corpus of a text with a WordPiece vocabulary of a size, or of the largest that the text supports."""
+    """Returns the corpus of a text with a WordPiece vocabulary of a size, or of the largest that
+    the text supports."""
     tokenizer = TokenizerSpec(kind="wordpiece", vocab=vocab, lowercase=True)
     try:
         return prepare([str(text)], folder, tokenizer=tokenizer)
     except TooLarge as error:
-        return prepare([str(text)], folder, tokenizer=dataclasses.replace(tokenizer, vocab=error.largest))
+        return prepare(
+            [str(text)], folder, tokenizer=dataclasses.replace(tokenizer, vocab=error.largest)
+        )
 
 
 def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:
@@ -60,7 +69,11 @@ def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:
     measured = []
 
     def ours() -> float:
-        measured.append(stream.measure(corpus, Packed(), length=length, batch=sizes.batch, seconds=sizes.seconds))
+        measured.append(
+            stream.measure(
+                corpus, Packed(), length=length, batch=sizes.batch, seconds=sizes.seconds
+            )
+        )
         return measured[-1]["tokens_per_second"]
 
     meters = {"ours": ours, "disk": lambda: timing.read_raw(shards), "memory": timing.copies()}
@@ -68,7 +81,9 @@ def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:
     real = median([m["utilisation"] for m in measured])
     fields = Packed().spec(length, corpus.vocab)
     placed = 2 * 4 * len(fields) / real  # bytes read and written to put one real token into a batch
-    limits = [min(d / stored, c / placed) for d, c in zip(found["disk"], found["memory"], strict=True)]
+    limits = [
+        min(d / stored, c / placed) for d, c in zip(found["disk"], found["memory"], strict=True)
+    ]
     ratios = [rate / limit for rate, limit in zip(found["ours"], limits, strict=True)]
     return Entry(
         name=f"input/{length}",
@@ -88,7 +103,8 @@ def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:
             compares="tokens_per_second",
             length=length,
             batch=sizes.batch,
-            corpus=f"pydocs, {corpus.size('train')['tokens']:,} tokens, vocabulary {corpus.vocab.size:,}",
+            corpus=f"pydocs, {corpus.size('train')['tokens']:,} tokens, vocabulary "
+            f"{corpus.vocab.size:,}",
             processes="one, with a thread that reads ahead",
             bytes_per_stored_token=stored,
             bytes_moved_per_served_token=placed,

@@ -1,4 +1,5 @@
-"""Interface to the peers of a benchmark. The package measures none; `python -m benchmarks` in a checkout does."""
+"""Interface to the peers of a benchmark. The package measures none; `python -m benchmarks` in a
+checkout does."""
 
 from __future__ import annotations
 
@@ -34,24 +35,42 @@ class Field:
         return self.best_of("")
 
     def best_of(self, side: str) -> str | None:
-        """Returns the fastest setting with a name that starts with `side`; None if there is none."""
-        return min((name for name in self.seconds if name.startswith(side)), key=self.seconds.get, default=None)
+        """Returns the fastest setting with a name that starts with `side`; None if there is
+        none."""
+        return min(
+            (name for name in self.seconds if name.startswith(side)),
+            key=self.seconds.get,
+            default=None,
+        )
 
 
 def rated(field: Field, found: Mapping[str, list[float]], ours: Sequence[str], tokens: int):
-    """Returns (our figures, the peers' figures, our fastest variant, its ratios to the peers' best, measured as "peer")."""
-    rate = lambda seconds: {"tokens_per_second": tokens / seconds, "seconds": seconds}
+    """Returns (our figures, the peers' figures, our fastest variant, its ratios to the peers' best,
+    measured as "peer")."""
+
+    def rate(seconds):
+        return {"tokens_per_second": tokens / seconds, "seconds": seconds}
+
     figures = {name: rate(median(found[name])) for name in ours}
     first = min(ours, key=lambda name: figures[name]["seconds"])
-    theirs = {name: rate(seconds) for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])}
+    theirs = {
+        name: rate(seconds)
+        for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])
+    }
     if field.best is None:
         return figures, theirs, first, []
-    return figures, theirs | {field.best: rate(median(found["peer"]))}, first, over(found["peer"], found[first])
+    return (
+        figures,
+        theirs | {field.best: rate(median(found["peer"]))},
+        first,
+        over(found["peer"], found[first]),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Peers:
-    """No peers. Each method returns the `Field` of one benchmark; `stack` ends the processes of the peers.
+    """No peers. Each method returns the `Field` of one benchmark; `stack` ends the processes of the
+    peers.
 
     task     the measured task, as JSON values
     ours     our meter, which alternates with those of the peers
@@ -60,17 +79,30 @@ class Peers:
 
     def missing(self) -> str | None:
         """Returns the reason why there is no peer; None if there is one."""
-        return "no peer is measured; `python -m benchmarks` in a checkout of the repository compares"
+        return (
+            "no peer is measured; `python -m benchmarks` in a checkout of the repository compares"
+        )
 
-    def steps(self, task: Mapping[str, Any], ours: Meter, rounds: int, limit: float, stack: ExitStack, say: Say) -> Field:
-        """Measures training steps. `limit` is the maximum compilation time in seconds (0: no compilation)."""
+    def steps(
+        self,
+        task: Mapping[str, Any],
+        ours: Meter,
+        rounds: int,
+        limit: float,
+        stack: ExitStack,
+        say: Say,
+    ) -> Field:
+        """Measures training steps. `limit` is the maximum compilation time in seconds (0: no
+        compilation)."""
         return Field()
 
     def generation(self, task: Mapping[str, Any], rounds: int, stack: ExitStack, say: Say) -> Field:
         """Measures greedy decoding."""
         return Field()
 
-    def recurrent(self, task: Mapping[str, Any], ours: Meter, rounds: int, stack: ExitStack, say: Say) -> Field:
+    def recurrent(
+        self, task: Mapping[str, Any], ours: Meter, rounds: int, stack: ExitStack, say: Say
+    ) -> Field:
         """Measures an LSTM layer, forward and backward."""
         return Field()
 
@@ -78,6 +110,9 @@ class Peers:
         """Measures attention, forward and backward, for a `bench.attention.Case`."""
         return Field()
 
-    def cross_entropy(self, arguments: tuple[Any, ...], ours: Meter, rounds: int, stack: ExitStack, say: Say) -> Field:
-        """Measures the loss and its gradients for features [T, D], table [V, D], bias [V], labels [T]."""
+    def cross_entropy(
+        self, arguments: tuple[Any, ...], ours: Meter, rounds: int, stack: ExitStack, say: Say
+    ) -> Field:
+        """Measures the loss and its gradients for features [T, D], table [V, D], bias [V], labels
+        [T]."""
         return Field()

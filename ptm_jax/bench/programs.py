@@ -1,4 +1,5 @@
-"""BERT, GPT-2 and an LSTM for the benchmarks: systems of the catalogue at given sizes, with random tokens."""
+"""BERT, GPT-2 and an LSTM for the benchmarks: systems of the catalogue at given sizes, with random
+tokens."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ class Sizes:
 
     def shapes(self) -> dict[str, int]:
         """Returns the sizes of the network and the batch."""
-        return {name: vars(self)[name] for name in ("layers", "width", "heads", "vocab", "batch", "length")}
+        return {
+            name: vars(self)[name]
+            for name in ("layers", "width", "heads", "vocab", "batch", "length")
+        }
 
 
 def bert(sizes: Sizes, precision: str) -> System:
@@ -67,7 +71,11 @@ def bert(sizes: Sizes, precision: str) -> System:
 def tokens(sizes: Sizes, seed: int = 0) -> np.ndarray:
     """Returns random ids without special tokens, [B, L]."""
     low = min(1000, sizes.vocab // 2)
-    return np.random.default_rng(seed).integers(low, sizes.vocab, (sizes.batch, sizes.length)).astype(np.int32)
+    return (
+        np.random.default_rng(seed)
+        .integers(low, sizes.vocab, (sizes.batch, sizes.length))
+        .astype(np.int32)
+    )
 
 
 def rows(sizes: Sizes) -> dict[str, jax.Array]:
@@ -109,7 +117,9 @@ def corrupted(work: Program, batch: dict[str, jax.Array]) -> dict[str, jax.Array
 def gpt2(sizes: Sizes, precision: str) -> Tower:
     """Returns GPT-2 with random weights."""
     system = transformers.gpt2("gpt2", sizes.layers, sizes.width, sizes.heads)
-    vocab = dataclasses.replace(transformers.GPT2, size=sizes.vocab, bos=sizes.vocab - 1, eos=sizes.vocab - 1)
+    vocab = dataclasses.replace(
+        transformers.GPT2, size=sizes.vocab, bos=sizes.vocab - 1, eos=sizes.vocab - 1
+    )
     system = spec.respell(spec.respell(system, type(vocab), vocab), Precision, Precision(precision))
     return Tower(system.towers["main"], _weights(system.towers["main"], sizes.length))
 

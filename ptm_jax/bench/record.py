@@ -1,4 +1,5 @@
-"""The result of a benchmark: figures, the claimed ratio with its spread, and the settings needed to interpret it."""
+"""The result of a benchmark: figures, the claimed ratio with its spread, and the settings needed to
+interpret it."""
 
 from __future__ import annotations
 
@@ -24,11 +25,13 @@ class Entry:
     """One row of the table.
 
     ours, peers   {variant: {figure: value}}; seconds and rates are medians
-    ratio         the claim: the median ratio over pairs; `settings["ratio"]` names both sides. If None, see
-                  `settings["reason"]`
-    spread        {"pairs", "low", "high"}: number of pairs, 10th and 90th percentile of their ratios
+    ratio         the claim: the median ratio over pairs; `settings["ratio"]` names both sides. If
+                  None, see `settings["reason"]`
+    spread        {"pairs", "low", "high"}: number of pairs, 10th and 90th percentile of their
+                  ratios
     roofline      rates measured in the same run, and the share of them that was reached
-    settings      `compares` (the figure shown in the table), shapes, versions, device, threads, date
+    settings      `compares` (the figure shown in the table), shapes, versions, device, threads,
+                  date
     """
 
     name: str
@@ -47,7 +50,10 @@ class Entry:
 def spread(ratios: Sequence[float]) -> dict[str, float]:
     """Returns the number of pairs, and the 10th and 90th percentile of their ratios."""
     ordered = sorted(ratios)
-    at = lambda share: ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
+
+    def at(share):
+        return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
+
     return {"pairs": len(ordered), "low": at(0.1), "high": at(0.9)} if ordered else {"pairs": 0}
 
 
@@ -77,7 +83,9 @@ def settings(*, ratio: str, compares: str, **more: Any) -> dict[str, Any]:
 def environment() -> str:
     """Returns the environment variables that affect memory allocation and XLA."""
     names = ("GLIBC_TUNABLES", "XLA_FLAGS", "LD_PRELOAD", "MALLOC_ARENA_MAX")
-    return ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ) or "default"
+    return (
+        ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ) or "default"
+    )
 
 
 def threads() -> int:
@@ -100,8 +108,15 @@ def processor() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf8")
     except OSError:
         text = ""
-    fields = {name: (re.search(rf"^{name}\s*:\s*(.+)$", text, re.M) or [None, ""])[1] for name in ("model name", "flags")}
-    units = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in fields["flags"].split()]
+    fields = {
+        name: (re.search(rf"^{name}\s*:\s*(.+)$", text, re.M) or [None, ""])[1]
+        for name in ("model name", "flags")
+    }
+    units = [
+        name
+        for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+        if name in fields["flags"].split()
+    ]
     name = fields["model name"] or platform.processor() or platform.machine()
     return f"{name} ({units[-1]})" if units else name
 
@@ -109,7 +124,16 @@ def processor() -> str:
 def versions() -> dict[str, str]:
     """Returns the versions of the measured packages, including installed peers."""
     found = {"python": platform.python_version()}
-    for package in ("ptm_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "torch", "transformers", "tokamax"):
+    for package in (
+        "ptm_jax",
+        "jax",
+        "jaxlib",
+        "flax",
+        "orbax-checkpoint",
+        "torch",
+        "transformers",
+        "tokamax",
+    ):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

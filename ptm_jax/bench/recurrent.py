@@ -1,4 +1,5 @@
-"""Benchmark of an LSTM layer beside torch's nn.LSTM and Flax's RNN, forward and backward; its compile time by length."""
+"""Benchmark of an LSTM layer beside torch's nn.LSTM and Flax's RNN, forward and backward; its
+compile time by length."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from ptm_jax.nn.recurrent.lstm import LSTM
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrentSizes:
-    """A layer of `width` units on `inputs` inputs (None: `width`) for each batch size (650, 20 and 35: Zaremba et al. 2014,
-    medium), and the lengths to compile for. `project` is ELMo's projection (None: none); its layer has width=4096,
-    inputs=512, project=512."""
+    """A layer of `width` units on `inputs` inputs (None: `width`) for each batch size (650, 20 and
+    35: Zaremba et al. 2014, medium), and the lengths to compile for. `project` is ELMo's projection
+    (None: none); its layer has width=4096, inputs=512, project=512."""
 
     batches: tuple[int, ...] = (20, 1)
     length: int = 35
@@ -35,28 +36,48 @@ class RecurrentSizes:
     gemm: int = 2048
 
 
-def run(sizes: RecurrentSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures the seconds of the states and of the gradients of parameters and inputs, for each batch size."""
+def run(
+    sizes: RecurrentSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
+) -> list[Entry]:
+    """Measures the seconds of the states and of the gradients of parameters and inputs, for each
+    batch size."""
     say("recurrent: compiling for every length")
     _compiled(sizes, 1, 2, "float32")  # what a process does once is no time of a length
-    took = {f"length {length}": _compiled(sizes, 1, length, "float32")[1] for length in sizes.lengths}
+    took = {
+        f"length {length}": _compiled(sizes, 1, length, "float32")[1] for length in sizes.lengths
+    }
     return [_entry(sizes, batch, took, repeats, say, peers) for batch in sizes.batches]
 
 
-def _entry(sizes: RecurrentSizes, batch: int, took, repeats: int, say: timing.Say, peers: Peers) -> Entry:
+def _entry(
+    sizes: RecurrentSizes, batch: int, took, repeats: int, say: timing.Say, peers: Peers
+) -> Entry:
     say(f"recurrent: batch {batch}")
     meters = {name: timing.clocked(_compiled(sizes, batch, sizes.length, name)[0]) for name in OURS}
     inputs = sizes.inputs or sizes.width
-    task = {"batch": batch, "length": sizes.length, "width": sizes.width, "inputs": inputs, "project": sizes.project or 0}
+    task = {
+        "batch": batch,
+        "length": sizes.length,
+        "width": sizes.width,
+        "inputs": inputs,
+        "project": sizes.project or 0,
+    }
     with contextlib.ExitStack() as stack:
         field = peers.recurrent(task, meters["float32"], sizes.screening, stack, say)
         if field.best is not None:
             meters["peer"] = field.meters[field.best]
-        found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
+        found = timing.alternate(
+            {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
+        )
     ours, theirs, first, ratios = rated(field, found, OURS, batch * sizes.length)
     if field.best_of("flax") is not None:
-        theirs[field.best_of("flax")]["over ours"] = field.seconds[field.best_of("flax")] / ours[first]["seconds"]
-    ours[first] = {**ours[first], **{f"compile seconds, {name}": seconds for name, seconds in took.items()}}
+        theirs[field.best_of("flax")]["over ours"] = (
+            field.seconds[field.best_of("flax")] / ours[first]["seconds"]
+        )
+    ours[first] = {
+        **ours[first],
+        **{f"compile seconds, {name}": seconds for name, seconds in took.items()},
+    }
     return Entry(
         name=f"recurrent/{batch}",
         ours=ours,
@@ -77,10 +98,16 @@ def _entry(sizes: RecurrentSizes, batch: int, took, repeats: int, say: timing.Sa
 def _compiled(sizes: RecurrentSizes, batch: int, length: int, precision: str) -> tuple[Any, float]:
     """Returns a call of the compiled program, and the seconds that the compiler took."""
     layer = LSTM(sizes.width, project=sizes.project, precision=Precision(precision))
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(batch, length, sizes.inputs or sizes.width)), jnp.float32)
+    x = jnp.asarray(
+        np.random.default_rng(0).normal(size=(batch, length, sizes.inputs or sizes.width)),
+        jnp.float32,
+    )
     segments = jnp.ones((batch, length), jnp.int32)
     params = jax.jit(lambda: layer.init(jax.random.key(0), x[:, :2], segments[:, :2])["params"])()
-    loss = lambda params, x: layer.apply({"params": params}, x, segments)[0].astype(jnp.float32).sum()
+
+    def loss(params, x):
+        return layer.apply({"params": params}, x, segments)[0].astype(jnp.float32).sum()
+
     lowered = jax.jit(jax.value_and_grad(loss, (0, 1))).lower(params, x)
     start = time.perf_counter()
     program = lowered.compile()

@@ -1,4 +1,5 @@
-"""Result files of a device: DEVICE.json holds all rows, DEVICE.md shows them as a table. New rows replace old ones."""
+"""Result files of a device: DEVICE.json holds all rows, DEVICE.md shows them as a table. New rows
+replace old ones."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def write(entries: Sequence[Entry], folder: str | Path) -> Path:
-    """Writes rows to the files of their device and returns the path of the table. Rows of the same name are replaced."""
+    """Writes rows to the files of their device and returns the path of the table. Rows of the same
+    name are replaced."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     new = document(entries)
@@ -42,21 +44,27 @@ def slug(device: str) -> str:
 
 
 def text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the page of one device: the results, the validation status of each kernel, then the settings of every row."""
+    """Returns the page of one device: the results, the validation status of each kernel, then the
+    settings of every row."""
     cells = [_cells(row) for row in rows]
     lines = [
         f"# {rows[0]['settings']['device']}",
         "",
-        "Written by `ptm bench --out`. Medians; every ratio is that of alternating pairs, measured in one run.",
+        "Written by `ptm bench --out`. Medians; every ratio is that of alternating pairs, "
+        "measured in one run.",
         "",
         *_table(HEADER, cells),
         "",
         "## Kernels",
         "",
-        'Of the kernels for TPUs and GPUs, `impl="auto"` takes what a device finds right and fastest (`ptm doctor`).',
+        'Of the kernels for TPUs and GPUs, `impl="auto"` takes what a device finds right and '
+        "fastest (`ptm doctor`).",
         "The ring is taken by rules whose names end in `_ring`.",
         "",
-        *_table(HEADER_OF_KERNELS, [(k.name, k.platform, k.compiled, k.checked, k.hardware) for k in KERNELS]),
+        *_table(
+            HEADER_OF_KERNELS,
+            [(k.name, k.platform, k.compiled, k.checked, k.hardware) for k in KERNELS],
+        ),
         "",
     ]
     return "\n".join(lines + [line for row in rows for line in _details(row)])
@@ -103,8 +111,13 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _best(variants: Mapping[str, Mapping[str, float]], figure: str) -> str:
-    """Returns the figure of the best variant. For seconds it is the first variant; the others are parts of it."""
-    found = {name: figures[figure] for name, figures in variants.items() if figures.get(figure) is not None}
+    """Returns the figure of the best variant. For seconds it is the first variant; the others are
+    parts of it."""
+    found = {
+        name: figures[figure]
+        for name, figures in variants.items()
+        if figures.get(figure) is not None
+    }
     if not found:
         return ""
     name = next(iter(found)) if figure == "seconds" else max(found, key=found.get)
@@ -124,7 +137,11 @@ def _details(row: Mapping[str, Any]):
         for variant, figures in row[side].items():
             yield f"- {side}, {variant}: {_listed(figures)}"
     yield f"- roofline: {_listed(row['roofline'])}"
-    listed = {key: value for key, value in row["settings"].items() if key not in ("ratio", "compares", "device", "date")}
+    listed = {
+        key: value
+        for key, value in row["settings"].items()
+        if key not in ("ratio", "compares", "device", "date")
+    }
     yield f"- settings: {_listed(listed)}"
     yield ""
 

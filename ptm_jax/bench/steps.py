@@ -21,30 +21,38 @@ BFLOAT16 = "bfloat16 products with float32 accumulation"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSizes(Sizes):
-    """`screening` steps choose the best variant of the peer. `compile_limit` is the maximum seconds for torch.compile."""
+    """`screening` steps choose the best variant of the peer. `compile_limit` is the maximum seconds
+    for torch.compile."""
 
     screening: int = 4
     compile_limit: int = 600
 
 
 def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures the tokens/s of a masked-LM training step, ours and that of the peers at their best settings."""
+    """Measures the tokens/s of a masked-LM training step, ours and that of the peers at their best
+    settings."""
     say(f"step: compiling {' and '.join(OURS)}")
     batch = programs.rows(sizes)
     works: dict[str, programs.Training] = {}
     for name in OURS:
         state = works[OURS[0]].state if works else None
         works[name] = programs.training(programs.bert(sizes, name), batch, state)
-    meters: dict[str, timing.Meter] = {name: timing.Step(w.step, w.state, batch) for name, w in works.items()}
+    meters: dict[str, timing.Meter] = {
+        name: timing.Step(w.step, w.state, batch) for name, w in works.items()
+    }
     absent = peers.missing()
     with contextlib.ExitStack() as stack:
         task = {**sizes.shapes(), "predictions": capacity(sizes.length, 0.15)}
-        field = peers.steps(task, meters["bfloat16"], sizes.screening, sizes.compile_limit, stack, say)
+        field = peers.steps(
+            task, meters["bfloat16"], sizes.screening, sizes.compile_limit, stack, say
+        )
         best = field.best
         if best is not None:
             meters["peer"] = field.meters[best]
         say(f"step: {repeats} rounds of ours and {best or 'no peer'}")
-        found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
+        found = timing.alternate(
+            {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
+        )
     ours, theirs, first, ratios = rated(field, found, OURS, sizes.batch * sizes.length)
     return [
         Entry(
@@ -71,16 +79,23 @@ def _step_settings(sizes: StepSizes) -> dict[str, Any]:
         "predictions_per_row": capacity(sizes.length, 0.15),
         "dropout": 0.1,
         "optimizer": "AdamW, no clipping; torch: fused",
-        "ours": f"corruption inside the step, head on the masked positions; bfloat16: {BFLOAT16}; {programs.UNROLLED}",
-        "peer": "logits at all positions, as the library has it; inputs are there already; one process of its own",
+        "ours": f"corruption inside the step, head on the masked positions; bfloat16: {BFLOAT16}; "
+        f"{programs.UNROLLED}",
+        "peer": "logits at all positions, as the library has it; inputs are there already; one "
+        "process of its own",
         "processes": "strictly alternating, in turned order",
     }
 
 
 def products(operations: float, seconds, rates) -> dict[str, float]:
-    """Returns the model's FLOP/s as a share of a matrix product's, both measured in the same round."""
+    """Returns the model's FLOP/s as a share of a matrix product's, both measured in the same
+    round."""
     reached = [operations / took / rate for took, rate in zip(seconds, rates, strict=True)]
-    return {"gemm_flops_per_second": median(rates), "model_flops": operations, "share": median(reached)}
+    return {
+        "gemm_flops_per_second": median(rates),
+        "model_flops": operations,
+        "share": median(reached),
+    }
 
 
 def masking(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
@@ -91,7 +106,9 @@ def masking(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers())
     work = programs.training(system, batch)
     ready = programs.corrupted(work.program, batch)
     without = programs.training(dataclasses.replace(system, corruption=None), ready, work.state)
-    corrupt = jax.jit(lambda number, rows: system.corruption(stream(0, "corruption-train", number), rows))
+    corrupt = jax.jit(
+        lambda number, rows: system.corruption(stream(0, "corruption-train", number), rows)
+    )
     alone = timing.clocked(lambda: corrupt(1, batch))
     meters = {
         "step": timing.Step(work.step, work.state, batch),
@@ -107,7 +124,10 @@ def masking(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers())
             name="masking",
             ours={
                 "step": {"seconds": median(found["step"])},
-                "step without masking": {"seconds": median(found["without"]), "difference": median(difference)},
+                "step without masking": {
+                    "seconds": median(found["without"]),
+                    "difference": median(difference),
+                },
                 "masking alone": {"seconds": median(found["alone"])},
             },
             peers={},

@@ -7,7 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ptm_jax.bench import attention, crossentropy, generation, input_stream, programs, recurrent, steps
+from ptm_jax.bench import (
+    attention,
+    crossentropy,
+    generation,
+    input_stream,
+    programs,
+    recurrent,
+    steps,
+)
 from ptm_jax.bench.peers import Peers
 from ptm_jax.bench.record import Entry
 from ptm_jax.core import spec
@@ -18,7 +26,8 @@ REPEATS, QUICK_REPEATS = 15, 5
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """A benchmark: `run(sizes, repeats, say, peers)` returns entries; `quick` holds the sizes that a quick run changes."""
+    """A benchmark: `run(sizes, repeats, say, peers)` returns entries; `quick` holds the sizes that
+    a quick run changes."""
 
     summary: str
     run: Callable[[Any, int, Callable[[str], None], Peers], list[Entry]]
@@ -33,7 +42,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         input_stream.InputSizes(),
         {"text": 2_000_000, "vocab": 4096, "seconds": 0.5},
     ),
-    "masking": Benchmark("share of a BERT-base step that dynamic masking takes", steps.masking, programs.Sizes()),
+    "masking": Benchmark(
+        "share of a BERT-base step that dynamic masking takes", steps.masking, programs.Sizes()
+    ),
     "step": Benchmark(
         "tokens/s of a BERT-base training step",
         steps.step,
@@ -67,7 +78,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "sampling": Benchmark(
         "tokens/s of an LSTM language model's greedy decoding",
         generation.run,
-        generation.GenerateSizes(network="lstm", name="sampling", layers=2, width=650, vocab=10_000),
+        generation.GenerateSizes(
+            network="lstm", name="sampling", layers=2, width=650, vocab=10_000
+        ),
         {"screening": 1, "new": 32},
     ),
 }
@@ -100,8 +113,11 @@ def run(
     return _run(chosen, quick, repeats, sizes or {}, say or _say, peers)
 
 
-def sized(words: Iterable[str], benchmarks: Mapping[str, Benchmark] = BENCHMARKS) -> dict[str, dict[str, Any]]:
-    """Parses NAME.FIELD=VALUE words into `sizes` of `run`. Raises UserError for unknown names or fields and wrong values."""
+def sized(
+    words: Iterable[str], benchmarks: Mapping[str, Benchmark] = BENCHMARKS
+) -> dict[str, dict[str, Any]]:
+    """Parses NAME.FIELD=VALUE words into `sizes` of `run`. Raises UserError for unknown names or
+    fields and wrong values."""
     changes: dict[str, dict[str, str]] = {}
     for path, text in spec.parse_pairs(words).items():
         name, _, field = path.partition(".")
@@ -114,13 +130,23 @@ def sized(words: Iterable[str], benchmarks: Mapping[str, Benchmark] = BENCHMARKS
     return found
 
 
-def _run(benchmarks: Mapping[str, Benchmark], quick, repeats, sizes, say, peers) -> Iterator[list[Entry]]:
+def _run(
+    benchmarks: Mapping[str, Benchmark], quick, repeats, sizes, say, peers
+) -> Iterator[list[Entry]]:
     rounds = {"rounds": repeats, "quick": quick}
     for name, benchmark in benchmarks.items():
         changes = {**(benchmark.quick if quick else {}), **sizes.get(name, {})}
-        entries = benchmark.run(dataclasses.replace(benchmark.sizes, **changes), repeats, say, peers)
-        known = ({name: value for name, value in entry.settings.items() if value is not None} for entry in entries)
-        yield [dataclasses.replace(e, settings=had | rounds) for e, had in zip(entries, known, strict=True)]
+        entries = benchmark.run(
+            dataclasses.replace(benchmark.sizes, **changes), repeats, say, peers
+        )
+        known = (
+            {name: value for name, value in entry.settings.items() if value is not None}
+            for entry in entries
+        )
+        yield [
+            dataclasses.replace(e, settings=had | rounds)
+            for e, had in zip(entries, known, strict=True)
+        ]
 
 
 def _checked(names: Sequence[str], benchmarks: Mapping[str, Benchmark]) -> Sequence[str]:

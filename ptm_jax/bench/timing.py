@@ -1,4 +1,5 @@
-"""Alternating timing, and the machine's current rates for matrix products, memory copies and disk reads."""
+"""Alternating timing, and the machine's current rates for matrix products, memory copies and disk
+reads."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def clocked(function: Callable[[], Any]) -> Meter:
 def alternate(
     meters: Mapping[str, Meter], rounds: int, *, warmup: int = 1, say: Say | None = None
 ) -> dict[str, list[float]]:
-    """Returns the values of every meter over `rounds` rounds. The order of the meters is reversed in every second round."""
+    """Returns the values of every meter over `rounds` rounds. The order of the meters is reversed
+    in every second round."""
     found: dict[str, list[float]] = {name: [] for name in meters}
     for number in range(-warmup, rounds):
         order = list(meters) if number % 2 == 0 else list(meters)[::-1]
@@ -51,7 +53,8 @@ def alternate(
 
 
 class Step:
-    """A meter of a step `(state, ...) -> (state, ...)` with donated state. Each call continues from the last state."""
+    """A meter of a step `(state, ...) -> (state, ...)` with donated state. Each call continues from
+    the last state."""
 
     def __init__(self, step: Callable[..., Any], state: Any, *args: Any):
         self._step, self.state, self._args = step, state, args
@@ -64,7 +67,8 @@ class Step:
 
 
 def products(size: int = 2048) -> Meter:
-    """Returns a meter of the FLOP/s of a product of two matrices [size, size], accumulated in float32.
+    """Returns a meter of the FLOP/s of a product of two matrices [size, size], accumulated in
+    float32.
 
     It is the best of bfloat16 and float32: without units for bfloat16 a CPU is slower in it."""
     multiply = jax.jit(lambda x: jnp.matmul(x, x, preferred_element_type=jnp.float32))
@@ -76,7 +80,8 @@ def products(size: int = 2048) -> Meter:
 
 
 def copies(megabytes: int = 256) -> Meter:
-    """Returns a meter of the bytes/s copied by all cores together. Reads and writes both count (STREAM copy)."""
+    """Returns a meter of the bytes/s copied by all cores together. Reads and writes both count
+    (STREAM copy)."""
     source = np.ones((threads(), megabytes * 1_000_000 // threads()), np.uint8)
     target = np.zeros_like(source)
     pool = concurrent.futures.ThreadPoolExecutor(len(source))
@@ -90,7 +95,8 @@ def copies(megabytes: int = 256) -> Meter:
 
 
 def read_raw(paths: list[Path]) -> float:
-    """Returns the bytes/s of reading files, from the disk if the system allows dropping them from its page cache."""
+    """Returns the bytes/s of reading files, from the disk if the system allows dropping them from
+    its page cache."""
     forget(paths)
     size, start = 0, time.perf_counter()
     buffer = bytearray(1 << 24)

@@ -1,12 +1,14 @@
-"""Bring word vectors of two languages into one space, by the canonical correlations of a dictionary's pairs.
+"""Bring word vectors of two languages into one space, by the canonical correlations of a
+dictionary's pairs.
 
 Example:
-  ptm align en.vec de.vec --dictionary en-de.txt --out aligned
-  ptm align en.vec de.vec --dictionary en-de.txt --keep 1 --out aligned --format word2vec-binary --json
+  ptm align en.vec de.vec --dictionary en-de.txt --out aligned ptm align en.vec de.vec --dictionary
+  en-de.txt --keep 1 --out aligned --format word2vec-binary --json
 
-Faruqui and Dyer 2014: both tables are projected on the directions in which the vectors of the pairs correlate most; 80% of
-the directions are kept. The dictionary has two words a line. The folder gets `first` and `second`, which `ptm evaluate
-aligned/first.txt --task dictionary --beside aligned/second.txt` compares.
+Faruqui and Dyer 2014: both tables are projected on the directions in which the vectors of the pairs
+correlate most; 80% of the directions are kept. The dictionary has two words a line. The folder gets
+`first` and `second`, which `ptm evaluate aligned/first.txt --task dictionary --beside
+aligned/second.txt` compares.
 """
 
 from __future__ import annotations
@@ -54,7 +56,14 @@ def run(args: Args) -> int:
     for name, model in zip(("first", "second"), models, strict=True):
         files += model.save(Path(args.out) / f"{name}{ending}", args.format)
     known = sum(a in first and b in second for a, b in pairs)
-    document = {"pairs": known, "width": models[0].width, "correlations": found.correlations.tolist()}
+    document = {
+        "pairs": known,
+        "width": models[0].width,
+        "correlations": found.correlations.tolist(),
+    }
     lines = [f"{known:,} of {len(pairs):,} pairs; {models[0].width} directions, correlations "
-             f"{found.correlations[0]:.3f} to {found.correlations[-1]:.3f}", *(f"  {file}" for file in files)]  # fmt: skip
-    return options.report({**document, "files": [str(file) for file in files]}, "\n".join(lines), args.json)
+             f"{found.correlations[0]:.3f} to {found.correlations[-1]:.3f}",
+                 *(f"  {file}" for file in files)]  # fmt: skip
+    return options.report(
+        {**document, "files": [str(file) for file in files]}, "\n".join(lines), args.json
+    )

@@ -4,8 +4,9 @@ Example:
   ptm average runs/sst2/seed_0 runs/sst2/seed_1 runs/sst2/seed_2 --out models/soup
   ptm average runs/translation/checkpoints/step_* --out models/translation
 
-The average of models that were fine-tuned from the same parameters is often better than each of them (model soups: Wortsman
-et al. 2022, arXiv 2203.05482), like that of the last checkpoints of a run (Vaswani et al. 2017, section 6.1).
+The average of models that were fine-tuned from the same parameters is often better than each of
+them (model soups: Wortsman et al. 2022, arXiv 2203.05482), like that of the last checkpoints of a
+run (Vaswani et al. 2017, section 6.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Speed on this machine, as ratios of alternating pairs. `python -m benchmarks` in a checkout compares with other libraries.
+"""Speed on this machine, as ratios of alternating pairs. `python -m benchmarks` in a checkout
+compares with other libraries.
 
 Example:
   ptm bench --list
@@ -32,7 +33,8 @@ class Args:
     set: options.Sets = ()
     """Sizes of a benchmark, as NAME.FIELD=VALUE."""
     out: options.Path = None
-    """Folder with the JSON file and the Markdown table of this device; new rows replace old ones."""
+    """Folder with the JSON file and the Markdown table of this device; new rows replace old
+    ones."""
     json: options.Flag = False
     """Print one JSON list of name, ours, peers, ratio, spread, roofline, settings."""
 
@@ -52,7 +54,9 @@ def measure(args: Args, benchmarks: Mapping[str, Any], peers: Any) -> int:
     if args.list:
         rows = {name: benchmark.summary for name, benchmark in benchmarks.items()}
         document = [{"name": name, "summary": summary} for name, summary in rows.items()]
-        return options.report(document, options.table(("name", "measures"), list(rows.items())), args.json)
+        return options.report(
+            document, options.table(("name", "measures"), list(rows.items())), args.json
+        )
     entries, failed = [], None
     given = {"benchmarks": benchmarks, "sizes": suite.sized(options.pairs(args.set), benchmarks)}
     how = {"quick": args.quick, "repeats": args.repeats, "say": options.say, "peers": peers}

@@ -6,9 +6,10 @@ Example:
   ptm compress static sentence-transformers/all-MiniLM-L6-v2 --out static-minilm
   ptm compress static bert-base-uncased --out static-bert --width 0.95 --dtype float16
 
-A method that trains fine-tunes the model on the task, in a run beside --out; the same command goes on after a stop. The
-folder is a workdir: `ptm predict`, `evaluate`, `export` and `train --init` take it. static: the vector of each token is its
-state without a text; a text is the mean of its tokens. Its folder is in model2vec's layout.
+A method that trains fine-tunes the model on the task, in a run beside --out; the same command goes
+on after a stop. The folder is a workdir: `ptm predict`, `evaluate`, `export` and `train --init`
+take it. static: the vector of each token is its state without a text; a text is the mean of its
+tokens. Its folder is in model2vec's layout.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Args:
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Directory to write, empty or new."""
     task: options.Text = None
-    """Task of `ptm list --tasks`: on its training examples the method trains or measures, on its held-out ones the scores
-    before and after are computed."""
+    """Task of `ptm list --tasks`: on its training examples the method trains or measures, on its
+    held-out ones the scores before and after are computed."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """The task's data."""
     workdir: options.Path = None
@@ -50,7 +51,8 @@ class Args:
     set: options.Sets = ()
     """Change fields of the fine-tuning's config."""
     width: Annotated[float, tyro.conf.arg(metavar="N")] = 256
-    """static: width of the vectors after PCA; below 1 the share of variance that is kept; 0: no PCA."""
+    """static: width of the vectors after PCA; below 1 the share of variance that is kept; 0: no
+    PCA."""
     sif: Annotated[float, tyro.conf.arg(metavar="A")] = 1e-4
     """static: smoothing A of the weights A / (A + frequency) by Zipf's law; 0: no weights."""
     pooling: Literal["mean", "first", "last"] = "mean"
@@ -60,7 +62,8 @@ class Args:
     dtype: Literal["float32", "float16"] = "float32"
     """static: type of the vectors in the file."""
     json: options.Flag = False
-    """Print one JSON document: parameters, zeros, bytes and metrics before and after; of static: tokens, width, out."""
+    """Print one JSON document: parameters, zeros, bytes and metrics before and after; of static:
+    tokens, width, out."""
 
 
 def run(args: Args) -> int:
@@ -80,14 +83,24 @@ def _compress(args: Args) -> int:
 
     compression = catalogue.read(args.method)
     cache.use()
-    change = lambda config: target.changed(config, options.pairs(args.set))
+
+    def change(config):
+        return target.changed(config, options.pairs(args.set))
+
     asked = {name: vars(args)[name] for name in ("workdir", "epochs", "batch", "length", "lr")}
     task = target.task_name(args.task)
-    found = compressing.compress(compression, args.model, args.out, task=task, data=args.data, change=change, **asked)
+    found = compressing.compress(
+        compression, args.model, args.out, task=task, data=args.data, change=change, **asked
+    )
     if found.after is None:
         options.say(options.stopped(found.result))
         return options.status(found.result)
-    document = {"method": args.method, "before": vars(found.before), "after": vars(found.after), "out": args.out}
+    document = {
+        "method": args.method,
+        "before": vars(found.before),
+        "after": vars(found.after),
+        "out": args.out,
+    }
     return options.report(document, f"{_table(found)}\n  in {args.out}", args.json)
 
 
@@ -97,7 +110,9 @@ def _table(found: Any) -> str:
     rows += [["  of them zero", *(f"{size.zeros:,}" for size in sizes)]]
     rows += [["megabytes", *(options.figure(size.bytes / 1e6) for size in sizes)]]
     for name in found.after.metrics:
-        rows.append([name, *(options.figure(size.metrics[name]) if size.metrics else "" for size in sizes)])
+        rows.append(
+            [name, *(options.figure(size.metrics[name]) if size.metrics else "" for size in sizes)]
+        )
     return options.table(["", "before", "after"], rows)
 
 
@@ -112,7 +127,9 @@ def _static(args: Args) -> int:
     if is_words(args.model):
         raise UserError(f"{args.model} holds word vectors already; give a model with an encoder")
     if args.width < 0 or (args.width >= 1 and args.width != int(args.width)):
-        raise UserError(f"--width is {args.width}; give a whole number, a share below 1, or 0 for no PCA")
+        raise UserError(
+            f"--width is {args.width}; give a whole number, a share below 1, or 0 for no PCA"
+        )
     (model,) = scoring.load((args.model,))
     width = None if not args.width else args.width if args.width < 1 else int(args.width)
     found = distil(model, width, args.sif or None, args.drop or None, args.pooling, name=args.model)

@@ -1,4 +1,5 @@
-"""Evaluate a run's newest checkpoint on its held-out text or on other text, or a model on a downstream task.
+"""Evaluate a run's newest checkpoint on its held-out text or on other text, or a model on a
+downstream task.
 
 Example:
   ptm evaluate runs/mini
@@ -17,8 +18,9 @@ Example:
   ptm evaluate runs/kgbert --task links --data kg/umls --batches 4
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
 
-Corruptions use the random keys of the run's own evaluations, so the result equals its log. A downstream task (`ptm list
---tasks`) uses the best checkpoint if `ptm train --best` chose one, and any Hugging Face model with a head for it.
+Corruptions use the random keys of the run's own evaluations, so the result equals its log. A
+downstream task (`ptm list --tasks`) uses the best checkpoint if `ptm train --best` chose one, and
+any Hugging Face model with a head for it.
 """
 
 from __future__ import annotations
@@ -43,13 +45,15 @@ TASKS = {"lm": "LM", "mlm": "MLM", "linked": "SampledText"}
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     workdir: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORKDIR")]
-    """Workdir of `ptm train`; with a downstream task also a Hugging Face model; or a file of word vectors."""
+    """Workdir of `ptm train`; with a downstream task also a Hugging Face model; or a file of word
+    vectors."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
-    """Other text, or a folder prepared with the run's tokenizer (default: the run's held-out text)."""
+    """Other text, or a folder prepared with the run's tokenizer (default: the run's held-out
+    text)."""
     task: options.Text = None
-    """lm, mlm, linked (KGLM's perplexity by importance sampling), a task of `ptm list --tasks`, or FILE.py:NAME, a task of
-    your own file (default: the run's objective); with word vectors analogy, similarity, properties, dictionary or
-    retrieval; links: link prediction in a graph."""
+    """lm, mlm, linked (KGLM's perplexity by importance sampling), a task of `ptm list --tasks`, or
+    FILE.py:NAME, a task of your own file (default: the run's objective); with word vectors analogy,
+    similarity, properties, dictionary or retrieval; links: link prediction in a graph."""
     split: Literal["heldout", "train", "test"] = "heldout"
     """Split of a prepared corpus, or file of a task's folder."""
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -59,14 +63,15 @@ class Args:
     predictions: options.Path = None
     """Downstream tasks: write predictions in the benchmark's submission format."""
     plot: options.Path = None
-    """Tasks with classes: draw the confusion matrix and the calibration of probabilities (.png, .svg, .pdf)."""
+    """Tasks with classes: draw the confusion matrix and the calibration of probabilities (.png,
+    .svg, .pdf)."""
     adapter: options.Path = None
     """Downstream tasks: an adapter that `ptm export --adapter` wrote; WORKDIR is its base model."""
     ensemble: options.Names = ()
     """Downstream tasks: average the scores of WORKDIR and these models."""
     beside: options.Text = None
-    """Model of the first stage of a two-stage task (squad2_retro: squad2_sketchy; hotpot: hotpot_rank); vectors of the
-    other language."""
+    """Model of the first stage of a two-stage task (squad2_retro: squad2_sketchy; hotpot:
+    hotpot_rank); vectors of the other language."""
     languages: options.Names = ()
     """dictionary and retrieval: the two languages of one table, as de en, in place of --beside."""
     batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
@@ -74,8 +79,8 @@ class Args:
     method: Literal["3cosadd", "3cosmul"] = "3cosadd"
     """analogy: score of the answers, a cosine with the sum or a product of cosines."""
     speed: Annotated[float | None, tyro.conf.arg(metavar="S")] = None
-    """Models of `ptm compress fastbert`: a text leaves at the first layer with an uncertainty below S, in [0, 1]. The metric
-    `layers` is the share of the layers that the texts passed."""
+    """Models of `ptm compress fastbert`: a text leaves at the first layer with an uncertainty below
+    S, in [0, 1]. The metric `layers` is the share of the layers that the texts passed."""
     json: options.Flag = False
     """Print one JSON document: task, examples, metrics, step, split."""
 
@@ -92,12 +97,21 @@ def run(args: Args) -> int:
     if is_words(args.workdir) or args.task in word_tables.SETS:
         return word_tables.evaluate(args)
     if args.method != "3cosadd":
-        raise UserError(f"--method is for word vectors; {args.workdir} is no file of them: leave it out")
+        raise UserError(
+            f"--method is for word vectors; {args.workdir} is no file of them: leave it out"
+        )
 
     args = dataclasses.replace(args, task=target.task_name(args.task))
     if scoring.is_task(args.task):
         return scoring.evaluate(args)
-    of_tasks = (args.predictions, args.plot, args.adapter, args.ensemble, args.beside, args.speed is not None)
+    of_tasks = (
+        args.predictions,
+        args.plot,
+        args.adapter,
+        args.ensemble,
+        args.beside,
+        args.speed is not None,
+    )
     if any(of_tasks) or args.split == "test":
         names = "--predictions, --plot, --adapter, --ensemble, --beside, --speed and --split test"
         raise UserError(f"{names} need a downstream task; give one as --task")
@@ -111,22 +125,39 @@ def run(args: Args) -> int:
     config = run.experiment(given, **_asked(run.system, args.task))
     own = run.corpus()
     if args.data and config.system.examples.labelled:
-        raise UserError(f"{run.folder} was fine-tuned; give the task whose data these are as --task (`ptm list --tasks`)")
-    with bars() as progress, heldout.text_of(run, args.data, args.split, config.seed, progress) as (corpus, split):
+        raise UserError(
+            f"{run.folder} was fine-tuned; give the task whose data these are as --task "
+            "(`ptm list --tasks`)"
+        )
+    with (
+        bars() as progress,
+        heldout.text_of(run, args.data, args.split, config.seed, progress) as (corpus, split),
+    ):
         corpus = corpus or own
         found = heldout.measure(run, config, corpus, split, args.batches)
         baseline = unigram_baseline(own.counts("train"), corpus.counts(split), own.uncounted)
-    perplexities = {PERPLEXITIES[k]: math.exp(min(v, 700.0)) for k, v in found.metrics.items() if k in PERPLEXITIES}
+    perplexities = {
+        PERPLEXITIES[k]: math.exp(min(v, 700.0))
+        for k, v in found.metrics.items()
+        if k in PERPLEXITIES
+    }
     name = listing.label(config.system.objective)
     document = {
-        "task": args.task or next((task for task, objective in TASKS.items() if objective == name), name),
+        "task": args.task
+        or next((task for task, objective in TASKS.items() if objective == name), name),
         "examples": found.examples,
-        "metrics": {**found.metrics, **perplexities, **({} if math.isnan(baseline) else {"unigram_nll": baseline})},
+        "metrics": {
+            **found.metrics,
+            **perplexities,
+            **({} if math.isnan(baseline) else {"unigram_nll": baseline}),
+        },
         "step": found.step,
         "split": " ".join(args.data) or split,
     }
     lines = ["{task}: {examples:,} rows of {split}, checkpoint of step {step}".format(**document)]
-    lines += [f"  {name:<18} {options.figure(value)}" for name, value in document["metrics"].items()]
+    lines += [
+        f"  {name:<18} {options.figure(value)}" for name, value in document["metrics"].items()
+    ]
     return options.report(document, "\n".join(lines), args.json)
 
 
@@ -142,9 +173,15 @@ def _asked(system: Mapping[str, Any], task: str | None) -> dict[str, Any]:
 
         near = closest(task, [*TASKS, *catalogue.names()])
         known = ", ".join(TASKS)
-        raise UserError(f"unknown task {task!r}; there are: {known}.{near} `ptm list --tasks` shows the downstream ones")
+        raise UserError(
+            f"unknown task {task!r}; there are: {known}.{near} `ptm list --tasks` shows the "
+            "downstream ones"
+        )
     objective = spec.to_json(kinds_of()[TASKS[task]]())
     heads = system["towers"].get(objective["tower"], {}).get("heads", {})
     if task not in heads:
-        raise UserError(f"{system['name']} has no head for --task {task}; it has: {', '.join(sorted(heads)) or 'none'}")
+        raise UserError(
+            f"{system['name']} has no head for --task {task}; it has: "
+            f"{', '.join(sorted(heads)) or 'none'}"
+        )
     return {"objective": objective}

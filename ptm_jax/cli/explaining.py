@@ -25,10 +25,18 @@ def explain(error: Exception) -> str:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.errno is not None:
-        paths = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+        paths = " -> ".join(
+            str(name) for name in (error.filename, error.filename2) if name is not None
+        )
         step = NEXT_STEP.get(error.errno, "")
-        parts = [os.strerror(error.errno), f": {paths}" if paths else "", f"; {step}" if step else ""]
+        parts = [
+            os.strerror(error.errno),
+            f": {paths}" if paths else "",
+            f"; {step}" if step else "",
+        ]
         return "".join(parts)
     if isinstance(error, MemoryError):
         return "out of memory; take a smaller batch or a smaller system"
-    return f"{type(error).__name__}: {error} (unexpected: PTM_DEBUG=1 shows where; please report it)"
+    return (
+        f"{type(error).__name__}: {error} (unexpected: PTM_DEBUG=1 shows where; please report it)"
+    )

@@ -1,6 +1,7 @@
-"""Export a model as a Hugging Face directory: config.json, safetensors, tokenizer files. Word vectors become a file of
-word2vec, GloVe, fastText or gensim, and ELMo the options.json and lm_weights.hdf5 of AllenNLP. --format stablehlo and onnx
-write a graph with its weights, for those who serve the model without this package.
+"""Export a model as a Hugging Face directory: config.json, safetensors, tokenizer files. Word
+vectors become a file of word2vec, GloVe, fastText or gensim, and ELMo the options.json and
+lm_weights.hdf5 of AllenNLP. --format stablehlo and onnx write a graph with its weights, for those
+who serve the model without this package.
 
 Example:
   ptm export runs/mini --out bert-of-mine
@@ -32,10 +33,12 @@ class Args:
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Directory to write, empty or new; with --adapter or word vectors the file."""
     format: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """stablehlo or onnx: a graph. Of word vectors, and of runs of skip-gram or CBOW: word2vec, word2vec-binary, glove,
-    fasttext-bin, keyed-vectors or folder (default: by the ending of --out: .txt and .vec, .bin, .kv, none)."""
+    """stablehlo or onnx: a graph. Of word vectors, and of runs of skip-gram or CBOW: word2vec,
+    word2vec-binary, glove, fasttext-bin, keyed-vectors or folder (default: by the ending of --out:
+    .txt and .vec, .bin, .kv, none)."""
     adapter: options.Flag = False
-    """Write the trained parameters of a run with --adapt only; the file loads onto the same base model."""
+    """Write the trained parameters of a run with --adapt only; the file loads onto the same base
+    model."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Type of the tensors."""
     max_shard_gb: float = 5.0
@@ -43,7 +46,8 @@ class Args:
     tower: options.Text = None
     """Tower to export, as "main" or "generator" of ELECTRA (default: main)."""
     push: Annotated[str | None, tyro.conf.arg(metavar="REPO")] = None
-    """Upload the directory to this repository of the Hugging Face Hub, as "name" or "organisation/name"."""
+    """Upload the directory to this repository of the Hugging Face Hub, as "name" or
+    "organisation/name"."""
     private: options.Flag = False
     """--push: a repository that only its owner sees, where it is new."""
 
@@ -63,7 +67,9 @@ def run(args: Args) -> int:
         return word_tables.export(args)
     if args.adapter:
         size, own, base = run.Run.at(args.model).save_adapter(args.out)
-        print(f"wrote {args.out}: {size:,} bytes, {own:,} parameters beside the {base:,} of its base")
+        print(
+            f"wrote {args.out}: {size:,} bytes, {own:,} parameters beside the {base:,} of its base"
+        )
         return 0
     if args.max_shard_gb <= 0:
         raise UserError(f"--max-shard-gb is {args.max_shard_gb}; give a size above 0")
@@ -74,7 +80,11 @@ def run(args: Args) -> int:
     model = ptm_jax.load(chosen, tower=args.tower)
     own = (run.published_config(args.model), run.generation_of(args.model))
     here = run.Run.at(chosen)
-    words = {"dtype": args.dtype, "max_shard_bytes": int(args.max_shard_gb * 1e9), "run": here if here.exists else None}
+    words = {
+        "dtype": args.dtype,
+        "max_shard_bytes": int(args.max_shard_gb * 1e9),
+        "run": here if here.exists else None,
+    }
     files = run.export(args.out, model, *own, **words)
     names = sorted(file.relative_to(Path(args.out).absolute()).as_posix() for file in files)
     print(f"wrote {len(files)} files to {args.out}", *(f"  {name}" for name in names), sep="\n")
@@ -91,11 +101,15 @@ def _graph(args: Args) -> int:
     from ptm_jax.runs import run
 
     if given := options.given(args, ("adapter", "push", "private")):
-        raise UserError(f"{given[0]} is for Hugging Face directories; leave it out with --format {args.format}")
+        raise UserError(
+            f"{given[0]} is for Hugging Face directories; leave it out with --format {args.format}"
+        )
     run.check_free(args.out)
     model = ptm_jax.load(run.best_checkpoint(args.model), tower=args.tower)
     if not isinstance(model, Pretrained):
-        raise UserError(f"{args.model} holds word vectors; --format {args.format} is for models with an encoder")
+        raise UserError(
+            f"{args.model} holds word vectors; --format {args.format} is for models with an encoder"
+        )
     files = serving.write(args.out, model, args.format)
     print(
         f"wrote {len(files)} files to {args.out}",

@@ -1,14 +1,15 @@
 """Run training on several hosts: on this machine, with Slurm, on GKE, or on a Cloud TPU slice.
 
-Prints the script or manifest; --out FILE writes it; --run submits it. A run continues after a preemption: on SIGTERM
-`ptm train` saves and exits with 143, and the job is queued again.
+Prints the script or manifest; --out FILE writes it; --run submits it. A run continues after a
+preemption: on SIGTERM `ptm train` saves and exits with 143, and the job is queued again.
 
 Example:
-  ptm launch local bert_mini --data pydocs --workdir runs/two --hosts 2 --run
-  ptm launch slurm configs/bert.py --data prepared --workdir runs/bert --topology h100x16 --partition gpu --hours 12
-  ptm launch slurm configs/studies/tiny.py --workdir /shared/tiny --topology h100x8
-  ptm launch gke bert_base --data /w/lm --workdir /w/bert --topology v5e:4x4 --image IMAGE --mount CLAIM=/w
-  ptm launch tpu-vm bert_base --data /w/lm --workdir /w/bert --topology v6e:4x4 --spot --project P --zone Z --mount NFS=/w
+  ptm launch local bert_mini --data pydocs --workdir runs/two --hosts 2 --run ptm launch slurm
+  configs/bert.py --data prepared --workdir runs/bert --topology h100x16 --partition gpu --hours 12
+  ptm launch slurm configs/studies/tiny.py --workdir /shared/tiny --topology h100x8 ptm launch gke
+  bert_base --data /w/lm --workdir /w/bert --topology v5e:4x4 --image IMAGE --mount CLAIM=/w ptm
+  launch tpu-vm bert_base --data /w/lm --workdir /w/bert --topology v6e:4x4 --spot --project P
+  --zone Z --mount NFS=/w
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ SAME = "workdir data mesh rules setup grace partition account hours image projec
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     kind: Annotated[Literal["local", "slurm", "gke", "tpu-vm"], tyro.conf.Positional]
-    """Processes on this machine, a batch script, a JobSet manifest, or a script for queued resources."""
+    """Processes on this machine, a batch script, a JobSet manifest, or a script for queued
+    resources."""
     target: options.Target
-    """A system of `ptm list`, or a .py file that defines `config`, or `study`: a job for each of its runs."""
+    """A system of `ptm list`, or a .py file that defines `config`, or `study`: a job for each of
+    its runs."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder of the run, on storage that all hosts share and that outlives them."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
@@ -51,7 +54,11 @@ class Args:
     """As for `ptm train`."""
     set: options.Sets = ()
     """Change fields of the config."""
-    env: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    env: Annotated[
+        tuple[tuple[str, ...], ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(metavar="NAME=VALUE ..."),
+    ] = ()
     """Environment variables of the hosts."""
     setup: str = ""
     """Shell lines before the command, as 'source env/bin/activate'."""
@@ -91,12 +98,17 @@ def run(args: Args) -> int:
     if args.run:
         if args.out is not None:
             raise UserError("--out and --run are both given; leave one out")
-        program = (sys.executable, "-m", "ptm_jax.cli.main") if args.kind == "local" else job.program
+        program = (
+            (sys.executable, "-m", "ptm_jax.cli.main") if args.kind == "local" else job.program
+        )
         return submit.submit(args.kind, dataclasses.replace(job, program=program))
     text = submit.render(args.kind, job)
     if args.out is None:
         print(text, end="")
-        options.say(f"ptm launch: nothing was started; --run {'runs' if args.kind == 'local' else 'submits'} this")
+        options.say(
+            "ptm launch: nothing was started; --run "
+            f"{'runs' if args.kind == 'local' else 'submits'} this"
+        )
         return 0
     Path(args.out).write_text(text, encoding="utf8")
     options.say(f"ptm launch: wrote {args.out}")
@@ -133,23 +145,28 @@ def describe(args: Args):
 
 
 def _runs_of(args: Args) -> tuple[str, ...]:
-    """The names of the runs of a study; none of another config. Raises UserError for what a study does not take."""
+    """The names of the runs of a study; none of another config. Raises UserError for what a study
+    does not take."""
     from ptm_jax.tuning import studies
 
     if not studies.defines(args.target):
         return ()
     if given := options.given(args, ("data", "mesh", "rules", "set")):
-        raise UserError(f"a study has its own experiments; write what {given[0]} changes into {args.target}")
+        raise UserError(
+            f"a study has its own experiments; write what {given[0]} changes into {args.target}"
+        )
     return tuple(name for name, _ in studies.names(studies.load(args.target)))
 
 
 def _check_mesh(mesh: str | None, config, machines) -> None:
-    """Raises UserError unless the mesh of the command or the config has the size of the hardware."""
+    """Raises UserError unless the mesh of the command or the config has the size of the
+    hardware."""
     sizes = dict(config.mesh if mesh is None else options.axes_of(mesh))
     if sizes and machines.total is not None and math.prod(sizes.values()) != machines.total:
         shown = ",".join(f"{name}={size}" for name, size in sizes.items())
         raise UserError(
-            f"the mesh {shown} has {math.prod(sizes.values())} devices and the hosts have {machines.total}; "
+            f"the mesh {shown} has {math.prod(sizes.values())} devices and the hosts have "
+            f"{machines.total}; "
             "give --mesh or --topology another size"
         )
 
@@ -180,5 +197,8 @@ def _variable(word: str) -> tuple[str, str]:
 def _mount(word: str) -> tuple[str, str]:
     source, _, folder = word.rpartition("=")
     if not source or not folder.startswith("/"):
-        raise UserError(f"--mount takes SOURCE=FOLDER, the folder from the root, as ptm-work=/mnt/work; given {word!r}")
+        raise UserError(
+            "--mount takes SOURCE=FOLDER, the folder from the root, as ptm-work=/mnt/work; "
+            f"given {word!r}"
+        )
     return source, folder

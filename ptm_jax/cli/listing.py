@@ -1,4 +1,5 @@
-"""List systems, survey rows, tasks, adaptations, compressions, or which encoder works with which pre-training task.
+"""List systems, survey rows, tasks, adaptations, compressions, or which encoder works with which
+pre-training task.
 
 Example:
   ptm list
@@ -49,7 +50,8 @@ class Args:
     adaptations: Flag = False
     """List the adaptations, values of `ptm train --adapt`, with their fields and defaults."""
     compressions: Flag = False
-    """List the compressions, values of `ptm train --compress` and `ptm compress`, with their fields and defaults."""
+    """List the compressions, values of `ptm train --compress` and `ptm compress`, with their fields
+    and defaults."""
 
 
 def run(args: Args) -> int:
@@ -58,7 +60,9 @@ def run(args: Args) -> int:
     if len(listed) > 1:
         raise UserError(f"--{listed[0]} and --{listed[1]} are two lists; give one of them")
     if listed and listed[0] != "rows" and (args.status or args.group or args.text):
-        raise UserError(f"--status, --group and --text filter systems and --rows; leave --{listed[0]} out")
+        raise UserError(
+            f"--status, --group and --text filter systems and --rows; leave --{listed[0]} out"
+        )
     if listed and listed[0] != "rows":
         if listed[0] in WRAPPERS:
             return _wrappers(listed[0], args.json)
@@ -91,7 +95,9 @@ def entry(system: Any) -> dict[str, Any]:
         "group": system.group,
         "section": system.section,
         "paper": system.paper,
-        "towers": {name: label(slots.encoder_in(tower) or tower) for name, tower in system.towers.items()},
+        "towers": {
+            name: label(slots.encoder_in(tower) or tower) for name, tower in system.towers.items()
+        },
         "corruption": label(system.corruption),
         "objective": label(system.objective),
         "adapt": [label(part) for part in system.adapt],
@@ -101,7 +107,8 @@ def entry(system: Any) -> dict[str, Any]:
 
 
 def rows() -> list[dict[str, Any]]:
-    """The fields of `ptm list --rows --json`: a row, the names of its values, the words earned with date and commit."""
+    """The fields of `ptm list --rows --json`: a row, the names of its values, the words earned with
+    date and commit."""
     from ptm_jax.systems import survey
     from ptm_jax.tasks.catalogue import catalogue as tasks
 
@@ -111,7 +118,9 @@ def rows() -> list[dict[str, Any]]:
         named += [(name, numbers) for name, (_, numbers) in wrappers.NAMES.items()]
     found = []
     for row in survey.rows():
-        values = list(dict.fromkeys([*(name for name, numbers in named if row.number in numbers), *row.parts]))
+        values = list(
+            dict.fromkeys([*(name for name, numbers in named if row.number in numbers), *row.parts])
+        )
         earned = [
             {"word": word, "value": value, "date": date, "commit": commit}
             for value in values
@@ -119,7 +128,13 @@ def rows() -> list[dict[str, Any]]:
         ]
         words = [word for word in survey.WORDS if any(one["word"] == word for one in earned)]
         found.append(
-            {"row": row.number, "name": row.name, "section": row.section, "table": row.table, "group": row.group}
+            {
+                "row": row.number,
+                "name": row.name,
+                "section": row.section,
+                "table": row.table,
+                "group": row.group,
+            }
             | {"kind": row.kind, "values": values, "status": words, "earned": earned}
         )
     return found
@@ -127,7 +142,13 @@ def rows() -> list[dict[str, Any]]:
 
 def label(part: Any) -> str | None:
     """The name of the value in a slot: its class, or its own name where it is a function."""
-    return None if part is None else part.__name__ if isinstance(part, types.FunctionType) else type(part).__name__
+    return (
+        None
+        if part is None
+        else part.__name__
+        if isinstance(part, types.FunctionType)
+        else type(part).__name__
+    )
 
 
 def fold(names: Iterable[str]) -> str:
@@ -138,7 +159,9 @@ def fold(names: Iterable[str]) -> str:
         grid = [re.fullmatch(r"(.*_L)(\d+)(_H)(\d+)", name) for name in several]
         if len(several) > 2 and all(grid) and len({match[1] for match in grid}) == 1:
             depths, widths = ([int(match[i]) for match in grid] for i in (2, 4))
-            folded.append(f"{grid[0][1]}{{{min(depths)}..{max(depths)}}}_H{{{min(widths)}..{max(widths)}}}")
+            folded.append(
+                f"{grid[0][1]}{{{min(depths)}..{max(depths)}}}_H{{{min(widths)}..{max(widths)}}}"
+            )
             continue
         parts = zip(*(name.split("_") for name in several), strict=False)
         common = [each[0] for each in itertools.takewhile(lambda each: len({*each}) == 1, parts)]
@@ -148,10 +171,16 @@ def fold(names: Iterable[str]) -> str:
 
 
 def _kept(one: Mapping[str, Any], args: Args) -> bool:
-    if args.status is not None and (args.status not in one["status"] if args.status != "none" else one["status"]):
+    if args.status is not None and (
+        args.status not in one["status"] if args.status != "none" else one["status"]
+    ):
         return False
     group = (one["group"].lower(), str(one.get("table", "")).lower())
-    if args.group is not None and args.group.lower() not in group[0] and args.group.lower() != group[1]:
+    if (
+        args.group is not None
+        and args.group.lower() not in group[0]
+        and args.group.lower() != group[1]
+    ):
         return False
     return args.text is None or args.text.lower() in " ".join(map(str, one.values())).lower()
 
@@ -162,17 +191,29 @@ def _systems_text(entries: Sequence[Mapping[str, Any]], folded: bool) -> list[st
 
     families: dict[Any, list[Mapping[str, Any]]] = {}
     for one in entries:
-        slots = tuple(_cell(one[name]) for name in ("towers", "corruption", "objective", "adapt", "compress"))
+        slots = tuple(
+            _cell(one[name]) for name in ("towers", "corruption", "objective", "adapt", "compress")
+        )
         families.setdefault((*slots, *one["rows"], "" if folded else one["name"]), []).append(one)
     cells = []
     for several in families.values():
-        first, words = several[0], [word for word in WORDS if any(word in one["status"] for one in several)]
-        parts = [_cell(first[name]) for name in ("corruption", "objective", "adapt", "compress") if first[name]]
+        first, words = (
+            several[0],
+            [word for word in WORDS if any(word in one["status"] for one in several)],
+        )
+        parts = [
+            _cell(first[name])
+            for name in ("corruption", "objective", "adapt", "compress")
+            if first[name]
+        ]
         names = fold(one["name"] for one in several)
         names = names if len(names) <= 27 else names[:26].rpartition(",")[0] + ", …"
         slots = textwrap.shorten(" > ".join(parts), 24, placeholder=" …")
         cells.append([names, _cell(first["rows"]), slots, " ".join(word[0] for word in words)])
-    remark = "A line is a family of sizes, and has the words of any of them; a filter lists each: ptm list --text albert"
+    remark = (
+        "A line is a family of sizes, and has the words of any of them; a filter lists each: "
+        "ptm list --text albert"
+    )
     return [
         table(["name", "row", "corruption > objective", "status"], cells, WIDTH),
         "",
@@ -184,7 +225,8 @@ def _systems_text(entries: Sequence[Mapping[str, Any]], folded: bool) -> list[st
 
 
 def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows under the titles of their tables, with their values and the newest run that earned each word."""
+    """Rows under the titles of their tables, with their values and the newest run that earned each
+    word."""
     lines = []
     for _, several in itertools.groupby(entries, lambda one: one["table"]):
         several = list(several)
@@ -194,10 +236,14 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
             letters = " ".join(word[0] for word in one["status"])
             lines.append(f"{one['row']:>5}  {one['name']:<44} {one['kind']:<7} {letters}".rstrip())
             if one["values"]:
-                lines += textwrap.wrap(fold(one["values"]), WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
+                lines += textwrap.wrap(
+                    fold(one["values"]), WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7
+                )
             runs: dict[str, list[str]] = {}
             for word in one["status"]:
-                date, commit = max((e["date"], e["commit"]) for e in one["earned"] if e["word"] == word)
+                date, commit = max(
+                    (e["date"], e["commit"]) for e in one["earned"] if e["word"] == word
+                )
                 runs.setdefault(f"{date} {commit}", []).append(word)
             earned = ", ".join(f"{' '.join(words)} {run}" for run, words in runs.items())
             lines += textwrap.wrap(earned, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
@@ -205,7 +251,8 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         *lines,
         "",
-        f"{len(entries)} rows, {sum(bool(one['values']) for one in entries)} with a value, {done} with a word.",
+        f"{len(entries)} rows, {sum(bool(one['values']) for one in entries)} with a value, "
+        f"{done} with a word.",
         "Below a row: the systems, tasks, wrappers and classes that implement it, and",
         "date and commit of the newest test run that earned a word.",
         "Figures beside published ones, with the tolerance that earns `reproduces`:",
@@ -217,7 +264,10 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 def _meanings() -> list[str]:
     from ptm_jax.systems.survey import WORDS
 
-    lines = [textwrap.wrap(f"{word:<11} {text}", WIDTH - 2, subsequent_indent=" " * 12) for word, text in WORDS.items()]
+    lines = [
+        textwrap.wrap(f"{word:<11} {text}", WIDTH - 2, subsequent_indent=" " * 12)
+        for word, text in WORDS.items()
+    ]
     return [f"  {line}" for several in lines for line in several]
 
 
@@ -226,8 +276,14 @@ def _tasks(as_json: bool) -> int:
 
     found = [tasks.get(name) for name in tasks.names()]
     keys = ("name", "examples", "classes", "metrics", "group", "paper")
-    classes = lambda labels: "" if not labels else str(len(labels)) if labels != "found" else "found"
-    cells = [[t.name, label(t.examples), classes(t.examples.labels), list(t.metrics), t.group, t.paper] for t in found]
+
+    def classes(labels):
+        return "" if not labels else str(len(labels)) if labels != "found" else "found"
+
+    cells = [
+        [t.name, label(t.examples), classes(t.examples.labels), list(t.metrics), t.group, t.paper]
+        for t in found
+    ]
     document = [dict(zip(keys, row, strict=True)) for row in cells]
     return report(document, table(keys, [[_cell(part) for part in row] for row in cells]), as_json)
 
@@ -237,7 +293,9 @@ def _wrappers(flag: str, as_json: bool) -> int:
     lines = []
     for each in found:
         fields = ", ".join(f"{name}={value!r}" for name, value in each["fields"].items())
-        lines.append(f"{each['name']}({fields})\n{textwrap.indent(textwrap.fill(each['what'], 106), '    ')}")
+        lines.append(
+            f"{each['name']}({fields})\n{textwrap.indent(textwrap.fill(each['what'], 106), '    ')}"
+        )
     return report(found, "\n".join(lines), as_json)
 
 
@@ -245,19 +303,34 @@ def _matrix(as_json: bool) -> int:
     from ptm_jax.systems import matrix
 
     cells = matrix.cells()
-    found = [{"encoder": row, "task": column, "works": not why, "reason": why} for (row, column), why in cells.items()]
+    found = [
+        {"encoder": row, "task": column, "works": not why, "reason": why}
+        for (row, column), why in cells.items()
+    ]
     reasons = list(dict.fromkeys(why for why in cells.values() if why))
-    mark = lambda why: str(reasons.index(why) + 1) if why else "yes"
-    rows = [[row, *(mark(cells[row, column]) for column in matrix.TASKS)] for row in matrix.ENCODERS]
+
+    def mark(why):
+        return str(reasons.index(why) + 1) if why else "yes"
+
+    rows = [
+        [row, *(mark(cells[row, column]) for column in matrix.TASKS)] for row in matrix.ENCODERS
+    ]
     lines = [table(["encoder", *matrix.TASKS], rows, width=200), ""]
     lines += [f"{number}: {why}" for number, why in enumerate(reasons, 1)]
-    lines.append("ptm train ENCODER+TASK trains a cell, by the names of the systems: ptm train albert_mini+spanbert_mini")
+    lines.append(
+        "ptm train ENCODER+TASK trains a cell, by the names of the systems: ptm train "
+        "albert_mini+spanbert_mini"
+    )
     return report(found, "\n".join(lines), as_json)
 
 
 def _cell(part: Any) -> str:
     if isinstance(part, dict):
-        return part["main"] if list(part) == ["main"] else " ".join(f"{name}:{kind}" for name, kind in part.items())
+        return (
+            part["main"]
+            if list(part) == ["main"]
+            else " ".join(f"{name}:{kind}" for name, kind in part.items())
+        )
     if isinstance(part, list):
         return " ".join(str(word) for word in part)
     return "" if part is None else str(part)

@@ -1,11 +1,12 @@
-"""The `ptm` command. A command is a module with a frozen dataclass `Args`, `run(args) -> int` and its example.
+"""The `ptm` command. A command is a module with a frozen dataclass `Args`, `run(args) -> int` and
+its example.
 
-To add one: write `cli/NAME.py` and a line in `COMMANDS`. Modules are imported when their command is called, and import
-slow packages inside `run`, so that help stays quick.
+To add one: write `cli/NAME.py` and a line in `COMMANDS`. Modules are imported when their command is
+called, and import slow packages inside `run`, so that help stays quick.
 
-Exit status: 0; 1 with one line on stderr for an error that the user can fix; 2 for usage; 130 when interrupted (training
-saves a checkpoint first), 143 when SIGTERM stopped a run.
-PTM_DEBUG=1 shows the traceback as well. PTM_MALLOC=off leaves the allocator alone (`cli.allocator`).
+Exit status: 0; 1 with one line on stderr for an error that the user can fix; 2 for usage; 130 when
+interrupted (training saves a checkpoint first), 143 when SIGTERM stopped a run. PTM_DEBUG=1 shows
+the traceback as well. PTM_MALLOC=off leaves the allocator alone (`cli.allocator`).
 """
 
 from __future__ import annotations
@@ -22,27 +23,57 @@ from ptm_jax.cli.explaining import explain
 from ptm_jax.core.errors import UserError, unknown
 
 COMMANDS = {
-    "list": ("ptm_jax.cli.listing", "list systems, rows of the survey, tasks, adaptations, compressions"),
+    "list": (
+        "ptm_jax.cli.listing",
+        "list systems, rows of the survey, tasks, adaptations, compressions",
+    ),
     "show": ("ptm_jax.cli.show", "show the resolved record of a system or config, or differences"),
     "prepare": ("ptm_jax.cli.prepare", "train a tokenizer and write packed records"),
     "train": ("ptm_jax.cli.train", "pre-train or fine-tune; resumes by itself"),
-    "evaluate": ("ptm_jax.cli.evaluate", "evaluate a run on held-out or other text, or a model on a task"),
-    "predict": ("ptm_jax.cli.predict", "fill masks, generate, classify, tag, answer, embed, search"),
+    "evaluate": (
+        "ptm_jax.cli.evaluate",
+        "evaluate a run on held-out or other text, or a model on a task",
+    ),
+    "predict": (
+        "ptm_jax.cli.predict",
+        "fill masks, generate, classify, tag, answer, embed, search",
+    ),
     "import": ("ptm_jax.cli.importing", "import a Hugging Face checkpoint, without torch"),
     "export": ("ptm_jax.cli.exporting", "export a model as a Hugging Face directory"),
     "topics": ("ptm_jax.cli.topics", "fit LSA or LDA to texts"),
-    "compress": ("ptm_jax.cli.compress", "make a model smaller: prune it, or keep static vectors of its tokens"),
+    "compress": (
+        "ptm_jax.cli.compress",
+        "make a model smaller: prune it, or keep static vectors of its tokens",
+    ),
     "align": ("ptm_jax.cli.align", "bring word vectors of two languages into one space"),
     "average": ("ptm_jax.cli.average", "average the parameters of several models"),
     "study": ("ptm_jax.cli.study", "run many runs as one value: a table, pictures, scaling laws"),
-    "reproduce": ("ptm_jax.cli.reproduce", "reproduce a table of the survey, or its scaling experiments"),
+    "reproduce": (
+        "ptm_jax.cli.reproduce",
+        "reproduce a table of the survey, or its scaling experiments",
+    ),
     "launch": ("ptm_jax.cli.launch", "train on several hosts: this machine, Slurm, GKE, Cloud TPU"),
     "plan": ("ptm_jax.cli.plan", "plan training on hardware not attached: memory, time, cost"),
     "bench": ("ptm_jax.cli.bench", "measure speed on this machine"),
-    "doctor": ("ptm_jax.cli.doctor", "show devices, versions, cache, and which kernels the device takes"),
+    "doctor": (
+        "ptm_jax.cli.doctor",
+        "show devices, versions, cache, and which kernels the device takes",
+    ),
 }
 
-PLACES = ("workdir", "out", "output", "table", "plot", "predictions", "input", "adapter", "config", "grow", "expand")
+PLACES = (
+    "workdir",
+    "out",
+    "output",
+    "table",
+    "plot",
+    "predictions",
+    "input",
+    "adapter",
+    "config",
+    "grow",
+    "expand",
+)
 """Options of all commands that name a file or folder."""
 BROKEN_PIPE = 141  # exit status of a writer whose reader has closed, as shells report it
 
@@ -106,7 +137,9 @@ def _command(name: str, *words: str) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    short = lambda number: f"{number[0][:12]}... ({len(number[0]):,} digits)"
+    def short(number):
+        return f"{number[0][:12]}... ({len(number[0]):,} digits)"
+
     print(f"ptm: {re.sub(r'[0-9]{30,}', short, ' '.join(message.split()))}", file=sys.stderr)
     return status
 

@@ -26,7 +26,11 @@ Target = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SYSTEM_OR_C
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL ...")]
 
-Sets = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(name="set", metavar="PATH=VALUE ...")]
+Sets = Annotated[
+    tuple[tuple[str, ...], ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(name="set", metavar="PATH=VALUE ..."),
+]
 """`--set a=1 b=2 --set c=3`; see `pairs`."""
 
 
@@ -54,7 +58,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int = 120
         sizes[sizes.index(max(sizes))] -= 1
     lines = []
     for row in cells:
-        cut = (c if len(c) <= size else c[: size - 1] + "…" for c, size in zip(row, sizes, strict=True))
+        cut = (
+            c if len(c) <= size else c[: size - 1] + "…" for c, size in zip(row, sizes, strict=True)
+        )
         lines.append("  ".join(c.ljust(size) for c, size in zip(cut, sizes, strict=True)).rstrip())
     return "\n".join(lines)
 
@@ -85,11 +91,13 @@ def given(args: Any, names: Iterable[str]) -> list[str]:
 def stopped(result: Any) -> str:
     """The text for a run that a signal ended."""
     return (
-        f"stopped by {signal.Signals(result.signal).name} after step {result.step} of {result.steps}; the checkpoint is "
+        f"stopped by {signal.Signals(result.signal).name} after step {result.step} of "
+        f"{result.steps}; the checkpoint is "
         "complete\nrun the same command again to go on"
     )
 
 
 def status(result: Any) -> int:
-    """Exit status of a run: 0, or as shells report a signal, 143 after SIGTERM and 130 after Ctrl-C."""
+    """Exit status of a run: 0, or as shells report a signal, 143 after SIGTERM and 130 after
+    Ctrl-C."""
     return 128 + result.signal if result.stopped else 0

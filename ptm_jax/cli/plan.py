@@ -1,15 +1,14 @@
-"""Plan training on hardware that is not attached: memory, FLOPs, collectives, step time, days and cost. The TPU compiler
-compiles the training step for the whole pod (extra `[tpu]`); for GPUs the step is modelled. There is no device to ask which
-kernel it takes: impl=auto is planned with the definition of attention, impl=pallas with our kernel (--set impl=pallas).
+"""Plan training on hardware that is not attached: memory, FLOPs, collectives, step time, days and
+cost. The TPU compiler compiles the training step for the whole pod (extra `[tpu]`); for GPUs the
+step is modelled. There is no device to ask which kernel it takes: impl=auto is planned with the
+definition of attention, impl=pallas with our kernel (--set impl=pallas).
 
 Example:
-  ptm plan bert_tiny --topology cpu:8
-  ptm plan bert_mini --topology cpu:1 --measure
-  ptm plan megatron_8b --topology v5p:8x8x8 --price 4.2
-  ptm plan configs/turing_nlg.py --topology v5e:16x16 --mesh fsdp=32,model=8 --rules megatron_sp_fsdp
-  ptm plan t5_11b --topology h200x64 --search
-  ptm plan --scaling --topology v5p:8x8x8 --table scaling.md --plot scaling.png
-  ptm plan --table plans.md
+  ptm plan bert_tiny --topology cpu:8 ptm plan bert_mini --topology cpu:1 --measure ptm plan
+  megatron_8b --topology v5p:8x8x8 --price 4.2 ptm plan configs/turing_nlg.py --topology v5e:16x16
+  --mesh fsdp=32,model=8 --rules megatron_sp_fsdp ptm plan t5_11b --topology h200x64 --search ptm
+  plan --scaling --topology v5p:8x8x8 --table scaling.md --plot scaling.png ptm plan --table
+  plans.md
 """
 
 from __future__ import annotations
@@ -33,13 +32,15 @@ from ptm_jax.core.errors import UserError
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[CONFIG]")] = None
-    """A pod config (megatron_8b, turing_nlg, t5_11b, ...), a system of `ptm list`, or a .py file."""
+    """A pod config (megatron_8b, turing_nlg, t5_11b, ...), a system of `ptm list`, or a .py
+    file."""
     topology: options.Text = None
     """Hardware: v5p:8x8x8, v6e:16x16, v5e:16x16, v4:8x8x8, h200x8, cpu:8."""
     mesh: options.Text = None
     """Devices by axis, as data=64,model=8 (default: the config's, fitted to the topology)."""
     rules: options.Text = None
-    """Sharding of parameters and activations: fsdp, zero, megatron, megatron_sp, ... (default: the config's)."""
+    """Sharding of parameters and activations: fsdp, zero, megatron, megatron_sp, ... (default: the
+    config's)."""
     remat: options.Text = None
     """Recomputation in the backward pass: none, full, dots (default: the system's)."""
     set: options.Sets = ()
@@ -51,17 +52,21 @@ class Args:
     efficiency: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 1.0
     """Share of the peak FLOPs that matrix products reach; 1 gives a lower bound of the time."""
     measure: options.Flag = False
-    """Also time real steps of a quarter and half of the rows on this device, for the time of a step of one such device."""
+    """Also time real steps of a quarter and half of the rows on this device, for the time of a step
+    of one such device."""
     quick: options.Flag = False
-    """Compile with the least effort: a sixth of the time, the same collectives, sometimes more memory."""
+    """Compile with the least effort: a sixth of the time, the same collectives, sometimes more
+    memory."""
     search: options.Flag = False
     """Rank all meshes and rules by the model, and compile the best until --best of them fit."""
     best: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Number of compiled plans of --search that must fit."""
     scaling: options.Flag = False
-    """Model the weak scaling of Megatron-LM's four sizes up to the whole topology, beside the paper's."""
+    """Model the weak scaling of Megatron-LM's four sizes up to the whole topology, beside the
+    paper's."""
     table: options.Path = None
-    """Markdown file of the table; without a config: every pod config, compiled for v4, v5e, v5p and v6e."""
+    """Markdown file of the table; without a config: every pod config, compiled for v4, v5e, v5p and
+    v6e."""
     plot: options.Path = None
     """PNG file of the weak-scaling curve."""
     json: options.Flag = False
@@ -77,9 +82,13 @@ def run(args: Args) -> int:
 
         return overview.write(Path(args.table), _child, options.say, quick=args.quick)
     if args.target is None or args.topology is None:
-        raise UserError("give a config and a --topology, as in: ptm plan megatron_8b --topology v5p:8x8x8")
+        raise UserError(
+            "give a config and a --topology, as in: ptm plan megatron_8b --topology v5p:8x8x8"
+        )
     if not 0 < args.efficiency <= 1:
-        raise UserError(f"--efficiency is {args.efficiency:g}; it is a share of the peak, above 0 and at most 1")
+        raise UserError(
+            f"--efficiency is {args.efficiency:g}; it is a share of the peak, above 0 and at most 1"
+        )
     from ptm_jax.mesh.chips import topology
     from ptm_jax.plan import summary
 
@@ -98,15 +107,22 @@ def run(args: Args) -> int:
 
 
 def _measured(args: Args, where: Any) -> dict[str, Any]:
-    """The fields of --measure: the seconds of a step on this device, and the steps that they follow from."""
+    """The fields of --measure: the seconds of a step on this device, and the steps that they follow
+    from."""
     from ptm_jax.kernels.choice import platform
     from ptm_jax.plan import measured, planning
 
     if where.count > 1 or where.kind != platform():
-        raise UserError(f"--measure times steps on this device, a {platform()}; --topology is {where}: give one such device")
+        raise UserError(
+            f"--measure times steps on this device, a {platform()}; --topology is {where}: "
+            "give one such device"
+        )
     config, _, phase = planning.prepared(_config(args), where, args.phase)
     found = measured.step(config, phase)
-    return {"measured_step_seconds": found.seconds, "measured_rows": {str(rows): s for rows, s in found.steps.items()}}
+    return {
+        "measured_step_seconds": found.seconds,
+        "measured_rows": {str(rows): s for rows, s in found.steps.items()},
+    }
 
 
 def _scaling(args: Args) -> int:
@@ -115,7 +131,10 @@ def _scaling(args: Args) -> int:
 
     where = topology(args.topology or "v5p:8x8x8")
     if args.target is not None:
-        raise UserError("--scaling plans Megatron-LM's four sizes; leave the config out, or --plot its own curve")
+        raise UserError(
+            "--scaling plans Megatron-LM's four sizes; leave the config out, or --plot its "
+            "own curve"
+        )
     rows = scaling.family(where)
     if args.table is not None:
         Path(args.table).write_text(scaling.markdown(rows, where, args.plot), encoding="utf8")
@@ -140,7 +159,10 @@ def _child(request: dict[str, Any], where: Any) -> dict[str, Any]:
             stderr=None if os.environ.get("PTM_DEBUG") else subprocess.PIPE,
         )
         if not out.is_file():
-            last = ((done.stderr or "").strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+            last = (
+                (done.stderr or "").strip().splitlines()
+                or [f"it ended with status {done.returncode}"]
+            )[-1]
             raise UserError(f"compiling for {where} failed: {last}; PTM_DEBUG=1 shows all of it")
         found = json.loads(out.read_text(encoding="utf8"))
     if "error" in found:
@@ -159,12 +181,18 @@ def child(request: dict[str, Any]) -> dict[str, Any]:
     options_ = {"phase": args.phase, "efficiency": args.efficiency}
     remarks: list[str] = []
     if args.search:
-        plans = search(config, where, best=args.best, quick=args.quick, say=remarks.append, **options_)
+        plans = search(
+            config, where, best=args.best, quick=args.quick, say=remarks.append, **options_
+        )
     else:
         plans = [planning.plan(config, where, quick=args.quick, **options_)]
     documents = [plan.document(args.price) for plan in plans]
     asked = dict(config.mesh)
-    if asked and not args.search and documents[0]["mesh"] != {k: v for k, v in asked.items() if v > 1}:
+    if (
+        asked
+        and not args.search
+        and documents[0]["mesh"] != {k: v for k, v in asked.items() if v > 1}
+    ):
         remarks.append(f"the config's mesh {asked} was fitted to {where}: {documents[0]['mesh']}")
     curve = scaling.curve(config, where, args.phase) if args.plot is not None else []
     return {"plans": documents, "remarks": remarks, "curve": curve}

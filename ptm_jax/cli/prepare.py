@@ -1,15 +1,15 @@
-"""Prepare text: train a tokenizer and write packed records, in parallel. The same command again resumes.
-With --graph compile a graph of entities instead.
+"""Prepare text: train a tokenizer and write packed records, in parallel. The same command again
+resumes. With --graph compile a graph of entities instead.
 
 Example:
-  ptm prepare --data pydocs --out prepared --vocab 4096
-  ptm prepare --data 'books/*.txt.gz' news.jsonl --out prepared --tokenizer bytebpe --vocab 16384
-  ptm prepare --data pydocs --out clean --vocab 4096 --clean c4 --dedup near --cooccurrence 10
-  ptm prepare --data pydocs --out phrased --tokenizer word --vocab 8192 --phrases 200 100
-  ptm prepare --data pydocs --out prepared --vocab 4096 --runner direct --workers 2
-  ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet
-  ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet --link 'books/*.txt'
-  ptm prepare --data text --out ready --runner flink --dry-run --runner-options flink_master=h:8081 environment_config=I
+  ptm prepare --data pydocs --out prepared --vocab 4096 ptm prepare --data 'books/*.txt.gz'
+  news.jsonl --out prepared --tokenizer bytebpe --vocab 16384 ptm prepare --data pydocs --out clean
+  --vocab 4096 --clean c4 --dedup near --cooccurrence 10 ptm prepare --data pydocs --out phrased
+  --tokenizer word --vocab 8192 --phrases 200 100 ptm prepare --data pydocs --out prepared --vocab
+  4096 --runner direct --workers 2 ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet ptm
+  prepare --graph wordnet:/usr/share/wordnet --out wordnet --link 'books/*.txt' ptm prepare --data
+  text --out ready --runner flink --dry-run --runner-options flink_master=h:8081
+  environment_config=I
 """
 
 from __future__ import annotations
@@ -34,23 +34,28 @@ STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xl
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     data: Sources = ()
-    """Files, globs, URLs, tfds:name/config or pydocs: text, tables, Wikipedia dumps, WET, OpenWebText (gz, bz2, zst, xz)."""
+    """Files, globs, URLs, tfds:name/config or pydocs: text, tables, Wikipedia dumps, WET,
+    OpenWebText (gz, bz2, zst, xz)."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder for the tokenizer, the shards and the manifest."""
     graph: Sources = ()
-    """In place of --data: triples, WordNet, Wikidata5m, ConceptNet, ATOMIC, SentiWordNet or UMLS, as KIND:PATH or PATH."""
+    """In place of --data: triples, WordNet, Wikidata5m, ConceptNet, ATOMIC, SentiWordNet or UMLS,
+    as KIND:PATH or PATH."""
     link: Sources = ()
-    """Graphs: link the mentions of this text's sentences to entities, into mentions.jsonl, with counts in mentions.json."""
+    """Graphs: link the mentions of this text's sentences to entities, into mentions.jsonl, with
+    counts in mentions.json."""
     entities: Annotated[int, tyro.conf.arg(metavar="N")] = 100
     """Graphs: entities of one alias at most."""
     strict: Flag = False
-    """Graphs: refuse a graph with faults (dangling identifiers, cycles, duplicates) instead of counting them."""
+    """Graphs: refuse a graph with faults (dangling identifiers, cycles, duplicates) instead of
+    counting them."""
     tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe", "word"] = "wordpiece"
     """Kind of tokenizer to train; word: whole words, for word vectors."""
     vocab: Annotated[int, tyro.conf.arg(metavar="N")] = 8192
     """Size of the vocabulary with special tokens."""
     specials: Literal["bert", "roberta", "gpt2", "t5", "xlnet", "auto"] = "auto"
-    """Special tokens by family; auto: bert, roberta, t5, xlnet, t5 for the five kinds of tokenizer."""
+    """Special tokens by family; auto: bert, roberta, t5, xlnet, t5 for the five kinds of
+    tokenizer."""
     sentinels: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Number of <extra_id_N> pieces, for T5."""
     lowercase: Flag = False
@@ -58,9 +63,11 @@ class Args:
     no_lowercase: Flag = False
     """Keep case (default for the other kinds)."""
     tokenizer_path: Path = None
-    """Use this tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a folder with one."""
+    """Use this tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a folder with
+    one."""
     phrases: Annotated[tuple[float, ...], tyro.conf.arg(metavar="THRESHOLD ...")] = ()
-    """Words: join frequent pairs by an underscore in a pass for each threshold, as 200 100, into DIR.phrases.txt first."""
+    """Words: join frequent pairs by an underscore in a pass for each threshold, as 200 100, into
+    DIR.phrases.txt first."""
     heldout: Annotated[float, tyro.conf.arg(metavar="FRACTION")] = 0.02
     """Fraction of the documents held out for evaluation."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -70,7 +77,8 @@ class Args:
     block_tokens: Number = None
     """Tokens of a block, the unit of reading and shuffling (default: 8192)."""
     document_bytes: Number = None
-    """Bytes of one document at most, decompressed (default: 134217728); a longer one is an error."""
+    """Bytes of one document at most, decompressed (default: 134217728); a longer one is an
+    error."""
     clean: Literal["none", "c4", "openwebtext"] = "none"
     """Cleaning rules: C4 (lines, pages, repeated spans) or OpenWebText (at least 128 words)."""
     bad_words: Path = None
@@ -80,17 +88,21 @@ class Args:
     language_threshold: Annotated[float, tyro.conf.arg(metavar="P")] = 0.99
     """Least probability of --language."""
     dedup: Literal["none", "exact", "near"] = "none"
-    """Keep the first of equal (exact) or also of similar documents (near: MinHash over 5-grams of words)."""
+    """Keep the first of equal (exact) or also of similar documents (near: MinHash over 5-grams of
+    words)."""
     similarity: Annotated[float | None, tyro.conf.arg(metavar="J")] = None
-    """Least Jaccard similarity of similar documents (default: 0.8; with --clean openwebtext 0.5)."""
+    """Least Jaccard similarity of similar documents (default: 0.8; with --clean openwebtext
+    0.5)."""
     cooccurrence: Annotated[int | None, tyro.conf.arg(metavar="WINDOW")] = None
     """Also count co-occurrences of ids in this window, weighted by 1 / distance, for GloVe."""
     runner: Literal["direct", "flink", "spark", "dataflow"] | None = None
-    """Run as an Apache Beam pipeline with the same result; workers must see --data and --out (or --staging)."""
+    """Run as an Apache Beam pipeline with the same result; workers must see --data and --out (or
+    --staging)."""
     runner_options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Further options of Beam."""
     staging: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
-    """Folder (gs://BUCKET/DIR) for the output of workers that do not see --out; fetched at the end."""
+    """Folder (gs://BUCKET/DIR) for the output of workers that do not see --out; fetched at the
+    end."""
     dry_run: Flag = False
     """Print the options of the pipeline and stop."""
     json: Flag = False
@@ -130,11 +142,23 @@ def run(args: Args) -> int:
             **options,
         )
     found = summary(corpus, time.monotonic() - began)
-    lines = ["{documents:,} documents, {tokens:,} tokens, vocabulary {vocabulary:,}, {shards} shards".format(**found)]
+    lines = [
+        "{documents:,} documents, {tokens:,} tokens, vocabulary {vocabulary:,}, {shards} "
+        "shards".format(**found)
+    ]
     if cleaning := found.get("cleaning"):
-        dropped = "; ".join(f"{name} {count:,}" for name, count in cleaning["dropped"].items()) or "nothing"
-        lines.append(f"cleaning kept {cleaning['kept']:,} of {cleaning['read']:,} documents; dropped {dropped}")
-    lines.append(f"in {args.out} after {found['seconds']} s; next: ptm train bert_mini --data {args.out} --workdir DIR")
+        dropped = (
+            "; ".join(f"{name} {count:,}" for name, count in cleaning["dropped"].items())
+            or "nothing"
+        )
+        lines.append(
+            f"cleaning kept {cleaning['kept']:,} of {cleaning['read']:,} documents; dropped "
+            f"{dropped}"
+        )
+    lines.append(
+        f"in {args.out} after {found['seconds']} s; next: ptm train bert_mini --data "
+        f"{args.out} --workdir DIR"
+    )
     return report(found, "\n".join(lines), args.json)
 
 
@@ -157,20 +181,44 @@ def _joined(args: Args) -> tuple[str]:
     from ptm_jax.data.text import phrases
 
     out = File(args.out).expanduser()
-    return (str(phrases.write(args.data, out.with_name(f"{out.name}.phrases.txt"), args.phrases, not args.no_lowercase)),)
+    return (
+        str(
+            phrases.write(
+                args.data,
+                out.with_name(f"{out.name}.phrases.txt"),
+                args.phrases,
+                not args.no_lowercase,
+            )
+        ),
+    )
 
 
 def _graph(args: Args) -> int:
     """Compiles a graph, and prints its counts and faults."""
     from ptm_jax.data.graphs import compiling, formats, linked_text
 
-    graph = compiling.compile_graph(formats.sources(args.graph), args.out, args.entities, strict=args.strict)
-    found = {**graph.counts, "splits": graph.manifest["splits"], "faults": graph.manifest["faults"], "digest": graph.digest}
-    lines = [", ".join(f"{count:,} {name}" for name, count in graph.counts.items()) + f" in {args.out}"]
-    lines += [f"  {fault['count']:,} x {kind}; first: {fault['first']}" for kind, fault in found["faults"].items()]
+    graph = compiling.compile_graph(
+        formats.sources(args.graph), args.out, args.entities, strict=args.strict
+    )
+    found = {
+        **graph.counts,
+        "splits": graph.manifest["splits"],
+        "faults": graph.manifest["faults"],
+        "digest": graph.digest,
+    }
+    lines = [
+        ", ".join(f"{count:,} {name}" for name, count in graph.counts.items()) + f" in {args.out}"
+    ]
+    lines += [
+        f"  {fault['count']:,} x {kind}; first: {fault['first']}"
+        for kind, fault in found["faults"].items()
+    ]
     if args.link:
         found["mentions"] = linked_text.link_text(graph, args.link, args.out)["counts"]
-        lines.append(", ".join(f"{count:,} {name}" for name, count in found["mentions"].items()) + " of the text")
+        lines.append(
+            ", ".join(f"{count:,} {name}" for name, count in found["mentions"].items())
+            + " of the text"
+        )
     return report(found, "\n".join(lines), args.json)
 
 
@@ -180,7 +228,9 @@ def _check(args: Args) -> None:
     if args.link and not args.graph:
         raise UserError("--link finds the entities of a graph; add --graph")
     if args.phrases and args.tokenizer != "word":
-        raise UserError(f"--phrases joins words; the tokenizer is {args.tokenizer}: add --tokenizer word")
+        raise UserError(
+            f"--phrases joins words; the tokenizer is {args.tokenizer}: add --tokenizer word"
+        )
     if args.lowercase and args.no_lowercase:
         raise UserError("--lowercase and --no-lowercase are both given; leave one out")
     if not 0 <= args.heldout < 1:
@@ -194,7 +244,9 @@ def _check(args: Args) -> None:
     if args.similarity is not None and args.dedup != "near" and args.clean != "openwebtext":
         raise UserError("--similarity needs --dedup near; add it, or leave --similarity out")
     if not 0 <= args.language_threshold <= 1:
-        raise UserError(f"--language-threshold is {args.language_threshold}; it must be a probability")
+        raise UserError(
+            f"--language-threshold is {args.language_threshold}; it must be a probability"
+        )
     if args.runner is None and (args.runner_options or args.dry_run or args.staging):
         given = "--runner-options, --staging and --dry-run"
         raise UserError(f"{given} need a pipeline; add --runner direct, flink, spark or dataflow")
@@ -227,7 +279,11 @@ def _runner(args: Args) -> Any:
     if args.runner is None:
         return None
     several = args.runner == "direct" and (args.workers or 1) > 1
-    processes = (f"direct_num_workers={args.workers}", "direct_running_mode=multi_processing") if several else ()
+    processes = (
+        (f"direct_num_workers={args.workers}", "direct_running_mode=multi_processing")
+        if several
+        else ()
+    )
     return Runner(args.runner, (*processes, *args.runner_options), args.staging)
 
 
@@ -237,7 +293,8 @@ def _spec(args: Args) -> Any:
     return TokenizerSpec(
         kind="spaced" if args.phrases else args.tokenizer,
         vocab=args.vocab,
-        lowercase=args.lowercase or (args.tokenizer in ("wordpiece", "word") and not args.no_lowercase),
+        lowercase=args.lowercase
+        or (args.tokenizer in ("wordpiece", "word") and not args.no_lowercase),
         specials=STYLES[args.tokenizer] if args.specials == "auto" else args.specials,
         sentinels=args.sentinels,
         path=args.tokenizer_path,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def bars() -> Iterator[Callable[..., None]]:
-    """Yields `progress(stage, done, total)`: one bar at a time. Without a terminal: one line per stage."""
+    """Yields `progress(stage, done, total)`: one bar at a time. Without a terminal: one line per
+    stage."""
     with contextlib.ExitStack() as bar_of_stage:
         stage, bar = None, None
 
@@ -21,7 +22,9 @@ def bars() -> Iterator[Callable[..., None]]:
                 if sys.stderr.isatty():
                     from tqdm import tqdm
 
-                    bar = bar_of_stage.enter_context(tqdm(desc=name, unit="doc", unit_scale=True, leave=False))
+                    bar = bar_of_stage.enter_context(
+                        tqdm(desc=name, unit="doc", unit_scale=True, leave=False)
+                    )
                 else:
                     print(name, file=sys.stderr, flush=True)
             if bar is not None:

@@ -1,4 +1,5 @@
-"""Reproduce a table of the survey as one study: its runs, a page with published figures beside ours, and pictures.
+"""Reproduce a table of the survey as one study: its runs, a page with published figures beside
+ours, and pictures.
 
 Example:
   ptm reproduce scaling --workdir runs/scaling --dry-run
@@ -8,9 +9,10 @@ Example:
   ptm reproduce megatron --workdir runs/megatron --topology v5p:8x8x8
   ptm reproduce table2 --size pod --workdir runs/table2_pod --topology v5p:4x4x8 --price 4.2
 
-table1: the pre-training tasks; table2: the models; table3: compressions of one teacher; table4: ways to adapt them; scaling:
-laws of loss over parameters and tokens; megatron: weak and strong scaling of Megatron-LM, modelled. The files are in
-configs/studies. --size pod plans the published size and writes the Slurm array that trains it; nothing is started.
+table1: the pre-training tasks; table2: the models; table3: compressions of one teacher; table4:
+ways to adapt them; scaling: laws of loss over parameters and tokens; megatron: weak and strong
+scaling of Megatron-LM, modelled. The files are in configs/studies. --size pod plans the published
+size and writes the Slurm array that trains it; nothing is started.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ def run(args: Args) -> int:
         return _modelled(args)
     if args.size == "pod":
         return _pod(args)
-    fields = {name: vars(args)[name] for name in ("workdir", "tasks", "dry_run", "price", "at_once", "json")}
+    fields = {
+        name: vars(args)[name]
+        for name in ("workdir", "tasks", "dry_run", "price", "at_once", "json")
+    }
     return study.run(study.Args(target=args.name, topology=args.topology or "cpu:1", **fields))
 
 
@@ -91,11 +96,28 @@ def _pod(args: Args) -> int:
     from ptm_jax.tuning import studies
 
     target = args.name if args.name == "megatron" else f"{args.name}_pod"
-    topology, folder, file = args.topology or "v5p:4x4x8", Path(args.workdir), str(studies.place(target))
+    topology, folder, file = (
+        args.topology or "v5p:4x4x8",
+        Path(args.workdir),
+        str(studies.place(target)),
+    )
     with workdirs.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    job = launch.Args(kind="slurm", target=file, workdir=args.workdir, topology="h100x64", out=str(folder / "jobs.sh"))
+    job = launch.Args(
+        kind="slurm",
+        target=file,
+        workdir=args.workdir,
+        topology="h100x64",
+        out=str(folder / "jobs.sh"),
+    )
     status = study.run(
-        study.Args(target=file, workdir=args.workdir, dry_run=True, topology=topology, price=args.price, json=args.json)
+        study.Args(
+            target=file,
+            workdir=args.workdir,
+            dry_run=True,
+            topology=topology,
+            price=args.price,
+            json=args.json,
+        )
     )
     return status or launch.run(job)

@@ -19,13 +19,15 @@ from ptm_jax.core.errors import UserError
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     target: options.Target
-    """A system of `ptm list`, a .py file that defines `config`, a workdir, or a Hugging Face directory."""
+    """A system of `ptm list`, a .py file that defines `config`, a workdir, or a Hugging Face
+    directory."""
     diff: options.Text = None
     """Another target: print only the fields that differ."""
     set: options.Sets = ()
     """Change fields of the first target."""
     json: options.Flag = False
-    """Print one JSON document: record, parameters by tower, fingerprint; with --diff the differences."""
+    """Print one JSON document: record, parameters by tower, fingerprint; with --diff the
+    differences."""
 
 
 def run(args: Args) -> int:
@@ -36,14 +38,23 @@ def run(args: Args) -> int:
     if args.diff is not None:
         return _print_differences(value, _load(args.diff, []), args.json)
     counts = parameter_counts(value) if spec.is_spec(value) else {}
-    document = {"record": spec.to_json(value), "parameters": counts, "fingerprint": spec.fingerprint(value)}
-    lines = ["parameters", *(f"  {name}: {count:,}" for name, count in counts.items())] if counts else []
+    document = {
+        "record": spec.to_json(value),
+        "parameters": counts,
+        "fingerprint": spec.fingerprint(value),
+    }
+    lines = (
+        ["parameters", *(f"  {name}: {count:,}" for name, count in counts.items())]
+        if counts
+        else []
+    )
     lines[:0] = layers_at_once(value)
     return options.report(document, "\n".join([spec.to_text(value), *lines]), args.json)
 
 
 def layers_at_once(value: Any) -> list[str]:
-    """A line for every stack: how many of its layers this device runs in one iteration (`Stack.unroll`)."""
+    """A line for every stack: how many of its layers this device runs in one iteration
+    (`Stack.unroll`)."""
     from ptm_jax.core import spec
     from ptm_jax.kernels.choice import platform
     from ptm_jax.nn.blocks import Stack
@@ -54,7 +65,8 @@ def layers_at_once(value: Any) -> list[str]:
 
 
 def parameter_counts(value: Any) -> dict[str, int]:
-    """{tower: number of parameters}, from shapes alone. A tied parameter counts once, in its source tower."""
+    """{tower: number of parameters}, from shapes alone. A tied parameter counts once, in its source
+    tower."""
     import jax
     import jax.numpy as jnp
 
@@ -64,7 +76,10 @@ def parameter_counts(value: Any) -> dict[str, int]:
     system = value.system if isinstance(value, Experiment) else value
     tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     batch = dict.fromkeys(("input_ids", "segment_ids", "positions", "token_type_ids"), tokens)
-    batch |= {"rows": jax.ShapeDtypeStruct((1,), jnp.int32), "step": jax.ShapeDtypeStruct((), jnp.int32)}
+    batch |= {
+        "rows": jax.ShapeDtypeStruct((1,), jnp.int32),
+        "step": jax.ShapeDtypeStruct((), jnp.int32),
+    }
     try:
         shapes = towers.abstract(system.towers, batch)
     except (ValueError, TypeError) as error:
@@ -72,7 +87,11 @@ def parameter_counts(value: Any) -> dict[str, int]:
     tied = tuple(f"{tie.path}/" for tie in system.ties)
     counts = {}
     for name, params in shapes.items():
-        own = {path: leaf for path, leaf in paths.flatten(params).items() if not f"{name}/{path}/".startswith(tied)}
+        own = {
+            path: leaf
+            for path, leaf in paths.flatten(params).items()
+            if not f"{name}/{path}/".startswith(tied)
+        }
         counts[name] = paths.count(own)
     return counts
 

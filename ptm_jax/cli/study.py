@@ -1,5 +1,6 @@
-"""Run a study: many runs of one experiment, as one value. What is missing is run; the same command goes on after a kill, and
-several processes may share a workdir. Results: results.csv, study.md and pictures in the workdir.
+"""Run a study: many runs of one experiment, as one value. What is missing is run; the same command
+goes on after a kill, and several processes may share a workdir. Results: results.csv, study.md and
+pictures in the workdir.
 
 Example:
   ptm study scaling --workdir runs/scaling --dry-run
@@ -40,7 +41,8 @@ class Args:
     price: Annotated[float | None, tyro.conf.arg(metavar="DOLLARS")] = None
     """Price of a chip for an hour (--dry-run)."""
     measure: options.Flag = False
-    """Time steps of fewer rows on this device for the hours, in place of the model (--dry-run --topology cpu:1)."""
+    """Time steps of fewer rows on this device for the hours, in place of the model (--dry-run
+    --topology cpu:1)."""
     only: options.Text = None
     """Run this run alone, in this process: what the jobs of `ptm launch` do."""
     at_once: Annotated[int, tyro.conf.arg(metavar="N")] = 1
@@ -62,12 +64,22 @@ def run(args: Args) -> int:
         raise UserError(f"--at-once is {args.at_once}; it must be at least 1")
     study, workdir, where = studies.load(args.target), Path(args.workdir), topology(args.topology)
     if args.measure and (not args.dry_run or where.count > 1 or where.kind != platform()):
-        raise UserError(f"--measure goes with --dry-run and one {platform()}; --topology is {where}")
-    price = lambda config: costs.of(config, where, args.measure)
+        raise UserError(
+            f"--measure goes with --dry-run and one {platform()}; --topology is {where}"
+        )
+
+    def price(config):
+        return costs.of(config, where, args.measure)
+
     if args.dry_run:
         known = study_runs.remembered(price, None)
-        expect = lambda config: known(study_runs.expected(config))
-        found = [studies.point(study, name, labels, expect) for name, labels in studies.names(study)]
+
+        def expect(config):
+            return known(study_runs.expected(config))
+
+        found = [
+            studies.point(study, name, labels, expect) for name, labels in studies.names(study)
+        ]
         header, lines = study_page.planned(study, found, args.topology, args.price, where.count)
         document = [dict(zip(header, line, strict=True)) for line in lines]
         return options.report(document, options.table(header, lines, width=240), args.json)
@@ -79,15 +91,29 @@ def run(args: Args) -> int:
         study_runs.forget_failures(found, workdir)
     labelled = [] if args.tasks is None else ["--tasks", args.tasks]
     words = ["study", args.target, *labelled, "--workdir", args.workdir]
-    command = lambda point: [
-        sys.executable, "-m", "ptm_jax.cli.main", *words, "--topology", args.topology, "--only", point.name,
-    ]  # fmt: skip
-    rows = lambda: [row for point in found if (row := study_runs.row_of(point, workdir)) is not None]
-    page = lambda: study_page.write(study, rows(), workdir, f"ptm {' '.join(words)}")
-    status = study_runs.run_missing(found, workdir, command, at_once=args.at_once, say=options.say, done=page)
+
+    def command(point):
+        return [
+            sys.executable, "-m", "ptm_jax.cli.main", *words, "--topology", args.topology, "--only",
+            point.name,
+        ]  # fmt: skip
+
+    def rows():
+        return [row for point in found if (row := study_runs.row_of(point, workdir)) is not None]
+
+    def page():
+        return study_page.write(study, rows(), workdir, f"ptm {' '.join(words)}")
+
+    status = study_runs.run_missing(
+        found, workdir, command, at_once=args.at_once, say=options.say, done=page
+    )
     place, last = page(), rows()
     cells = study_page.cells(study, last)
-    options.report([dict(row) for row in last], options.table(study_page.columns(study), cells, width=200), args.json)
+    options.report(
+        [dict(row) for row in last],
+        options.table(study_page.columns(study), cells, width=200),
+        args.json,
+    )
     options.say(f"page: {place}")
     return status or int(any(row["status"] != "done" for row in last))
 

@@ -1,12 +1,14 @@
-"""Fit latent semantic analysis (lsa) or latent Dirichlet allocation (lda) to texts, by scikit-learn.
+"""Fit latent semantic analysis (lsa) or latent Dirichlet allocation (lda) to texts, by
+scikit-learn.
 
 Example:
   ptm topics lsa --data 'articles/*.txt' --out lsa --width 300
   ptm topics lsa --data pydocs --out lsa --weights logentropy
   ptm topics lda --data pydocs --out lda --width 50 --passes 5
 
-The folder holds the vectors of the words and what those of new texts are computed from. `ptm predict lsa --task embed` gives
-the vector of a text, and `--task similar` similar words; ptm evaluate --task similarity and ptm export take it too.
+The folder holds the vectors of the words and what those of new texts are computed from. `ptm
+predict lsa --task embed` gives the vector of a text, and `--task similar` similar words; ptm
+evaluate --task similarity and ptm export take it too.
 """
 
 from __future__ import annotations
@@ -57,7 +59,11 @@ def run(args: Args) -> int:
     shared = {"least": args.least, "most": args.vocab, "seed": args.seed}
     lsa = LSA(width=args.width, weights=args.weights, **shared)
     model = lsa if args.method == "lsa" else LDA(topics=args.width, passes=args.passes, **shared)
-    texts = (" ".join(item.sentences) for kind, name in sources.parts(args.data) for item in sources.read(kind, name))
+    texts = (
+        " ".join(item.sentences)
+        for kind, name in sources.parts(args.data)
+        for item in sources.read(kind, name)
+    )
     found = model.fit(texts)
     found.save(args.out, "folder")
     document = {"method": args.method, "words": len(found), "width": found.width, "out": args.out}

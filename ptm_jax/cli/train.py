@@ -1,23 +1,25 @@
-"""Pre-train a system or a config on text, or fine-tune a model for a task. The same command again resumes the run.
+"""Pre-train a system or a config on text, or fine-tune a model for a task. The same command again
+resumes the run.
 
 Example:
-  ptm train bert_mini --data pydocs --workdir runs/mini
-  ptm train bert_base --data prepared --workdir runs/base --set recipe.lr=2e-4 recipe.accumulate=8
-  ptm train my_config.py --workdir runs/mine
-  ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on
-  ptm train runs/mini --data 'text/*.txt' --epochs 1 --workdir runs/further
-  ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
-  ptm train --init path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best --workdir runs/wnut17
-  ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)' --workdir runs/lora
-  ptm train --init runs/sst2 --task sst2 --data SST-2 --compress 'magnitude(share=0.7)' --workdir runs/pruned
-  ptm train bert_mini --init glove.6B.128d.txt --data text.txt --workdir runs/glove
-  ptm train --init main=runs/mini embeddings=runs/skipgram --task trec6 --data trec --workdir runs/trec
-  ptm train --init path/to/hugging-face-checkpoint --tasks mnli rte --data mnli=MNLI rte=RTE --seeds 3 --workdir runs/both
-  srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
+  ptm train bert_mini --data pydocs --workdir runs/mini ptm train bert_base --data prepared
+  --workdir runs/base --set recipe.lr=2e-4 recipe.accumulate=8 ptm train my_config.py --workdir
+  runs/mine ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on ptm
+  train runs/mini --data 'text/*.txt' --epochs 1 --workdir runs/further ptm train --init
+  path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2 ptm train --init
+  path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best --workdir runs/wnut17
+  ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)'
+  --workdir runs/lora ptm train --init runs/sst2 --task sst2 --data SST-2 --compress
+  'magnitude(share=0.7)' --workdir runs/pruned ptm train bert_mini --init glove.6B.128d.txt --data
+  text.txt --workdir runs/glove ptm train --init main=runs/mini embeddings=runs/skipgram --task
+  trec6 --data trec --workdir runs/trec ptm train --init path/to/hugging-face-checkpoint --tasks
+  mnli rte --data mnli=MNLI rte=RTE --seeds 3 --workdir runs/both srun ptm train bert_base --data
+  prepared --workdir /shared/base --rules fsdp
 
-Under srun, mpirun, on Cloud TPU and in Kubernetes every process of a job runs the same command with a shared workdir.
-Elsewhere set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. Exit status: 143 after SIGTERM and 130 after
-Ctrl-C (checkpoint saved), 75 when another process is lost (run it again), 1 for errors.
+Under srun, mpirun, on Cloud TPU and in Kubernetes every process of a job runs the same command with
+a shared workdir. Elsewhere set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. Exit
+status: 143 after SIGTERM and 130 after Ctrl-C (checkpoint saved), 75 when another process is lost
+(run it again), 1 for errors.
 """
 
 from __future__ import annotations
@@ -42,25 +44,35 @@ OF_MIXTURES = ("mixing", "answer_networks")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
-    target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM_OR_CONFIG]")] = None
-    """A system of `ptm list`, a .py file that defines `config`, or a run or a Hugging Face checkpoint to train further."""
+    target: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM_OR_CONFIG]")
+    ] = None
+    """A system of `ptm list`, a .py file that defines `config`, or a run or a Hugging Face
+    checkpoint to train further."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder of the run: corpus, checkpoints, log, curve, report."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
-    """Files, globs, tfds:name/config, pydocs, or one folder that `ptm prepare` wrote (default: the config's)."""
+    """Files, globs, tfds:name/config, pydocs, or one folder that `ptm prepare` wrote (default: the
+    config's)."""
     init: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOWER=]MODEL ...")] = ()
-    """Initial parameters: a workdir or a Hugging Face checkpoint, or TOWER=MODEL for each of several towers. A file of word
-    vectors, or embeddings=MODEL, fills the embedding layer alone, token by token."""
+    """Initial parameters: a workdir or a Hugging Face checkpoint, or TOWER=MODEL for each of
+    several towers. A file of word vectors, or embeddings=MODEL, fills the embedding layer alone,
+    token by token."""
     task: options.Text = None
-    """Fine-tune --init for this task of `ptm list --tasks`, or for FILE.py:NAME, a task of your own file."""
+    """Fine-tune --init for this task of `ptm list --tasks`, or for FILE.py:NAME, a task of your own
+    file."""
     tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK ...")] = ()
-    """Fine-tune --init for several tasks with a shared encoder (MT-DNN); --data takes TASK=PATH for each."""
+    """Fine-tune --init for several tasks with a shared encoder (MT-DNN); --data takes TASK=PATH for
+    each."""
     mixing: Literal["proportional", "annealed", "root", "equal"] = "proportional"
-    """With --tasks: probability of a task of N examples: proportional to N, N^alpha (annealed, PALs), N^0.5, or equal."""
+    """With --tasks: probability of a task of N examples: proportional to N, N^alpha (annealed,
+    PALs), N^0.5, or equal."""
     answer_networks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK ...")] = ()
-    """With --tasks: tasks on text pairs that get a stochastic answer network as their head (MT-DNN)."""
+    """With --tasks: tasks on text pairs that get a stochastic answer network as their head
+    (MT-DNN)."""
     epochs: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
-    """Epochs over the data (default: the task's; of text: the recipe's steps, and 3 where a model is trained further)."""
+    """Epochs over the data (default: the task's; of text: the recipe's steps, and 3 where a model
+    is trained further)."""
     batch: options.Number = None
     """Examples in a step of fine-tuning (default: the task's)."""
     length: options.Number = None
@@ -68,28 +80,32 @@ class Args:
     lr: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
     """Peak learning rate of fine-tuning (default: the task's)."""
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Runs of fine-tuning with different seeds, in WORKDIR/seed_0, seed_1, ... Prints mean, standard deviation, the best
-    run and the expected best of fewer runs (Dodge et al. 2019)."""
+    """Runs of fine-tuning with different seeds, in WORKDIR/seed_0, seed_1, ... Prints mean,
+    standard deviation, the best run and the expected best of fewer runs (Dodge et al. 2019)."""
     tagger: Literal["linear", "crf"] = "linear"
-    """Output layer of a tagging task: independent tags, or a CRF that keeps the scheme of the tags."""
+    """Output layer of a tagging task: independent tags, or a CRF that keeps the scheme of the
+    tags."""
     best: options.Flag = False
-    """Keep the checkpoint with the best metric on the held-out examples, measured every epoch (--set eval_every=N: every N
-    steps). With --tasks: the best mean over the tasks."""
+    """Keep the checkpoint with the best metric on the held-out examples, measured every epoch
+    (--set eval_every=N: every N steps). With --tasks: the best mean over the tasks."""
     patience: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Stop fine-tuning after N measurements without improvement (default: never)."""
     adapt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ADAPTATION ...")] = ()
     """Adaptations of `ptm list --adaptations`: houlsby, 'lora(rank=8)', feature mix, ..."""
     compress: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COMPRESSION ...")] = ()
-    """Compressions of `ptm list --compressions` that act during the run; `ptm compress` also writes the smaller model."""
+    """Compressions of `ptm list --compressions` that act during the run; `ptm compress` also writes
+    the smaller model."""
     mesh: options.Text = None
-    """Devices by axis (data, fsdp, seq, model), as data=2,model=4 (default: all on data; with --rules fsdp on fsdp)."""
+    """Devices by axis (data, fsdp, seq, model), as data=2,model=4 (default: all on data; with
+    --rules fsdp on fsdp)."""
     rules: options.Text = None
-    """Sharding of parameters and activations: replicated, fsdp, zero, megatron, megatron_sp, megatron_fsdp, ... (default:
-    the config's)."""
+    """Sharding of parameters and activations: replicated, fsdp, zero, megatron, megatron_sp,
+    megatron_fsdp, ... (default: the config's)."""
     set: options.Sets = ()
     """Change fields of the config."""
     metrics: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WRITER ...")] = ()
-    """Where metrics are written beside metrics.jsonl: csv, tensorboard, wandb (default: tensorboard)."""
+    """Where metrics are written beside metrics.jsonl: csv, tensorboard, wandb (default:
+    tensorboard)."""
     json: options.Flag = False
     """Print the result as one JSON document."""
 
@@ -128,7 +144,9 @@ def _run(args: Args) -> int:
     if args.init:
         config = dataclasses.replace(config, init=_init(args.init))
     if args.task is None:
-        own = {name: (*vars(config.system)[name], *added) for name, added in _wrappers(args).items()}
+        own = {
+            name: (*vars(config.system)[name], *added) for name, added in _wrappers(args).items()
+        }
         config = dataclasses.replace(config, system=dataclasses.replace(config.system, **own))
     if args.task is not None or args.tasks:
         from ptm_jax.cli import tuning
@@ -136,7 +154,11 @@ def _run(args: Args) -> int:
         return tuning.run(args, config)
     result = loop.train(config, args.workdir)
     if not group.current().index:
-        options.report(_document(result), options.stopped(result) if result.stopped else _summary(result), args.json)
+        options.report(
+            _document(result),
+            options.stopped(result) if result.stopped else _summary(result),
+            args.json,
+        )
     return options.status(result)
 
 
@@ -148,7 +170,9 @@ def _config(args: Args, words: list[str]) -> Any:
         raise UserError(f"{given[0]} needs --tasks; name the tasks, or leave it out")
     if args.task is None:
         if given := options.given(args, OF_TASKS):
-            raise UserError(f"{given[0]} needs --task; name the task, or change the recipe with --set recipe...")
+            raise UserError(
+                f"{given[0]} needs --task; name the task, or change the recipe with --set recipe..."
+            )
         if args.target is None:
             raise UserError("give a system or a config to train; `ptm list` shows the systems")
         words = words if args.epochs is None else [*words, f"epochs={args.epochs}"]
@@ -159,8 +183,16 @@ def _config(args: Args, words: list[str]) -> Any:
         raise UserError("--task needs the model (--init) and the task's data (--data)")
     from ptm_jax.tuning import finetuning
 
-    asked = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr, "tagger": args.tagger}
-    config = finetuning.experiment(args.task, _init(args.init), args.data, **_wrappers(args), **asked)
+    asked = {
+        "epochs": args.epochs,
+        "batch": args.batch,
+        "length": args.length,
+        "lr": args.lr,
+        "tagger": args.tagger,
+    }
+    config = finetuning.experiment(
+        args.task, _init(args.init), args.data, **_wrappers(args), **asked
+    )
     return target.changed(config, words)
 
 
@@ -190,7 +222,10 @@ def _wrappers(args: Args) -> dict[str, tuple[Any, ...]]:
     from ptm_jax.adapt import catalogue as adaptations
     from ptm_jax.compress import catalogue as compressions
 
-    return {"adapt": adaptations.read_all(args.adapt), "compress": compressions.read_all(args.compress)}
+    return {
+        "adapt": adaptations.read_all(args.adapt),
+        "compress": compressions.read_all(args.compress),
+    }
 
 
 def _init(words: tuple[str, ...]) -> Any:
@@ -198,8 +233,13 @@ def _init(words: tuple[str, ...]) -> Any:
     if len(words) == 1 and (Path(words[0]).exists() or not re.match(r"[\w/]+=", words[0])):
         return words[0]
     pairs = tuple(tuple(word.split("=", 1)) for word in words)
-    if odd := [word for word, pair in zip(words, pairs, strict=True) if len(pair) != 2 or not all(pair)]:
-        raise UserError(f"--init takes one model or TOWER=MODEL each, given {odd[0]!r}; the system stands before --init")
+    if odd := [
+        word for word, pair in zip(words, pairs, strict=True) if len(pair) != 2 or not all(pair)
+    ]:
+        raise UserError(
+            f"--init takes one model or TOWER=MODEL each, given {odd[0]!r}; the system "
+            "stands before --init"
+        )
     return pairs
 
 
@@ -212,12 +252,28 @@ def _document(result: Any) -> dict[str, Any]:
 def _summary(result: Any) -> str:
     already = result.resumed_from == result.steps
     head = f"done: {result.steps} steps" + (" (there was nothing left to do)" if already else "")
-    lines = [head, *(f"  held-out {name:<18} {options.figure(value)}" for name, value in result.heldout.items())]
+    lines = [
+        head,
+        *(
+            f"  held-out {name:<18} {options.figure(value)}"
+            for name, value in result.heldout.items()
+        ),
+    ]
     if result.compared in result.heldout:
-        lines.append(f"  {result.baseline_name:<27} {options.figure(result.baseline)} nats on the same held-out data")
+        lines.append(
+            f"  {result.baseline_name:<27} {options.figure(result.baseline)} nats on the "
+            "same held-out data"
+        )
         gain = result.baseline - result.heldout[result.compared]
-        lines.append(f"  {result.compared} {'below' if gain >= 0 else 'above'} it by {options.figure(abs(gain))}")
-    for name, path in (("checkpoint", "checkpoints"), ("curve", "loss.png"), ("report", "report.md")):
+        lines.append(
+            f"  {result.compared} {'below' if gain >= 0 else 'above'} it by "
+            f"{options.figure(abs(gain))}"
+        )
+    for name, path in (
+        ("checkpoint", "checkpoints"),
+        ("curve", "loss.png"),
+        ("report", "report.md"),
+    ):
         place = result.workdir / path
         place = max(place.glob("step_*"), default=place) if name == "checkpoint" else place
         lines.append(f"  {name:<11} {place}")

@@ -1,4 +1,5 @@
-"""Word vectors on the command line: `ptm predict`, `ptm export` and `ptm import` with a file or folder of them."""
+"""Word vectors on the command line: `ptm predict`, `ptm export` and `ptm import` with a file or
+folder of them."""
 
 from __future__ import annotations
 
@@ -34,13 +35,17 @@ def check(args: Any) -> None:
     """Refuses what `ptm predict` cannot do with word vectors."""
     if args.task not in TASKS:
         raise UserError(
-            f"{args.model} holds word vectors; give --task {', '.join(TASKS[:-1])} or {TASKS[-1]}, not {args.task}"
+            f"{args.model} holds word vectors; give --task {', '.join(TASKS[:-1])} or "
+            f"{TASKS[-1]}, not {args.task}"
         )
     if args.text and args.input is not None:
         raise UserError("give the words by --text or by --input, not both")
     others = ("pair", "adapter", "tower", "ensemble", "beside", "pooling", "prompt", "prompt_name")
     if given := options.given(args, others):
-        raise UserError(f"{given[0]} is for models with an encoder; {args.model} holds word vectors: leave it out")
+        raise UserError(
+            f"{given[0]} is for models with an encoder; {args.model} holds word vectors: "
+            "leave it out"
+        )
     if args.method != "3cosadd" and args.task != "similar":
         raise UserError(f"--method needs --task similar; the task is {args.task}")
 
@@ -48,19 +53,31 @@ def check(args: Any) -> None:
 def results(args: Any, model: Any, texts: Sequence[str]) -> list[dict[str, Any]]:
     """The objects of --json: nearest words, vectors, or classes."""
     if args.task == "classify":
-        return [{"text": text, "labels": found} for text, found in zip(texts, model.classify(texts), strict=True)]
+        return [
+            {"text": text, "labels": found}
+            for text, found in zip(texts, model.classify(texts), strict=True)
+        ]
     if args.task == "embed":
         found = model.encode(texts) if model.encodes else (model[text] for text in texts)
-        return [{"text": text, "vector": vector.tolist()} for text, vector in zip(texts, found, strict=True)]
+        return [
+            {"text": text, "vector": vector.tolist()}
+            for text, vector in zip(texts, found, strict=True)
+        ]
     found = []
     for text in texts:
         best = model.most_similar(*terms(model, text), top=args.top, method=args.method)
-        found.append({"text": text, "similar": [{"score": score, "text": _printable(word)} for word, score in best]})
+        found.append(
+            {
+                "text": text,
+                "similar": [{"score": score, "text": _printable(word)} for word, score in best],
+            }
+        )
     return found
 
 
 def terms(model: Any, text: str) -> tuple[list[str], list[str]]:
-    """Returns (words to add, words to take away) of `king - man + woman`; a word of the vocabulary is itself."""
+    """Returns (words to add, words to take away) of `king - man + woman`; a word of the vocabulary
+    is itself."""
     if text in model or not any(f" {sign} " in text for sign in "+-"):
         return [text], []
     words, sign, parts = {"+": [], "-": []}, "+", text.split()
@@ -81,10 +98,18 @@ def evaluate(args: Any) -> int:
     from ptm_jax.tasks import properties, wordsets
 
     if args.task not in SETS:
-        raise UserError(f"{args.workdir} holds word vectors; give --task {', '.join(SETS)}, not {args.task}")
+        raise UserError(
+            f"{args.workdir} holds word vectors; give --task {', '.join(SETS)}, not {args.task}"
+        )
     if len(args.data) != 1 + (args.task == "retrieval"):
-        wanted = "two files, line by line translations," if args.task == "retrieval" else "one file of words"
-        raise UserError(f"give {wanted} as --data, such as questions-words.txt or EN-WS-353-ALL.txt")
+        wanted = (
+            "two files, line by line translations,"
+            if args.task == "retrieval"
+            else "one file of words"
+        )
+        raise UserError(
+            f"give {wanted} as --data, such as questions-words.txt or EN-WS-353-ALL.txt"
+        )
     pairs = args.task in ("dictionary", "retrieval")
     others = ("split", "batches", "config", "predictions", "plot", "adapter", "ensemble", "batch")
     others += () if pairs else ("beside", "languages")
@@ -100,21 +125,40 @@ def evaluate(args: Any) -> int:
 
 
 def links(args: Any) -> int:
-    """Evaluates link prediction of a run on a graph: the split valid, or test with --split test; with --batches that many
-    batches of its triples."""
+    """Evaluates link prediction of a run on a graph: the split valid, or test with --split test;
+    with --batches that many batches of its triples."""
     from ptm_jax.tasks import completion
 
     if not args.data:
-        raise UserError("give the graph as --data: a folder with train.tsv and dev.tsv, or one of ptm prepare --graph")
-    others = ("config", "predictions", "plot", "adapter", "ensemble", "beside", "languages", "method")
+        raise UserError(
+            "give the graph as --data: a folder with train.tsv and dev.tsv, or one of ptm "
+            "prepare --graph"
+        )
+    others = (
+        "config",
+        "predictions",
+        "plot",
+        "adapter",
+        "ensemble",
+        "beside",
+        "languages",
+        "method",
+    )
     if given := options.given(args, others):
         raise UserError(f"{given[0]} is not for --task links; leave it out")
     split, most = {"heldout": "valid"}.get(args.split, args.split), args.batches * args.batch
-    return _printed(args, completion.evaluate(args.workdir, args.data, split, max(args.batch, 256), most))
+    return _printed(
+        args, completion.evaluate(args.workdir, args.data, split, max(args.batch, 256), most)
+    )
 
 
 def _printed(args: Any, found: Any) -> int:
-    document = {"task": args.task, "examples": found.examples, "metrics": dict(found.metrics), "source": args.data[0]}
+    document = {
+        "task": args.task,
+        "examples": found.examples,
+        "metrics": dict(found.metrics),
+        "source": args.data[0],
+    }
     document["remarks"] = dict(found.remarks)
     lines = [f"{args.task}: {found.examples:,} examples of {args.data[0]}"]
     lines += [f"  {name:<28} {options.figure(value)}" for name, value in found.metrics.items()]
@@ -131,15 +175,21 @@ def _two(args: Any) -> Any:
     from ptm_jax.tasks.wordsets import Outcome
 
     if (args.beside is None) == (not args.languages) or len(args.languages) not in (0, 2):
-        raise UserError("give the vectors of the other language as --beside, or the two --languages of one table")
+        raise UserError(
+            "give the vectors of the other language as --beside, or the two --languages of "
+            "one table"
+        )
     own, other = args.languages or (None, None)
     first, second = vectors(args.workdir, own), vectors(args.beside or args.workdir, other)
     if args.task == "dictionary":
-        return Outcome(*two_languages.translations(first, second, two_languages.read_pairs(args.data[0])), {})
+        return Outcome(
+            *two_languages.translations(first, second, two_languages.read_pairs(args.data[0])), {}
+        )
     texts = [[words_of(line) for line in two_languages.lines_of(Path(file))] for file in args.data]
     if len(texts[0]) != len(texts[1]):
         raise UserError(
-            f"{args.data[0]} has {len(texts[0]):,} lines and {args.data[1]} {len(texts[1]):,}; give translations"
+            f"{args.data[0]} has {len(texts[0]):,} lines and {args.data[1]} "
+            f"{len(texts[1]):,}; give translations"
         )
     return Outcome(two_languages.sentences(first, second, texts), len(texts[0]), {})
 
@@ -152,7 +202,10 @@ def export(args: Any) -> int:
     from ptm_jax.inference.word_vectors import WordVectors
 
     if given := options.given(args, ("adapter", "tower", "push", "private")):
-        raise UserError(f"{given[0]} is for models with an encoder; {args.model} holds word vectors: leave it out")
+        raise UserError(
+            f"{given[0]} is for models with an encoder; {args.model} holds word vectors: "
+            "leave it out"
+        )
     if args.dtype != "float32":
         raise UserError(f"--dtype is {args.dtype}; files of word vectors hold float32")
     if Path(args.out).exists():
@@ -161,17 +214,29 @@ def export(args: Any) -> int:
     model = model.words if isinstance(model, ParagraphModel) else model
     model = model if isinstance(model, WordVectors) else WordVectors.of_model(model)
     files = model.save(args.out, args.format)
-    print(f"wrote {len(model):,} words of width {model.width}", *(f"  {file}" for file in files), sep="\n")
+    print(
+        f"wrote {len(model):,} words of width {model.width}",
+        *(f"  {file}" for file in files),
+        sep="\n",
+    )
     return 0
 
 
 def take(args: Any) -> int:
     """Writes word vectors as a folder of ours."""
     if given := options.given(args, ("architecture", "revision", "grow", "expand")):
-        raise UserError(f"{given[0]} is for models with an encoder; {args.model} holds word vectors: leave it out")
+        raise UserError(
+            f"{given[0]} is for models with an encoder; {args.model} holds word vectors: "
+            "leave it out"
+        )
     model = load(args.model, args.allow_pickle)
     model.save(args.out, "folder")
-    document = {"format": model.table.format, "words": len(model), "width": model.width, "out": args.out}
+    document = {
+        "format": model.table.format,
+        "words": len(model),
+        "width": model.width,
+        "out": args.out,
+    }
     return options.report(document, f"{model}\n  in {args.out}", args.json)
 
 

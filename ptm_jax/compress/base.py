@@ -12,10 +12,11 @@ from ptm_jax.core.types import Batch, Params
 class Compression(slots.Wrapper):
     """A wrapper (`System.compress`) that `ptm compress` applies.
 
-    The order is: `measured`, `start`, fine-tuning with the wrapper if it `trains`, loading (`Wrapper.effective`),
-    `smaller`.
+    The order is: `measured`, `start`, fine-tuning with the wrapper if it `trains`, loading
+    (`Wrapper.effective`), `smaller`.
 
-    trains   whether the model is fine-tuned with the wrapper first; without, a model is compressed as it is
+    trains   whether the model is fine-tuned with the wrapper first; without, a model is compressed
+             as it is
     rows     number of training examples that `smaller` reads (0: none)
     measures number of training examples that `measured` reads (0: it is not called)
     stored   whether it reads scores that the model gave to the examples once, in place of the model
@@ -28,19 +29,26 @@ class Compression(slots.Wrapper):
     stored: bool = False
     minimises: str = "task"
 
-    def measured(self, system: Any, params: Params, batches: Callable[[], Iterator[Batch]]) -> Compression:
-        """Returns the compression with what it measures in the model before the fine-tuning, on the first `measures`
-        training examples: `system` has the objective of the task. Raises ValueError for a model that it does not fit."""
+    def measured(
+        self, system: Any, params: Params, batches: Callable[[], Iterator[Batch]]
+    ) -> Compression:
+        """Returns the compression with what it measures in the model before the fine-tuning, on the
+        first `measures` training examples: `system` has the objective of the task. Raises
+        ValueError for a model that it does not fit."""
         return self
 
     def start(self, model: str) -> str | tuple[tuple[str, str], ...]:
-        """Returns the initial model of the run (`Experiment.init`) for the model that is compressed."""
+        """Returns the initial model of the run (`Experiment.init`) for the model that is
+        compressed."""
         return model
 
-    def smaller(self, system: Any, params: Params, batches: Callable[[], Iterator[Batch]]) -> tuple[Any, Params]:
+    def smaller(
+        self, system: Any, params: Params, batches: Callable[[], Iterator[Batch]]
+    ) -> tuple[Any, Params]:
         """Returns the system and the parameters of the compressed model, without the wrapper.
 
-        `system` is the model's (of a run: with this wrapper), its objective that of the task. `batches()` yields the first
-        `rows` training examples as the objective reads them. Raises ValueError for a model that the method does not fit.
+        `system` is the model's (of a run: with this wrapper), its objective that of the task.
+        `batches()` yields the first `rows` training examples as the objective reads them. Raises
+        ValueError for a model that the method does not fit.
         """
         return system, params

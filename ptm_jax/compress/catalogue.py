@@ -47,7 +47,8 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "layers": (LayerRemoval, (167,)),
     "columns": (ColumnRemoval, ()),
 }
-"""{name: (function that returns it with the defaults, rows of the survey's catalogue; no rows for newer methods)}."""
+"""{name: (function that returns it with the defaults, rows of the survey's catalogue; no rows for
+newer methods)}."""
 
 _NAMED = Named("compression", "--compress", "magnitude(share=0.7)", NAMES)
 read, read_all, entries = _NAMED.read, _NAMED.read_all, _NAMED.entries

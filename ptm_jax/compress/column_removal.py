@@ -15,13 +15,16 @@ from ptm_jax.core.types import Params
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnRemoval(Compression):
-    """Removes a share of the hidden units of every feed-forward layer: columns of the first matrix, rows of the second.
+    """Removes a share of the hidden units of every feed-forward layer: columns of the first matrix,
+    rows of the second.
 
-    All layers keep the same number, so that every class of the Hugging Face library can hold the model.
+    All layers keep the same number, so that every class of the Hugging Face library can hold the
+    model.
 
     share     of each layer, 0 <= share < 1
-    by        "importance": E|dL/dxi| of a factor on the unit, over training examples, as of heads (Michel et al. 2019).
-              "magnitude": the norm of its column times that of its row; without data
+    by        "importance": E|dL/dxi| of a factor on the unit, over training examples, as of heads
+              (Michel et al. 2019). "magnitude": the norm of its column times that of its row;
+              without data
     examples  training examples to measure on
     """
 
@@ -44,11 +47,19 @@ class ColumnRemoval(Compression):
             sizes = removal.sizes(layers, "columns")
             if self.by == "importance":
                 loss = removal.row_loss(system, params, "columns", name)
-                scores = removal.importance(loss, [np.ones(size, np.float32) for size in sizes], batches())
+                scores = removal.importance(
+                    loss, [np.ones(size, np.float32) for size in sizes], batches()
+                )
             else:
-                norm = lambda tree, layer, axis: np.linalg.norm(tree["ffn"][layer]["kernel"], axis=axis)
+
+                def norm(tree, layer, axis):
+                    return np.linalg.norm(tree["ffn"][layer]["kernel"], axis=axis)
+
                 scores = [norm(tree, "up", 0) * norm(tree, "down", 1) for _, tree in layers]
-            stay = lambda score: len(score) - round(self.share * len(score))
+
+            def stay(score):
+                return len(score) - round(self.share * len(score))
+
             chosen = (np.sort(np.argsort(-score, kind="stable")[: stay(score)]) for score in scores)
             return removal.kept(layers, "columns", chosen)
 

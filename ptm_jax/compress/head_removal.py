@@ -15,11 +15,12 @@ from ptm_jax.core.types import Params
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadRemoval(Compression):
-    """Removes a share of all heads, the least important first (Michel et al. 2019, arXiv 1905.10650).
+    """Removes a share of all heads, the least important first (Michel et al. 2019, arXiv
+    1905.10650).
 
     share     of the heads of all layers, 0 <= share < 1; a layer keeps `least` heads
-    by        "importance": E|dL/dxi_h| over training examples, normalised in each layer (Eq. 2). "ablation": the loss
-              without this one head (section 3.2), greedily
+    by        "importance": E|dL/dxi_h| over training examples, normalised in each layer (Eq. 2).
+              "ablation": the loss without this one head (section 3.2), greedily
     step      heads are measured again after this share of all is removed; 0: after each head
     examples  training examples to measure on
     """
@@ -36,7 +37,10 @@ class HeadRemoval(Compression):
     def __post_init__(self):
         check(self.share, self.examples)
         if not 0 <= self.step <= 1 or self.least < 1:
-            raise ValueError(f"step is {self.step} and least {self.least}; step must be in [0, 1], least at least 1")
+            raise ValueError(
+                f"step is {self.step} and least {self.least}; step must be in [0, 1], least "
+                "at least 1"
+            )
 
     @property
     def rows(self) -> int:
@@ -44,7 +48,11 @@ class HeadRemoval(Compression):
 
     def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
         def less(name, layers):
-            gates = self.gates(removal.sizes(layers, "heads"), removal.row_loss(system, params, "heads", name), batches)
+            gates = self.gates(
+                removal.sizes(layers, "heads"),
+                removal.row_loss(system, params, "heads", name),
+                batches,
+            )
             return removal.kept(layers, "heads", map(np.flatnonzero, gates))
 
         return removal.changed(system, params, self.towers, less)
@@ -54,7 +62,10 @@ class HeadRemoval(Compression):
         gates, total = [np.ones(size, np.float32) for size in sizes], sum(sizes)
         goal = round(self.share * total)
         if goal > sum(max(0, size - self.least) for size in sizes):
-            raise ValueError(f"share is {self.share}, and {self.least} of the {total} heads in each layer stay; take less")
+            raise ValueError(
+                f"share is {self.share}, and {self.least} of the {total} heads in each layer "
+                "stay; take less"
+            )
         measure = removal.importance if self.by == "importance" else removal.ablation
         while (gone := total - int(sum(gate.sum() for gate in gates))) < goal:
             scores = measure(loss, gates, batches())
@@ -64,7 +75,9 @@ class HeadRemoval(Compression):
         return gates
 
 
-def _removable(scores: Sequence[np.ndarray], gates: Sequence[np.ndarray], least: int) -> list[tuple[float, int, int]]:
+def _removable(
+    scores: Sequence[np.ndarray], gates: Sequence[np.ndarray], least: int
+) -> list[tuple[float, int, int]]:
     """Returns (score, layer, head) of the heads that may go."""
     return [
         (float(scores[layer][head]), layer, int(head))

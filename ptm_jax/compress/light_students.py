@@ -1,5 +1,6 @@
-"""Students that are no Transformers: a recurrent one (Tang et al. 2019, arXiv 1903.12136) and a convolutional one (BlendCNN:
-Chia et al. 2019, arXiv 1909.03508). They read the teacher's tokens, so that no words differ."""
+"""Students that are no Transformers: a recurrent one (Tang et al. 2019, arXiv 1903.12136) and a
+convolutional one (BlendCNN: Chia et al. 2019, arXiv 1909.03508). They read the teacher's tokens, so
+that no words differ."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from ptm_jax.nn.recurrent.recurrence import Bidirectional
 
 
 class LastStates(LSTMEncoder):
-    """An `LSTMEncoder` whose states [B, L, P] are the last ones of both directions in each token's document."""
+    """An `LSTMEncoder` whose states [B, L, P] are the last ones of both directions in each token's
+    document."""
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         encoded = super().__call__(batch, train, ends=True)
@@ -35,8 +37,8 @@ class LastStates(LSTMEncoder):
 
 
 class Convolutions(Embedded):
-    """`layers` convolutions of `filters` with a ReLU, each over the one below: [B, L, layers * filters], the features of all
-    layers side by side. No window reaches into another document."""
+    """`layers` convolutions of `filters` with a ReLU, each over the one below: [B, L, layers *
+    filters], the features of all layers side by side. No window reaches into another document."""
 
     embed: nn.Module
     layers: int = 8
@@ -54,10 +56,16 @@ class Convolutions(Embedded):
         x, found, reach = self.embed(batch, context), [], self.window // 2
         for layer in range(self.layers):
             near = [
-                shifted(x, by) * ((shifted(segments, by) == segments) & (segments > 0))[..., None].astype(x.dtype)
+                shifted(x, by)
+                * ((shifted(segments, by) == segments) & (segments > 0))[..., None].astype(x.dtype)
                 for by in range(-reach, self.window - reach)
             ]
-            dense = Dense(self.filters, initializer=self.initializer, precision=self.precision, name=f"layer_{layer}")
+            dense = Dense(
+                self.filters,
+                initializer=self.initializer,
+                precision=self.precision,
+                name=f"layer_{layer}",
+            )
             x = activate("relu", dense(jnp.concatenate(near, -1)))
             found.append(x)
         return Encoded(jnp.concatenate(found, -1))
@@ -65,7 +73,8 @@ class Convolutions(Embedded):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Light(Student):
-    """A network with the teacher's vocabulary and classes, drawn anew. `width` is that of the word vectors."""
+    """A network with the teacher's vocabulary and classes, drawn anew. `width` is that of the word
+    vectors."""
 
     width: int = 300
     dropout: float = 0.1
@@ -74,8 +83,12 @@ class _Light(Student):
         encoder = slots.encoder_in(teacher)
         head = teacher.heads.get("classify") if isinstance(teacher, slots.Network) else None
         if encoder is None or encoder.embeddings is None or not isinstance(head, SequenceHead):
-            raise ValueError(f"{type(self).__name__} classifies texts; its teacher has no such head")
-        embed = Embeddings(vocab=encoder.embeddings.vocab, width=self.width, initializer=Normal(0.1))
+            raise ValueError(
+                f"{type(self).__name__} classifies texts; its teacher has no such head"
+            )
+        embed = Embeddings(
+            vocab=encoder.embeddings.vocab, width=self.width, initializer=Normal(0.1)
+        )
         return self.network(embed, head.classes)
 
     def network(self, embed: Any, classes: int) -> Any:
@@ -85,8 +98,9 @@ class _Light(Student):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BiLSTM(_Light):
-    """One layer of LSTMs in both directions; their last states, a dense layer with ReLU, and the classes (section 3.1: 150
-    and 200 units in the authors' program for SST-2, 300 and 400 in its larger one; word vectors of 300)."""
+    """One layer of LSTMs in both directions; their last states, a dense layer with ReLU, and the
+    classes (section 3.1: 150 and 200 units in the authors' program for SST-2, 300 and 400 in its
+    larger one; word vectors of 300)."""
 
     hidden: int = 150
     dense: int = 200
@@ -95,13 +109,16 @@ class BiLSTM(_Light):
         both = Bidirectional(LSTM(self.hidden), LSTM(self.hidden, backward=True))
         encoder = LastStates(embed=embed, layers=(both,), stateful=False)
         summary = Summary("relu", width=self.dense)
-        return Model(encoder=encoder, heads={"classify": SequenceHead(classes, summary, dropout=self.dropout)})
+        return Model(
+            encoder=encoder,
+            heads={"classify": SequenceHead(classes, summary, dropout=self.dropout)},
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlendCNN(_Light):
-    """Eight (or three) convolutions of 100 filters over 5 words; the maxima over the text of every layer, a dense layer with
-    ReLU, and the classes."""
+    """Eight (or three) convolutions of 100 filters over 5 words; the maxima over the text of every
+    layer, a dense layer with ReLU, and the classes."""
 
     width: int = 100
     layers: int = 8
@@ -110,6 +127,11 @@ class BlendCNN(_Light):
     dense: int = 100
 
     def network(self, embed: Any, classes: int) -> Any:
-        encoder = Convolutions(embed=embed, layers=self.layers, filters=self.filters, window=self.window)
+        encoder = Convolutions(
+            embed=embed, layers=self.layers, filters=self.filters, window=self.window
+        )
         summary = Summary("relu", at="max", width=self.dense)
-        return Model(encoder=encoder, heads={"classify": SequenceHead(classes, summary, dropout=self.dropout)})
+        return Model(
+            encoder=encoder,
+            heads={"classify": SequenceHead(classes, summary, dropout=self.dropout)},
+        )

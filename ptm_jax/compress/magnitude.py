@@ -22,26 +22,28 @@ INFINITY = 0x7F800000
 
 
 def share_at(step: Any, share: float, first: int, last: int, initial: float = 0.0) -> Any:
-    """Returns the share of zeros at a step: s_f + (s_i - s_f) (1 - (t - t_0) / (t_n - t_0))^3 between the steps t_0 =
-    `first` and t_n = `last`, s_i before and s_f after (Zhu & Gupta 2017, arXiv 1710.01878, Eq. 1)."""
+    """Returns the share of zeros at a step: s_f + (s_i - s_f) (1 - (t - t_0) / (t_n - t_0))^3
+    between the steps t_0 = `first` and t_n = `last`, s_i before and s_f after (Zhu & Gupta 2017,
+    arXiv 1710.01878, Eq. 1)."""
     rest = 1 - jnp.clip((step - first) / max(1, last - first), 0, 1)
     return share + (initial - share) * rest**3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Magnitude(Compression):
-    """Sets the weights of smallest magnitude to zero, a share of each matrix (Zhu & Gupta 2017; of BERT: Gordon et al. 2020,
-    arXiv 2002.08307).
+    """Sets the weights of smallest magnitude to zero, a share of each matrix (Zhu & Gupta 2017; of
+    BERT: Gordon et al. 2020, arXiv 2002.08307).
 
     share    of zeros at the end, 0 <= share < 1; of each matrix of each layer
-    when     "during": from 0 to `share` by the cubic schedule (`share_at`), every `every` updates between the shares `begin`
-             and `end` of the run, of pre-training or of fine-tuning; what is zero stays zero. "before": all at once in the
-             initial model. "after": all at once, without training
-    restore  for "before": what the pruned weights are when training begins, and may leave: "zero" (information deletion),
-             "random" (normal, with the deviation of the matrix), "initial" (their values in the initial model, the control).
-             None: they stay zero
-    targets  pattern of the paths of the matrices: all kernels and the table of words. Gordon et al. leave the tables of
-             positions and segments and the heads alone, too
+    when     "during": from 0 to `share` by the cubic schedule (`share_at`), every `every` updates
+             between the shares `begin` and `end` of the run, of pre-training or of fine-tuning;
+             what is zero stays zero. "before": all at once in the initial model. "after": all at
+             once, without training
+    restore  for "before": what the pruned weights are when training begins, and may leave: "zero"
+             (information deletion), "random" (normal, with the deviation of the matrix), "initial"
+             (their values in the initial model, the control). None: they stay zero
+    targets  pattern of the paths of the matrices: all kernels and the table of words. Gordon et al.
+             leave the tables of positions and segments and the heads alone, too
     """
 
     share: float = 0.5
@@ -61,9 +63,14 @@ class Magnitude(Compression):
         if not 0 <= self.share < 1:
             raise ValueError(f"share is {self.share}; it must be at least 0 and below 1")
         if not 0 <= self.begin <= self.end <= 1 or self.every < 1:
-            raise ValueError(f"begin {self.begin}, end {self.end}, every {self.every}; need 0 <= begin <= end <= 1 <= every")
+            raise ValueError(
+                f"begin {self.begin}, end {self.end}, every {self.every}; need 0 <= begin <= "
+                "end <= 1 <= every"
+            )
         if self.restore is not None and self.when != "before":
-            raise ValueError(f"restore is {self.restore!r} with when={self.when!r}; it is for when='before'")
+            raise ValueError(
+                f"restore is {self.restore!r} with when={self.when!r}; it is for when='before'"
+            )
 
     @property
     def trains(self) -> bool:
@@ -75,15 +82,22 @@ class Magnitude(Compression):
         return self.trains and self.restore is None
 
     def within(self, system: Any) -> Magnitude:
-        return self if self.total is not None else dataclasses.replace(self, total=system.recipe.steps)
+        return (
+            self if self.total is not None else dataclasses.replace(self, total=system.recipe.steps)
+        )
 
     def pruned(self, params: Params) -> dict[str, Any]:
         """Returns {path: weights} of the matrices to prune. Raises ValueError if there are none."""
-        inside = {path: leaf for path, leaf in flatten(params).items() if path.partition("/")[0] in self.towers}
+        inside = {
+            path: leaf
+            for path, leaf in flatten(params).items()
+            if path.partition("/")[0] in self.towers
+        }
         found = {path: leaf for path, leaf in inside.items() if re.search(self.targets, path)}
         if not found:
             raise ValueError(
-                f"magnitude's targets {self.targets!r} find no weight; name some of the model's, as '/up/kernel$'"
+                f"magnitude's targets {self.targets!r} find no weight; name some of the "
+                "model's, as '/up/kernel$'"
             )
         return found
 
@@ -92,14 +106,19 @@ class Magnitude(Compression):
         if not self.masked:
             return params if source is None or not self.trains else self._restored(params, weights)
         at_once = self.when == "before"
-        masks = {path: mask_of(path, leaf, self.share) if at_once else jnp.ones_like(leaf) for path, leaf in weights.items()}
+        masks = {
+            path: mask_of(path, leaf, self.share) if at_once else jnp.ones_like(leaf)
+            for path, leaf in weights.items()
+        }
         return {**params, PLACE: unflatten(masks)}
 
     def _restored(self, params: Params, weights: dict[str, Any]) -> Params:
         """Returns the initial model with other values in the place of the pruned weights."""
         flat = flatten(params)
         for path, leaf in weights.items():
-            drawn = jnp.std(leaf) * jax.random.normal(stream(self.seed, path), leaf.shape, leaf.dtype)
+            drawn = jnp.std(leaf) * jax.random.normal(
+                stream(self.seed, path), leaf.shape, leaf.dtype
+            )
             value = {"zero": jnp.zeros_like(leaf), "random": drawn, "initial": leaf}[self.restore]
             flat[path] = jnp.where(mask_of(path, leaf, self.share) > 0, leaf, value)
         return unflatten(flat)
@@ -119,12 +138,16 @@ class Magnitude(Compression):
         if not (self.masked and self.when == "during"):
             return params
         first, last, done = round(self.begin * self.total), round(self.end * self.total), step + 1
-        due = (done >= first) & (done <= last) & (((done - first) % self.every == 0) | (done == last))
+        due = (
+            (done >= first) & (done <= last) & (((done - first) % self.every == 0) | (done == last))
+        )
         share = share_at(done, self.share, first, last)
 
         def prune(masks):
             flat = flatten(params)
-            return {path: mask * mask_of(path, flat[path] * mask, share) for path, mask in masks.items()}
+            return {
+                path: mask * mask_of(path, flat[path] * mask, share) for path, mask in masks.items()
+            }
 
         masks = jax.lax.cond(due, prune, lambda masks: masks, flatten(params[PLACE]))
         return {**params, PLACE: unflatten(masks)}
@@ -143,12 +166,16 @@ class Magnitude(Compression):
 
 
 def mask_of(path: str, weights: Any, share: Any) -> Any:
-    """Returns zeros for the `share` of smallest magnitude in each matrix of a parameter, ones for the others. The number of
-    zeros is rounded to the nearest; all weights of the largest magnitude among them are zero.
+    """Returns zeros for the `share` of smallest magnitude in each matrix of a parameter, ones for
+    the others. The number of zeros is rounded to the nearest; all weights of the largest magnitude
+    among them are zero.
 
-    The threshold is found by bisection on the bits of float32, which are in the order of the magnitudes: 31 counts."""
+    The threshold is found by bisection on the bits of float32, which are in the order of the
+    magnitudes: 31 counts."""
     *layers, rows, columns = matrix_of(path, weights.shape)
-    bits = jax.lax.bitcast_convert_type(jnp.abs(weights.astype(jnp.float32)), jnp.int32).reshape(*layers, rows * columns)
+    bits = jax.lax.bitcast_convert_type(jnp.abs(weights.astype(jnp.float32)), jnp.int32).reshape(
+        *layers, rows * columns
+    )
     count = jnp.round(share * (rows * columns))
 
     def halve(_, bounds):

@@ -1,5 +1,5 @@
-"""MobileBERT's layers, those of its teacher IB-BERT, and a student that is made from such a teacher (Sun et al. 2020,
-arXiv 2004.02984)."""
+"""MobileBERT's layers, those of its teacher IB-BERT, and a student that is made from such a teacher
+(Sun et al. 2020, arXiv 2004.02984)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.bottleneck import Bottleneck, Expansion, FeedForwards, Narrowing, ScaleShift, WideAttention
+from ptm_jax.nn.bottleneck import (
+    Bottleneck,
+    Expansion,
+    FeedForwards,
+    Narrowing,
+    ScaleShift,
+    WideAttention,
+)
 from ptm_jax.nn.embeddings.parts import Types
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead, Pooler
@@ -31,7 +38,8 @@ class Sizes:
 
     states, inner   widths between the blocks and inside; tables: width of the token table
     heads, hidden   of attention, of each of the `stacked` feed-forward layers
-    shared          whether queries and keys are made of the narrowed states (MobileBERT), or of the states (IB-BERT)
+    shared          whether queries and keys are made of the narrowed states (MobileBERT), or of the
+                    states (IB-BERT)
     plain           whether norms have no statistics (NoNorm)
     """
 
@@ -51,14 +59,24 @@ class Sizes:
 
 MOBILEBERT = Sizes()
 IB_BERT = Sizes(
-    inner=1024, hidden=4096, stacked=1, shared=False, plain=False, activation="gelu", dropout=0.1, attention_dropout=0.1
+    inner=1024,
+    hidden=4096,
+    stacked=1,
+    shared=False,
+    plain=False,
+    activation="gelu",
+    dropout=0.1,
+    attention_dropout=0.1,
 )
 """IB-BERT_LARGE: from 512 between blocks to 1,024 inside (section 3.3)."""
 
 
 def network(vocab: Vocab, sizes: Sizes) -> Model:
     """Returns the encoder of these sizes, with the heads of BERT's pre-training."""
-    norm = lambda: ScaleShift() if sizes.plain else LayerNorm(1e-12)
+
+    def norm():
+        return ScaleShift() if sizes.plain else LayerNorm(1e-12)
+
     narrow = Narrowing(sizes.inner, norm())
     attention = Attention(heads=sizes.heads, width=sizes.inner, dropout=sizes.attention_dropout)
     ffn, more = FeedForward(sizes.hidden, sizes.activation), sizes.stacked - 1
@@ -68,7 +86,9 @@ def network(vocab: Vocab, sizes: Sizes) -> Model:
         dropout=0.0,
         attention_norm=norm(),
         ffn_norm=norm(),
-        cross=FeedForwards((ffn,) * more, tuple(norm() for _ in range(more))) if more else Identity(),
+        cross=FeedForwards((ffn,) * more, tuple(norm() for _ in range(more)))
+        if more
+        else Identity(),
     )
     embed = Embeddings(
         vocab=vocab,
@@ -79,7 +99,9 @@ def network(vocab: Vocab, sizes: Sizes) -> Model:
         dropout=sizes.dropout,
         expand=Expansion(sizes.states),
     )
-    stack = Stack(block=Bottleneck(block, narrow, norm=norm(), dropout=sizes.dropout), layers=sizes.layers)
+    stack = Stack(
+        block=Bottleneck(block, narrow, norm=norm(), dropout=sizes.dropout), layers=sizes.layers
+    )
     head = MLMHead(vocab=vocab, activation=sizes.activation, width=sizes.states)
     heads = {"mlm": head, "pool": Pooler(), "nsp": Classifier(2)}
     return Model(encoder=Transformer(embed=embed, stack=stack), heads=heads)
@@ -87,8 +109,9 @@ def network(vocab: Vocab, sizes: Sizes) -> Model:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mobile(Student):
-    """MobileBERT of its teacher's vocabulary, number of layers, width of states and heads. Embeddings and heads begin as the
-    teacher's where they have their shapes (section 3.5), the layers are drawn anew.
+    """MobileBERT of its teacher's vocabulary, number of layers, width of states and heads.
+    Embeddings and heads begin as the teacher's where they have their shapes (section 3.5), the
+    layers are drawn anew.
 
     inner, hidden, stacked   as in `Sizes`
     """
@@ -105,11 +128,15 @@ class Mobile(Student):
         stack, embed = stack_of(teacher), slots.encoder_in(teacher).embed
         block = stack.block
         if not isinstance(block, Bottleneck) or not isinstance(embed.expand, Expansion):
-            raise ValueError("MobileBERT is made from an IB-BERT, a network of bottlenecks; give the student as begin=MODEL")
+            raise ValueError(
+                "MobileBERT is made from an IB-BERT, a network of bottlenecks; give the "
+                "student as begin=MODEL"
+            )
         own = block.block.attention
         attention = own.attention if isinstance(own, WideAttention) else own
         sizes = Sizes(
-            layers=stack.layers, states=embed.expand.width, inner=self.inner, tables=embed.width, heads=attention.heads,
+            layers=stack.layers, states=embed.expand.width, inner=self.inner, tables=embed.width,
+            heads=attention.heads,
             hidden=self.hidden, stacked=self.stacked,
         )  # fmt: skip
         made = network(embed.vocab, sizes)
@@ -118,5 +145,14 @@ class Mobile(Student):
 
     def begin(self, params: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[str, Any]:
         mine, its = flatten(params), flatten(teacher)
-        kept = lambda path, leaf: re.match(r"encoder/embed/|heads_", path) and path in its and its[path].shape == leaf.shape
-        return unflatten({path: jnp.copy(its[path]) if kept(path, leaf) else leaf for path, leaf in mine.items()})
+
+        def kept(path, leaf):
+            return (
+                re.match(r"encoder/embed/|heads_", path)
+                and path in its
+                and its[path].shape == leaf.shape
+            )
+
+        return unflatten(
+            {path: jnp.copy(its[path]) if kept(path, leaf) else leaf for path, leaf in mine.items()}
+        )

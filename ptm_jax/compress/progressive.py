@@ -1,4 +1,5 @@
-"""Distillation of one layer after another (MobileBERT: Sun et al. 2020, arXiv 2004.02984, section 3.5)."""
+"""Distillation of one layer after another (MobileBERT: Sun et al. 2020, arXiv 2004.02984, section
+3.5)."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from ptm_jax.compress.matches.states import Hidden
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Progressive(Distillation):
-    """Progressive knowledge transfer: for the share `transfer` of the run stage l matches the feature map and the attention
-    of layer l alone (Eqs. 1 and 2) and trains this layer, in the first stage also the embeddings; those below are frozen.
-    Then `matches` and the task's loss train the whole student.
+    """Progressive knowledge transfer: for the share `transfer` of the run stage l matches the
+    feature map and the attention of layer l alone (Eqs. 1 and 2) and trains this layer, in the
+    first stage also the embeddings; those below are frozen. Then `matches` and the task's loss
+    train the whole student.
 
     layers  of student and teacher, which are as many, with states of one width and as many heads
     """
@@ -30,7 +32,10 @@ class Progressive(Distillation):
     def __post_init__(self):
         super().__post_init__()
         if self.layers < 1 or not 0 < self.transfer < 1:
-            raise ValueError(f"layers is {self.layers} and transfer {self.transfer}; from 1, and a share in (0, 1)")
+            raise ValueError(
+                f"layers is {self.layers} and transfer {self.transfer}; from 1, and a share "
+                "in (0, 1)"
+            )
 
     def within(self, system: Any) -> Progressive:
         return dataclasses.replace(self, total=system.recipe.steps)
@@ -43,7 +48,10 @@ class Progressive(Distillation):
             span = tuple(self.transfer * part / self.layers for part in (layer - 1, layer))
             given = {"layers": ((layer, layer),), "span": span}
             found += [Hidden(**given), AttentionMaps(**given)]
-        return (*found, *(dataclasses.replace(match, span=(self.transfer, 1.0)) for match in super().terms))
+        return (
+            *found,
+            *(dataclasses.replace(match, span=(self.transfer, 1.0)) for match in super().terms),
+        )
 
     @property
     def hard_from(self) -> float:
@@ -52,7 +60,11 @@ class Progressive(Distillation):
     def stage(self, step: Any) -> Any:
         """Returns the layer that trains at a step, from 1; more than `layers` after the stages."""
         share = (jnp.asarray(step, jnp.float32) + 0.5) / max(1, self.total)
-        return jnp.where(share < self.transfer, jnp.floor(share / self.transfer * self.layers) + 1, self.layers + 1)
+        return jnp.where(
+            share < self.transfer,
+            jnp.floor(share / self.transfer * self.layers) + 1,
+            self.layers + 1,
+        )
 
     def trainable(self, path: Any, step: Any) -> Any:
         if not path.startswith(f"{self.tower}/"):

@@ -1,10 +1,11 @@
-"""Weights and inputs of products as whole numbers: Q8BERT (Zafrir et al. 2019, arXiv 1910.06188) and its baseline, the
-dynamic quantisation of a trained model.
+"""Weights and inputs of products as whole numbers: Q8BERT (Zafrir et al. 2019, arXiv 1910.06188)
+and its baseline, the dynamic quantisation of a trained model.
 
-A quantised matrix `kernel` is int8, with `kernel_scale` of each column beside it, and `kernel_inputs` [range, levels] of
-what it multiplies (a range of 0: the greatest magnitude of each row); a table of embeddings is int8 with one `<name>_scale`.
-`nn.layers.Dense` and the embeddings compute with them (`kernels.integers`), so that a quantised model is its parameters and
-needs no wrapper. Softmax, LayerNorm, GELU and the products of attention without weights stay in float32.
+A quantised matrix `kernel` is int8, with `kernel_scale` of each column beside it, and
+`kernel_inputs` [range, levels] of what it multiplies (a range of 0: the greatest magnitude of each
+row); a table of embeddings is int8 with one `<name>_scale`. `nn.layers.Dense` and the embeddings
+compute with them (`kernels.integers`), so that a quantised model is its parameters and needs no
+wrapper. Softmax, LayerNorm, GELU and the products of attention without weights stay in float32.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ TABLES = r"/embed/(token|type|position/table)$"
 
 
 def levels_of(bits: Any) -> Any:
-    """Returns the greatest whole number of symmetric quantisation, 2^(bits - 1) - 1 (Zafrir et al., Eq. 2)."""
+    """Returns the greatest whole number of symmetric quantisation, 2^(bits - 1) - 1 (Zafrir et al.,
+    Eq. 2)."""
     return 2.0 ** (np.asarray(bits) - 1) - 1
 
 
@@ -38,13 +40,16 @@ def check_bits(**given: int | Sequence[int]) -> None:
     for name, bits in given.items():
         for one in bits if isinstance(bits, Sequence) else (bits,):
             if one not in range(2, 9):
-                raise ValueError(f"{name} is {bits}; whole numbers have 2 to 8 bits here, 8 is Q8BERT's")
+                raise ValueError(
+                    f"{name} is {bits}; whole numbers have 2 to 8 bits here, 8 is Q8BERT's"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The values that the columns of a matrix [.., I, O] may take: `scale` q + `offset`, for whole numbers q in
-    [-low - 1, low] or, without `offset`, in [-low, low]. `scale` and `offset` are [.., O]; so is `low`, or broadcasts."""
+    """The values that the columns of a matrix [.., I, O] may take: `scale` q + `offset`, for whole
+    numbers q in [-low - 1, low] or, without `offset`, in [-low, low]. `scale` and `offset` are [..,
+    O]; so is `low`, or broadcasts."""
 
     scale: Array
     offset: Array | None
@@ -55,15 +60,20 @@ class Grid:
         """Returns the grid of a matrix by the extreme weights of each group of columns.
 
         bits    2 to 8, or [N, 1] of the layers
-        groups  number of groups of neighbouring columns of one range; None: each column. A matrix of fewer columns has one a
-                column
+        groups  number of groups of neighbouring columns of one range; None: each column. A matrix
+                of fewer columns has one a column
         Raises ValueError if the columns cannot be so many groups."""
         columns = matrix.shape[-1]
         groups = columns if groups is None else min(groups, columns)
         if columns % groups:
-            raise ValueError(f"{columns} columns cannot be {groups} groups of one size; choose a divisor")
+            raise ValueError(
+                f"{columns} columns cannot be {groups} groups of one size; choose a divisor"
+            )
         grouped = matrix.reshape(*matrix.shape[:-1], groups, columns // groups)
-        spread = lambda x: jnp.repeat(x, columns // groups, -1)
+
+        def spread(x):
+            return jnp.repeat(x, columns // groups, -1)
+
         if symmetric:
             low = levels_of(bits)
             return cls(spread(jnp.maximum(jnp.abs(grouped).max((-3, -1)), LEAST) / low), None, low)
@@ -73,7 +83,8 @@ class Grid:
         return cls(spread(step), spread(least + (low + 1) * step), low)
 
     def whole(self, matrix: Array) -> Array:
-        """Returns the whole numbers [.., I, O] int8 nearest to the weights; halves round to the even number."""
+        """Returns the whole numbers [.., I, O] int8 nearest to the weights; halves round to the
+        even number."""
         shifted = matrix if self.offset is None else matrix - self.offset[..., None, :]
         low = jnp.asarray(self.low)[..., None] if np.ndim(self.low) else self.low
         least = -low if self.offset is None else -low - 1
@@ -92,16 +103,16 @@ def straight(x: Array, rounded: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Int8(Compression):
-    """Dynamic quantisation of a trained model: weights once, the inputs of each product by the greatest magnitude of their
-    row (the baseline DQ of Zafrir et al. 2019, Table 1, who take one range of a whole batch: a row's result then depends on
-    the others).
+    """Dynamic quantisation of a trained model: weights once, the inputs of each product by the
+    greatest magnitude of their row (the baseline DQ of Zafrir et al. 2019, Table 1, who take one
+    range of a whole batch: a row's result then depends on the others).
 
     bits         of weights
     groups       ranges of a matrix; None: one of each column
     input_bits   of the inputs of products
     table_bits   of the tables of embeddings, one range each
-    rows         training examples on which the range of each product's inputs is measured, their greatest magnitude (static
-                 quantisation); 0: dynamic
+    rows         training examples on which the range of each product's inputs is measured, their
+                 greatest magnitude (static quantisation); 0: dynamic
     matrices     pattern of the paths of the kernels of dense layers; `tables`, of the embeddings
     """
 
@@ -120,16 +131,34 @@ class Int8(Compression):
     def __post_init__(self):
         check_bits(bits=self.bits, input_bits=self.input_bits, table_bits=self.table_bits)
         if self.groups is not None and self.groups < 1:
-            raise ValueError(f"groups is {self.groups}; it must be at least 1, or None for a range of each column")
+            raise ValueError(
+                f"groups is {self.groups}; it must be at least 1, or None for a range of "
+                "each column"
+            )
         if self.rows < 0:
-            raise ValueError(f"rows is {self.rows}; it must be a number of training examples, 0 for dynamic ranges")
+            raise ValueError(
+                f"rows is {self.rows}; it must be a number of training examples, 0 for "
+                "dynamic ranges"
+            )
 
     def of(self, params: Params) -> dict[str, tuple[int, ...]]:
-        """Returns {path: (layers .., in, out)} of the matrices. Raises ValueError if there is none."""
-        flat = {path: leaf.shape for path, leaf in flatten(params).items() if path.partition("/")[0] in self.towers}
-        found = {path: matrix_of(path, shape) for path, shape in flat.items() if re.search(self.matrices, path)}
+        """Returns {path: (layers .., in, out)} of the matrices. Raises ValueError if there is
+        none."""
+        flat = {
+            path: leaf.shape
+            for path, leaf in flatten(params).items()
+            if path.partition("/")[0] in self.towers
+        }
+        found = {
+            path: matrix_of(path, shape)
+            for path, shape in flat.items()
+            if re.search(self.matrices, path)
+        }
         if not found:
-            raise ValueError(f"matrices={self.matrices!r} finds no kernel; name some of the model's, as '/up/kernel$'")
+            raise ValueError(
+                f"matrices={self.matrices!r} finds no kernel; name some of the model's, as "
+                "'/up/kernel$'"
+            )
         return found
 
     def bits_of(self, path: str, layers: tuple[int, ...]) -> Any:
@@ -156,59 +185,94 @@ class Int8(Compression):
         return jnp.clip(jnp.round(table / scale), -low, low).astype(jnp.int8), scale
 
     def whole(self, params: Params, limits: Any = None) -> Params:
-        """Returns the parameters with matrices and tables as whole numbers. `limits`: ranges of inputs by path, or None."""
+        """Returns the parameters with matrices and tables as whole numbers. `limits`: ranges of
+        inputs by path, or None."""
         flat = flatten(params)
         for path, shape in self.of(params).items():
             if flat[path].dtype == jnp.int8:
                 continue
-            place, layers, limit = path.removesuffix("kernel"), shape[:-2], (limits or {}).get(path, 0.0)
+            place, layers, limit = (
+                path.removesuffix("kernel"),
+                shape[:-2],
+                (limits or {}).get(path, 0.0),
+            )
             grid = self.grid(path, flat[path], shape)
             width = flat[path].shape[len(layers) :][sides_of(shape, flat[path].shape) :]
-            fit = lambda leaf, layers=layers, width=width: leaf.reshape(*layers, *width)
+
+            def fit(leaf, layers=layers, width=width):
+                return leaf.reshape(*layers, *width)
+
             flat[path] = grid.whole(flat[path].reshape(shape)).reshape(flat[path].shape)
-            flat[f"{path}_scale"], flat[f"{path}_inputs"] = fit(grid.scale), self.inputs(layers, limit)
+            flat[f"{path}_scale"], flat[f"{path}_inputs"] = (
+                fit(grid.scale),
+                self.inputs(layers, limit),
+            )
             if grid.offset is not None:
                 flat[f"{path}_offset"] = fit(grid.offset)
-            if f"{place}bias" in flat:  # to the steps of the product's sums (Zafrir et al., section 3.1)
-                unit = fit(grid.scale * flat[f"{path}_inputs"][..., :1] / flat[f"{path}_inputs"][..., 1:2])
+            if (
+                f"{place}bias" in flat
+            ):  # to the steps of the product's sums (Zafrir et al., section 3.1)
+                unit = fit(
+                    grid.scale * flat[f"{path}_inputs"][..., :1] / flat[f"{path}_inputs"][..., 1:2]
+                )
                 bias = flat[f"{place}bias"]
-                flat[f"{place}bias"] = jnp.where(unit > 0, jnp.round(bias / jnp.maximum(unit, LEAST)) * unit, bias)
-        for path in [path for path in flat if re.search(self.tables, path) and path.partition("/")[0] in self.towers]:
+                flat[f"{place}bias"] = jnp.where(
+                    unit > 0, jnp.round(bias / jnp.maximum(unit, LEAST)) * unit, bias
+                )
+        for path in [
+            path
+            for path in flat
+            if re.search(self.tables, path) and path.partition("/")[0] in self.towers
+        ]:
             if flat[path].dtype != jnp.int8:
                 flat[path], flat[f"{path}_scale"] = self.table(flat[path])
         return unflatten(flat)
 
     def watched(self, params: Params, keep: float = 0.0) -> Params:
-        """Returns the parameters with what lets `nn.layers.Dense` see its inputs; a step keeps `keep` of a range."""
+        """Returns the parameters with what lets `nn.layers.Dense` see its inputs; a step keeps
+        `keep` of a range."""
         flat = flatten(params)
         for path, shape in self.of(params).items():
             layers = shape[:-2]
             self.grid(path, flat[path], shape)
-            flat[f"{path}_inputs"] = jnp.concatenate([self.inputs(layers), jnp.full((*layers, 1), keep)], -1)
+            flat[f"{path}_inputs"] = jnp.concatenate(
+                [self.inputs(layers), jnp.full((*layers, 1), keep)], -1
+            )
             flat[f"{path}_seen"] = jnp.zeros((*layers, 2))
         return unflatten(flat)
 
     def ranges(self, system: Any, params: Params, batches: Iterable[Batch]) -> dict[str, Array]:
-        """Returns the greatest magnitude of each matrix's inputs over batches, by path [layers ..]. Raises ValueError
-        without a batch."""
+        """Returns the greatest magnitude of each matrix's inputs over batches, by path [layers ..].
+        Raises ValueError without a batch."""
         objective, found = slots.objective(system.objective), {}
-        loss = lambda own, batch: objective(towers.bind(system.towers, own), batch, jax.random.key(0)).value()
+
+        def loss(own, batch):
+            return objective(towers.bind(system.towers, own), batch, jax.random.key(0)).value()
+
         see, watched = jax.jit(jax.grad(loss)), self.watched(params)
         for batch in batches:
             for path, leaf in flatten(see(watched, batch)).items():
                 if path.endswith("_seen"):
                     now = leaf[..., 0] / jnp.maximum(leaf[..., 1], 1)
-                    found[path.removesuffix("_seen")] = jnp.maximum(found.get(path.removesuffix("_seen"), 0.0), now)
+                    found[path.removesuffix("_seen")] = jnp.maximum(
+                        found.get(path.removesuffix("_seen"), 0.0), now
+                    )
         if not found:
-            raise ValueError("ranges are measured on training examples, and there is none; give --data, or rows=0")
+            raise ValueError(
+                "ranges are measured on training examples, and there is none; give --data, "
+                "or rows=0"
+            )
         return found
 
     def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
-        return system, self.whole(params, self.ranges(system, params, batches()) if self.rows else None)
+        return system, self.whole(
+            params, self.ranges(system, params, batches()) if self.rows else None
+        )
 
 
 def sides_of(shape: tuple[int, ...], own: tuple[int, ...]) -> int:
-    """Returns the number of input axes of a kernel [layers .., in .., out ..] whose matrix is `shape`."""
+    """Returns the number of input axes of a kernel [layers .., in .., out ..] whose matrix is
+    `shape`."""
     rest, size, count = own[len(shape) - 2 :], 1, 0
     while size < shape[-2]:
         size, count = size * rest[count], count + 1
@@ -217,13 +281,15 @@ def sides_of(shape: tuple[int, ...], own: tuple[int, ...]) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Q8BERT(Int8):
-    """Fine-tuning that knows of the rounding (Zafrir et al. 2019): symmetric linear quantisation of all dense layers and
-    embeddings to 8 bits, one range a matrix; the range of a layer's inputs is the moving mean of their greatest magnitude
-    over the steps. Weights and inputs are rounded in the forward pass, gradients pass straight through.
+    """Fine-tuning that knows of the rounding (Zafrir et al. 2019): symmetric linear quantisation of
+    all dense layers and embeddings to 8 bits, one range a matrix; the range of a layer's inputs is
+    the moving mean of their greatest magnitude over the steps. Weights and inputs are rounded in
+    the forward pass, gradients pass straight through.
 
     decay    of the moving means
-    As in nlp-architect, ranges begin with the first batch, and the range of a step counts its batch already. Deviation:
-    results of products are not rounded again (`requantize_output`), because float32 layers read them.
+    As in nlp-architect, ranges begin with the first batch, and the range of a step counts its batch
+    already. Deviation: results of products are not rounded again (`requantize_output`), because
+    float32 layers read them.
     """
 
     groups: int | None = 1
@@ -245,13 +311,16 @@ class Q8BERT(Int8):
         return not path.endswith("/kernel_inputs")
 
     def on_step(self, params: Params, step: Any) -> Params:
-        """Moves the ranges by the mean of the greatest magnitudes of the forward passes of the step."""
+        """Moves the ranges by the mean of the greatest magnitudes of the forward passes of the
+        step."""
         flat = flatten(params)
         for path in [path for path in flat if re.search(self.observes, path)]:
             place = f"{path.removesuffix('seen')}inputs"
             total, count = flat[path][..., 0], flat[path][..., 1]
             now, old = total / jnp.maximum(count, 1.0), flat[place]
-            moved = jnp.where(old[..., 0] > 0, old[..., 0] - (1 - old[..., 2]) * (old[..., 0] - now), now)
+            moved = jnp.where(
+                old[..., 0] > 0, old[..., 0] - (1 - old[..., 2]) * (old[..., 0] - now), now
+            )
             flat[place] = old.at[..., 0].set(jnp.where(count > 0, moved, old[..., 0]))
             flat[path] = jnp.zeros_like(flat[path])
         return unflatten(flat)
@@ -266,14 +335,20 @@ class Q8BERT(Int8):
         for path, shape in self.of(params).items():
             matrix, grid = flat[path].reshape(shape), self.grid(path, flat[path], shape)
             flat[path] = straight(matrix, grid.real(grid.whole(matrix))).reshape(flat[path].shape)
-        for path in [path for path in flat if re.search(self.tables, path) and path.partition("/")[0] in self.towers]:
+        for path in [
+            path
+            for path in flat
+            if re.search(self.tables, path) and path.partition("/")[0] in self.towers
+        ]:
             whole, scale = self.table(flat[path])
             flat[path] = straight(flat[path], whole.astype(jnp.float32) * scale)
         return unflatten(flat)
 
     def finish(self, params: Params) -> Params:
         """Returns the trained parameters in float32."""
-        return unflatten({path: leaf for path, leaf in flatten(params).items() if not re.search(self.owns, path)})
+        return unflatten(
+            {path: leaf for path, leaf in flatten(params).items() if not re.search(self.owns, path)}
+        )
 
     def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
         return system, params  # `effective` has made it

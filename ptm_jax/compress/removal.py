@@ -1,4 +1,5 @@
-"""Structured removal: the layers of a tower as a list, their heads and hidden units, and gates on both."""
+"""Structured removal: the layers of a tower as a list, their heads and hidden units, and gates on
+both."""
 
 from __future__ import annotations
 
@@ -22,40 +23,63 @@ from ptm_jax.nn.uneven import UnevenStack, stack_of, with_heads
 Layer = tuple[Block, Params]
 """A block and the parameters of one layer."""
 KERNELS = {"heads": "attention/out/kernel", "columns": "ffn/down/kernel"}
-"""{part: the kernel whose axis 0, in a layer, is the heads or hidden units: a gate of 0 there removes one}."""
+"""{part: the kernel whose axis 0, in a layer, is the heads or hidden units: a gate of 0 there
+removes one}."""
 
 
 def layers_of(tower: Any, params: Params) -> list[Layer]:
-    """Returns the layers of a tower. Raises ValueError for another encoder than a Transformer with layers of their own."""
+    """Returns the layers of a tower. Raises ValueError for another encoder than a Transformer with
+    layers of their own."""
     encoder = tower.encoder
     stack = encoder.stack if isinstance(encoder, Transformer) else None
     if isinstance(stack, UnevenStack):
-        return [(block, params["encoder"]["stack"][f"blocks_{i}"]) for i, block in enumerate(stack.blocks)]
+        return [
+            (block, params["encoder"]["stack"][f"blocks_{i}"])
+            for i, block in enumerate(stack.blocks)
+        ]
     if not isinstance(stack, Stack) or not stack.alike:
-        raise ValueError("its layers share parameters, or are no Transformer's; take a BERT, RoBERTa, ELECTRA or GPT")
+        raise ValueError(
+            "its layers share parameters, or are no Transformer's; take a BERT, RoBERTa, "
+            "ELECTRA or GPT"
+        )
     tree = params["encoder"]["stack"]["block"]
-    return [(stack.block, jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), tree)) for i in range(stack.layers)]
+    return [
+        (stack.block, jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), tree))
+        for i in range(stack.layers)
+    ]
 
 
 def with_layers(tower: Any, params: Params, layers: Sequence[Layer]) -> tuple[Any, Params]:
-    """Returns the tower and its parameters with these layers: a `Stack` if they are of one size, else an `UnevenStack`."""
+    """Returns the tower and its parameters with these layers: a `Stack` if they are of one size,
+    else an `UnevenStack`."""
     trees = [tree for _, tree in layers]
     stack = stack_of([block for block, _ in layers], tower.encoder.stack)
     if isinstance(stack, Stack):
         inner = {"block": jax.tree.map(lambda *leaves: np.stack(leaves), *trees)}
     else:
         if tower.encoder.writes:
-            raise ValueError("it decodes with one cache for all layers, which must be of one size; remove hidden units")
+            raise ValueError(
+                "it decodes with one cache for all layers, which must be of one size; remove "
+                "hidden units"
+            )
         inner = {f"blocks_{i}": tree for i, tree in enumerate(trees)}
-    rest = {name: tree for name, tree in params["encoder"]["stack"].items() if not name.startswith("block")}
+    rest = {
+        name: tree
+        for name, tree in params["encoder"]["stack"].items()
+        if not name.startswith("block")
+    }
     tower = dataclasses.replace(tower, encoder=dataclasses.replace(tower.encoder, stack=stack))
     return tower, {**params, "encoder": {**params["encoder"], "stack": {**rest, **inner}}}
 
 
 def changed(
-    system: Any, params: Params, names: Sequence[str], change: Callable[[str, list[Layer]], Sequence[Layer]]
+    system: Any,
+    params: Params,
+    names: Sequence[str],
+    change: Callable[[str, list[Layer]], Sequence[Layer]],
 ) -> tuple[Any, Params]:
-    """Returns the system and {tower: parameters} with `change(tower, layers)` for the layers of the towers `names`."""
+    """Returns the system and {tower: parameters} with `change(tower, layers)` for the layers of the
+    towers `names`."""
     for name in names:
         layers = change(name, layers_of(system.towers[name], params[name]))
         tower, tree = with_layers(system.towers[name], params[name], layers)
@@ -65,7 +89,8 @@ def changed(
 
 
 def sizes(layers: Sequence[Layer], part: str) -> list[int]:
-    """Returns the number of heads or hidden units ("columns") of each layer. Raises ValueError for layers without them."""
+    """Returns the number of heads or hidden units ("columns") of each layer. Raises ValueError for
+    layers without them."""
     wanted = {"heads": ("attention", Attention), "columns": ("ffn", FeedForward)}
     name, kind = wanted[part]
     if any(type(vars(block)[name]) is not kind for block, _ in layers):
@@ -74,9 +99,13 @@ def sizes(layers: Sequence[Layer], part: str) -> list[int]:
 
 
 def kept(layers: Sequence[Layer], part: str, chosen: Iterable[Any]) -> list[Layer]:
-    """Returns the layers with only the `chosen` heads or hidden units of each: matrices are really smaller."""
+    """Returns the layers with only the `chosen` heads or hidden units of each: matrices are really
+    smaller."""
     sizes(layers, part)
-    return [_kept(layer, part, np.asarray(indices)) for layer, indices in zip(layers, chosen, strict=True)]
+    return [
+        _kept(layer, part, np.asarray(indices))
+        for layer, indices in zip(layers, chosen, strict=True)
+    ]
 
 
 def _kept(layer: Layer, part: str, indices: np.ndarray) -> Layer:
@@ -84,7 +113,10 @@ def _kept(layer: Layer, part: str, indices: np.ndarray) -> Layer:
     if part == "heads":
         attention = block.attention
         if attention.relative is not None:
-            raise ValueError(f"its heads have {type(attention.relative).__name__}, made for all heads; remove hidden units")
+            raise ValueError(
+                f"its heads have {type(attention.relative).__name__}, made for all heads; "
+                "remove hidden units"
+            )
         block, names = (
             dataclasses.replace(block, attention=with_heads(attention, len(indices))),
             r"^attention/(query|key|value)/",
@@ -101,8 +133,8 @@ def _kept(layer: Layer, part: str, indices: np.ndarray) -> Layer:
 
 
 def gated(params: Params, gates: Sequence[Any], part: str) -> Params:
-    """Returns the parameters of a tower whose heads, or hidden units, are multiplied by `gates`, [H] for each layer: their
-    rows of the kernel behind them are."""
+    """Returns the parameters of a tower whose heads, or hidden units, are multiplied by `gates`,
+    [H] for each layer: their rows of the kernel behind them are."""
     flat, kernel = flatten(params), KERNELS[part]
     for path, leaf in flat.items():
         found = re.fullmatch(rf"encoder/stack/block(?:s_(\d+))?/{kernel}", path)
@@ -112,25 +144,38 @@ def gated(params: Params, gates: Sequence[Any], part: str) -> Params:
     return unflatten(flat)
 
 
-def row_loss(system: Any, params: Params, part: str, name: str = "main") -> Callable[[Any, Batch], tuple[Any, Any]]:
-    """Returns the function (gates, row of a batch) -> (loss, weight) of the system's objective, without dropout."""
+def row_loss(
+    system: Any, params: Params, part: str, name: str = "main"
+) -> Callable[[Any, Batch], tuple[Any, Any]]:
+    """Returns the function (gates, row of a batch) -> (loss, weight) of the system's objective,
+    without dropout."""
     params = jax.tree.map(jnp.asarray, params)
 
     def loss(gates, row):
         bound = towers.bind(system.towers, {**params, name: gated(params[name], gates, part)})
-        batch = {field: value[None] for field, value in row.items()} | {"step": jnp.zeros((), jnp.int32)}
+        batch = {field: value[None] for field, value in row.items()} | {
+            "step": jnp.zeros((), jnp.int32)
+        }
         found = system.objective(bound, batch, jax.random.key(0))
         return jnp.sum(found.sum), jnp.sum(jnp.asarray(found.weight))
 
     return loss
 
 
-def importance(loss: Callable[..., Any], gates: Sequence[Any], batches: Iterator[Batch]) -> list[np.ndarray]:
-    """Returns I_h = E_x |dL(x) / dxi_h| of each gate, [H] for each layer, divided by the norm of its layer, as Michel et al.
-    (2019, arXiv 1905.10650, section 4.1, Eq. 2) do. Raises ValueError without rows."""
+def importance(
+    loss: Callable[..., Any], gates: Sequence[Any], batches: Iterator[Batch]
+) -> list[np.ndarray]:
+    """Returns I_h = E_x |dL(x) / dxi_h| of each gate, [H] for each layer, divided by the norm of
+    its layer, as Michel et al. (2019, arXiv 1905.10650, section 4.1, Eq. 2) do. Raises ValueError
+    without rows."""
     slope = jax.grad(loss, has_aux=True)
-    one = lambda gates, row: jax.tree.map(jnp.abs, slope(gates, row))
-    work = jax.jit(lambda gates, batch: jax.lax.map(lambda row: one(gates, row), batch, batch_size=8))
+
+    def one(gates, row):
+        return jax.tree.map(jnp.abs, slope(gates, row))
+
+    work = jax.jit(
+        lambda gates, batch: jax.lax.map(lambda row: one(gates, row), batch, batch_size=8)
+    )
     total, rows = [np.zeros(gate.shape) for gate in gates], 0
     for batch in batches:
         slopes, weight = work(list(gates), batch)
@@ -141,10 +186,16 @@ def importance(loss: Callable[..., Any], gates: Sequence[Any], batches: Iterator
     return [one / rows / (np.linalg.norm(one / rows) + 1e-20) for one in total]
 
 
-def ablation(loss: Callable[..., Any], gates: Sequence[Any], batches: Iterator[Batch]) -> list[np.ndarray]:
-    """Returns the loss without each single head or unit minus the loss with it, the mean of all rows, [H] for each layer
-    (Michel et al. 2019, section 3.2). Raises ValueError without rows."""
-    work = jax.jit(lambda gates, batch: jax.tree.map(lambda part: part.sum(), jax.vmap(loss, (None, 0))(gates, batch)))
+def ablation(
+    loss: Callable[..., Any], gates: Sequence[Any], batches: Iterator[Batch]
+) -> list[np.ndarray]:
+    """Returns the loss without each single head or unit minus the loss with it, the mean of all
+    rows, [H] for each layer (Michel et al. 2019, section 3.2). Raises ValueError without rows."""
+    work = jax.jit(
+        lambda gates, batch: jax.tree.map(
+            lambda part: part.sum(), jax.vmap(loss, (None, 0))(gates, batch)
+        )
+    )
     rows = list(batches)
 
     def mean(gates):

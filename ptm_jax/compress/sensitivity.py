@@ -1,6 +1,6 @@
-"""How much a loss bends in each matrix: the greatest eigenvalues of its Hessian by power iteration (HAWQ: Dong et al. 2019,
-arXiv 1905.03696, Algorithm 1), and a score of each layer from their mean and deviation over parts of the data (Q-BERT: Shen
-et al. 2020, arXiv 1909.05840, section 3.1)."""
+"""How much a loss bends in each matrix: the greatest eigenvalues of its Hessian by power iteration
+(HAWQ: Dong et al. 2019, arXiv 1905.03696, Algorithm 1), and a score of each layer from their mean
+and deviation over parts of the data (Q-BERT: Shen et al. 2020, arXiv 1909.05840, section 3.1)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,18 @@ class Sensitivity:
 
     def scores(self) -> dict[str, float]:
         """Returns |mean| + std of the eigenvalues over the parts, by block (Shen et al., Eq. 3)."""
-        return {name: float(abs(values.mean()) + values.std()) for name, values in self.eigenvalues.items()}
+        return {
+            name: float(abs(values.mean()) + values.std())
+            for name, values in self.eigenvalues.items()
+        }
 
     def bits(self, choices: Mapping[int, float]) -> dict[str, int]:
-        """Returns the bits of each block: {bits: share of the blocks}, the most bits for the highest scores. Raises
-        ValueError if the shares do not add up to 1."""
+        """Returns the bits of each block: {bits: share of the blocks}, the most bits for the
+        highest scores. Raises ValueError if the shares do not add up to 1."""
         if abs(sum(choices.values()) - 1) > 1e-6:
-            raise ValueError(f"the shares of the blocks add up to {sum(choices.values()):g}; they must be 1")
+            raise ValueError(
+                f"the shares of the blocks add up to {sum(choices.values()):g}; they must be 1"
+            )
         order = sorted(self.scores().items(), key=lambda item: (-item[1], item[0]))
         found, start, edge = {}, 0, 0.0
         for bits, share in sorted(choices.items(), reverse=True):
@@ -52,20 +57,30 @@ def top_eigenvalues(
     tolerance: float = 1e-2,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Returns the eigenvalue of greatest magnitude of the Hessian's diagonal block of each group of parameters.
+    """Returns the eigenvalue of greatest magnitude of the Hessian's diagonal block of each group of
+    parameters.
 
     loss        (parameters, batch) -> scalar
-    groups      {name: mask}, mask(path) is 0, 1, or zeros and ones that broadcast against the parameter, as [N, 1, ..]
-    steps       of power iteration, at most; it ends where an eigenvalue moves by less than `tolerance` of itself
+    groups      {name: mask}, mask(path) is 0, 1, or zeros and ones that broadcast against the
+                parameter, as [N, 1, ..]
+    steps       of power iteration, at most; it ends where an eigenvalue moves by less than
+                `tolerance` of itself
 
-    A Hessian-vector product is the gradient of <gradient, v>: the products of this package have a backward pass of their
-    own, which a forward pass of derivatives (`jax.jvp` of the gradient) cannot enter; the numbers are the same.
+    A Hessian-vector product is the gradient of <gradient, v>: the products of this package have a
+    backward pass of their own, which a forward pass of derivatives (`jax.jvp` of the gradient)
+    cannot enter; the numbers are the same.
     """
     product = jax.jit(lambda p, v, b: jax.grad(lambda q: _dot(jax.grad(loss)(q, b), v))(p))
     found = {}
     for name, mask in groups.items():
-        masked = lambda tree, mask=mask: {path: leaf * mask(path) for path, leaf in flatten(tree).items()}
-        draw = {path: jax.random.normal(stream(seed, path), leaf.shape) for path, leaf in flatten(params).items()}
+
+        def masked(tree, mask=mask):
+            return {path: leaf * mask(path) for path, leaf in flatten(tree).items()}
+
+        draw = {
+            path: jax.random.normal(stream(seed, path), leaf.shape)
+            for path, leaf in flatten(params).items()
+        }
         v, value = _unit({path: leaf * mask(path) for path, leaf in draw.items()}), None
         for _ in range(steps):
             hv = masked(product(params, unflatten(v), batch))
@@ -85,7 +100,8 @@ def measure(
     batches: Iterable[Batch],
     **options: Any,
 ) -> Sensitivity:
-    """Returns the sensitivity of groups of parameters on several parts of the data (Shen et al. take 10% of it in all).
+    """Returns the sensitivity of groups of parameters on several parts of the data (Shen et al.
+    take 10% of it in all).
 
     Raises ValueError if there is no part."""
     found: dict[str, list[float]] = {name: [] for name in groups}
@@ -93,7 +109,10 @@ def measure(
         for name, value in top_eigenvalues(loss, params, groups, batch, **options).items():
             found[name].append(value)
     if not all(found.values()) or not found:
-        raise ValueError("the sensitivity of layers is measured on examples, and there is none; give --task and --data")
+        raise ValueError(
+            "the sensitivity of layers is measured on examples, and there is none; give "
+            "--task and --data"
+        )
     return Sensitivity({name: np.asarray(values) for name, values in found.items()})
 
 

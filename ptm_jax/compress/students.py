@@ -31,22 +31,28 @@ class Student(slots.Slot):
 
 
 def stack_of(teacher: Any) -> Stack:
-    """Returns the stack of a tower's layers. Raises ValueError where layers share parameters, or there is no stack."""
+    """Returns the stack of a tower's layers. Raises ValueError where layers share parameters, or
+    there is no stack."""
     encoder = slots.encoder_in(teacher)
     stack = None if encoder is None else encoder.stacks.get("stack")
     if not isinstance(stack, Stack) or stack.levels != stack.layers:
-        raise ValueError(f"{type(encoder).__name__} is no stack of layers with parameters of their own; give the student")
+        raise ValueError(
+            f"{type(encoder).__name__} is no stack of layers with parameters of their own; "
+            "give the student"
+        )
     return stack
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SomeLayers(Student):
-    """The teacher with some of its layers and their parameters (DistilBERT: every second one; PKD: the first ones).
+    """The teacher with some of its layers and their parameters (DistilBERT: every second one; PKD:
+    the first ones).
 
     keep    number of layers, or the numbers of those that stay, from 1
-    which   for a number: "even" spreads them up to the last, "first" takes the lowest, "last" the highest
-    layout  "same" as the teacher's, or "distilbert": no vectors of sentence types, dropout in the second branch alone, and a
-            ReLU before the last layer of a new head for texts
+    which   for a number: "even" spreads them up to the last, "first" takes the lowest, "last" the
+            highest
+    layout  "same" as the teacher's, or "distilbert": no vectors of sentence types, dropout in the
+            second branch alone, and a ReLU before the last layer of a new head for texts
     """
 
     keep: int | tuple[int, ...] = 6
@@ -57,19 +63,27 @@ class SomeLayers(Student):
         numbers = (self.keep,) if isinstance(self.keep, int) else self.keep
         if not numbers or min(numbers) < 1 or self.which not in ("even", "first", "last"):
             raise ValueError(
-                f"keep is {self.keep}, which {self.which!r}; layers count from 1, and which is even, first or last"
+                f"keep is {self.keep}, which {self.which!r}; layers count from 1, and which "
+                "is even, first or last"
             )
 
     def numbers(self, layers: int) -> tuple[int, ...]:
-        """Returns the numbers of the layers that stay, from 1. Raises ValueError for more than there are."""
+        """Returns the numbers of the layers that stay, from 1. Raises ValueError for more than
+        there are."""
         if isinstance(self.keep, int):
             count, first = self.keep, range(1, self.keep + 1)
             even = [number * layers // count for number in first]
-            found = {"even": even, "first": first, "last": [layers - count + number for number in first]}[self.which]
+            found = {
+                "even": even,
+                "first": first,
+                "last": [layers - count + number for number in first],
+            }[self.which]
         else:
             count, found = max(self.keep), self.keep
         if count > layers:
-            raise ValueError(f"keep is {self.keep}, and the teacher has {layers} layers; keep at most these")
+            raise ValueError(
+                f"keep is {self.keep}, and the teacher has {layers} layers; keep at most these"
+            )
         return tuple(found)
 
     def tower(self, teacher: Any) -> Any:
@@ -79,7 +93,9 @@ class SomeLayers(Student):
             return teacher.clone(encoder=encoder.clone(stack=stack))
         block, embed = stack.block, encoder.embed
         stack = stack.clone(block=block.clone(dropout=0.0, after_ffn=Dropout(block.dropout)))
-        embed = embed.clone(parts=tuple(part for part in embed.parts if not isinstance(part, Types)))
+        embed = embed.clone(
+            parts=tuple(part for part in embed.parts if not isinstance(part, Types))
+        )
         heads = {name: head for name, head in heads.items() if name not in ("pool", "nsp")}
         for name in heads.keys() & {"classify", "choose"}:
             heads[name] = heads[name].clone(summary=heads[name].summary.clone(activation="relu"))
@@ -90,16 +106,21 @@ class SomeLayers(Student):
         block = "encoder/stack/block/"
         layers = next(len(leaf) for path, leaf in its.items() if path.startswith(block))
         chosen = jnp.asarray([number - 1 for number in self.numbers(layers)])
-        begin = lambda path: its[path][chosen] if path.startswith(block) else jnp.copy(its[path])
+
+        def begin(path):
+            return its[path][chosen] if path.startswith(block) else jnp.copy(its[path])
+
         new = r"^heads_(classify|choose)/" if self.layout == "distilbert" else r"^$"
         known = {path for path in mine if path in its and not re.search(new, path)}
-        return unflatten({path: begin(path) if path in known else leaf for path, leaf in mine.items()})
+        return unflatten(
+            {path: begin(path) if path in known else leaf for path, leaf in mine.items()}
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Narrow(Student):
-    """The teacher's network in other sizes, drawn anew: its vocabulary, positions, kinds of layers and heads (TinyBERT: 4
-    layers of 312, 12 heads, 1,200; MiniLM: 6 of 384, 12 heads, 1,536)."""
+    """The teacher's network in other sizes, drawn anew: its vocabulary, positions, kinds of layers
+    and heads (TinyBERT: 4 layers of 312, 12 heads, 1,200; MiniLM: 6 of 384, 12 heads, 1,536)."""
 
     layers: int = 4
     width: int = 312
@@ -108,19 +129,32 @@ class Narrow(Student):
 
     def __post_init__(self):
         if min(self.layers, self.width, self.heads, self.hidden) < 1 or self.width % self.heads:
-            raise ValueError(f"{self} has sizes below 1, or a width that is no multiple of its heads; correct them")
+            raise ValueError(
+                f"{self} has sizes below 1, or a width that is no multiple of its heads; "
+                "correct them"
+            )
 
     def tower(self, teacher: Any) -> Any:
         stack, encoder = stack_of(teacher), teacher.encoder
         block, embed = stack.block, encoder.embed
-        plain = isinstance(block, Block) and isinstance(block.attention, Attention) and isinstance(block.ffn, FeedForward)
-        if not plain or not isinstance(embed, Embeddings) or not isinstance(embed.project, Identity):
+        plain = (
+            isinstance(block, Block)
+            and isinstance(block.attention, Attention)
+            and isinstance(block.ffn, FeedForward)
+        )
+        if (
+            not plain
+            or not isinstance(embed, Embeddings)
+            or not isinstance(embed.project, Identity)
+        ):
             raise ValueError(
-                f"the layers of a {type(block).__name__} have sizes of their own; give the student as begin=MODEL"
+                f"the layers of a {type(block).__name__} have sizes of their own; give the "
+                "student as begin=MODEL"
             )
         if self.width > block.attention.width or self.layers > stack.layers:
             raise ValueError(
-                f"the student has {self.layers} layers of {self.width}, and the teacher {stack.layers} of "
+                f"the student has {self.layers} layers of {self.width}, and the teacher "
+                f"{stack.layers} of "
                 f"{block.attention.width}; a student is no larger than its teacher"
             )
         attention = block.attention.clone(heads=self.heads, width=self.width, head_width=None)

@@ -1,7 +1,9 @@
-"""Adapter files: a small safetensors file with the trained parameters of an adapter and the hash of its base model.
+"""Adapter files: a small safetensors file with the trained parameters of an adapter and the hash of
+its base model.
 
-The base is every other parameter of the adapted system. The file stores the paths of the base parameters and the SHA-256 of
-their bytes. Loading it on another model, or on another checkpoint of the same model, raises an error.
+The base is every other parameter of the adapted system. The file stores the paths of the base
+parameters and the SHA-256 of their bytes. Loading it on another model, or on another checkpoint of
+the same model, raises an error.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class AdapterFile:
 
 
 def digest(flat: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of parameters {path: array}: of their paths, shapes and float32 bytes, sorted by path."""
+    """Returns the SHA-256 of parameters {path: array}: of their paths, shapes and float32 bytes,
+    sorted by path."""
     found = hashlib.sha256()
     for path in sorted(flat):
         array = np.ascontiguousarray(np.asarray(flat[path], "<f4"))
@@ -54,7 +57,9 @@ def digest(flat: Mapping[str, Any]) -> str:
 def write(path: str | os.PathLike, file: AdapterFile) -> int:
     """Writes the file atomically and returns its size in bytes. Raises UserError."""
     path = Path(path)
-    arrays = {name: np.ascontiguousarray(np.asarray(array, "<f4")) for name, array in file.params.items()}
+    arrays = {
+        name: np.ascontiguousarray(np.asarray(array, "<f4")) for name, array in file.params.items()
+    }
     metadata = {"format": FORMAT, "base": file.base, "name": file.name}
     metadata |= {"rest": json.dumps(list(file.rest)), "system": json.dumps(file.system)}
     head, order = layout([(name, "F32", array.shape) for name, array in arrays.items()], metadata)
@@ -64,7 +69,9 @@ def write(path: str | os.PathLike, file: AdapterFile) -> int:
         draft.write_bytes(head + b"".join(arrays[name].tobytes() for name in order))
         draft.replace(path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}; choose another --out") from error
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}; choose another --out"
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
     return path.stat().st_size
@@ -76,24 +83,46 @@ def read(path: str | os.PathLike) -> AdapterFile:
     table = open_safetensors(path)
     metadata = table.metadata
     if metadata.get("format") != FORMAT:
-        raise UserError(f"{path} is not an adapter of ptm_jax; `ptm export WORKDIR --adapter --out FILE` writes one")
-    lists = {name: parse_json(path, metadata.get(name, "").encode(), f"its {name}") for name in ("rest", "system")}
-    if not isinstance(lists["system"], dict) or not isinstance(lists["rest"], list) or len(metadata.get("base", "")) != 64:
+        raise UserError(
+            f"{path} is not an adapter of ptm_jax; `ptm export WORKDIR --adapter --out FILE` "
+            "writes one"
+        )
+    lists = {
+        name: parse_json(path, metadata.get(name, "").encode(), f"its {name}")
+        for name in ("rest", "system")
+    }
+    if (
+        not isinstance(lists["system"], dict)
+        or not isinstance(lists["rest"], list)
+        or len(metadata.get("base", "")) != 64
+    ):
         raise broken(path, "does not name the model that it belongs to")
-    whole = lambda shape: tuple(slice(0, size) for size in shape)
-    params = {name: np.array(table.read(name, whole(entry.shape), False)) for name, entry in table.entries.items()}
+
+    def whole(shape):
+        return tuple(slice(0, size) for size in shape)
+
+    params = {
+        name: np.array(table.read(name, whole(entry.shape), False))
+        for name, entry in table.entries.items()
+    }
     if wrong := [name for name, array in params.items() if not np.isfinite(array).all()]:
-        raise UserError(f"{path}: {wrong[0]} has numbers that are NaN or infinite; take another adapter")
-    return AdapterFile(params, lists["system"], metadata["base"], tuple(lists["rest"]), metadata.get("name", ""))
+        raise UserError(
+            f"{path}: {wrong[0]} has numbers that are NaN or infinite; take another adapter"
+        )
+    return AdapterFile(
+        params, lists["system"], metadata["base"], tuple(lists["rest"]), metadata.get("name", "")
+    )
 
 
 def joined(file: AdapterFile, base: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns {path: array} of the adapted system: base parameters and adapter. Raises UserError for another base."""
+    """Returns {path: array} of the adapted system: base parameters and adapter. Raises UserError
+    for another base."""
     absent = [path for path in file.rest if path not in base]
     if absent or digest({path: base[path] for path in file.rest}) != file.base:
         other = f"; it has no parameter {absent[0]}" if absent else ""
         raise UserError(
-            f"the adapter was trained on {file.name or 'another model'} ({file.base[:12]}), and {where} is not that "
+            f"the adapter was trained on {file.name or 'another model'} ({file.base[:12]}), "
+            f"and {where} is not that "
             f"model{other}; load it on the one it was trained on"
         )
     return {**{path: base[path] for path in file.rest}, **file.params}

@@ -31,7 +31,8 @@ from ptm_jax.objectives.downstream import Classification
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read: the record, its parameters {tower: tree}, the import report and the published config."""
+    """A checkpoint that was read: the record, its parameters {tower: tree}, the import report and
+    the published config."""
 
     system: System
     params: Mapping[str, Any]
@@ -41,7 +42,8 @@ class Checkpoint:
 
 
 def is_published(path: str | os.PathLike) -> bool:
-    """Returns whether a directory holds a Hugging Face checkpoint: a config.json with a model_type."""
+    """Returns whether a directory holds a Hugging Face checkpoint: a config.json with a
+    model_type."""
     try:
         fields = json.loads(read_bytes(Path(path) / "config.json"))
     except (UserError, ValueError, RecursionError):
@@ -50,13 +52,17 @@ def is_published(path: str | os.PathLike) -> bool:
 
 
 def example(system: System) -> dict[str, Any]:
-    """Returns the smallest batch on which every tower of a published architecture can be initialised."""
+    """Returns the smallest batch on which every tower of a published architecture can be
+    initialised."""
     ids = jnp.zeros((1, 2), jnp.int32)
     return {"input_ids": ids, "decoder_input_ids": ids, "segment_ids": jnp.ones_like(ids)}
 
 
-def record_of(config: Config, architecture: str | None = None, vocab: Vocab | None = None) -> tuple[System, str]:
-    """Returns (record, architecture) for a config.json. `vocab` holds the special ids of the checkpoint's tokenizer."""
+def record_of(
+    config: Config, architecture: str | None = None, vocab: Vocab | None = None
+) -> tuple[System, str]:
+    """Returns (record, architecture) for a config.json. `vocab` holds the special ids of the
+    checkpoint's tokenizer."""
     family = family_of(config)
     if architecture is not None and architecture not in family.heads:
         raise unknown("architecture", architecture, family.heads)
@@ -69,11 +75,14 @@ def record_of(config: Config, architecture: str | None = None, vocab: Vocab | No
         size = system.towers["main"].encoder.embed.vocab.size
         if vocab.size > size:
             raise UserError(
-                f"{config.file} has a vocabulary of {size}, its tokenizer {vocab.size} pieces; one is another model's"
+                f"{config.file} has a vocabulary of {size}, its tokenizer {vocab.size} "
+                "pieces; one is another model's"
             )
         system = spec.respell(system, Vocab, dataclasses.replace(vocab, size=size))
     folder = Path(config.file).parent
-    return dataclasses.replace(system, name=name if folder == Path() else folder.absolute().name), name
+    return dataclasses.replace(
+        system, name=name if folder == Path() else folder.absolute().name
+    ), name
 
 
 def read(
@@ -87,14 +96,17 @@ def read(
 ) -> Checkpoint:
     """Reads a published checkpoint: a directory with config.json and tensors.
 
-    architecture  another class of the same family. A task head that the checkpoint lacks is initialised from `seed` and
-                  reported
+    architecture  another class of the same family. A task head that the checkpoint lacks is
+                  initialised from `seed` and reported
     shardings     abstract parameters -> a tree of shardings; each device receives only its shards
 
-    Raises UserError for missing or damaged files, wrong shapes and unknown types. No code from the checkpoint is executed.
+    Raises UserError for missing or damaged files, wrong shapes and unknown types. No code from the
+    checkpoint is executed.
     """
     folder = Path(folder)
-    config = Config.read(folder / "config.json" if folder.is_dir() else folder.parent / "config.json")
+    config = Config.read(
+        folder / "config.json" if folder.is_dir() else folder.parent / "config.json"
+    )
     family = family_of(config)
     tensors = open_tensors(folder, allow_pickle=allow_pickle)
     config = config.within(map(tensors.shape, tensors))
@@ -106,14 +118,21 @@ def read(
         raise UserError(f"{config.file}: {str(error).splitlines()[0]}") from error
     if name == family.bare and _lacks_pooler(tensors, shapes["main"], family, lines):
         system = without_pooler(system)
-        shapes = {**shapes, "main": {part: tree for part, tree in shapes["main"].items() if part != "heads_pool"}}
+        shapes = {
+            **shapes,
+            "main": {part: tree for part, tree in shapes["main"].items() if part != "heads_pool"},
+        }
     written = config("architectures", list, None) or [family.bare]
     draw = None if architecture in (None, written[0]) else lambda paths: _drawn(system, seed, paths)
     where = None if shardings is None else shardings(shapes)["main"]
     _check_constants(tensors, family, family.constants(config, name))
-    params, report = engine.read(tensors, shapes["main"], family, lines, fresh=draw, shardings=where)
+    params, report = engine.read(
+        tensors, shapes["main"], family, lines, fresh=draw, shardings=where
+    )
     if fields := config("quantization_config", dict, None):
-        found = engine.leaves({path: leaf.shape for path, leaf in flatten(shapes["main"]).items()}, lines)[0]
+        found = engine.leaves(
+            {path: leaf.shape for path, leaf in flatten(shapes["main"]).items()}, lines
+        )[0]
         params = quantised.read(params, tensors, found, fields)
         report = dataclasses.replace(report, extra=quantised.others(report.extra))
     return Checkpoint(system, {"main": params}, report, config, name)
@@ -123,24 +142,38 @@ def without_pooler(system: System) -> System:
     """Returns the record of a bare model that was made with `add_pooling_layer=False`."""
     main = system.towers["main"]
     heads = {name: head for name, head in main.heads.items() if name != "pool"}
-    return dataclasses.replace(system, towers={**system.towers, "main": dataclasses.replace(main, heads=heads)})
+    return dataclasses.replace(
+        system, towers={**system.towers, "main": dataclasses.replace(main, heads=heads)}
+    )
 
 
-def _lacks_pooler(tensors: Any, shapes: Mapping[str, Any], family: Family, lines: tuple[Any, ...]) -> bool:
+def _lacks_pooler(
+    tensors: Any, shapes: Mapping[str, Any], family: Family, lines: tuple[Any, ...]
+) -> bool:
     """Returns whether the head `pool` has parameters, and the file has no tensor of them."""
-    flat = {path: leaf.shape for path, leaf in flatten(shapes).items() if path.startswith("heads_pool/")}
-    names = [name.removeprefix(family.root) for leaf in engine.leaves(flat, lines)[0].values() for name in leaf.names]
+    flat = {
+        path: leaf.shape for path, leaf in flatten(shapes).items() if path.startswith("heads_pool/")
+    }
+    names = [
+        name.removeprefix(family.root)
+        for leaf in engine.leaves(flat, lines)[0].values()
+        for name in leaf.names
+    ]
     return bool(names) and not any(name.endswith(tuple(names)) for name in tensors.names())
 
 
-def _check_constants(tensors: Any, family: Family, constants: Mapping[str, Any], atol: float = 4e-3) -> None:
-    """Raises UserError if a tensor differs from the values that our layer computes. `atol` covers bfloat16 rounding."""
+def _check_constants(
+    tensors: Any, family: Family, constants: Mapping[str, Any], atol: float = 4e-3
+) -> None:
+    """Raises UserError if a tensor differs from the values that our layer computes. `atol` covers
+    bfloat16 rounding."""
     for constant, value in constants.items():
         for name in {constant, constant.removeprefix(family.root)} & set(tensors.names()):
             there = np.asarray(tensors.read(name), np.float32)
             if there.shape != value.shape or np.abs(there - value).max() > atol:
                 raise UserError(
-                    f"{tensors.file(name)}: {name} is not the fixed table of {family.model_type}; it is not supported"
+                    f"{tensors.file(name)}: {name} is not the fixed table of "
+                    f"{family.model_type}; it is not supported"
                 )
 
 
@@ -150,11 +183,13 @@ def _drawn(system: System, seed: int, paths: tuple[str, ...]) -> dict[str, Any]:
     return {path: leaf for path, leaf in flatten(params).items() if path in paths}
 
 
-def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[Family, Config, str]:
+def published(
+    system: System, config: Mapping[str, Any] | None = None
+) -> tuple[Family, Config, str]:
     """Returns the (family, config, architecture) that describes a system's towers.
 
-    `config` is the config of the import; it is kept if it still describes the towers. Raises UserError if no family matches;
-    the message names the first difference from the nearest family.
+    `config` is the config of the import; it is kept if it still describes the towers. Raises
+    UserError if no family matches; the message names the first difference from the nearest family.
     """
     if config is not None:
         given = Config(config)
@@ -169,7 +204,12 @@ def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[
         family = families.get(name)
         try:
             architecture = family.architecture_of(system)
-            fields = {"model_type": name, "architectures": [architecture], **family.config(full or system), **more}
+            fields = {
+                "model_type": name,
+                "architectures": [architecture],
+                **family.config(full or system),
+                **more,
+            }
             difference = _same(family, Config(fields), architecture, system)
         except (UserError, AttributeError, KeyError, TypeError, ValueError):
             continue
@@ -178,16 +218,24 @@ def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[
         nearest.append(f"{name}: {difference}")
     reason = min(nearest, key=len) if nearest else "none has its heads and layers"
     if full is not None:
-        reason = f"its layers lack heads, which {pruned.FIELD} describes for {', '.join(pruned.READERS)} alone"
+        reason = (
+            f"its layers lack heads, which {pruned.FIELD} describes for "
+            f"{', '.join(pruned.READERS)} alone"
+        )
     raise UserError(
-        f"{system.name} is no architecture of the Hugging Face library ({reason}); export a system of one of "
+        f"{system.name} is no architecture of the Hugging Face library ({reason}); export a "
+        "system of one of "
         f"{', '.join(families.names())}"
     )
 
 
 def _same(family: Family, config: Config, architecture: str, system: System) -> str | None:
-    """Returns the first relevant difference between a system's towers and those of a config; None if there is none."""
-    plain = lambda value: spec.respell(value, Vocab, Vocab(size=value["main"].encoder.embed.vocab.size))
+    """Returns the first relevant difference between a system's towers and those of a config; None
+    if there is none."""
+
+    def plain(value):
+        return spec.respell(value, Vocab, Vocab(size=value["main"].encoder.embed.vocab.size))
+
     built = pruned.smaller(family.build(config, architecture), config)
     if architecture == family.bare and "pool" not in system.towers["main"].heads:
         built = without_pooler(built)
@@ -198,14 +246,21 @@ def _same(family: Family, config: Config, architecture: str, system: System) -> 
 
 
 def task_names(objective: Any, heads: Mapping[str, Any], labels: Any) -> dict[str, Any]:
-    """Returns the fields of a config.json with the `labels` of a head of classes, if known, and the kind of a text's."""
+    """Returns the fields of a config.json with the `labels` of a head of classes, if known, and the
+    kind of a text's."""
     fields, head = {}, heads.get("classify", heads.get("tag"))
-    if isinstance(head, slots.ClassHead) and isinstance(labels, tuple) and len(set(labels)) == head.classes:
+    if (
+        isinstance(head, slots.ClassHead)
+        and isinstance(labels, tuple)
+        and len(set(labels)) == head.classes
+    ):
         fields = label_fields(head.classes, labels)
     if "classify" in heads:
         kinds = {kind: name for name, kind in PROBLEMS.items()}
         known = isinstance(objective, Classification)
-        fields["problem_type"] = kinds[objective.kind if known else "number" if head.classes == 1 else "classes"]
+        fields["problem_type"] = kinds[
+            objective.kind if known else "number" if head.classes == 1 else "classes"
+        ]
     return fields
 
 
@@ -219,18 +274,28 @@ def write(
     dtype: str = "float32",
     max_shard_bytes: int = 5_000_000_000,
 ) -> list[Path]:
-    """Writes a directory that Transformers can load (config.json and safetensors). Returns the files. Raises UserError.
+    """Writes a directory that Transformers can load (config.json and safetensors). Returns the
+    files. Raises UserError.
 
     `named` are fields of config.json beside those of the network (`task_names`)."""
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    lines, bare = pruned.lines(family.lines(fields, architecture), system), architecture == family.bare
-    write_own = lambda own: engine.write(own, family, lines, bare=bare)
+    lines, bare = (
+        pruned.lines(family.lines(fields, architecture), system),
+        architecture == family.bare,
+    )
+
+    def write_own(own):
+        return engine.write(own, family, lines, bare=bare)
+
     rounded = quantised.is_quantised(params["main"])
     tensors = quantised.write(params["main"], write_own) if rounded else write_own(params["main"])
     root = family.root if architecture == family.bare else ""
-    constants = ((name.removeprefix(root), value) for name, value in family.constants(fields, architecture).items())
+    constants = (
+        (name.removeprefix(root), value)
+        for name, value in family.constants(fields, architecture).items()
+    )
     everything = ((name, np.asarray(value)) for name, value in itertools.chain(tensors, constants))
     written = write_tensors(folder, everything, dtype=dtype, max_shard_bytes=max_shard_bytes)
     facts = {**fields, **(named or {}), "architectures": [architecture], "dtype": dtype}

@@ -1,4 +1,5 @@
-"""Typed access to a published `config.json`. A missing field or a wrong type raises an error that names the file."""
+"""Typed access to a published `config.json`. A missing field or a wrong type raises an error that
+names the file."""
 
 from __future__ import annotations
 
@@ -28,12 +29,20 @@ _TYPES = {
 
 
 class Config(Mapping):
-    """The fields of a config.json. `config("hidden_size", int)` is required; a default makes the field optional.
+    """The fields of a config.json. `config("hidden_size", int)` is required; a default makes the
+    field optional.
 
-    `most` is the largest size (`positive`) and `parts` the largest number of parts (`count`) that it may have.
+    `most` is the largest size (`positive`) and `parts` the largest number of parts (`count`) that
+    it may have.
     """
 
-    def __init__(self, fields: Mapping[str, Any], file: str | Path = "config.json", most: int = LARGEST, parts: int = PARTS):
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        file: str | Path = "config.json",
+        most: int = LARGEST,
+        parts: int = PARTS,
+    ):
         self._fields, self.file, self.most, self.parts = dict(fields), str(file), most, parts
 
     @classmethod
@@ -51,23 +60,30 @@ class Config(Mapping):
         return cls(fields, file)
 
     def __call__(self, name: str, kind: Any = None, default: Any = _MISSING) -> Any:
-        """Returns the field `name`; `null` counts as missing. `kind` is int, float, str, bool, list or dict."""
+        """Returns the field `name`; `null` counts as missing. `kind` is int, float, str, bool, list
+        or dict."""
         value = self._fields.get(name)
         if value is None:
             if default is _MISSING:
                 raise UserError(
-                    f"{self.file} has no field {name!r}, which this architecture needs.{closest(name, self._fields)}"
+                    f"{self.file} has no field {name!r}, which this architecture "
+                    f"needs.{closest(name, self._fields)}"
                 )
             return default
         wanted = (int, float) if kind is float else kind
-        wrong = wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool))
+        wrong = wanted is not None and (
+            not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool)
+        )
         if wrong:
             expected = next(
-                (word for word, types in _TYPES.items() if types == wanted), getattr(kind, "__name__", str(kind))
+                (word for word, types in _TYPES.items() if types == wanted),
+                getattr(kind, "__name__", str(kind)),
             )
             raise UserError(f"{self.file}: {name} is {shown(value)}; expected a {expected}")
         if isinstance(value, int) and abs(value) > LARGEST:
-            raise UserError(f"{self.file}: {name} is {shown(value)}; expected a number of at most {LARGEST:,}")
+            raise UserError(
+                f"{self.file}: {name} is {shown(value)}; expected a number of at most {LARGEST:,}"
+            )
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{self.file}: {name} is {value}; expected a finite number")
         return value
@@ -78,38 +94,53 @@ class Config(Mapping):
         if value is not None and value < 1:
             raise UserError(f"{self.file}: {name} is {value}; it must be at least 1")
         if value is not None and value > self.most:
-            raise UserError(f"{self.file}: {name} is {value:,}, too large for its tensors: expected at most {self.most:,}")
+            raise UserError(
+                f"{self.file}: {name} is {value:,}, too large for its tensors: expected at "
+                f"most {self.most:,}"
+            )
         return value
 
     def count(self, name: str, default: Any = _MISSING) -> int:
         """Returns the number of parts that repeat (layers), from 1 to `parts`."""
         value = self.positive(name, default)
         if value > self.parts:
-            raise UserError(f"{self.file}: {name} is {value:,}, too many for its tensors: expected at most {self.parts:,}")
+            raise UserError(
+                f"{self.file}: {name} is {value:,}, too many for its tensors: expected at "
+                f"most {self.parts:,}"
+            )
         return value
 
     def numbers(self, name: str, default: Any = _MISSING) -> tuple[int, ...]:
         """Returns a list of at most `parts` whole numbers."""
         values = self(name, list, default)
-        if len(values) > self.parts or not all(type(value) is int and abs(value) <= LARGEST for value in values):
-            raise UserError(f"{self.file}: {name} is {shown(values)}; expected at most {self.parts:,} whole numbers")
+        if len(values) > self.parts or not all(
+            type(value) is int and abs(value) <= LARGEST for value in values
+        ):
+            raise UserError(
+                f"{self.file}: {name} is {shown(values)}; expected at most {self.parts:,} "
+                "whole numbers"
+            )
         return tuple(values)
 
     def within(self, shapes: Iterable[tuple[int, ...]]) -> Config:
         """Returns the config with the bounds that the shapes of a checkpoint's tensors set.
 
-        No width or vocabulary exceeds the number of their elements, no number of layers the number of tensors. A million
-        positions and a hundred layers are always allowed: tables may be computed and layers shared.
+        No width or vocabulary exceeds the number of their elements, no number of layers the number
+        of tensors. A million positions and a hundred layers are always allowed: tables may be
+        computed and layers shared.
         """
         sizes = [math.prod(shape) for shape in shapes]
-        return Config(self._fields, self.file, max(sum(sizes), 1 << 20), min(PARTS, max(len(sizes), 100)))
+        return Config(
+            self._fields, self.file, max(sum(sizes), 1 << 20), min(PARTS, max(len(sizes), 100))
+        )
 
     def one_of(self, name: str, choices: Mapping[str, Any], default: Any = _MISSING) -> Any:
         """Returns the entry of `choices` for the field's value."""
         value = self(name, None, default)
         if not isinstance(value, str) or value not in choices:
             raise UserError(
-                f"{self.file}: {name} is {shown(value)}; supported are {', '.join(map(str, choices))}."
+                f"{self.file}: {name} is {shown(value)}; supported are "
+                f"{', '.join(map(str, choices))}."
                 f"{closest(str(value)[:100], choices)}"
             )
         return choices[value]
@@ -122,7 +153,8 @@ class Config(Mapping):
 
     @property
     def labels(self) -> int:
-        """The number of classes of a task head: the length of `id2label`, else `num_labels`, else 2."""
+        """The number of classes of a task head: the length of `id2label`, else `num_labels`, else
+        2."""
         names = self("id2label", dict, None)
         return len(names) if names else self.positive("num_labels", 2)
 
@@ -131,7 +163,8 @@ class Config(Mapping):
         return Config({**defaults, **self}, self.file, self.most, self.parts)
 
     def renamed(self, **names: str) -> Config:
-        """Returns the config with fields added under their current names, if the file uses the old ones: `old=current`."""
+        """Returns the config with fields added under their current names, if the file uses the old
+        ones: `old=current`."""
         return self.filled(**{new: self[old] for old, new in names.items() if old in self})
 
     def __getitem__(self, name: str) -> Any:

@@ -1,7 +1,9 @@
-"""AllenNLP's and allenai/bilm-tf's folder of ELMo: `options.json` and `lm_weights.hdf5` (Peters et al. 2018).
+"""AllenNLP's and allenai/bilm-tf's folder of ELMo: `options.json` and `lm_weights.hdf5` (Peters et
+al. 2018).
 
-The file names may have a beginning, as `elmo_2x4096_512_2048cnn_2xhighway_options.json`. The softmax is not in the folder.
-Only numbers are read: links to other files are refused, and a shape is compared before its numbers are read.
+The file names may have a beginning, as `elmo_2x4096_512_2048cnn_2xhighway_options.json`. The
+softmax is not in the folder. Only numbers are read: links to other files are refused, and a shape
+is compared before its numbers are read.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def writes(encoder: Any) -> bool:
 
 
 def read(folder: str | os.PathLike) -> tuple[System, Params, OpenWords]:
-    """Returns (system without a head, {tower: parameters}, tokenizer). Raises UserError with the file and the place."""
+    """Returns (system without a head, {tower: parameters}, tokenizer). Raises UserError with the
+    file and the place."""
     folder = Path(folder)
     options, weights = (_only(folder, pattern) for pattern in (OPTIONS, WEIGHTS))
     tokenizer = spaced()
@@ -54,13 +57,20 @@ def read(folder: str | os.PathLike) -> tuple[System, Params, OpenWords]:
     system = elmo.elmo(folder.absolute().name, encoder, spelling=spelling)
     tower = Model(encoder=encoder, heads={})
     system = System(**{**vars(system), "towers": {"main": tower}, "rows": (), "ties": ()})
-    batch = {"input_ids": np.zeros((1, 2), np.int32), "characters": np.zeros((1, 2, spelling), np.int32)}
+    batch = {
+        "input_ids": np.zeros((1, 2), np.int32),
+        "characters": np.zeros((1, 2, spelling), np.int32),
+    }
     shapes = flatten(towers.abstract(system.towers, batch)["main"])
     found = dict(_parameters(weights, encoder))
-    wrong = [path for path in shapes if path not in found or found[path].shape != shapes[path].shape]
+    wrong = [
+        path for path in shapes if path not in found or found[path].shape != shapes[path].shape
+    ]
     if wrong or found.keys() - shapes.keys():
         raise broken(
-            weights, f"does not fill the parameters of its options: {sorted(wrong or found.keys() - shapes.keys())}"
+            weights,
+            "does not fill the parameters of its options: "
+            f"{sorted(wrong or found.keys() - shapes.keys())}",
         )
     return system, {"main": jax.tree.map(np.asarray, unflatten(found))}, tokenizer
 
@@ -68,25 +78,38 @@ def read(folder: str | os.PathLike) -> tuple[System, Params, OpenWords]:
 def _only(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) > 1:
-        raise UserError(f"{folder} has {len(found)} files {pattern}: {', '.join(path.name for path in found)}; keep one")
+        raise UserError(
+            f"{folder} has {len(found)} files {pattern}: "
+            f"{', '.join(path.name for path in found)}; keep one"
+        )
     return found[0]
 
 
 def _encoder(path: Path, tokenizer: OpenWords) -> tuple[BiLanguageLSTM, int]:
     """Returns (encoder, characters of a word) for the options."""
     options = read_json(path, "the file")
-    get = lambda name, kinds, default=None: _option(path, options, name, kinds, default)
+
+    def get(name, kinds, default=None):
+        return _option(path, options, name, kinds, default)
+
     if not get("bidirectional", bool, True):
         raise broken(path, "bidirectional is false; a model of both directions is read")
     activation = get("char_cnn.activation", str)
     if activation not in ("relu", "tanh"):
         raise broken(path, f"char_cnn.activation is {shown(activation)}; it must be relu or tanh")
     if (characters := get("char_cnn.n_characters", int)) not in (261, 262):
-        raise broken(path, f"char_cnn.n_characters is {characters}; the bytes and marks of ELMo are 262")
+        raise broken(
+            path, f"char_cnn.n_characters is {characters}; the bytes and marks of ELMo are 262"
+        )
     filters = get("char_cnn.filters", list)
-    if not filters or not all(isinstance(one, list) and len(one) == 2 and all(map(_size, one)) for one in filters):
+    if not filters or not all(
+        isinstance(one, list) and len(one) == 2 and all(map(_size, one)) for one in filters
+    ):
         raise broken(path, f"char_cnn.filters is {shown(filters)}; expected [[width, number], ..]")
-    sizes = {name: get(name, int) for name in ("lstm.dim", "lstm.projection_dim", "lstm.n_layers", "char_cnn.embedding.dim")}
+    sizes = {
+        name: get(name, int)
+        for name in ("lstm.dim", "lstm.projection_dim", "lstm.n_layers", "char_cnn.embedding.dim")
+    }
     sizes["char_cnn.max_characters_per_token"] = get("char_cnn.max_characters_per_token", int)
     if wrong := [name for name, size in sizes.items() if not _size(size)]:
         raise broken(path, f"{wrong[0]} is {sizes[wrong[0]]}; expected a size of 1 to {LARGEST:,}")
@@ -121,7 +144,9 @@ def _option(path: Path, options: Any, name: str, kind: type, default: Any) -> An
 def _clip(path: Path, get: Any, name: str) -> float | None:
     value = get(name, object, 0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
-        raise broken(path, f"{name} is {shown(value)}; expected a number of at least 0 (0: no clip)")
+        raise broken(
+            path, f"{name} is {shown(value)}; expected a number of at least 0 (0: no clip)"
+        )
     return float(value) or None
 
 
@@ -134,36 +159,68 @@ Part = tuple[dict[str, tuple[int, ...]], tuple[str, ...], Callable[..., Any], Ca
 
 
 def _layout(encoder: BiLanguageLSTM) -> Iterator[Part]:
-    """Yields every part of the file. It has gates in the order i, g, f, o of TensorFlow, and highways with the gate of the
-    new value, sigmoid(-x) = 1 - sigmoid(x). It has no character 0."""
+    """Yields every part of the file. It has gates in the order i, g, f, o of TensorFlow, and
+    highways with the gate of the new value, sigmoid(-x) = 1 - sigmoid(x). It has no character 0."""
     embed, place = encoder.embed, "encoder/embed"
-    same = lambda *arrays: arrays
+
+    def same(*arrays):
+        return arrays
+
     shape = (embed.alphabet - 1, embed.size)
-    whole = lambda x: (np.concatenate([np.zeros_like(x[:1]), x]),)
+
+    def whole(x):
+        return (np.concatenate([np.zeros_like(x[:1]), x]),)
+
     yield {"char_embed": shape}, (f"{place}/characters",), whole, lambda x: (x[1:],)
     for i, (width, number) in enumerate(embed.filters):
         shape = (1, width, embed.size, number)
-        yield {f"CNN/W_cnn_{i}": shape}, (f"{place}/filter{i}/kernel",), lambda x: (x[0],), lambda x: (x[None],)
+        yield (
+            {f"CNN/W_cnn_{i}": shape},
+            (f"{place}/filter{i}/kernel",),
+            lambda x: (x[0],),
+            lambda x: (x[None],),
+        )
         yield {f"CNN/b_cnn_{i}": (number,)}, (f"{place}/filter{i}/bias",), same, same
     total = sum(number for _, number in embed.filters)
-    both = lambda new, carry: (np.concatenate([new, -carry], -1),)
-    halves = lambda x: (x[..., :total], -x[..., total:])
+
+    def both(new, carry):
+        return (np.concatenate([new, -carry], -1),)
+
+    def halves(x):
+        return (x[..., :total], -x[..., total:])
+
     for i in range(embed.highway):
         for name, letter, shape in (("kernel", "W", (total, total)), ("bias", "b", (total,))):
             sets = {f"CNN_high_{i}/{letter}_{part}": shape for part in ("transform", "carry")}
             yield sets, (f"{place}/highway{i}/{name}",), both, halves
     yield {"CNN_proj/W_proj": (total, embed.width)}, (f"{place}/project/kernel",), same, same
     yield {"CNN_proj/b_proj": (embed.width,)}, (f"{place}/project/bias",), same, same
-    split = lambda x: tuple(np.split(_gates(x), [embed.width]))
-    joined = lambda *parts: (_gates(np.concatenate(parts)),)
+
+    def split(x):
+        return tuple(np.split(_gates(x), [embed.width]))
+
+    def joined(*parts):
+        return (_gates(np.concatenate(parts)),)
+
     for way, (name, stack) in enumerate((("right", encoder.right), ("left", encoder.left))):
         for number, layer in enumerate(stack):
-            cell, here = f"RNN_{way}/RNN/MultiRNNCell/Cell{number}/LSTMCell", f"encoder/{name}_{number}"
+            cell, here = (
+                f"RNN_{way}/RNN/MultiRNNCell/Cell{number}/LSTMCell",
+                f"encoder/{name}_{number}",
+            )
             shape = (embed.width + layer.width, 4 * layer.hidden)
             yield {f"{cell}/W_0": shape}, (f"{here}/inputs/kernel", f"{here}/state"), split, joined
-            turn = lambda x: (_gates(x),)
+
+            def turn(x):
+                return (_gates(x),)
+
             yield {f"{cell}/B": shape[1:]}, (f"{here}/inputs/bias",), turn, turn
-            yield {f"{cell}/W_P_0": (layer.hidden, layer.width)}, (f"{here}/projection",), same, same
+            yield (
+                {f"{cell}/W_P_0": (layer.hidden, layer.width)},
+                (f"{here}/projection",),
+                same,
+                same,
+            )
 
 
 def _parameters(path: Path, encoder: BiLanguageLSTM) -> Iterator[tuple[str, np.ndarray]]:
@@ -173,14 +230,19 @@ def _parameters(path: Path, encoder: BiLanguageLSTM) -> Iterator[tuple[str, np.n
     size_of(path)
     with reading(path), h5py.File(path, "r") as file:
         for sets, places, read_, _ in _layout(encoder):
-            yield from zip(places, read_(*(_array(path, file, *part) for part in sets.items())), strict=True)
+            yield from zip(
+                places, read_(*(_array(path, file, *part) for part in sets.items())), strict=True
+            )
 
 
-def write(folder: Path, module: Model, params: Params, examples: Spelled, dtype: str = "float32") -> None:
-    """Writes the encoder of a model as the folder that AllenNLP reads; `examples` are its rows. The softmax is left out,
-    and the vector of character 0, for which the network reads 0.
+def write(
+    folder: Path, module: Model, params: Params, examples: Spelled, dtype: str = "float32"
+) -> None:
+    """Writes the encoder of a model as the folder that AllenNLP reads; `examples` are its rows. The
+    softmax is left out, and the vector of character 0, for which the network reads 0.
 
-    Raises UserError for another network than ELMo's (`systems.elmo.network`), a task's head, and another type."""
+    Raises UserError for another network than ELMo's (`systems.elmo.network`), a task's head, and
+    another type."""
     import h5py
 
     if dtype != "float32":
@@ -201,26 +263,42 @@ def _options(module: Model, examples: Spelled) -> dict[str, Any]:
     """Returns the options of a network. Raises UserError where they cannot describe it."""
     encoder, embed, layer = module.encoder, module.encoder.embed, module.encoder.right[0]
     if not isinstance(embed, CharacterCNN):
-        raise UserError(f"ELMo's folder is for words read by characters; this model reads {type(embed).__name__}")
-    if more := [*(module.readers if isinstance(module, Reading) else ()), *(name for name in module.heads if name != "lm")]:
-        raise UserError(f"ELMo's folder has no place for {more[0]!r}; export the run of the language model")
+        raise UserError(
+            "ELMo's folder is for words read by characters; this model reads "
+            f"{type(embed).__name__}"
+        )
+    if more := [
+        *(module.readers if isinstance(module, Reading) else ()),
+        *(name for name in module.heads if name != "lm"),
+    ]:
+        raise UserError(
+            f"ELMo's folder has no place for {more[0]!r}; export the run of the language model"
+        )
     known = elmo.network(
-        0, embed.width, layer.hidden, filters=embed.filters, size=embed.size, layers=len(encoder.right),
-        highway=embed.highway, activation=embed.activation, clips=(layer.cell_clip, layer.project_clip),
+        0, embed.width, layer.hidden, filters=embed.filters, size=embed.size,
+        layers=len(encoder.right),
+        highway=embed.highway, activation=embed.activation,
+        clips=(layer.cell_clip, layer.project_clip),
         residual=encoder.residual,
     )  # fmt: skip
     free = ("vocab", "initializer", "character_init", "precision", "carry", "dropout", "stateful")
     for path, ours, theirs in spec.differences(encoder, known):
         if not any(name in path.split(".") for name in free):
-            raise UserError(f"ELMo's folder describes no model with {path} = {shown(ours)}; expected {shown(theirs)}")
+            raise UserError(
+                f"ELMo's folder describes no model with {path} = {shown(ours)}; expected "
+                f"{shown(theirs)}"
+            )
     return {
         "lstm": {
-            "cell_clip": layer.cell_clip or 0, "use_skip_connections": encoder.residual, "n_layers": len(encoder.right),
-            "proj_clip": layer.project_clip or 0, "projection_dim": embed.width, "dim": layer.hidden,
+            "cell_clip": layer.cell_clip or 0, "use_skip_connections": encoder.residual,
+            "n_layers": len(encoder.right),
+            "proj_clip": layer.project_clip or 0, "projection_dim": embed.width,
+            "dim": layer.hidden,
         },
         "char_cnn": {
             "embedding": {"dim": embed.size}, "filters": [list(one) for one in embed.filters],
-            "n_highway": embed.highway, "n_characters": embed.alphabet, "max_characters_per_token": examples.length,
+            "n_highway": embed.highway, "n_characters": embed.alphabet,
+            "max_characters_per_token": examples.length,
             "activation": embed.activation,
         },
     }  # fmt: skip
@@ -232,7 +310,8 @@ def _gates(array: np.ndarray) -> np.ndarray:
 
 
 def _array(path: Path, file: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns a data set as float32. Raises UserError where it is absent, of another shape or type, or elsewhere."""
+    """Returns a data set as float32. Raises UserError where it is absent, of another shape or type,
+    or elsewhere."""
     import h5py
 
     there = file
@@ -242,10 +321,14 @@ def _array(path: Path, file: Any, name: str, shape: tuple[int, ...]) -> np.ndarr
             raise broken(path, f"{name} is a link; only numbers inside the file are read")
         there = None if link is None else there[part]
     if not isinstance(there, h5py.Dataset):
-        raise broken(path, f"has no data set {name}; its options need one of the shape {list(shape)}")
+        raise broken(
+            path, f"has no data set {name}; its options need one of the shape {list(shape)}"
+        )
     if there.shape != shape or there.dtype.kind != "f":
         found = f"{list(there.shape or ())} {there.dtype}"
-        raise broken(path, f"{name} is {found}; its options need float numbers of the shape {list(shape)}")
+        raise broken(
+            path, f"{name} is {found}; its options need float numbers of the shape {list(shape)}"
+        )
     if there.external or there.is_virtual:
         raise broken(path, f"{name} lies in another file; only numbers inside the file are read")
     found = there[()].astype(np.float32)

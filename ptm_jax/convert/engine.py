@@ -1,7 +1,8 @@
 """Converts published tensors to a tower's parameters and back, by a rename table.
 
-The engine is independent of the family. It reads each tensor when it builds the parameter and drops it afterwards. With
-shardings it reads only the slices that the local devices hold, if the table determines them.
+The engine is independent of the family. It reads each tensor when it builds the parameter and drops
+it afterwards. With shardings it reads only the slices that the local devices hold, if the table
+determines them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def _listed(names: tuple[str, ...], most: int = 8) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One of our parameters and the names of its published tensors, [n_i, n_j] in the order of the stacked axes."""
+    """One of our parameters and the names of its published tensors, [n_i, n_j] in the order of the
+    stacked axes."""
 
     path: str
     shape: tuple[int, ...]
@@ -76,7 +78,8 @@ def leaves(
 ) -> tuple[dict[str, Leaf], tuple[str, ...]]:
     """Returns ({path: Leaf}, paths without a line) for {path: shape}.
 
-    Raises UserError, before it builds their names, for a parameter that is made of more than `most` tensors.
+    Raises UserError, before it builds their names, for a parameter that is made of more than `most`
+    tensors.
     """
     found, rest = {}, []
     for path, shape in shapes.items():
@@ -87,7 +90,10 @@ def leaves(
         line, (name, part) = match
         if most is not None and math.prod(shape[: line.depth]) > most:
             several = " x ".join(map(str, shape[: line.depth]))
-            raise UserError(f"the config has {several} layers of {name}, and the checkpoint has {most} tensors in all")
+            raise UserError(
+                f"the config has {several} layers of {name}, and the checkpoint has {most} "
+                "tensors in all"
+            )
         counts = itertools.product(*(range(n) for n in shape[: line.depth]))
         names = tuple(_counted(name, count) for count in counts)
         found[path] = Leaf(path, tuple(shape), line, part, names)
@@ -112,29 +118,40 @@ def read(
     """Returns (parameters of a tower, report) from a checkpoint. Raises UserError.
 
     shapes     the tower's abstract tree
-    fresh      fresh(paths) returns {path: array} for head parameters that the checkpoint lacks; None: a missing tensor is an
-               error
+    fresh      fresh(paths) returns {path: array} for head parameters that the checkpoint lacks;
+               None: a missing tensor is an error
     shardings  a tree like `shapes`; None: arrays on the default device
     """
     flat = flatten(shapes)
     where = None if shardings is None else flatten(shardings)
-    found, rest = leaves({path: leaf.shape for path, leaf in flat.items()}, lines, most=len(tensors))
+    found, rest = leaves(
+        {path: leaf.shape for path, leaf in flat.items()}, lines, most=len(tensors)
+    )
     if rest:
         raise UserError(
-            f"{tensors.folder}: the table of {family.model_type} has no line for {', '.join(rest[:3])}; report this"
+            f"{tensors.folder}: the table of {family.model_type} has no line for "
+            f"{', '.join(rest[:3])}; report this"
         )
     actual = _actual(tensors, family, {name for leaf in found.values() for name in leaf.names})
-    missing = [path for path, leaf in found.items() if not any(name in actual for name in leaf.names)]
+    missing = [
+        path for path, leaf in found.items() if not any(name in actual for name in leaf.names)
+    ]
     for leaf in found.values():
         absent = [name for name in leaf.names if name not in actual]
-        if absent and (leaf.path not in missing or fresh is None or not leaf.path.startswith("heads_")):
+        if absent and (
+            leaf.path not in missing or fresh is None or not leaf.path.startswith("heads_")
+        ):
             raise UserError(
                 f"{tensors.folder} has no tensor {absent[0]!r}, which {leaf.path} is made of."
                 f"{closest(absent[0], tensors.names())}"
             )
     _check_shapes(tensors, actual, found, missing)
     wanted = {name for leaf in found.values() for name in leaf.names}
-    _check_ties(tensors, actual, {copy: source for copy, source in family.ties.items() if copy not in wanted})
+    _check_ties(
+        tensors,
+        actual,
+        {copy: source for copy, source in family.ties.items() if copy not in wanted},
+    )
     made = fresh(tuple(missing)) if missing else {}
     for path, leaf in found.items():
         if path not in made:
@@ -146,7 +163,8 @@ def read(
 
 
 def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str]:
-    """Returns {name in the table: name in the file}. File names may lack the bare model's root or use an older spelling."""
+    """Returns {name in the table: name in the file}. File names may lack the bare model's root or
+    use an older spelling."""
     others = {other for sources in family.fill.values() for other in sources}
     known, found = wanted | set(family.ties) | others, {}
     for name in tensors.names():
@@ -164,7 +182,9 @@ def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str
     return found
 
 
-def _check_shapes(tensors: Tensors, actual: Mapping[str, str], found: Mapping[str, Leaf], missing: list[str]) -> None:
+def _check_shapes(
+    tensors: Tensors, actual: Mapping[str, str], found: Mapping[str, Leaf], missing: list[str]
+) -> None:
     """Raises UserError if a tensor has the wrong shape, before any data is read."""
     for leaf in found.values():
         if leaf.path in missing:
@@ -186,14 +206,18 @@ def _check_ties(tensors: Tensors, actual: Mapping[str, str], ties: Mapping[str, 
             if not np.array_equal(tensors.read(actual[copy]), tensors.read(actual[source])):
                 raise UserError(
                     f"{tensors.file(actual[copy])}: {actual[copy]} differs from {actual[source]}, "
-                    "which the config ties it to; set tie_word_embeddings to false in config.json for a table of its own"
+                    "which the config ties it to; set tie_word_embeddings to false in "
+                    "config.json for a table of its own"
                 )
 
 
 def _finite(tensors: Tensors, name: str, value: np.ndarray) -> np.ndarray:
     """Returns the value of a tensor. Raises UserError if a number of it is NaN or infinite."""
     if value.dtype.kind not in "iub" and not np.isfinite(value).all():
-        raise UserError(f"{tensors.file(name)}: {name} has numbers that are NaN or infinite; take another checkpoint")
+        raise UserError(
+            f"{tensors.file(name)}: {name} has numbers that are NaN or infinite; take "
+            "another checkpoint"
+        )
     return value
 
 
@@ -205,13 +229,16 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
         size = tuple(len(range(*s.indices(n))) for s, n in zip(index, leaf.inner, strict=True))
         if window is not None and size != leaf.inner:
             piece = _finite(tensors, actual[name], tensors.read_slice(actual[name], window))
-            return (piece.T if leaf.part == "kernel" and leaf.line.kind == "dense" else piece).reshape(size)
+            return (
+                piece.T if leaf.part == "kernel" and leaf.line.kind == "dense" else piece
+            ).reshape(size)
         try:
             whole = _finite(tensors, actual[name], tensors.read(actual[name]))
             return leaf.line.read(whole, leaf.part, leaf.inner)[index]
         except ValueError as error:
             raise UserError(
-                f"{tensors.file(actual[name])}: {actual[name]} {list(tensors.shape(actual[name]))} does not fit {leaf.path} "
+                f"{tensors.file(actual[name])}: {actual[name]} "
+                f"{list(tensors.shape(actual[name]))} does not fit {leaf.path} "
                 f"{list(leaf.inner)}: {error}"
             ) from None
 
@@ -227,24 +254,37 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
     local, rows = held(leaf.shape, sharding), None
     if local is not None and leaf.line.window(leaf.part, local[depth:], leaf.inner) is not None:
         rows = leaf.line.axis(leaf.part, leaf.inner, tensors.rows(actual[leaf.names[0]]))
-    return place(leaf.shape, np.float32, sharding, stacked, lead=depth, rows=None if rows is None else depth + rows)
+    return place(
+        leaf.shape,
+        np.float32,
+        sharding,
+        stacked,
+        lead=depth,
+        rows=None if rows is None else depth + rows,
+    )
 
 
 def write(
     params: Mapping[str, Any], family: Family, lines: tuple[Line, ...], bare: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (published name, tensor) for a tower's parameters. `bare` drops the model's root from the names."""
+    """Yields (published name, tensor) for a tower's parameters. `bare` drops the model's root from
+    the names."""
     flat = flatten(params)
     found, rest = leaves({path: tuple(np.shape(leaf)) for path, leaf in flat.items()}, lines)
     if rest:
-        raise UserError(f"{family.model_type} has no tensor for {', '.join(rest[:3])}; choose a system of that family")
+        raise UserError(
+            f"{family.model_type} has no tensor for {', '.join(rest[:3])}; choose a system "
+            "of that family"
+        )
     shared: dict[str, list[tuple[Leaf, tuple[int, ...]]]] = {}
     for leaf in found.values():
         for count, name in zip(np.ndindex(*leaf.shape[: leaf.line.depth]), leaf.names, strict=True):
             shared.setdefault(name, []).append((leaf, count))
     for name, parts in shared.items():
         parts = sorted(parts, key=lambda p: p[0].line.part or p[0].line.rows or (0, 1))
-        pieces = [leaf.line.write(np.asarray(flat[leaf.path])[count], leaf.part) for leaf, count in parts]
+        pieces = [
+            leaf.line.write(np.asarray(flat[leaf.path])[count], leaf.part) for leaf, count in parts
+        ]
         line = parts[0][0].line
         axis = 0 if line.rows is not None or line.kind == "dense" else -1
         tensor = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis)

@@ -1,4 +1,5 @@
-"""Families of published checkpoints: conversion of a config to a record and a rename table, and back."""
+"""Families of published checkpoints: conversion of a config to a record and a rename table, and
+back."""
 
 from __future__ import annotations
 
@@ -23,8 +24,11 @@ TASKS = {
 }
 
 
-def classes(prefix: str, more: Mapping[str, tuple[str, ...]], tasks: Iterable[str] = TASKS) -> dict[str, tuple[str, ...]]:
-    """Returns {published class: names of our heads}: the bare model, those of `tasks`, and `more`."""
+def classes(
+    prefix: str, more: Mapping[str, tuple[str, ...]], tasks: Iterable[str] = TASKS
+) -> dict[str, tuple[str, ...]]:
+    """Returns {published class: names of our heads}: the bare model, those of `tasks`, and
+    `more`."""
     named = {"Model": (), **{task: TASKS[task] for task in tasks}, **more}
     return {prefix + name: heads for name, heads in named.items()}
 
@@ -34,17 +38,22 @@ class Family:
     """The conversion rules of one `model_type`.
 
     build     (config, architecture) -> System: the record of the checkpoint
-    lines     (config, architecture) -> the rename table of the whole architecture; the first match wins
+    lines     (config, architecture) -> the rename table of the whole architecture; the first match
+              wins
     config    (system) -> fields of a config.json; `build` must return the same towers from them
-    root      prefix of the bare model inside the classes with heads ("bert."); a bare checkpoint lacks it
+    root      prefix of the bare model inside the classes with heads ("bert."); a bare checkpoint
+              lacks it
     heads     {published class name: names of our heads}, the bare model's class first
     halves    the classes of an encoder-decoder family with only an encoder or only a decoder
-    ties      {published duplicate: the tensor it repeats}: compared on import if present, never written
+    ties      {published duplicate: the tensor it repeats}: compared on import if present, never
+              written
     ignore    regular expressions of published names without parameters: position buffers, masks
     renames   (regular expression, replacement) for names in older checkpoints
-    constants (config, architecture) -> {published name: array} of fixed tensors that our layers compute: written on export,
+    constants (config, architecture) -> {published name: array} of fixed tensors that our layers
+    compute: written on export,
               compared on import if present
-    fill      {published name: names with the same values}: used if the name is missing; files store a shared tensor once
+    fill      {published name: names with the same values}: used if the name is missing; files store
+              a shared tensor once
     """
 
     model_type: str
@@ -72,20 +81,27 @@ class Family:
 
     @property
     def pretraining(self) -> str:
-        """The class to continue pre-training with: the one with only a vocabulary head, else the bare class."""
-        return next((name for name, heads in self.heads.items() if heads in (("mlm",), ("lm",))), self.bare)
+        """The class to continue pre-training with: the one with only a vocabulary head, else the
+        bare class."""
+        return next(
+            (name for name, heads in self.heads.items() if heads in (("mlm",), ("lm",))), self.bare
+        )
 
     def architecture(self, config: Config) -> str:
-        """Returns the class that wrote a checkpoint (default: the bare class). Raises UserError if unknown."""
+        """Returns the class that wrote a checkpoint (default: the bare class). Raises UserError if
+        unknown."""
         named = config("architectures", list, None)
         if not named:
             return self.bare
         if not isinstance(named[0], str) or named[0] not in self.heads:
-            raise UserError(f"{config.file}: {unknown('architecture', str(named[0])[:100], self.heads)}")
+            raise UserError(
+                f"{config.file}: {unknown('architecture', str(named[0])[:100], self.heads)}"
+            )
         return named[0]
 
     def architecture_of(self, system: System) -> str:
-        """Returns the class with the heads (and the halves) of a system. Raises UserError if there is none.
+        """Returns the class with the heads (and the halves) of a system. Raises UserError if there
+        is none.
 
         The bare class may lack its pooler, as if it were made with `add_pooling_layer=False`."""
         heads = {name for tower in system.towers.values() for name in tower.heads}
@@ -95,9 +111,12 @@ class Family:
                 not self.halves or pair == (name not in self.halves)
             ):
                 return name
-        kind = "" if not self.halves else " of an encoder with a decoder" if pair else " of one half"
+        kind = (
+            "" if not self.halves else " of an encoder with a decoder" if pair else " of one half"
+        )
         raise UserError(
-            f"{self.model_type} has no class{kind} with the heads {', '.join(sorted(heads)) or 'none'}; choose other heads"
+            f"{self.model_type} has no class{kind} with the heads "
+            f"{', '.join(sorted(heads)) or 'none'}; choose other heads"
         )
 
     def ignored(self, name: str) -> bool:

@@ -4,10 +4,12 @@ If a directory holds several formats, the first of these is read (`prefer` selec
 
     safetensors   model.safetensors, or the shards of model.safetensors.index.json
     flax          flax_model.msgpack, or the shards of flax_model.msgpack.index.json
-    pickle        pytorch_model.bin, or the shards of pytorch_model.bin.index.json; only with `allow_pickle`
+    pickle        pytorch_model.bin, or the shards of pytorch_model.bin.index.json; only with
+                  `allow_pickle`
 
-Within a format a single file takes precedence over an index, as in Transformers. All tables are read and checked before the
-first tensor. Tensors are read on demand, one at a time, and are not cached.
+Within a format a single file takes precedence over an index, as in Transformers. All tables are
+read and checked before the first tensor. Tensors are read on demand, one at a time, and are not
+cached.
 """
 
 from __future__ import annotations
@@ -53,9 +55,16 @@ class Tensors:
     """
 
     def __init__(self, folder: Path, tables: Mapping[str, Stored | Pickled]):
-        self.folder, self.files = folder, tuple(dict.fromkeys(table.path.name for table in tables.values()))
+        self.folder, self.files = (
+            folder,
+            tuple(dict.fromkeys(table.path.name for table in tables.values())),
+        )
         room = Room()
-        shared = {id(t): dataclasses.replace(t, room=room) for t in tables.values() if isinstance(t, Stored)}
+        shared = {
+            id(t): dataclasses.replace(t, room=room)
+            for t in tables.values()
+            if isinstance(t, Stored)
+        }
         self._tables = {name: shared.get(id(table), table) for name, table in tables.items()}
 
     def names(self) -> tuple[str, ...]:
@@ -78,7 +87,8 @@ class Tensors:
         return self._entry(name).dtype
 
     def rows(self, name: str) -> int:
-        """Returns the axis that changes slowest in the file. A slice along it is read without reading other data."""
+        """Returns the axis that changes slowest in the file. A slice along it is read without
+        reading other data."""
         axes = self._entry(name).axes
         return axes.index(0) if axes else 0
 
@@ -87,26 +97,32 @@ class Tensors:
         return self._table(name).path
 
     def read(self, name: str, keep: bool = False) -> np.ndarray:
-        """Returns a tensor, floating point as float32 unless `keep`. It may be a transposed view."""
+        """Returns a tensor, floating point as float32 unless `keep`. It may be a transposed
+        view."""
         return self.read_slice(name, (), keep)
 
     def read_slice(self, name: str, index: tuple[slice, ...], keep: bool = False) -> np.ndarray:
         """Returns a part of a tensor, given slices without steps along its first axes.
 
-        Reads only the rows of the file (its first sliced axis) that hold the part. Needs a few megabytes besides the result.
+        Reads only the rows of the file (its first sliced axis) that hold the part. Needs a few
+        megabytes besides the result.
         """
         return self._table(name).read(name, index, keep)
 
     def _table(self, name: str) -> Stored | Pickled:
         if name not in self._tables:
-            raise UserError(f"{self.folder}: there is no tensor {shown(name)}.{closest(name, self._tables)}")
+            raise UserError(
+                f"{self.folder}: there is no tensor {shown(name)}.{closest(name, self._tables)}"
+            )
         return self._tables[name]
 
     def _entry(self, name: str) -> Entry:
         return self._table(name).entries[name]
 
 
-def open_tensors(folder: str | os.PathLike, allow_pickle: bool = False, prefer: Format | None = None) -> Tensors:
+def open_tensors(
+    folder: str | os.PathLike, allow_pickle: bool = False, prefer: Format | None = None
+) -> Tensors:
     """Opens the tensors of a checkpoint.
 
     folder        its directory, or one of its files: weights, or an index of shards
@@ -122,7 +138,9 @@ def open_tensors(folder: str | os.PathLike, allow_pickle: bool = False, prefer: 
         raise broken(path, "there is no such directory or file")
     if kind == "pickle" and not allow_pickle:
         raise broken(
-            path, "is a torch pickle, which can hold code; convert it to safetensors, or pass --allow-pickle if you trust it"
+            path,
+            "is a torch pickle, which can hold code; convert it to safetensors, or pass "
+            "--allow-pickle if you trust it",
         )
     if path.name.endswith(_INDEX):
         return _open_sharded(path, kind, allow_pickle)
@@ -135,7 +153,11 @@ def _kind(path: Path) -> Format:
     name = path.name.removesuffix(_INDEX)
     suffix = Path(name).suffix
     if suffix not in _SUFFIXES:
-        raise broken(path, f"is not a checkpoint; its name must end in {', '.join(_SUFFIXES)} or one of these with {_INDEX}")
+        raise broken(
+            path,
+            f"is not a checkpoint; its name must end in {', '.join(_SUFFIXES)} or one of "
+            f"these with {_INDEX}",
+        )
     return _SUFFIXES[suffix]
 
 
@@ -148,13 +170,24 @@ def _choose(folder: Path, allow_pickle: bool, prefer: Format | None) -> tuple[Pa
         for name in _FILES[kind]:
             if os.path.lexists(folder / name):
                 return folder / name, kind
-    wanted = ", ".join(name for kind in kinds for name in _FILES[kind] if kind != "pickle" or allow_pickle or prefer)
-    there = sorted(os.listdir(folder))
-    listed = ", ".join(map(shown, there[:8])) + (f" and {len(there) - 8} more" if len(there) > 8 else "")
-    hint = (
-        " A tf_model.h5 or a TensorFlow checkpoint is not read." if any(n.endswith((".h5", ".index")) for n in there) else ""
+    wanted = ", ".join(
+        name
+        for kind in kinds
+        for name in _FILES[kind]
+        if kind != "pickle" or allow_pickle or prefer
     )
-    raise broken(folder, f"holds no checkpoint; looked for {wanted}; there is {listed or 'nothing'}.{hint}")
+    there = sorted(os.listdir(folder))
+    listed = ", ".join(map(shown, there[:8])) + (
+        f" and {len(there) - 8} more" if len(there) > 8 else ""
+    )
+    hint = (
+        " A tf_model.h5 or a TensorFlow checkpoint is not read."
+        if any(n.endswith((".h5", ".index")) for n in there)
+        else ""
+    )
+    raise broken(
+        folder, f"holds no checkpoint; looked for {wanted}; there is {listed or 'nothing'}.{hint}"
+    )
 
 
 def _open(path: Path, kind: Format) -> Stored | Pickled:
@@ -165,9 +198,14 @@ def _open(path: Path, kind: Format) -> Stored | Pickled:
     table = open_safetensors(path)
     written = table.metadata.get("format")
     if written == "tf":
-        raise broken(path, "was written by TensorFlow, whose names and layouts are not read; save it from torch")
+        raise broken(
+            path,
+            "was written by TensorFlow, whose names and layouts are not read; save it from torch",
+        )
     if written == "flax":  # Flax models in Transformers 4 joined key paths by dots
-        entries = torch_entries(path, {tuple(name.split(".")): entry for name, entry in table.entries.items()})
+        entries = torch_entries(
+            path, {tuple(name.split(".")): entry for name, entry in table.entries.items()}
+        )
         return dataclasses.replace(table, entries=entries)
     return table
 
@@ -176,14 +214,22 @@ def _open_sharded(index: Path, kind: Format, allow_pickle: bool) -> Tensors:
     """Opens all shards of an index. Raises UserError if the index and the shards disagree."""
     table = read_json(index, "the index")
     places = table.get("weight_map") if isinstance(table, dict) else None
-    if not isinstance(places, dict) or not places or not all(isinstance(shard, str) for shard in places.values()):
+    if (
+        not isinstance(places, dict)
+        or not places
+        or not all(isinstance(shard, str) for shard in places.values())
+    ):
         raise broken(index, "has no weight_map from tensors to files")
     shards: dict[str, Stored | Pickled] = {}
     for name, shard in places.items():
         if shard not in shards:
             path = _shard_path(index, shard, name)
             if _kind(path) != kind:
-                raise broken(index, f"sends it to {shown(shard)}, which is not of the index's own format", name)
+                raise broken(
+                    index,
+                    f"sends it to {shown(shard)}, which is not of the index's own format",
+                    name,
+                )
             shards[shard] = _open(path, kind)
     tables: dict[str, Stored | Pickled] = {}
     for name, shard in places.items():
@@ -196,13 +242,17 @@ def _open_sharded(index: Path, kind: Format, allow_pickle: bool) -> Tensors:
         for name in shard.entries:
             if tables.setdefault(name, shard) is not shard and name not in settled:
                 raise broken(
-                    shard.path, f"is also in {tables[name].path.name}, and {index.name} does not say which counts", name
+                    shard.path,
+                    f"is also in {tables[name].path.name}, and {index.name} does not say "
+                    "which counts",
+                    name,
                 )
     return Tensors(index.parent, tables)
 
 
 def _torch_name(name: str, shard: Stored | Pickled) -> str:
-    """Returns the torch name for a name in an index of Flax shards, which joins key paths by slashes."""
+    """Returns the torch name for a name in an index of Flax shards, which joins key paths by
+    slashes."""
     stand_in = Entry(dtype="F32", stored=(), extents=())
     renamed = next(iter(torch_entries(shard.path, {tuple(name.split("/")): stand_in})))
     return renamed
@@ -223,7 +273,9 @@ def _shard_path(index: Path, shard: str, name: str) -> Path:
     size_of(path)
     folder, target = index.parent.resolve(), path.resolve()
     # A snapshot in the Hub's cache consists of links into the `blobs` of its own repository.
-    homes = (folder, folder.parent.parent / "blobs") if folder.parent.name == "snapshots" else (folder,)
+    homes = (
+        (folder, folder.parent.parent / "blobs") if folder.parent.name == "snapshots" else (folder,)
+    )
     if target.parent not in homes:
         raise broken(path, f"links to {target}, outside its directory")
     return path

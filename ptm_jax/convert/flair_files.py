@@ -1,6 +1,8 @@
-"""Vectors of words from character language models: Flair's two saved models, or a run of ours (Akbik et al. 2018).
+"""Vectors of words from character language models: Flair's two saved models, or a run of ours
+(Akbik et al. 2018).
 
-Flair saves one direction a file, a torch pickle with the parameters and the dictionary of characters. No code of it runs.
+Flair saves one direction a file, a torch pickle with the parameters and the dictionary of
+characters. No code of it runs.
 """
 
 from __future__ import annotations
@@ -38,25 +40,33 @@ def is_flair(folder: str | os.PathLike) -> bool:
 
 
 def read(folder: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params, OpenWords]:
-    """Returns (system without a head, {tower: parameters}, tokenizer) of a folder with one file of each direction, as
-    news-forward-0.4.1.pt and news-backward-0.4.1.pt. Raises UserError with the file."""
+    """Returns (system without a head, {tower: parameters}, tokenizer) of a folder with one file of
+    each direction, as news-forward-0.4.1.pt and news-backward-0.4.1.pt. Raises UserError with the
+    file."""
     folder, found = Path(folder), {}
     for way, pattern in FILES.items():
         files = sorted(folder.glob(pattern))
         if len(files) > 1:
             raise UserError(f"{folder} has {len(files)} files {pattern}; keep one")
         if not allow_pickle:
-            raise UserError(f"{files[0]} is a torch pickle; read one that you trust with allow_pickle=True (--allow-pickle)")
+            raise UserError(
+                f"{files[0]} is a torch pickle; read one that you trust with "
+                "allow_pickle=True (--allow-pickle)"
+            )
         found[way] = files[0], _state(files[0], way)
     (path, right), (other, left) = found["right"], found["left"]
     letters, delimiter = right["letters"], right["delimiter"]
     if (left["letters"], left["delimiter"]) != (letters, delimiter):
         raise broken(
-            other, f"has other characters, or another delimiter, than {path.name}; give two models of one dictionary"
+            other,
+            f"has other characters, or another delimiter, than {path.name}; give two models "
+            "of one dictionary",
         )
     params = {f"right/{name}": array for name, array in right["params"].items()}
     params |= {f"left/{name}": array for name, array in left["params"].items()}
-    tables = [np.concatenate([np.zeros_like(one["table"][:1]), one["table"]]) for one in (right, left)]
+    tables = [
+        np.concatenate([np.zeros_like(one["table"][:1]), one["table"]]) for one in (right, left)
+    ]
     encoder = Strings(
         alphabet=1 + len(letters),
         width=tables[0].shape[1],
@@ -70,28 +80,59 @@ def read(folder: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params,
     return _system(folder.absolute().name, encoder, params, letters)
 
 
-def of_model(system: System, params: Params, tokenizer: Any, name: str) -> tuple[System, Params, OpenWords]:
-    """Returns the same of a run of `systems.flair`, whose characters are bytes. Raises UserError for another model."""
+def of_model(
+    system: System, params: Params, tokenizer: Any, name: str
+) -> tuple[System, Params, OpenWords]:
+    """Returns the same of a run of `systems.flair`, whose characters are bytes. Raises UserError
+    for another model."""
     encoder = system.towers["main"].encoder
     one = isinstance(encoder, BiLanguageLSTM) and len(encoder.right) == len(encoder.left) == 1
-    if not one or tokenizer is None or tokenizer.kind != "bytebpe" or tokenizer.vocab.size != flair.BYTES.size:
-        raise UserError(f"{system.name} is no language model of bytes with one layer in each direction; take a run of flair")
+    if (
+        not one
+        or tokenizer is None
+        or tokenizer.kind != "bytebpe"
+        or tokenizer.vocab.size != flair.BYTES.size
+    ):
+        raise UserError(
+            f"{system.name} is no language model of bytes with one layer in each direction; "
+            "take a run of flair"
+        )
     found = flatten(params["main"]["encoder"])
     table = np.asarray(found["embed/token"])
-    rows = [tokenizer.vocab.eos, *(tokenizer.pieces.index(letter) for letter in flair.byte_letters())]
-    changed = {name.replace("_0/", "/", 1): np.asarray(leaf) for name, leaf in found.items() if "_0/" in name}
-    words = Strings(alphabet=257, width=table.shape[1], right=encoder.right[0], left=encoder.left[0])
+    rows = [
+        tokenizer.vocab.eos,
+        *(tokenizer.pieces.index(letter) for letter in flair.byte_letters()),
+    ]
+    changed = {
+        name.replace("_0/", "/", 1): np.asarray(leaf)
+        for name, leaf in found.items()
+        if "_0/" in name
+    }
+    words = Strings(
+        alphabet=257, width=table.shape[1], right=encoder.right[0], left=encoder.left[0]
+    )
     return _system(name, words, {**changed, "characters": table[rows][None]}, ())
 
 
-def _system(name: str, encoder: Strings, params: Mapping[str, np.ndarray], letters: tuple[str, ...]) -> Any:
+def _system(
+    name: str, encoder: Strings, params: Mapping[str, np.ndarray], letters: tuple[str, ...]
+) -> Any:
     system = flair.of_words(name, encoder, LONGEST, letters)
-    batch = {"input_ids": np.zeros((1, 2), np.int32), "characters": np.zeros((1, 2, LONGEST), np.int32)}
+    batch = {
+        "input_ids": np.zeros((1, 2), np.int32),
+        "characters": np.zeros((1, 2, LONGEST), np.int32),
+    }
     shapes = flatten(towers.abstract(system.towers, batch)["main"]["encoder"])
-    wrong = [path for path in shapes if path not in params or params[path].shape != shapes[path].shape]
+    wrong = [
+        path for path in shapes if path not in params or params[path].shape != shapes[path].shape
+    ]
     if wrong:
         raise UserError(f"{name}: the language models lack {wrong[0]}, or have it in another shape")
-    return system, {"main": {"encoder": jax.tree.map(np.asarray, unflatten(dict(params)))}}, spaced()
+    return (
+        system,
+        {"main": {"encoder": jax.tree.map(np.asarray, unflatten(dict(params)))}},
+        spaced(),
+    )
 
 
 def _place(letters: tuple[str, ...], letter: str) -> int:
@@ -101,17 +142,59 @@ def _place(letters: tuple[str, ...], letter: str) -> int:
 def _state(path: Path, way: str) -> dict[str, Any]:
     """Returns letters, delimiter, hidden, table and the parameters of a layer. Raises UserError."""
     found = torch_records.read(path)
-    state, dictionary, delimiter = found.get("state_dict"), found.get("dictionary"), found.get("document_delimiter", "\n")
-    items = vars(dictionary).get("idx2item") if isinstance(dictionary, torch_records.Record) else None
-    if not isinstance(state, Mapping) or not isinstance(items, list) or not all(isinstance(x, bytes) for x in items):
-        raise broken(path, "has no state_dict, or no dictionary of characters; expected a language model that Flair saved")
+    state, dictionary, delimiter = (
+        found.get("state_dict"),
+        found.get("dictionary"),
+        found.get("document_delimiter", "\n"),
+    )
+    items = (
+        vars(dictionary).get("idx2item") if isinstance(dictionary, torch_records.Record) else None
+    )
+    if (
+        not isinstance(state, Mapping)
+        or not isinstance(items, list)
+        or not all(isinstance(x, bytes) for x in items)
+    ):
+        raise broken(
+            path,
+            "has no state_dict, or no dictionary of characters; expected a language model "
+            "that Flair saved",
+        )
     if found.get("is_forward_lm") is not (way == "right"):
-        raise broken(path, f"is not the {'forward' if way == 'right' else 'backward'} model that its name promises")
-    kind, layers, out = str(found.get("recurrent_type", "lstm")).lower(), found.get("nlayers"), found.get("nout")
-    if kind != "lstm" or layers != 1 or out is not None or not isinstance(delimiter, str) or len(delimiter) != 1:
-        given = shown({"recurrent_type": kind, "nlayers": layers, "nout": out, "document_delimiter": delimiter})
-        raise broken(path, f"has {given}; one layer of LSTM without a projection and a delimiter of one character are read")
-    array = lambda name: _array(path, state, name)
+        raise broken(
+            path,
+            f"is not the {'forward' if way == 'right' else 'backward'} model that its name "
+            "promises",
+        )
+    kind, layers, out = (
+        str(found.get("recurrent_type", "lstm")).lower(),
+        found.get("nlayers"),
+        found.get("nout"),
+    )
+    if (
+        kind != "lstm"
+        or layers != 1
+        or out is not None
+        or not isinstance(delimiter, str)
+        or len(delimiter) != 1
+    ):
+        given = shown(
+            {
+                "recurrent_type": kind,
+                "nlayers": layers,
+                "nout": out,
+                "document_delimiter": delimiter,
+            }
+        )
+        raise broken(
+            path,
+            f"has {given}; one layer of LSTM without a projection and a delimiter of one "
+            "character are read",
+        )
+
+    def array(name):
+        return _array(path, state, name)
+
     hidden = array("rnn.weight_hh_l0").shape[-1]
     params = {
         "inputs/kernel": array("rnn.weight_ih_l0").T,
@@ -122,7 +205,13 @@ def _state(path: Path, way: str) -> dict[str, Any]:
     table = array("encoder.weight")
     if table.ndim != 2 or len(table) != len(letters):
         raise broken(path, f"has {len(letters)} characters and a table {list(table.shape)}")
-    return {"letters": letters, "delimiter": delimiter, "hidden": hidden, "table": table, "params": params}
+    return {
+        "letters": letters,
+        "delimiter": delimiter,
+        "hidden": hidden,
+        "table": table,
+        "params": params,
+    }
 
 
 def _array(path: Path, state: Mapping[str, Any], name: str) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Locates a checkpoint: a local directory, or a model of the Hugging Face Hub in the Hub's cache. Uploads a directory."""
+"""Locates a checkpoint: a local directory, or a model of the Hugging Face Hub in the Hub's cache.
+Uploads a directory."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from ptm_jax.convert.sentence_folder import model_folder
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import shown
 
-# Configuration and the files of every tokenizer. Of the weights below, the first available format is fetched.
+# Configuration and the files of every tokenizer. Of the weights below, the first available format
+# is fetched.
 SMALL = (
     "config.json",
     "generation_config.json",
@@ -35,7 +37,12 @@ SMALL = (
 )
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
 FLAX = ("flax_model.msgpack", "flax_model.msgpack.index.json", "flax_model-*-of-*.msgpack")
-PICKLE = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin", "*_Dense/pytorch_model.bin")
+PICKLE = (
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "pytorch_model-*-of-*.bin",
+    "*_Dense/pytorch_model.bin",
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
@@ -47,22 +54,26 @@ def locate(
     files: Sequence[str] | None = None,
     allow_pickle: bool = False,
 ) -> Path:
-    """Returns the directory (or file) of a checkpoint, in an old sentence-transformers folder the one inside. Raises
-    UserError.
+    """Returns the directory (or file) of a checkpoint, in an old sentence-transformers folder the
+    one inside. Raises UserError.
 
     name_or_path  an existing path, or a name on the Hub: "bert-base-uncased", "org/name"
     revision      branch, tag or commit on the Hub
-    files         patterns to fetch; None: configuration, tokenizer, and weights as safetensors, else as Flax msgpack, else
-                  (with `allow_pickle`) as a torch pickle
+    files         patterns to fetch; None: configuration, tokenizer, and weights as safetensors,
+                  else as Flax msgpack, else (with `allow_pickle`) as a torch pickle
 
-    Fetched files stay in the Hub's cache, and an interrupted download resumes. Without a network only the cache is used.
+    Fetched files stay in the Hub's cache, and an interrupted download resumes. Without a network
+    only the cache is used.
     """
     path = Path(name_or_path).expanduser()
     name = os.fspath(name_or_path)
     if name and path.exists():
         return model_folder(path)
     if not _NAME.fullmatch(name) or ".." in name:
-        raise UserError(f"{shown(name)}: there is no such directory, and the Hugging Face Hub has no names like that")
+        raise UserError(
+            f"{shown(name)}: there is no such directory, and the Hugging Face Hub has no "
+            "names like that"
+        )
     if files is not None:
         return _snapshot(name, revision, tuple(files))
     kinds = (SAFETENSORS, FLAX, PICKLE) if allow_pickle else (SAFETENSORS, FLAX)
@@ -76,21 +87,33 @@ def locate(
 def check_name(repo: str) -> None:
     """Raises UserError for a name that no repository of the Hub can have."""
     if not _NAME.fullmatch(repo) or ".." in repo:
-        raise UserError(f"{shown(repo)} is no name of a repository of the Hugging Face Hub; give name or organisation/name")
+        raise UserError(
+            f"{shown(repo)} is no name of a repository of the Hugging Face Hub; give name or "
+            "organisation/name"
+        )
 
 
 def push_to_hub(
-    folder: str | os.PathLike, repo: str, *, private: bool | None = None, revision: str | None = None, message: str = ""
+    folder: str | os.PathLike,
+    repo: str,
+    *,
+    private: bool | None = None,
+    revision: str | None = None,
+    message: str = "",
 ) -> str:
-    """Uploads the directory of an export to a model repository of the Hub, made if it is not there. Returns its address.
+    """Uploads the directory of an export to a model repository of the Hub, made if it is not there.
+    Returns its address.
 
-    `private` concerns a new repository (None: the default of its owner); `revision` is a branch. Needs the token of `hf auth
-    login` or HF_TOKEN. Raises UserError.
+    `private` concerns a new repository (None: the default of its owner); `revision` is a branch.
+    Needs the token of `hf auth login` or HF_TOKEN. Raises UserError.
     """
     check_name(repo)
     folder = Path(folder)
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder} is no export (it has no config.json); write one with `ptm export MODEL --out DIR`")
+        raise UserError(
+            f"{folder} is no export (it has no config.json); write one with `ptm export "
+            "MODEL --out DIR`"
+        )
     try:
         import huggingface_hub
     except ImportError:
@@ -98,13 +121,18 @@ def push_to_hub(
     api = huggingface_hub.HfApi()
     try:
         repo = api.create_repo(repo, private=private, exist_ok=True).repo_id
-        words = {"repo_id": repo, "revision": revision, "commit_message": message or "Export of ptm_jax"}
+        words = {
+            "repo_id": repo,
+            "revision": revision,
+            "commit_message": message or "Export of ptm_jax",
+        }
         api.upload_folder(folder_path=folder, **words)
     except Exception as error:  # errors of the Hub, the HTTP client or the operating system
         line = next(iter(str(error).strip().splitlines()), "")[:200]
         reason = f"{type(error).__name__}: {line}"
         raise UserError(
-            f"{shown(repo)} was not pushed ({reason}); check the name, and log in with `hf auth login`"
+            f"{shown(repo)} was not pushed ({reason}); check the name, and log in with `hf "
+            "auth login`"
         ) from None
     return f"{api.endpoint}/{repo}"
 
@@ -115,13 +143,19 @@ def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Pat
         import huggingface_hub
         from huggingface_hub import constants, errors
     except ImportError:
-        raise UserError(f"{shown(name)}: there is no such directory, and huggingface_hub is not installed") from None
-    get = lambda local: huggingface_hub.snapshot_download(
-        name, revision=revision, allow_patterns=list(patterns), local_files_only=local
-    )
+        raise UserError(
+            f"{shown(name)}: there is no such directory, and huggingface_hub is not installed"
+        ) from None
+
+    def get(local):
+        return huggingface_hub.snapshot_download(
+            name, revision=revision, allow_patterns=list(patterns), local_files_only=local
+        )
+
     try:
         return Path(get(False))
-    except Exception as error:  # errors of the Hub, the HTTP client or the operating system: the model was not fetched
+    # errors of the Hub, the HTTP client or the operating system: the model was not fetched
+    except Exception as error:
         cause = error
     if not isinstance(cause, errors.RevisionNotFoundError):
         try:
@@ -139,6 +173,7 @@ def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Pat
         line = next(iter(str(root).strip().splitlines()), "")[:160]
         why = f"{constants.ENDPOINT} could not be asked ({type(root).__name__}: {line})"
     raise UserError(
-        f"{shown(name)}: no such directory here, not in the cache {constants.HF_HUB_CACHE}, and {why}; "
+        f"{shown(name)}: no such directory here, not in the cache {constants.HF_HUB_CACHE}, "
+        f"and {why}; "
         "give the directory of a checkpoint"
     )

@@ -1,4 +1,5 @@
-"""Reads tensors directly into shards. Memory holds the shards and one tensor, or a few blocks of its rows."""
+"""Reads tensors directly into shards. Memory holds the shards and one tensor, or a few blocks of
+its rows."""
 
 from __future__ import annotations
 
@@ -33,17 +34,21 @@ def place(
 ) -> jax.Array:
     """Returns the array of the given shape under `sharding`, with the values of `read(index)`.
 
-    read  returns the part at an index of slices, one per axis. It is called once per part, even if several devices hold
-          the part, and only for parts that the devices of this process hold
-    lead  the number of leading axes that stack separate tensors of the file. `read` is called for one of these tensors at
-          a time, and at most one is in memory besides the shards
-    rows  the axis that corresponds to the rows of the file, if it may be cut. Several threads call `read` for blocks of
-          rows, and only these few megabytes are in memory besides the shards
+    read  returns the part at an index of slices, one per axis. It is called once per part, even if
+          several devices hold the part, and only for parts that the devices of this process hold
+    lead  the number of leading axes that stack separate tensors of the file. `read` is called for
+          one of these tensors at a time, and at most one is in memory besides the shards
+    rows  the axis that corresponds to the rows of the file, if it may be cut. Several threads call
+          `read` for blocks of rows, and only these few megabytes are in memory besides the shards
     """
     shape, kind = tuple(shape), np.dtype(dtype)
-    wanted = {box_of(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()}
+    wanted = {
+        box_of(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()
+    }
     shards = _shards(shape, kind, wanted, read, lead, rows)
-    return jax.make_array_from_callback(shape, sharding, lambda index: shards[box_of(index, shape)], dtype=kind)
+    return jax.make_array_from_callback(
+        shape, sharding, lambda index: shards[box_of(index, shape)], dtype=kind
+    )
 
 
 def _shards(
@@ -54,7 +59,8 @@ def _shards(
     lead: int,
     rows: int | None = None,
 ) -> dict[Box, np.ndarray]:
-    """Returns {bounds: values} of all shards, filled by one tensor or a few blocks of rows at a time."""
+    """Returns {bounds: values} of all shards, filled by one tensor or a few blocks of rows at a
+    time."""
     if not wanted:
         return {}
     if len(wanted) == 1 and not lead and not rows:
@@ -64,17 +70,27 @@ def _shards(
 
     def take(box: Box, part: Box, value: np.ndarray) -> None:
         both = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, part, strict=True)]
-        into, taken = (tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(both, of, strict=True)) for of in (box, part))
+        into, taken = (
+            tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(both, of, strict=True))
+            for of in (box, part)
+        )
         copy(shards[box][into], value[taken])
 
     def fill(part: Box, over: Callable = map) -> None:
-        takers = [b for b in wanted if all(a < d and c < e for (a, e), (c, d) in zip(b, part, strict=True))]
+        takers = [
+            b
+            for b in wanted
+            if all(a < d and c < e for (a, e), (c, d) in zip(b, part, strict=True))
+        ]
         if takers:
             value = _checked(read(_slices(part)), part)
             value = value if rows is None else _spaced(value)
-            list((over if value.size >= _LARGE else map)(lambda box: take(box, part, value), takers))
+            list(
+                (over if value.size >= _LARGE else map)(lambda box: take(box, part, value), takers)
+            )
 
-    # Most of the time goes into page faults of the new shards; several threads allocate them faster.
+    # Most of the time goes into page faults of the new shards; several threads allocate them
+    # faster.
     with ThreadPoolExecutor(_THREADS) as pool:
         shards = dict(zip(wanted, pool.map(lambda box: _fresh(box, kind), wanted), strict=True))
         parts = _parts(hull, lead, rows, kind.itemsize)
@@ -88,12 +104,18 @@ def _shards(
 
 def held(shape: Sequence[int], sharding: jax.sharding.Sharding) -> Index | None:
     """Returns the smallest index that covers the shards of this process; None if it has none."""
-    wanted = {box_of(index, tuple(shape)) for index in sharding.addressable_devices_indices_map(tuple(shape)).values()}
+    wanted = {
+        box_of(index, tuple(shape))
+        for index in sharding.addressable_devices_indices_map(tuple(shape)).values()
+    }
     return _slices(_hull(wanted)) if wanted else None
 
 
 def _hull(wanted: set[Box]) -> Box:
-    return tuple((min(b[0] for b in bounds), max(b[1] for b in bounds)) for bounds in zip(*wanted, strict=True))
+    return tuple(
+        (min(b[0] for b in bounds), max(b[1] for b in bounds))
+        for bounds in zip(*wanted, strict=True)
+    )
 
 
 def _fresh(box: Box, kind: np.dtype) -> np.ndarray:
@@ -102,7 +124,9 @@ def _fresh(box: Box, kind: np.dtype) -> np.ndarray:
 
 def _parts(hull: Box, lead: int, rows: int | None, itemsize: int) -> Iterator[Box]:
     """Yields the parts to read one at a time: single tensors, cut into blocks along `rows`."""
-    cuts = [[(i, i + 1) for i in range(*bounds)] for bounds in hull[:lead]] + [[bounds] for bounds in hull[lead:]]
+    cuts = [[(i, i + 1) for i in range(*bounds)] for bounds in hull[:lead]] + [
+        [bounds] for bounds in hull[lead:]
+    ]
     if rows is not None:
         start, stop = hull[rows]
         others = [b - a for axis, (a, b) in enumerate(hull) if axis >= lead and axis != rows]
@@ -122,11 +146,13 @@ def _aligned(value: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 
 def copy(out: np.ndarray, value: np.ndarray) -> None:
-    """Computes `out[...] = value`, quickly also if the last axis of `value` is not contiguous in memory.
+    """Computes `out[...] = value`, quickly also if the last axis of `value` is not contiguous in
+    memory.
 
-    numpy follows the memory order of one array and misses the cache at every element of the other; narrow strips avoid
-    this. If the elements of a strip are a multiple of 1024 bytes apart, they map to the same few cache sets, and only one
-    cache line of them stays cached; the strip is then one line wide.
+    numpy follows the memory order of one array and misses the cache at every element of the other;
+    narrow strips avoid this. If the elements of a strip are a multiple of 1024 bytes apart, they
+    map to the same few cache sets, and only one cache line of them stays cached; the strip is then
+    one line wide.
     """
     steps = [abs(step) for step, size in zip(value.strides, value.shape, strict=True) if size > 1]
     if value.size < _LARGE or abs(value.strides[-1]) <= min(steps):
@@ -138,7 +164,8 @@ def copy(out: np.ndarray, value: np.ndarray) -> None:
 
 
 def _spaced(value: np.ndarray) -> np.ndarray:
-    """Returns a block of file rows with padding after each row if `copy` must transpose it: halves the time of `copy`."""
+    """Returns a block of file rows with padding after each row if `copy` must transpose it: halves
+    the time of `copy`."""
     order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
     if value.size < _LARGE or order[-1] == value.ndim - 1:
         return value

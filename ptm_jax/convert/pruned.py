@@ -1,7 +1,9 @@
-"""Checkpoints whose layers lack attention heads: the field `pruned_heads` of a config, {layer: [heads]}.
+"""Checkpoints whose layers lack attention heads: the field `pruned_heads` of a config, {layer:
+[heads]}.
 
-Transformers up to version 4 builds its layers without these heads (`prune_heads`); version 5 has dropped the method and
-ignores the field, so that it cannot load such a file. The tensors of a layer are smaller: [kept * K, D], not [H * K, D].
+Transformers up to version 4 builds its layers without these heads (`prune_heads`); version 5 has
+dropped the method and ignores the field, so that it cannot load such a file. The tensors of a layer
+are smaller: [kept * K, D], not [H * K, D].
 """
 
 from __future__ import annotations
@@ -26,22 +28,35 @@ BLOCK = "encoder/stack/block/"
 
 
 def smaller(system: System, config: Config) -> System:
-    """Returns the system without the heads that the config names. Raises UserError for a field that names no head, or all
-    heads of a layer, and for a family whose layers do not lose heads."""
+    """Returns the system without the heads that the config names. Raises UserError for a field that
+    names no head, or all heads of a layer, and for a family whose layers do not lose heads."""
     given = config(FIELD, dict, None)
     if not given or not any(given.values()):
         return system
     if config("model_type", str) not in READERS:
-        raise UserError(f"{config.file}: {FIELD} is for {', '.join(READERS)}; remove it for whole layers")
+        raise UserError(
+            f"{config.file}: {FIELD} is for {', '.join(READERS)}; remove it for whole layers"
+        )
     stack = _stack(system)
     if not isinstance(stack, Stack):
-        raise UserError(f"{config.file}: {FIELD} is for layers with parameters of their own; remove it for whole layers")
+        raise UserError(
+            f"{config.file}: {FIELD} is for layers with parameters of their own; remove it "
+            "for whole layers"
+        )
     heads, gone = stack.block.attention.heads, {}
     for layer, found in given.items():
-        known = isinstance(found, list) and all(type(head) is int and 0 <= head < heads for head in found)
-        if not str(layer).isdecimal() or int(layer) >= stack.layers or not known or len(set(found)) == heads:
+        known = isinstance(found, list) and all(
+            type(head) is int and 0 <= head < heads for head in found
+        )
+        if (
+            not str(layer).isdecimal()
+            or int(layer) >= stack.layers
+            or not known
+            or len(set(found)) == heads
+        ):
             raise UserError(
-                f"{config.file}: {FIELD} has {layer!r}: {found!r}; there are layers 0 to {stack.layers - 1} of {heads} "
+                f"{config.file}: {FIELD} has {layer!r}: {found!r}; there are layers 0 to "
+                f"{stack.layers - 1} of {heads} "
                 "heads, of which one stays"
             )
         gone[int(layer)] = len(set(found))
@@ -61,21 +76,29 @@ def lines(found: tuple[Line, ...], system: System) -> tuple[Line, ...]:
             continue
         for number in range(len(stack.blocks)):
             ours = line.ours.replace(BLOCK, f"encoder/stack/blocks_{number}/", 1)
-            made.append(dataclasses.replace(line, ours=ours, theirs=line.theirs.replace("{i}", str(number))))
+            made.append(
+                dataclasses.replace(line, ours=ours, theirs=line.theirs.replace("{i}", str(number)))
+            )
     return tuple(made)
 
 
 def whole(system: System) -> System | None:
-    """Returns the system with all heads in every layer, where only heads are missing; None where none is."""
+    """Returns the system with all heads in every layer, where only heads are missing; None where
+    none is."""
     stack = _stack(system)
-    if not isinstance(stack, Stack | UnevenStack) or not any(_gone(block) for block in blocks_of(stack)):
+    if not isinstance(stack, Stack | UnevenStack) or not any(
+        _gone(block) for block in blocks_of(stack)
+    ):
         return None
-    full = stack_of([_with(block, block.attention.heads + _gone(block)) for block in blocks_of(stack)], stack)
+    full = stack_of(
+        [_with(block, block.attention.heads + _gone(block)) for block in blocks_of(stack)], stack
+    )
     return _with_stack(system, full) if isinstance(full, Stack) else None
 
 
 def field(system: System) -> Mapping[str, dict[str, list[int]]]:
-    """Returns the field for a system with missing heads: the last ones, since the place of a head is of no effect."""
+    """Returns the field for a system with missing heads: the last ones, since the place of a head
+    is of no effect."""
     found = {}
     for number, block in enumerate(blocks_of(_stack(system))):
         if gone := _gone(block):
@@ -89,7 +112,8 @@ def _stack(system: System) -> Any:
 
 
 def _gone(block: Any) -> int:
-    """Returns how many heads a block lacks beside its width. MobileBERT's block has none to lose."""
+    """Returns how many heads a block lacks beside its width. MobileBERT's block has none to
+    lose."""
     if not isinstance(block, Block):
         return 0
     attention = block.attention

@@ -1,8 +1,9 @@
 """Quantised parameters in the tensors of a published checkpoint.
 
-Beside an int8 tensor NAME stand NAME_scale, NAME_offset where its grid has one, and NAME_input_range of a kernel: arrays
-that broadcast against it. config.json has a `quantization_config` with the method "ptm_jax" and the bits of the inputs.
-Transformers has no reader of it; the tensors are those of its layers all the same.
+Beside an int8 tensor NAME stand NAME_scale, NAME_offset where its grid has one, and
+NAME_input_range of a kernel: arrays that broadcast against it. config.json has a
+`quantization_config` with the method "ptm_jax" and the bits of the inputs. Transformers has no
+reader of it; the tensors are those of its layers all the same.
 """
 
 from __future__ import annotations
@@ -28,14 +29,19 @@ def is_quantised(params: Mapping[str, Any]) -> bool:
 
 
 def write(params: Mapping[str, Any], write: Write) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (published name, tensor) of a tower's parameters. `write` does so for parameters without companions."""
+    """Yields (published name, tensor) of a tower's parameters. `write` does so for parameters
+    without companions."""
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items()}
     whole = {path: _companions(flat, path) for path, leaf in flat.items() if leaf.dtype == np.int8}
     beside = {name for path, own in whole.items() for name in own.values()}
     places = {f"{path}_inputs" for path in whole if path.endswith("/kernel")}
-    yield from write(unflatten({path: leaf for path, leaf in flat.items() if path not in beside | places}))
+    yield from write(
+        unflatten({path: leaf for path, leaf in flat.items() if path not in beside | places})
+    )
     for part in PARTS:
-        full = {path: _spread(flat, path, own[part], part) for path, own in whole.items() if part in own}
+        full = {
+            path: _spread(flat, path, own[part], part) for path, own in whole.items() if part in own
+        }
         yield from ((f"{name}_{part}", _least(tensor)) for name, tensor in write(unflatten(full)))
 
 
@@ -67,32 +73,58 @@ def _least(tensor: np.ndarray) -> np.ndarray:
 
 def config(params: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of config.json of quantised parameters."""
-    levels = {float(np.max(leaf[..., 1])) for path, leaf in flatten(params).items() if path.endswith("/kernel_inputs")}
-    return {"quantization_config": {"quant_method": METHOD, "input_bits": [int(np.log2(one + 1)) + 1 for one in levels]}}
+    levels = {
+        float(np.max(leaf[..., 1]))
+        for path, leaf in flatten(params).items()
+        if path.endswith("/kernel_inputs")
+    }
+    return {
+        "quantization_config": {
+            "quant_method": METHOD,
+            "input_bits": [int(np.log2(one + 1)) + 1 for one in levels],
+        }
+    }
 
 
-def read(params: Mapping[str, Any], tensors: Any, leaves: Mapping[str, engine.Leaf], fields: Mapping[str, Any]) -> Any:
-    """Returns a tower's parameters, read as numbers, with whole numbers and companions from the tensors of a checkpoint
-    whose config has the `quantization_config` in `fields`. Raises UserError for another method."""
+def read(
+    params: Mapping[str, Any],
+    tensors: Any,
+    leaves: Mapping[str, engine.Leaf],
+    fields: Mapping[str, Any],
+) -> Any:
+    """Returns a tower's parameters, read as numbers, with whole numbers and companions from the
+    tensors of a checkpoint whose config has the `quantization_config` in `fields`. Raises UserError
+    for another method."""
     if fields.get("quant_method") != METHOD:
         raise UserError(
-            f"{tensors.folder} is quantised by {fields.get('quant_method')!r}, which is not read; take the checkpoint in "
+            f"{tensors.folder} is quantised by {fields.get('quant_method')!r}, which is not "
+            "read; take the checkpoint in "
             "float32 and compress it here (ptm compress int8)"
         )
     there, flat = set(tensors.names()), flatten(params)
     for path, leaf in leaves.items():
         for part in PARTS:
             names = [
-                next((n for n in (f"{name}_{part}", _bare(name, part, there)) if n in there), None) for name in leaf.names
+                next((n for n in (f"{name}_{part}", _bare(name, part, there)) if n in there), None)
+                for name in leaf.names
             ]
             if None in names:
                 continue
             shape = leaf.line.theirs_of(leaf.part, leaf.inner) or leaf.inner
-            one = lambda name, leaf=leaf, shape=shape: leaf.line.read(
-                np.broadcast_to(tensors.read(name), shape), leaf.part, leaf.inner
-            )
+
+            def one(name, leaf=leaf, shape=shape):
+                return leaf.line.read(
+                    np.broadcast_to(tensors.read(name), shape), leaf.part, leaf.inner
+                )
+
             full = np.stack([one(name) for name in names]).reshape(leaf.shape)
-            _place(flat, path, part, full, levels_of(fields["input_bits"][0]) if fields.get("input_bits") else 127.0)
+            _place(
+                flat,
+                path,
+                part,
+                full,
+                levels_of(fields["input_bits"][0]) if fields.get("input_bits") else 127.0,
+            )
     return unflatten(flat)
 
 
@@ -102,8 +134,12 @@ def others(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _bare(name: str, part: str, there: set[str]) -> str | None:
-    """Returns the name of a companion in a file whose names lack, or have, the bare model's root."""
-    return next((own for own in there if own.endswith(f"_{part}") and f"{name}_{part}".endswith(f".{own}")), None)
+    """Returns the name of a companion in a file whose names lack, or have, the bare model's
+    root."""
+    return next(
+        (own for own in there if own.endswith(f"_{part}") and f"{name}_{part}".endswith(f".{own}")),
+        None,
+    )
 
 
 def _place(flat: dict[str, Any], path: str, part: str, full: np.ndarray, levels: float) -> None:

@@ -1,4 +1,5 @@
-"""Shared parts of the families' records: vocabulary and task heads from a config, their objective, and the way back."""
+"""Shared parts of the families' records: vocabulary and task heads from a config, their objective,
+and the way back."""
 
 from __future__ import annotations
 
@@ -19,18 +20,25 @@ from ptm_jax.objectives.language import LM, MLM
 from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.objectives.seq2seq import Seq2Seq
 
-PROBLEMS = {"single_label_classification": "classes", "regression": "number", "multi_label_classification": "labels"}
+PROBLEMS = {
+    "single_label_classification": "classes",
+    "regression": "number",
+    "multi_label_classification": "labels",
+}
 """Maps `problem_type` of a config to `Classification.kind`."""
 
 
 def ends(config: Config, name: str, default: int | None) -> int | None:
     """Returns a special id of a config; the first one of a list."""
     value = config(name, None, default)
-    return Config({name: value[0] if isinstance(value, list) and value else value}, config.file)(name, int, default)
+    return Config({name: value[0] if isinstance(value, list) and value else value}, config.file)(
+        name, int, default
+    )
 
 
 def vocab_of(config: Config, *size: int, **specials: int | None) -> Vocab:
-    """Returns the vocabulary of a config: `size` and `specials` are the defaults. The ids of a tokenizer override them."""
+    """Returns the vocabulary of a config: `size` and `specials` are the defaults. The ids of a
+    tokenizer override them."""
     ids = {name: ends(config, f"{name}_token_id", default) for name, default in specials.items()}
     return Vocab(size=config.positive("vocab_size", *size), **ids)
 
@@ -43,7 +51,15 @@ def special_ids(vocab: Vocab, *names: str) -> dict[str, int | None]:
 def mlm_head(config: Config, core: Any, **fields: Any) -> MLMHead:
     """Returns BERT's vocabulary head for an encoder."""
     eps, tied = config("layer_norm_eps", float, 1e-12), config("tie_word_embeddings", bool, True)
-    return MLMHead(**{"vocab": core.embed.vocab, "eps": eps, "tied": tied, "initializer": core.embed.initializer, **fields})
+    return MLMHead(
+        **{
+            "vocab": core.embed.vocab,
+            "eps": eps,
+            "tied": tied,
+            "initializer": core.embed.initializer,
+            **fields,
+        }
+    )
 
 
 def task_dropout(config: Config) -> float:
@@ -52,26 +68,37 @@ def task_dropout(config: Config) -> float:
     return config("hidden_dropout_prob", float, 0.1) if rate is None else rate
 
 
-def task_heads(config: Config, summary: Any, init: Any, dropout: float | None = None) -> dict[str, Any]:
-    """Returns the four task heads of a config: `classify`, `choose`, `tag`, `span` (`dropout`: `task_dropout`)."""
+def task_heads(
+    config: Config, summary: Any, init: Any, dropout: float | None = None
+) -> dict[str, Any]:
+    """Returns the four task heads of a config: `classify`, `choose`, `tag`, `span` (`dropout`:
+    `task_dropout`)."""
     dropout = task_dropout(config) if dropout is None else dropout
     return {
         "classify": SequenceHead(config.labels, summary, dropout=dropout, initializer=init),
-        "choose": ChoiceHead(config.positive("num_choices", 2), summary, dropout=dropout, initializer=init),
+        "choose": ChoiceHead(
+            config.positive("num_choices", 2), summary, dropout=dropout, initializer=init
+        ),
         "tag": TokenHead(config.labels, dropout=dropout, initializer=init),
         "span": SpanHead(initializer=init),
     }
 
 
 def pair_heads(config: Config, init: Any, eos: int | None) -> dict[str, Any]:
-    """Returns the task heads of an encoder-decoder. The summary of a text is the decoder's state at its last `eos`."""
+    """Returns the task heads of an encoder-decoder. The summary of a text is the decoder's state at
+    its last `eos`."""
     rate = config("classifier_dropout", float, 0.0)
-    return task_heads(config, Summary(at="eos", eos=eos, dropout=rate, initializer=init), init, rate)
+    return task_heads(
+        config, Summary(at="eos", eos=eos, dropout=rate, initializer=init), init, rate
+    )
 
 
 def label_fields(classes: int, labels: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the fields of a config.json that name the classes of a head. Default: LABEL_0, LABEL_1, ..."""
-    names = {str(i): label for i, label in enumerate(labels or [f"LABEL_{i}" for i in range(classes)])}
+    """Returns the fields of a config.json that name the classes of a head. Default: LABEL_0,
+    LABEL_1, ..."""
+    names = {
+        str(i): label for i, label in enumerate(labels or [f"LABEL_{i}" for i in range(classes)])
+    }
     return {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
 
 
@@ -80,14 +107,20 @@ def task_fields(heads: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name in ("classify", "tag"):
         if name in heads:
-            fields |= label_fields(heads[name].classes) | {"classifier_dropout": heads[name].dropout}
+            fields |= label_fields(heads[name].classes) | {
+                "classifier_dropout": heads[name].dropout
+            }
     if "choose" in heads:
-        fields |= {"classifier_dropout": heads["choose"].dropout, "num_choices": heads["choose"].choices}
+        fields |= {
+            "classifier_dropout": heads["choose"].dropout,
+            "num_choices": heads["choose"].choices,
+        }
     return fields
 
 
 def tied(heads: Mapping[str, Any], *names: str) -> bool:
-    """Returns whether the named vocabulary heads share the encoder's token table; True if there are none."""
+    """Returns whether the named vocabulary heads share the encoder's token table; True if there are
+    none."""
     return all(heads[name].shares_table for name in names if name in heads)
 
 
@@ -95,12 +128,20 @@ def _objective_of(config: Config, core: Any, heads: Mapping[str, Any], parent: A
     """Returns the objective that trains the heads of a checkpoint; `parent` for the bare model."""
     if "classify" in heads:
         kind = PROBLEMS.get(config("problem_type", str, ""))
-        return Classification(kind=kind or ("number" if heads["classify"].outputs == 1 else "classes"))
+        return Classification(
+            kind=kind or ("number" if heads["classify"].outputs == 1 else "classes")
+        )
     if "choose" in heads and "lm" in heads:  # Radford et al. 2018, Eq. 5
         return Joint(parts=((1.0, Choosing()), (0.5, LM())))
     if "mlm" in heads and "nsp" in heads:
         return Joint(parts=((1.0, MLM()), (1.0, NSP())))
-    objectives = {"choose": Choosing(), "tag": Tagging(), "span": AnswerSpan(), "answer": AnswerBeams(), "nsp": NSP()}
+    objectives = {
+        "choose": Choosing(),
+        "tag": Tagging(),
+        "span": AnswerSpan(),
+        "answer": AnswerBeams(),
+        "nsp": NSP(),
+    }
     objectives |= {"mlm": MLM(), "lm": Seq2Seq() if isinstance(core, EncoderDecoder) else LM()}
     return next((objective for name, objective in objectives.items() if name in heads), parent)
 
@@ -114,10 +155,15 @@ def record_with(
     objective: Any = None,
     **slots: Any,
 ) -> System:
-    """Returns the record of a published checkpoint: the parent's with an encoder, the named of its family's heads, and the
-    objective that trains these (None: by `_objective_of`)."""
+    """Returns the record of a published checkpoint: the parent's with an encoder, the named of its
+    family's heads, and the objective that trains these (None: by `_objective_of`)."""
     heads = {name: heads[name] for name in names}
     objective = objective or _objective_of(config, core, heads, parent.objective)
     tasks = isinstance(objective, Classification | Choosing | Tagging | AnswerSpan | AnswerBeams)
-    slots = {"corruption": None if tasks or isinstance(objective, LM | NSP) else parent.corruption, **slots}
-    return dataclasses.replace(parent, towers={"main": Model(encoder=core, heads=heads)}, objective=objective, **slots)
+    slots = {
+        "corruption": None if tasks or isinstance(objective, LM | NSP) else parent.corruption,
+        **slots,
+    }
+    return dataclasses.replace(
+        parent, towers={"main": Model(encoder=core, heads=heads)}, objective=objective, **slots
+    )

@@ -1,8 +1,9 @@
-"""Writes checkpoint files: safetensors in the layout of `save_pretrained`, one tensor in memory at a time.
+"""Writes checkpoint files: safetensors in the layout of `save_pretrained`, one tensor in memory at
+a time.
 
-Files are renamed to their final names only after all are written. Files of an earlier export are deleted last. If the
-process is interrupted, the directory holds the old checkpoint, the new one, or (while shards of the same names are being
-replaced) none.
+Files are renamed to their final names only after all are written. Files of an earlier export are
+deleted last. If the process is interrupted, the directory holds the old checkpoint, the new one, or
+(while shards of the same names are being replaced) none.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def write_tensors(
 ) -> list[Path]:
     """Writes named tensors to `folder` and returns the paths of the files, the index last.
 
-    tensors          (name, value): a numpy or JAX array, a `Lazy`, or a function that returns an array. A function is called
-                     twice, for the shape and for the data
+    tensors          (name, value): a numpy or JAX array, a `Lazy`, or a function that returns an
+                     array. A function is called twice, for the shape and for the data
     dtype            the type of floating point in the file; None: unchanged
     max_shard_bytes  the maximum size of a file; only a single larger tensor exceeds it
     """
@@ -73,10 +74,18 @@ def write_tensors(
         raise ValueError("two tensors have the same name")
     shards = _split(plans, max_shard_bytes)
     many = len(shards)
-    files = [f"model-{i + 1:05d}-of-{many:05d}.safetensors" if many > 1 else "model.safetensors" for i in range(many)]
-    contents = {name: functools.partial(_write, plans=shard) for name, shard in zip(files, shards, strict=True)}
+    files = [
+        f"model-{i + 1:05d}-of-{many:05d}.safetensors" if many > 1 else "model.safetensors"
+        for i in range(many)
+    ]
+    contents = {
+        name: functools.partial(_write, plans=shard)
+        for name, shard in zip(files, shards, strict=True)
+    }
     if many > 1:
-        places = {plan.name: name for name, shard in zip(files, shards, strict=True) for plan in shard}
+        places = {
+            plan.name: name for name, shard in zip(files, shards, strict=True) for plan in shard
+        }
         text = _index(plans, places)
         contents[_INDEX] = lambda path: path.write_text(text, encoding="utf8")
     drafts = {name: folder / f".{name}.{os.getpid()}.partial" for name in contents}
@@ -92,7 +101,9 @@ def write_tensors(
             if _WEIGHTS.fullmatch(path.name) and path.name not in drafts:
                 path.unlink()
     except OSError as error:
-        raise UserError(f"{folder}: the checkpoint could not be written ({error.strerror or error})") from None
+        raise UserError(
+            f"{folder}: the checkpoint could not be written ({error.strerror or error})"
+        ) from None
     finally:
         for draft in drafts.values():
             with contextlib.suppress(OSError):
@@ -101,20 +112,26 @@ def write_tensors(
 
 
 def _planned(name: str, source: Any, dtype: str | None) -> _Plan:
-    made = source if hasattr(source, "shape") else source() if callable(source) else np.asarray(source)
+    made = (
+        source if hasattr(source, "shape") else source() if callable(source) else np.asarray(source)
+    )
     source, kind = source if callable(source) else made, np.dtype(made.dtype)
     found = TYPES.get(kind.name)
     if found is None:
-        raise UserError(f"tensor {shown(name)} is of type {kind}; these are written: {', '.join(DTYPES)}")
+        raise UserError(
+            f"tensor {shown(name)} is of type {kind}; these are written: {', '.join(DTYPES)}"
+        )
     if found in FLOATS and dtype is not None:
         found = _TYPES[dtype]
     return _Plan(name, found, tuple(int(size) for size in made.shape), source)
 
 
 def _split(plans: list[_Plan], limit: int) -> list[list[_Plan]]:
-    """Returns the tensors of each file, in order; a new file starts where the limit would be exceeded.
+    """Returns the tensors of each file, in order; a new file starts where the limit would be
+    exceeded.
 
-    As in huggingface_hub, a tensor larger than the limit gets its own file, placed before the file being filled.
+    As in huggingface_hub, a tensor larger than the limit gets its own file, placed before the file
+    being filled.
     """
     done: list[list[_Plan]] = []
     current: list[_Plan] = []
@@ -135,7 +152,9 @@ def _index(plans: list[_Plan], places: Mapping[str, str]) -> str:
     """Returns the text of the index file."""
     parameters = sum(int(np.prod(plan.shape, dtype=object)) for plan in plans)
     sizes = {"total_parameters": parameters, "total_size": sum(plan.size for plan in plans)}
-    return json.dumps({"metadata": sizes, "weight_map": dict(places)}, indent=2, sort_keys=True) + "\n"
+    return (
+        json.dumps({"metadata": sizes, "weight_map": dict(places)}, indent=2, sort_keys=True) + "\n"
+    )
 
 
 def _write(path: Path, plans: list[_Plan]) -> None:
@@ -153,7 +172,9 @@ def _write(path: Path, plans: list[_Plan]) -> None:
 def _data(plan: _Plan) -> memoryview:
     """Returns the bytes of a tensor in its file."""
     source = plan.source
-    value = np.asarray(source.make() if isinstance(source, Lazy) else source() if callable(source) else source)
+    value = np.asarray(
+        source.make() if isinstance(source, Lazy) else source() if callable(source) else source
+    )
     if value.shape != plan.shape:
         raise ValueError(f"{plan.name} was announced as {plan.shape}, and is {value.shape}")
     kind = DTYPES[plan.dtype]
@@ -164,7 +185,8 @@ def _data(plan: _Plan) -> memoryview:
             lost = np.isinf(narrow) & np.isfinite(value)
             if lost.any():
                 raise UserError(
-                    f"tensor {shown(plan.name)} holds {value[lost][0]}, too large for {kind.name}; choose another dtype"
+                    f"tensor {shown(plan.name)} holds {value[lost][0]}, too large for "
+                    f"{kind.name}; choose another dtype"
                 )
         value = narrow
     return memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8))

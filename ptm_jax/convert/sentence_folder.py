@@ -1,11 +1,14 @@
-"""The sentence-transformers files of a folder, both ways (Reimers & Gurevych 2019, arXiv 1908.10084, section 3).
+"""The sentence-transformers files of a folder, both ways (Reimers & Gurevych 2019, arXiv
+1908.10084, section 3).
 
-modules.json lists the steps: the model, one `Pooling`, any number of `Dense` layers, `Normalize`. Each step has a folder
-with its config.json; a Dense layer has its tensors there. sentence_bert_config.json holds the longest text, and
-config_sentence_transformers.json the prompts and the similarity.
+modules.json lists the steps: the model, one `Pooling`, any number of `Dense` layers, `Normalize`.
+Each step has a folder with its config.json; a Dense layer has its tensors there.
+sentence_bert_config.json holds the longest text, and config_sentence_transformers.json the prompts
+and the similarity.
 
-A classifier on the mean of the states is written as such a folder, too: its last layer is a Dense layer without activation,
-whose output is the logits of the classes in `id2label` of config.json. `classifier` reads it back.
+A classifier on the mean of the states is written as such a folder, too: its last layer is a Dense
+layer without activation, whose output is the logits of the classes in `id2label` of config.json.
+`classifier` reads it back.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken"]
 MODES = get_args(Pooling)
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-ACTIVATIONS = {"Identity": "linear", **dict.fromkeys(("GELU", "ReLU", "SiLU", "Sigmoid", "Tanh"), "activation")}
+ACTIVATIONS = {
+    "Identity": "linear",
+    **dict.fromkeys(("GELU", "ReLU", "SiLU", "Sigmoid", "Tanh"), "activation"),
+}
 """Maps the class of a Dense layer's activation to its module in torch.nn.modules."""
 
 _FLAGS = {
@@ -45,7 +51,8 @@ _LENGTHS, _SETTINGS = "sentence_bert_config.json", "config_sentence_transformers
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense:
-    """A layer on a text's vector: `kernel` [D, F] and `bias` [F] float32 (None: no bias), and a name of `ACTIVATIONS`."""
+    """A layer on a text's vector: `kernel` [D, F] and `bias` [F] float32 (None: no bias), and a
+    name of `ACTIVATIONS`."""
 
     kernel: np.ndarray
     bias: np.ndarray | None = None
@@ -54,11 +61,12 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """How a folder makes vectors of texts: its pooling modes, whose vectors are concatenated, its layers on the vector, and
-    whether the length of the result is 1.
+    """How a folder makes vectors of texts: its pooling modes, whose vectors are concatenated, its
+    layers on the vector, and whether the length of the result is 1.
 
     refused         the reason why the folder's vectors cannot be computed here, or None
-    prompts         {name: text before every text}; default_prompt: the name of the one that is used if none is given
+    prompts         {name: text before every text}; default_prompt: the name of the one that is used
+                    if none is given
     include_prompt  whether the prompt's tokens are pooled
     max_length      the longest text in tokens with special ones; None: the model's own limit
     lower           whether texts are written in lower case first
@@ -80,16 +88,17 @@ class Sentence:
 
 
 def model_folder(folder: str | Path) -> Path:
-    """Returns the folder with the files of the model itself: that of the first step of modules.json (an old folder has
-    0_Transformer), else `folder`. Raises UserError for a damaged modules.json."""
+    """Returns the folder with the files of the model itself: that of the first step of modules.json
+    (an old folder has 0_Transformer), else `folder`. Raises UserError for a damaged
+    modules.json."""
     folder = Path(folder)
     steps = _steps(folder) if os.path.lexists(folder / "modules.json") else []
     return _place(folder, steps[0]) if steps else folder
 
 
 def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | None:
-    """Returns the `Sentence` of a folder with a modules.json, or of the folder of its first step; None for another one.
-    Raises UserError for a damaged file."""
+    """Returns the `Sentence` of a folder with a modules.json, or of the folder of its first step;
+    None for another one. Raises UserError for a damaged file."""
     inner, folder = Path(folder), Path(folder)
     if not os.path.lexists(folder / "modules.json"):
         folder = folder.absolute().parent
@@ -101,8 +110,13 @@ def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | No
         name, place = step["type"].rpartition(".")[2], _place(folder, step)
         if name == "Pooling" and not modes:
             fields = _json(place / "config.json", dict)
-            modes, facts["include_prompt"] = _modes(place / "config.json", fields), fields.get("include_prompt") is not False
-            facts["width"] = fields.get("word_embedding_dimension", fields.get("embedding_dimension"))
+            modes, facts["include_prompt"] = (
+                _modes(place / "config.json", fields),
+                fields.get("include_prompt") is not False,
+            )
+            facts["width"] = fields.get(
+                "word_embedding_dimension", fields.get("embedding_dimension")
+            )
         elif name == "Dense" and modes and not normalize:
             try:
                 dense.append(_dense(place, allow_pickle))
@@ -112,79 +126,136 @@ def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | No
             normalize = True
         else:
             known = "supported are one Pooling, then Dense, then Normalize"
-            facts.setdefault("refused", f"{folder}/modules.json has the step {shown(name)[1:-1]}; {known}")
+            facts.setdefault(
+                "refused", f"{folder}/modules.json has the step {shown(name)[1:-1]}; {known}"
+            )
     return Sentence(modes or ("mean",), normalize, dense=tuple(dense), **facts)
 
 
 def write(folder: str | Path, sentence: Sentence) -> None:
-    """Writes the files of a `Sentence` around a model's, for `sentence_of` and sentence-transformers."""
+    """Writes the files of a `Sentence` around a model's, for `sentence_of` and
+    sentence-transformers."""
     folder, parts = Path(folder), [("Pooling", _pooling(sentence))]
     for layer in sentence.dense:
         kind = f"torch.nn.modules.{ACTIVATIONS[layer.activation]}.{layer.activation}"
         sizes = dict(zip(("in_features", "out_features"), layer.kernel.shape, strict=True))
-        parts.append(("Dense", {**sizes, "bias": layer.bias is not None, "activation_function": kind}))
+        parts.append(
+            ("Dense", {**sizes, "bias": layer.bias is not None, "activation_function": kind})
+        )
     parts += [("Normalize", {})] * sentence.normalize
     steps, layers = [], iter(sentence.dense)
     for number, (name, fields) in enumerate([("Transformer", None), *parts]):
         path = f"{number}_{name}" if number else ""
-        steps.append({"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{name}"})
+        steps.append(
+            {
+                "idx": number,
+                "name": str(number),
+                "path": path,
+                "type": f"sentence_transformers.models.{name}",
+            }
+        )
         if number:
             (folder / path).mkdir(parents=True, exist_ok=True)
             _write(folder / path / "config.json", fields)
         if name == "Dense":
             layer = next(layers)
             named = {"linear.weight": layer.kernel.T, "linear.bias": layer.bias}
-            write_tensors(folder / path, [(key, value) for key, value in named.items() if value is not None])
+            write_tensors(
+                folder / path, [(key, value) for key, value in named.items() if value is not None]
+            )
     _write(folder / "modules.json", steps)
-    _write(folder / _LENGTHS, {"max_seq_length": sentence.max_length, "do_lower_case": sentence.lower})
+    _write(
+        folder / _LENGTHS, {"max_seq_length": sentence.max_length, "do_lower_case": sentence.lower}
+    )
     names = ("prompts", sentence.prompts), ("default_prompt_name", sentence.default_prompt)
     _write(folder / _SETTINGS, {**dict(names), "similarity_fn_name": sentence.similarity})
 
 
 def settings(sentence: Sentence) -> dict[str, Any]:
-    """Returns the fields of a `Sentence` in a form that compares: the arrays of its layers as bytes."""
+    """Returns the fields of a `Sentence` in a form that compares: the arrays of its layers as
+    bytes."""
     arrays = [(layer.kernel, layer.bias) for layer in sentence.dense]
     dense = [[None if part is None else part.tobytes() for part in pair] for pair in arrays]
-    return {**vars(sentence), "dense": dense, "activations": [layer.activation for layer in sentence.dense]}
+    return {
+        **vars(sentence),
+        "dense": dense,
+        "activations": [layer.activation for layer in sentence.dense],
+    }
 
 
-def parted(module: Model, params: Mapping[str, Any]) -> tuple[Model, Mapping[str, Any], Dense | None]:
-    """Returns (module, parameters, None), or for a classifier on the mean of the states (module and parameters without its
-    head, its last layer)."""
+def parted(
+    module: Model, params: Mapping[str, Any]
+) -> tuple[Model, Mapping[str, Any], Dense | None]:
+    """Returns (module, parameters, None), or for a classifier on the mean of the states (module and
+    parameters without its head, its last layer)."""
     head = module.heads.get("classify")
     summary = head.summary if isinstance(head, SequenceHead) else None
-    if not isinstance(summary, Summary) or (summary.at, summary.activation) != ("mean", "none") or len(module.heads) > 1:
+    if (
+        not isinstance(summary, Summary)
+        or (summary.at, summary.activation) != ("mean", "none")
+        or len(module.heads) > 1
+    ):
         return module, params, None
     last = {name: np.asarray(value) for name, value in params["heads_classify"]["classes"].items()}
     rest = {name: part for name, part in params.items() if name != "heads_classify"}
-    return dataclasses.replace(module, heads={}), rest, Dense(last["kernel"], last.get("bias"), "Identity")
+    return (
+        dataclasses.replace(module, heads={}),
+        rest,
+        Dense(last["kernel"], last.get("bias"), "Identity"),
+    )
 
 
 def classifier(module: Model, params: Mapping[str, Any], sentence: Sentence, classes: int):
-    """Returns (module, parameters, sentence) of a folder with a classifier that `parted` wrote, else those given."""
+    """Returns (module, parameters, sentence) of a folder with a classifier that `parted` wrote,
+    else those given."""
     last = sentence.dense[-1] if sentence.dense else None
-    if last is None or (last.activation, last.kernel.shape[1], sentence.modes) != ("Identity", classes, ("mean",)):
+    if last is None or (last.activation, last.kernel.shape[1], sentence.modes) != (
+        "Identity",
+        classes,
+        ("mean",),
+    ):
         return module, params, sentence
     if len(sentence.dense) > 1 or sentence.normalize or set(module.heads) - {"pool"}:
         return module, params, sentence
     init, layer = module.encoder.embed.initializer, {"kernel": last.kernel, "bias": last.bias}
-    head = SequenceHead(classes, Summary("none", at="mean"), bias=last.bias is not None, initializer=init)
+    head = SequenceHead(
+        classes, Summary("none", at="mean"), bias=last.bias is not None, initializer=init
+    )
     heads = {"classes": {name: value for name, value in layer.items() if value is not None}}
-    params = {name: part for name, part in params.items() if name != "heads_pool"} | {"heads_classify": heads}
-    return dataclasses.replace(module, heads={"classify": head}), params, dataclasses.replace(sentence, dense=())
+    params = {name: part for name, part in params.items() if name != "heads_pool"} | {
+        "heads_classify": heads
+    }
+    return (
+        dataclasses.replace(module, heads={"classify": head}),
+        params,
+        dataclasses.replace(sentence, dense=()),
+    )
 
 
 def _pooling(sentence: Sentence) -> dict[str, Any]:
     modes = {flag: mode in sentence.modes for flag, mode in _FLAGS.items()}
-    if sentence.modes != tuple(mode for mode in MODES if mode in sentence.modes):  # flags have one order only
-        modes = {"pooling_mode": ["mean_sqrt_len_tokens" if mode == "mean_sqrt_len" else mode for mode in sentence.modes]}
-    return {"word_embedding_dimension": sentence.width, **modes, "include_prompt": sentence.include_prompt}
+    if sentence.modes != tuple(
+        mode for mode in MODES if mode in sentence.modes
+    ):  # flags have one order only
+        modes = {
+            "pooling_mode": [
+                "mean_sqrt_len_tokens" if mode == "mean_sqrt_len" else mode
+                for mode in sentence.modes
+            ]
+        }
+    return {
+        "word_embedding_dimension": sentence.width,
+        **modes,
+        "include_prompt": sentence.include_prompt,
+    }
 
 
 def _steps(folder: Path) -> list[Mapping[str, Any]]:
     steps = _json(folder / "modules.json", list)
     if not all(isinstance(step, dict) and isinstance(step.get("type"), str) for step in steps):
-        raise UserError(f"{folder}/modules.json is no list of modules with a type; copy the whole folder again")
+        raise UserError(
+            f"{folder}/modules.json is no list of modules with a type; copy the whole folder again"
+        )
     return steps
 
 
@@ -192,19 +263,26 @@ def _place(folder: Path, step: Mapping[str, Any]) -> Path:
     path = PurePosixPath(str(step.get("path") or "")[:200])
     if path.is_absolute() or ".." in path.parts:
         raise UserError(
-            f"{folder}/modules.json names the folder {str(path)!r}, outside its own; copy the whole folder again"
+            f"{folder}/modules.json names the folder {str(path)!r}, outside its own; copy "
+            "the whole folder again"
         )
     return folder / path
 
 
 def _modes(file: Path, fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the modes of a Pooling's config.json: flags, or since version 5.3 one name or a list of names."""
+    """Returns the modes of a Pooling's config.json: flags, or since version 5.3 one name or a list
+    of names."""
     named = fields.get("pooling_mode")
     if named is None:
         return tuple(mode for flag, mode in _FLAGS.items() if fields.get(flag)) or ("mean",)
-    found = tuple(str(name).removesuffix("_tokens") for name in (named if isinstance(named, list) else [named]))
+    found = tuple(
+        str(name).removesuffix("_tokens")
+        for name in (named if isinstance(named, list) else [named])
+    )
     if wrong := [name for name in found if name not in MODES]:
-        raise UserError(f"{file}: pooling_mode is {shown(wrong[0])}; supported are {', '.join(MODES)}")
+        raise UserError(
+            f"{file}: pooling_mode is {shown(wrong[0])}; supported are {', '.join(MODES)}"
+        )
     return found
 
 
@@ -214,8 +292,15 @@ def _dense(place: Path, allow_pickle: bool) -> Dense:
     named = str(fields.get("activation_function", "torch.nn.modules.activation.Tanh"))
     activation, own = named.rpartition(".")[2], "sentence_embedding"
     if activation not in ACTIVATIONS or not named.startswith("torch."):
-        raise UserError(f"{place} has the activation {shown(named)}; supported are torch.nn's {', '.join(ACTIVATIONS)}")
-    for name, only in {"use_residual": False, "module_input_name": own, "module_output_name": own}.items():
+        raise UserError(
+            f"{place} has the activation {shown(named)}; supported are torch.nn's "
+            f"{', '.join(ACTIVATIONS)}"
+        )
+    for name, only in {
+        "use_residual": False,
+        "module_input_name": own,
+        "module_output_name": own,
+    }.items():
         if fields.get(name, only) not in (only, None):
             raise UserError(f"{place} has {name} {fields[name]!r}; supported is {only!r}")
     tensors = open_tensors(place, allow_pickle=allow_pickle)
@@ -224,29 +309,43 @@ def _dense(place: Path, allow_pickle: bool) -> Dense:
     sizes = fields.get("in_features", -1), fields.get("out_features", -1)
     if kernel.shape != sizes or (bias is not None and bias.shape != sizes[1:]):
         raise UserError(
-            f"{place} holds a layer {list(kernel.shape)}; its config.json has {list(sizes)}; copy the folder again"
+            f"{place} holds a layer {list(kernel.shape)}; its config.json has {list(sizes)}; "
+            "copy the folder again"
         )
     return Dense(np.ascontiguousarray(kernel), bias, activation)
 
 
 def _settings(folder: Path, inner: Path) -> dict[str, Any]:
-    """Returns the fields of a `Sentence` that stand in the folder's settings, prompts and similarity, and in those of its
-    model, the longest text."""
+    """Returns the fields of a `Sentence` that stand in the folder's settings, prompts and
+    similarity, and in those of its model, the longest text."""
     file, found = folder / _SETTINGS, {}
     fields = _json(file, dict) if file.is_file() else {}
     prompts, name = fields.get("prompts") or {}, fields.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise UserError(f"{file}: prompts is {str(prompts)[:80]}; expected an object of names and texts")
-    if name is not None and name not in (*prompts, "query", "document"):  # these two are empty by default
-        raise UserError(f"{file}: default_prompt_name is {name!r}; its prompts are {', '.join(prompts) or 'none'}")
+        raise UserError(
+            f"{file}: prompts is {str(prompts)[:80]}; expected an object of names and texts"
+        )
+    if name is not None and name not in (
+        *prompts,
+        "query",
+        "document",
+    ):  # these two are empty by default
+        raise UserError(
+            f"{file}: default_prompt_name is {name!r}; its prompts are "
+            f"{', '.join(prompts) or 'none'}"
+        )
     similarity = fields.get("similarity_fn_name") or "cosine"
     if similarity not in SIMILARITIES:
-        raise UserError(f"{file}: similarity_fn_name is {similarity!r}; supported are {', '.join(SIMILARITIES)}")
+        raise UserError(
+            f"{file}: similarity_fn_name is {similarity!r}; supported are {', '.join(SIMILARITIES)}"
+        )
     lengths = next(iter(sorted(inner.glob("sentence_*_config.json"))), None)
     fields = _json(lengths, dict) if lengths is not None else {}
     longest = fields.get("max_seq_length")
     if longest is not None and (type(longest) is not int or longest < 1):
-        raise UserError(f"{lengths}: max_seq_length is {longest!r}; expected a whole number above 0")
+        raise UserError(
+            f"{lengths}: max_seq_length is {longest!r}; expected a whole number above 0"
+        )
     found |= {"prompts": prompts, "default_prompt": name, "similarity": similarity}
     return found | {"max_length": longest, "lower": fields.get("do_lower_case") is True}
 
@@ -257,7 +356,10 @@ def _json(file: Path, kind: type) -> Any:
     except (UserError, ValueError, RecursionError) as error:
         raise UserError(f"{file} cannot be read ({error}); copy the whole folder again") from None
     if not isinstance(value, kind):
-        raise UserError(f"{file} holds a {type(value).__name__}; expected a JSON {kind.__name__}; copy the folder again")
+        raise UserError(
+            f"{file} holds a {type(value).__name__}; expected a JSON {kind.__name__}; copy "
+            "the folder again"
+        )
     return value
 
 

@@ -1,9 +1,10 @@
-"""Rename tables: each line maps tensors of a published checkpoint to our parameters, in both directions.
+"""Rename tables: each line maps tensors of a published checkpoint to our parameters, in both
+directions.
 
 Line("encoder/stack/block/ffn/up", "bert.encoder.layer.{i}.intermediate.dense", "dense")
 
-`{i}` in the published name is the index on the first stacked axis of our array (layers, or ALBERT's groups), `{j}` the
-index on the second.
+`{i}` in the published name is the index on the first stacked axis of our array (layers, or ALBERT's
+groups), `{j}` the index on the second.
 """
 
 from __future__ import annotations
@@ -20,20 +21,25 @@ Kind = Literal["dense", "conv1d", "norm", "plain"]
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One line of a table: our path `ours` (of a layer, or of a parameter if `kind` is "plain") and the published `theirs`.
+    """One line of a table: our path `ours` (of a layer, or of a parameter if `kind` is "plain") and
+    the published `theirs`.
 
     Values of `kind`:
 
-    dense   our kernel [..in, ..out], flattened, is `weight` [out, in] of torch's Linear; the first `ins` axes are inputs
+    dense   our kernel [..in, ..out], flattened, is `weight` [out, in] of torch's Linear; the first
+            `ins` axes are inputs
     conv1d  the same without the transpose (GPT's Conv1D)
     norm    our scale is `weight`, our bias is `bias`
     plain   the array itself; `axes` permutes the published axes into ours, as in numpy's transpose
 
     Other fields:
 
-    part    (index, of): ours is one of `of` equal parts of the published tensor along the output (GPT-2's c_attn)
-    rows    (first, of): ours is the rows from `first` of a published tensor with `of` rows (a vocabulary in clusters)
-    shape   the published shape of a plain line, if it differs from ours by axes of size 1 or by a flattening; -1 as in numpy
+    part    (index, of): ours is one of `of` equal parts of the published tensor along the output
+            (GPT-2's c_attn)
+    rows    (first, of): ours is the rows from `first` of a published tensor with `of` rows (a
+            vocabulary in clusters)
+    shape   the published shape of a plain line, if it differs from ours by axes of size 1 or by a
+            flattening; -1 as in numpy
     """
 
     ours: str
@@ -51,7 +57,8 @@ class Line:
         return sum(mark in self.theirs for mark in ("{i}", "{j}"))
 
     def leaf(self, path: str) -> tuple[str, str] | None:
-        """Returns (published name with its marks, leaf) for our path; None if the line does not match."""
+        """Returns (published name with its marks, leaf) for our path; None if the line does not
+        match."""
         if self.kind == "plain":
             return (self.theirs, "plain") if path == self.ours else None
         layer, _, leaf = path.rpartition("/")
@@ -95,7 +102,8 @@ class Line:
         return array if self.shape is None else array.reshape(self.shape)
 
     def theirs_of(self, leaf: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Returns the published shape for our array [`shape`] of one layer; None if the line does not determine it."""
+        """Returns the published shape for our array [`shape`] of one layer; None if the line does
+        not determine it."""
         flat = self._flat(leaf, shape)
         if self.part is not None:
             flat = (*flat[:-1], flat[-1] * self.part[1])
@@ -108,7 +116,8 @@ class Line:
         return flat if self.shape is None else None
 
     def window(self, leaf: str, index: tuple[slice, ...], shape: tuple[int, ...]):
-        """Returns the slices of the published tensor that hold exactly our slices `index` of a layer's array.
+        """Returns the slices of the published tensor that hold exactly our slices `index` of a
+        layer's array.
 
         Returns None if there are no such slices.
         """
@@ -133,15 +142,19 @@ class Line:
         return tuple(found[::-1]) if self.kind == "dense" else tuple(found)
 
     def axis(self, leaf: str, shape: tuple[int, ...], theirs: int) -> int | None:
-        """Returns our axis of a layer's array [`shape`] for the published axis `theirs`; None if `window` cannot cut it."""
-        if not shape or any(field is not None for field in (self.part, self.rows, self.axes, self.shape)):
+        """Returns our axis of a layer's array [`shape`] for the published axis `theirs`; None if
+        `window` cannot cut it."""
+        if not shape or any(
+            field is not None for field in (self.part, self.rows, self.axes, self.shape)
+        ):
             return None
         if leaf != "kernel":
             return theirs if self.kind == "plain" else 0
         return 0 if (theirs == 0) != (self.kind == "dense") else self.ins
 
     def _flat(self, leaf: str, shape: tuple[int, ...], theirs: bool = False) -> tuple[int, ...]:
-        """Returns the shape to compare on both sides: [in, out] of a kernel, [out] of a bias, else the array's own."""
+        """Returns the shape to compare on both sides: [in, out] of a kernel, [out] of a bias, else
+        the array's own."""
         if leaf == "kernel" and not theirs:
             return math.prod(shape[: self.ins]), math.prod(shape[self.ins :])
         if leaf == "bias" and not theirs:
@@ -153,25 +166,36 @@ QKV = ("query", "key", "value")
 
 
 def attention(ours: str, theirs: str, names: Iterable[str]) -> tuple[Line, ...]:
-    """Returns the lines of an attention layer. `names` are the published query, key, value and output layers in `theirs`."""
+    """Returns the lines of an attention layer. `names` are the published query, key, value and
+    output layers in `theirs`."""
     layers = zip((*QKV, "out"), names, strict=True)
-    return tuple(Line(f"{ours}/{name}", theirs + other, "dense", ins=1 + (name == "out")) for name, other in layers)
+    return tuple(
+        Line(f"{ours}/{name}", theirs + other, "dense", ins=1 + (name == "out"))
+        for name, other in layers
+    )
 
 
 def joined(ours: str, theirs: str, kind: Kind) -> tuple[Line, ...]:
-    """Returns the lines of an attention layer's query, key and value, which are one published layer."""
+    """Returns the lines of an attention layer's query, key and value, which are one published
+    layer."""
     return tuple(Line(f"{ours}/{name}", theirs, kind, part=(i, 3)) for i, name in enumerate(QKV))
 
 
 def block(ours: str, theirs: str, names: Iterable[str], kind: Kind = "dense") -> tuple[Line, ...]:
-    """Returns the lines of the rest of a layer. `names` are the published norm after attention, first and second layer of
-    the feed-forward, and last norm, in `theirs`."""
-    rest = zip(("attention_norm", "ffn/up", "ffn/down", "ffn_norm"), names, ("norm", kind, kind, "norm"), strict=True)
+    """Returns the lines of the rest of a layer. `names` are the published norm after attention,
+    first and second layer of the feed-forward, and last norm, in `theirs`."""
+    rest = zip(
+        ("attention_norm", "ffn/up", "ffn/down", "ffn_norm"),
+        names,
+        ("norm", kind, kind, "norm"),
+        strict=True,
+    )
     return tuple(Line(f"{ours}/{name}", theirs + other, of) for name, other, of in rest)
 
 
 def vocabulary(dense: str, norm: str, bias: str, table: str) -> tuple[Line, ...]:
-    """Returns the lines of a vocabulary head of BERT's kind, `mlm` or `lm`. The bias and the table are parameters."""
+    """Returns the lines of a vocabulary head of BERT's kind, `mlm` or `lm`. The bias and the table
+    are parameters."""
     return tuple(
         line
         for head in ("heads_mlm", "heads_lm")
@@ -185,8 +209,8 @@ def vocabulary(dense: str, norm: str, bias: str, table: str) -> tuple[Line, ...]
 
 
 def tasks(classes: str, summary: str = "", score: str = "", choice: str = "") -> tuple[Line, ...]:
-    """Returns the lines of the task heads: layers `classes` and `summary` of a text's classifier; `score` and the summary
-    `choice` of multiple choice (default: the classifier's)."""
+    """Returns the lines of the task heads: layers `classes` and `summary` of a text's classifier;
+    `score` and the summary `choice` of multiple choice (default: the classifier's)."""
     return (
         Line("heads_classify/summary/dense", summary, "dense"),
         Line("heads_classify/classes", classes, "dense"),

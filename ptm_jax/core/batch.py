@@ -9,7 +9,8 @@ from ptm_jax.core.types import Array, Batch
 
 
 def rows_of(batch: Batch, states: Array | None = None) -> Array:
-    """Returns the global row indices [B] int32, which seed dropout and corruptions; 0, 1, ... if the batch has none.
+    """Returns the global row indices [B] int32, which seed dropout and corruptions; 0, 1, ... if
+    the batch has none.
 
     The number of rows is taken from `states` [B, ...] if the batch has no `input_ids`.
     """
@@ -19,12 +20,14 @@ def rows_of(batch: Batch, states: Array | None = None) -> Array:
 
 
 def segments_of(batch: Batch) -> Array:
-    """Returns the segments [B, L]. A batch without segments is one document per row, without padding."""
+    """Returns the segments [B, L]. A batch without segments is one document per row, without
+    padding."""
     return batch["segment_ids"] if "segment_ids" in batch else jnp.ones_like(batch["input_ids"])
 
 
 def put(field: Array, positions: Array, used: Array, new: Array | int | bool) -> Array:
-    """Writes `new` [B, P, ...], or one value, into a field [B, L, ...] at `positions` [B, P] where `used` [B, P] > 0."""
+    """Writes `new` [B, P, ...], or one value, into a field [B, L, ...] at `positions` [B, P] where
+    `used` [B, P] > 0."""
     # Unused places write to column L, which mode="drop" ignores.
     where = jnp.where(used > 0, positions, field.shape[1])
     write = jax.vmap(lambda row, at, value: row.at[at].set(value, mode="drop"))
@@ -32,7 +35,8 @@ def put(field: Array, positions: Array, used: Array, new: Array | int | bool) ->
 
 
 def renumbered(*fields: Array) -> tuple[Array, ...]:
-    """Returns the distinct ids of the fields, filled up with the largest int32, and every field as places among them."""
+    """Returns the distinct ids of the fields, filled up with the largest int32, and every field as
+    places among them."""
     ids = jnp.concatenate([field.reshape(-1) for field in fields])
     distinct = jnp.unique(ids, size=ids.size, fill_value=jnp.iinfo(jnp.int32).max)
     return distinct, *(jnp.searchsorted(distinct, field).astype(jnp.int32) for field in fields)

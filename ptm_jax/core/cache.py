@@ -1,9 +1,11 @@
-"""Cache of compiled programs: JAX's persistent cache, and statistics of programs compiled for other machines.
+"""Cache of compiled programs: JAX's persistent cache, and statistics of programs compiled for other
+machines.
 
-PTM_CACHE is the folder (default: `ptm_jax` in XDG_CACHE_HOME or ~/.cache). PTM_CACHE=off disables the cache. A folder set
-by JAX_COMPILATION_CACHE_DIR is not changed. JAX's key contains the versions of JAX and the compiler. The name of the folder
-contains the type of processor, because machines with different processors may share a home. A damaged entry is compiled
-again. Entries may be deleted at any time.
+PTM_CACHE is the folder (default: `ptm_jax` in XDG_CACHE_HOME or ~/.cache). PTM_CACHE=off disables
+the cache. A folder set by JAX_COMPILATION_CACHE_DIR is not changed. JAX's key contains the versions
+of JAX and the compiler. The name of the folder contains the type of processor, because machines
+with different processors may share a home. A damaged entry is compiled again. Entries may be
+deleted at any time.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ def folder() -> Path | None:
     named = os.environ.get("PTM_CACHE")
     if named == "off":
         return None
-    home = named or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptm_jax")
+    home = named or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptm_jax"
+    )
     return Path(home) / f"{platform.machine()}-{_processor()}"
 
 
@@ -45,7 +49,11 @@ def read(name: str) -> Any:
     """Returns the JSON document `name` from the cache folder, or None."""
     place = folder()
     try:
-        return json.loads(gzip.decompress((place / "figures" / f"{name}.json.gz").read_bytes())) if place else None
+        return (
+            json.loads(gzip.decompress((place / "figures" / f"{name}.json.gz").read_bytes()))
+            if place
+            else None
+        )
     except (OSError, EOFError, ValueError):  # absent or damaged
         return None
 
@@ -72,5 +80,7 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf8").splitlines()
     except OSError:
         lines = [platform.processor()]
-    facts = [line for line in lines if line.startswith(("flags", "Features", "model name"))][:2] or lines[:1]
+    facts = [line for line in lines if line.startswith(("flags", "Features", "model name"))][
+        :2
+    ] or lines[:1]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]

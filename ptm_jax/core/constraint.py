@@ -1,16 +1,22 @@
 """Sharding of activations while a step is traced for a mesh.
 
-Networks name the axes of their activations; the code that traces a step for a mesh maps the names to mesh axes:
+Networks name the axes of their activations; the code that traces a step for a mesh maps the names
+to mesh axes:
 
-    with use(layout):                                  # `mesh.layout.Layout`: a mesh and a rule table
-        x = constrain(x, "rows", "positions", "width")  # a sharding constraint; without a layout, x itself
+    with use(layout):                                  # `mesh.layout.Layout`: a mesh and a rule
+                                                       table
+        x = constrain(x, "rows", "positions", "width")  # a sharding constraint; without a layout, x
+                                                        itself
 
 The axis names of activations (`mesh.rules.LOGICAL` has those of parameters):
 
-    rows       batch rows                       heads    attention heads       vocab   vocabulary logits
-    positions  length of the residual stream, norms and dropout: also split over `model` under sequence parallelism
+    rows       batch rows                       heads    attention heads       vocab   vocabulary
+               logits
+    positions  length of the residual stream, norms and dropout: also split over `model` under
+               sequence parallelism
     length     length of the inputs of products and attention: split over `seq` only
-    keys       length of attention keys and values: whole, or split over `seq` like the queries (ring attention)
+    keys       length of attention keys and values: whole, or split over `seq` like the queries
+               (ring attention)
     width      residual stream                  hidden   feed-forward layer
 
 Layouts are defined in `mesh.layout`.
@@ -32,7 +38,8 @@ _CURRENT: contextvars.ContextVar[Any] = contextvars.ContextVar("layout", default
 def use(layout: Any) -> Iterator[None]:
     """Context manager in which `constrain` applies the layout. None disables constraints.
 
-    The layout is not part of the cache key of `jax.jit`: open the context inside the jitted function."""
+    The layout is not part of the cache key of `jax.jit`: open the context inside the jitted
+    function."""
     token = _CURRENT.set(layout)
     try:
         yield
@@ -46,7 +53,8 @@ def current() -> Any:
 
 
 def constrain(x: jax.Array, *names: str | None) -> jax.Array:
-    """Shards x by the layout in use. `names` has an axis name for each dimension (None: not sharded).
+    """Shards x by the layout in use. `names` has an axis name for each dimension (None: not
+    sharded).
 
     The gradient of x gets the same sharding."""
     layout = _CURRENT.get()

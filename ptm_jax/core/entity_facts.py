@@ -1,4 +1,5 @@
-"""Names of entities with the facts of a graph: those that leave an entity (KGLM), and those that reach it too (BERT-MK)."""
+"""Names of entities with the facts of a graph: those that leave an entity (KGLM), and those that
+reach it too (BERT-MK)."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from ptm_jax.core.mentions import Lexicon, lines
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FactsOfNames(Lexicon):
-    """Entities with their names and facts: the number of the entity, from 1, the first `width` ids of its name + 1, and
-    `facts` pairs of a relation, from 1, and the number of the tail; 0 at the end. The file has lines of head, relation and
-    tail with tabs; entities and relations are numbered in alphabetical order. Names are those of the graph, longer ones are
-    cut.
+    """Entities with their names and facts: the number of the entity, from 1, the first `width` ids
+    of its name + 1, and `facts` pairs of a relation, from 1, and the number of the tail; 0 at the
+    end. The file has lines of head, relation and tail with tabs; entities and relations are
+    numbered in alphabetical order. Names are those of the graph, longer ones are cut.
 
     entities, relations   rows of the tables, of which 0 stands for none
     """
@@ -33,20 +34,33 @@ class FactsOfNames(Lexicon):
 
     def __post_init__(self):
         if min(self.width, self.facts) < 1 or min(self.entities, self.relations) < 2:
-            raise ValueError("width and facts must be at least 1, entities and relations at least 2")
+            raise ValueError(
+                "width and facts must be at least 1, entities and relations at least 2"
+            )
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
         triples, names = self._triples(), self.names()
         kinds = sorted({relation for _, relation, _ in triples})
-        for what, found, most in (("entities", names, self.entities), ("relations", kinds, self.relations)):
+        for what, found, most in (
+            ("entities", names, self.entities),
+            ("relations", kinds, self.relations),
+        ):
             if len(found) >= most:
-                raise UserError(f"{self.path} has {len(found):,} {what}; set {what} to at least {len(found) + 1}")
+                raise UserError(
+                    f"{self.path} has {len(found):,} {what}; set {what} to at least "
+                    f"{len(found) + 1}"
+                )
         number = {name: n for n, name in enumerate(names, 1)}
         kind = {name: n for n, name in enumerate(kinds, 1)}
-        linked = self.linked([(number[head], kind[of], number[tail]) for head, of, tail in dict.fromkeys(triples)])
+        linked = self.linked(
+            [(number[head], kind[of], number[tail]) for head, of, tail in dict.fromkeys(triples)]
+        )
         ids = tokenizer.encode_batch([f" {name}" for name in names])
         rows = zip(names, ids, strict=True)
-        return {name: [number[name], *_fitted((row + 1).tolist(), self.width), *linked(number[name])] for name, row in rows}
+        return {
+            name: [number[name], *_fitted((row + 1).tolist(), self.width), *linked(number[name])]
+            for name, row in rows
+        }
 
     def names(self) -> list[str]:
         """Returns the names of the entities 1, 2, ..."""
@@ -63,7 +77,8 @@ class FactsOfNames(Lexicon):
         return lambda entity: _fitted(found[entity], 2 * self.facts)
 
     def by_entity(self) -> np.ndarray:
-        """Returns what the lexicon holds of each entity, [entities, C] int32; zeros of those it lacks."""
+        """Returns what the lexicon holds of each entity, [entities, C] int32; zeros of those it
+        lacks."""
         size = int(np.flatnonzero(self.values[:, 0] == -1)[0])
         rows = self.values[size + 1 :, 3:]
         rows = rows[rows[:, 0] > 0]
@@ -74,14 +89,19 @@ class FactsOfNames(Lexicon):
     def example(self, number: int, vocab: Any) -> Sequence[int]:
         ids = [vocab.size // 3 + number % 50 + n for n in range(1 + number % min(3, self.width))]
         fact = 1 + number % (self.relations - 1), 1 + (number + 1) % (self.entities - 1)
-        row = [1 + number % (self.entities - 1), *(i + 1 for i in ids), *[0] * (self.width - len(ids)), *fact]
+        row = [
+            1 + number % (self.entities - 1),
+            *(i + 1 for i in ids),
+            *[0] * (self.width - len(ids)),
+            *fact,
+        ]
         return row + [0] * (2 * self.facts - 2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FactsBothWays(FactsOfNames):
-    """`FactsOfNames`, and behind the facts of an entity `incoming` pairs of a relation and the number of the head, those of
-    the facts whose tail it is."""
+    """`FactsOfNames`, and behind the facts of an entity `incoming` pairs of a relation and the
+    number of the head, those of the facts whose tail it is."""
 
     facts: int = 4
     incoming: int = 4
@@ -89,7 +109,9 @@ class FactsBothWays(FactsOfNames):
     def __post_init__(self):
         super().__post_init__()
         if self.incoming < 1:
-            raise ValueError("incoming must be at least 1; use FactsOfNames for facts of heads alone")
+            raise ValueError(
+                "incoming must be at least 1; use FactsOfNames for facts of heads alone"
+            )
 
     def linked(self, triples: Sequence[tuple[int, int, int]]) -> Callable[[int], list[int]]:
         outgoing, found = super().linked(triples), collections.defaultdict(list)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Bad input. The command line prints its one line and exits with status 1, without a traceback."""
+    """Bad input. The command line prints its one line and exits with status 1, without a
+    traceback."""
 
 
 class Advised(ValueError):
@@ -31,16 +32,25 @@ MANY = 60
 
 
 def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
-    """The error for a name that does not exist: the names there are, or the nearest of many, and the closest match."""
+    """The error for a name that does not exist: the names there are, or the nearest of many, and
+    the closest match."""
     choices = sorted(choices)
     if len(choices) > MANY:
         return unknown_of_many(kind, word, choices)
-    return UserError(f"unknown {kind} {word!r}; there are: {', '.join(choices)}.{closest(word, choices)}")
+    return UserError(
+        f"unknown {kind} {word!r}; there are: {', '.join(choices)}.{closest(word, choices)}"
+    )
 
 
 def unknown_of_many(kind: str, word: str, choices: Iterable[str]) -> UserError:
     """`unknown` with the four nearest names, their number, and the command that lists them."""
     choices = list(choices)
     near = ", ".join(difflib.get_close_matches(word, choices, n=4, cutoff=0.4))
-    there = f"`{LISTED[kind]}` shows the {len(choices)} there are" if kind in LISTED else f"there are {len(choices)}"
-    return UserError(f"unknown {kind} {word!r}; {there}{', as ' if near else ''}{near}.{closest(word, choices)}")
+    there = (
+        f"`{LISTED[kind]}` shows the {len(choices)} there are"
+        if kind in LISTED
+        else f"there are {len(choices)}"
+    )
+    return UserError(
+        f"unknown {kind} {word!r}; {there}{', as ' if near else ''}{near}.{closest(word, choices)}"
+    )

@@ -1,9 +1,11 @@
-"""Corpus statistics that a slot reads. They are empty in a system and filled in from the corpus, like `Vocab`.
+"""Corpus statistics that a slot reads. They are empty in a system and filled in from the corpus,
+like `Vocab`.
 
     @dataclass(frozen=True, kw_only=True)
     class UnigramNoise(slots.Corruption):
         vocab: Vocab
-        counts: Counts = Counts()           during training, `counts.values` holds the corpus counts [V]
+        counts: Counts = Counts()           during training, `counts.values` holds the corpus counts
+                                            [V]
 
 The record of a run holds a hash of the values, not the values.
 """
@@ -25,8 +27,8 @@ PHRASE = np.dtype([("first", "<i4"), ("second", "<i4"), ("score", "<f8")])
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusFact(slots.Slot):
-    """An array computed from a corpus. Subclasses override `stand_in`, and `read` or, where the tokenizer of the corpus
-    suffices, `of_tokenizer`.
+    """An array computed from a corpus. Subclasses override `stand_in`, and `read` or, where the
+    tokenizer of the corpus suffices, `of_tokenizer`.
 
     corpus_sha256   hash of the values; None until the corpus is known
     """
@@ -55,7 +57,10 @@ class CorpusFact(slots.Slot):
     def values(self) -> np.ndarray:
         """The array. Raises UserError if it has not been filled in."""
         if self._values is None:
-            raise UserError(f"{type(self).__name__} is empty: it is filled in from a corpus; train or evaluate with --data")
+            raise UserError(
+                f"{type(self).__name__} is empty: it is filled in from a corpus; train or "
+                "evaluate with --data"
+            )
         return self._values
 
 
@@ -78,7 +83,8 @@ def of_words(counts: np.ndarray, vocab: Any) -> np.ndarray:
 
 
 def noise_of(counts: np.ndarray, vocab: Any, power: float) -> np.ndarray:
-    """Returns the probability of every word to be noise, [V] float64: count ** power, 0 for special and unknown words."""
+    """Returns the probability of every word to be noise, [V] float64: count ** power, 0 for special
+    and unknown words."""
     counts = of_words(counts, vocab)
     weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0)
     return weights / max(weights.sum(), 1e-300)
@@ -86,7 +92,8 @@ def noise_of(counts: np.ndarray, vocab: Any, power: float) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cooccurrences(CorpusFact):
-    """Co-occurrences of the train split, [N] of (row, column, weight), row <= column (`data.corpora.cooccurrence.PAIR`).
+    """Co-occurrences of the train split, [N] of (row, column, weight), row <= column
+    (`data.corpora.cooccurrence.PAIR`).
 
     window      words to either side
     """
@@ -102,7 +109,8 @@ class Cooccurrences(CorpusFact):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Documents(CorpusFact):
-    """The number of documents in the train split, [1] int64, which is in the record as the size of a table of them."""
+    """The number of documents in the train split, [1] int64, which is in the record as the size of
+    a table of them."""
 
     corpus_documents: int = 1
 
@@ -118,7 +126,8 @@ class Documents(CorpusFact):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phrases(CorpusFact):
-    """Phrases of two ids in the train split, [N] of (first, second, score) by falling score (Mikolov et al. 2013b, Eq. 6).
+    """Phrases of two ids in the train split, [N] of (first, second, score) by falling score
+    (Mikolov et al. 2013b, Eq. 6).
 
         score(a, b) = (count(a b) - delta) / (count(a) count(b)) * N,   N tokens in the split
 
@@ -144,13 +153,17 @@ class Phrases(CorpusFact):
 
 
 def fill(value: Any, corpus: Callable[[], Any]) -> Any:
-    """Returns the spec with every fact read from `corpus()`, which is called only if the spec has facts."""
+    """Returns the spec with every fact read from `corpus()`, which is called only if the spec has
+    facts."""
     return spec.respell(value, CorpusFact, lambda fact: fact.filled(fact.read(corpus())))
 
 
 def known(value: Any, tokenizer: Any) -> Any:
     """Returns the spec with the facts that a tokenizer suffices for; all others stay."""
-    filled = lambda fact: fact if (values := fact.of_tokenizer(tokenizer)) is None else fact.filled(values)
+
+    def filled(fact):
+        return fact if (values := fact.of_tokenizer(tokenizer)) is None else fact.filled(values)
+
     return value if tokenizer is None else spec.respell(value, CorpusFact, filled)
 
 
@@ -160,7 +173,8 @@ def stand_ins(value: Any, vocab: Any) -> Any:
 
 
 def without_hashes(record: Any) -> Any:
-    """Removes the hashes and sizes of facts from a JSON record, to compare runs on different corpora."""
+    """Removes the hashes and sizes of facts from a JSON record, to compare runs on different
+    corpora."""
     own = "corpus_sha256", "corpus_documents"
     if isinstance(record, Mapping):
         return {k: None if k in own else without_hashes(part) for k, part in record.items()}

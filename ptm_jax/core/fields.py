@@ -1,7 +1,8 @@
 """The fields of a batch: shape and type of one row, and which fields belong to tokens.
 
-`Examples.spec` declares the fields of a row as {name: Field}. A name has one meaning everywhere (`core.types`). A module
-that makes a field which moves with its tokens declares it by `move_with_tokens`.
+`Examples.spec` declares the fields of a row as {name: Field}. A name has one meaning everywhere
+(`core.types`). A module that makes a field which moves with its tokens declares it by
+`move_with_tokens`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _MOVING = {"token_type_ids", "word_starts", "sentences", "documents", "language_
 def move_with_tokens(*names: str) -> None:
     """Declares fields [B, L, ...] with a value for each token, such as its part of speech.
 
-    A corruption that permutes, inserts or deletes tokens moves these values with them. Do not declare `input_ids` or
-    fields that describe positions (`segment_ids`, `positions`, `order`).
+    A corruption that permutes, inserts or deletes tokens moves these values with them. Do not
+    declare `input_ids` or fields that describe positions (`segment_ids`, `positions`, `order`).
     """
     _MOVING.update(names)
 
@@ -44,5 +45,6 @@ def row_type(spec: Spec) -> np.dtype:
 
 
 def gold_of(source: int) -> str:
-    """Returns the field of the true entities of an encoder's linker number `source`: gold_entities, gold_entities_1, ..."""
+    """Returns the field of the true entities of an encoder's linker number `source`: gold_entities,
+    gold_entities_1, ..."""
     return f"gold_entities_{source}" if source else "gold_entities"

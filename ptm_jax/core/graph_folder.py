@@ -1,4 +1,5 @@
-"""A compiled graph as lines of cells, for lexicons (`ptm prepare --graph`; `core.graph_store` opens the folder)."""
+"""A compiled graph as lines of cells, for lexicons (`ptm prepare --graph`; `core.graph_store` opens
+the folder)."""
 
 from __future__ import annotations
 
@@ -31,9 +32,12 @@ def aliases(folder: Path) -> Iterator[tuple[str, ...]]:
     """Yields every alias with each of its entities and the prior."""
     graph = open_graph(folder)
     entities = list(graph.entities)
-    for alias, some, priors in zip(graph.alias_texts, graph.alias_entities, graph.alias_priors, strict=True):
+    for alias, some, priors in zip(
+        graph.alias_texts, graph.alias_entities, graph.alias_priors, strict=True
+    ):
         yield from (
-            (alias, entities[entity], str(prior)) for entity, prior in zip(some.tolist(), priors.tolist(), strict=True)
+            (alias, entities[entity], str(prior))
+            for entity, prior in zip(some.tolist(), priors.tolist(), strict=True)
         )
 
 
@@ -54,13 +58,20 @@ def texts(folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def lexical(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Yields every pair of aliases of one entity as synonyms, and those of an entity and its hypernym as hypernyms, once."""
+    """Yields every pair of aliases of one entity as synonyms, and those of an entity and its
+    hypernym as hypernyms, once."""
     graph = open_graph(folder)
     texts, places = list(graph.alias_texts), list(graph.entity_aliases)
     words = [[texts[place] for place in some] for some in places]
-    hypernym = list(graph.relations).index("hypernym") if "hypernym" in list(graph.relations) else -1
+    hypernym = (
+        list(graph.relations).index("hypernym") if "hypernym" in list(graph.relations) else -1
+    )
     triples = graph.triples()
-    same = ((first, "synonym", second) for some in words for first, second in itertools.combinations(some, 2))
+    same = (
+        (first, "synonym", second)
+        for some in words
+        for first, second in itertools.combinations(some, 2)
+    )
     above = (
         (first, "hypernym", second)
         for head, _, tail in triples[triples[:, 1] == hypernym].tolist()
@@ -71,11 +82,19 @@ def lexical(folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def senses(folder: Path) -> Iterator[tuple[str, list[tuple[list[str], float, str]]]]:
-    """Yields every alias with the types, the score and the description of each of its entities, the likeliest first. The
-    score is SentiWordNet's positive less its negative one, 0 where the graph has none."""
+    """Yields every alias with the types, the score and the description of each of its entities, the
+    likeliest first. The score is SentiWordNet's positive less its negative one, 0 where the graph
+    has none."""
     graph = open_graph(folder)
     known, texts = _types(graph), list(graph.descriptions)
-    value = lambda name: np.nan_to_num(graph.value(name)) if name in graph.manifest["values"] else np.zeros(len(known))
+
+    def value(name):
+        return (
+            np.nan_to_num(graph.value(name))
+            if name in graph.manifest["values"]
+            else np.zeros(len(known))
+        )
+
     scores = value("positive") - value("negative")
     for alias, some in zip(graph.alias_texts, graph.alias_entities, strict=True):
         yield alias, [(known[entity], float(scores[entity]), texts[entity]) for entity in some]

@@ -1,12 +1,17 @@
-"""A compiled graph on disk: memory-mapped arrays and a manifest with their hashes (`compiling.compile_graph` writes it).
+"""A compiled graph on disk: memory-mapped arrays and a manifest with their hashes
+(`compiling.compile_graph` writes it).
 
-manifest.json            format, sources, counts, splits, values, faults, hashes of the arrays; its own digest last
-triples-SPLIT.npy        [N, 3] int32: head, relation, tail; train, and valid and test where the sources have them
+manifest.json            format, sources, counts, splits, values, faults, hashes of the arrays; its
+                         own digest last
+triples-SPLIT.npy        [N, 3] int32: head, relation, tail; train, and valid and test where the
+                         sources have them
 entities, relations      identifiers, as `TextArray`; an entity's id is its place among them
 names, descriptions      a text of every entity; "" for none. `relation_names` of every relation
-alias_texts              the distinct aliases, as `TextArray`; `alias_entities` and `alias_priors` their entities, as `Lists`
+alias_texts              the distinct aliases, as `TextArray`; `alias_entities` and `alias_priors`
+                         their entities, as `Lists`
 type_names, entity_types the names of types, and the types of every entity
-value-NAME.npy           [E] float32, NaN for none: numbers of entities, such as the polarity of a sense
+value-NAME.npy           [E] float32, NaN for none: numbers of entities, such as the polarity of a
+                         sense
 """
 
 from __future__ import annotations
@@ -93,11 +98,15 @@ class Lists(Sequence[np.ndarray]):
 
 
 def _strings(name: str) -> functools.cached_property:
-    return functools.cached_property(lambda graph: TextArray(graph.array(name), graph.array(f"{name}-ends")))
+    return functools.cached_property(
+        lambda graph: TextArray(graph.array(name), graph.array(f"{name}-ends"))
+    )
 
 
 def _lists(name: str, ends: str) -> functools.cached_property:
-    return functools.cached_property(lambda graph: Lists(graph.array(name), graph.array(f"{ends}-ends")))
+    return functools.cached_property(
+        lambda graph: Lists(graph.array(name), graph.array(f"{ends}-ends"))
+    )
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -107,8 +116,8 @@ class GraphStore:
     entities, relations      `TextArray`: identifiers
     names, descriptions      `TextArray`, [E]; relation_names [R]
     alias_texts              `TextArray`, [A], sorted
-    alias_entities           `Lists`, [A]: the entities of an alias by falling prior, and `alias_priors` the priors,
-                             which sum to 1 unless entities were cut
+    alias_entities           `Lists`, [A]: the entities of an alias by falling prior, and
+                             `alias_priors` the priors, which sum to 1 unless entities were cut
     type_names, entity_types `TextArray`, and `Lists`, [E]
     """
 
@@ -116,14 +125,20 @@ class GraphStore:
     manifest: dict[str, Any]
 
     entities, relations = _strings("entities"), _strings("relations")
-    names, descriptions, relation_names = _strings("names"), _strings("descriptions"), _strings("relation_names")
+    names, descriptions, relation_names = (
+        _strings("names"),
+        _strings("descriptions"),
+        _strings("relation_names"),
+    )
     alias_texts, type_names = _strings("alias_texts"), _strings("type_names")
     alias_entities = _lists("alias_entities", "alias_entities")
     alias_priors = _lists("alias_priors", "alias_entities")
     entity_types = _lists("entity_types", "entity_types")
 
     def __repr__(self) -> str:
-        return f"GraphStore {str(self.dir)!r}: " + ", ".join(f"{n:,} {name}" for name, n in self.counts.items())
+        return f"GraphStore {str(self.dir)!r}: " + ", ".join(
+            f"{n:,} {name}" for name, n in self.counts.items()
+        )
 
     @property
     def counts(self) -> dict[str, int]:
@@ -136,11 +151,16 @@ class GraphStore:
         return self.manifest["digest"]
 
     def triples(self, split: str = "train") -> np.ndarray:
-        """Returns [N, 3] int32 of a split; none where the sources lack it. Raises UserError for another name."""
+        """Returns [N, 3] int32 of a split; none where the sources lack it. Raises UserError for
+        another name."""
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
         name = f"triples-{split}"
-        return self.array(name) if f"{name}.npy" in self.manifest["arrays"] else np.zeros((0, 3), np.int32)
+        return (
+            self.array(name)
+            if f"{name}.npy" in self.manifest["arrays"]
+            else np.zeros((0, 3), np.int32)
+        )
 
     @property
     def known(self) -> np.ndarray:
@@ -148,7 +168,8 @@ class GraphStore:
         return np.concatenate([self.triples(split) for split in SPLITS])
 
     def value(self, name: str) -> np.ndarray:
-        """Returns [E] float32 of a number of entities, NaN for none. Raises UserError for a name that it lacks."""
+        """Returns [E] float32 of a number of entities, NaN for none. Raises UserError for a name
+        that it lacks."""
         if name not in self.manifest["values"]:
             raise unknown("value of entities", name, self.manifest["values"])
         return self.array(f"value-{name}")
@@ -156,7 +177,10 @@ class GraphStore:
     def entity(self, name: str) -> int:
         """Returns the id of an identifier. Raises UserError where it is unknown."""
         if (found := self.entities.places.get(name)) is None:
-            raise UserError(f"{self.dir} has no entity {name!r}; give an identifier of its sources, as {self.entities[0]!r}")
+            raise UserError(
+                f"{self.dir} has no entity {name!r}; give an identifier of its sources, as "
+                f"{self.entities[0]!r}"
+            )
         return found
 
     @functools.cached_property
@@ -175,14 +199,18 @@ class GraphStore:
         return Lists.of(heads[order], order, len(self.entities))
 
     def checked(self) -> GraphStore:
-        """Returns itself if all arrays have their hashes. Reads everything; raises UserError for the first that does not."""
+        """Returns itself if all arrays have their hashes. Reads everything; raises UserError for
+        the first that does not."""
         for name, expected in self.manifest["arrays"].items():
             if hashed(self.dir / name) != expected:
-                raise broken(self.dir / name, "was changed after it was written; compile the graph again")
+                raise broken(
+                    self.dir / name, "was changed after it was written; compile the graph again"
+                )
         return self
 
     def array(self, name: str) -> np.ndarray:
-        """Returns an array of the folder, memory-mapped. Raises UserError where it is missing or damaged."""
+        """Returns an array of the folder, memory-mapped. Raises UserError where it is missing or
+        damaged."""
         path = self.dir / f"{name}.npy"
         try:
             return np.load(path, mmap_mode="r")
@@ -198,25 +226,38 @@ def hashed(path: Path) -> str:
 
 def digest(manifest: dict[str, Any]) -> str:
     """Returns the hash of a manifest without its own digest, and without the places of sources."""
-    body = {name: value for name, value in manifest.items() if name not in ("digest", "sources", "faults")}
+    body = {
+        name: value
+        for name, value in manifest.items()
+        if name not in ("digest", "sources", "faults")
+    }
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def open_graph(folder: str | Path, expected: str | None = None) -> GraphStore:
-    """Returns the graph in a folder. Raises UserError where there is none, where its manifest was changed, or where its
-    digest is not the `expected` one, which a run or a corpus has in its record."""
+    """Returns the graph in a folder. Raises UserError where there is none, where its manifest was
+    changed, or where its digest is not the `expected` one, which a run or a corpus has in its
+    record."""
     folder = Path(folder).expanduser()
     path = folder / MANIFEST
     if not path.is_file():
         raise UserError(
-            f"{folder} is no compiled graph (it has no {MANIFEST}); run ptm prepare --graph SOURCE --out {folder}"
+            f"{folder} is no compiled graph (it has no {MANIFEST}); run ptm prepare --graph "
+            f"SOURCE --out {folder}"
         )
     manifest = read_json(path, "the manifest of a graph")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise broken(path, f"is no manifest of a graph (format {FORMAT}); run ptm prepare --graph SOURCE --out DIR")
+        raise broken(
+            path,
+            f"is no manifest of a graph (format {FORMAT}); run ptm prepare --graph SOURCE "
+            "--out DIR",
+        )
     if manifest.get("digest") != digest(manifest):
         raise broken(path, "was changed after it was written; compile the graph again")
     if expected is not None and manifest["digest"] != expected:
         have, want = manifest["digest"][:12], expected[:12]
-        raise UserError(f"{folder} holds the graph {have}; expected {want}, the graph of the record: give that one's folder")
+        raise UserError(
+            f"{folder} holds the graph {have}; expected {want}, the graph of the record: "
+            "give that one's folder"
+        )
     return GraphStore(folder, manifest)

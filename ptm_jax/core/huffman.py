@@ -1,4 +1,5 @@
-"""Huffman's tree of a vocabulary, for the hierarchical softmax (Huffman 1952; Mikolov et al. 2013b, section 2.1)."""
+"""Huffman's tree of a vocabulary, for the hierarchical softmax (Huffman 1952; Mikolov et al. 2013b,
+section 2.1)."""
 
 from __future__ import annotations
 
@@ -18,21 +19,26 @@ LONGEST = 40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Huffman(CorpusFact):
-    """The way from the root to every word of the train split, [V, P] int32: node + 1 where it turns to the more frequent
-    child (label 1 of the logistic loss), -(node + 1) to the other, 0 after its end. Words without a count have none."""
+    """The way from the root to every word of the train split, [V, P] int32: node + 1 where it turns
+    to the more frequent child (label 1 of the logistic loss), -(node + 1) to the other, 0 after its
+    end. Words without a count have none."""
 
     def read(self, corpus: Any) -> np.ndarray:
         return tree_of(of_words(corpus.counts("train"), corpus.vocab))
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         depth = max(1, (vocab.size - 1).bit_length())  # the tree of equal counts
-        level, word = np.arange(depth, dtype=np.int32), np.arange(vocab.size, dtype=np.int32)[:, None]
+        level, word = (
+            np.arange(depth, dtype=np.int32),
+            np.arange(vocab.size, dtype=np.int32)[:, None],
+        )
         node = np.minimum((1 << level) - 1 + (word >> (depth - level)), vocab.size - 1)
         return np.where((word >> (depth - 1 - level)) & 1, node + 1, -node - 1)
 
 
 def tree_of(counts: np.ndarray) -> np.ndarray:
-    """Returns the paths [V, P] int32 of `Huffman`. Ties of counts take the lower number first, leaves before nodes.
+    """Returns the paths [V, P] int32 of `Huffman`. Ties of counts take the lower number first,
+    leaves before nodes.
 
     Raises UserError for a path of more than 40 nodes."""
     words = np.flatnonzero(counts)
@@ -49,22 +55,33 @@ def tree_of(counts: np.ndarray) -> np.ndarray:
         paths.append(np.where(inside, side[at] * (parent[at] - len(words) + 1), 0))
         at = np.where(inside, parent[at], root)
     if len(paths) > LONGEST:
-        raise UserError(f"the Huffman tree has a path of {len(paths)} nodes; expected at most {LONGEST}: raise min_count")
+        raise UserError(
+            f"the Huffman tree has a path of {len(paths)} nodes; expected at most {LONGEST}: "
+            "raise min_count"
+        )
     table = np.zeros((len(counts), max(1, len(paths))), np.int32)
     found = np.array(paths, np.int32).T.reshape(len(words), -1)
     lengths = (found != 0).sum(1)
-    back = np.maximum(lengths[:, None] - 1 - np.arange(found.shape[1]), 0)  # from the root to the word
+    back = np.maximum(
+        lengths[:, None] - 1 - np.arange(found.shape[1]), 0
+    )  # from the root to the word
     inside = np.arange(found.shape[1]) < lengths[:, None]
-    table[words, : found.shape[1]] = np.where(inside, np.take_along_axis(found, back, 1), 0) if len(paths) else 0
+    table[words, : found.shape[1]] = (
+        np.where(inside, np.take_along_axis(found, back, 1), 0) if len(paths) else 0
+    )
     return table
 
 
 @functools.lru_cache(8)
 def tree_paths(counts: tuple[int, ...]) -> list[list[tuple[int, bool]]]:
-    """Returns for each class the (inner node, whether right) on the way from the root of fastText's Huffman tree. `counts`
-    fall; of equal counts an inner node is taken before a leaf."""
+    """Returns for each class the (inner node, whether right) on the way from the root of fastText's
+    Huffman tree. `counts` fall; of equal counts an inner node is taken before a leaf."""
     size = len(counts)
-    total, parent, right = [*counts, *[10**15] * (size - 1)], [0] * (2 * size - 1), [False] * (2 * size - 1)
+    total, parent, right = (
+        [*counts, *[10**15] * (size - 1)],
+        [0] * (2 * size - 1),
+        [False] * (2 * size - 1),
+    )
     leaf, node = size - 1, size
     for new in range(size, 2 * size - 1):
         pair = []
@@ -87,8 +104,11 @@ def tree_paths(counts: tuple[int, ...]) -> list[list[tuple[int, bool]]]:
 
 
 def class_paths(counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Returns for classes in any order the signed paths of `tree_paths`: node + 1 to the right, -(node + 1) to the left. Of
-    equal counts the first class is taken as the more frequent."""
+    """Returns for classes in any order the signed paths of `tree_paths`: node + 1 to the right,
+    -(node + 1) to the left. Of equal counts the first class is taken as the more frequent."""
     order = sorted(range(len(counts)), key=lambda n: -counts[n])
     paths = dict(zip(order, tree_paths(tuple(counts[n] for n in order)), strict=True))
-    return tuple(tuple(node + 1 if right else -node - 1 for node, right in paths[n]) for n in range(len(counts)))
+    return tuple(
+        tuple(node + 1 if right else -node - 1 for node, right in paths[n])
+        for n in range(len(counts))
+    )

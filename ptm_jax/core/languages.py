@@ -13,21 +13,29 @@ from ptm_jax.core.facts import CorpusFact
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordLanguages(CorpusFact):
-    """The language of every piece `language:word`, [V] int32: 1 and 2 in the order of the alphabet; 0: another piece;
-    -1 - n: `@n`, the place n of an alignment (`data.text.bitext`)."""
+    """The language of every piece `language:word`, [V] int32: 1 and 2 in the order of the alphabet;
+    0: another piece; -1 - n: `@n`, the place n of an alignment (`data.text.bitext`)."""
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
         parts = [piece.partition(":") for piece in tokenizer.pieces]
         names = sorted({name for name, mark, word in parts if name and mark and word})
         if len(names) != 2:
             raise UserError(
-                f"the text has words of {len(names)} languages; expected 2: give --data parallel:DIR/train.de-en "
+                f"the text has words of {len(names)} languages; expected 2: give --data "
+                "parallel:DIR/train.de-en "
                 "(the files train.de and train.en)"
             )
         number = {name: n for n, name in enumerate(names, 1)}
-        place = lambda name: -1 - int(name[1:]) if name[:1] == "@" and name[1:].isdecimal() else 0
+
+        def place(name):
+            return -1 - int(name[1:]) if name[:1] == "@" and name[1:].isdecimal() else 0
+
         return np.array(
-            [number[name] if mark and word and name in number else place(name) for name, mark, word in parts], np.int32
+            [
+                number[name] if mark and word and name in number else place(name)
+                for name, mark, word in parts
+            ],
+            np.int32,
         )
 
     def stand_in(self, vocab: Any) -> np.ndarray:

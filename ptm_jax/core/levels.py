@@ -1,9 +1,11 @@
-"""The level of a parameter in its network, for layer-wise learning rates, unfreezing and layer-wise representations.
+"""The level of a parameter in its network, for layer-wise learning rates, unfreezing and layer-wise
+representations.
 
-Levels count from the input: 0 is the embeddings, 1 ... N are the layers, and N + 1, the `top`, is the heads and readers.
-`slots.Encoder.level_of` returns the level of an encoder parameter. A parameter that stacks all layers along axis 0 has a
-vector of levels [N]. Layers that share one set of parameters (ALBERT) are one level. A parameter shared by all layers
-of a stack has the level of the first.
+Levels count from the input: 0 is the embeddings, 1 ... N are the layers, and N + 1, the `top`, is
+the heads and readers. `slots.Encoder.level_of` returns the level of an encoder parameter. A
+parameter that stacks all layers along axis 0 has a vector of levels [N]. Layers that share one set
+of parameters (ALBERT) are one level. A parameter shared by all layers of a stack has the level of
+the first.
 """
 
 from __future__ import annotations
@@ -34,17 +36,24 @@ class Place(str):
     known: int | range | None
     encoder: str
 
-    def __new__(cls, path: str, known: int | range | None = 0, top: int | None = 1, encoder: str = "") -> Place:
+    def __new__(
+        cls, path: str, known: int | range | None = 0, top: int | None = 1, encoder: str = ""
+    ) -> Place:
         place = super().__new__(cls, path)
         place.known, place._top, place.encoder = known, top, encoder
         return place
 
     @property
     def level(self) -> Any:
-        """An int, or an int array [N] for a stack of layers. Raises UserError if the encoder declares no levels."""
+        """An int, or an int array [N] for a stack of layers. Raises UserError if the encoder
+        declares no levels."""
         if self.known is None:
             raise self._undeclared()
-        return np.arange(self.known.start, self.known.stop) if isinstance(self.known, range) else self.known
+        return (
+            np.arange(self.known.start, self.known.stop)
+            if isinstance(self.known, range)
+            else self.known
+        )
 
     @property
     def top(self) -> int:
@@ -55,7 +64,8 @@ class Place(str):
 
     def _undeclared(self) -> UserError:
         return UserError(
-            f"{self} has no level, because {self.encoder} does not declare the levels of its parameters; define level_of "
+            f"{self} has no level, because {self.encoder} does not declare the levels of its "
+            "parameters; define level_of "
             "of the encoder (core.slots.Encoder), or leave out what goes by layers"
         )
 
@@ -63,21 +73,27 @@ class Place(str):
 def places(params: Any, towers: Mapping[str, Any]) -> dict[str, Place]:
     """Returns {path: Place} of a nested dict of parameters or shapes. `towers` is {name: network}.
 
-    A parameter that an adaptation keeps outside the towers ('lora/main/...') has the level of the parameter it adapts.
-    Other parameters outside the towers have level 0.
+    A parameter that an adaptation keeps outside the towers ('lora/main/...') has the level of the
+    parameter it adapts. Other parameters outside the towers have level 0.
     """
     found, split = {}, {path: _split(path, towers) for path in flatten(params)}
-    levels = {path: _level(towers[name], rest) for path, (name, rest) in split.items() if name is not None}
+    levels = {
+        path: _level(towers[name], rest) for path, (name, rest) in split.items() if name is not None
+    }
     highest: dict[str, int] = defaultdict(int)
     for path, level in levels.items():
         if level is not None and level != "top":
-            highest[split[path][0]] = max(highest[split[path][0]], level[-1] if isinstance(level, range) else level)
+            highest[split[path][0]] = max(
+                highest[split[path][0]], level[-1] if isinstance(level, range) else level
+            )
     undeclared = {split[path][0] for path, level in levels.items() if level is None}
     for path, (name, _) in split.items():
         if name is None:
             found[path] = Place(path)
         elif name in undeclared:
-            found[path] = Place(path, None, None, type(slots.encoder_in(towers[name]) or towers[name]).__name__)
+            found[path] = Place(
+                path, None, None, type(slots.encoder_in(towers[name]) or towers[name]).__name__
+            )
         else:
             top = highest[name] + 1
             found[path] = Place(path, top if levels[path] == "top" else levels[path], top)
@@ -85,18 +101,26 @@ def places(params: Any, towers: Mapping[str, Any]) -> dict[str, Place]:
 
 
 def stacked(params: Any, towers: Mapping[str, Any]) -> dict[str, bool]:
-    """Returns {path: whether axis 0 of the parameter is the layers of a stack} (`slots.Layered`)."""
-    stacks = {f"{place}/": stack for name, tower in towers.items() for place, stack in _stacks(tower, name)}
+    """Returns {path: whether axis 0 of the parameter is the layers of a stack}
+    (`slots.Layered`)."""
+    stacks = {
+        f"{place}/": stack
+        for name, tower in towers.items()
+        for place, stack in _stacks(tower, name)
+    }
     found = {}
     for path in flatten(params):
         whole = "/".join(filter(None, _split(path, towers)))
         place = next((place for place in stacks if whole.startswith(place)), None)
-        found[path] = place is not None and isinstance(stacks[place].level_of(whole.removeprefix(place)), range)
+        found[path] = place is not None and isinstance(
+            stacks[place].level_of(whole.removeprefix(place)), range
+        )
     return found
 
 
 def _stacks(part: Any, path: str) -> Iterator[tuple[str, slots.Layered]]:
-    """Yields (parameter path, stack) of every stack in a network. Flax joins a tuple index to its field name by "_"."""
+    """Yields (parameter path, stack) of every stack in a network. Flax joins a tuple index to its
+    field name by "_"."""
     if isinstance(part, slots.Layered):
         yield path, part
     else:
@@ -105,7 +129,8 @@ def _stacks(part: Any, path: str) -> Iterator[tuple[str, slots.Layered]]:
 
 
 def _split(path: str, towers: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Returns (tower, path inside it) of a parameter or its adaptation; (None, path) if it belongs to no tower."""
+    """Returns (tower, path inside it) of a parameter or its adaptation; (None, path) if it belongs
+    to no tower."""
     for _ in range(2):
         name, _, rest = path.partition("/")
         if name in towers:
@@ -115,7 +140,8 @@ def _split(path: str, towers: Mapping[str, Any]) -> tuple[str | None, str]:
 
 
 def _level(tower: Any, path: str) -> int | range | str | None:
-    """Returns the level of a path inside a tower; "top" above the encoder, None if it is not declared."""
+    """Returns the level of a path inside a tower; "top" above the encoder, None if it is not
+    declared."""
     if re.search(HEADS, path):
         return "top"
     encoder = slots.encoder_in(tower)

@@ -22,10 +22,12 @@ SKETCH = 16
 class LexicalRelations(Triples):
     """Pairs of related words as `Triples`, and a vector of every word.
 
-    file      lines of word, relation and word with tabs; or a compiled graph of WordNet, whose pairs are the lemmas of a
-              synset (synonyms), and those of a synset and of its direct hypernym
-    vectors   word vectors as text, such as fastText's wiki-news-300d-1M-subword.vec; a word of several words has the mean
-              of theirs. None: hashed counts of the 3-grams of the spelling (`sketch`), for miniatures
+    file      lines of word, relation and word with tabs; or a compiled graph of WordNet, whose
+              pairs are the lemmas of a synset (synonyms), and those of a synset and of its direct
+              hypernym
+    vectors   word vectors as text, such as fastText's wiki-news-300d-1M-subword.vec; a word of
+              several words has the mean of theirs. None: hashed counts of the 3-grams of the
+              spelling (`sketch`), for miniatures
     """
 
     kind: ClassVar[str] = "lexical"
@@ -33,15 +35,21 @@ class LexicalRelations(Triples):
     vectors: str | None = None
 
     def files(self) -> list[Path]:
-        return [*super().files(), *([] if self.vectors is None else [Path(self.vectors).expanduser()])]
+        return [
+            *super().files(),
+            *([] if self.vectors is None else [Path(self.vectors).expanduser()]),
+        ]
 
     def beside(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns the bits of the words' vectors of length 1, [E * D] int32; zeros of words without one."""
+        """Returns the bits of the words' vectors of length 1, [E * D] int32; zeros of words without
+        one."""
         if self.vectors is None:
             found = [sketch(text) for text in texts]
         else:
             parts = {part for text in texts for part in text.split()}
-            known = vectors_in(Path(self.vectors).expanduser(), parts | {part.capitalize() for part in parts})
+            known = vectors_in(
+                Path(self.vectors).expanduser(), parts | {part.capitalize() for part in parts}
+            )
             none = np.zeros_like(next(iter(known.values())))
             found = [none if (mean := mean_of(known, text)) is None else mean for text in texts]
         rows = np.asarray(found, np.float32)
@@ -56,7 +64,9 @@ class LexicalRelations(Triples):
     @functools.cached_property
     def _codes(self) -> np.ndarray:
         heads, tails = self.triples()[:, [0, 2]].astype(np.int64).T
-        return np.unique(np.concatenate([heads * self.sizes[1] + tails, tails * self.sizes[1] + heads]))
+        return np.unique(
+            np.concatenate([heads * self.sizes[1] + tails, tails * self.sizes[1] + heads])
+        )
 
     def related(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Returns whether two words are a pair, in either order, bool of their common shape."""
@@ -66,8 +76,8 @@ class LexicalRelations(Triples):
 
 
 def sketch(text: str) -> np.ndarray:
-    """Returns hashed counts of the 3-grams of a word, [16] float32: words that share spellings have large products, as
-    subword vectors without training have."""
+    """Returns hashed counts of the 3-grams of a word, [16] float32: words that share spellings have
+    large products, as subword vectors without training have."""
     counts, marked = np.zeros(SKETCH, np.float32), f"<{text.split(',')[0].lower()}>"
     for start in range(max(1, len(marked) - 2)):
         code = zlib.crc32(marked[start : start + 3].encode())

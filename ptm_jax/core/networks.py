@@ -1,4 +1,5 @@
-"""The slots of a network: embedding, stack of layers, encoder, head and tower. `core.slots` describes how slots work."""
+"""The slots of a network: embedding, stack of layers, encoder, head and tower. `core.slots`
+describes how slots work."""
 
 from __future__ import annotations
 
@@ -9,23 +10,37 @@ from typing import Any, ClassVar, Literal
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Batch, Encoded, Vocab
 
-Direction = Literal["bidirectional", "causal", "backward", "decoder", "both", "before", "none", "unread"]
-"""The tokens that a token attends to if the batch has no `order`: all, earlier ones, later ones, earlier ones and the whole
-source ("decoder"), all but itself ("both"), earlier ones but not itself ("before"), itself alone ("none"), or no token
-("unread": its state is that of its document)."""
+Direction = Literal[
+    "bidirectional", "causal", "backward", "decoder", "both", "before", "none", "unread"
+]
+"""The tokens that a token attends to if the batch has no `order`: all, earlier ones, later ones,
+earlier ones and the whole source ("decoder"), all but itself ("both"), earlier ones but not itself
+("before"), itself alone ("none"), or no token ("unread": its state is that of its document)."""
 
 
 class Slot:
-    """The base class of all slots. A field of a subclass must not hide a method of its slot (TypeError)."""
+    """The base class of all slots. A field of a subclass must not hide a method of its slot
+    (TypeError)."""
 
     def __init_subclass__(cls, **given: Any):
         super().__init_subclass__(**given)
         for name in vars(cls).get("__annotations__", {}):
-            if owner := next((base for base in cls.__mro__[1:] if isinstance(vars(base).get(name), FunctionType)), None):
-                raise TypeError(f"{cls.__name__}: the field {name!r} hides the method of {owner.__name__}; rename the field")
+            if owner := next(
+                (
+                    base
+                    for base in cls.__mro__[1:]
+                    if isinstance(vars(base).get(name), FunctionType)
+                ),
+                None,
+            ):
+                raise TypeError(
+                    f"{cls.__name__}: the field {name!r} hides the method of "
+                    f"{owner.__name__}; rename the field"
+                )
 
     def refusal(self, system: Any) -> str | None:
-        """Returns why this value cannot work in `system`, as one clause with the change to make; None if it can."""
+        """Returns why this value cannot work in `system`, as one clause with the change to make;
+        None if it can."""
         return None
 
 
@@ -38,7 +53,8 @@ class Embedding(Slot):
     languages    number of language vectors (0: none)
     position     the vectors of positions (`nn.embeddings.summed.Positions`), or None
     given        whether the token table belongs to another module, which passes it as an argument
-    reads_neighbours  whether a token's vector depends on the tokens beside it (MobileBERT). Batches of inference then have
+    reads_neighbours  whether a token's vector depends on the tokens beside it (MobileBERT). Batches
+                      of inference then have
                  `in_row` [B, L]: 1 for the caller's slots, 0 for slots that fill the bucket
     """
 
@@ -62,18 +78,24 @@ class Embedding(Slot):
 
 
 class Layered(Slot):
-    """A stack of layers inside a network. `levels` is the number of layers with separate parameters."""
+    """A stack of layers inside a network. `levels` is the number of layers with separate
+    parameters."""
 
     levels: int
 
     def level_of(self, path: str) -> int | range:
-        """Returns the level of the parameter at `path`, from 1; a range if axis 0 of the parameter is the layers."""
+        """Returns the level of the parameter at `path`, from 1; a range if axis 0 of the parameter
+        is the layers."""
         raise NotImplementedError
 
 
 def raised(level: int | range, below: int) -> int | range:
     """Adds `below` to a level or a range of levels."""
-    return range(level.start + below, level.stop + below) if isinstance(level, range) else level + below
+    return (
+        range(level.start + below, level.stop + below)
+        if isinstance(level, range)
+        else level + below
+    )
 
 
 class Encoder(Slot):
@@ -82,30 +104,42 @@ class Encoder(Slot):
     direction        see `Direction`
     obeys_order      whether a batch's `order` has an effect
     streams          2 with a query stream (XLNet), else 1
-    apart            whether `extra` has the states of each direction alone, "forward" and "backward" [B, L, D]
+    apart            whether `extra` has the states of each direction alone, "forward" and
+                     "backward" [B, L, D]
     keeps_last       whether `extra` has the last layer's states before dropout, "last" [B, L, D]
     reads_source     whether it has a decoder, which reads `decoder_input_ids`
-    reads_mentions   whether it reads entities beside the words, at the tokens `mention_places` of a batch
+    reads_mentions   whether it reads entities beside the words, at the tokens `mention_places` of a
+                     batch
     writes_neighbours  whether it decodes the sentences beside each sentence of a row (skip-thought)
-    gives_vectors    whether it has a vector for a text: that of each token's is in `extra["vectors"]` [B, L, D], and
-                     `encode` takes the first
+    gives_vectors    whether it has a vector for a text: that of each token's is in
+                     `extra["vectors"]` [B, L, D], and `encode` takes the first
     by_sentence      whether a row consists of sentence slots of equal width (HIBERT)
     ponders          whether its depth is adaptive; the cost is in `extra["ponder"]` [B, L]
     writes           whether it decodes step by step with `empty_cache`
-    start            first id of a decoder's input; "last": the document's last token; None: the vocabulary's bos
-    bare             whether its states are the rows of its table `token`, one a token (with `subwords`: means of rows)
+    start            first id of a decoder's input; "last": the document's last token; None: the
+                     vocabulary's bos
+    bare             whether its states are the rows of its table `token`, one a token (with
+                     `subwords`: means of rows)
     biased           whether a word has a bias besides its vector, in `extra["bias"]` [B, L]
-    averages         the window if its states are the means of the neighbours' rows of its table `token`, or None
-    subwords         the rows of a table `ngrams` that a word has besides (`nn.embeddings.subwords`), or None
-    grams            the rows of a table `ngrams` that a text has besides those of its words; then the mean of its states is
-                     that of all these rows (`encoders.bags`). None: no such mean
-    paragraphs       number of documents in its table `document`, whose rows the batch names (`document_ids`); 0: none
-    stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
-    linkers          what links mentions to entities in it, in order; the scores are in `extra["linking"]`
-    lexicons         {path of a table of entities inside the encoder: the lexicon that numbers its rows}
-    beyond           pattern of paths that a plain Transformer of its layers lacks (`of_plain`), or None: it takes no other
-    language_models  {name: {prefix of paths in a language model's tower: prefix in the encoder's}}, parts that may begin
-                     with a language model (`Experiment.init`)
+    averages         the window if its states are the means of the neighbours' rows of its table
+                     `token`, or None
+    subwords         the rows of a table `ngrams` that a word has besides
+                     (`nn.embeddings.subwords`), or None
+    grams            the rows of a table `ngrams` that a text has besides those of its words; then
+                     the mean of its states is that of all these rows (`encoders.bags`). None: no
+                     such mean
+    paragraphs       number of documents in its table `document`, whose rows the batch names
+                     (`document_ids`); 0: none
+    stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are
+                     not stacked
+    linkers          what links mentions to entities in it, in order; the scores are in
+                     `extra["linking"]`
+    lexicons         {path of a table of entities inside the encoder: the lexicon that numbers its
+                     rows}
+    beyond           pattern of paths that a plain Transformer of its layers lacks (`of_plain`), or
+                     None: it takes no other
+    language_models  {name: {prefix of paths in a language model's tower: prefix in the encoder's}},
+                     parts that may begin with a language model (`Experiment.init`)
     """
 
     direction: Direction = "bidirectional"
@@ -134,12 +168,14 @@ class Encoder(Slot):
     language_models: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
     def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns parameters {path inside the encoder: array} of a plain Transformer at this encoder's paths; parameters of
-        such an encoder stay. Raises UserError for another number of layers."""
+        """Returns parameters {path inside the encoder: array} of a plain Transformer at this
+        encoder's paths; parameters of such an encoder stay. Raises UserError for another number of
+        layers."""
         return params
 
     def of_task(self, number: int) -> Encoder:
-        """Returns the encoder that reads every batch as one of this task, of several that it was trained on."""
+        """Returns the encoder that reads every batch as one of this task, of several that it was
+        trained on."""
         return self
 
     @property
@@ -168,8 +204,9 @@ class Encoder(Slot):
         return self.embeddings.limit if self.embeddings is not None else None
 
     def level_of(self, path: str) -> int | range | None:
-        """Returns the level of a parameter 'encoder/a/b/c': 0 below the layers, 1 ... N for a layer, a range if axis 0 of
-        the parameter is the layers, None if the encoder declares no levels (`core.levels`)."""
+        """Returns the level of a parameter 'encoder/a/b/c': 0 below the layers, 1 ... N for a
+        layer, a range if axis 0 of the parameter is the layers, None if the encoder declares no
+        levels (`core.levels`)."""
         below = 0
         for place, stack in self.stacks.items():
             if path.startswith(f"encoder/{place}/"):
@@ -182,12 +219,14 @@ class Encoder(Slot):
         return None
 
     def select(self, batch: Batch, words: Any) -> tuple[Batch, Mapping[str, Any]]:
-        """Returns (batch, {parameter: rows}) of further sparse tables that are read for the rows `words` [U] of the token
-        table, which an objective selected (`Objective.select`); None: it selected none, and reads the batch once."""
+        """Returns (batch, {parameter: rows}) of further sparse tables that are read for the rows
+        `words` [U] of the token table, which an objective selected (`Objective.select`); None: it
+        selected none, and reads the batch once."""
         return batch, {}
 
     def empty_memory(self, batch: int) -> Any:
-        """Returns the memory before the first row of a text, a tree with leaves [B, ...], or None."""
+        """Returns the memory before the first row of a text, a tree with leaves [B, ...], or
+        None."""
         return None
 
     def without_memory(self) -> Any:
@@ -195,16 +234,24 @@ class Encoder(Slot):
         return self
 
     def turned(self) -> Any:
-        """Returns the encoder that reads the tokens of a row from the right, with the same parameters. Raises UserError."""
-        raise UserError(f"{type(self).__name__} has no other direction; a backward model is a recurrent one")
+        """Returns the encoder that reads the tokens of a row from the right, with the same
+        parameters. Raises UserError."""
+        raise UserError(
+            f"{type(self).__name__} has no other direction; a backward model is a recurrent one"
+        )
 
     def empty_cache(self, batch: int, length: int, source: int = 0) -> Any:
-        """Returns the initial cache for decoding up to `length` tokens, for sources of `source` tokens.
+        """Returns the initial cache for decoding up to `length` tokens, for sources of `source`
+        tokens.
 
-        The encoder is called with it as `cache=` and returns the next cache as `Encoded.cache`. `cache.take(rows)` returns
-        the cache of the given rows. Prompts are padded on the left. `encoders.recurrent` is an example.
+        The encoder is called with it as `cache=` and returns the next cache as `Encoded.cache`.
+        `cache.take(rows)` returns the cache of the given rows. Prompts are padded on the left.
+        `encoders.recurrent` is an example.
         """
-        raise UserError(f"{type(self).__name__} has writes=True and no empty_cache; define empty_cache, or writes=False")
+        raise UserError(
+            f"{type(self).__name__} has writes=True and no empty_cache; define empty_cache, "
+            "or writes=False"
+        )
 
 
 class Head(Slot):
@@ -219,10 +266,12 @@ class Head(Slot):
     chained          whether the score of a class depends on the previous class (CRF)
     gives_rows       whether it returns vectors and biases of ids (`nn.heads.word_rows`)
     averages         whether it returns the mean of the states of a row
-    relations        whose rows are the vectors of relations that a head of triples reads (`nn.heads.graph_vectors`): the
-                     encoder's alone ("shared"), or also those of a table of its own ("own"); None: no head of triples
+    relations        whose rows are the vectors of relations that a head of triples reads
+                     (`nn.heads.graph_vectors`): the encoder's alone ("shared"), or also those of a
+                     table of its own ("own"); None: no head of triples
     biased           whether a head of triples has a table `bias` [V] of entities
-    native_score     name of its score of triples in `kernels.triples`, or None: the kernel does not compute it
+    native_score     name of its score of triples in `kernels.triples`, or None: the kernel does not
+                     compute it
     tolerance        of the constraint on relations that such a score may have
     """
 
@@ -265,9 +314,11 @@ class Head(Slot):
 class ClassHead(Head):
     """A head with a score for each class. Subclasses have a field or property `classes`.
 
-    linear      whether the scores are the products of a matrix `classes/kernel` [D, C] and the mean of the states
-    ways        [C, P] int32: then the products are the scores of inner nodes, and these the ways to the classes: node + 1
-                where they turn right, -(node + 1) to the left, 0 behind the end
+    linear      whether the scores are the products of a matrix `classes/kernel` [D, C] and the mean
+                of the states
+    ways        [C, P] int32: then the products are the scores of inner nodes, and these the ways to
+                the classes: node + 1 where they turn right, -(node + 1) to the left, 0 behind the
+                end
     """
 
     classes: int
@@ -280,7 +331,8 @@ class ClassHead(Head):
 
 
 class Network(Slot):
-    """A tower of an encoder and named heads (`encoders.model.Model`). A tower may also be only an encoder.
+    """A tower of an encoder and named heads (`encoders.model.Model`). A tower may also be only an
+    encoder.
 
     readers     networks between the encoder and the heads, by name
     quiet       whether the encoder has no dropout

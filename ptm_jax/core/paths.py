@@ -1,5 +1,6 @@
-"""Parameters addressed by 'a/b/c' paths, and ordered tables of regular expressions on them, first match wins.
-Sharding, weight decay, learning-rate multipliers, freezing and pruning use such tables."""
+"""Parameters addressed by 'a/b/c' paths, and ordered tables of regular expressions on them, first
+match wins. Sharding, weight decay, learning-rate multipliers, freezing and pruning use such
+tables."""
 
 from __future__ import annotations
 
@@ -35,11 +36,14 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def map_with_path(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Maps `function(path, leaf, *leaves_of_rest)` over a tree."""
-    return jax.tree_util.tree_map_with_path(lambda p, *leaves: function(path_of(p), *leaves), tree, *rest)
+    return jax.tree_util.tree_map_with_path(
+        lambda p, *leaves: function(path_of(p), *leaves), tree, *rest
+    )
 
 
 def first_match(rules: Iterable[tuple[str, Any]], path: str, default: Any = None) -> Any:
-    """Returns the value of the first rule with a pattern that matches `path` (`re.search`), else `default`."""
+    """Returns the value of the first rule with a pattern that matches `path` (`re.search`), else
+    `default`."""
     for pattern, value in rules:
         if re.search(pattern, path):
             return value

@@ -1,9 +1,10 @@
 """Matrix products at a given precision, in the forward and the backward pass.
 
-Parameters are float32. With `Precision("bfloat16")` both operands of every product are cast to bfloat16 and the product
-accumulates in float32. The backward pass casts the cotangent the same way: JAX's transpose rule would multiply a float32
-cotangent with a bfloat16 operand, which no matrix unit does (on a CPU with AMX, the cast reduced a BERT-base step from
-6.8 s to 3.6 s). Weight gradients are float32.
+Parameters are float32. With `Precision("bfloat16")` both operands of every product are cast to
+bfloat16 and the product accumulates in float32. The backward pass casts the cotangent the same way:
+JAX's transpose rule would multiply a float32 cotangent with a bfloat16 operand, which no matrix
+unit does (on a CPU with AMX, the cast reduced a BERT-base step from 6.8 s to 3.6 s). Weight
+gradients are float32.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Precision:
         return jnp.dtype(self.compute)
 
     def einsum(self, spec: str, a: jax.Array, b: jax.Array, out=None) -> jax.Array:
-        """`jnp.einsum` of two operands. Every index of an operand must be in the other operand or in the result.
+        """`jnp.einsum` of two operands. Every index of an operand must be in the other operand or
+        in the result.
 
         The result has type `out` (default: the type of activations). Accumulation is in float32."""
         return _einsum(spec, self.compute, jnp.dtype(out or self.dtype).name, a, b)
@@ -46,10 +48,13 @@ class Precision:
     def dense(self, x: jax.Array, kernel: jax.Array, axes: int = 1, out=None) -> jax.Array:
         """Contracts the last `axes` dimensions of x with the first of the kernel.
 
-        The product is two-dimensional unless a layout is in use: sharded rows and positions cannot be one dimension."""
+        The product is two-dimensional unless a layout is in use: sharded rows and positions cannot
+        be one dimension."""
         if current() is not None:
             rows, columns = "abcdefgh"[: x.ndim - axes], "uvwxyz"[: kernel.ndim - axes]
-            return self.einsum(f"{rows}{'ijkl'[:axes]},{'ijkl'[:axes]}{columns}->{rows}{columns}", x, kernel, out)
+            return self.einsum(
+                f"{rows}{'ijkl'[:axes]},{'ijkl'[:axes]}{columns}->{rows}{columns}", x, kernel, out
+            )
         size = math.prod(kernel.shape[:axes])
         flat = self.einsum("md,df->mf", x.reshape(-1, size), kernel.reshape(size, -1), out)
         return flat.reshape(x.shape[: x.ndim - axes] + kernel.shape[axes:])
@@ -57,7 +62,8 @@ class Precision:
 
 @jax.custom_vjp
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
-    """Adds a bias to the last dimensions of x. The gradient of the bias is summed over flattened rows, in float32.
+    """Adds a bias to the last dimensions of x. The gradient of the bias is summed over flattened
+    rows, in float32.
 
     On a CPU, a sum over two axes becomes a reduce-window, which takes as long as a weight gradient.
     """
@@ -84,18 +90,23 @@ def _product(spec, compute, out, a, b):
     a, b = a.astype(dtype), b.astype(dtype)
     if compute == "float32":
         # HIGHEST: otherwise some chips round float32 operands to bfloat16 or TF32.
-        product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32, precision=jax.lax.Precision.HIGHEST)
+        product = functools.partial(
+            jnp.einsum, preferred_element_type=jnp.float32, precision=jax.lax.Precision.HIGHEST
+        )
         return product(spec, a, b).astype(out)
-    # Other matrix units accumulate in float32 for any result type. Partial sums on several devices are exchanged in the
-    # type of the result.
+    # Other matrix units accumulate in float32 for any result type. Partial sums on several devices
+    # are exchanged in the type of the result.
     rounded = functools.partial(jnp.einsum, spec, preferred_element_type=jnp.dtype(out))
-    return jax.lax.platform_dependent(a, b, cpu=lambda a, b: _on_cpu(spec, a, b).astype(out), default=rounded)
+    return jax.lax.platform_dependent(
+        a, b, cpu=lambda a, b: _on_cpu(spec, a, b).astype(out), default=rounded
+    )
 
 
 def _on_cpu(spec, a, b):
     """Computes the product with the compiler's fast kernels; the result is float32.
 
-    A single row (one token of a decoder) is doubled: it takes three times as long as two (vocabulary of 50,257)."""
+    A single row (one token of a decoder) is doubled: it takes three times as long as two
+    (vocabulary of 50,257)."""
     operands, result = spec.split("->")
     left, right = operands.split(",")
     lonely = [i for i in left if i not in right and a.shape[left.index(i)] == 1]
@@ -107,11 +118,13 @@ def _on_cpu(spec, a, b):
 
 
 def _contract_last(spec, a, b):
-    """Rewrites the product for the fast bfloat16 kernels of a CPU: shared indices first, contracted ones last.
+    """Rewrites the product for the fast bfloat16 kernels of a CPU: shared indices first, contracted
+    ones last.
 
-    Any other form (weight gradients contract the first axes) falls back to a slow loop. With a column-major operand this
-    loop fails at run time ("Unsupported element type for DotThunk"). The operands of a batched product are pinned, because
-    the compiler would fold neighbouring transposes into it.
+    Any other form (weight gradients contract the first axes) falls back to a slow loop. With a
+    column-major operand this loop fails at run time ("Unsupported element type for DotThunk"). The
+    operands of a batched product are pinned, because the compiler would fold neighbouring
+    transposes into it.
     """
     operands, result = spec.split("->")
     left, right = operands.split(",")
@@ -126,7 +139,8 @@ def _contract_last(spec, a, b):
 
 
 def _pinned(x, indices, shared, result):
-    """Transposes x to the order shared, free, contracted. A barrier around the flat copy keeps this order."""
+    """Transposes x to the order shared, free, contracted. A barrier around the flat copy keeps this
+    order."""
     free = [i for i in indices if i in result and i not in shared]
     order = [*shared, *free, *(i for i in indices if i not in result)]
     if order == list(indices) and not shared:

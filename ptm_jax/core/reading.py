@@ -1,4 +1,5 @@
-"""Reading of files that nobody vouches for: regular files of a bounded size, JSON, and texts in error messages."""
+"""Reading of files that nobody vouches for: regular files of a bounded size, JSON, and texts in
+error messages."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def shown(name: Any) -> str:
 def broken(path: Path, why: str, tensor: str | None = None) -> UserError:
     """Returns the error for an unusable file (and a tensor in it)."""
     where = str(path) if str(path).isprintable() else repr(str(path))
-    return UserError(f"{where}: {why}" if tensor is None else f"{where}: tensor {shown(tensor)} {why}")
+    return UserError(
+        f"{where}: {why}" if tensor is None else f"{where}: tensor {shown(tensor)} {why}"
+    )
 
 
 @contextlib.contextmanager
@@ -39,7 +42,8 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def size_of(path: Path) -> int:
-    """Returns the bytes of a regular file. Refuses other files, since reading them could block or never end."""
+    """Returns the bytes of a regular file. Refuses other files, since reading them could block or
+    never end."""
     with reading(path):
         found = path.stat()
     if not stat.S_ISREG(found.st_mode):
@@ -48,7 +52,8 @@ def size_of(path: Path) -> int:
 
 
 def read_bytes(path: str | os.PathLike, most: int = LARGEST_JSON) -> bytes:
-    """Returns the bytes of a regular file. Raises UserError if it is none, has more than `most` bytes, or cannot be read."""
+    """Returns the bytes of a regular file. Raises UserError if it is none, has more than `most`
+    bytes, or cannot be read."""
     path = Path(path)
     if size_of(path) > most:
         raise broken(path, f"has {size_of(path):,} bytes; a file of its kind has at most {most:,}")

@@ -8,13 +8,15 @@ from typing import Literal
 
 spec = dataclasses.dataclass(frozen=True, kw_only=True)
 
-# BERT's rule (google-research/bert, AdamWeightDecayOptimizer): no decay on normalisation parameters and biases.
+# BERT's rule (google-research/bert, AdamWeightDecayOptimizer): no decay on normalisation parameters
+# and biases.
 NO_DECAY = ((r"(^|/)(bias|scale)$", 0.0),)
 
 
 @spec
 class AdamW:
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019). `bias_correction=False` is BERT's original."""
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019). `bias_correction=False` is
+    BERT's original."""
 
     b1: float = 0.9
     b2: float = 0.999
@@ -26,8 +28,9 @@ class AdamW:
 
 @spec
 class Adamax:
-    """Adam with the infinity norm (Kingma & Ba 2015, Algorithm 2) and decoupled weight decay. `eps` avoids 0 / 0 for an
-    element that never had a gradient. `bias_correction=False` is MT-DNN's original."""
+    """Adam with the infinity norm (Kingma & Ba 2015, Algorithm 2) and decoupled weight decay. `eps`
+    avoids 0 / 0 for an element that never had a gradient. `bias_correction=False` is MT-DNN's
+    original."""
 
     b1: float = 0.9
     b2: float = 0.999
@@ -43,7 +46,8 @@ class Adamax:
 
 @spec
 class LAMB:
-    """Layer-wise adaptive Adam (You et al. 2020, Algorithm 2): the update of each tensor is scaled by ||w|| / ||u||."""
+    """Layer-wise adaptive Adam (You et al. 2020, Algorithm 2): the update of each tensor is scaled
+    by ||w|| / ||u||."""
 
     b1: float = 0.9
     b2: float = 0.999
@@ -54,7 +58,8 @@ class LAMB:
 
 @spec
 class Adafactor:
-    """Factored second moments (Shazeer & Stern 2018). `relative=True` scales steps by the parameter's own size."""
+    """Factored second moments (Shazeer & Stern 2018). `relative=True` scales steps by the
+    parameter's own size."""
 
     decay_rate: float = 0.8
     clip_threshold: float = 1.0
@@ -66,8 +71,8 @@ class Adafactor:
 
 @spec
 class Adagrad:
-    """Adagrad (Duchi et al. 2011): ELMo, CTRL. `scaled=True` is GloVe's C code: the sum is of the squares of rate *
-    gradient, from `initial`, and the gradient is divided by the sum before it."""
+    """Adagrad (Duchi et al. 2011): ELMo, CTRL. `scaled=True` is GloVe's C code: the sum is of the
+    squares of rate * gradient, from `initial`, and the gradient is divided by the sum before it."""
 
     initial: float = 0.1
     eps: float = 1e-7
@@ -84,11 +89,13 @@ class Adadelta:
 
 @spec
 class SGD:
-    """Gradient descent with optional momentum: word2vec, AWD-LSTM. `nesterov` (Sutskever et al. 2013, in the form of
-    Bengio et al. 2013, which stores the look-ahead parameters): fairseq's language models.
+    """Gradient descent with optional momentum: word2vec, AWD-LSTM. `nesterov` (Sutskever et al.
+    2013, in the form of Bengio et al. 2013, which stores the look-ahead parameters): fairseq's
+    language models.
 
-    row_limit  longest change of a row of a matrix in an update; a longer one is shortened to it. A row of a table whose
-               changes an update adds up from many places else diverges, where a single update after another would not
+    row_limit  longest change of a row of a matrix in an update; a longer one is shortened to it. A
+               row of a table whose changes an update adds up from many places else diverges, where
+               a single update after another would not
     """
 
     momentum: float = 0.0
@@ -97,9 +104,13 @@ class SGD:
 
     def __post_init__(self):
         if self.row_limit is not None and (self.row_limit <= 0 or self.momentum):
-            raise ValueError(f"row_limit is {self.row_limit}; it must be above 0, and goes without momentum")
+            raise ValueError(
+                f"row_limit is {self.row_limit}; it must be above 0, and goes without momentum"
+            )
         if self.nesterov and not self.momentum:
-            raise ValueError("SGD with nesterov=True needs a momentum above 0; give one, or leave nesterov out")
+            raise ValueError(
+                "SGD with nesterov=True needs a momentum above 0; give one, or leave nesterov out"
+            )
 
 
 Optimizer = AdamW | Adamax | LAMB | Adafactor | Adagrad | Adadelta | SGD
@@ -114,7 +125,8 @@ class Constant:
 
 @spec
 class Linear:
-    """Linear warm-up, then linear decay to `end` (a fraction of the peak) at the last step: BERT, RoBERTa, word2vec."""
+    """Linear warm-up, then linear decay to `end` (a fraction of the peak) at the last step: BERT,
+    RoBERTa, word2vec."""
 
     warmup: int = 0
     end: float = 0.0
@@ -132,8 +144,8 @@ class Cosine:
 class InverseSqrt:
     """peak * sqrt(warmup / max(step, warmup)), with a linear ramp first unless `ramp` is False.
 
-    The Transformer's schedule (Vaswani et al. 2017, Eq. 3) with the peak d**-0.5 * warmup**-0.5; T5's with `ramp=False`,
-    warmup 10,000 and the peak 0.01.
+    The Transformer's schedule (Vaswani et al. 2017, Eq. 3) with the peak d**-0.5 * warmup**-0.5;
+    T5's with `ramp=False`, warmup 10,000 and the peak 0.01.
     """
 
     warmup: int = 4000
@@ -142,7 +154,8 @@ class InverseSqrt:
 
 @spec
 class SlantedTriangular:
-    """ULMFiT's schedule (Howard & Ruder 2018, Eq. 3): up for `cut` of the steps, down to peak / `ratio`."""
+    """ULMFiT's schedule (Howard & Ruder 2018, Eq. 3): up for `cut` of the steps, down to peak /
+    `ratio`."""
 
     cut: float = 0.1
     ratio: float = 32.0
@@ -150,8 +163,9 @@ class SlantedTriangular:
 
 @spec
 class OneCycle:
-    """One cycle (Smith 2018, arXiv 1803.09820) in fastai's form (MultiFiT): half a cosine up from peak / `start` for `cut`
-    of the steps, half a cosine down to peak / (`start` * `end`). Deviation: the momentum stays."""
+    """One cycle (Smith 2018, arXiv 1803.09820) in fastai's form (MultiFiT): half a cosine up from
+    peak / `start` for `cut` of the steps, half a cosine down to peak / (`start` * `end`).
+    Deviation: the momentum stays."""
 
     cut: float = 0.3
     start: float = 25.0
@@ -160,7 +174,8 @@ class OneCycle:
 
 @spec
 class Staircase:
-    """The peak rate for `full` steps, then divided by `divisor` now and after every `every` steps: Zaremba et al. 2014."""
+    """The peak rate for `full` steps, then divided by `divisor` now and after every `every` steps:
+    Zaremba et al. 2014."""
 
     full: int
     every: int
@@ -172,7 +187,8 @@ Schedule = Constant | Linear | Cosine | InverseSqrt | SlantedTriangular | OneCyc
 
 @spec
 class Phase:
-    """A part of training with one batch shape: `steps` updates on `batch` rows of `length` tokens."""
+    """A part of training with one batch shape: `steps` updates on `batch` rows of `length`
+    tokens."""
 
     steps: int
     batch: int
@@ -189,10 +205,11 @@ class Recipe:
     """The published training configuration of a system.
 
     lr            peak learning rate
-    phases        phases in order, under one schedule (BERT: length 128 for 90% of the steps, then 512)
+    phases        phases in order, under one schedule (BERT: length 128 for 90% of the steps, then
+                  512)
     accumulate    micro-batches per update: the same update with less memory
-    updates       updates in a step, one after the other at one rate, each on batch / updates rows: word2vec. Not for
-                  objectives with a carry
+    updates       updates in a step, one after the other at one rate, each on batch / updates rows:
+                  word2vec. Not for objectives with a carry
     clip          maximum global norm of the gradient of the mean loss, or None
     lr_rules      learning-rate multipliers by parameter path, first match wins
     """
@@ -208,18 +225,22 @@ class Recipe:
 
     def __post_init__(self):
         if not self.phases:
-            raise ValueError("recipe.phases is empty; a recipe needs at least one Phase(steps, batch, length)")
+            raise ValueError(
+                "recipe.phases is empty; a recipe needs at least one Phase(steps, batch, length)"
+            )
         if not 0 <= self.lr < math.inf:
             raise ValueError(f"recipe.lr is {self.lr}; it must be a finite number of at least 0")
         for phase in self.phases:
             for name in ("updates", "accumulate"):
                 if vars(self)[name] < 1 or phase.batch % vars(self)[name]:
                     raise ValueError(
-                        f"recipe.{name} is {vars(self)[name]}, which does not divide the batch of {phase.batch} rows"
+                        f"recipe.{name} is {vars(self)[name]}, which does not divide the "
+                        f"batch of {phase.batch} rows"
                     )
             if phase.batch % (self.accumulate * self.updates):
                 raise ValueError(
-                    f"recipe.updates {self.updates} times accumulate {self.accumulate} does not divide the batch of "
+                    f"recipe.updates {self.updates} times accumulate {self.accumulate} does "
+                    "not divide the batch of "
                     f"{phase.batch} rows"
                 )
 

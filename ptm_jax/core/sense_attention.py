@@ -24,17 +24,20 @@ SCALE = 1000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SenseAttention(WordClasses):
-    """`WordClasses` whose polarities depend on the text: the sign of sum_j a_j (positive_j - negative_j) over the senses of
-    a word in SentiWordNet, with a_j = softmax_j((1 + cos(text, gloss_j)) / (2 rank_j)) (Ke et al. 2020, arXiv 1911.02493,
-    Eq. 1 and 2; thu-coai/SentiLARE, preprocess/prep_sent.py). A gloss ends at its first example.
+    """`WordClasses` whose polarities depend on the text: the sign of sum_j a_j (positive_j -
+    negative_j) over the senses of a word in SentiWordNet, with a_j = softmax_j((1 + cos(text,
+    gloss_j)) / (2 rank_j)) (Ke et al. 2020, arXiv 1911.02493, Eq. 1 and 2; thu-coai/SentiLARE,
+    preprocess/prep_sent.py). A gloss ends at its first example.
 
-    vectors   word vectors as text, such as GloVe's or those of fastText; None: the weights are those of equal similarities
+    vectors   word vectors as text, such as GloVe's or those of fastText; None: the weights are
+              those of equal similarities
 
-    The text is the sentence of a word where the batch has `sentences`, otherwise its document in the row. Deviations: the
-    vector of a text or a gloss is the mean of the given vectors of its words, of those that are one piece of the vocabulary,
-    where the original has Sentence-BERT's; the part of speech is the word's most frequent one, and of a compiled graph of
-    WordNet and SentiWordNet the senses of all parts of speech count, the likeliest first. Words whose senses agree in
-    sign need no glosses. Vectors are constants of the compiled step, 4 V D bytes.
+    The text is the sentence of a word where the batch has `sentences`, otherwise its document in
+    the row. Deviations: the vector of a text or a gloss is the mean of the given vectors of its
+    words, of those that are one piece of the vocabulary, where the original has Sentence-BERT's;
+    the part of speech is the word's most frequent one, and of a compiled graph of WordNet and
+    SentiWordNet the senses of all parts of speech count, the likeliest first. Words whose senses
+    agree in sign need no glosses. Vectors are constants of the compiled step, 4 V D bytes.
     """
 
     vectors: str | None = None
@@ -44,7 +47,10 @@ class SenseAttention(WordClasses):
         counts = [len(senses) for senses in several.values()]
         starts = dict(zip(several, np.cumsum([0, *counts]).tolist(), strict=False))
         rows = super().entries(tokenizer)
-        return {name: (*row, starts.get(name, 0), len(several.get(name, ()))) for name, row in rows.items()}
+        return {
+            name: (*row, starts.get(name, 0), len(several.get(name, ())))
+            for name, row in rows.items()
+        }
 
     def _several(self) -> dict[str, list[tuple[int, float, str]]]:
         """(rank, score, gloss) of the senses of words that have positive and negative ones."""
@@ -52,12 +58,18 @@ class SenseAttention(WordClasses):
             return {}
         if graph_folder.is_graph(self.path):
             graph = graph_folder.senses(self.path)
-            found = ((name, [(rank, *one[1:]) for rank, one in enumerate(senses, 1)]) for name, senses in graph)
+            found = (
+                (name, [(rank, *one[1:]) for rank, one in enumerate(senses, 1)])
+                for name, senses in graph
+            )
         elif self.has_scores:
             found = ((name, senses) for name, (_, senses) in self.scored().items())
         else:
             return {}
-        mixed = lambda senses: min(score for _, score, _ in senses) < 0 < max(score for _, score, _ in senses)
+
+        def mixed(senses):
+            return min(score for _, score, _ in senses) < 0 < max(score for _, score, _ in senses)
+
         return {name: senses for name, senses in found if mixed(senses)}
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
@@ -66,7 +78,10 @@ class SenseAttention(WordClasses):
         if not senses:
             return _packed(names, np.zeros((0, 2)), np.zeros((0, 1)), np.zeros((0, 1)))
         words = words_of(tokenizer)
-        known = vectors_in(Path(self.vectors).expanduser(), {*words.values(), *(word.lower() for word in words.values())})
+        known = vectors_in(
+            Path(self.vectors).expanduser(),
+            {*words.values(), *(word.lower() for word in words.values())},
+        )
         table = np.zeros((len(tokenizer.pieces), len(next(iter(known.values())))), np.float32)
         for number, word in words.items():
             table[number] = known.get(word, known.get(word.lower(), 0.0))
@@ -80,7 +95,9 @@ class SenseAttention(WordClasses):
         draw, names = np.random.default_rng(0), super().stand_in(vocab)
         scores = np.stack([1 + np.arange(40) % 2, draw.integers(-SCALE, SCALE, 40)], 1)
         glosses, table = (draw.normal(size=(size, 4)) for size in (40, vocab.size))
-        return _packed(names, scores, glosses / np.linalg.norm(glosses, axis=1, keepdims=True), table)
+        return _packed(
+            names, scores, glosses / np.linalg.norm(glosses, axis=1, keepdims=True), table
+        )
 
     def example(self, number: int, vocab: Any) -> Sequence[int]:
         return *super().example(number, vocab), 2 * (number % 20), 2 * (number % 2)
@@ -92,11 +109,14 @@ class SenseAttention(WordClasses):
 
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, ...]:
-        """Names, [N, 2] ranks and scores of senses, [N, D] their glosses and [V, D] the vectors of tokens."""
+        """Names, [N, 2] ranks and scores of senses, [N, D] their glosses and [V, D] the vectors of
+        tokens."""
         packed = super().values
         shapes = packed[:8].reshape(4, 2).tolist()
         ends = np.cumsum([8, *(a * b for a, b in shapes)]).tolist()
-        parts = [packed[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]
+        parts = [
+            packed[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)
+        ]
         return *parts[:2], *(np.ascontiguousarray(part).view(np.float32) for part in parts[2:])
 
     def classes(self, batch: Batch) -> dict[str, Array]:
@@ -119,15 +139,23 @@ class SenseAttention(WordClasses):
         zero, most = jnp.zeros(start.shape), int(self.values[:, 8].max())
         (total, weights), _ = jax.lax.scan(attend, (zero, zero), jnp.arange(most))
         mean = total / jnp.maximum(weights, 1e-9)
-        sign = jnp.where(mean > 0, POLARITIES.index("+"), jnp.where(mean < 0, POLARITIES.index("-"), POLARITIES.index("0")))
+        sign = jnp.where(
+            mean > 0,
+            POLARITIES.index("+"),
+            jnp.where(mean < 0, POLARITIES.index("-"), POLARITIES.index("0")),
+        )
         return {**found, "polarities": jnp.where(count > 0, sign, found["polarities"])}
 
     def _context(self, batch: Batch, table: Array) -> Array:
         """The vector of every token's text, of length 1 or 0, [B, L, D]."""
         segments, vectors = segments_of(batch), table[batch["input_ids"]]
         texts = [segments, *([batch["sentences"]] if "sentences" in batch else [])]
-        same = functools.reduce(jnp.logical_and, (text[:, :, None] == text[:, None, :] for text in texts))
-        sums = jnp.einsum("bij,bjd->bid", (same & (segments > 0)[:, None]).astype(vectors.dtype), vectors)
+        same = functools.reduce(
+            jnp.logical_and, (text[:, :, None] == text[:, None, :] for text in texts)
+        )
+        sums = jnp.einsum(
+            "bij,bjd->bid", (same & (segments > 0)[:, None]).astype(vectors.dtype), vectors
+        )
         return sums / jnp.maximum(jnp.linalg.norm(sums, axis=-1, keepdims=True), 1e-9)
 
 
@@ -136,9 +164,14 @@ def _definition(gloss: str) -> str:
     return gloss.split('"')[0].rstrip("; ")
 
 
-def _packed(names: np.ndarray, scores: np.ndarray, glosses: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Returns one array [X] int32 of the shapes of the parts and the parts; bits of float32 numbers."""
+def _packed(
+    names: np.ndarray, scores: np.ndarray, glosses: np.ndarray, table: np.ndarray
+) -> np.ndarray:
+    """Returns one array [X] int32 of the shapes of the parts and the parts; bits of float32
+    numbers."""
     integers = names, scores.astype(np.int32)
     floats = (part.astype(np.float32).view(np.int32) for part in (glosses, table))
     shapes = [size for part in (names, scores, glosses, table) for size in part.shape]
-    return np.concatenate([np.asarray(shapes, np.int32), *(part.ravel() for part in (*integers, *floats))])
+    return np.concatenate(
+        [np.asarray(shapes, np.int32), *(part.ravel() for part in (*integers, *floats))]
+    )

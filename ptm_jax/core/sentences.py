@@ -1,4 +1,5 @@
-"""Sentences of a row: every segment is a sentence, and the segments beside it are its neighbours in the text.
+"""Sentences of a row: every segment is a sentence, and the segments beside it are its neighbours in
+the text.
 
 A batch may have `documents` [B, L] int32: sentences of different documents are no neighbours.
 """
@@ -19,7 +20,8 @@ def take(x: Array, places: Array) -> Array:
 
 
 def ends_of(segments: Array) -> tuple[Array, Array]:
-    """Returns the places of the first and of the last token of each token's segment, [B, L] each."""
+    """Returns the places of the first and of the last token of each token's segment, [B, L]
+    each."""
     length = segments.shape[1]
     place = jnp.broadcast_to(jnp.arange(length), segments.shape)
     changes = segments[:, 1:] != segments[:, :-1]
@@ -30,7 +32,8 @@ def ends_of(segments: Array) -> tuple[Array, Array]:
 
 
 def beside(batch: Batch) -> tuple[Array, Array]:
-    """Returns [B, L] bool: whether a sentence stands before the token's sentence in its document and row, and one after."""
+    """Returns [B, L] bool: whether a sentence stands before the token's sentence in its document
+    and row, and one after."""
     segments, (first, last) = segments_of(batch), ends_of(segments_of(batch))
     documents = batch.get("documents", jnp.ones_like(segments))
 

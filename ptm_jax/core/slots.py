@@ -1,17 +1,20 @@
-"""The slots of a system: one base class for each, with a default for every fact that it may declare.
+"""The slots of a system: one base class for each, with a default for every fact that it may
+declare.
 
-To add a value, inherit the class of its slot and override the attributes that differ. Other code reads only attributes
-that are declared here.
+To add a value, inherit the class of its slot and override the attributes that differ. Other code
+reads only attributes that are declared here.
 
-    class LSTMEncoder(slots.Encoder, nn.Module): ...        an encoder, head or embedding (`core.networks`)
+    class LSTMEncoder(slots.Encoder, nn.Module): ...        an encoder, head or embedding
+                                                            (`core.networks`)
     @dataclass(frozen=True, kw_only=True)
-    class MyCorruption(slots.Corruption): ...               examples, corruptions, objectives, wrappers
+    class MyCorruption(slots.Corruption): ...               examples, corruptions, objectives,
+                                                            wrappers
 
-A corpus statistic, such as the vocabulary (`core.types.Vocab`) or the unigram counts (`core.facts.Counts`), is a field that
-the set-up fills in.
+A corpus statistic, such as the vocabulary (`core.types.Vocab`) or the unigram counts
+(`core.facts.Counts`), is a field that the set-up fills in.
 
-Do not declare a name here that a subclass has as a *required* dataclass field: a dataclass takes an inherited attribute as
-the default of its field.
+Do not declare a name here that a subclass has as a *required* dataclass field: a dataclass takes an
+inherited attribute as the default of its field.
 """
 
 from __future__ import annotations
@@ -36,8 +39,26 @@ from ptm_jax.core.networks import (
 )
 from ptm_jax.core.types import Array, Batch, Loss, Params
 
-__all__ = ["ClassHead", "Direction", "Embedding", "Encoder", "Head", "Kernel", "Layered", "Network", "Slot"]
-__all__ += ["Corruption", "Examples", "Objective", "Wrapper", "corruption", "objective", "overrides"]
+__all__ = [
+    "ClassHead",
+    "Direction",
+    "Embedding",
+    "Encoder",
+    "Head",
+    "Kernel",
+    "Layered",
+    "Network",
+    "Slot",
+]
+__all__ += [
+    "Corruption",
+    "Examples",
+    "Objective",
+    "Wrapper",
+    "corruption",
+    "objective",
+    "overrides",
+]
 __all__ += ["encoder_in", "encoder_of", "heads_of"]
 
 
@@ -57,7 +78,8 @@ class Examples(Slot):
     alphabet         number of character ids, if words are read as characters, else None
     slot_width       tokens of a sentence slot; None: rows have no slots
 
-    Fields have any NumPy type (`core.fields`). `data.rows.columns` adds columns of tokens to any way of cutting rows.
+    Fields have any NumPy type (`core.fields`). `data.rows.columns` adds columns of tokens to any
+    way of cutting rows.
     """
 
     begin: str | None = "cls"
@@ -79,7 +101,8 @@ class Examples(Slot):
         raise NotImplementedError
 
     def table(self, tokenizer: Any, ids: Any = None) -> Any:
-        """Returns the spelling of every token id, [V, C]; with an `alphabet`, also of `ids` alone."""
+        """Returns the spelling of every token id, [V, C]; with an `alphabet`, also of `ids`
+        alone."""
         raise NotImplementedError
 
     def first_token(self, vocab: Any) -> int | None:
@@ -87,12 +110,14 @@ class Examples(Slot):
         return None
 
     def blocks(self, corpus: Any, split: str) -> Any:
-        """Returns the blocks that `rows` cuts, if they are not the text's (`data.corpora.store.Blocks`), else None: a
-        sequence with `tokens`, the places that they fill in rows, and `join(blocks)`."""
+        """Returns the blocks that `rows` cuts, if they are not the text's
+        (`data.corpora.store.Blocks`), else None: a sequence with `tokens`, the places that they
+        fill in rows, and `join(blocks)`."""
         return None
 
     def spec(self, length: int, vocab: Any) -> Mapping[str, Field]:
-        """Returns {field: Field}, the shape and type of one row. Raises UserError if vocabulary or length do not fit."""
+        """Returns {field: Field}, the shape and type of one row. Raises UserError if vocabulary or
+        length do not fit."""
         raise NotImplementedError
 
     def batch_spec(self, length: int, vocab: Any) -> Mapping[str, Field]:
@@ -105,7 +130,8 @@ class Examples(Slot):
 
 
 class Corruption(Slot):
-    """A pure function of a batch with static shapes. It runs inside the jitted step and does not depend on the model.
+    """A pure function of a batch with static shapes. It runs inside the jitted step and does not
+    depend on the model.
 
     left_to_right    whether it writes an `order` in which every token attends only to earlier ones
     single_stream    whether it writes source and target into one row
@@ -141,16 +167,20 @@ def corruption(value: Any) -> Corruption:
 
 
 class Objective(Slot):
-    """Computes the loss of the towers on a batch, including the forward passes. A plain function works too.
+    """Computes the loss of the towers on a batch, including the forward passes. A plain function
+    works too.
 
     tower       the tower that is trained
     head        the head that predicts the labels, or None
     kind        the kind of the labels; "classes" are integers
-    given       names of towers that are never trained, such as a teacher; a run must start with a model for each
+    given       names of towers that are never trained, such as a teacher; a run must start with a
+                model for each
     baseline    the metric to compare with the loss of predicting word or class frequencies, or None
-    reads_once  whether its only forward pass is of the batch as it is: an encoder may then select rows of its tables
-    triples     what it scores triples of a graph by, for link prediction: "vectors" of a table, the "texts" of triples,
-                the "descriptions" of entities; "pairs": the relation of a pair of entities; None: it scores none
+    reads_once  whether its only forward pass is of the batch as it is: an encoder may then select
+                rows of its tables
+    triples     what it scores triples of a graph by, for link prediction: "vectors" of a table, the
+                "texts" of triples, the "descriptions" of entities; "pairs": the relation of a pair
+                of entities; None: it scores none
     impl        "plain": no kernel of `native`; "native": no step without it
     """
 
@@ -168,17 +198,19 @@ class Objective(Slot):
         raise NotImplementedError
 
     def initial_carry(self, towers: Mapping[str, Any], batch: Batch) -> Any:
-        """Returns the carry of the first batch of a stream, a tree with leaves [B, ...], or None."""
+        """Returns the carry of the first batch of a stream, a tree with leaves [B, ...], or
+        None."""
         return None
 
     def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
-        """Returns (batch, {parameter path: rows}): the rows of sparse tables that the step reads and updates; {} for a
-        dense step. The ids in the batch are renumbered to these rows."""
+        """Returns (batch, {parameter path: rows}): the rows of sparse tables that the step reads
+        and updates; {} for a dense step. The ids in the batch are renumbered to these rows."""
         return batch, {}
 
     def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
-        """Returns the name of a kernel that makes the updates of this loss on a CPU (`train.in_place.STEPS`) and the paths of
-        the parameters that it updates; None: gradient and optimizer alone."""
+        """Returns the name of a kernel that makes the updates of this loss on a CPU
+        (`train.in_place.STEPS`) and the paths of the parameters that it updates; None: gradient and
+        optimizer alone."""
         return None
 
 
@@ -201,10 +233,13 @@ class Wrapper(Slot):
     """An adaptation or compression of a model. The model itself is not changed.
 
     towers           names of the wrapped towers (None: all)
-    owns             pattern of the paths of the wrapper's parameters, which the initial model does not have
-    fresh            pattern of the paths of parameters that a run initialises even if the initial model has them
-    observes         pattern of the paths of its parameters whose gradient is an observation of a forward pass, such as the
-                     range of a layer's inputs: a step adds it to them as it is, and no optimizer moves them (`on_step`)
+    owns             pattern of the paths of the wrapper's parameters, which the initial model does
+                     not have
+    fresh            pattern of the paths of parameters that a run initialises even if the initial
+                     model has them
+    observes         pattern of the paths of its parameters whose gradient is an observation of a
+                     forward pass, such as the range of a layer's inputs: a step adds it to them as
+                     it is, and no optimizer moves them (`on_step`)
     cache            whether the features of the frozen encoder may be kept on disk
     """
 
@@ -215,7 +250,8 @@ class Wrapper(Slot):
     cache: bool = False
 
     def within(self, system: Any) -> Wrapper:
-        """Returns the wrapper with open fields, such as the number of steps, filled in from the system."""
+        """Returns the wrapper with open fields, such as the number of steps, filled in from the
+        system."""
         return self
 
     def rewrite(self, system: Any) -> Any:
@@ -223,20 +259,23 @@ class Wrapper(Slot):
         return system
 
     def wrap(self, module: Any) -> Any:
-        """Returns the tower with other values in its slots. The paths of the model's parameters do not change."""
+        """Returns the tower with other values in its slots. The paths of the model's parameters do
+        not change."""
         return module
 
     def init(self, params: Params, source: Params | None) -> Params:
-        """Adds the wrapper's initial parameters to {tower: tree}. Called again with the initial model as `source`."""
+        """Adds the wrapper's initial parameters to {tower: tree}. Called again with the initial
+        model as `source`."""
         return params
 
     def trainable(self, path: str, step: Any) -> Any:
-        """Returns whether a parameter is updated at a step: a bool, a traced bool, or booleans [N] for stacked layers.
-        `path` has a `level` (`core.levels.Place`)."""
+        """Returns whether a parameter is updated at a step: a bool, a traced bool, or booleans [N]
+        for stacked layers. `path` has a `level` (`core.levels.Place`)."""
         return True
 
     def rate(self, path: str) -> Any:
-        """Returns the learning-rate multiplier of a parameter: a number, or [N] for stacked layers."""
+        """Returns the learning-rate multiplier of a parameter: a number, or [N] for stacked
+        layers."""
         return 1.0
 
     def effective(self, params: Params, train: bool) -> Params:
@@ -248,7 +287,8 @@ class Wrapper(Slot):
         return params
 
     def on_heldout(self, params: Params, loss: Any) -> Params:
-        """Returns the parameters after an evaluation during the run, whose mean loss a token was `loss`."""
+        """Returns the parameters after an evaluation during the run, whose mean loss a token was
+        `loss`."""
         return params
 
     def finish(self, params: Params) -> Params:

@@ -1,11 +1,13 @@
 """Random numbers: named streams from one seed, folded with the step and the row.
 
-A run is a function of (config, data, seed). A draw depends only on the global row index and the position in the row, so it
-does not depend on the sharding, the number of hosts or the number of micro-batches.
+A run is a function of (config, data, seed). A draw depends only on the global row index and the
+position in the row, so it does not depend on the sharding, the number of hosts or the number of
+micro-batches.
 
-`uniform_bits` is a counter-based generator: murmur-style mixing of (key, row, counter) (the finaliser "lowbias32" of
-C. Wellons' hash prospector). It is not cryptographic; it costs a few integer operations per element, fuses into its
-consumer, and the backward pass recomputes it instead of storing a mask.
+`uniform_bits` is a counter-based generator: murmur-style mixing of (key, row, counter) (the
+finaliser "lowbias32" of C. Wellons' hash prospector). It is not cryptographic; it costs a few
+integer operations per element, fuses into its consumer, and the backward pass recomputes it instead
+of storing a mask.
 """
 
 from __future__ import annotations
@@ -45,9 +47,11 @@ def row_seeds(key: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def counter_bits(counter: jax.Array, seeds: jax.Array) -> jax.Array:
-    """Returns uint32 bits of places in a row, for kernels that compute one block of a row; see `uniform_bits`.
+    """Returns uint32 bits of places in a row, for kernels that compute one block of a row; see
+    `uniform_bits`.
 
-    The counter is mixed before it is combined with the seed; otherwise two keys would give shifted copies of one mask.
+    The counter is mixed before it is combined with the seed; otherwise two keys would give shifted
+    copies of one mask.
     """
     return _mix(_mix(counter * jnp.uint32(0x9E3779B9) + jnp.uint32(1)) ^ seeds)
 
@@ -57,11 +61,13 @@ def least_kept(rate: float) -> jax.Array:
     return jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
-def uniform_bits(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], whole=None, start=None) -> jax.Array:
+def uniform_bits(
+    key: jax.Array, rows: jax.Array, shape: tuple[int, ...], whole=None, start=None
+) -> jax.Array:
     """Returns uint32 bits [B, *shape], a function of (key, row, position in the row).
 
-    For a block of a row on one device, `shape` is the shape of the block, `whole` the shape of the row, and `start` the
-    first index of the block in every dimension.
+    For a block of a row on one device, `shape` is the shape of the block, `whole` the shape of the
+    row, and `start` the first index of the block in every dimension.
     """
     seeds = row_seeds(key, rows)
     whole = shape if whole is None else whole
@@ -79,6 +85,9 @@ def uniform_bits(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], whole=
     return counter_bits(counter[None], seeds)
 
 
-def keep_mask(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], rate: float, whole=None, start=None) -> jax.Array:
-    """Returns booleans [B, *shape], True with probability 1 - rate (to 2**-32). For blocks, see `uniform_bits`."""
+def keep_mask(
+    key: jax.Array, rows: jax.Array, shape: tuple[int, ...], rate: float, whole=None, start=None
+) -> jax.Array:
+    """Returns booleans [B, *shape], True with probability 1 - rate (to 2**-32). For blocks, see
+    `uniform_bits`."""
     return uniform_bits(key, rows, shape, whole, start) >= least_kept(rate)

@@ -14,9 +14,12 @@ from ptm_jax.core.vector_files import words_of
 
 STOP_WORDS = frozenset(
     """
-    ours ourselves myself your yours yourself yourselves himself hers herself itself they them their theirs themselves
-    what which whom this that these those were been being have having does doing because until while with about against
-    between into through during before after above below from down over under again further then once here there when
+    ours ourselves myself your yours yourself yourselves himself hers herself itself they them their
+    theirs themselves
+    what which whom this that these those were been being have having does doing because until while
+    with about against
+    between into through during before after above below from down over under again further then
+    once here there when
     where both each more most other some such only same than very will just should
     """.split()
 )
@@ -30,7 +33,9 @@ ENDINGS = {
 """WordNet's rules of detachment (morphy(7WN)): ending, colon, what stands in its place."""
 EXCEPTIONS = {"n": "noun.exc", "v": "verb.exc", "a": "adj.exc", "r": "adv.exc"}
 _OF_PART = {
-    part: bits([place for place, kind in enumerate(SUPERSENSES) if PREFIXES[kind.split(".")[0]] == part])
+    part: bits(
+        [place for place, kind in enumerate(SUPERSENSES) if PREFIXES[kind.split(".")[0]] == part]
+    )
     for part in EXCEPTIONS
 }
 """The bits of the supersenses of a part of speech."""
@@ -38,12 +43,13 @@ _OF_PART = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySenses(WordClasses):
-    """The classes of every piece of the vocabulary that is a word, those of its lemmas together: A(w) of SenseBERT (Levine
-    et al. 2020, arXiv 1908.05646, section 3.2). Short words, stop words and pieces inside words have none, nor have words
-    of several pieces (section 3.4).
+    """The classes of every piece of the vocabulary that is a word, those of its lemmas together:
+    A(w) of SenseBERT (Levine et al. 2020, arXiv 1908.05646, section 3.2). Short words, stop words
+    and pieces inside words have none, nor have words of several pieces (section 3.4).
 
     shortest     characters of a word at least
-    exceptions   folder of WordNet's noun.exc, verb.exc, adj.exc and adv.exc; None: lemmas of regular forms alone
+    exceptions   folder of WordNet's noun.exc, verb.exc, adj.exc and adv.exc; None: lemmas of
+                 regular forms alone
     """
 
     shortest: int = 4
@@ -59,7 +65,10 @@ class VocabularySenses(WordClasses):
             rows = []
             for part in PARTS[:4]:
                 for lemma in lemmas(word, part, names, irregular[part]):
-                    mine = [names[lemma][2] & _OF_PART[part][0], names[lemma][3] & _OF_PART[part][1]]
+                    mine = [
+                        names[lemma][2] & _OF_PART[part][0],
+                        names[lemma][3] & _OF_PART[part][1],
+                    ]
                     low, high = low | mine[0], high | mine[1]
                     rows += [names[lemma]] if any(mine) else []
             if rows:
@@ -70,17 +79,25 @@ class VocabularySenses(WordClasses):
         found: dict[str, dict[str, list[str]]] = {part: {} for part in EXCEPTIONS}
         for part, name in EXCEPTIONS.items() if self.exceptions is not None else ():
             path = Path(self.exceptions).expanduser() / name
-            for number, line in enumerate(read_bytes(path, LARGEST).decode(errors="replace").splitlines(), 1):
+            for number, line in enumerate(
+                read_bytes(path, LARGEST).decode(errors="replace").splitlines(), 1
+            ):
                 form, *of = (cell.replace("_", " ") for cell in line.split() or [""])
                 if not of:
-                    raise broken(path, f"line {number:,} is {shown(line[:80])}; expected a form and its lemmas")
+                    raise broken(
+                        path,
+                        f"line {number:,} is {shown(line[:80])}; expected a form and its lemmas",
+                    )
                 found[part].setdefault(form, []).extend(of)
         return found
 
 
-def lemmas(word: str, part: str, names: Mapping[str, Any], irregular: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns the lemmas of a word of a part of speech that are among `names`, as WordNet's morphy finds them: the word
-    itself, and its irregular lemmas or, where there are none, those of the rules."""
+def lemmas(
+    word: str, part: str, names: Mapping[str, Any], irregular: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Returns the lemmas of a word of a part of speech that are among `names`, as WordNet's morphy
+    finds them: the word itself, and its irregular lemmas or, where there are none, those of the
+    rules."""
     if word in irregular:
         forms = [word, *irregular[word]]
     else:

@@ -1,9 +1,12 @@
-"""A system is towers, examples, a corruption and an objective, with optional adaptations and compressions.
+"""A system is towers, examples, a corruption and an objective, with optional adaptations and
+compressions.
 
-`core.slots` describes the slots. A plain function with the signature of an objective is an objective.
+`core.slots` describes the slots. A plain function with the signature of an objective is an
+objective.
 
-Deviation from the design page: `examples`. BERT's sentence pairs, RoBERTa's full sentences, GPT-2's contiguous blocks
-and word2vec's windows differ in how rows are cut from documents. A corruption cannot do this, because it only has rows.
+Deviation from the design page: `examples`. BERT's sentence pairs, RoBERTa's full sentences, GPT-2's
+contiguous blocks and word2vec's windows differ in how rows are cut from documents. A corruption
+cannot do this, because it only has rows.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from ptm_jax.core.types import Params
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tie:
-    """Shares the parameter at `source` with `path` (both 'tower/a/b/c'): ELECTRA's generator and discriminator tables."""
+    """Shares the parameter at `source` with `path` (both 'tower/a/b/c'): ELECTRA's generator and
+    discriminator tables."""
 
     path: str
     source: str
@@ -34,9 +38,11 @@ class System:
     """A pre-trained model system of the survey, or a user-defined one.
 
     name, paper     as published; `paper` is authors, year and venue or arXiv number
-    rows            row numbers in the survey's catalogue; `section` is the survey's section, `group` its table block
+    rows            row numbers in the survey's catalogue; `section` is the survey's section,
+                    `group` its table block
     towers          {name: Linen module}; most systems have one tower, "main"
-    tokenizer       the published tokenizer (`data.tokenizers.tokenizing`), for data not yet prepared
+    tokenizer       the published tokenizer (`data.tokenizers.tokenizing`), for data not yet
+                    prepared
     examples        how rows are cut from documents (`data.rows.examples`)
     corruption      applied to every batch inside the step (None: none)
     objective       the loss
@@ -61,11 +67,18 @@ class System:
     group: str = ""
 
     def __post_init__(self):
-        kinds = {"examples": slots.Examples, "corruption": slots.Corruption, "objective": slots.Objective}
+        kinds = {
+            "examples": slots.Examples,
+            "corruption": slots.Corruption,
+            "objective": slots.Objective,
+        }
         for name, kind in kinds.items():
             cls = type(vars(self)[name])
             if cls.__module__.startswith("ptm_jax.") and not issubclass(cls, kind):
-                raise ValueError(f"{name} is {cls.__name__}, which is no core.slots.{kind.__name__}; choose another")
+                raise ValueError(
+                    f"{name} is {cls.__name__}, which is no core.slots.{kind.__name__}; "
+                    "choose another"
+                )
 
     @property
     def wrappers(self) -> tuple[slots.Wrapper, ...]:
@@ -74,15 +87,26 @@ class System:
 
     def __repr__(self) -> str:
         """A few lines; `core.spec.to_text` has the whole record."""
-        kind = lambda value: value.__name__ if isinstance(value, FunctionType) else type(value).__name__
-        names = lambda values: ", ".join(map(kind, values)) or "none"
-        towers = ", ".join(f"{name}: {kind(slots.encoder_in(tower) or tower)}" for name, tower in self.towers.items())
-        recipe, shapes = self.recipe, ", ".join(f"{p.steps:,} of {p.batch:,} x {p.length:,}" for p in self.recipe.phases)
+
+        def kind(value):
+            return value.__name__ if isinstance(value, FunctionType) else type(value).__name__
+
+        def names(values):
+            return ", ".join(map(kind, values)) or "none"
+
+        towers = ", ".join(
+            f"{name}: {kind(slots.encoder_in(tower) or tower)}"
+            for name, tower in self.towers.items()
+        )
+        recipe, shapes = (
+            self.recipe,
+            ", ".join(f"{p.steps:,} of {p.batch:,} x {p.length:,}" for p in self.recipe.phases),
+        )
         return "\n".join([
             f"System {self.name!r} ({self.paper})",
             f"  towers {towers}; examples {kind(self.examples)}",
-            f"  corruption {kind(self.corruption)}, objective {kind(self.objective)}, adaptations {names(self.wrappers)}",
-            f"  steps {shapes}; lr {recipe.lr:g}, {kind(recipe.optimizer)}, {kind(recipe.schedule)}",
+            f"  corruption {kind(self.corruption)}, objective {kind(self.objective)}, " "adaptations " f"{names(self.wrappers)}",
+            f"  steps {shapes}; lr {recipe.lr:g}, {kind(recipe.optimizer)}, " f"{kind(recipe.schedule)}",
         ])  # fmt: skip
 
 
@@ -92,8 +116,15 @@ def refusal(system: System) -> str | None:
         encoder = slots.encoder_in(tower)
         if not (encoder is None or isinstance(encoder, slots.Encoder)):
             kind = type(encoder).__name__
-            return f"tower {name!r} has a {kind}, which is no core.slots.Encoder; let {kind} inherit it"
-    encoders = [encoder for tower in system.towers.values() if (encoder := slots.encoder_in(tower)) is not None]
+            return (
+                f"tower {name!r} has a {kind}, which is no core.slots.Encoder; let {kind} "
+                "inherit it"
+            )
+    encoders = [
+        encoder
+        for tower in system.towers.values()
+        if (encoder := slots.encoder_in(tower)) is not None
+    ]
     embeddings = [encoder.embeddings for encoder in encoders]
     own = system.examples, system.corruption, system.objective
     for slot in (*encoders, *embeddings, *own, *system.wrappers):
@@ -104,17 +135,25 @@ def refusal(system: System) -> str | None:
 
 def adapted(system: System) -> System:
     """Returns the system with its wrappers applied in order. This system is trained and loaded."""
-    fill = lambda wrappers: tuple(wrapper.within(system) for wrapper in wrappers)
+
+    def fill(wrappers):
+        return tuple(wrapper.within(system) for wrapper in wrappers)
+
     system = dataclasses.replace(system, adapt=fill(system.adapt), compress=fill(system.compress))
     for wrapper in system.wrappers:
         try:
             system = wrapper.rewrite(system)
             reaches = system.towers if wrapper.towers is None else wrapper.towers
-            towers = {name: wrapper.wrap(tower) if name in reaches else tower for name, tower in system.towers.items()}
+            towers = {
+                name: wrapper.wrap(tower) if name in reaches else tower
+                for name, tower in system.towers.items()
+            }
             system = dataclasses.replace(system, towers=towers)
         except ValueError as error:
             kind = type(wrapper).__name__
-            raise UserError(f"{system.name or 'this system'} does not take {kind}: {error}; leave it out") from error
+            raise UserError(
+                f"{system.name or 'this system'} does not take {kind}: {error}; leave it out"
+            ) from error
     return system
 
 
@@ -130,18 +169,21 @@ class Experiment:
     """A System on data. `configs/` contains experiments and `ptm train` runs them.
 
     data            sources (paths, globs, `tfds:name/config`, `pydocs`) or one prepared directory
-    init            initial model: a workdir or a published checkpoint, or pairs (tower or parameter path, model);
-                    a file of word vectors, or ("embeddings", model), fills the embedding layer alone;
-                    None: random initialisation
+    init            initial model: a workdir or a published checkpoint, or pairs (tower or parameter
+                    path, model); a file of word vectors, or ("embeddings", model), fills the
+                    embedding layer alone; None: random initialisation
     tokenizer       replaces the system's tokenizer if `data` is not prepared yet
-    epochs          epochs over the text in place of the recipe's steps, which then only give the shares of the phases;
-                    warm-up shrinks or grows alike. None: the recipe's steps
+    epochs          epochs over the text in place of the recipe's steps, which then only give the
+                    shares of the phases; warm-up shrinks or grows alike. None: the recipe's steps
     heldout         fraction of the documents held out for evaluation
     precision       type of matrix products; parameters and optimizer state stay float32
-    impl            attention implementation in every layer (`kernels.choice`; "auto": each layer's own `impl`)
+    impl            attention implementation in every layer (`kernels.choice`; "auto": each layer's
+                    own `impl`)
     mesh, rules     device mesh axes and the table that shards parameters over them
-    log_every, eval_every, save_every   in steps (0: only at the end); `keep` checkpoints stay on disk
-    metrics         where metrics are written besides metrics.jsonl: csv, tensorboard, wandb (`train.writers`)
+    log_every, eval_every, save_every   in steps (0: only at the end); `keep` checkpoints stay on
+                                        disk
+    metrics         where metrics are written besides metrics.jsonl: csv, tensorboard, wandb
+                    (`train.writers`)
     """
 
     system: System
@@ -165,15 +207,24 @@ class Experiment:
     def __repr__(self) -> str:
         """A few lines: the system, and the fields that differ from their defaults."""
         fields = {field.name: field.default for field in dataclasses.fields(self)}
-        own = [f"{name} {vars(self)[name]}" for name in fields if name != "system" and vars(self)[name] != fields[name]]
+        own = [
+            f"{name} {vars(self)[name]}"
+            for name in fields
+            if name != "system" and vars(self)[name] != fields[name]
+        ]
         return f"Experiment of {self.system}" + "".join(f"\n  {line}" for line in own)
 
     def __post_init__(self):
         Precision(self.precision)
         if self.impl not in get_args(Impl):
-            raise ValueError(f"impl is {self.impl!r}; it must be one of {', '.join(get_args(Impl))}")
+            raise ValueError(
+                f"impl is {self.impl!r}; it must be one of {', '.join(get_args(Impl))}"
+            )
         if self.epochs is not None and not 0 < self.epochs < math.inf:
-            raise ValueError(f"epochs is {self.epochs}; it must be a finite number above 0, or None for the recipe's steps")
+            raise ValueError(
+                f"epochs is {self.epochs}; it must be a finite number above 0, or None for "
+                "the recipe's steps"
+            )
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; it must be a fraction in [0, 1)")
         for name in ("log_every", "eval_every", "save_every", "eval_batches"):

@@ -1,7 +1,7 @@
 """Towers: Linen modules bound to parameters, which are the input of an objective.
 
-Calling a tower encodes a batch; `head` applies one of its heads. A tower is a pure function of its parameters, so an
-objective may differentiate it, scan it, or call it twice.
+Calling a tower encodes a batch; `head` applies one of its heads. A tower is a pure function of its
+parameters, so an objective may differentiate it, scan it, or call it twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Tower:
         return self._apply("head", name, *args, key=key)
 
     def read(self, name: str, encoded: Encoded, batch: Batch, key: Array | None = None) -> Any:
-        """Applies the head `name` to its inputs from a batch and its encoding. `key` draws the dropout of a task head."""
+        """Applies the head `name` to its inputs from a batch and its encoding. `key` draws the
+        dropout of a task head."""
         self._need(name)
         return self._apply("read", name, encoded, batch, key=key)
 
@@ -52,7 +53,9 @@ class Tower:
     def _apply(self, method, *args, key, **options):
         train = self.train and key is not None
         rngs = {"dropout": key} if train else None
-        return self.module.apply({"params": self.params}, *args, train=train, method=method, rngs=rngs, **options)
+        return self.module.apply(
+            {"params": self.params}, *args, train=train, method=method, rngs=rngs, **options
+        )
 
 
 def bind(modules: Mapping[str, Any], params: Params, train: bool = False) -> dict[str, Tower]:
@@ -61,9 +64,12 @@ def bind(modules: Mapping[str, Any], params: Params, train: bool = False) -> dic
 
 
 def init(modules: Mapping[str, Any], key: Array, batch: Batch) -> dict[str, Params]:
-    """Initialises the parameters of every tower, float32. The key of a tower depends only on `key` and its name."""
+    """Initialises the parameters of every tower, float32. The key of a tower depends only on `key`
+    and its name."""
     return {
-        name: module.init({"params": named(key, name)}, batch, method="initialise").get("params", {})
+        name: module.init({"params": named(key, name)}, batch, method="initialise").get(
+            "params", {}
+        )
         for name, module in modules.items()
     }
 

@@ -1,7 +1,9 @@
-"""How trees of words stand in a corpus: pieces that spell heads and labels, and the inventories of labels.
+"""How trees of words stand in a corpus: pieces that spell heads and labels, and the inventories of
+labels.
 
-A tree is a document of two sentences: its n nodes, and 4 n marks "⟦0⟧" to "⟦31⟧". Two marks of a node spell, in base 32,
-1 + the place of its head (0: the root), two more the number of its label in `LABELS`. A node without a word is "⟦⟧".
+A tree is a document of two sentences: its n nodes, and 4 n marks "⟦0⟧" to "⟦31⟧". Two marks of a
+node spell, in base 32, 1 + the place of its head (0: the root), two more the number of its label in
+`LABELS`. A node without a word is "⟦⟧".
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ BASE, PHRASE = 32, "⟦⟧"
 MOST = BASE * BASE - 1
 """Nodes of a tree at most."""
 UNIVERSAL = tuple(
-    "acl advcl advmod amod appos aux case cc ccomp clf compound conj cop csubj dep det discourse dislocated expl fixed flat "
-    "goeswith iobj list mark nmod nsubj nummod obj obl orphan parataxis punct reparandum root vocative xcomp".split()
+    "acl advcl advmod amod appos aux case cc ccomp clf compound conj cop csubj dep det "
+    "discourse dislocated expl fixed flat "
+    "goeswith iobj list mark nmod nsubj nummod obj obl orphan parataxis punct reparandum "
+    "root vocative xcomp".split()
 )
 """The relations of Universal Dependencies 2, without subtypes."""
 PENN = tuple(
-    "ADJP ADVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP RRC S SBAR SBARQ SINV SQ UCP VP WHADJP WHADVP WHNP WHPP X".split()
+    "ADJP ADVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP RRC S SBAR SBARQ SINV SQ UCP VP "
+    "WHADJP WHADVP WHNP WHPP X".split()
 )
 """The phrases of the Penn Treebank."""
 SENTIMENT = ("0", "1", "2", "3", "4")
@@ -33,7 +38,8 @@ _NUMBERS = {label: number for number, label in enumerate(LABELS)}
 
 
 def number_of(label: str) -> int:
-    """Returns the number of a label without its subtype or function (nsubj:pass, NP-SBJ); 0 for one of no inventory."""
+    """Returns the number of a label without its subtype or function (nsubj:pass, NP-SBJ); 0 for one
+    of no inventory."""
     return _NUMBERS.get(label, _NUMBERS.get(label.split(":")[0].split("-")[0], 0))
 
 

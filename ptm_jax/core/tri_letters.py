@@ -1,4 +1,5 @@
-"""The letter trigrams of every piece of a vocabulary (Huang et al. 2013; TwinBERT: Lu et al. 2020, arXiv 2002.06275)."""
+"""The letter trigrams of every piece of a vocabulary (Huang et al. 2013; TwinBERT: Lu et al. 2020,
+arXiv 2002.06275)."""
 
 from __future__ import annotations
 
@@ -17,18 +18,21 @@ ROWS = 1 + TRIGRAMS + 8
 
 
 def trigrams(word: str, begins: bool = True) -> list[int]:
-    """Returns the ids, from 1, of the trigrams of a lower-case word between # (at its end alone, if it does not begin a
-    word). Other characters than `LETTERS` are left out."""
+    """Returns the ids, from 1, of the trigrams of a lower-case word between # (at its end alone, if
+    it does not begin a word). Other characters than `LETTERS` are left out."""
     letters = re.sub(r"[^a-z0-9]", "", word.lower())
     if not letters:
         return []
     codes, size = [LETTERS.index(c) for c in ("#" if begins else "") + letters + "#"], len(LETTERS)
-    return [1 + (a * size + b) * size + c for a, b, c in zip(codes, codes[1:], codes[2:], strict=False)]
+    return [
+        1 + (a * size + b) * size + c for a, b, c in zip(codes, codes[1:], codes[2:], strict=False)
+    ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TriLetters(CorpusFact):
-    """Ids [V, C] int32 of the letter trigrams of every piece, then 0; a special token has one row of its own.
+    """Ids [V, C] int32 of the letter trigrams of every piece, then 0; a special token has one row
+    of its own.
 
     longest   C, the trigrams of a piece that count
     """
@@ -36,7 +40,10 @@ class TriLetters(CorpusFact):
     longest: int = 20
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
-        table, starts = np.zeros((len(tokenizer.pieces), self.longest), np.int32), ~tokenizer.continuations
+        table, starts = (
+            np.zeros((len(tokenizer.pieces), self.longest), np.int32),
+            ~tokenizer.continuations,
+        )
         for number, piece in enumerate(tokenizer.pieces):
             found = trigrams(piece.removeprefix("##"), bool(starts[number]))[: self.longest]
             table[number, : len(found)] = found

@@ -26,13 +26,15 @@ CHUNK = 1 << 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triples(CorpusFact):
-    """Triples of numbers of head, relation and tail, and the first `width` tokens of their texts, in one array [X] int32: N,
-    E and R, then what `triples`, `entities` and `relations` return. It is kept in the corpus, memory-mapped.
-    Entities and relations are numbered in alphabetical order.
+    """Triples of numbers of head, relation and tail, and the first `width` tokens of their texts,
+    in one array [X] int32: N, E and R, then what `triples`, `entities` and `relations` return. It
+    is kept in the corpus, memory-mapped. Entities and relations are numbered in alphabetical order.
 
-    file    lines of head, relation and tail with tabs, or a compiled graph; None: the small graph of the package
-    texts   lines of entity or relation and its text with tabs (entity2text.txt, relation2text.txt, Wikidata5m's
-            descriptions), several files with commas between; a name without a line is its own text
+    file    lines of head, relation and tail with tabs, or a compiled graph; None: the small graph
+            of the package
+    texts   lines of entity or relation and its text with tabs (entity2text.txt, relation2text.txt,
+            Wikidata5m's descriptions), several files with commas between; a name without a line is
+            its own text
     """
 
     kind: ClassVar[str] = "triples"
@@ -48,26 +50,39 @@ class Triples(CorpusFact):
 
     @property
     def path(self) -> Path:
-        packaged = Path(str(importlib.resources.files("ptm_jax") / "data" / "graphs" / "english" / "triples.tsv"))
+        packaged = Path(
+            str(
+                importlib.resources.files("ptm_jax") / "data" / "graphs" / "english" / "triples.tsv"
+            )
+        )
         return packaged if self.file is None else Path(self.file).expanduser()
 
     def files(self) -> list[Path]:
         """Returns the files that the array depends on."""
-        return [self.path, *(Path(file).expanduser() for file in (self.texts or "").split(",") if file)]
+        return [
+            self.path,
+            *(Path(file).expanduser() for file in (self.texts or "").split(",") if file),
+        ]
 
     def read(self, corpus: Any) -> np.ndarray:
         parts = self.kind, self.width, "sorted", [*map(_digest, self.files())]
         name = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-        return corpus.kept(f"triples-{name}.npy", lambda draft: np.save(draft, self.of_tokenizer(corpus.tokenizer())))
+        return corpus.kept(
+            f"triples-{name}.npy",
+            lambda draft: np.save(draft, self.of_tokenizer(corpus.tokenizer())),
+        )
 
     def names(self) -> tuple[list[str], list[str]]:
-        """Returns the names of the entities and of the relations, in the order of their numbers. Reads the file."""
+        """Returns the names of the entities and of the relations, in the order of their numbers.
+        Reads the file."""
         return self._names(self._found())
 
     def _found(self) -> list[Sequence[str]]:
         found = [cells for _, cells in lines(self.path, (3,), self.kind)]
         if not found:
-            raise UserError(f"{self.path} has no triples; expected lines of head, relation and tail with tabs")
+            raise UserError(
+                f"{self.path} has no triples; expected lines of head, relation and tail with tabs"
+            )
         return found
 
     @staticmethod
@@ -80,28 +95,44 @@ class Triples(CorpusFact):
         entities, relations = self._names(found)
         texts = self._texts({*entities, *relations})
         written = [texts.get(name, name) for name in (*entities, *relations)]
-        number = {name: n for n, name in enumerate(entities)}, {name: n for n, name in enumerate(relations)}
-        triples = [[number[0][head], number[1][relation], number[0][tail]] for head, relation, tail in found]
+        number = (
+            {name: n for n, name in enumerate(entities)},
+            {name: n for n, name in enumerate(relations)},
+        )
+        triples = [
+            [number[0][head], number[1][relation], number[0][tail]]
+            for head, relation, tail in found
+        ]
         parts = (written[start : start + CHUNK] for start in range(0, len(written), CHUNK))
-        rows = (row for part in parts for row in tokenizer.encode_batch([f" {text}" for text in part]))
+        rows = (
+            row for part in parts for row in tokenizer.encode_batch([f" {text}" for text in part])
+        )
         return self._table(triples, rows, written[: len(entities)], len(relations))
 
     def beside(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns further numbers of the entities, which stand behind the others in the array, int32."""
+        """Returns further numbers of the entities, which stand behind the others in the array,
+        int32."""
         return np.zeros(0, np.int32)
 
     def _texts(self, names: set[str]) -> dict[str, str]:
-        found = dict(LINES["texts"](self.path)) if self.texts is None and is_graph(self.path) else {}
+        found = (
+            dict(LINES["texts"](self.path)) if self.texts is None and is_graph(self.path) else {}
+        )
         for file in (self.texts or "").split(",") if self.texts else ():
             path = Path(file).expanduser()
             for number, (name, text) in lines(path, (2,)):
                 if not text:
-                    raise broken(path, f"line {number:,} is {shown(name)}; expected a name, a tab and its text")
+                    raise broken(
+                        path,
+                        f"line {number:,} is {shown(name)}; expected a name, a tab and its text",
+                    )
                 if name in names:
                     found.setdefault(name, text)
         return found
 
-    def _table(self, triples: Any, rows: Iterable[np.ndarray], entities: Sequence[str], relations: int) -> np.ndarray:
+    def _table(
+        self, triples: Any, rows: Iterable[np.ndarray], entities: Sequence[str], relations: int
+    ) -> np.ndarray:
         texts = np.zeros((len(entities) + relations, self.width), np.int32)
         for text, ids in zip(texts, rows, strict=True):
             text[: len(ids)] = ids[: self.width] + 1
@@ -114,7 +145,9 @@ class Triples(CorpusFact):
         entities, relations, draw = 24, 4, np.random.default_rng(0)
         some = [i for i in range(vocab.size) if i not in vocab.specials][:400]
         rows = [draw.choice(some, 1 + n % min(4, self.width)) for n in range(entities + relations)]
-        triples = np.stack([draw.integers(0, size, 40) for size in (entities, relations, entities)], 1)
+        triples = np.stack(
+            [draw.integers(0, size, 40) for size in (entities, relations, entities)], 1
+        )
         return self._table(triples, rows, [str(n) for n in range(entities)], relations)
 
     @functools.cached_property
@@ -128,7 +161,9 @@ class Triples(CorpusFact):
         shapes = (count, 3), (entities, self.width), (relations, self.width)
         ends = np.cumsum([3, *(a * b for a, b in shapes)]).tolist()
         spans = zip(ends, ends[1:], shapes, strict=False)
-        return *(self.values[start:end].reshape(shape) for start, end, shape in spans), self.values[ends[-1] :]
+        return *(self.values[start:end].reshape(shape) for start, end, shape in spans), self.values[
+            ends[-1] :
+        ]
 
     def triples(self) -> np.ndarray:
         """Returns [N, 3] int32: numbers of head, relation and tail, each from 0, in their order."""
@@ -155,8 +190,8 @@ def _digest(path: Path) -> str:
 
 
 def known(facts: Any, triples: Any) -> Any:
-    """Returns whether triples [.., 3] are among `facts` [N, 3], which are in their order, bool [..]; both of numpy, or of
-    JAX."""
+    """Returns whether triples [.., 3] are among `facts` [N, 3], which are in their order, bool
+    [..]; both of numpy, or of JAX."""
     xp = np if isinstance(triples, np.ndarray) else jnp
     low, high = xp.zeros(triples.shape[:-1], int), xp.full(triples.shape[:-1], len(facts))
     for _ in range(len(facts).bit_length()):

@@ -11,20 +11,24 @@ A `Batch` is a plain dict of arrays. These fields have the same meaning everywhe
     segment_ids     [B, L] int32    document of a packed row: 0 is padding, 1, 2, ... are documents
     positions       [B, L] int32    position inside the document
     token_type_ids  [B, L] int32    sentence A or B of a pair
-    order           [B, L] int32    which tokens see which (see `Visibility`); absent: the encoder's own direction
+    order           [B, L] int32    which tokens see which (see `Visibility`); absent: the encoder's
+                    own direction
     key_order       [B, L] int32    the order of a token as a key, if it differs
     group           [B, L] int32    keys of a group above 0 are visible only in the group; absent: 0
-    visible         [B, L, L] bool  keys that a query may see besides (K-BERT's visible matrix); absent: all
-    rows            [B]    int32    index of the row in the global batch; seeds dropout and corruptions
+    visible         [B, L, L] bool  keys that a query may see besides (K-BERT's visible matrix);
+                    absent: all
+    rows            [B]    int32    index of the row in the global batch; seeds dropout and
+                    corruptions
     step            []     int32    the training step
     carry           any             the carry of the previous step's loss (a memory)
 
-Other fields are documented in the modules that write them: the examples (`data.rows`, `tasks.formats`), the corruptions
-(`corruptions`), `train.features` and `objectives.adversarial`. Embedding parts document the fields that they read
-(`nn.embeddings.parts`). Predictions at P positions have `{name}_positions`, `{name}_labels` [B, P] int32 and
-`{name}_weights` [B, P] float32. P is static; unused entries have weight 0 and position 0. A decoder has
-`decoder_input_ids`, `decoder_labels`, `decoder_segment_ids`, `decoder_positions` [B, T] int32 and `decoder_weights`
-[B, T] float32.
+Other fields are documented in the modules that write them: the examples (`data.rows`,
+`tasks.formats`), the corruptions (`corruptions`), `train.features` and `objectives.adversarial`.
+Embedding parts document the fields that they read (`nn.embeddings.parts`). Predictions at P
+positions have `{name}_positions`, `{name}_labels` [B, P] int32 and `{name}_weights` [B, P] float32.
+P is static; unused entries have weight 0 and position 0. A decoder has `decoder_input_ids`,
+`decoder_labels`, `decoder_segment_ids`, `decoder_positions` [B, T] int32 and `decoder_weights` [B,
+T] float32.
 """
 
 from __future__ import annotations
@@ -45,10 +49,12 @@ Params = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vocab:
-    """Size and special ids of a vocabulary. A trained tokenizer replaces the published values (`core.spec.walk.respell`).
+    """Size and special ids of a vocabulary. A trained tokenizer replaces the published values
+    (`core.spec.walk.respell`).
 
-    `pad` is never attended to, `mask` replaces hidden tokens, `cls`/`sep` frame BERT's inputs, `bos`/`eos` frame a
-    decoder's inputs. `extra` lists further ids that corruptions must not choose or produce. An absent id is None.
+    `pad` is never attended to, `mask` replaces hidden tokens, `cls`/`sep` frame BERT's inputs,
+    `bos`/`eos` frame a decoder's inputs. `extra` lists further ids that corruptions must not choose
+    or produce. An absent id is None.
     """
 
     size: int
@@ -69,7 +75,8 @@ class Vocab:
 
     @property
     def specials(self) -> tuple[int, ...]:
-        """The sorted ids that a corruption never chooses and never draws. `unk` is not among them."""
+        """The sorted ids that a corruption never chooses and never draws. `unk` is not among
+        them."""
         named = (self.pad, self.cls, self.sep, self.mask, self.bos, self.eos)
         return tuple(sorted({i for i in named if i is not None} | set(self.extra)))
 
@@ -87,7 +94,8 @@ class Vocab:
 
 
 def record(cls):
-    """Decorator for a frozen dataclass that is a JAX tree. Fields are leaves, or structure if they are `static`."""
+    """Decorator for a frozen dataclass that is a JAX tree. Fields are leaves, or structure if they
+    are `static`."""
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)
     static = [f.name for f in fields if f.metadata.get("static")]
@@ -106,10 +114,13 @@ class Encoded:
 
     hidden     [B, L, D]        last layer
     layers     [N+1, B, L, D]   embedding output and every layer, or None
-    attention  [N, B, H, L, L]  probabilities of every layer (or scores: `Attention.expose`), or None
-    memory     any              state carried to the next batch of a training stream, leaves [B, ...]; or None
+    attention  [N, B, H, L, L]  probabilities of every layer (or scores: `Attention.expose`), or
+               None
+    memory     any              state carried to the next batch of a training stream, leaves [B,
+               ...]; or None
     cache      any              decoding state after these tokens, or None
-    extra      {name: any}      further outputs: ViLBERT's image stream, XLNet's query stream; or None
+    extra      {name: any}      further outputs: ViLBERT's image stream, XLNet's query stream; or
+               None
     """
 
     hidden: Any
@@ -122,7 +133,8 @@ class Encoded:
 
 @record
 class Ratio:
-    """A metric as a sum and a weight, which add up exactly over micro-batches, devices and hosts."""
+    """A metric as a sum and a weight, which add up exactly over micro-batches, devices and
+    hosts."""
 
     sum: Any
     weight: Any
@@ -134,11 +146,13 @@ class Ratio:
 
 @record
 class Loss:
-    """A loss as sums and weights instead of means, so that accumulation and data parallelism are exact.
+    """A loss as sums and weights instead of means, so that accumulation and data parallelism are
+    exact.
 
-    `sum` and `weight` are scalars, or vectors [T] for an objective that adds the means of T terms (BERT: the mean over
-    masked tokens plus the mean over pairs). Weights must not depend on parameters. `metrics` maps names to `Ratio`. The
-    next step receives `carry` as `batch["carry"]` (None: nothing).
+    `sum` and `weight` are scalars, or vectors [T] for an objective that adds the means of T terms
+    (BERT: the mean over masked tokens plus the mean over pairs). Weights must not depend on
+    parameters. `metrics` maps names to `Ratio`. The next step receives `carry` as `batch["carry"]`
+    (None: nothing).
     """
 
     sum: Any
@@ -147,7 +161,8 @@ class Loss:
     carry: Any = None
 
     def value(self, weight: Any = None):
-        """Returns the sum of the means of the terms. `weight` replaces their weights (by those of the whole batch).
+        """Returns the sum of the means of the terms. `weight` replaces their weights (by those of
+        the whole batch).
 
         A term of zero weight is 0, not NaN."""
         weight = jax.lax.stop_gradient(self.weight if weight is None else weight)
@@ -157,7 +172,9 @@ class Loss:
 def add_losses(*parts: tuple[float, Loss]) -> Loss:
     """Returns a weighted sum of losses: `add_losses((1.0, mlm), (1.0, nsp))`."""
     sums = jnp.concatenate([jnp.atleast_1d(scale * part.sum) for scale, part in parts])
-    weights = jnp.concatenate([jnp.atleast_1d(jnp.asarray(part.weight, jnp.float32)) for _, part in parts])
+    weights = jnp.concatenate(
+        [jnp.atleast_1d(jnp.asarray(part.weight, jnp.float32)) for _, part in parts]
+    )
     metrics: dict[str, Any] = {}
     for _, part in parts:
         metrics.update(part.metrics)
@@ -171,8 +188,9 @@ def add_losses(*parts: tuple[float, Loss]) -> Loss:
 class Visibility:
     """An attention mask as a function of positions, without an [L, L] tensor.
 
-    Query i attends to key j if they are in the same segment (0 is padding, which is never attended to) and
-    `k_order[j] <= q_order[i]` (`strict`: `<`). This rule covers every mask of the survey's Transformers:
+    Query i attends to key j if they are in the same segment (0 is padding, which is never attended
+    to) and `k_order[j] <= q_order[i]` (`strict`: `<`). This rule covers every mask of the survey's
+    Transformers:
 
         bidirectional   order is None (or constant)
         causal          order = position                 right to left: order = -position
@@ -180,10 +198,12 @@ class Visibility:
         permutation     order = rank under the permutation; XLNet's query stream is `strict`
         packed rows     segments = the document's number inside the row
 
-    Only queries of the same group attend to a key of a group above 0 (UniLMv2: the pseudo masks of one block).
+    Only queries of the same group attend to a key of a group above 0 (UniLMv2: the pseudo masks of
+    one block).
 
-    q_segments [B, Lq], k_segments [B, Lk], q_order [B, Lq] or None, k_order [B, Lk] or None, q_group and k_group alike,
-    allow [B or 1, H or 1, Lq, Lk] bool or None: an additional arbitrary mask (K-BERT's visible matrix).
+    q_segments [B, Lq], k_segments [B, Lk], q_order [B, Lq] or None, k_order [B, Lk] or None,
+    q_group and k_group alike, allow [B or 1, H or 1, Lq, Lk] bool or None: an additional arbitrary
+    mask (K-BERT's visible matrix).
     """
 
     q_segments: Any

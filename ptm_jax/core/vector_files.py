@@ -1,4 +1,5 @@
-"""Words of a vocabulary, and their vectors in a file of text: word2vec's and fastText's (line `V D` first), or GloVe's."""
+"""Words of a vocabulary, and their vectors in a file of text: word2vec's and fastText's (line `V D`
+first), or GloVe's."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from ptm_jax.core.reading import broken, reading, shown
 
 
 def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
-    """Returns {word: [D] float32} of those of `words` that the file has; of a word on several lines the first. Numbers of
-    other words are not read. Raises UserError with file and line."""
+    """Returns {word: [D] float32} of those of `words` that the file has; of a word on several lines
+    the first. Numbers of other words are not read. Raises UserError with file and line."""
     found: dict[str, np.ndarray] = {}
     width = None
     with reading(path), path.open("rb") as file:
@@ -28,19 +29,25 @@ def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
             try:
                 vector = np.array(rest.split(), np.float32)
             except ValueError:
-                raise broken(path, f"line {number:,} is {shown(line[:80])}; expected a word and its numbers") from None
+                raise broken(
+                    path, f"line {number:,} is {shown(line[:80])}; expected a word and its numbers"
+                ) from None
             width = width or len(vector)
             if len(vector) != width or not width or not np.isfinite(vector).all():
                 wrong = f"line {number:,} has {len(vector)} numbers of {shown(word)}"
                 raise broken(path, f"{wrong}; expected {width} finite ones")
             found[word] = vector
     if not found:
-        raise UserError(f"{path} has none of the {len(words):,} words; give vectors of this language as text (.vec)")
+        raise UserError(
+            f"{path} has none of the {len(words):,} words; give vectors of this language as "
+            "text (.vec)"
+        )
     return found
 
 
 def mean_of(vectors: dict[str, np.ndarray], text: str) -> np.ndarray | None:
-    """Returns the mean of the vectors of a text's words, each as it is written or with a capital, [D]; None without any."""
+    """Returns the mean of the vectors of a text's words, each as it is written or with a capital,
+    [D]; None without any."""
     some = [vectors.get(word, vectors.get(word.capitalize())) for word in text.split()]
     some = [vector for vector in some if vector is not None]
     return np.mean(some, axis=0) if some else None

@@ -1,7 +1,8 @@
-"""Windows of words: the neighbours of a token on both sides, as 2c offsets (Mikolov et al. 2013a, section 3).
+"""Windows of words: the neighbours of a token on both sides, as 2c offsets (Mikolov et al. 2013a,
+section 3).
 
-A batch may have `windows` [B, L] int32: the number of neighbours on each side that belong to a token; 0: it is no centre
-(the words beside a chunk). Without it every token has all c.
+A batch may have `windows` [B, L] int32: the number of neighbours on each side that belong to a
+token; 0: it is no centre (the words beside a chunk). Without it every token has all c.
 """
 
 from __future__ import annotations
@@ -32,22 +33,27 @@ def reach_of(batch: Batch, window: int) -> Array:
 
 
 def neighbours(batch: Batch, window: int) -> Array:
-    """Returns whether the token at each of `offsets` is a neighbour: in the window and the same segment, [B, L, 2c] bool."""
+    """Returns whether the token at each of `offsets` is a neighbour: in the window and the same
+    segment, [B, L, 2c] bool."""
     segments, reach = segments_of(batch), reach_of(batch, window)
     near = [(abs(o) <= reach) & (shifted(segments, o) == segments) for o in offsets(window)]
     return jnp.stack(near, -1)
 
 
 def square(batch: Batch, window: int) -> Array:
-    """Returns whether token u is a neighbour of token t, [B, L, L] bool: `neighbours` for matrix products."""
+    """Returns whether token u is a neighbour of token t, [B, L, L] bool: `neighbours` for matrix
+    products."""
     segments, reach = segments_of(batch), reach_of(batch, window)
     place = jnp.arange(segments.shape[1])
     apart = jnp.abs(place[:, None] - place[None, :])
-    return (apart > 0) & (apart <= reach[..., None]) & (segments[:, :, None] == segments[:, None, :])
+    return (
+        (apart > 0) & (apart <= reach[..., None]) & (segments[:, :, None] == segments[:, None, :])
+    )
 
 
 def band(scores: Array, window: int) -> Array:
-    """Returns the scores [B, L, L] of neighbours at each of `offsets`, [B, L, 2c]; zeros outside the row."""
+    """Returns the scores [B, L, L] of neighbours at each of `offsets`, [B, L, 2c]; zeros outside
+    the row."""
     batch, length, _ = scores.shape
     wide = jnp.pad(scores, ((0, 0), (0, 0), (window, window))).reshape(batch, -1)
     wide = jnp.pad(wide, ((0, 0), (0, length)))  # rows longer by one put diagonals into columns

@@ -1,7 +1,7 @@
 """Helpers for corruptions: choosing an exact number of positions, masking, and chaining.
 
-A corruption is pure `jax.numpy` with static shapes and runs inside the jitted step. It draws from per-row keys, so its
-result does not depend on how the batch is sharded or split.
+A corruption is pure `jax.numpy` with static shapes and runs inside the jitted step. It draws from
+per-row keys, so its result does not depend on how the batch is sharded or split.
 """
 
 from __future__ import annotations
@@ -53,19 +53,22 @@ def maskable(batch: Batch, vocab: Vocab) -> Array:
 
 
 def budget(count: Array, rate: float, most: int) -> Array:
-    """Returns BERT's number of predictions for `count` tokens: round(rate * count) in [1, most]; 0 for no tokens."""
+    """Returns BERT's number of predictions for `count` tokens: round(rate * count) in [1, most]; 0
+    for no tokens."""
     wanted = jnp.floor(count * rate + 0.5).astype(jnp.int32)
     return jnp.where(count > 0, jnp.clip(wanted, 1, most), 0)
 
 
 def rounded(rate: float, length: int) -> Array:
-    """Returns round(rate * n), in [1, ceil(rate * length)], for n = 0, ..., `length`. Halves round up; n = 0 gives 0."""
+    """Returns round(rate * n), in [1, ceil(rate * length)], for n = 0, ..., `length`. Halves round
+    up; n = 0 gives 0."""
     most = capacity(length, rate)
     return table(lambda n: min(most, max(1, math.floor(n * rate + 0.5))) if n else 0, length)
 
 
 def table(function: Callable[[int], int], length: int) -> Array:
-    """Returns function(0), ..., function(length) as int32, computed in Python: float32 could round a count wrongly."""
+    """Returns function(0), ..., function(length) as int32, computed in Python: float32 could round
+    a count wrongly."""
     return jnp.asarray(np.array([function(n) for n in range(length + 1)], np.int32))
 
 
@@ -75,14 +78,17 @@ def up_to(drawn: Array, count: Array) -> Array:
 
 
 def capacity(length: int, rate: float) -> int:
-    """Returns the static number of predictions for a row. At BERT's rate of 0.15: 20 for length 128, 77 for 512."""
+    """Returns the static number of predictions for a row. At BERT's rate of 0.15: 20 for length
+    128, 77 for 512."""
     return min(length, math.ceil(length * rate))
 
 
 def choose(key: Array, rows: Array, allowed: Array, count: Array, most: int) -> tuple[Array, Array]:
-    """Draws exactly `count` [B] distinct positions of each row, uniformly among the `allowed` [B, L].
+    """Draws exactly `count` [B] distinct positions of each row, uniformly among the `allowed` [B,
+    L].
 
-    Returns (positions [B, P], ascending; weights [B, P], 1.0 or 0.0). Unused entries have position 0 and weight 0.
+    Returns (positions [B, P], ascending; weights [B, P], 1.0 or 0.0). Unused entries have position
+    0 and weight 0.
     """
     return best(jnp.where(allowed, draws(key, rows, allowed.shape[1]), -1.0), count, most)
 
@@ -93,13 +99,17 @@ def draws(key: Array, rows: Array, *shape: int) -> Array:
 
 
 def best(scores: Array, count: Array, most: int) -> tuple[Array, Array]:
-    """Returns the positions of the `count` [B] highest scores [B, L] as (positions, weights) [B, P], like `choose`."""
+    """Returns the positions of the `count` [B] highest scores [B, L] as (positions, weights) [B,
+    P], like `choose`."""
     _, top = jax.lax.top_k(scores, most)
-    return _ascending(jnp.where(jnp.arange(most) < count[:, None], top, scores.shape[1]), scores.shape[1])
+    return _ascending(
+        jnp.where(jnp.arange(most) < count[:, None], top, scores.shape[1]), scores.shape[1]
+    )
 
 
 def places(chosen: Array, most: int) -> tuple[Array, Array]:
-    """Returns the first P positions where `chosen` [B, L] is True as (positions, weights) [B, P], like `choose`."""
+    """Returns the first P positions where `chosen` [B, L] is True as (positions, weights) [B, P],
+    like `choose`."""
     length = chosen.shape[1]
     positions, weights = _ascending(jnp.where(chosen, jnp.arange(length), length), length)
     return positions[:, :most], weights[:, :most]
@@ -113,7 +123,8 @@ def _ascending(positions: Array, length: int) -> tuple[Array, Array]:
 
 
 def stretches(batch: Batch, allowed: Array) -> Array:
-    """Numbers the runs of allowed tokens, [B, L]. Special tokens, padding and document boundaries end a run."""
+    """Numbers the runs of allowed tokens, [B, L]. Special tokens, padding and document boundaries
+    end a run."""
     segments = segments_of(batch)
     goes_on = allowed[:, 1:] & allowed[:, :-1] & (segments[:, 1:] == segments[:, :-1])
     return jnp.cumsum(jnp.pad(~goes_on, ((0, 0), (1, 0)), constant_values=True), 1)
@@ -128,10 +139,11 @@ def hide(
     shares: tuple[float, float],
     units: Array | None = None,
 ) -> Batch:
-    """Replaces the tokens at the used positions by [MASK] or a random word with the two `shares`, else keeps them.
+    """Replaces the tokens at the used positions by [MASK] or a random word with the two `shares`,
+    else keeps them.
 
-    Each position has its own draw. With `units` [B, P], numbered 0, 1, ..., all positions of a unit share a draw. Adds
-    `mlm_positions`, `mlm_labels`, `mlm_weights` [B, P].
+    Each position has its own draw. With `units` [B, P], numbered 0, 1, ..., all positions of a unit
+    share a draw. Adds `mlm_positions`, `mlm_labels`, `mlm_weights` [B, P].
     """
     (mask_id,) = vocab.need("mask")
     ids, rows, most = batch["input_ids"], rows_of(batch), positions.shape[1]
@@ -151,7 +163,8 @@ def hide(
 
 
 def check_shares(rate: float, mask: float = 0.0, random: float = 0.0) -> None:
-    """Raises ValueError for an invalid masking rate or invalid shares of [MASK] and random words."""
+    """Raises ValueError for an invalid masking rate or invalid shares of [MASK] and random
+    words."""
     if not 0 < rate <= 1:
         raise ValueError(f"rate is {rate}; it must be in (0, 1]")
     if mask < 0 or random < 0 or mask + random > 1:
@@ -161,7 +174,9 @@ def check_shares(rate: float, mask: float = 0.0, random: float = 0.0) -> None:
 def draw_words(key: Array, rows: Array, shape: tuple[int, ...], vocab: Vocab) -> Array:
     """Draws uniform ids [B, *shape] from the vocabulary without its special tokens."""
     specials = vocab.specials
-    ids = jax.vmap(lambda k: jax.random.randint(k, shape, 0, vocab.size - len(specials)))(row_keys(key, rows))
+    ids = jax.vmap(lambda k: jax.random.randint(k, shape, 0, vocab.size - len(specials)))(
+        row_keys(key, rows)
+    )
     for special in specials:  # ascending: each skips one id
         ids = ids + (ids >= special)
     return ids.astype(jnp.int32)

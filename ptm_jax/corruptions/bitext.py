@@ -21,9 +21,10 @@ from ptm_jax.corruptions.windows import WordWindows
 class BilingualWindows(slots.Corruption):
     """Draws the window of every word and of every aligned pair, and the noise words of every row.
 
-    Writes `windows` [B, L] as `WordWindows`, `pair_windows` [B, L] alike for each entry of `aligned`, `word_languages`
-    [B, L] (1, 2; 0: none), and `noise_ids` [B, 2 K]: `noise` words of the first language, then of the second, with
-    probabilities proportional to count ** `power` in it.
+    Writes `windows` [B, L] as `WordWindows`, `pair_windows` [B, L] alike for each entry of
+    `aligned`, `word_languages` [B, L] (1, 2; 0: none), and `noise_ids` [B, 2 K]: `noise` words of
+    the first language, then of the second, with probabilities proportional to count ** `power` in
+    it.
     """
 
     vocab: Vocab
@@ -36,13 +37,18 @@ class BilingualWindows(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         rows, length = rows_of(batch), batch["input_ids"].shape[1:]
         out = WordWindows(vocab=self.vocab, window=self.window, noise=0)(key, batch)
-        draw = lambda name, shape: (uniform_bits(named(key, name), rows, shape) >> 8).astype(jnp.float32) * 2**-24
+
+        def draw(name, shape):
+            return (uniform_bits(named(key, name), rows, shape) >> 8).astype(jnp.float32) * 2**-24
+
         out["pair_windows"] = 1 + up_to(draw("pair_windows", length), jnp.int32(self.window))
         numbers = self.languages.values
         out["word_languages"] = jnp.asarray(np.maximum(numbers, 0))[batch["input_ids"]]
         noise = []
         for language in (1, 2):
-            shares = noise_of(np.where(numbers == language, self.counts.values, 0), self.vocab, self.power)
+            shares = noise_of(
+                np.where(numbers == language, self.counts.values, 0), self.vocab, self.power
+            )
             words = np.flatnonzero(shares)
             ends = jnp.asarray(np.cumsum(shares[words])[:-1], jnp.float32)
             place = jnp.searchsorted(ends, draw(f"noise_{language}", (self.noise,)), side="right")

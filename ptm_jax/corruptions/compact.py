@@ -1,7 +1,7 @@
 """Deletes and inserts tokens in rows of static length, and builds decoder inputs.
 
-A corruption gives the number of positions that each old token occupies in the new row. The new row is then a gather:
-shapes are static, and rows do not depend on each other.
+A corruption gives the number of positions that each old token occupies in the new row. The new row
+is then a gather: shapes are static, and rows do not depend on each other.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ def take(values: Array, source: Array) -> Array:
 
 
 def beside(mask: Array, values: Array) -> Array:
-    """Returns mask [B, T] with trailing axes of size 1, so that it broadcasts against values [B, L, ...]."""
+    """Returns mask [B, T] with trailing axes of size 1, so that it broadcasts against values [B, L,
+    ...]."""
     return mask.reshape(mask.shape + (1,) * (values.ndim - 2))
 
 
 def layout(widths: Array, length: int) -> tuple[Array, Array, Array]:
-    """Maps each position of a new row of `length` T to its source token; token i of row b occupies widths[b, i] positions.
+    """Maps each position of a new row of `length` T to its source token; token i of row b occupies
+    widths[b, i] positions.
 
-    Returns (source [B, T] int32: index of the old token; offset [B, T] int32: index within that token's positions; real
-    [B, T] bool: False on padding). Tokens that do not fit are cut off at the end.
+    Returns (source [B, T] int32: index of the old token; offset [B, T] int32: index within that
+    token's positions; real [B, T] bool: False on padding). Tokens that do not fit are cut off at
+    the end.
     """
     ends = jnp.cumsum(widths.astype(jnp.int32), 1)
     places = jnp.arange(length, dtype=jnp.int32)
@@ -50,13 +53,15 @@ def in_document(segments: Array) -> Array:
 
 
 def per_document(values: Array, segments: Array) -> Array:
-    """Sums values [B, L] over the documents of each row, [B, L+1]. Column d is document d; column 0 is padding."""
+    """Sums values [B, L] over the documents of each row, [B, L+1]. Column d is document d; column 0
+    is padding."""
     zeros = jnp.zeros(segments.shape[1] + 1, jnp.int32)
     return jax.vmap(lambda s, v: zeros.at[s].add(v))(segments, values.astype(jnp.int32))
 
 
 def ranks(allowed: Array, segments: Array) -> tuple[Array, Array]:
-    """Returns (rank of each allowed token in its document [B, L], number of allowed tokens per document [B, L+1])."""
+    """Returns (rank of each allowed token in its document [B, L], number of allowed tokens per
+    document [B, L+1])."""
     counts = per_document(allowed & (segments > 0), segments)
     before = jnp.cumsum(counts, 1) - counts
     rank = jnp.cumsum(allowed & (segments > 0), 1, dtype=jnp.int32) - 1 - take(before, segments)
@@ -69,12 +74,17 @@ def pad_of(vocab: Vocab) -> int:
 
 
 def moved(batch: Batch, ids: Array, source: Array, real: Array, vocab: Vocab) -> dict:
-    """Returns the batch with new `input_ids` [B, T] and every per-token field gathered from `source` where `real`.
+    """Returns the batch with new `input_ids` [B, T] and every per-token field gathered from
+    `source` where `real`.
 
     `positions`, if present, are recomputed inside each document.
     """
     segments = jnp.where(real, take(segments_of(batch), source), 0)
-    out = {**batch, "input_ids": jnp.where(real, ids, pad_of(vocab)).astype(jnp.int32), "segment_ids": segments}
+    out = {
+        **batch,
+        "input_ids": jnp.where(real, ids, pad_of(vocab)).astype(jnp.int32),
+        "segment_ids": segments,
+    }
     for name in fields.moving(batch):
         values = take(batch[name], source)
         out[name] = jnp.where(beside(real, values), values, 0)
@@ -84,30 +94,41 @@ def moved(batch: Batch, ids: Array, source: Array, real: Array, vocab: Vocab) ->
 
 
 def reordered(batch: Batch, key: Array, slots: Array) -> dict:
-    """Returns the batch with the tokens at `slots` [B, L] stably sorted by an integer key [B, L]. Other tokens stay."""
-    order = jnp.argsort(jnp.where(slots, key, jnp.iinfo(jnp.int32).max), axis=1, stable=True).astype(jnp.int32)
+    """Returns the batch with the tokens at `slots` [B, L] stably sorted by an integer key [B, L].
+    Other tokens stay."""
+    order = jnp.argsort(
+        jnp.where(slots, key, jnp.iinfo(jnp.int32).max), axis=1, stable=True
+    ).astype(jnp.int32)
     place = jnp.maximum(jnp.cumsum(slots, 1, dtype=jnp.int32) - 1, 0)
     here = jnp.arange(slots.shape[1], dtype=jnp.int32)
     source = jnp.where(slots, take(order, place), here)
-    return {**batch} | {name: take(batch[name], source) for name in ("input_ids", *fields.moving(batch))}
+    return {**batch} | {
+        name: take(batch[name], source) for name in ("input_ids", *fields.moving(batch))
+    }
 
 
 def shifted(labels: Array, segments: Array, start: int, vocab: Vocab) -> Array:
-    """Returns the decoder inputs for `labels` [B, T]: the labels shifted right inside each document, after `start`."""
+    """Returns the decoder inputs for `labels` [B, T]: the labels shifted right inside each
+    document, after `start`."""
     before = jnp.pad(labels, ((0, 0), (1, 0)))[:, :-1]
     first = segments != jnp.pad(segments, ((0, 0), (1, 0)))[:, :-1]
     return jnp.where(segments > 0, jnp.where(first, start, before), pad_of(vocab)).astype(jnp.int32)
 
 
-def decoder(labels: Array, segments: Array, start: int, vocab: Vocab, positions: Array | None = None) -> dict:
-    """Returns the five `decoder_` fields for labels [B, T] and segments [B, T]. Segment 0 is padding with weight 0."""
+def decoder(
+    labels: Array, segments: Array, start: int, vocab: Vocab, positions: Array | None = None
+) -> dict:
+    """Returns the five `decoder_` fields for labels [B, T] and segments [B, T]. Segment 0 is
+    padding with weight 0."""
     real = segments > 0
     return {
         "decoder_input_ids": shifted(labels, segments, start, vocab),
         "decoder_labels": jnp.where(real, labels, pad_of(vocab)).astype(jnp.int32),
         "decoder_weights": real.astype(jnp.float32),
         "decoder_segment_ids": segments.astype(jnp.int32),
-        "decoder_positions": in_document(segments) if positions is None else jnp.where(real, positions, 0),
+        "decoder_positions": in_document(segments)
+        if positions is None
+        else jnp.where(real, positions, 0),
     }
 
 

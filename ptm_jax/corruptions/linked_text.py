@@ -15,10 +15,12 @@ from ptm_jax.corruptions.base import capacity, check_shares, places
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinkedNames(slots.Corruption):
-    """Writes the entities of the first ceil(share * L) names of a row: `linked_entities`, `linked_segments` [B, C], their
-    names `linked_names` [B, C, A] (ids + 1) and facts `linked_facts` [B, C, F, 2]; an entity that a document names again
-    has one place, the others are 0. `linked` [B, L] is the place + 1 of each token of a name, 0 elsewhere. Nothing is drawn
-    (Logan et al. 2019, arXiv 1906.07241, section 3: Linked WikiText-2, whose links were annotated)."""
+    """Writes the entities of the first ceil(share * L) names of a row: `linked_entities`,
+    `linked_segments` [B, C], their names `linked_names` [B, C, A] (ids + 1) and facts
+    `linked_facts` [B, C, F, 2]; an entity that a document names again has one place, the others are
+    0. `linked` [B, L] is the place + 1 of each token of a name, 0 elsewhere. Nothing is drawn
+    (Logan et al. 2019, arXiv 1906.07241, section 3: Linked WikiText-2, whose links were
+    annotated)."""
 
     lexicon: FactsOfNames = FactsOfNames()
     share: float = 0.25
@@ -30,9 +32,14 @@ class LinkedNames(slots.Corruption):
         segments = segments_of(batch)
         found = self.lexicon.find(batch["input_ids"], segments)
         starts, used = places(found.starts, capacity(segments.shape[1], self.share))
-        values = jnp.take_along_axis(found.values, starts[..., None], 1) * (used > 0)[..., None].astype(jnp.int32)
+        values = jnp.take_along_axis(found.values, starts[..., None], 1) * (used > 0)[
+            ..., None
+        ].astype(jnp.int32)
         document = jnp.where(used > 0, jnp.take_along_axis(segments, starts, 1), 0)
-        same = lambda field: field[:, :, None] == field[:, None, :]
+
+        def same(field):
+            return field[:, :, None] == field[:, None, :]
+
         first = (same(values[..., 0]) & same(document)).argmax(-1)
         own = (first == jnp.arange(first.shape[1])) & (used > 0)
         values = jnp.where(own[..., None], values, 0)

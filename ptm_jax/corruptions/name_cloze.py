@@ -1,4 +1,5 @@
-"""Questions that a text asks of itself: which earlier name stands where one is hidden (the cloze of ReCoRD)."""
+"""Questions that a text asks of itself: which earlier name stands where one is hidden (the cloze of
+ReCoRD)."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ from ptm_jax.corruptions.base import capacity, draws, places
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NameCloze(slots.Corruption):
-    """Hides one name that its document has named before, each of its tokens by [MASK], and asks for the first mention: its
-    first and last place in `answer_start`, `answer_end` [B], -1 where a row has no such name. Of several names one is drawn
-    uniformly (Zhang et al. 2018, arXiv 1810.12885: queries of ReCoRD are sentences with a hidden entity of the passage).
-    At most ceil(share * L) names of a row are read."""
+    """Hides one name that its document has named before, each of its tokens by [MASK], and asks for
+    the first mention: its first and last place in `answer_start`, `answer_end` [B], -1 where a row
+    has no such name. Of several names one is drawn uniformly (Zhang et al. 2018, arXiv 1810.12885:
+    queries of ReCoRD are sentences with a hidden entity of the passage). At most ceil(share * L)
+    names of a row are read."""
 
     vocab: Vocab
     lexicon: Entities = Entities()
@@ -30,14 +32,20 @@ class NameCloze(slots.Corruption):
         ids, segments = batch["input_ids"], segments_of(batch)
         found = self.lexicon.find(ids, segments)
         starts, used = places(found.starts, capacity(ids.shape[1], self.share))
-        at = lambda x: jnp.where(used > 0, jnp.take_along_axis(x, starts, 1), -1)
+
+        def at(x):
+            return jnp.where(used > 0, jnp.take_along_axis(x, starts, 1), -1)
+
         entity, document = at(found.values[..., 0]), at(segments)
         same = (entity[:, :, None] == entity[:, None]) & (document[:, :, None] == document[:, None])
         first = same.argmax(-1)
         again = (first < jnp.arange(first.shape[1])) & (used > 0)
         drawn = jnp.where(again, draws(named(key, "name"), rows_of(batch), again.shape[1]), -1.0)
         place, there = drawn.argmax(-1)[:, None], again.any(-1)
-        pick = lambda x, where: jnp.take_along_axis(x, where, 1)
+
+        def pick(x, where):
+            return jnp.take_along_axis(x, where, 1)
+
         hidden, answer = pick(starts, place), pick(starts, pick(first, place))
         size = (found.first == answer).sum(-1)
         return {

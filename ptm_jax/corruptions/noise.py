@@ -1,8 +1,9 @@
-"""BART's five noise functions and their reconstruction (Lewis et al. 2020, section 2.2; survey 3.1.3, DAE).
+"""BART's five noise functions and their reconstruction (Lewis et al. 2020, section 2.2; survey
+3.1.3, DAE).
 
-They keep special tokens, the order of the documents in a packed row, and the row length: freed positions become padding
-at the end. `token_type_ids`, `sentences` and `word_starts` move with their tokens. Apply a noise function before any
-corruption that writes positions.
+They keep special tokens, the order of the documents in a packed row, and the row length: freed
+positions become padding at the end. `token_type_ids`, `sentences` and `word_starts` move with their
+tokens. Apply a noise function before any corruption that writes positions.
 """
 
 from __future__ import annotations
@@ -64,12 +65,14 @@ class TokenDeletion(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextInfilling(slots.Corruption):
-    """Replaces each of several spans of words by one [MASK]; a span of length 0 inserts one. Lengths are Poisson(`mean`).
+    """Replaces each of several spans of words by one [MASK]; a span of length 0 inserts one.
+    Lengths are Poisson(`mean`).
 
-    Lengths are drawn until they sum to round(rate * n) of the row's n words; the last one is trimmed. Spans are placed
-    uniformly among the remaining words, and two may touch. A special token or document boundary divides a span, with a
-    [MASK] on each side. Deviations: fairseq starts spans at random words and lets them overlap, so its masked share is
-    approximate; here the number of spans is at most the number of hidden words, so a row never grows.
+    Lengths are drawn until they sum to round(rate * n) of the row's n words; the last one is
+    trimmed. Spans are placed uniformly among the remaining words, and two may touch. A special
+    token or document boundary divides a span, with a [MASK] on each side. Deviations: fairseq
+    starts spans at random words and lets them overlap, so its masked share is approximate; here the
+    number of spans is at most the number of hidden words, so a row never grows.
     """
 
     vocab: Vocab
@@ -96,9 +99,11 @@ class TextInfilling(slots.Corruption):
         return moved(batch, jnp.where(inserted, mask, take(ids, source)), source, real, self.vocab)
 
     def _spans(self, key: Array, rows: Array, allowed: Array) -> tuple[Array, Array, Array]:
-        """Returns (span index of each token, -1 for none; number of empty spans before it; number after it), all [B, L].
+        """Returns (span index of each token, -1 for none; number of empty spans before it; number
+        after it), all [B, L].
 
-        Remaining words and spans form one sequence of items. The items that are spans are drawn uniformly.
+        Remaining words and spans form one sequence of items. The items that are spans are drawn
+        uniformly.
         """
         length = allowed.shape[1]
         words = allowed.sum(1)
@@ -114,19 +119,25 @@ class TextInfilling(slots.Corruption):
         # At most one item per word: `drawn` allows no more spans than hidden words.
         items = jnp.arange(length) < (words - hidden + spans)[:, None]
         slots, used = choose(named(key, "places"), rows, items, spans, most)
-        # Word rank at which each span starts: the kept words before it, plus the lengths of the earlier spans.
+        # Word rank at which each span starts: the kept words before it, plus the lengths of the
+        # earlier spans.
         start = jnp.where(used > 0, slots - number + ends - sizes, length)
         rank = jnp.cumsum(allowed, 1, dtype=jnp.int32) - 1
-        inside = (start[:, None, :] <= rank[..., None]) & (rank[..., None] < (start + sizes)[:, None, :])
+        inside = (start[:, None, :] <= rank[..., None]) & (
+            rank[..., None] < (start + sizes)[:, None, :]
+        )
         span = jnp.where(allowed & inside.any(-1), inside.argmax(-1), -1)
         none = (sizes == 0) & (used > 0)
-        empty = (none[:, None, :] & allowed[..., None] & (start[:, None, :] == rank[..., None])).sum(-1, dtype=jnp.int32)
+        empty = (
+            none[:, None, :] & allowed[..., None] & (start[:, None, :] == rank[..., None])
+        ).sum(-1, dtype=jnp.int32)
         last = allowed & (rank == words[:, None] - 1)
         trailing = last * (none & (start == words[:, None])).sum(1, keepdims=True, dtype=jnp.int32)
         return span.astype(jnp.int32), empty, trailing
 
     def _lengths(self, drawn: Array) -> Array:
-        """Maps uniform draws to Poisson lengths by inverting the distribution function (to 1e-7, float32's resolution)."""
+        """Maps uniform draws to Poisson lengths by inverting the distribution function (to 1e-7,
+        float32's resolution)."""
         terms, k = [math.exp(-self.mean)], 0
         while k < self.mean or terms[-1] > 1e-9:
             k += 1
@@ -145,7 +156,9 @@ class SentencePermutation(slots.Corruption):
         sentences, segments = sentences_of(batch), segments_of(batch)
         length = sentences.shape[1]
         drawn = draws(named(key, "order"), rows_of(batch), length + 1)
-        order = jnp.argsort(jnp.argsort(drawn, axis=1), axis=1).astype(jnp.int32)  # ranks: no two sentences tie
+        order = jnp.argsort(jnp.argsort(drawn, axis=1), axis=1).astype(
+            jnp.int32
+        )  # ranks: no two sentences tie
         slots = maskable(batch, self.vocab) & (sentences > 0)
         return reordered(batch, segments * (length + 1) + take(order, sentences), slots)
 
@@ -167,10 +180,12 @@ class DocumentRotation(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reconstruct(slots.Corruption):
-    """Applies `noise`, a corruption or a Chain, to the encoder's row. The decoder predicts the original row.
+    """Applies `noise`, a corruption or a Chain, to the encoder's row. The decoder predicts the
+    original row.
 
-    The decoder starts with `start` (a field of the vocabulary: BART's eos) and reads the original row shifted right
-    inside each document; T = L. BART's noise is SentencePermutation and TextInfilling(rate=0.3, mean=3.0).
+    The decoder starts with `start` (a field of the vocabulary: BART's eos) and reads the original
+    row shifted right inside each document; T = L. BART's noise is SentencePermutation and
+    TextInfilling(rate=0.3, mean=3.0).
     """
 
     vocab: Vocab
@@ -181,7 +196,10 @@ class Reconstruct(slots.Corruption):
         (start,) = self.vocab.need(self.start)
         noisy = self.noise(named(key, "noise"), batch)
         positions = batch.get("positions")
-        return {**noisy, **decoder(batch["input_ids"], segments_of(batch), start, self.vocab, positions)}
+        return {
+            **noisy,
+            **decoder(batch["input_ids"], segments_of(batch), start, self.vocab, positions),
+        }
 
     def refusal(self, system) -> str | None:
         """Returns the refusal of the noise, or None."""
@@ -191,5 +209,8 @@ class Reconstruct(slots.Corruption):
 def sentences_of(batch: Batch) -> Array:
     """Returns `sentences` [B, L]. Raises ValueError where the batch has none."""
     if "sentences" not in batch:
-        raise ValueError("this batch has no `sentences`; rows with them are cut by examples that annotate sentences")
+        raise ValueError(
+            "this batch has no `sentences`; rows with them are cut by examples that annotate "
+            "sentences"
+        )
     return batch["sentences"]

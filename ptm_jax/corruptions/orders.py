@@ -1,4 +1,5 @@
-"""Corruptions that set the attention order: mask mixtures, permutations, pseudo masks (survey 3.1.1 to 3.1.3)."""
+"""Corruptions that set the attention order: mask mixtures, permutations, pseudo masks (survey 3.1.1
+to 3.1.3)."""
 
 from __future__ import annotations
 
@@ -33,13 +34,14 @@ from ptm_jax.corruptions.units import NGrams, draw_lengths
 class MaskMixture(slots.Corruption):
     """Draws one of UniLM's attention masks for each row (Dong et al. 2019, sections 2.3, 2.4).
 
-    Writes `order` [B, L]: 0 for bidirectional rows, the position for causal rows, its negative for backward rows, and
-    for seq2seq rows 0 on the source and 1, 2, ... on the target. If a document has token types 0 and 1, the target is
-    its second part. Otherwise it is cut at a random position (deviation: UniLM's source and target are always two text
-    segments with a [SEP] between).
+    Writes `order` [B, L]: 0 for bidirectional rows, the position for causal rows, its negative for
+    backward rows, and for seq2seq rows 0 on the source and 1, 2, ... on the target. If a document
+    has token types 0 and 1, the target is its second part. Otherwise it is cut at a random position
+    (deviation: UniLM's source and target are always two text segments with a [SEP] between).
 
-    With `types`, `token_type_ids` mark the kinds as in microsoft/unilm (`new_segment_ids`): 0 and 1 bidirectional,
-    2 causal, 3 backward, 4 source and 5 target. Only bidirectional rows, with all orders 0, are used for NSP.
+    With `types`, `token_type_ids` mark the kinds as in microsoft/unilm (`new_segment_ids`): 0 and 1
+    bidirectional, 2 causal, 3 backward, 4 source and 5 target. Only bidirectional rows, with all
+    orders 0, are used for NSP.
     """
 
     bidirectional: float = 1 / 3
@@ -50,7 +52,9 @@ class MaskMixture(slots.Corruption):
 
     def __post_init__(self):
         if min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-6:
-            raise ValueError(f"the shares of the four kinds of mask are {self.shares}; they must add up to 1")
+            raise ValueError(
+                f"the shares of the four kinds of mask are {self.shares}; they must add up to 1"
+            )
 
     @property
     def shares(self) -> tuple[float, float, float, float]:
@@ -72,8 +76,11 @@ class MaskMixture(slots.Corruption):
         cut = _cuts(draws(named(key, "cut"), rows, segments.shape[1]), segments, second > 0)
         target = slots >= cut
         orders = jnp.zeros_like(slots), jnp.where(target, slots - cut + 1, 0), slots, -slots
-        # Padding has order 0, so that it sees at least one token under every mask: its softmax stays finite.
-        order = jnp.where(segments > 0, jnp.select([kind == n for n in range(3)], orders[:3], orders[3]), 0)
+        # Padding has order 0, so that it sees at least one token under every mask: its softmax
+        # stays finite.
+        order = jnp.where(
+            segments > 0, jnp.select([kind == n for n in range(3)], orders[:3], orders[3]), 0
+        )
         out = {**batch, "order": order.astype(jnp.int32)}
         if self.types:
             numbers = second, 4 + target, jnp.full_like(slots, 2), jnp.full_like(slots, 3)
@@ -84,20 +91,24 @@ class MaskMixture(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PermutationOrder(slots.Corruption):
-    """XLNet's factorisation order with partial prediction of 1/k of the tokens (Yang et al. 2019, 2.3, 3.1).
+    """XLNet's factorisation order with partial prediction of 1/k of the tokens (Yang et al. 2019,
+    2.3, 3.1).
 
-    Draws spans of 1 to `longest` tokens, p(n) ~ 1/n as in zihangdai/xlnet, each at a random position in a context of
-    k * n tokens. Spans end at special tokens and at the document's end. Single tokens fill up to exactly round(n / k).
+    Draws spans of 1 to `longest` tokens, p(n) ~ 1/n as in zihangdai/xlnet, each at a random
+    position in a context of k * n tokens. Spans end at special tokens and at the document's end.
+    Single tokens fill up to exactly round(n / k).
 
-    Writes `order` [B, L]: 0 on tokens that are not predicted, then 1, 2, ... on the targets in random order. The content
-    stream sees ranks up to its own; the query stream (`strict`) sees lower ranks only. Also writes `plm_positions`,
-    `plm_labels` [B, P] int32, `plm_weights` [B, P] float32 with P = ceil(L / k). The tokens are unchanged.
+    Writes `order` [B, L]: 0 on tokens that are not predicted, then 1, 2, ... on the targets in
+    random order. The content stream sees ranks up to its own; the query stream (`strict`) sees
+    lower ranks only. Also writes `plm_positions`, `plm_labels` [B, P] int32, `plm_weights` [B, P]
+    float32 with P = ceil(L / k). The tokens are unchanged.
 
-    specials    "first": [CLS] and [SEP] have rank 0: all tokens see them, and they see all tokens of rank 0.
-                "ranked": as in zihangdai/xlnet, they have a random rank among the targets, see lower ranks, and are seen
-                only by higher ranks, never by tokens that are not predicted
-    blocks      number of parts of the row that are permuted separately, in sequence (2 in zihangdai/xlnet: the first half
-                can then be the next row's memory)
+    specials    "first": [CLS] and [SEP] have rank 0: all tokens see them, and they see all tokens
+                of rank 0. "ranked": as in zihangdai/xlnet, they have a random rank among the
+                targets, see lower ranks, and are seen only by higher ranks, never by tokens that
+                are not predicted
+    blocks      number of parts of the row that are permuted separately, in sequence (2 in
+                zihangdai/xlnet: the first half can then be the next row's memory)
     """
 
     vocab: Vocab
@@ -108,7 +119,9 @@ class PermutationOrder(slots.Corruption):
 
     def __post_init__(self):
         if min(self.k, self.longest, self.blocks) < 1:
-            raise ValueError(f"k {self.k}, longest {self.longest} and blocks {self.blocks} must be at least 1")
+            raise ValueError(
+                f"k {self.k}, longest {self.longest} and blocks {self.blocks} must be at least 1"
+            )
         if self.specials not in ("first", "ranked"):
             raise ValueError(f"specials is {self.specials!r}; it must be 'first' or 'ranked'")
 
@@ -123,7 +136,9 @@ class PermutationOrder(slots.Corruption):
         count = budget(allowed.sum(1), 1 / self.k, most)
         spans = self._spans(key, rows, allowed, stretches(batch, allowed), count, most)
         single = draws(named(key, "single"), rows, length)
-        positions, weights = best(jnp.where(spans, 2.0, jnp.where(allowed, single, -1.0)), count, most)
+        positions, weights = best(
+            jnp.where(spans, 2.0, jnp.where(allowed, single, -1.0)), count, most
+        )
         ranked = put(jnp.zeros_like(allowed), positions, weights, True)
         if self.specials == "ranked":
             ranked |= is_special(ids, self.vocab) & (segments_of(batch) > 0)
@@ -141,14 +156,20 @@ class PermutationOrder(slots.Corruption):
     def _spans(self, key, rows, allowed, runs, count, most) -> Array:
         """Returns True inside the spans, [B, L]: at most `count` tokens of a row."""
         shares = [1 / n for n in range(1, self.longest + 1)]
-        sizes = draw_lengths(named(key, "lengths"), rows, most, tuple(share / sum(shares) for share in shares))
+        sizes = draw_lengths(
+            named(key, "lengths"), rows, most, tuple(share / sum(shares) for share in shares)
+        )
         before = jnp.cumsum(sizes, 1) - sizes
         sizes = jnp.maximum(jnp.minimum(sizes, count[:, None] - before), 0)
         room = sizes * (self.k - 1) + 1
-        begins = before * self.k + jnp.floor(draws(named(key, "begins"), rows, most) * room).astype(jnp.int32)
+        begins = before * self.k + jnp.floor(draws(named(key, "begins"), rows, most) * room).astype(
+            jnp.int32
+        )
         # `begins` is a rank among the allowed tokens. A rank beyond the last one gives no span.
         rank, length = jnp.cumsum(allowed, 1) - 1, allowed.shape[1]
-        at = jax.vmap(lambda where, size: jnp.zeros(length, jnp.int32).at[where].max(size, mode="drop"))(begins, sizes)
+        at = jax.vmap(
+            lambda where, size: jnp.zeros(length, jnp.int32).at[where].max(size, mode="drop")
+        )(begins, sizes)
         size = jnp.where(allowed, jnp.take_along_axis(at, jnp.maximum(rank, 0), 1), 0)
         slots = jnp.arange(length)
         stop = jax.lax.cummax(jnp.where(size > 0, slots + size, 0), axis=1)
@@ -158,24 +179,27 @@ class PermutationOrder(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PseudoMasks(slots.Corruption):
-    """UniLMv2's pseudo-masked language model: autoencoding and partially autoregressive in one pass (Bao et al. 2020).
+    """UniLMv2's pseudo-masked language model: autoencoding and partially autoregressive in one pass
+    (Bao et al. 2020).
 
-    Blocks are drawn until `rate` of the tokens is used (Algorithm 1). A block has 2 to `longest` tokens (uniform) with
-    probability `spans`, else one token. The factorisation order is the order in which blocks were drawn. The chosen
-    tokens are masked in the row ([M]: 80% [MASK], 10% random, 10% kept). P = ceil(rate * L) pseudo masks [P] and then
-    the P original tokens are appended, with the `positions` and `places` of the chosen tokens (Figure 3). The row grows
-    from L to L + 2P. Visibility inside a document, where s is the step that predicts a block (Figure 4):
+    Blocks are drawn until `rate` of the tokens is used (Algorithm 1). A block has 2 to `longest`
+    tokens (uniform) with probability `spans`, else one token. The factorisation order is the order
+    in which blocks were drawn. The chosen tokens are masked in the row ([M]: 80% [MASK], 10%
+    random, 10% kept). P = ceil(rate * L) pseudo masks [P] and then the P original tokens are
+    appended, with the `positions` and `places` of the chosen tokens (Figure 3). The row grows from
+    L to L + 2P. Visibility inside a document, where s is the step that predicts a block (Figure 4):
 
         context and [M]     see context and [M]
         tokens of step s    see context and [M], the tokens of steps 1..s
         [P] of step s       see context and [M], the tokens of steps 1..s-1, the [P] of step s
         a [P]               is seen by the [P] of its step only
 
-    Writes the extended `input_ids`, `segment_ids`, `positions`, `places`, and `token_type_ids` if the batch has them;
-    `order`, `key_order` (the same) and `group`, see `core.types.Visibility`; `mlm_*` at [M], `plm_*` at [P].
+    Writes the extended `input_ids`, `segment_ids`, `positions`, `places`, and `token_type_ids` if
+    the batch has them; `order`, `key_order` (the same) and `group`, see `core.types.Visibility`;
+    `mlm_*` at [M], `plm_*` at [P].
 
-    `pseudo` is the id of [P]; None: [MASK]. Deviation: a block that overlaps a chosen one is shortened; Algorithm 1
-    draws another.
+    `pseudo` is the id of [P]; None: [MASK]. Deviation: a block that overlaps a chosen one is
+    shortened; Algorithm 1 draws another.
     """
 
     vocab: Vocab
@@ -189,7 +213,10 @@ class PseudoMasks(slots.Corruption):
     def __post_init__(self):
         check_shares(self.rate, self.mask, self.random)
         if not 0 <= self.spans <= 1 or self.longest < 2:
-            raise ValueError(f"spans is {self.spans} and longest {self.longest}; expected a share, and at least 2")
+            raise ValueError(
+                f"spans is {self.spans} and longest {self.longest}; expected a share, and at "
+                "least 2"
+            )
 
     def refusal(self, system: Any) -> str | None:
         return _disobeys(system, "PseudoMasks")
@@ -208,10 +235,16 @@ class PseudoMasks(slots.Corruption):
         step = jnp.where(used, jnp.take_along_axis(units, positions, 1), 0)
 
         def grown(row, pseudo, token):
-            return jnp.concatenate([row, jnp.where(used, pseudo, 0), jnp.where(used, token, 0)], 1).astype(jnp.int32)
+            return jnp.concatenate(
+                [row, jnp.where(used, pseudo, 0), jnp.where(used, token, 0)], 1
+            ).astype(jnp.int32)
 
         slots = jnp.broadcast_to(jnp.arange(length), ids.shape)
-        fields = {"segment_ids": segments, "positions": batch.get("positions", slots), "places": batch.get("places", slots)}
+        fields = {
+            "segment_ids": segments,
+            "positions": batch.get("positions", slots),
+            "places": batch.get("places", slots),
+        }
         if "token_type_ids" in batch:
             fields["token_type_ids"] = batch["token_type_ids"]
         for name, row in fields.items():
@@ -234,7 +267,8 @@ class PseudoMasks(slots.Corruption):
 class PseudoTokens(PseudoMasks):
     """`PseudoMasks` with a separate token [P], as in the paper (Bao et al. 2020, section 3.2).
 
-    [P] is `pseudo` if given, else the first id of `vocab.extra`, which a tokenizer with a sentinel provides."""
+    [P] is `pseudo` if given, else the first id of `vocab.extra`, which a tokenizer with a sentinel
+    provides."""
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         if self.pseudo is None and not self.vocab.extra:
@@ -244,12 +278,16 @@ class PseudoTokens(PseudoMasks):
 
     def refusal(self, system: Any) -> str | None:
         if self.pseudo is None and not self.vocab.extra:
-            return "PseudoTokens needs a token for [P], and the vocabulary has no extra one; set tokenizer.sentinels=1"
+            return (
+                "PseudoTokens needs a token for [P], and the vocabulary has no extra one; set "
+                "tokenizer.sentinels=1"
+            )
         return PseudoMasks.refusal(self, system)
 
 
 def _cuts(drawn: Array, segments: Array, second: Array) -> Array:
-    """Returns the start of the target in each token's document, [B, L]: its second part, else a random position inside."""
+    """Returns the start of the target in each token's document, [B, L]: its second part, else a
+    random position inside."""
     slots, length = jnp.arange(segments.shape[1], dtype=jnp.int32), segments.shape[1]
     new = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
     start = jax.lax.cummax(jnp.where(new, slots, 0), axis=1)
@@ -266,4 +304,7 @@ def _disobeys(system: Any, name: str) -> str | None:
     encoder = slots.encoder_of(system)
     if encoder is not None and encoder.obeys_order:
         return None
-    return f"{name} writes who sees whom, which this encoder does not read; take a Transformer, or another corruption"
+    return (
+        f"{name} writes who sees whom, which this encoder does not read; take a Transformer, or "
+        "another corruption"
+    )

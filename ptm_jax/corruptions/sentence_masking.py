@@ -1,4 +1,5 @@
-"""HIBERT's sentence masking (Zhang et al. 2019, section 3.2): masked sentences are generated from the document's states."""
+"""HIBERT's sentence masking (Zhang et al. 2019, section 3.2): masked sentences are generated from
+the document's states."""
 
 from __future__ import annotations
 
@@ -10,21 +11,33 @@ from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import capacity, check_shares, choose, draws, is_special, rounded, up_to
+from ptm_jax.corruptions.base import (
+    capacity,
+    check_shares,
+    choose,
+    draws,
+    is_special,
+    rounded,
+    up_to,
+)
 from ptm_jax.corruptions.compact import decoder, pad_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceMasking(slots.Corruption):
-    """Masks round(rate * n) of a document's n sentences, at least one. The decoder generates each from its sentence state.
+    """Masks round(rate * n) of a document's n sentences, at least one. The decoder generates each
+    from its sentence state.
 
-    Of the chosen sentences, 80% get [MASK] for every word, 10% are replaced by another sentence, and 10% stay. A row has
-    S = `sentences` slots of T = `width` tokens, L = S * T. A slot begins with cls or bos; its segment is its number, from
-    1. A masked sentence keeps its special tokens. A replacement is another sentence of the same document with all its
+    Of the chosen sentences, 80% get [MASK] for every word, 10% are replaced by another sentence,
+    and 10% stay. A row has S = `sentences` slots of T = `width` tokens, L = S * T. A slot begins
+    with cls or bos; its segment is its number, from
+    1. A masked sentence keeps its special tokens. A replacement is another sentence of the same
+       document with all its
     tokens (a random sentence in the paper), or the sentence itself if there is no other.
 
-    Adds `sentence_positions` [B, P] int32 (slots, from 0), `sentence_weights` [B, P] float32, and `decoder_` fields
-    [B, P * T]. In these, sentence p is document p + 1: it reads the original slot and predicts the next token.
+    Adds `sentence_positions` [B, P] int32 (slots, from 0), `sentence_weights` [B, P] float32, and
+    `decoder_` fields [B, P * T]. In these, sentence p is document p + 1: it reads the original slot
+    and predicts the next token.
     """
 
     vocab: Vocab
@@ -37,20 +50,27 @@ class SentenceMasking(slots.Corruption):
     def __post_init__(self):
         check_shares(self.rate, self.mask, self.random)
         if self.sentences < 1 or self.width < 2:
-            raise ValueError(f"sentences {self.sentences} must be positive, width {self.width} at least 2")
+            raise ValueError(
+                f"sentences {self.sentences} must be positive, width {self.width} at least 2"
+            )
 
     def refusal(self, system) -> str | None:
-        """Refuses an encoder without sentence states: its decoder cannot know which sentence to generate."""
+        """Refuses an encoder without sentence states: its decoder cannot know which sentence to
+        generate."""
         encoder = slots.encoder_of(system)
         if encoder is not None and encoder.by_sentence:
             return None
-        return "SentenceMasking asks for one sentence of a document by its slot; take an encoder of sentences (Hierarchical)"
+        return (
+            "SentenceMasking asks for one sentence of a document by its slot; take an encoder "
+            "of sentences (Hierarchical)"
+        )
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         (mask_id,) = self.vocab.need("mask")
         if batch["input_ids"].shape[1] != self.sentences * self.width:
             raise ValueError(
-                f"rows have {batch['input_ids'].shape[1]} tokens; {self.sentences} sentences of {self.width} are "
+                f"rows have {batch['input_ids'].shape[1]} tokens; {self.sentences} sentences "
+                f"of {self.width} are "
                 f"{self.sentences * self.width}"
             )
         ids = batch["input_ids"].reshape(-1, self.sentences, self.width)
@@ -61,10 +81,14 @@ class SentenceMasking(slots.Corruption):
         slots, weights = choose(named(key, "choose"), rows, there, wanted[there.sum(1)], most)
         fate = draws(named(key, "fate"), rows, most)
         other = self._others(draws(named(key, "others"), rows, most), there, slots)
-        chosen = (slots[..., None] == jnp.arange(self.sentences)) & (weights > 0)[..., None]  # [B, P, S]
+        chosen = (slots[..., None] == jnp.arange(self.sentences)) & (weights > 0)[
+            ..., None
+        ]  # [B, P, S]
         masked = (chosen & (fate < self.mask)[..., None]).any(1)
         swapped = chosen & ((fate >= self.mask) & (fate < self.mask + self.random))[..., None]
-        donor = jnp.where(swapped.any(1), (swapped * other[..., None]).sum(1), jnp.arange(self.sentences))
+        donor = jnp.where(
+            swapped.any(1), (swapped * other[..., None]).sum(1), jnp.arange(self.sentences)
+        )
         new = jnp.take_along_axis(ids, donor[..., None], 1)
         new = jnp.where(masked[..., None] & real & ~is_special(ids, self.vocab), mask_id, new)
         seen = jnp.take_along_axis(real, donor[..., None], 1)
@@ -84,7 +108,8 @@ class SentenceMasking(slots.Corruption):
         return out
 
     def _others(self, drawn: Array, there: Array, slots: Array) -> Array:
-        """Draws another slot that holds a sentence, uniformly, [B, P]; the slot itself if it is the only one."""
+        """Draws another slot that holds a sentence, uniformly, [B, P]; the slot itself if it is the
+        only one."""
         rank = jnp.cumsum(there, 1, dtype=jnp.int32) - 1
         own = jnp.take_along_axis(rank, slots, 1)
         count = there.sum(1, keepdims=True)

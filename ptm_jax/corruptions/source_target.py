@@ -1,4 +1,5 @@
-"""Source and target in one row for a single network: UniLM's sequence-to-sequence rows, T5's prefix LM."""
+"""Source and target in one row for a single network: UniLM's sequence-to-sequence rows, T5's prefix
+LM."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ READ = ("decoder_input_ids", "decoder_segment_ids", "decoder_positions", "source
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SingleStream(slots.Corruption):
-    """Joins the encoder and decoder inputs that `part` writes into one row [B, L + T] (Dong et al. 2019, section 2.3;
-    Raffel et al. 2020, section 3.2.1).
+    """Joins the encoder and decoder inputs that `part` writes into one row [B, L + T] (Dong et al.
+    2019, section 2.3; Raffel et al. 2020, section 3.2.1).
 
-    The source sees the whole source of its document (`order` 0). The target also sees the target to its left (`order`
-    1, 2, ..). Target positions continue after the source of the document. `decoder_labels` and `decoder_weights` stay:
-    the objective reads the last T hidden states. Other per-token fields are dropped.
+    The source sees the whole source of its document (`order` 0). The target also sees the target to
+    its left (`order` 1, 2, ..). Target positions continue after the source of the document.
+    `decoder_labels` and `decoder_weights` stay: the objective reads the last T hidden states. Other
+    per-token fields are dropped.
     """
 
     single_stream: ClassVar[bool] = True
@@ -32,7 +34,10 @@ class SingleStream(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         out = self.part(key, batch)
         if "decoder_input_ids" not in out:
-            raise ValueError(f"{type(self.part).__name__} writes no decoder_input_ids; a stream has a source and a target")
+            raise ValueError(
+                f"{type(self.part).__name__} writes no decoder_input_ids; a stream has a "
+                "source and a target"
+            )
         source, target = segments_of(out), out["decoder_segment_ids"]
         sizes = jnp.pad(per_document(source > 0, source), ((0, 0), (0, target.shape[1])))
         positions = out["positions"] if "positions" in out else in_document(source)
@@ -52,7 +57,9 @@ class SingleStream(slots.Corruption):
         encoder = slots.encoder_of(system)
         if encoder is None or not encoder.obeys_order:
             return (
-                "source and target in one row need an encoder that reads who sees whom from the batch, which "
-                f"{type(encoder).__name__} does not; take a Transformer, or an encoder with a decoder"
+                "source and target in one row need an encoder that reads who sees whom from "
+                "the batch, which "
+                f"{type(encoder).__name__} does not; take a Transformer, or an encoder with "
+                "a decoder"
             )
         return slots.corruption(self.part).refusal(system)

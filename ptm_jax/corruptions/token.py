@@ -1,4 +1,5 @@
-"""Dynamic token masking (Devlin et al. 2019, section 3.1, Task 1): 15% of tokens, 80% [MASK] / 10% random / 10% kept."""
+"""Dynamic token masking (Devlin et al. 2019, section 3.1, Task 1): 15% of tokens, 80% [MASK] / 10%
+random / 10% kept."""
 
 from __future__ import annotations
 
@@ -13,13 +14,16 @@ from ptm_jax.corruptions.base import budget, capacity, check_shares, choose, hid
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenMasking(slots.Corruption):
-    """Masks an exact number of tokens of each row, drawn anew at every step; never special tokens or padding.
+    """Masks an exact number of tokens of each row, drawn anew at every step; never special tokens
+    or padding.
 
-    The number is round(rate * maskable tokens), at least 1, at most ceil(rate * L): `max_predictions_per_seq` 20 at
-    length 128 and 77 at 512. Deviation: google-research/bert counts [CLS] and [SEP] in the budget, and fixes the draw
-    at preparation time (`dupe_factor` copies); here it is dynamic, as in RoBERTa.
+    The number is round(rate * maskable tokens), at least 1, at most ceil(rate * L):
+    `max_predictions_per_seq` 20 at length 128 and 77 at 512. Deviation: google-research/bert counts
+    [CLS] and [SEP] in the budget, and fixes the draw at preparation time (`dupe_factor` copies);
+    here it is dynamic, as in RoBERTa.
 
-    Adds `mlm_positions` [B, P] int32, `mlm_labels` [B, P] int32, `mlm_weights` [B, P] float32; P = ceil(rate * L).
+    Adds `mlm_positions` [B, P] int32, `mlm_labels` [B, P] int32, `mlm_weights` [B, P] float32; P =
+    ceil(rate * L).
     """
 
     vocab: Vocab

@@ -1,4 +1,5 @@
-"""Rows in two vocabularies: the student's, and one that mixes both (Zhao et al. 2019, arXiv 1909.11687)."""
+"""Rows in two vocabularies: the student's, and one that mixes both (Zhao et al. 2019, arXiv
+1909.11687)."""
 
 from __future__ import annotations
 
@@ -25,15 +26,18 @@ _HIDDEN = "mlm_positions", "mlm_labels", "mlm_weights"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoVocabularies(slots.Corruption):
-    """Adds two rows beside the row of teacher tokens: `mixed`, in which each word has the student's pieces with the
-    probability `share`, and `student`, in which all words have (section 3.2, dual training). Masks are drawn in each.
+    """Adds two rows beside the row of teacher tokens: `mixed`, in which each word has the student's
+    pieces with the probability `share`, and `student`, in which all words have (section 3.2, dual
+    training). Masks are drawn in each.
 
-    Fields of a prefix p: `p_input_ids`, `p_segment_ids`, `p_positions` [B, T], T = ceil(room * L); `p_mlm_positions`,
-    `p_mlm_labels`, `p_mlm_weights` [B, P]. Piece i of the student is V + i in the mixed row; there `mixed_mlm_*` predicts
-    the teacher's pieces, and `mixed_second_labels` (of the student's ids) with `mixed_second_weights` the student's. Tokens
-    that do not fit are cut off. `word_starts` [B, L] divides words.
+    Fields of a prefix p: `p_input_ids`, `p_segment_ids`, `p_positions` [B, T], T = ceil(room * L);
+    `p_mlm_positions`, `p_mlm_labels`, `p_mlm_weights` [B, P]. Piece i of the student is V + i in
+    the mixed row; there `mixed_mlm_*` predicts the teacher's pieces, and `mixed_second_labels` (of
+    the student's ids) with `mixed_second_weights` the student's. Tokens that do not fit are cut
+    off. `word_starts` [B, L] divides words.
 
-    Deviation: a word that the teacher's vocabulary divides is divided there before the student's divides its parts.
+    Deviation: a word that the teacher's vocabulary divides is divided there before the student's
+    divides its parts.
     """
 
     vocab: Vocab
@@ -44,11 +48,16 @@ class TwoVocabularies(slots.Corruption):
 
     def __post_init__(self):
         if not 0 <= self.share <= 1 or self.room < 1:
-            raise ValueError(f"share is {self.share} and room {self.room}; a share in [0, 1], and at least 1")
+            raise ValueError(
+                f"share is {self.share} and room {self.room}; a share in [0, 1], and at least 1"
+            )
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         if "word_starts" not in batch:
-            raise UserError("TwoVocabularies reads word_starts; wrap the examples in Annotated(fields=('word_starts',))")
+            raise UserError(
+                "TwoVocabularies reads word_starts; wrap the examples in "
+                "Annotated(fields=('word_starts',))"
+            )
         ids, rows, first = batch["input_ids"], rows_of(batch), self.vocab.size
         whole = draws(named(key, "vocabulary"), rows, ids.shape[1] + 1) < self.share
         chosen = take(whole, jnp.cumsum(batch["word_starts"], 1)) & ~is_special(ids, self.vocab)
@@ -66,15 +75,23 @@ class TwoVocabularies(slots.Corruption):
         found = {f"{MIXED}_{name}": value for name, value in mixed.items()}
         return {**batch, **found, **{f"{SECOND}_{name}": value for name, value in own.items()}}
 
-    def _row(self, key: Array, batch: Batch, chosen: Array, first: int, vocab: Vocab) -> dict[str, Array]:
-        """Returns the masked row [B, T] in which the `chosen` tokens [B, L] have the student's pieces from id `first`."""
+    def _row(
+        self, key: Array, batch: Batch, chosen: Array, first: int, vocab: Vocab
+    ) -> dict[str, Array]:
+        """Returns the masked row [B, T] in which the `chosen` tokens [B, L] have the student's
+        pieces from id `first`."""
         ids, segments = batch["input_ids"], segments_of(batch)
         table = jnp.asarray(self.second.values)
         widths = jnp.where(chosen, (table >= 0).sum(1)[ids], 1) * (segments > 0)
         source, offset, real = layout(widths, math.ceil(self.room * ids.shape[1]))
         old = take(ids, source)
         new = jnp.where(take(chosen, source), first + table[old, offset], old)
-        plain = {"input_ids": ids, "segment_ids": segments, "positions": jnp.zeros_like(ids), "rows": rows_of(batch)}
+        plain = {
+            "input_ids": ids,
+            "segment_ids": segments,
+            "positions": jnp.zeros_like(ids),
+            "rows": rows_of(batch),
+        }
         row = moved(plain, new, source, real, vocab)
         row = TokenMasking(vocab=vocab, rate=self.rate)(key, row)
         return {name: row[name] for name in (*_GIVEN, *_HIDDEN)}

@@ -13,16 +13,26 @@ from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import budget, capacity, check_shares, draws, hide, maskable, places, stretches
+from ptm_jax.corruptions.base import (
+    budget,
+    capacity,
+    check_shares,
+    draws,
+    hide,
+    maskable,
+    places,
+    stretches,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Units:
-    """Runs of words (or tokens) that are masked together. `distribution()` returns the probabilities of their lengths.
+    """Runs of words (or tokens) that are masked together. `distribution()` returns the
+    probabilities of their lengths.
 
-    A unit begins at a free word, drawn uniformly. It is shortened at a special token, at the document's end, at an
-    earlier unit, or when the row's budget is used. A word longer than the remaining budget is skipped, so a row may
-    mask fewer tokens than its budget, never more.
+    A unit begins at a free word, drawn uniformly. It is shortened at a special token, at the
+    document's end, at an earlier unit, or when the row's budget is used. A word longer than the
+    remaining budget is skipped, so a row may mask fewer tokens than its budget, never more.
 
     bounded    whether every unit needs a token of the same document on both sides
     """
@@ -39,7 +49,8 @@ class Units:
         return (1.0,)
 
     def propose(self, key: Array, batch: Batch, vocab: Vocab, count: Array, most: int) -> Array:
-        """Returns the unit of each token, [B, L] int32: 0 for none, else 1, 2, ... in the order drawn.
+        """Returns the unit of each token, [B, L] int32: 0 for none, else 1, 2, ... in the order
+        drawn.
 
         Units cover at most `count` [B] tokens of a row. `count` must not exceed `most`.
         """
@@ -51,10 +62,20 @@ class Units:
         starts = jnp.ones_like(allowed)
         if self.by_words:
             if "word_starts" not in batch:
-                raise ValueError("these units are whole words, and the batch has no word_starts; set examples to Annotated")
+                raise ValueError(
+                    "these units are whole words, and the batch has no word_starts; set "
+                    "examples to Annotated"
+                )
             starts = (batch["word_starts"] > 0) | (jnp.diff(runs, axis=1, prepend=0) > 0)
         lengths = draw_lengths(named(key, "lengths"), rows, most, self.distribution())
-        return _pick(draws(named(key, "starts"), rows, allowed.shape[1]), allowed, starts, runs, count, lengths)
+        return _pick(
+            draws(named(key, "starts"), rows, allowed.shape[1]),
+            allowed,
+            starts,
+            runs,
+            count,
+            lengths,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,9 +87,9 @@ class WholeWords(Units):
 class NGrams(Units):
     """n-grams with probabilities `shares` for n = 1, 2, ...
 
-    ALBERT (Lan et al. 2020, section 4.1): p(n) ~ 1/n up to 3, in whole words. UniLM (Dong et al. 2019, section 2.4):
-    shares (0.8, 0.1, 0.1), in tokens. Deviation: an n-gram that overlaps a chosen one is shortened;
-    google-research/albert drops it.
+    ALBERT (Lan et al. 2020, section 4.1): p(n) ~ 1/n up to 3, in whole words. UniLM (Dong et al.
+    2019, section 2.4): shares (0.8, 0.1, 0.1), in tokens. Deviation: an n-gram that overlaps a
+    chosen one is shortened; google-research/albert drops it.
     """
 
     shares: tuple[float, ...] = (6 / 11, 3 / 11, 2 / 11)
@@ -76,7 +97,9 @@ class NGrams(Units):
 
     def __post_init__(self):
         if not self.shares or min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-6:
-            raise ValueError(f"shares is {self.shares}; the shares of the lengths 1, 2, ... must add up to 1")
+            raise ValueError(
+                f"shares is {self.shares}; the shares of the lengths 1, 2, ... must add up to 1"
+            )
 
     @property
     def by_words(self) -> bool:
@@ -88,14 +111,17 @@ class NGrams(Units):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spans(Units):
-    """SpanBERT's spans (Joshi et al. 2020, section 3.1): lengths Geo(p) truncated at `longest`, in whole words; mean 3.8.
+    """SpanBERT's spans (Joshi et al. 2020, section 3.1): lengths Geo(p) truncated at `longest`, in
+    whole words; mean 3.8.
 
-    As in facebookresearch/SpanBERT (fairseq/data/masking.py), the geometric probabilities are renormalised over
-    1..longest, and adjacent spans form one span with one pair of boundary tokens, which are never masked.
+    As in facebookresearch/SpanBERT (fairseq/data/masking.py), the geometric probabilities are
+    renormalised over 1..longest, and adjacent spans form one span with one pair of boundary tokens,
+    which are never masked.
 
-    Deviations: the first and last token of a document, mostly [CLS] and [SEP], are never masked, so every span has the
-    boundary objective (there: not at the ends of the text); the first word of a span is uniform (there: words with more
-    pieces are more likely); the last span is shortened to whole words (there: possibly inside a word).
+    Deviations: the first and last token of a document, mostly [CLS] and [SEP], are never masked, so
+    every span has the boundary objective (there: not at the ends of the text); the first word of a
+    span is uniform (there: words with more pieces are more likely); the last span is shortened to
+    whole words (there: possibly inside a word).
     """
 
     bounded: ClassVar[bool] = True
@@ -106,7 +132,10 @@ class Spans(Units):
 
     def __post_init__(self):
         if not 0 < self.p < 1 or self.longest < 1:
-            raise ValueError(f"p is {self.p} and longest {self.longest}; expected 0 < p < 1 and longest of at least 1")
+            raise ValueError(
+                f"p is {self.p} and longest {self.longest}; expected 0 < p < 1 and longest "
+                "of at least 1"
+            )
 
     @property
     def by_words(self) -> bool:
@@ -119,7 +148,8 @@ class Spans(Units):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NormalSpans(Units):
-    """InfoWord's n-grams (Kong et al. 2020): lengths N(mean, deviation^2) in tokens, rounded and clipped to 1..longest."""
+    """InfoWord's n-grams (Kong et al. 2020): lengths N(mean, deviation^2) in tokens, rounded and
+    clipped to 1..longest."""
 
     bounded: ClassVar[bool] = True
 
@@ -130,7 +160,9 @@ class NormalSpans(Units):
 
     def __post_init__(self):
         if self.deviation <= 0 or self.longest < 1:
-            raise ValueError(f"deviation {self.deviation} must be above 0 and longest {self.longest} at least 1")
+            raise ValueError(
+                f"deviation {self.deviation} must be above 0 and longest {self.longest} at least 1"
+            )
 
     @property
     def by_words(self) -> bool:
@@ -139,7 +171,9 @@ class NormalSpans(Units):
     def distribution(self) -> tuple[float, ...]:
         below = [0.0]
         for n in range(1, self.longest):
-            below.append(0.5 * (1 + math.erf((n + 0.5 - self.mean) / (self.deviation * math.sqrt(2)))))
+            below.append(
+                0.5 * (1 + math.erf((n + 0.5 - self.mean) / (self.deviation * math.sqrt(2))))
+            )
         return tuple(upper - lower for lower, upper in zip(below, [*below[1:], 1.0], strict=True))
 
 
@@ -147,12 +181,13 @@ class NormalSpans(Units):
 class Masking(slots.Corruption):
     """Masks units until rate * the row's tokens are used; 80% [MASK] / 10% random / 10% kept.
 
-    `units` is a subclass of `Units` above. With `together`, the tokens of a unit share the draw of 80/10/10 (SpanBERT);
-    random words still differ inside it.
+    `units` is a subclass of `Units` above. With `together`, the tokens of a unit share the draw of
+    80/10/10 (SpanBERT); random words still differ inside it.
 
-    Adds `mlm_positions`, `mlm_labels` [B, P] int32, `mlm_weights` [B, P] float32 with P = ceil(rate * L), as TokenMasking.
-    If the units are `bounded`, also adds `span_left` and `span_right`, the positions of the tokens just outside the span
-    of a prediction, and `span_offset`, 0, 1, ... inside it (at most P - 1: adjacent spans form one span).
+    Adds `mlm_positions`, `mlm_labels` [B, P] int32, `mlm_weights` [B, P] float32 with P = ceil(rate
+    * L), as TokenMasking. If the units are `bounded`, also adds `span_left` and `span_right`, the
+    positions of the tokens just outside the span of a prediction, and `span_offset`, 0, 1, ...
+    inside it (at most P - 1: adjacent spans form one span).
     """
 
     vocab: Vocab
@@ -176,8 +211,13 @@ class Masking(slots.Corruption):
             left, right = (jnp.take_along_axis(field, positions, 1) for field in (left, right))
             offset = positions - left - 1
             fields = {"span_left": left, "span_right": right, "span_offset": offset}
-            spans = {name: jnp.where(weights > 0, field, 0).astype(jnp.int32) for name, field in fields.items()}
-        numbers = jnp.maximum(jnp.take_along_axis(units, positions, 1) - 1, 0) if self.together else None
+            spans = {
+                name: jnp.where(weights > 0, field, 0).astype(jnp.int32)
+                for name, field in fields.items()
+            }
+        numbers = (
+            jnp.maximum(jnp.take_along_axis(units, positions, 1) - 1, 0) if self.together else None
+        )
         out = hide(key, batch, positions, weights, self.vocab, (self.mask, self.random), numbers)
         return {**out, **spans}
 
@@ -189,7 +229,8 @@ def draw_lengths(key: Array, rows: Array, most: int, shares: tuple[float, ...]) 
 
 
 def _joined(chosen: Array) -> tuple[Array, Array, Array]:
-    """Returns the runs of chosen tokens: (number from 1, position just before, position just after), all [B, L]."""
+    """Returns the runs of chosen tokens: (number from 1, position just before, position just
+    after), all [B, L]."""
     slots = jnp.arange(chosen.shape[1])
     first = chosen & ~jnp.pad(chosen[:, :-1], ((0, 0), (1, 0)))
     left = jax.lax.cummax(jnp.where(first, slots - 1, -1), axis=1)
@@ -197,8 +238,11 @@ def _joined(chosen: Array) -> tuple[Array, Array, Array]:
     return jnp.where(chosen, jnp.cumsum(first, 1), 0), left, right
 
 
-def _pick(priority: Array, allowed: Array, starts: Array, runs: Array, count: Array, lengths: Array) -> Array:
-    """Returns units [B, L] of `lengths` [B, P] words. Each begins at the free word with the highest priority [B, L].
+def _pick(
+    priority: Array, allowed: Array, starts: Array, runs: Array, count: Array, lengths: Array
+) -> Array:
+    """Returns units [B, L] of `lengths` [B, P] words. Each begins at the free word with the highest
+    priority [B, L].
 
     Every unit has at least one token, so P units can use any budget up to P.
     """
@@ -217,7 +261,9 @@ def _pick(priority: Array, allowed: Array, starts: Array, runs: Array, count: Ar
         found, word, run = (jnp.take_along_axis(field, anchor, 1) for field in (free, number, runs))
         stop = word + words[:, None]
         # Stop at the first taken word after the anchor.
-        stop = jnp.min(jnp.where((units > 0) & (number > word), number, stop), 1, keepdims=True).clip(max=stop)
+        stop = jnp.min(
+            jnp.where((units > 0) & (number > word), number, stop), 1, keepdims=True
+        ).clip(max=stop)
         new = found & (runs == run) & (number >= word) & (number < stop) & (end - anchor < left)
         return (jnp.where(new, index, units), left[:, 0] - new.sum(1)), None
 

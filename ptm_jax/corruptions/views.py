@@ -1,6 +1,7 @@
 """Corruptions that derive a second text from each row: two crops, a single n-gram, a replaced word.
 
-They add `{name}_input_ids` and `{name}_segment_ids`, which objectives encode in addition to the row.
+They add `{name}_input_ids` and `{name}_segment_ids`, which objectives encode in addition to the
+row.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def _compact(allowed: Array) -> Array:
 
 
 def _one_document(key: Array, rows: Array, batch: Batch, vocab: Vocab) -> Array:
-    """Returns True on the words of one document of the row, [B, L]: the document of a uniformly drawn word."""
+    """Returns True on the words of one document of the row, [B, L]: the document of a uniformly
+    drawn word."""
     allowed, segments = maskable(batch, vocab), segments_of(batch)
     at = jnp.take_along_axis(_compact(allowed), up_to(draws(key, rows), allowed.sum(1))[:, None], 1)
     return allowed & (segments == jnp.take_along_axis(segments, at, 1))
@@ -35,12 +37,15 @@ def _one_document(key: Array, rows: Array, batch: Batch, vocab: Vocab) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoCrops(slots.Corruption):
-    """Draws two crops of one document independently: the row becomes one, `pair_` the other (survey 3.1.4, CTL).
+    """Draws two crops of one document independently: the row becomes one, `pair_` the other (survey
+    3.1.4, CTL).
 
-    A crop is a run of `share` of the document's words (rounded, at least one), between [CLS] and [SEP] if the vocabulary
-    has them. Other per-token fields (`token_type_ids`, labels, ...) are dropped.
+    A crop is a run of `share` of the document's words (rounded, at least one), between [CLS] and
+    [SEP] if the vocabulary has them. Other per-token fields (`token_type_ids`, labels, ...) are
+    dropped.
 
-    Writes `input_ids`, `segment_ids`, `positions`, `pair_input_ids`, `pair_segment_ids`, all [B, L].
+    Writes `input_ids`, `segment_ids`, `positions`, `pair_input_ids`, `pair_segment_ids`, all [B,
+    L].
     """
 
     vocab: Vocab
@@ -53,7 +58,9 @@ class TwoCrops(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         rows, ids = rows_of(batch), batch["input_ids"]
         words = _one_document(named(key, "document"), rows, batch, self.vocab)
-        first, second = (self._crop(named(key, name), rows, ids, words) for name in ("first", "second"))
+        first, second = (
+            self._crop(named(key, name), rows, ids, words) for name in ("first", "second")
+        )
         kept = {name: batch[name] for name in _ROW_FIELDS if name in batch}
         slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
         made = {"input_ids": first[0], "segment_ids": first[1], "positions": slots}
@@ -63,7 +70,9 @@ class TwoCrops(slots.Corruption):
         length, before = ids.shape[1], self.vocab.cls is not None
         after = self.vocab.sep is not None
         count = words.sum(1)
-        size = jnp.clip(jnp.floor(count * self.share + 0.5).astype(jnp.int32), 1, length - before - after)
+        size = jnp.clip(
+            jnp.floor(count * self.share + 0.5).astype(jnp.int32), 1, length - before - after
+        )
         size = jnp.minimum(size, count)
         start = up_to(draws(key, rows), count - size + 1)
         slots = jnp.arange(length)[None] - before
@@ -81,11 +90,12 @@ class TwoCrops(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NGramView(slots.Corruption):
-    """Masks one n-gram of the row and returns it as a second text (InfoWord; Kong et al. 2020, arXiv 1910.08350, section 4).
+    """Masks one n-gram of the row and returns it as a second text (InfoWord; Kong et al. 2020,
+    arXiv 1910.08350, section 4).
 
-    The first word is drawn uniformly. The length is N(mean, std^2), rounded and clipped to 1 .. `longest`. The n-gram ends
-    early at a special token or a document boundary. Every token of it becomes [MASK], so a `TokenMasking` after it in a
-    `Chain` chooses other tokens.
+    The first word is drawn uniformly. The length is N(mean, std^2), rounded and clipped to 1 ..
+    `longest`. The n-gram ends early at a special token or a document boundary. Every token of it
+    becomes [MASK], so a `TokenMasking` after it in a `Chain` chooses other tokens.
 
     Writes `input_ids`, `ngram_input_ids` and `ngram_segment_ids` [B, S], S = min(longest, L).
     """
@@ -104,27 +114,41 @@ class NGramView(slots.Corruption):
         ids, rows, segments = batch["input_ids"], rows_of(batch), segments_of(batch)
         length, most = ids.shape[1], min(self.longest, ids.shape[1])
         words = maskable(batch, self.vocab)
-        drawn = jax.vmap(jax.random.normal)(row_keys(named(key, "length"), rows)) * self.std + self.mean
+        drawn = (
+            jax.vmap(jax.random.normal)(row_keys(named(key, "length"), rows)) * self.std + self.mean
+        )
         wanted = jnp.clip(jnp.round(drawn), 1, most).astype(jnp.int32)
         count = words.sum(1)
-        start = jnp.take_along_axis(_compact(words), up_to(draws(named(key, "start"), rows), count)[:, None], 1)
+        start = jnp.take_along_axis(
+            _compact(words), up_to(draws(named(key, "start"), rows), count)[:, None], 1
+        )
         slots = jnp.arange(most)[None]
         at = jnp.minimum(start + slots, length - 1)
         same = jnp.take_along_axis(segments, at, 1) == jnp.take_along_axis(segments, start, 1)
-        inside = jnp.take_along_axis(words, at, 1) & same & (start + slots < length) & (slots < wanted[:, None])
+        inside = (
+            jnp.take_along_axis(words, at, 1)
+            & same
+            & (start + slots < length)
+            & (slots < wanted[:, None])
+        )
         inside = jnp.cumprod(inside, axis=1) > 0  # the run ends at the first False
         ngram = jnp.where(inside, jnp.take_along_axis(ids, at, 1), pad_of(self.vocab))
         hidden = put(ids, at, inside, mask_id)
-        views = {"ngram_input_ids": ngram.astype(jnp.int32), "ngram_segment_ids": inside.astype(jnp.int32)}
+        views = {
+            "ngram_input_ids": ngram.astype(jnp.int32),
+            "ngram_segment_ids": inside.astype(jnp.int32),
+        }
         return {**batch, "input_ids": hidden, **views}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplacedWord(slots.Corruption):
-    """Copies the row with its middle word replaced by a random one (Collobert et al. 2011, section 4.2).
+    """Copies the row with its middle word replaced by a random one (Collobert et al. 2011, section
+    4.2).
 
-    The middle word has index n // 2 of n words: the sixth in a window of eleven. Special tokens and padding are not
-    counted. The draw may return the same word, as in the paper's sum over the dictionary.
+    The middle word has index n // 2 of n words: the sixth in a window of eleven. Special tokens and
+    padding are not counted. The draw may return the same word, as in the paper's sum over the
+    dictionary.
 
     Writes `negative_input_ids` and `negative_segment_ids` [B, L].
     """
@@ -138,4 +162,8 @@ class ReplacedWord(slots.Corruption):
         at = jnp.take_along_axis(_compact(words), jnp.minimum(count // 2, ids.shape[1] - 1), 1)
         new = draw_words(named(key, "words"), rows, (1,), self.vocab)
         here = (jnp.arange(ids.shape[1])[None] == at) & (count > 0)
-        return {**batch, "negative_input_ids": jnp.where(here, new, ids), "negative_segment_ids": segments_of(batch)}
+        return {
+            **batch,
+            "negative_input_ids": jnp.where(here, new, ids),
+            "negative_segment_ids": segments_of(batch),
+        }

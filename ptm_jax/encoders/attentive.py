@@ -1,6 +1,8 @@
-"""Recurrent encoder-decoders with attention: RNNsearch (Bahdanau et al. 2015) and the variants of Luong et al. 2015.
+"""Recurrent encoder-decoders with attention: RNNsearch (Bahdanau et al. 2015) and the variants of
+Luong et al. 2015.
 
-The decoder is one scan over the target. The products of its inputs stand before the scan, those of its outputs after it.
+The decoder is one scan over the target. The products of its inputs stand before the scan, those of
+its outputs after it.
 """
 
 from __future__ import annotations
@@ -41,9 +43,11 @@ class AttentiveCache:
 class AttentiveDecoder(Embedded):
     """Base of decoders that read a `Source` at every token: `hidden` is [B, T, `features`].
 
-    A document of a packed row begins with a state of its own (`begun`) and reads the source tokens of its own segment.
+    A document of a packed row begins with a state of its own (`begun`) and reads the source tokens
+    of its own segment.
 
-    ends    whether `begun` reads the encoder's states after each document (`nn.recurrent.recurrence.State`)
+    ends    whether `begun` reads the encoder's states after each document
+            (`nn.recurrent.recurrence.State`)
     """
 
     embed: nn.Module
@@ -65,8 +69,8 @@ class AttentiveDecoder(Embedded):
         return self.param(name, self.state_initializer or self.initializer, shape)
 
     def below(self, y, segments, state: Any, context: Context) -> tuple[Any, Any]:
-        """Returns the features of the target's vectors [B, T, E] that the steps and `readout` read in their place, and the
-        state of what computes them."""
+        """Returns the features of the target's vectors [B, T, E] that the steps and `readout` read
+        in their place, and the state of what computes them."""
         return y, None
 
     def inputs(self, y):
@@ -74,16 +78,19 @@ class AttentiveDecoder(Embedded):
         raise NotImplementedError
 
     def begun(self, source: Source, take: Any) -> Any:
-        """Returns the state before the first token of each token's document, leaves [B, T, ...]. `take(x)` is the row of
-        x [B, S, ...] at the first source token of that document, or zeros [B, T, ...]."""
+        """Returns the state before the first token of each token's document, leaves [B, T, ...].
+        `take(x)` is the row of x [B, S, ...] at the first source token of that document, or zeros
+        [B, T, ...]."""
         raise NotImplementedError
 
     def step(self, state: Any, read: Any, attend: Any, context: Context) -> tuple[Any, Any]:
-        """Returns the state after a token, and what `readout` needs of it. `attend(query)` is (context, weights)."""
+        """Returns the state after a token, and what `readout` needs of it. `attend(query)` is
+        (context, weights)."""
         raise NotImplementedError
 
     def readout(self, y, kept: Any, context: Context):
-        """Returns the features [B, T, D] of all tokens from their vectors and what the steps returned."""
+        """Returns the features [B, T, D] of all tokens from their vectors and what the steps
+        returned."""
         raise NotImplementedError
 
     def __call__(self, batch: Batch, train: bool, source: Source, state: Any = None) -> Encoded:
@@ -98,12 +105,25 @@ class AttentiveDecoder(Embedded):
             read, segment, new, begun, t = token
             if first:
                 state = jax.tree.map(lambda x, y: jnp.where(new[:, None], x, y), begun, state)
-            attend = lambda query: decoder.attention(query, source, segment, t)
+
+            def attend(query):
+                return decoder.attention(query, source, segment, t)
+
             return decoder.step(state, read, attend, context)
 
-        scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False, "dropout": True})
-        tokens = (self.inputs(y), segments, new, begun, jnp.broadcast_to(context.positions, segments.shape))
-        state, (kept, weights) = scan(self, state, jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), tokens))
+        scan = nn.scan(
+            step, variable_broadcast="params", split_rngs={"params": False, "dropout": True}
+        )
+        tokens = (
+            self.inputs(y),
+            segments,
+            new,
+            begun,
+            jnp.broadcast_to(context.positions, segments.shape),
+        )
+        state, (kept, weights) = scan(
+            self, state, jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), tokens)
+        )
         kept = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), kept)
         extra = {"cross_attention": jnp.moveaxis(weights, 0, 1)[None, :, None], "below": y}
         return Encoded(
@@ -114,21 +134,28 @@ class AttentiveDecoder(Embedded):
 
 
 class BahdanauDecoder(AttentiveDecoder):
-    """A GRU that attends with the state before, and a maxout layer (Bahdanau et al. 2015, appendix A.2.2):
+    """A GRU that attends with the state before, and a maxout layer (Bahdanau et al. 2015, appendix
+    A.2.2):
 
-        c_i = attention(s_(i-1)),  s_i = GRU(y_(i-1), c_i, s_(i-1)),  t_i = maxout(U s_i + V y_(i-1) + C c_i)
+        c_i = attention(s_(i-1)),  s_i = GRU(y_(i-1), c_i, s_(i-1)),  t_i = maxout(U s_i + V y_(i-1)
+                                   + C c_i)
 
-    A document begins with tanh(W_s h), h the backward state of its source's first token. Deviation: the paper prints
-    s_(i-1) in t_i, which its p(y_i | s_i, ...) contradicts.
+    A document begins with tanh(W_s h), h the backward state of its source's first token. Deviation:
+    the paper prints s_(i-1) in t_i, which its p(y_i | s_i, ...) contradicts.
     """
 
     features: int = 500
 
     def setup(self):
-        self.gates, self.reading = self.dense(3 * self.hidden), self.dense(3 * self.hidden, bias=False)
+        self.gates, self.reading = (
+            self.dense(3 * self.hidden),
+            self.dense(3 * self.hidden, bias=False),
+        )
         self.start = self.dense(self.hidden)
         self.state = self.kernel("state", (self.hidden, 3 * self.hidden))
-        self.of_state, self.of_word, self.of_context = (self.dense(2 * self.features, bias=n == 0) for n in range(3))
+        self.of_state, self.of_word, self.of_context = (
+            self.dense(2 * self.features, bias=n == 0) for n in range(3)
+        )
         self.drop = Dropout(self.dropout)
 
     def inputs(self, y):
@@ -138,13 +165,21 @@ class BahdanauDecoder(AttentiveDecoder):
         return None, jnp.zeros((batch, self.hidden))
 
     def begun(self, source, take):
-        return jnp.tanh(self.start(take(source.values[..., source.values.shape[-1] // 2 :])).astype(jnp.float32))
+        return jnp.tanh(
+            self.start(take(source.values[..., source.values.shape[-1] // 2 :])).astype(jnp.float32)
+        )
 
     def step(self, s, read, attend, context):
         c, weights = attend(s)
         read = (read + self.reading(c)).astype(jnp.float32)
         parts = {"gates": slice(None, 2 * self.hidden), "candidate": slice(2 * self.hidden, None)}
-        product = lambda name, x: self.precision.dense(x, self.state[:, parts[name]], out=jnp.float32) + read[:, parts[name]]
+
+        def product(name, x):
+            return (
+                self.precision.dense(x, self.state[:, parts[name]], out=jnp.float32)
+                + read[:, parts[name]]
+            )
+
         s = GRUCell("before")(product, {}, s, None)[0]
         return s, ((s, c), weights)
 
@@ -155,12 +190,13 @@ class BahdanauDecoder(AttentiveDecoder):
 
 
 class LuongDecoder(AttentiveDecoder):
-    """Layers of LSTM, and attention with the top state (Luong et al. 2015, section 3): features tanh(W [c_t; h_t]).
+    """Layers of LSTM, and attention with the top state (Luong et al. 2015, section 3): features
+    tanh(W [c_t; h_t]).
 
     feeds    whether the features are part of the next token's input (section 3.3)
 
-    A document begins with the states of the encoder, which has as many layers of LSTM of this width, after it has read the
-    document's source.
+    A document begins with the states of the encoder, which has as many layers of LSTM of this
+    width, after it has read the document's source.
     """
 
     layers: int = 4
@@ -170,7 +206,9 @@ class LuongDecoder(AttentiveDecoder):
 
     def setup(self):
         self.dense_inputs = [self.dense(4 * self.hidden) for _ in range(self.layers)]
-        self.states = [self.kernel(f"state{n}", (self.hidden, 4 * self.hidden)) for n in range(self.layers)]
+        self.states = [
+            self.kernel(f"state{n}", (self.hidden, 4 * self.hidden)) for n in range(self.layers)
+        ]
         self.feeding = self.dense(4 * self.hidden, bias=False)
         self.out = self.dense(self.hidden, bias=False)
         self.drop = Dropout(self.dropout)
@@ -183,7 +221,9 @@ class LuongDecoder(AttentiveDecoder):
         return None, (((zeros, zeros),) * self.layers, zeros)
 
     def begun(self, source, take):
-        layers = tuple((take(state.h), take(state.c)) for state in source.states.layers[-self.layers :])
+        layers = tuple(
+            (take(state.h), take(state.c)) for state in source.states.layers[-self.layers :]
+        )
         return layers, jnp.zeros_like(layers[0][0])
 
     def step(self, state, read, attend, context):
@@ -192,7 +232,10 @@ class LuongDecoder(AttentiveDecoder):
         read = read + self.feeding(fed) if self.feeds else read
         for n, (h, c) in enumerate(layers):
             read = read if n == 0 else self.dense_inputs[n](x)
-            product = lambda name, x: self.precision.dense(x, self.states[n], out=jnp.float32) + read  # noqa: B023
+
+            def product(name, x):
+                return self.precision.dense(x, self.states[n], out=jnp.float32) + read  # noqa: B023
+
             h, c = LSTMCell()(product, {}, h, c)
             new.append((h, c))
             x = self.drop(h, context)
@@ -212,10 +255,11 @@ def first_of(source: Source, segments):
 
 
 class AttentiveEncoderDecoder(EncoderDecoder):
-    """An `LSTMEncoder` over `input_ids` and an `AttentiveDecoder` over `decoder_input_ids`. Decoding and texts without
-    decoder inputs are those of `EncoderDecoder`. `extra` has the encoder's states, `source` [B, L, C], its word vectors,
-    `embedded` [B, L, E], the states of its first layer, `first` [B, L, C1], the features of the target that the steps read,
-    `below` [B, T, E], and the weights of the attention, `cross_attention` [1, B, 1, T, L]."""
+    """An `LSTMEncoder` over `input_ids` and an `AttentiveDecoder` over `decoder_input_ids`.
+    Decoding and texts without decoder inputs are those of `EncoderDecoder`. `extra` has the
+    encoder's states, `source` [B, L, C], its word vectors, `embedded` [B, L, E], the states of its
+    first layer, `first` [B, L, C1], the features of the target that the steps read, `below` [B, T,
+    E], and the weights of the attention, `cross_attention` [1, B, 1, T, L]."""
 
     encoder: LSTMEncoder
     decoder: AttentiveDecoder
@@ -233,13 +277,21 @@ class AttentiveEncoderDecoder(EncoderDecoder):
             return self.encoder.level_of(f"encoder/{rest}")
         return 0 if rest.startswith("embed") else len(self.encoder.layers) + 1
 
-    def __call__(self, batch: Batch, train: bool = False, cache: AttentiveCache | None = None) -> Encoded:
+    def __call__(
+        self, batch: Batch, train: bool = False, cache: AttentiveCache | None = None
+    ) -> Encoded:
         if cache is not None and "decoder_input_ids" not in batch:
             return self.decoder(batch, train, cache.source, cache.state)
         found = self.encoder(batch, train, ends=self.decoder.ends)
-        source = Source(self.keys(found.hidden), self.values(found), segments_of(batch), found.extra["states"])
+        source = Source(
+            self.keys(found.hidden), self.values(found), segments_of(batch), found.extra["states"]
+        )
         decoded = self.decoder(self.decoded(batch), train, source)
-        own = {"source": found.hidden, "embedded": found.extra["embedded"], "first": found.extra["first"]}
+        own = {
+            "source": found.hidden,
+            "embedded": found.extra["embedded"],
+            "first": found.extra["first"],
+        }
         return dataclasses.replace(decoded, extra={**decoded.extra, **own})
 
     def values(self, found: Encoded):
@@ -257,5 +309,7 @@ class AttentiveEncoderDecoder(EncoderDecoder):
         del length
         keys = self.decoder.attention.width_of_keys(self.encoder.width, self.decoder.hidden)
         zeros = jnp.zeros((batch, source, self.values_width))
-        empty = Source(jnp.zeros((batch, source, keys)), zeros, jnp.zeros((batch, source), jnp.int32))
+        empty = Source(
+            jnp.zeros((batch, source, keys)), zeros, jnp.zeros((batch, source), jnp.int32)
+        )
         return AttentiveCache(self.decoder.empty_state(batch), empty)

@@ -1,4 +1,5 @@
-"""A bag of words and of n-grams of words as an encoder: supervised fastText (Joulin et al. 2016, arXiv 1607.01759)."""
+"""A bag of words and of n-grams of words as an encoder: supervised fastText (Joulin et al. 2016,
+arXiv 1607.01759)."""
 
 from __future__ import annotations
 
@@ -13,11 +14,13 @@ from ptm_jax.nn.embeddings.summed import table_of
 
 
 class BagOfNGrams(Table):
-    """States [B, L, D] whose mean over a text is the mean of the rows of its words and of its n-grams of words (section 2).
+    """States [B, L, D] whose mean over a text is the mean of the rows of its words and of its
+    n-grams of words (section 2).
 
-    A place has the row of its word and its share 1 / n of the rows of the n-grams that hold it, times the places of the text
-    over its rows. Unknown words have no row, and no n-gram holds one: here fastText, which hashes their letters, differs.
-    A batch may have `bag` [B, L, n] int32, the places' rows in a table of the rows that a step reads (`train.sparse`).
+    A place has the row of its word and its share 1 / n of the rows of the n-grams that hold it,
+    times the places of the text over its rows. Unknown words have no row, and no n-gram holds one:
+    here fastText, which hashes their letters, differs. A batch may have `bag` [B, L, n] int32, the
+    places' rows in a table of the rows that a step reads (`train.sparse`).
     """
 
     grams: HashedWordNGrams
@@ -27,7 +30,8 @@ class BagOfNGrams(Table):
         return "bidirectional"
 
     def rows(self, batch: Batch) -> tuple[Array, Array]:
-        """Returns the rows of words [B, L] and of n-grams [B, L, n - 1], `NONE` where there is none."""
+        """Returns the rows of words [B, L] and of n-grams [B, L, n - 1], `NONE` where there is
+        none."""
         ids, segments = batch["input_ids"], segments_of(batch)
         known = (segments > 0) & (ids != (-1 if self.vocab.unk is None else self.vocab.unk))
         return jnp.where(known, ids, NONE), self.grams.of(ids, jnp.where(known, segments, 0))
@@ -35,7 +39,10 @@ class BagOfNGrams(Table):
     def select(self, batch, words):
         own, more = self.rows(batch)
         (token, own), (ngrams, more) = renumbered(own), renumbered(more)
-        return {**batch, "bag": jnp.concatenate([own[..., None], more], -1)}, {"token": token, "ngrams": ngrams}
+        return {**batch, "bag": jnp.concatenate([own[..., None], more], -1)}, {
+            "token": token,
+            "ngrams": ngrams,
+        }
 
     def setup(self):
         self.token = self._token()
@@ -46,12 +53,17 @@ class BagOfNGrams(Table):
         there = jnp.concatenate([own[..., None], more], -1) < NONE
         if "bag" in batch:
             own, more = batch["bag"][..., 0], batch["bag"][..., 1:]
-        read = lambda table, rows, there: jnp.where(there[..., None], table.at[rows].get(mode="clip"), 0.0)
+
+        def read(table, rows, there):
+            return jnp.where(there[..., None], table.at[rows].get(mode="clip"), 0.0)
+
         total = read(self.token, own, there[..., 0])
         for n in range(2, self.grams.longest + 1):
             part = read(self.ngrams, more[..., n - 2], there[..., n - 1]) / n
             total += sum(shifted(part, -place) for place in range(n))
         segments = segments_of(batch)
-        same = ((segments[:, :, None] == segments[:, None]) & (segments[:, None] > 0)).astype(jnp.float32)
+        same = ((segments[:, :, None] == segments[:, None]) & (segments[:, None] > 0)).astype(
+            jnp.float32
+        )
         rows = jnp.einsum("blm,bm->bl", same, there.sum(-1).astype(jnp.float32))
         return Encoded(total * (same.sum(-1) / jnp.maximum(rows, 1.0))[..., None])

@@ -1,4 +1,5 @@
-"""Cloze-driven pre-training: two towers, each blind to one side of a token (Baevski et al. 2019)."""
+"""Cloze-driven pre-training: two towers, each blind to one side of a token (Baevski et al.
+2019)."""
 
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ from ptm_jax.nn.layers import Context, Dropout, LayerNorm
 
 
 class Combination(nn.Module):
-    """Predicts token t from both towers, by attention with a query made of the states of its neighbours.
+    """Predicts token t from both towers, by attention with a query made of the states of its
+    neighbours.
 
-    The states of both towers are normalised. The query is the sum of the forward state of t-1 and the backward state of
-    t+1, or their concatenation. Keys and values are all states that `visibility` allows. The attention has no residual
-    branch; the feed-forward layer has one, with pre-norm. The layout follows fairseq's branch bi_trans_lm.
+    The states of both towers are normalised. The query is the sum of the forward state of t-1 and
+    the backward state of t+1, or their concatenation. Keys and values are all states that
+    `visibility` allows. The attention has no residual branch; the feed-forward layer has one, with
+    pre-norm. The layout follows fairseq's branch bi_trans_lm.
     """
 
     attention: nn.Module
@@ -32,25 +35,32 @@ class Combination(nn.Module):
 
     @nn.compact
     def __call__(self, ahead, behind, context: Context, masked: bool):
-        """States [B, L, D] of both towers -> ([B, L, D], probabilities [B, H, L, 2 L], forward keys first)."""
+        """States [B, L, D] of both towers -> ([B, L, D], probabilities [B, H, L, 2 L], forward keys
+        first)."""
         ahead, behind = self.forward_norm(ahead), self.backward_norm(behind)
         left, right = neighbours(ahead, behind, context)
         query = left + right if self.query == "sum" else jnp.concatenate([left, right], -1)
         both = dataclasses.replace(context, visibility=_both(context.visibility, masked))
-        x, probabilities, _ = self.attention(query, both, source=jnp.concatenate([ahead, behind], 1))
+        x, probabilities, _ = self.attention(
+            query, both, source=jnp.concatenate([ahead, behind], 1)
+        )
         x = Dropout(self.dropout)(x, context)
-        return x + Dropout(self.dropout)(self.ffn(self.ffn_norm(x), context), context), probabilities
+        return x + Dropout(self.dropout)(
+            self.ffn(self.ffn_norm(x), context), context
+        ), probabilities
 
 
 class TwoTowers(Embedded):
-    """Causal stacks in both directions over one embedding, and a layer that combines them (section 3, Figure 2).
+    """Causal stacks in both directions over one embedding, and a layer that combines them (section
+    3, Figure 2).
 
-    hidden[t] [B, L, D] depends on forward states up to t-1 and backward states from t+1, so it does not see token t.
-    combine="attention" uses the `Combination` in `merge`; "sum" adds the two neighbours' states. `masked=False` also lets
-    position t read both states of t, for fine-tuning (section 3).
+    hidden[t] [B, L, D] depends on forward states up to t-1 and backward states from t+1, so it does
+    not see token t. combine="attention" uses the `Combination` in `merge`; "sum" adds the two
+    neighbours' states. `masked=False` also lets position t read both states of t, for fine-tuning
+    (section 3).
 
-    `extra` holds the last states of the towers, "forward" and "backward" [B, L, D]. `attention` is the combination's
-    [1, B, H, L, 2 L], forward keys first, if its `impl` returns probabilities.
+    `extra` holds the last states of the towers, "forward" and "backward" [B, L, D]. `attention` is
+    the combination's [1, B, H, L, 2 L], forward keys first, if its `impl` returns probabilities.
     """
 
     embed: nn.Module
@@ -80,8 +90,15 @@ class TwoTowers(Embedded):
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         if (self.merge is None) == (self.combine == "attention"):
-            raise ValueError(f"combine={self.combine!r}: the layer of slot merge belongs to 'attention', and only to it")
-        batch = {name: field for name, field in batch.items() if name not in ("order", "key_order", "group")}
+            raise ValueError(
+                f"combine={self.combine!r}: the layer of slot merge belongs to 'attention', "
+                "and only to it"
+            )
+        batch = {
+            name: field
+            for name, field in batch.items()
+            if name not in ("order", "key_order", "group")
+        }
         context = context_of(batch, "causal", train)
         x = self.embed(batch, context)
         ahead = self.forward(x, context).hidden
@@ -89,7 +106,9 @@ class TwoTowers(Embedded):
         extra = {"forward": ahead, "backward": behind}
         if self.combine == "attention":
             hidden, attention = self.merge(ahead, behind, context, self.masked)
-            return Encoded(hidden, None, None if attention is None else attention[None], extra=extra)
+            return Encoded(
+                hidden, None, None if attention is None else attention[None], extra=extra
+            )
         hidden = sum(neighbours(ahead, behind, context))
         return Encoded(hidden if self.masked else hidden + ahead + behind, extra=extra)
 
@@ -101,7 +120,8 @@ def neighbours(ahead, behind, context: Context):
 
 
 def neighbour(states, segments, step: int):
-    """Returns the states [B, L, D] of the token `step` places to the right in the same segment; zeros if there is none."""
+    """Returns the states [B, L, D] of the token `step` places to the right in the same segment;
+    zeros if there is none."""
     same = jnp.roll(segments, -step, 1) == segments
     edge = 0 if step < 0 else segments.shape[1] - 1
     same = same.at[:, edge].set(False)
@@ -109,9 +129,12 @@ def neighbour(states, segments, step: int):
 
 
 def _both(visibility: Visibility, masked: bool) -> Visibility:
-    """Returns the visibility of [forward; backward] keys: left of the query in the first half, right of it in the second."""
+    """Returns the visibility of [forward; backward] keys: left of the query in the first half,
+    right of it in the second."""
     places = jnp.arange(visibility.k_segments.shape[1])
     apart = places[None, :] - places[:, None]
     left, right = (apart < 0, apart > 0) if masked else (apart <= 0, apart >= 0)
     segments = jnp.concatenate([visibility.k_segments] * 2, 1)
-    return Visibility(visibility.q_segments, segments, allow=jnp.concatenate([left, right], 1)[None, None])
+    return Visibility(
+        visibility.q_segments, segments, allow=jnp.concatenate([left, right], 1)[None, None]
+    )

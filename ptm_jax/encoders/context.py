@@ -1,4 +1,5 @@
-"""What encoders have in common: their embeddings, and the `Context` of their layers from the fields of a batch."""
+"""What encoders have in common: their embeddings, and the `Context` of their layers from the fields
+of a batch."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def slots_of(ids):
 
 
 def context_of(batch: Batch, direction: slots.Direction, train: bool) -> Context:
-    """Returns visibility, positions and rows of the tokens of a batch. `direction` applies if the batch has no `order`."""
+    """Returns visibility, positions and rows of the tokens of a batch. `direction` applies if the
+    batch has no `order`."""
     segments, places = segments_of(batch), slots_of(batch["input_ids"])
     order, group = batch.get("order"), batch.get("group")
     if order is None and direction != "bidirectional":
@@ -48,7 +50,13 @@ def context_of(batch: Batch, direction: slots.Direction, train: bool) -> Context
     # A padding query sees the first document: its output is finite and equals the peers'.
     allow = batch["visible"][:, None] if "visible" in batch else None
     visibility = Visibility(
-        jnp.maximum(segments, 1), segments, order, batch.get("key_order", order), allow, q_group=group, k_group=group
+        jnp.maximum(segments, 1),
+        segments,
+        order,
+        batch.get("key_order", order),
+        allow,
+        q_group=group,
+        k_group=group,
     )
     return Context(
         visibility=visibility,

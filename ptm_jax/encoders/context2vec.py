@@ -19,10 +19,12 @@ from ptm_jax.nn.recurrent.recurrence import Recurrent
 
 
 class ContextLSTM(slots.Encoder, nn.Module):
-    """hidden[t] = W2 relu(W1 [h_right(t - 1); h_left(t + 1)]), [B, L, out] (section 2.1, Eq. 1 to 3).
+    """hidden[t] = W2 relu(W1 [h_right(t - 1); h_left(t + 1)]), [B, L, out] (section 2.1, Eq. 1 to
+    3).
 
-    `right` reads the words before t, `left` those after t. Beside the ends of a document the state is zero. `token` is the
-    table [V, D] of the words that are read; the predicted words have vectors of their own, in a head.
+    `right` reads the words before t, `left` those after t. Beside the ends of a document the state
+    is zero. `token` is the table [V, D] of the words that are read; the predicted words have
+    vectors of their own, in a head.
     """
 
     vocab: Vocab
@@ -40,7 +42,9 @@ class ContextLSTM(slots.Encoder, nn.Module):
 
     def setup(self):
         self.token = table_of(self, "token", self.table_initializer, (self.vocab.size, self.width))
-        self.inner = Dense(self.hidden, initializer=self.initializer, precision=self.right.precision)
+        self.inner = Dense(
+            self.hidden, initializer=self.initializer, precision=self.right.precision
+        )
         self.outer = Dense(self.out, initializer=self.initializer, precision=self.right.precision)
         self.drop = Dropout(self.dropout)
 

@@ -1,4 +1,5 @@
-"""Convolutions over words: TextCNN (Kim 2014) and the encoder-decoder ConvS2S (Gehring et al. 2017)."""
+"""Convolutions over words: TextCNN (Kim 2014) and the encoder-decoder ConvS2S (Gehring et al.
+2017)."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ HALF = 0.5**0.5
 
 
 class TextCNN(Embedded):
-    """Filters of several widths over the embeddings (Kim 2014, arXiv 1408.5882, Eq. 2): [B, L, widths * filters].
+    """Filters of several widths over the embeddings (Kim 2014, arXiv 1408.5882, Eq. 2): [B, L,
+    widths * filters].
 
-    A token's feature is the largest value of a filter on the windows that hold it. The maximum over a text
-    (`Summary(at="max")`) is therefore over all windows that hold a word of it, places outside being 0, as in Kim's code,
-    which pads each text; a window of padding alone does not count.
+    A token's feature is the largest value of a filter on the windows that hold it. The maximum over
+    a text (`Summary(at="max")`) is therefore over all windows that hold a word of it, places
+    outside being 0, as in Kim's code, which pads each text; a window of padding alone does not
+    count.
     """
 
     embed: nn.Module
@@ -48,7 +51,9 @@ class TextCNN(Embedded):
         context, segments = context_of(batch, self.direction, train), segments_of(batch)
         x, found = self.embed(batch, context), []
         for width in self.widths:
-            filters = Filters(self.filters, width, self.initializer, self.precision, name=f"filter{width}")
+            filters = Filters(
+                self.filters, width, self.initializer, self.precision, name=f"filter{width}"
+            )
             found.append(filters(x, segments))
         return Encoded(activate(self.activation, jnp.concatenate(found, -1)))
 
@@ -59,13 +64,14 @@ def scaled_gradient(x, scale: float):
 
 
 class GatedEncoder(Embedded):
-    """Layers of gated convolutions with residual branches (Gehring et al. 2017, section 3.2; fairseq's fconv): [B, L, D].
+    """Layers of gated convolutions with residual branches (Gehring et al. 2017, section 3.2;
+    fairseq's fconv): [B, L, D].
 
         x_l = (GLU(conv(dropout(x_{l-1}))) + x_{l-1}) sqrt(1/2);   hidden = (x + e) sqrt(1/2)
 
     convolutions   (channels, width) of every layer, from the input up
-    readers        attention layers that read the states; their gradient is divided by twice this number (section 3.5).
-                   0: none, the gradient is whole
+    readers        attention layers that read the states; their gradient is divided by twice this
+                   number (section 3.5). 0: none, the gradient is whole
 
     `extra["keys"]` are x, the states before the embeddings e are added.
     """
@@ -84,14 +90,19 @@ class GatedEncoder(Embedded):
         context, segments = context_of(batch, "bidirectional", train), segments_of(batch)
         real, drop = (segments > 0)[..., None], Dropout(self.dropout)
         e = self.embed(batch, context)
-        dense = lambda width, name: NormedDense(
-            width, initializer=FanIn(1 - self.dropout), precision=self.precision, name=name
-        )
+
+        def dense(width, name):
+            return NormedDense(
+                width, initializer=FanIn(1 - self.dropout), precision=self.precision, name=name
+            )
+
         x = jnp.where(real, dense(self.convolutions[0][0], "inputs")(e), 0)
         for number, (channels, width) in enumerate(self.convolutions):
             residual = x if x.shape[-1] == channels else dense(channels, f"residual{number}")(x)
             init = FanIn(4 * (1 - self.dropout))
-            layer = GatedConvolution(channels, width, initializer=init, precision=self.precision, name=f"layer{number}")
+            layer = GatedConvolution(
+                channels, width, initializer=init, precision=self.precision, name=f"layer{number}"
+            )
             x = jnp.where(real, layer(drop(x, context), segments)[0] + residual, 0) * HALF
         x = dense(e.shape[-1], "outputs")(x)
         x = scaled_gradient(x, 1 / (2 * self.readers)) if self.readers else x
@@ -99,7 +110,8 @@ class GatedEncoder(Embedded):
 
 
 def _level(path: str, layers: int) -> int:
-    """Returns the level of a parameter of gated layers: the output projection belongs to the last."""
+    """Returns the level of a parameter of gated layers: the output projection belongs to the
+    last."""
     for name in ("layer", "residual", "attention"):
         if path.startswith(name):
             return 1 + int(path.removeprefix(name).split("/")[0])
@@ -108,7 +120,8 @@ def _level(path: str, layers: int) -> int:
 
 @record
 class GatedCache:
-    """Decoding state: what each layer reads of the tokens before, and the source: keys and values [B, Ls, D], segments."""
+    """Decoding state: what each layer reads of the tokens before, and the source: keys and values
+    [B, Ls, D], segments."""
 
     pasts: tuple[Past, ...]
     keys: Any
@@ -121,19 +134,24 @@ class GatedCache:
 
 
 class StepAttention(nn.Module):
-    """Attention of one decoder layer to the source (section 3.3, Eq. 1 and 2): x [B, T, C], e [B, T, D] -> [B, T, C].
+    """Attention of one decoder layer to the source (section 3.3, Eq. 1 and 2): x [B, T, C], e [B,
+    T, D] -> [B, T, C].
 
-    Keys are the encoder's outputs, values these with the embeddings. The sum is scaled by the square root of the number of
-    source tokens.
+    Keys are the encoder's outputs, values these with the embeddings. The sum is scaled by the
+    square root of the number of source tokens.
     """
 
     precision: Precision = Precision()
 
     @nn.compact
     def __call__(self, x, e, keys, values, segments, source_segments):
-        dense = lambda width, name: NormedDense(width, precision=self.precision, name=name)
+        def dense(width, name):
+            return NormedDense(width, precision=self.precision, name=name)
+
         query = (dense(e.shape[-1], "inputs")(x) + e) * HALF
-        seen = (segments[:, :, None] == source_segments[:, None, :]) & (source_segments > 0)[:, None, :]
+        seen = (segments[:, :, None] == source_segments[:, None, :]) & (source_segments > 0)[
+            :, None, :
+        ]
         scores = self.precision.einsum("btd,bld->btl", query, keys, jnp.float32)
         weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), -1)
         weights = weights * jnp.sqrt(seen.sum(-1, keepdims=True).astype(jnp.float32))
@@ -142,7 +160,8 @@ class StepAttention(nn.Module):
 
 
 class GatedDecoder(Embedded):
-    """Causal gated convolutions with an attention in every layer (Gehring et al. 2017, section 3.3): [B, T, features]."""
+    """Causal gated convolutions with an attention in every layer (Gehring et al. 2017, section
+    3.3): [B, T, features]."""
 
     embed: nn.Module
     convolutions: tuple[tuple[int, int], ...]
@@ -156,18 +175,25 @@ class GatedDecoder(Embedded):
     def __call__(self, batch: Batch, train: bool, cache: GatedCache, continues: bool) -> Encoded:
         context, segments = context_of(batch, "causal", train), jnp.maximum(segments_of(batch), 1)
         e, pasts, drop = self.embed(batch, context), [], Dropout(self.dropout)
-        dense = lambda width, name: NormedDense(
-            width, initializer=FanIn(1 - self.dropout), precision=self.precision, name=name
-        )
+
+        def dense(width, name):
+            return NormedDense(
+                width, initializer=FanIn(1 - self.dropout), precision=self.precision, name=name
+            )
+
         x = dense(self.convolutions[0][0], "inputs")(e)
         for number, (channels, width) in enumerate(self.convolutions):
             residual = x if x.shape[-1] == channels else dense(channels, f"residual{number}")(x)
             init, past = FanIn(4 * (1 - self.dropout)), cache.pasts[number] if continues else None
-            layer = GatedConvolution(channels, width, "causal", init, self.precision, name=f"layer{number}")
+            layer = GatedConvolution(
+                channels, width, "causal", init, self.precision, name=f"layer{number}"
+            )
             x, past = layer(drop(x, context), segments, past)
             pasts.append(past)
             attention = StepAttention(self.precision, name=f"attention{number}")
-            x = (attention(x, e, cache.keys, cache.values, segments, cache.segments) + residual) * HALF
+            x = (
+                attention(x, e, cache.keys, cache.values, segments, cache.segments) + residual
+            ) * HALF
         x = drop(dense(self.features, "outputs")(x), context)
         return Encoded(x, cache=dataclasses.replace(cache, pasts=tuple(pasts)))
 
@@ -179,9 +205,9 @@ class GatedDecoder(Embedded):
 
 
 class GatedEncoderDecoder(EncoderDecoder):
-    """ConvS2S: a `GatedEncoder` over `input_ids` and a `GatedDecoder` over `decoder_input_ids`, which reads it in every
-    layer. Fields, decoding and texts without decoder inputs are those of `EncoderDecoder`; `extra["source"]` are the
-    encoder's states.
+    """ConvS2S: a `GatedEncoder` over `input_ids` and a `GatedDecoder` over `decoder_input_ids`,
+    which reads it in every layer. Fields, decoding and texts without decoder inputs are those of
+    `EncoderDecoder`; `extra["source"]` are the encoder's states.
     """
 
     encoder: GatedEncoder
@@ -199,7 +225,9 @@ class GatedEncoderDecoder(EncoderDecoder):
         found = _level(rest, len(self.decoder.convolutions))
         return below + found if found else 0
 
-    def __call__(self, batch: Batch, train: bool = False, cache: GatedCache | None = None) -> Encoded:
+    def __call__(
+        self, batch: Batch, train: bool = False, cache: GatedCache | None = None
+    ) -> Encoded:
         continues = cache is not None
         if continues and "decoder_input_ids" not in batch:
             return self.decoder(batch, train, cache, continues)
@@ -207,11 +235,15 @@ class GatedEncoderDecoder(EncoderDecoder):
         read = {"keys": source.extra["keys"], "values": source.hidden, "segments": segments}
         begun = GatedCache(pasts=cache.pasts if continues else (), **read)
         decoded = self.decoder(self.decoded(batch), train, begun, continues)
-        return dataclasses.replace(decoded, cache=decoded.cache if continues else None, extra={"source": source.hidden})
+        return dataclasses.replace(
+            decoded, cache=decoded.cache if continues else None, extra={"source": source.hidden}
+        )
 
     def table(self):
         return self.decoder.table()
 
     def empty_cache(self, batch: int, length: int, source: int) -> GatedCache:
         zeros = jnp.zeros((batch, source, self.encoder.embed.width))
-        return GatedCache(self.decoder.empty_pasts(batch), zeros, zeros, jnp.zeros((batch, source), jnp.int32))
+        return GatedCache(
+            self.decoder.empty_pasts(batch), zeros, zeros, jnp.zeros((batch, source), jnp.int32)
+        )

@@ -25,13 +25,13 @@ from ptm_jax.nn.subgraphs import SubgraphVectors
 
 
 class EntityTransformer(Stacked):
-    """A stack over tokens, then a stack of `nn.fusion.FusionBlock` over tokens and entities (Zhang et al. 2019, arXiv
-    1905.07129, section 3.2 to 3.4).
+    """A stack over tokens, then a stack of `nn.fusion.FusionBlock` over tokens and entities (Zhang
+    et al. 2019, arXiv 1905.07129, section 3.2 to 3.4).
 
-    The entities of a batch are `entities` [B, L] where a corruption has written them, otherwise the likeliest of every
-    mention in `lexicon`, at its first token; 0 is none. Their vectors are rows of `entities` [E, width]. The first token of
-    a document is a place without an entity that all entities see, as in thunlp/ERNIE. `extra["entities"]` [B, L, width] are
-    the states of entities.
+    The entities of a batch are `entities` [B, L] where a corruption has written them, otherwise the
+    likeliest of every mention in `lexicon`, at its first token; 0 is none. Their vectors are rows
+    of `entities` [E, width]. The first token of a document is a place without an entity that all
+    entities see, as in thunlp/ERNIE. `extra["entities"]` [B, L, width] are the states of entities.
     """
 
     embed: Embeddings
@@ -50,7 +50,9 @@ class EntityTransformer(Stacked):
 
     def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         found = spread(params, {"stack": self.stack.layers, "fusion": self.fusion.layers})
-        return {name.replace("fusion/block/ffn/", "fusion/block/"): leaf for name, leaf in found.items()}
+        return {
+            name.replace("fusion/block/ffn/", "fusion/block/"): leaf for name, leaf in found.items()
+        }
 
     @property
     def stacks(self) -> dict[str, slots.Layered]:
@@ -72,13 +74,17 @@ class EntityTransformer(Stacked):
         visibility = Visibility(jnp.maximum(segments, 1), places)
         vectors, more = self.vectors(ids, table, context)
         vectors = jnp.where((ids > 0)[..., None], vectors, 0).astype(x.dtype)
-        high = self.fusion((low.hidden, vectors), dataclasses.replace(context, source_visibility=visibility))
+        high = self.fusion(
+            (low.hidden, vectors), dataclasses.replace(context, source_visibility=visibility)
+        )
         layers = attention = None
         if low.layers is not None:
             layers = jnp.concatenate([with_input(x, low.layers), high.layers[0]])
         if low.attention is not None:
             attention = jnp.concatenate([low.attention, high.attention])
-        return Encoded(high.hidden[0], layers, attention, extra={"entities": high.hidden[1], **more})
+        return Encoded(
+            high.hidden[0], layers, attention, extra={"entities": high.hidden[1], **more}
+        )
 
     def vectors(self, ids, table, context: Context) -> tuple[Any, dict[str, Any]]:
         """Returns the vectors [B, L, W] of entities [B, L], and what else of them is in `extra`."""
@@ -86,8 +92,9 @@ class EntityTransformer(Stacked):
 
 
 class SubgraphTransformer(EntityTransformer, kw_only=True):
-    """An `EntityTransformer` whose vectors of entities are read from their facts (BERT-MK: He et al. 2019, arXiv 1912.00147,
-    section 3), those of the first ceil(share * L) mentions of a row. `extra["subgraphs"]` has the states of their nodes."""
+    """An `EntityTransformer` whose vectors of entities are read from their facts (BERT-MK: He et
+    al. 2019, arXiv 1912.00147, section 3), those of the first ceil(share * L) mentions of a row.
+    `extra["subgraphs"]` has the states of their nodes."""
 
     subgraphs: SubgraphVectors
     share: float = 0.25

@@ -17,16 +17,18 @@ from ptm_jax.nn.entity_aware import EntityEmbeddings, Mentions
 
 
 class MentionTransformer(Stacked):
-    """A stack over words and entities (Yamada et al. 2020, arXiv 2010.01057, section 3): every token sees all words and all
-    entities of its document.
+    """A stack over words and entities (Yamada et al. 2020, arXiv 2010.01057, section 3): every
+    token sees all words and all entities of its document.
 
-    The entities of a batch are `mention_ids` [B, E] (absent: `masks`), at the tokens `mention_places` [B, E, M] (-1: none),
-    in the documents `mention_segments` [B, E] (0: unused; absent: 1) with the types `mention_types` [B, E] (absent: 0); a
-    batch without places has words alone. `hidden` are the states of words; `extra` has those of entities, "entities"
-    [B, E, D] and of every layer "entity_layers" [N + 1, B, E, D], and the "entity_table" [E', W], which a head may share.
-    `attention` is [N, B, H, L + E, L + E].
+    The entities of a batch are `mention_ids` [B, E] (absent: `masks`), at the tokens
+    `mention_places` [B, E, M] (-1: none), in the documents `mention_segments` [B, E] (0: unused;
+    absent: 1) with the types `mention_types` [B, E] (absent: 0); a batch without places has words
+    alone. `hidden` are the states of words; `extra` has those of entities, "entities" [B, E, D] and
+    of every layer "entity_layers" [N + 1, B, E, D], and the "entity_table" [E', W], which a head
+    may share. `attention` is [N, B, H, L + E, L + E].
 
-    masks   rows of the table for entities that are not known, the last for all others; [MASK] and [MASK2] of published files
+    masks   rows of the table for entities that are not known, the last for all others; [MASK] and
+            [MASK2] of published files
     """
 
     embed: Embeddings
@@ -48,13 +50,21 @@ class MentionTransformer(Stacked):
         words = self.embed(batch, context)
         states, table = self.entities(mentions, context)
         places = jnp.concatenate([segments, mentions.segments], 1)
-        context = dataclasses.replace(context, visibility=Visibility(jnp.maximum(places, 1), places), positions=None)
-        encoded = self.stack((words, states), dataclasses.replace(context, places=None, k_places=None))
+        context = dataclasses.replace(
+            context, visibility=Visibility(jnp.maximum(places, 1), places), positions=None
+        )
+        encoded = self.stack(
+            (words, states), dataclasses.replace(context, places=None, k_places=None)
+        )
         layers = entity_layers = None
         if encoded.layers is not None:
             layers, entity_layers = map(with_input, (words, states), encoded.layers)
         hidden, states = encoded.hidden
-        extra: dict[str, Any] = {"entities": states, "entity_layers": entity_layers, "entity_table": table}
+        extra: dict[str, Any] = {
+            "entities": states,
+            "entity_layers": entity_layers,
+            "entity_table": table,
+        }
         return Encoded(hidden, layers, encoded.attention, extra=extra)
 
 
@@ -65,6 +75,15 @@ def mentions_of(batch: Batch, masks: tuple[int, ...]) -> Mentions:
         return Mentions(none, none[..., None], none, none)
     count, several = batch["mention_places"].shape[:2]
     hidden = jnp.asarray([masks[min(n, len(masks) - 1)] for n in range(several)], jnp.int32)
-    ids = batch["mention_ids"] if "mention_ids" in batch else jnp.broadcast_to(hidden, (count, several))
-    other = lambda name, value: batch[name] if name in batch else jnp.full_like(ids, value)
-    return Mentions(ids, batch["mention_places"], other("mention_segments", 1), other("mention_types", 0))
+    ids = (
+        batch["mention_ids"]
+        if "mention_ids" in batch
+        else jnp.broadcast_to(hidden, (count, several))
+    )
+
+    def other(name, value):
+        return batch[name] if name in batch else jnp.full_like(ids, value)
+
+    return Mentions(
+        ids, batch["mention_places"], other("mention_segments", 1), other("mention_types", 0)
+    )

@@ -7,7 +7,8 @@ from ptm_jax.encoders.transformer import Transformer
 
 
 class HidingDecoder(Transformer):
-    """A decoder that reads the source where `batch["source_segments"]` [B, Ls] is not 0 (microsoft/MASS, `enc_mask`).
+    """A decoder that reads the source where `batch["source_segments"]` [B, Ls] is not 0
+    (microsoft/MASS, `enc_mask`).
 
     The encoder still sees the whole row. Without the field this is a `Transformer`.
     """
@@ -15,7 +16,13 @@ class HidingDecoder(Transformer):
     writes = False  # it is not trained to continue token by token
 
     def __call__(
-        self, batch: Batch, train: bool = False, cache=None, source=None, source_segments=None, table=None
+        self,
+        batch: Batch,
+        train: bool = False,
+        cache=None,
+        source=None,
+        source_segments=None,
+        table=None,
     ) -> Encoded:
         if source is not None:
             source_segments = batch.get("source_segments", source_segments)

@@ -22,8 +22,8 @@ from ptm_jax.nn.knowledge import KAR, Spans
 
 
 class Knowledge(nn.Module):
-    """A lexicon, the vectors `entities` [E, W] of its entities, and the layer that reads them. At most ceil(share * L)
-    mentions of a row are read."""
+    """A lexicon, the vectors `entities` [E, W] of its entities, and the layer that reads them. At
+    most ceil(share * L) mentions of a row are read."""
 
     layer: KAR
     lexicon: Entities
@@ -35,7 +35,10 @@ class Knowledge(nn.Module):
         segments = segments_of(batch)
         found, several = self.lexicon.find(batch["input_ids"], segments), self.lexicon.candidates
         first, used = places(found.starts, capacity(segments.shape[1], self.share))
-        at = lambda x: jnp.take_along_axis(x, first.reshape(*first.shape, *(1,) * (x.ndim - 2)), 1)
+
+        def at(x):
+            return jnp.take_along_axis(x, first.reshape(*first.shape, *(1,) * (x.ndim - 2)), 1)
+
         values, there = at(found.values), used > 0
         size = (found.first[:, None, :] == first[..., None]).sum(-1)
         candidates = jnp.where(there[..., None], values[..., :several], 0)
@@ -52,9 +55,10 @@ class Knowledge(nn.Module):
 
 
 class KnowledgeTransformer(Embedded):
-    """Stacks with `knowledge` between them, one fewer or as many as stacks: behind each stack stands the knowledge of the
-    same number (Peters et al. 2019, arXiv 1909.04164, section 3). `extra["linking"]` has a dict for each: `scores`,
-    `candidates` [B, S, C], and `first`, `used` [B, S] of the mentions.
+    """Stacks with `knowledge` between them, one fewer or as many as stacks: behind each stack
+    stands the knowledge of the same number (Peters et al. 2019, arXiv 1909.04164, section 3).
+    `extra["linking"]` has a dict for each: `scores`, `candidates` [B, S, C], and `first`, `used`
+    [B, S] of the mentions.
     """
 
     embed: Embeddings
@@ -67,10 +71,14 @@ class KnowledgeTransformer(Embedded):
 
     @property
     def lexicons(self) -> dict[str, Entities]:
-        return {f"knowledge_{number}/entities": part.lexicon for number, part in enumerate(self.knowledge)}
+        return {
+            f"knowledge_{number}/entities": part.lexicon
+            for number, part in enumerate(self.knowledge)
+        }
 
     def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns layers of a plain Transformer, or of one with knowledge at other places, as those of `parts`."""
+        """Returns layers of a plain Transformer, or of one with knowledge at other places, as those
+        of `parts`."""
         own = {f"parts_{number}": stack.layers for number, stack in enumerate(self.parts)}
         return spread(gathered(params, "parts"), own)
 
@@ -95,5 +103,8 @@ class KnowledgeTransformer(Embedded):
             if number < len(self.knowledge):
                 x, found = self.knowledge[number](x, batch, context)
                 linking.append(found)
-        whole = lambda some: None if any(one is None for one in some) else jnp.concatenate(some)
+
+        def whole(some):
+            return None if any(one is None for one in some) else jnp.concatenate(some)
+
         return Encoded(x, whole(layers), whole(attention), extra={"linking": tuple(linking)})

@@ -1,4 +1,5 @@
-"""A recurrent encoder-decoder that begins with two language models (Ramachandran et al. 2017, arXiv 1611.02683)."""
+"""A recurrent encoder-decoder that begins with two language models (Ramachandran et al. 2017, arXiv
+1611.02683)."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from ptm_jax.nn.recurrent.lstm import LSTM
 
 
 class ResidualDecoder(LuongDecoder):
-    """The layers of a `LuongDecoder` over those of a language model, `embed` and `first`, whose states h^1 [B, T, P] are its
-    inputs. A token's features are h^1 + W [c; h], the residual connection to the softmax (section 2.3, Figure 2a): P is
-    the width that the language model's softmax reads.
+    """The layers of a `LuongDecoder` over those of a language model, `embed` and `first`, whose
+    states h^1 [B, T, P] are its inputs. A token's features are h^1 + W [c; h], the residual
+    connection to the softmax (section 2.3, Figure 2a): P is the width that the language model's
+    softmax reads.
 
-    A document begins with zeros in `first`, as in its language model, and above it with the encoder's states. Deviation:
-    the paper leaves open how c enters the decoder; here it is part of the input of the layer above `first`.
+    A document begins with zeros in `first`, as in its language model, and above it with the
+    encoder's states. Deviation: the paper leaves open how c enters the decoder; here it is part of
+    the input of the layer above `first`.
     """
 
     first: nn.Module = LSTM(1024)
@@ -37,11 +40,12 @@ class ResidualDecoder(LuongDecoder):
 
 
 class LanguagePair(AttentiveEncoderDecoder):
-    """The decoder attends with the states of the encoder's last layer, and reads the means of its first and its last layer,
-    [h^1; h^N] (section 2.3, Figure 2b).
+    """The decoder attends with the states of the encoder's last layer, and reads the means of its
+    first and its last layer, [h^1; h^N] (section 2.3, Figure 2b).
 
-    `Experiment.init` may name the parts "encoder" and "decoder": each begins with the embeddings and the layer of a
-    language model of one layer, and the heads "source" and "lm" with its softmax.
+    `Experiment.init` may name the parts "encoder" and "decoder": each begins with the embeddings
+    and the layer of a language model of one layer, and the heads "source" and "lm" with its
+    softmax.
     """
 
     language_models = {
@@ -50,7 +54,10 @@ class LanguagePair(AttentiveEncoderDecoder):
             "encoder/layers_0/": f"encoder/{part}/{layer}/",
             "heads_lm/": head,
         }
-        for part, layer, head in (("encoder", "layers_0", "heads_source/"), ("decoder", "first", "heads_lm/"))
+        for part, layer, head in (
+            ("encoder", "layers_0", "heads_source/"),
+            ("decoder", "first", "heads_lm/"),
+        )
     }
 
     def values(self, found: Encoded):

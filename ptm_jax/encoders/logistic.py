@@ -1,4 +1,5 @@
-"""Layers of logistic units on the words of a text as bits (Hinton and Salakhutdinov 2006, Science 313)."""
+"""Layers of logistic units on the words of a text as bits (Hinton and Salakhutdinov 2006, Science
+313)."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from ptm_jax.nn.initializers import Normal, Zeros
 
 
 class LogisticLayer(nn.Module):
-    """The parameters W [I, O], b [O] of the units above and c [I] of those below: one layer of an autoencoder with tied
-    weights, or a restricted Boltzmann machine."""
+    """The parameters W [I, O], b [O] of the units above and c [I] of those below: one layer of an
+    autoencoder with tied weights, or a restricted Boltzmann machine."""
 
     features: int
     initializer: Any = Normal(0.01)
@@ -25,15 +26,20 @@ class LogisticLayer(nn.Module):
     @nn.compact
     def __call__(self, width: int):
         kernel = self.param("kernel", self.initializer, (width, self.features))
-        return kernel, self.param("bias", Zeros(), (self.features,)), self.param("below_bias", Zeros(), (width,))
+        return (
+            kernel,
+            self.param("bias", Zeros(), (self.features,)),
+            self.param("below_bias", Zeros(), (width,)),
+        )
 
 
 class LogisticEncoder(slots.Encoder, nn.Module):
-    """h_l = sigmoid(h_{l-1} W_l + b_l) of the words of each document, [B, L, D]: every token has the code of its document.
+    """h_l = sigmoid(h_{l-1} W_l + b_l) of the words of each document, [B, L, D]: every token has
+    the code of its document.
 
-    h_0 [B, S, V] is 1 for the words that occur, special tokens and unknown words aside. Of a packed row the first
-    `documents` = S are read; the states of others are 0. `extra` has `levels`, h_0 ... h_N, and `weights`, (W, b, c) of
-    every layer, for objectives that train layers one by one.
+    h_0 [B, S, V] is 1 for the words that occur, special tokens and unknown words aside. Of a packed
+    row the first `documents` = S are read; the states of others are 0. `extra` has `levels`, h_0
+    ... h_N, and `weights`, (W, b, c) of every layer, for objectives that train layers one by one.
     """
 
     vocab: Vocab
@@ -48,7 +54,9 @@ class LogisticEncoder(slots.Encoder, nn.Module):
     def bags(self, batch: Batch):
         """Returns h_0 [B, S, V] float32."""
         ids, segments = batch["input_ids"], segments_of(batch)
-        zeros = jnp.zeros((len(ids), self.documents + 1, self.vocab.size))  # the last place is of padding and the rest
+        zeros = jnp.zeros(
+            (len(ids), self.documents + 1, self.vocab.size)
+        )  # the last place is of padding and the rest
         at = jnp.where((segments > 0) & (segments <= self.documents), segments - 1, self.documents)
         bits = zeros.at[jnp.arange(len(ids))[:, None], at, ids].set(1.0)[:, :-1]
         besides = [*self.vocab.specials, *([] if self.vocab.unk is None else [self.vocab.unk])]
@@ -65,7 +73,10 @@ class LogisticEncoder(slots.Encoder, nn.Module):
         read = (segments > 0) & (segments <= self.documents)
         at = jnp.where(read, segments - 1, 0)
         hidden = jnp.where(read[..., None], jnp.take_along_axis(levels[-1], at[..., None], 1), 0)
-        return Encoded(hidden.astype(self.precision.dtype), extra={"levels": tuple(levels), "weights": tuple(weights)})
+        return Encoded(
+            hidden.astype(self.precision.dtype),
+            extra={"levels": tuple(levels), "weights": tuple(weights)},
+        )
 
 
 def above(weights, x, precision: Precision = Precision()):

@@ -15,8 +15,9 @@ from ptm_jax.nn.memories import ConceptMemory, SelfMatching
 
 
 class MemoryTransformer(Stacked):
-    """A stack, then the memory of each graph beside the states, then self-matching (Yang et al. 2019, ACL, section 3). The
-    states are 6 (D + W1 + W2 + ...) wide; those of the layers are D wide."""
+    """A stack, then the memory of each graph beside the states, then self-matching (Yang et al.
+    2019, ACL, section 3). The states are 6 (D + W1 + W2 + ...) wide; those of the layers are D
+    wide."""
 
     embed: Embeddings
     stack: Stack
@@ -28,7 +29,10 @@ class MemoryTransformer(Stacked):
 
     @property
     def lexicons(self) -> dict[str, Entities]:
-        return {f"memories_{number}/entities": memory.lexicon for number, memory in enumerate(self.memories)}
+        return {
+            f"memories_{number}/entities": memory.lexicon
+            for number, memory in enumerate(self.memories)
+        }
 
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:

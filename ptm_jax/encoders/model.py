@@ -18,8 +18,9 @@ from ptm_jax.nn.layers import Context
 def distinct(value: Any) -> Any:
     """Returns the same value with a separate module object in every slot.
 
-    Modules are values here, but Flax identifies them by object. One object in two slots (two blocks made by `replace` of
-    one, or a field's default `LayerNorm()`) would silently have one set of parameters.
+    Modules are values here, but Flax identifies them by object. One object in two slots (two blocks
+    made by `replace` of one, or a field's default `LayerNorm()`) would silently have one set of
+    parameters.
     """
     if isinstance(value, nn.Module):
         return value.clone(**{name: distinct(part) for name, part in children(value).items()})
@@ -33,7 +34,8 @@ def distinct(value: Any) -> Any:
 class Model(slots.Network, nn.Module):
     """An encoder with named heads. Objectives use it through `core.towers.Tower`.
 
-    Every head receives the encoder's `table()` [V, D], if there is one, so that a vocabulary head can be tied.
+    Every head receives the encoder's `table()` [V, D], if there is one, so that a vocabulary head
+    can be tied.
     """
 
     encoder: nn.Module
@@ -49,7 +51,8 @@ class Model(slots.Network, nn.Module):
         return self.encoder(batch, train=train, **options)
 
     def head(self, name: str, *args, train: bool = False, rows=None):
-        """Applies one head to its inputs. `rows` [B] determine its dropout; without them it has none."""
+        """Applies one head to its inputs. `rows` [B] determine its dropout; without them it has
+        none."""
         context = None if rows is None else Context(visibility=None, rows=rows, train=train)
         return self.heads[name](*args, table=self.encoder.table(), context=context)
 

@@ -1,4 +1,5 @@
-"""A tower with readers between encoder and heads, such as a mixture of layers or a network beside the encoder."""
+"""A tower with readers between encoder and heads, such as a mixture of layers or a network beside
+the encoder."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from ptm_jax.nn.heads.layer_mix import layers_of
 
 
 class Reading(Model):
-    """A `Model` that applies `readers` in order: reader(encoded, batch, train=...) -> Encoded. The parameter paths of
-    encoder and heads do not change. `quiet` turns the encoder's dropout off."""
+    """A `Model` that applies `readers` in order: reader(encoded, batch, train=...) -> Encoded. The
+    parameter paths of encoder and heads do not change. `quiet` turns the encoder's dropout off."""
 
     readers: Mapping[str, nn.Module] = FrozenDict()
     quiet: bool = False
@@ -38,8 +39,8 @@ class Reading(Model):
         return encoded
 
     def states(self, batch: Batch):
-        """Returns the states of a frozen encoder for `batch["features"]`: [B, 1, L, D] of the last layer, or
-        [B, N+1, L, D] of all layers if there are readers."""
+        """Returns the states of a frozen encoder for `batch["features"]`: [B, 1, L, D] of the last
+        layer, or [B, N+1, L, D] of all layers if there are readers."""
         encoded = self.encoder(batch, train=False)
         return jnp.moveaxis(layers_of(encoded) if self.readers else encoded.hidden[None], 0, 1)
 

@@ -1,4 +1,5 @@
-"""Recurrent language models: layers of LSTM or GRU over embeddings (Zaremba et al. 2014, arXiv 1409.2329)."""
+"""Recurrent language models: layers of LSTM or GRU over embeddings (Zaremba et al. 2014, arXiv
+1409.2329)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from ptm_jax.nn.recurrent.recurrence import Bidirectional, Recurrent
 
 @record
 class States:
-    """The `State` of every layer, carried from row to row of a stream and from step to step of decoding."""
+    """The `State` of every layer, carried from row to row of a stream and from step to step of
+    decoding."""
 
     layers: tuple[Any, ...]
 
@@ -31,14 +33,16 @@ class States:
 class LSTMEncoder(Embedded):
     """Embeddings and `layers` of `nn.recurrent`: all of one direction, or `Bidirectional`.
 
-    Each document of a packed row begins with a state of zeros. The first document of a row continues from `batch["carry"]`
-    if both have the same segment number (truncated back-propagation through time); `stateful=False` turns this off.
-    `dropout` applies to the embeddings and to the states of each layer, not to the recurrent products; `input_dropout` and
-    `output_dropout` replace it for the embeddings and for the last layer. `locked`: all tokens of a row lose the same units
-    (Gal and Ghahramani 2016). `bptt`: through the states no gradient passes the bounds of pieces of so many tokens (BPT3C:
-    Howard and Ruder 2018, section 3.3). `extra` has the layers' last `States`, "states" (`ends`: those after each token's
-    document), the word vectors, "embedded" [B, L, E], the first layer's states, "first", and the last layer's before
-    dropout, "last".
+    Each document of a packed row begins with a state of zeros. The first document of a row
+    continues from `batch["carry"]` if both have the same segment number (truncated back-propagation
+    through time); `stateful=False` turns this off. `dropout` applies to the embeddings and to the
+    states of each layer, not to the recurrent products; `input_dropout` and `output_dropout`
+    replace it for the embeddings and for the last layer. `locked`: all tokens of a row lose the
+    same units (Gal and Ghahramani 2016). `bptt`: through the states no gradient passes the bounds
+    of pieces of so many tokens (BPT3C: Howard and Ruder 2018, section 3.3). `extra` has the layers'
+    last `States`, "states" (`ends`: those after each token's document), the word vectors,
+    "embedded" [B, L, E], the first layer's states, "first", and the last layer's before dropout,
+    "last".
     """
 
     embed: nn.Module
@@ -84,16 +88,25 @@ class LSTMEncoder(Embedded):
     def turned(self) -> LSTMEncoder:
         if self.direction == "bidirectional":
             raise UserError("this LSTM reads both directions; a backward model has one")
-        layers = tuple(dataclasses.replace(layer, backward=not layer.backward) for layer in self.layers)
+        layers = tuple(
+            dataclasses.replace(layer, backward=not layer.backward) for layer in self.layers
+        )
         return dataclasses.replace(self, layers=layers)
 
-    def _read(self, layer: nn.Module, x, segments, state: Any, context: Context, **options: bool) -> tuple[Any, Any]:
-        """Returns (h [B, L, P], the last state) of a layer; with `bptt` of one piece of the row after another."""
+    def _read(
+        self, layer: nn.Module, x, segments, state: Any, context: Context, **options: bool
+    ) -> tuple[Any, Any]:
+        """Returns (h [B, L, P], the last state) of a layer; with `bptt` of one piece of the row
+        after another."""
         if self.bptt is None or x.shape[1] <= self.bptt:
             return layer(x, segments, state, context, **options)
         length, size = x.shape[1], self.bptt
-        pieces = lambda field: jnp.moveaxis(field.reshape(len(x), -1, size, *field.shape[2:]), 1, 0)
-        padded = lambda field: jnp.pad(field, ((0, 0), (0, -length % size)) + ((0, 0),) * (field.ndim - 2))
+
+        def pieces(field):
+            return jnp.moveaxis(field.reshape(len(x), -1, size, *field.shape[2:]), 1, 0)
+
+        def padded(field):
+            return jnp.pad(field, ((0, 0), (0, -length % size)) + ((0, 0),) * (field.ndim - 2))
 
         def step(layer, state, piece):
             h, state = layer(*piece, jax.lax.stop_gradient(state), context)
@@ -106,7 +119,9 @@ class LSTMEncoder(Embedded):
         return jnp.moveaxis(found, 0, 1).reshape(len(x), -1, found.shape[-1])[:, :length], state
 
     @nn.compact
-    def __call__(self, batch: Batch, train: bool = False, cache: States | None = None, ends: bool = False) -> Encoded:
+    def __call__(
+        self, batch: Batch, train: bool = False, cache: States | None = None, ends: bool = False
+    ) -> Encoded:
         context = context_of(batch, self.direction, train)
         rates = [self.input_dropout, *[self.dropout] * (len(self.layers) - 1), self.output_dropout]
         drops = [Dropout(self.dropout if rate is None else rate, self.locked) for rate in rates]
@@ -115,29 +130,36 @@ class LSTMEncoder(Embedded):
         x, last = drops[0](self.embed(batch, context), context), []
         found, options = [x], {"ends": True} if ends else {}
         for layer, state, drop in zip(self.layers, before.layers, drops[1:], strict=True):
-            raw, state = self._read(layer, x, context.visibility.k_segments, state, context, **options)
+            raw, state = self._read(
+                layer, x, context.visibility.k_segments, state, context, **options
+            )
             x = drop(raw, context)
             found.append(x)
             last.append(state)
         alike = all(states.shape == x.shape for states in found)
         last = States(tuple(last))
-        cache, memory = (last if on else None for on in (self.writes, self.writes and self.stateful))
+        cache, memory = (
+            last if on else None for on in (self.writes, self.writes and self.stateful)
+        )
         extra = {"states": last, "embedded": found[0], "first": found[1], "last": raw}
         return Encoded(x, jnp.stack(found) if alike else None, None, memory, cache, extra)
 
 
 class BiLanguageLSTM(Embedded):
-    """ELMo's two language models over one token layer (Peters et al. 2018, section 3.1): `right` reads a row from the left,
-    `left` from the right, each a stack of layers that never sees the other one.
+    """ELMo's two language models over one token layer (Peters et al. 2018, section 3.1): `right`
+    reads a row from the left, `left` from the right, each a stack of layers that never sees the
+    other one.
 
-    `extra` has the last states "forward" and "backward" [B, L, P], which the objective `BiLM` reads, and the former again as
-    "words" for a vocabulary head. `hidden` and `layers` have both side by side, [B, L, 2 P], the token layer twice.
-    `residual`: a layer above the first adds its input to its output. `dropout` applies to the inputs of each layer and to
-    the last output, with masks of its own in each direction.
+    `extra` has the last states "forward" and "backward" [B, L, P], which the objective `BiLM`
+    reads, and the former again as "words" for a vocabulary head. `hidden` and `layers` have both
+    side by side, [B, L, 2 P], the token layer twice. `residual`: a layer above the first adds its
+    input to its output. `dropout` applies to the inputs of each layer and to the last output, with
+    masks of its own in each direction.
 
-    Both directions continue from `batch["carry"]`, as allenai/bilm-tf and AllenNLP do: the first document of a row from the
-    last state of the row before, and its last document, read from its end, from the state at that row's first token. The
-    segment numbers must be equal; `stateful=False` turns this off.
+    Both directions continue from `batch["carry"]`, as allenai/bilm-tf and AllenNLP do: the first
+    document of a row from the last state of the row before, and its last document, read from its
+    end, from the state at that row's first token. The segment numbers must be equal;
+    `stateful=False` turns this off.
     """
 
     embed: nn.Module
@@ -165,7 +187,9 @@ class BiLanguageLSTM(Embedded):
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         context = context_of(batch, "bidirectional", train)
         before = batch.get("carry") if self.stateful else None
-        states = [None] * (len(self.right) + len(self.left)) if before is None else list(before.layers)
+        states = (
+            [None] * (len(self.right) + len(self.left)) if before is None else list(before.layers)
+        )
         x, last, ways = self.embed(batch, context), [], []
         for stack in (self.right, self.left):
             found = [x]
@@ -180,4 +204,10 @@ class BiLanguageLSTM(Embedded):
         ahead, behind = (Dropout(self.dropout)(found[-1], context) for found in ways)
         memory = States(tuple(last)) if self.stateful else None
         every = jnp.stack(layers) if alike else None
-        return Encoded(layers[-1], every, None, memory, extra={"forward": ahead, "backward": behind, "words": ahead})
+        return Encoded(
+            layers[-1],
+            every,
+            None,
+            memory,
+            extra={"forward": ahead, "backward": behind, "words": ahead},
+        )

@@ -1,4 +1,5 @@
-"""A Transformer that reads sentence trees: the triples of a text's entities as branches (K-BERT)."""
+"""A Transformer that reads sentence trees: the triples of a text's entities as branches
+(K-BERT)."""
 
 from __future__ import annotations
 
@@ -15,14 +16,17 @@ from ptm_jax.encoders.context import slots_of
 from ptm_jax.encoders.transformer import Transformer
 
 
-def planted(batch: Batch, ends: Array, stems: Array, branches: Array, room: int) -> tuple[Batch, Array]:
-    """Returns the rows with branches in `room` more slots, and the place of every token of the trunk [B, L] (Liu et al.
-    2020, arXiv 1909.07606, section 3.2 and 3.3).
+def planted(
+    batch: Batch, ends: Array, stems: Array, branches: Array, room: int
+) -> tuple[Batch, Array]:
+    """Returns the rows with branches in `room` more slots, and the place of every token of the
+    trunk [B, L] (Liu et al. 2020, arXiv 1909.07606, section 3.2 and 3.3).
 
-    The branches [B, L, K, W] of a token, ids + 1 with 0 at the end, stand behind it, where `ends` [B, L]. `stems` [B, L]
-    numbers the tokens of a mention from 1, 0 outside. Mentions whose branches do not fit are left without. The soft
-    positions of a branch continue those of its stem. `visible` [B, L + room, L + room]: trunk sees trunk; a branch sees
-    itself and its stem, and the stem its branches.
+    The branches [B, L, K, W] of a token, ids + 1 with 0 at the end, stand behind it, where `ends`
+    [B, L]. `stems` [B, L] numbers the tokens of a mention from 1, 0 outside. Mentions whose
+    branches do not fit are left without. The soft positions of a branch continue those of its stem.
+    `visible` [B, L + room, L + room]: trunk sees trunk; a branch sees itself and its stem, and the
+    stem its branches.
     """
     ids, segments = batch["input_ids"], segments_of(batch)
     count, length, several, width = branches.shape
@@ -41,7 +45,8 @@ def planted(batch: Batch, ends: Array, stems: Array, branches: Array, room: int)
     write = jax.vmap(lambda row, at, value: row.at[at].set(value, mode="drop"))
 
     def spread(field):
-        """Returns a field of tokens [B, L, ...] for every token of their branches, [B, L K W, ...]."""
+        """Returns a field of tokens [B, L, ...] for every token of their branches, [B, L K W,
+        ...]."""
         rest = field.shape[2:]
         more = jnp.broadcast_to(field[:, :, None, None], (*used.shape, *rest))
         return more.reshape(count, -1, *rest)
@@ -64,21 +69,24 @@ def planted(batch: Batch, ends: Array, stems: Array, branches: Array, room: int)
         out[name] = filled(batch[name], spread(batch[name]))
     branch = filled(jnp.zeros_like(ids), jnp.broadcast_to(number, used.shape))
     stem = filled(stems, spread(stems))
-    same = lambda x: x[:, :, None] == x[:, None, :]
+
+    def same(x):
+        return x[:, :, None] == x[:, None, :]
+
     trunk = branch == 0
     beside = same(stem) & (stem > 0)[:, :, None] & (trunk[:, :, None] != trunk[:, None, :])
     return {**out, "visible": same(branch) | beside}, hard
 
 
 class TreeTransformer(Transformer):
-    """A Transformer whose rows get branches before the embeddings, and which returns the states of the trunk. Parameters are
-    those of the `Transformer`, so that a published checkpoint fits.
+    """A Transformer whose rows get branches before the embeddings, and which returns the states of
+    the trunk. Parameters are those of the `Transformer`, so that a published checkpoint fits.
 
     branches   the triples of names
     room       slots for the tokens of branches, in addition to the row's
 
-    The documents of a packed row share the room: the first ones in the row have it first. In a row of the greatest length
-    the soft positions of its last branches end at the table's last row.
+    The documents of a packed row share the room: the first ones in the row have it first. In a row
+    of the greatest length the soft positions of its last branches end at the table's last row.
     """
 
     branches: Branches = Branches()
@@ -89,16 +97,31 @@ class TreeTransformer(Transformer):
     def __call__(self, batch: Batch, train: bool = False, **options) -> Encoded:
         found = self.branches.find(batch["input_ids"], segments_of(batch))
         places = slots_of(batch["input_ids"])
-        ends = (found.first >= 0) & (jnp.pad(found.first[:, 1:], ((0, 0), (0, 1)), constant_values=-1) != found.first)
-        branches = found.values[..., 1:].reshape(*places.shape, self.branches.count, self.branches.width)
-        tree, hard = planted(batch, ends, 1 + found.first, branches, self.room)
-        rest = {name: batch[name] for name in ("step", "language_ids") if name in batch and name not in tree}
-        encoded = super().__call__({**rest, **tree}, train, **options)
-        trunk = lambda x, axis: (
-            None
-            if x is None
-            else jnp.take_along_axis(x, hard.reshape((1,) * (axis - 1) + hard.shape + (1,) * (x.ndim - axis - 1)), axis)
+        ends = (found.first >= 0) & (
+            jnp.pad(found.first[:, 1:], ((0, 0), (0, 1)), constant_values=-1) != found.first
         )
+        branches = found.values[..., 1:].reshape(
+            *places.shape, self.branches.count, self.branches.width
+        )
+        tree, hard = planted(batch, ends, 1 + found.first, branches, self.room)
+        rest = {
+            name: batch[name]
+            for name in ("step", "language_ids")
+            if name in batch and name not in tree
+        }
+        encoded = super().__call__({**rest, **tree}, train, **options)
+
+        def trunk(x, axis):
+            return (
+                None
+                if x is None
+                else jnp.take_along_axis(
+                    x,
+                    hard.reshape((1,) * (axis - 1) + hard.shape + (1,) * (x.ndim - axis - 1)),
+                    axis,
+                )
+            )
+
         attention = encoded.attention
         if attention is not None:
             attention = jnp.take_along_axis(attention, hard[None, :, None, :, None], 3)

@@ -19,7 +19,8 @@ from ptm_jax.nn.layers import Identity
 
 @record
 class PairCache:
-    """Decoding state: the decoder's cache, keys and values of the source [N, B, Ls, H, K], and its segments [B, Ls]."""
+    """Decoding state: the decoder's cache, keys and values of the source [N, B, Ls, H, K], and its
+    segments [B, Ls]."""
 
     own: Cache
     across: KeyValues
@@ -31,18 +32,22 @@ class PairCache:
 
 
 class EncoderDecoder(Embedded):
-    """A Transformer over `input_ids` and a causal one over `decoder_input_ids` with attention to it (Vaswani et al. 2017).
+    """A Transformer over `input_ids` and a causal one over `decoder_input_ids` with attention to it
+    (Vaswani et al. 2017).
 
-    The decoder's blocks have a `cross` slot. If its embedding is `given`, both share the encoder's token table. A batch has
-    `decoder_input_ids` [B, T] and, for packed rows, `decoder_segment_ids` and `decoder_positions` [B, T]. `hidden`,
-    `layers` and `attention` are the decoder's. `extra` has the encoder's (`source` [B, L, D], `source_layers`,
-    `source_attention`) and `cross_attention` [N, B, H, T, L].
+    The decoder's blocks have a `cross` slot. If its embedding is `given`, both share the encoder's
+    token table. A batch has `decoder_input_ids` [B, T] and, for packed rows, `decoder_segment_ids`
+    and `decoder_positions` [B, T]. `hidden`, `layers` and `attention` are the decoder's. `extra`
+    has the encoder's (`source` [B, L, D], `source_layers`, `source_attention`) and
+    `cross_attention` [N, B, H, T, L].
 
-    Without decoder inputs the decoder reads the row itself (Lewis et al. 2020, section 3.1: how BART encodes), so that
-    tasks of one text work too. The row is shifted right by one token inside each document. Each document then begins with
-    `start`: an id, or "last" for the document's last token. None: no shift.
+    Without decoder inputs the decoder reads the row itself (Lewis et al. 2020, section 3.1: how
+    BART encodes), so that tasks of one text work too. The row is shifted right by one token inside
+    each document. Each document then begins with `start`: an id, or "last" for the document's last
+    token. None: no shift.
 
-    With a `cache`, a batch with decoder inputs begins a decoding; a batch without them continues it with its `input_ids`.
+    With a `cache`, a batch with decoder inputs begins a decoding; a batch without them continues it
+    with its `input_ids`.
     """
 
     encoder: Transformer
@@ -68,11 +73,21 @@ class EncoderDecoder(Embedded):
         """The encoder's embeddings, with the vocabulary and position table of the model."""
         return self.encoder.embed
 
-    def __call__(self, batch: Batch, train: bool = False, cache: PairCache | None = None) -> Encoded:
+    def __call__(
+        self, batch: Batch, train: bool = False, cache: PairCache | None = None
+    ) -> Encoded:
         if cache is not None and "decoder_input_ids" not in batch:
             return self._continued(batch, train, cache)
-        source, segments, inner = self.encoder(batch, train), segments_of(batch), self.decoded(batch)
-        given = {"source": self._read(source.hidden), "source_segments": segments, "table": self._shared_table()}
+        source, segments, inner = (
+            self.encoder(batch, train),
+            segments_of(batch),
+            self.decoded(batch),
+        )
+        given = {
+            "source": self._read(source.hidden),
+            "source_segments": segments,
+            "table": self._shared_table(),
+        }
         if cache is not None:
             given |= {"cache": cache.own, "across": cache.across}
         decoded = self.decoder(inner, train, **given)
@@ -80,17 +95,32 @@ class EncoderDecoder(Embedded):
             own, across = decoded.cache
             across = dataclasses.replace(across, start=None)
             decoded = dataclasses.replace(decoded, cache=PairCache(own, across, segments))
-        extra = {"source": source.hidden, "source_layers": source.layers, "source_attention": source.attention}
+        extra = {
+            "source": source.hidden,
+            "source_layers": source.layers,
+            "source_attention": source.attention,
+        }
         return dataclasses.replace(decoded, extra={**(decoded.extra or {}), **extra})
 
     def decoded(self, batch: Batch) -> Batch:
-        """Returns the batch that the decoder reads: the decoder's inputs, or without them the row, shifted."""
+        """Returns the batch that the decoder reads: the decoder's inputs, or without them the row,
+        shifted."""
         inner = dict(batch)
         if "decoder_input_ids" in batch:
-            for name in ("order", "key_order", "group", "places", "token_type_ids", "segment_ids", "positions"):
+            for name in (
+                "order",
+                "key_order",
+                "group",
+                "places",
+                "token_type_ids",
+                "segment_ids",
+                "positions",
+            ):
                 inner.pop(name, None)
             renamed = ("input_ids", "segment_ids", "positions")
-            inner |= {name: batch[f"decoder_{name}"] for name in renamed if f"decoder_{name}" in batch}
+            inner |= {
+                name: batch[f"decoder_{name}"] for name in renamed if f"decoder_{name}" in batch
+            }
         elif self.start is not None:
             inner["input_ids"] = shifted(batch["input_ids"], segments_of(batch), self.start)
         return inner
@@ -112,15 +142,18 @@ class EncoderDecoder(Embedded):
         return self.encoder.table() if self.decoder.embed.given else None
 
     def empty_cache(self, batch: int, length: int, source: int) -> PairCache:
-        """Returns a decoding cache for `length` tokens of `batch` targets with `source` source tokens each."""
+        """Returns a decoding cache for `length` tokens of `batch` targets with `source` source
+        tokens each."""
         stack = self.decoder.stack
         across = stack.block.cross.attention.empty_cache(stack.layers, batch, source)
-        return PairCache(self.decoder.empty_cache(batch, length), across, jnp.zeros((batch, source), jnp.int32))
+        return PairCache(
+            self.decoder.empty_cache(batch, length), across, jnp.zeros((batch, source), jnp.int32)
+        )
 
 
 class BridgedEncoderDecoder(EncoderDecoder):
-    """An `EncoderDecoder` of two widths: `bridge` maps the encoder's states to that of the decoder (Transformers'
-    EncoderDecoderModel)."""
+    """An `EncoderDecoder` of two widths: `bridge` maps the encoder's states to that of the decoder
+    (Transformers' EncoderDecoderModel)."""
 
     bridge: nn.Module = Identity()
 
@@ -129,7 +162,8 @@ class BridgedEncoderDecoder(EncoderDecoder):
 
 
 def shifted(ids, segments, start: int | Literal["last"]):
-    """Returns [B, L] int32: the previous token in the document; for its first token `start` or the document's last token."""
+    """Returns [B, L] int32: the previous token in the document; for its first token `start` or the
+    document's last token."""
     first = segments != jnp.pad(segments[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
     if start == "last":
         slots = jnp.arange(ids.shape[1], dtype=jnp.int32)

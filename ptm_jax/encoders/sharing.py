@@ -20,12 +20,16 @@ from ptm_jax.nn.recurrent.shared_cells import Sharing, SharingLSTM
 
 
 class SharingEncoder(Embedded):
-    """Maps a batch of one task to the states [B, L, H] of that task's LSTM (`nn.recurrent.shared_cells`), left to right.
+    """Maps a batch of one task to the states [B, L, H] of that task's LSTM
+    (`nn.recurrent.shared_cells`), left to right.
 
-    count    number of tasks. The task is `batch["task"][0]`, as in `tasks.formats.mixed`, or `task`; else it is the first
-    own      "uniform": width of a table of word vectors of each task, which stand beside those of `embed` (section 4.1)
-    shared   "shared": the layer that all tasks share (section 4.3). `Experiment.init` may name it "shared": it and the
-             embeddings begin with a bidirectional language model of one layer (section 5.2)
+    count    number of tasks. The task is `batch["task"][0]`, as in `tasks.formats.mixed`, or
+             `task`; else it is the first
+    own      "uniform": width of a table of word vectors of each task, which stand beside those of
+             `embed` (section 4.1)
+    shared   "shared": the layer that all tasks share (section 4.3). `Experiment.init` may name it
+             "shared": it and the embeddings begin with a bidirectional language model of one layer
+             (section 5.2)
     """
 
     embed: nn.Module
@@ -57,11 +61,17 @@ class SharingEncoder(Embedded):
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         context = context_of(batch, self.direction, train)
         segments, x = context.visibility.k_segments, self.embed(batch, context)
-        task = jnp.asarray(batch["task"][0] if self.task is None and "task" in batch else self.task or 0)
+        task = jnp.asarray(
+            batch["task"][0] if self.task is None and "task" in batch else self.task or 0
+        )
         if self.own:
-            tables = self.param("own", self.initializer, (self.count, self.embed.vocab.size, self.own))
+            tables = self.param(
+                "own", self.initializer, (self.count, self.embed.vocab.size, self.own)
+            )
             x = jnp.concatenate([x, tables[task, batch["input_ids"]].astype(x.dtype)], -1)
         x = Dropout(self.dropout)(x, context)
         beside = None if self.shared is None else self.shared(x, segments, context=context)[0]
-        reads = SharingLSTM(self.kind, self.hidden, self.count, self.initializer, self.precision, name="tasks")
+        reads = SharingLSTM(
+            self.kind, self.hidden, self.count, self.initializer, self.precision, name="tasks"
+        )
         return Encoded(Dropout(self.dropout)(reads(x, beside, task, segments), context))

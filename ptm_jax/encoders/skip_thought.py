@@ -1,4 +1,5 @@
-"""Skip-thought: a recurrent encoder of sentences, and two decoders of the sentences beside (Kiros et al. 2015)."""
+"""Skip-thought: a recurrent encoder of sentences, and two decoders of the sentences beside (Kiros
+et al. 2015)."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ from ptm_jax.nn.recurrent.recurrence import Bidirectional
 
 
 class SkipThought(Embedded):
-    """`sentence` reads every sentence (a segment) alone; hidden [B, L, D] are its states (section 2.1, Eq. 1 to 4).
+    """`sentence` reads every sentence (a segment) alone; hidden [B, L, D] are its states (section
+    2.1, Eq. 1 to 4).
 
-    The vector of a sentence is the state of its last token; of a `Bidirectional` also the left direction's at its first
-    token. The decoders `following` and `preceding` predict a sentence from the vector of the sentence before, or after: a
-    bias without b in the gates r, z and n (Eq. 5 to 8). Their states are `extra["forward"]` and `extra["backward"]`
-    [B, L, H]; that of token t has read the tokens before t. `extra["vectors"]` [B, L, D] is the vector of each token's
-    sentence.
+    The vector of a sentence is the state of its last token; of a `Bidirectional` also the left
+    direction's at its first token. The decoders `following` and `preceding` predict a sentence from
+    the vector of the sentence before, or after: a bias without b in the gates r, z and n (Eq. 5 to
+    8). Their states are `extra["forward"]` and `extra["backward"]` [B, L, H]; that of token t has
+    read the tokens before t. `extra["vectors"]` [B, L, D] is the vector of each token's sentence.
     """
 
     embed: nn.Module
@@ -61,6 +63,8 @@ class SkipThought(Embedded):
         for (name, (decoder, place)), there in zip(decoders.items(), beside(batch), strict=True):
             given = jnp.where(there[..., None], take(vectors, place), 0)
             shape = {"initializer": self.initializer, "precision": decoder.precision}
-            condition = Dense(3 * decoder.hidden, bias=False, **shape, name=f"condition_{name}")(given)
+            condition = Dense(3 * decoder.hidden, bias=False, **shape, name=f"condition_{name}")(
+                given
+            )
             extra[name] = decoder(read, segments, context=context, condition=condition)[0]
         return Encoded(hidden, extra=extra)

@@ -13,9 +13,11 @@ from ptm_jax.core.errors import UserError
 
 
 def spread(params: Mapping[str, Any], stacks: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the layers of `stack/...` [N, ...] as those of `stacks` {path: layers}, from the input up; other paths stay.
+    """Returns the layers of `stack/...` [N, ...] as those of `stacks` {path: layers}, from the
+    input up; other paths stay.
 
-    Parameters that have the paths of `stacks` already stay as they are. Raises UserError for another number of layers."""
+    Parameters that have the paths of `stacks` already stay as they are. Raises UserError for
+    another number of layers."""
     if any(name.startswith(f"{place}/") for name in params for place in stacks if place != "stack"):
         return dict(params)
     found: dict[str, Any] = {}
@@ -24,7 +26,9 @@ def spread(params: Mapping[str, Any], stacks: Mapping[str, int]) -> dict[str, An
             found[name] = leaf
             continue
         if len(leaf) != (own := sum(stacks.values())):
-            raise UserError(f"the model has {len(leaf)} layers, and this encoder {own}; take one of its size")
+            raise UserError(
+                f"the model has {len(leaf)} layers, and this encoder {own}; take one of its size"
+            )
         start = 0
         for place, count in stacks.items():
             found[name.replace("stack", place, 1)] = leaf[start : start + count]
@@ -33,7 +37,8 @@ def spread(params: Mapping[str, Any], stacks: Mapping[str, int]) -> dict[str, An
 
 
 def gathered(params: Mapping[str, Any], parts: str) -> dict[str, Any]:
-    """Returns the layers of `parts`_0/..., `parts`_1/..., each [N, ...], as those of one `stack/...`; other paths stay."""
+    """Returns the layers of `parts`_0/..., `parts`_1/..., each [N, ...], as those of one
+    `stack/...`; other paths stay."""
     found: dict[str, Any] = {}
     several: dict[str, dict[int, Any]] = collections.defaultdict(dict)
     for name, leaf in params.items():
@@ -41,4 +46,6 @@ def gathered(params: Mapping[str, Any], parts: str) -> dict[str, Any]:
             several[f"stack/{place[2]}"][int(place[1])] = leaf
         else:
             found[name] = leaf
-    return found | {name: np.concatenate([some[n] for n in sorted(some)]) for name, some in several.items()}
+    return found | {
+        name: np.concatenate([some[n] for n in sorted(some)]) for name, some in several.items()
+    }

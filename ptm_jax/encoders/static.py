@@ -1,8 +1,10 @@
-"""Tables of word vectors as encoders: a token's vector, or a sum of its neighbours' (Mikolov et al. 2013a).
+"""Tables of word vectors as encoders: a token's vector, or a sum of its neighbours' (Mikolov et al.
+2013a).
 
-With `subwords` a word has several rows: its own and those of its n-grams (fastText: Bojanowski et al. 2017, section 3.2). A
-state is the mean of all rows of its words, and each row gets the state's whole gradient, not its share 1 / n. So does the
-published code. The paper has the sum of the rows (Eq. 2).
+With `subwords` a word has several rows: its own and those of its n-grams (fastText: Bojanowski et
+al. 2017, section 3.2). A state is the mean of all rows of its words, and each row gets the state's
+whole gradient, not its share 1 / n. So does the published code. The paper has the sum of the rows
+(Eq. 2).
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ class Table(slots.Encoder, nn.Module):
 class _Words(Table):
     """With `subwords` another table, `ngrams` [buckets, D].
 
-    A batch may have `ngrams` [U, G] int32: for each row of `token` those of `ngrams`, and `NONE` after the last.
-    Steps on some rows of both give it (`train.sparse`). Without it `subwords` looks them up.
+    A batch may have `ngrams` [U, G] int32: for each row of `token` those of `ngrams`, and `NONE`
+    after the last. Steps on some rows of both give it (`train.sparse`). Without it `subwords` looks
+    them up.
     """
 
     subwords: HashedNGrams | None = None
@@ -49,17 +52,22 @@ class _Words(Table):
             return batch, {}
         read = self.subwords.of(words, self.vocab.size)
         ordered = jnp.sort(read.reshape(-1))
-        distinct = jnp.where(jnp.diff(ordered, prepend=-1) > 0, ordered, NONE)  # `jnp.unique` closes the gaps: it is slow
+        distinct = jnp.where(
+            jnp.diff(ordered, prepend=-1) > 0, ordered, NONE
+        )  # `jnp.unique` closes the gaps: it is slow
         places = jnp.searchsorted(ordered, read).astype(jnp.int32)
         return {**batch, "ngrams": jnp.where(read == NONE, NONE, places)}, {"ngrams": distinct}
 
     def _tables(self):
         self.token = self._token()
         if self.subwords is not None:
-            self.ngrams = table_of(self, "ngrams", self.initializer, (self.subwords.buckets, self.width))
+            self.ngrams = table_of(
+                self, "ngrams", self.initializer, (self.subwords.buckets, self.width)
+            )
 
     def _sums(self, batch: Batch) -> tuple[Array, Array]:
-        """Returns the sum of the rows of every token's word, [B, L, D], and their number, [B, L]."""
+        """Returns the sum of the rows of every token's word, [B, L, D], and their number, [B,
+        L]."""
         ids = batch["input_ids"]
         if self.subwords is None:
             return self.token[ids], jnp.ones(ids.shape, jnp.int32)
@@ -67,7 +75,11 @@ class _Words(Table):
         read = self.subwords.of(ids, self.vocab.size) if given is None else given
         total = self.ngrams.at[read].get(mode="fill", fill_value=0).sum(-2)
         count = 1 + (read < NONE).sum(-1)
-        return (self.token[ids] + total, count) if given is None else ((self.token + total)[ids], count[ids])
+        return (
+            (self.token[ids] + total, count)
+            if given is None
+            else ((self.token + total)[ids], count[ids])
+        )
 
 
 def _mean(total: Array, count: Array) -> Array:
@@ -78,8 +90,9 @@ def _mean(total: Array, count: Array) -> Array:
 class WordVectors(_Words):
     """A token's own vector, [B, L, D] (skip-gram).
 
-    window      with position weights (ivLBL: Mnih and Kavukcuoglu 2013, section 3.2): `extra["offsets"]` [2c, D], by which
-                a vector is multiplied where it predicts the neighbour at that offset. None: no weights
+    window      with position weights (ivLBL: Mnih and Kavukcuoglu 2013, section 3.2):
+                `extra["offsets"]` [2c, D], by which a vector is multiplied where it predicts the
+                neighbour at that offset. None: no weights
     biased      whether a word has a bias too, `extra["bias"]` [B, L] (GloVe)
     """
 
@@ -110,11 +123,11 @@ class WordVectors(_Words):
 
 
 class ContextWords(_Words):
-    """The mean of the neighbours' vectors (CBOW), or their sum, each multiplied by a vector of its offset (vLBL: Mnih and
-    Kavukcuoglu 2013, Eq. 3), [B, L, D].
+    """The mean of the neighbours' vectors (CBOW), or their sum, each multiplied by a vector of its
+    offset (vLBL: Mnih and Kavukcuoglu 2013, Eq. 3), [B, L, D].
 
-    The gradient of the mean is that of word2vec.c and gensim: every neighbour gets the state's whole gradient, not its
-    share 1 / n.
+    The gradient of the mean is that of word2vec.c and gensim: every neighbour gets the state's
+    whole gradient, not its share 1 / n.
     """
 
     window: int = 5

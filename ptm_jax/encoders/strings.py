@@ -18,18 +18,21 @@ from ptm_jax.nn.recurrent.recurrence import Recurrent
 
 
 class Strings(slots.Encoder, nn.Module):
-    """Contextual string embeddings: w_i = [forward state after the blank that follows word i; backward state at the blank
-    before it] (Eq. 4 to 6; Figure 2), `hidden` [B, L, 2 H] from `characters` [B, L, C].
+    """Contextual string embeddings: w_i = [forward state after the blank that follows word i;
+    backward state at the blank before it] (Eq. 4 to 6; Figure 2), `hidden` [B, L, 2 H] from
+    `characters` [B, L, C].
 
-    A document is read as its words with blanks between them. The forward model reads `delimiter` before the first word and a
-    blank after the last; the backward model, from the end, `delimiter` after the last word and a blank before the first. A
-    token without characters, as those that frame a text, is not read; its vector is 0.
+    A document is read as its words with blanks between them. The forward model reads `delimiter`
+    before the first word and a blank after the last; the backward model, from the end, `delimiter`
+    after the last word and a blank before the first. A token without characters, as those that
+    frame a text, is not read; its vector is 0.
 
     alphabet    number of codes; code 0 ends a word (`data.rows.spelled.Spelled`)
     blank       code of the blank; delimiter: code at the ends of a document
     tables      1, or 2 where each direction has vectors of its own
-    room        slots of the stream of characters per word, blank included. In a row whose words are longer on average, by
-                more than one word's C, the last words have the states at the stream's end
+    room        slots of the stream of characters per word, blank included. In a row whose words are
+                longer on average, by more than one word's C, the last words have the states at the
+                stream's end
     """
 
     alphabet: int
@@ -47,7 +50,10 @@ class Strings(slots.Encoder, nn.Module):
         if found is None:
             return "Strings reads characters, which these rows lack; wrap the examples in Spelled"
         if found != self.alphabet:
-            return f"these rows have {found} characters and Strings {self.alphabet}; set Spelled.style or alphabet"
+            return (
+                f"these rows have {found} characters and Strings {self.alphabet}; set "
+                "Spelled.style or alphabet"
+            )
         return None
 
     def level_of(self, path: str) -> int:
@@ -56,15 +62,23 @@ class Strings(slots.Encoder, nn.Module):
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         if "characters" not in batch:
-            raise UserError("Strings reads batch['characters'], which this batch lacks; cut rows by Spelled")
+            raise UserError(
+                "Strings reads batch['characters'], which this batch lacks; cut rows by Spelled"
+            )
         context = context_of(batch, "bidirectional", train)
         ahead, behind, places, before, after = stream(batch, self.blank, self.delimiter, self.room)
         table = self.param("characters", self.initializer, (self.tables, self.alphabet, self.width))
         table = table.astype(self.right.precision.dtype)
-        at = lambda states, slot: jnp.take_along_axis(states, slot[..., None], 1)
+
+        def at(states, slot):
+            return jnp.take_along_axis(states, slot[..., None], 1)
+
         found = [
             at(layer(vectors[codes], places, None, context)[0], slot)
-            for layer, vectors, codes, slot in ((self.right, table[0], ahead, after), (self.left, table[-1], behind, before))
+            for layer, vectors, codes, slot in (
+                (self.right, table[0], ahead, after),
+                (self.left, table[-1], behind, before),
+            )
         ]
         real = (segments_of(batch) > 0) & (batch["characters"] > 0).any(-1)
         hidden = jnp.where(real[..., None], jnp.concatenate(found, -1), 0.0)
@@ -72,8 +86,8 @@ class Strings(slots.Encoder, nn.Module):
 
 
 def stream(batch: Batch, blank: int, delimiter: int, room: int) -> tuple[Any, ...]:
-    """Returns the characters that the forward and the backward model read [B, S], the document of each [B, S] (0: none),
-    and the slots before and after every word [B, L]."""
+    """Returns the characters that the forward and the backward model read [B, S], the document of
+    each [B, S] (0: none), and the slots before and after every word [B, L]."""
     segments, characters = segments_of(batch), batch["characters"]
     rows, length, longest = characters.shape
     size = length * min(longest + 2, room) + longest + 2
@@ -81,15 +95,23 @@ def stream(batch: Batch, blank: int, delimiter: int, room: int) -> tuple[Any, ..
     real = (segments > 0) & (letters > 0)
     behind_it = jax.lax.cummax(jnp.where(real, place, -1), 1)[:, :-1]
     ahead_of_it = jax.lax.cummin(jnp.where(real, place, length), 1, reverse=True)[:, 1:]
-    beside = lambda near: jnp.where(
-        (near >= 0) & (near < length), jnp.take_along_axis(segments, jnp.clip(near, 0, length - 1), 1), 0
-    )
+
+    def beside(near):
+        return jnp.where(
+            (near >= 0) & (near < length),
+            jnp.take_along_axis(segments, jnp.clip(near, 0, length - 1), 1),
+            0,
+        )
+
     first = segments != jnp.pad(beside(behind_it), ((0, 0), (1, 0)))
     last = segments != jnp.pad(beside(ahead_of_it), ((0, 0), (0, 1)))
     after = jnp.cumsum(jnp.where(real, letters + 1 + first, 0), 1) - 1
     before = after - letters - 1
     row, empty = jnp.arange(rows)[:, None], jnp.zeros((rows, size), jnp.int32)
-    put = lambda array, slot, on, value: array.at[row, jnp.where(on, slot, size)].set(value, mode="drop")
+
+    def put(array, slot, on, value):
+        return array.at[row, jnp.where(on, slot, size)].set(value, mode="drop")
+
     inner = (before[..., None] + 1 + jnp.arange(longest)).reshape(rows, -1)
     on = (real[..., None] & (jnp.arange(longest) < letters[..., None])).reshape(rows, -1)
     text = put(empty, inner, on, characters.reshape(rows, -1))
@@ -98,5 +120,8 @@ def stream(batch: Batch, blank: int, delimiter: int, room: int) -> tuple[Any, ..
     documents = put(empty, inner, on, jnp.repeat(segments, longest, 1))
     for slot in (before, after):
         documents = put(documents, slot, real, segments)
-    inside = lambda slot: jnp.clip(slot, 0, size - 1)
+
+    def inside(slot):
+        return jnp.clip(slot, 0, size - 1)
+
     return ahead, behind, documents, inside(before), inside(after)

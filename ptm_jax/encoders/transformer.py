@@ -24,26 +24,29 @@ Direction = Literal["bidirectional", "causal", "backward"]
 
 @record
 class Cache:
-    """Decoding state: keys and values [N, B, M, H, K], segments [B, M] (0: not written, or padding), next slot."""
+    """Decoding state: keys and values [N, B, M, H, K], segments [B, M] (0: not written, or
+    padding), next slot."""
 
     layers: KeyValues
     segments: Any
     start: Any
 
     def take(self, rows) -> Cache:
-        """Returns the cache of the given rows [R] of the batch, to reorder beams or repeat prompts."""
+        """Returns the cache of the given rows [R] of the batch, to reorder beams or repeat
+        prompts."""
         return Cache(self.layers.take(rows), self.segments[rows], self.start)
 
 
 class Transformer(Stacked):
-    """Embeddings and a stack. `direction` sets which tokens see each other if the batch has no `order`.
+    """Embeddings and a stack. `direction` sets which tokens see each other if the batch has no
+    `order`.
 
-    `relative` adds scores that all layers share (`nn.attention.relative`: `Buckets`, `Alibi`). A decoder takes `source`
-    [B, Ls, D] for the blocks' `cross` slots (default: the batch's `source_states`), `source_segments` [B, Ls] (0 at
-    padding), and the token `table` if it has none. It returns
-    their attention as `extra["cross_attention"]` [N, B, H, L, Ls]. With a `cache` it may also take `across`, the cache of
-    the source [N, B, Ls, H, K] (see `Attention`); `Encoded.cache` is then a pair. `blank` sets the states of padding to
-    zero.
+    `relative` adds scores that all layers share (`nn.attention.relative`: `Buckets`, `Alibi`). A
+    decoder takes `source` [B, Ls, D] for the blocks' `cross` slots (default: the batch's
+    `source_states`), `source_segments` [B, Ls] (0 at padding), and the token `table` if it has
+    none. It returns their attention as `extra["cross_attention"]` [N, B, H, L, Ls]. With a `cache`
+    it may also take `across`, the cache of the source [N, B, Ls, H, K] (see `Attention`);
+    `Encoded.cache` is then a pair. `blank` sets the states of padding to zero.
     """
 
     embed: Embeddings
@@ -93,7 +96,10 @@ class Transformer(Stacked):
             layers, *others = (encoded.cache,) if across is None else encoded.cache
             cache = Cache(layers, cache.segments, cache.start + length)
             cache = (cache, *others) if others else cache
-        layers, hidden = None if encoded.layers is None else with_input(x, encoded.layers), encoded.hidden
+        layers, hidden = (
+            None if encoded.layers is None else with_input(x, encoded.layers),
+            encoded.hidden,
+        )
         if self.blank and "segment_ids" in batch:
             hidden = jnp.where(batch["segment_ids"][..., None] > 0, hidden, 0)
         encoded = dataclasses.replace(encoded, hidden=hidden, layers=layers, cache=cache)
@@ -109,15 +115,17 @@ class Transformer(Stacked):
 
 
 def _extend(cache, context):
-    """Returns the context of tokens that follow those in a cache, with all its slots as keys, and the cache with their
-    segments."""
+    """Returns the context of tokens that follow those in a cache, with all its slots as keys, and
+    the cache with their segments."""
     new = context.visibility
     slots = jnp.arange(new.q_segments.shape[1], dtype=jnp.int32) + cache.start
     seen = jax.lax.dynamic_update_slice_in_dim(cache.segments, new.k_segments, cache.start, 1)
     keys = jnp.arange(seen.shape[1], dtype=jnp.int32)
     order = jnp.broadcast_to(slots, new.q_segments.shape)
     visibility = Visibility(new.q_segments, seen, order, jnp.broadcast_to(keys, seen.shape))
-    context = dataclasses.replace(context, visibility=visibility, places=slots[None], k_places=keys[None])
+    context = dataclasses.replace(
+        context, visibility=visibility, places=slots[None], k_places=keys[None]
+    )
     return context, Cache(cache.layers, seen, cache.start)
 
 
@@ -141,10 +149,11 @@ def transformer(
     initializer: Any = TruncatedNormal(),
     out_init: Any = None,
 ) -> Transformer:
-    """Returns a Transformer of the given sizes. `hidden` (F) defaults to 4 D, `attention_dropout` to `dropout`. Use
-    `replace` on a slot for other settings.
+    """Returns a Transformer of the given sizes. `hidden` (F) defaults to 4 D, `attention_dropout`
+    to `dropout`. Use `replace` on a slot for other settings.
 
-    `out_init` initialises the two layers that write into the residual stream (GPT-2 scales them by depth).
+    `out_init` initialises the two layers that write into the residual stream (GPT-2 scales them by
+    depth).
     """
     attention = Attention(
         heads=heads,
@@ -153,7 +162,12 @@ def transformer(
         initializer=initializer,
         out_init=out_init,
     )
-    ffn = FeedForward(hidden=hidden or 4 * width, activation=activation, initializer=initializer, out_init=out_init)
+    ffn = FeedForward(
+        hidden=hidden or 4 * width,
+        activation=activation,
+        initializer=initializer,
+        out_init=out_init,
+    )
     return Transformer(
         embed=Embeddings(
             vocab=vocab,

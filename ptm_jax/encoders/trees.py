@@ -1,4 +1,5 @@
-"""Encoders over trees and graphs of words: Tree-LSTM, recursive networks, graph convolutions, S-LSTM, Star-Transformer."""
+"""Encoders over trees and graphs of words: Tree-LSTM, recursive networks, graph convolutions,
+S-LSTM, Star-Transformer."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from ptm_jax.objectives.language import LM
 
 
 class TreeEncoder(Embedded):
-    """Embeddings, recurrent layers `below`, then `layers` of `nn.tree` and `nn.graph`: layer(x, forest, context) -> (x, s).
+    """Embeddings, recurrent layers `below`, then `layers` of `nn.tree` and `nn.graph`: layer(x,
+    forest, context) -> (x, s).
 
-    Reads `heads` and `relations` [B, L] (`nn.tree.forest.forest_of`); a row without them is a chain. `extra["sentence"]`
-    [B, L, D] is s of the last layer, the state of a token's document, where it has one. `dropout` applies to the embeddings
-    and to the states of each layer.
+    Reads `heads` and `relations` [B, L] (`nn.tree.forest.forest_of`); a row without them is a
+    chain. `extra["sentence"]` [B, L, D] is s of the last layer, the state of a token's document,
+    where it has one. `dropout` applies to the embeddings and to the states of each layer.
     """
 
     embed: nn.Module
@@ -48,7 +50,11 @@ class TreeEncoder(Embedded):
 
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
-        context, forest, drop = context_of(batch, "bidirectional", train), forest_of(batch), Dropout(self.dropout)
+        context, forest, drop = (
+            context_of(batch, "bidirectional", train),
+            forest_of(batch),
+            Dropout(self.dropout),
+        )
         x, sentence = drop(self.embed(batch, context), context), None
         for layer in self.below:
             x = drop(layer(x, forest.segments, None, context)[0], context)

@@ -1,4 +1,5 @@
-"""Feed-forward networks on a window of words: NNLM (Bengio et al. 2003) and SENNA (Collobert et al. 2011)."""
+"""Feed-forward networks on a window of words: NNLM (Bengio et al. 2003) and SENNA (Collobert et al.
+2011)."""
 
 from __future__ import annotations
 
@@ -18,13 +19,15 @@ from ptm_jax.nn.layers import Activation, Dense, activate
 
 
 class WindowEncoder(Embedded):
-    """f(d + H x) of the window x = (e_{t-before}, ..., e_{t+after}) of embeddings, [B, L, F] (Bengio et al. 2003, section 2;
-    Collobert et al. 2011, section 3.3.1).
+    """f(d + H x) of the window x = (e_{t-before}, ..., e_{t+after}) of embeddings, [B, L, F]
+    (Bengio et al. 2003, section 2; Collobert et al. 2011, section 3.3.1).
 
-    direct    x follows the features, [B, L, F + n D], so that a head on both has Bengio's direct connections W x
+    direct    x follows the features, [B, L, F + n D], so that a head on both has Bengio's direct
+              connections W x
 
-    A place outside of the token's document has one learned vector, `padding` [D] (Collobert's PADDING word). In a batch
-    with `centre_ids` [B, L] every window has this word in its centre in place of the token: f of the replaced window.
+    A place outside of the token's document has one learned vector, `padding` [D] (Collobert's
+    PADDING word). In a batch with `centre_ids` [B, L] every window has this word in its centre in
+    place of the token: f of the replaced window.
     """
 
     embed: nn.Module
@@ -64,19 +67,23 @@ class WindowEncoder(Embedded):
             parts = jnp.split(window, self.before + self.after + 1, -1)
             parts[self.before] = self.embed({**batch, "input_ids": batch["centre_ids"]}, context)
             window = jnp.concatenate(parts, -1)
-        hidden = Dense(self.features, initializer=self.initializer, precision=self.precision, name="hidden")(window)
+        hidden = Dense(
+            self.features, initializer=self.initializer, precision=self.precision, name="hidden"
+        )(window)
         hidden = activate(self.activation, hidden)
-        return Encoded(jnp.concatenate([hidden, window], -1) if self.direct else hidden, cache=cache)
+        return Encoded(
+            jnp.concatenate([hidden, window], -1) if self.direct else hidden, cache=cache
+        )
 
 
 class SentenceEncoder(Embedded):
-    """Collobert's sentence approach: a convolution over the sentence of each word, its maximum over time, and a layer f(.)
-    (Collobert et al. 2011, section 3.3.2 and Table 5), [B, L, F].
+    """Collobert's sentence approach: a convolution over the sentence of each word, its maximum over
+    time, and a layer f(.) (Collobert et al. 2011, section 3.3.2 and Table 5), [B, L, F].
 
         h_t = f(M2 max_u (M1 (e_{u-reach}, p_{u-reach-t}, ..., e_{u+reach}, p_{u+reach-t}) + b1) + b2)
 
-    p are vectors of `distance_width` of a place's distance to the word t that is tagged, cut at `longest`. Takes
-    [B, L, L, F] in memory for one convolution.
+    p are vectors of `distance_width` of a place's distance to the word t that is tagged, cut at
+    `longest`. Takes [B, L, L, F] in memory for one convolution.
     """
 
     embed: nn.Module
@@ -90,19 +97,33 @@ class SentenceEncoder(Embedded):
     precision: Precision = Precision()
 
     def level_of(self, path: str) -> int:
-        return 0 if path.startswith("encoder/embed/") or path in ("encoder/padding", "encoder/distance") else 1
+        return (
+            0
+            if path.startswith("encoder/embed/") or path in ("encoder/padding", "encoder/distance")
+            else 1
+        )
 
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         context, segments = context_of(batch, self.direction, train), segments_of(batch)
-        x, length, offsets = self.embed(batch, context), segments.shape[1], range(-self.reach, self.reach + 1)
+        x, length, offsets = (
+            self.embed(batch, context),
+            segments.shape[1],
+            range(-self.reach, self.reach + 1),
+        )
         padding = self.param("padding", self.embed.initializer, (x.shape[-1],))
-        words = Dense(self.filters, initializer=self.initializer, precision=self.precision, name="convolution")
+        words = Dense(
+            self.filters, initializer=self.initializer, precision=self.precision, name="convolution"
+        )
         of_words = words(taps(x, segments, offsets, padding)).astype(jnp.float32)
 
-        table = self.param("distance", self.embed.initializer, (2 * self.longest + 1, self.distance_width))
+        table = self.param(
+            "distance", self.embed.initializer, (2 * self.longest + 1, self.distance_width)
+        )
         apart = jnp.arange(-length + 1, length)[:, None] + jnp.asarray(tuple(offsets))
-        near = table[jnp.clip(apart, -self.longest, self.longest) + self.longest].reshape(len(apart), -1)
+        near = table[jnp.clip(apart, -self.longest, self.longest) + self.longest].reshape(
+            len(apart), -1
+        )
         kernel = self.param("distance_kernel", self.initializer, (near.shape[-1], self.filters))
         of_distances = self.precision.dense(near, kernel).astype(jnp.float32)
 
@@ -110,5 +131,7 @@ class SentenceEncoder(Embedded):
         between = of_distances[place[None, :] - place[:, None] + length - 1]  # [t, u, F]
         same = (segments[:, :, None] == segments[:, None, :])[..., None]
         found = jnp.where(same, of_words[:, None] + between[None], -jnp.inf).max(2).astype(x.dtype)
-        hidden = Dense(self.features, initializer=self.initializer, precision=self.precision, name="hidden")(found)
+        hidden = Dense(
+            self.features, initializer=self.initializer, precision=self.precision, name="hidden"
+        )(found)
         return Encoded(activate(self.activation, hidden))

@@ -19,17 +19,20 @@ _BEFORE = -(2**30)  # order of the keys in the memory: before every token of the
 
 
 class TransformerXL(Stacked):
-    """A stack of `Recurrence` blocks in which every layer also reads its inputs from earlier rows (Dai et al. 2019).
+    """A stack of `Recurrence` blocks in which every layer also reads its inputs from earlier rows
+    (Dai et al. 2019).
 
-    `batch["carry"]` is this memory, a tree with leaves [B, ...] (`empty_memory`). `Encoded.memory` is the next one, without
-    gradient. A batch without `carry` has no memory: each row is encoded by itself.
+    `batch["carry"]` is this memory, a tree with leaves [B, ...] (`empty_memory`). `Encoded.memory`
+    is the next one, without gradient. A batch without `carry` has no memory: each row is encoded by
+    itself.
 
-    `query` is the initializer of the start vector if the encoder has a second stream (Yang et al. 2019, section 2.3). A
-    batch with an `order` then returns `extra["query"]` [B, L, D], in which no token sees itself.
+    `query` is the initializer of the start vector if the encoder has a second stream (Yang et al.
+    2019, section 2.3). A batch with an `order` then returns `extra["query"]` [B, L, D], in which no
+    token sees itself.
 
-    `zeros`: a text begins after a memory of zeros that its tokens see, as in the authors' TensorFlow program and in
-    Transformers; otherwise they see no memory there. `same_length`: every token sees `memory` places, including itself as
-    the last.
+    `zeros`: a text begins after a memory of zeros that its tokens see, as in the authors'
+    TensorFlow program and in Transformers; otherwise they see no memory there. `same_length`: every
+    token sees `memory` places, including itself as the last.
     """
 
     embed: nn.Module
@@ -47,7 +50,8 @@ class TransformerXL(Stacked):
         return 1 if self.query is None else 2
 
     def empty_memory(self, batch: int, dtype=jnp.float32) -> dict[str, jax.Array] | None:
-        """Returns the memory of the first row of a text, masked unless `zeros`. None if the encoder keeps no memory."""
+        """Returns the memory of the first row of a text, masked unless `zeros`. None if the encoder
+        keeps no memory."""
         if not self.memory:
             return None
         width = self.stack.block.block.attention.width
@@ -83,21 +87,31 @@ class TransformerXL(Stacked):
             if "order" in batch:
                 x = content, drop(jnp.broadcast_to(start, content.shape), context)
         encoded = self.stack(x, context, memory)
-        past = self.remembered(jnp.moveaxis(encoded.cache, 0, 1), own, carry) if self.memory else None
+        past = (
+            self.remembered(jnp.moveaxis(encoded.cache, 0, 1), own, carry) if self.memory else None
+        )
         hidden, layers, extra = encoded.hidden, encoded.layers, None
         if isinstance(hidden, tuple):
             (hidden, query), (layers, _) = hidden, layers
             extra = {"query": drop(query, context)}
-        return Encoded(drop(hidden, context), with_input(content, layers), encoded.attention, past, extra=extra)
+        return Encoded(
+            drop(hidden, context), with_input(content, layers), encoded.attention, past, extra=extra
+        )
 
     def remembered(self, layers, fields, carry):
-        """Returns the memory after a row: the last M places of `carry`, if any, and of the row with the inputs `layers`
-        [B, N, L, D] and `fields` [B, L]. Without gradient."""
+        """Returns the memory after a row: the last M places of `carry`, if any, and of the row with
+        the inputs `layers` [B, N, L, D] and `fields` [B, L]. Without gradient."""
         past = {}
         for name, new in {"layers": layers, **fields}.items():
             axis = 2 if name == "layers" else 1
-            new = new if carry is None else jnp.concatenate([carry[name].astype(new.dtype), new], axis)
-            past[name] = jax.lax.slice_in_dim(new, max(new.shape[axis] - self.memory, 0), None, axis=axis)
+            new = (
+                new
+                if carry is None
+                else jnp.concatenate([carry[name].astype(new.dtype), new], axis)
+            )
+            past[name] = jax.lax.slice_in_dim(
+                new, max(new.shape[axis] - self.memory, 0), None, axis=axis
+            )
         return jax.lax.stop_gradient(past)
 
 
@@ -122,4 +136,6 @@ def _within(context: Context, size: int) -> Context:
     visibility = context.visibility
     queries, keys = visibility.q_segments.shape[1], visibility.k_segments.shape[1]
     before = jnp.arange(keys - queries, keys)[:, None] - jnp.arange(keys)
-    return dataclasses.replace(context, visibility=dataclasses.replace(visibility, allow=(before < size)[None, None]))
+    return dataclasses.replace(
+        context, visibility=dataclasses.replace(visibility, allow=(before < size)[None, None])
+    )

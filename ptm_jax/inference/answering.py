@@ -1,7 +1,7 @@
 """Extractive question answering: windows of a long text, and the best spans by their scores.
 
-A text longer than a row is read in overlapping windows. A token is scored in the window in which it has most context
-(google-research/bert, run_squad.py).
+A text longer than a row is read in overlapping windows. A token is scored in the window in which it
+has most context (google-research/bert, run_squad.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ BEST, LONGEST = 20, 30
 
 
 class Span(NamedTuple):
-    """An answer: its text, its start and end in characters, and the sum of its start and end scores."""
+    """An answer: its text, its start and end in characters, and the sum of its start and end
+    scores."""
 
     text: str
     start: int
@@ -31,8 +32,8 @@ class Span(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A prediction for a question: the text of the best span, the score of "no answer" minus that of the best span, and the
-    n best spans."""
+    """A prediction for a question: the text of the best span, the score of "no answer" minus that
+    of the best span, and the n best spans."""
 
     text: str
     null: float
@@ -40,8 +41,8 @@ class Answer(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A row of a question: index of its record; index of its first text token and number of text tokens; their offset in
-    the row; place of the classifying token; ids and token types."""
+    """A row of a question: index of its record; index of its first text token and number of text
+    tokens; their offset in the row; place of the classifying token; ids and token types."""
 
     record: int
     first: int
@@ -52,11 +53,13 @@ class Window(NamedTuple):
     types: np.ndarray
 
     def ends(self, answer: Sequence[int]) -> tuple[tuple[int, int], bool]:
-        """Returns (positions of the first and last token of an answer, True), or the position of the classifying token if
-        the row does not contain the whole answer."""
+        """Returns (positions of the first and last token of an answer, True), or the position of
+        the classifying token if the row does not contain the whole answer."""
         move = self.offset - self.first
         inside = self.first <= answer[0] and answer[1] < self.first + self.size and answer[0] >= 0
-        return ((answer[0] + move, answer[1] + move) if inside else (self.cls, self.cls)), bool(inside)
+        return ((answer[0] + move, answer[1] + move) if inside else (self.cls, self.cls)), bool(
+            inside
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,10 +76,14 @@ class Windowing:
     unanswered: bool = False
 
 
-def answer(model: Any, questions: Sequence[str], contexts: Sequence[str], batch: int) -> list[Answer]:
+def answer(
+    model: Any, questions: Sequence[str], contexts: Sequence[str], batch: int
+) -> list[Answer]:
     """`Pretrained.answer`."""
     if len(questions) != len(contexts):
-        raise UserError(f"{len(questions)} questions and {len(contexts)} texts; give every question its text")
+        raise UserError(
+            f"{len(questions)} questions and {len(contexts)} texts; give every question its text"
+        )
     for number, both in enumerate(zip(questions, contexts, strict=True), 1):
         if not all(text.strip() for text in both):
             raise UserError(f"text {number}: the question or the text is empty")
@@ -92,24 +99,37 @@ def answer(model: Any, questions: Sequence[str], contexts: Sequence[str], batch:
     return [one._replace(text="") if one.null > threshold else one for one in found]
 
 
-def records_of(tokenizer: Any, questions: Sequence[str], contexts: Sequence[str]) -> list[dict[str, np.ndarray]]:
-    """Returns a record per question: `question` ids, and `ids`, `starts` and `ends` (characters) of the text's pieces."""
+def records_of(
+    tokenizer: Any, questions: Sequence[str], contexts: Sequence[str]
+) -> list[dict[str, np.ndarray]]:
+    """Returns a record per question: `question` ids, and `ids`, `starts` and `ends` (characters) of
+    the text's pieces."""
     known = list(dict.fromkeys(contexts))
     found = dict(zip(known, pieces.pieces_of(tokenizer, known), strict=True))
     asked = tokenizer.encode_batch([" ".join(question.split()) for question in questions])
-    return [{"question": ids, **found[text]._asdict()} for ids, text in zip(asked, contexts, strict=True)]
+    return [
+        {"question": ids, **found[text]._asdict()}
+        for ids, text in zip(asked, contexts, strict=True)
+    ]
 
 
 def windows(
-    tokenizer: Any, questions: Sequence[np.ndarray], texts: Sequence[np.ndarray], length: int, stride: int
+    tokenizer: Any,
+    questions: Sequence[np.ndarray],
+    texts: Sequence[np.ndarray],
+    length: int,
+    stride: int,
 ) -> list[Window]:
-    """Returns the windows of every pair (question ids, text ids), in order. Raises UserError if a row has no room."""
+    """Returns the windows of every pair (question ids, text ids), in order. Raises UserError if a
+    row has no room."""
     found = []
     for number, (question, text) in enumerate(zip(questions, texts, strict=True)):
         room = head_scores.room(tokenizer, True, length) - len(question)
         if room < 1:
             asked = f"a question of {len(question)}"
-            raise UserError(f"rows of {length} tokens have no room for a text beside {asked}; make them longer")
+            raise UserError(
+                f"rows of {length} tokens have no room for a text beside {asked}; make them longer"
+            )
         for first in _starts(len(text), room, stride):
             part = np.arange(first, min(first + room, len(text)))
             marks, types = tokenizer.frame(question, -1 - np.arange(len(part)))
@@ -130,9 +150,15 @@ def _starts(size: int, room: int, stride: int) -> list[int]:
 
 
 def read(
-    model: Any, head: str, contexts: Sequence[str], records: Sequence[Mapping[str, Any]], rows: Sequence[Window], batch: int
+    model: Any,
+    head: str,
+    contexts: Sequence[str],
+    records: Sequence[Mapping[str, Any]],
+    rows: Sequence[Window],
+    batch: int,
 ) -> list[tuple[Answer, list[Any]]]:
-    """Returns (answer, scores of the windows) of every record. The first two scores of the head are start and end."""
+    """Returns (answer, scores of the windows) of every record. The first two scores of the head are
+    start and end."""
     groups = [[{"input_ids": row.ids, "token_type_ids": row.types}] for row in rows]
     scored, allowed = head_scores.scored(model, head, groups, batch), best_windows(rows)
     found = []
@@ -145,17 +171,21 @@ def read(
 
 
 def _by_record(rows: Sequence[Window]) -> list[list[int]]:
-    """Returns the numbers of the windows of every record; windows are in the order of their records."""
+    """Returns the numbers of the windows of every record; windows are in the order of their
+    records."""
     groups = itertools.groupby(range(len(rows)), lambda number: rows[number].record)
     return [list(numbers) for _, numbers in groups]
 
 
 def best_windows(rows: Sequence[Window]) -> list[np.ndarray]:
-    """Returns [size] bool for every window: whether a token has its maximum context in this window of the record. Context is
-    the number of tokens on the shorter side plus a hundredth of the window size (run_squad.py, _check_is_max_context)."""
+    """Returns [size] bool for every window: whether a token has its maximum context in this window
+    of the record. Context is the number of tokens on the shorter side plus a hundredth of the
+    window size (run_squad.py, _check_is_max_context)."""
     found = [np.ones(row.size, bool) for row in rows]
     for numbers in _by_record(rows):
-        scores = np.full((len(numbers), max(rows[n].first + rows[n].size for n in numbers)), -np.inf)
+        scores = np.full(
+            (len(numbers), max(rows[n].first + rows[n].size for n in numbers)), -np.inf
+        )
         for place, n in enumerate(numbers):
             places, size = np.arange(rows[n].size), rows[n].size
             around = np.minimum(places, size - 1 - places) + 0.01 * size
@@ -167,8 +197,10 @@ def best_windows(rows: Sequence[Window]) -> list[np.ndarray]:
 
 
 def best_answer(
-    context: str, characters: tuple[np.ndarray, np.ndarray], rows: Sequence[Window], allowed: Sequence[np.ndarray],
-    starts: Sequence[np.ndarray], ends: Sequence[np.ndarray], *, best: int = BEST, longest: int = LONGEST,
+    context: str, characters: tuple[np.ndarray, np.ndarray], rows: Sequence[Window],
+    allowed: Sequence[np.ndarray],
+    starts: Sequence[np.ndarray], ends: Sequence[np.ndarray], *, best: int = BEST,
+    longest: int = LONGEST,
 ) -> Answer:  # fmt: skip
     """Returns the answer from the scores [L] of a text's windows.
 
@@ -188,11 +220,18 @@ def best_answer(
         if len(kept) == best:
             break
     several = tuple(kept.values())
-    return Answer(several[0].text, null - several[0].score, several) if several else Answer("", 0.0, ())
+    return (
+        Answer(several[0].text, null - several[0].score, several)
+        if several
+        else Answer("", 0.0, ())
+    )
 
 
-def best_spans(start, end, may, first: int = 0, best: int = BEST, longest: int = LONGEST) -> list[tuple[float, int, int]]:
-    """Returns (score, first token, last token) for pairs of the `best` starts and ends of a window from token `first` on."""
+def best_spans(
+    start, end, may, first: int = 0, best: int = BEST, longest: int = LONGEST
+) -> list[tuple[float, int, int]]:
+    """Returns (score, first token, last token) for pairs of the `best` starts and ends of a window
+    from token `first` on."""
     begins, stops = np.argsort(-start, kind="stable")[:best], np.argsort(-end, kind="stable")[:best]
     return [
         (float(start[a] + end[b]), first + int(a), first + int(b))

@@ -1,7 +1,8 @@
-"""Classes of a text by a supervised fastText model: the mean of the rows of its words and n-grams, and a linear layer
-(Joulin et al. 2017, arXiv 1607.01759, section 2).
+"""Classes of a text by a supervised fastText model: the mean of the rows of its words and n-grams,
+and a linear layer (Joulin et al. 2017, arXiv 1607.01759, section 2).
 
-Deviation: fastText adds 1e-5 to each probability before it takes the logarithm that it prints; here probabilities are exact.
+Deviation: fastText adds 1e-5 to each probability before it takes the logarithm that it prints; here
+probabilities are exact.
 """
 
 from __future__ import annotations
@@ -19,14 +20,23 @@ from ptm_jax.data.tokenizers.hashed_ngrams import STEP, fnv1a
 LABEL = "__label__"
 BLANKS = re.compile("[ \t\v\f\r\0]+")
 SIGMOIDS = 512
-"""Entries of fastText's table of the logistic function over -8 to 8, which it uses for one against all."""
+"""Entries of fastText's table of the logistic function over -8 to 8, which it uses for one against
+all."""
 
 
-def classify(table: WordTable, index: Mapping[str, int], texts: Sequence[str]) -> list[dict[str, float]]:
+def classify(
+    table: WordTable, index: Mapping[str, int], texts: Sequence[str]
+) -> list[dict[str, float]]:
     """Returns {class: probability} of each text. A text ends at its first line break."""
     names = [name.removeprefix(LABEL) for name in table.classes.names]
-    hidden = np.stack([_mean(table, index, text.split("\n")[0]) for text in texts]) if texts else np.zeros((0, table.width))
-    return [dict(zip(names, row.tolist(), strict=True)) for row in probabilities(table.classes, hidden)]
+    hidden = (
+        np.stack([_mean(table, index, text.split("\n")[0]) for text in texts])
+        if texts
+        else np.zeros((0, table.width))
+    )
+    return [
+        dict(zip(names, row.tolist(), strict=True)) for row in probabilities(table.classes, hidden)
+    ]
 
 
 def probabilities(classes: Classes, hidden: np.ndarray) -> np.ndarray:
@@ -36,7 +46,9 @@ def probabilities(classes: Classes, hidden: np.ndarray) -> np.ndarray:
         return scipy.special.softmax(logits, -1)
     if classes.loss in ("ova", "ns"):
         at = ((np.clip(logits, -8, 8) + 8) * (SIGMOIDS / 16)).astype(np.int64)
-        return np.where(np.abs(logits) > 8, logits > 0, scipy.special.expit(at * (16 / SIGMOIDS) - 8))
+        return np.where(
+            np.abs(logits) > 8, logits > 0, scipy.special.expit(at * (16 / SIGMOIDS) - 8)
+        )
     found = np.ones((len(hidden), len(classes.names)))
     for name, path in enumerate(tree_paths(tuple(classes.counts.tolist()))):
         for node, right in path:
@@ -45,7 +57,8 @@ def probabilities(classes: Classes, hidden: np.ndarray) -> np.ndarray:
 
 
 def _mean(table: WordTable, index: Mapping[str, int], text: str) -> np.ndarray:
-    """Returns the mean [D] of the rows of a text's words, their n-grams, and the n-grams of words."""
+    """Returns the mean [D] of the rows of a text's words, their n-grams, and the n-grams of
+    words."""
     words, own = [word for word in BLANKS.split(text) if word] + [EOS], table.subwords
     words = [word for word in words if word in index or not word.startswith(LABEL)]
     rows = [index[word] for word in words if word in index]
@@ -64,7 +77,9 @@ def _mean(table: WordTable, index: Mapping[str, int], text: str) -> np.ndarray:
 
 def _word_ngrams(words: Sequence[str], longest: int, own) -> list[int]:
     """Returns the rows of n-grams of two to `longest` words."""
-    hashes = [(value := fnv1a(encoded(word))) - ((value >> 31) << 32) for word in words]  # int32, as fastText keeps them
+    hashes = [
+        (value := fnv1a(encoded(word))) - ((value >> 31) << 32) for word in words
+    ]  # int32, as fastText keeps them
     found = []
     for start in range(len(hashes)):
         value = hashes[start]

@@ -1,5 +1,6 @@
-"""Adaptive inference of a model with a classifier on every layer (FastBERT: Liu et al. 2020, arXiv 2004.02178, section 3.3):
-a row leaves the batch at the first layer that is certain, and the layers above compute the rows that are left."""
+"""Adaptive inference of a model with a classifier on every layer (FastBERT: Liu et al. 2020, arXiv
+2004.02178, section 3.3): a row leaves the batch at the first layer that is certain, and the layers
+above compute the rows that are left."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Early:
 
 
 class EarlyExit(Pretrained):
-    """A model that classifies texts by `classify` at a `speed`. `passed` lists the layer at which each text left.
+    """A model that classifies texts by `classify` at a `speed`. `passed` lists the layer at which
+    each text left.
 
     Raises UserError for a model without classifiers on its layers, or a speed outside [0, 1].
     """
@@ -45,11 +47,15 @@ class EarlyExit(Pretrained):
         object.__setattr__(self, "speed", speed)
         object.__setattr__(self, "passed", [])
 
-    def __call__(self, input_ids=None, attention_mask=None, token_type_ids=None, **options) -> Output:
+    def __call__(
+        self, input_ids=None, attention_mask=None, token_type_ids=None, **options
+    ) -> Output:
         """An `Output` with the scores of the texts alone."""
         batch = self._batch(input_ids, attention_mask, token_type_ids, None, None)
         rows, _ = inputs.shape_of(input_ids, None)
-        found = classify(self, {name: np.asarray(value)[:rows] for name, value in batch.items()}, self.speed)
+        found = classify(
+            self, {name: np.asarray(value)[:rows] for name, value in batch.items()}, self.speed
+        )
         self.passed.extend(found.layers.tolist())
         return Output(hidden=None, scores={HEAD: found.scores})
 
@@ -62,7 +68,10 @@ class EarlyExit(Pretrained):
 def check(model: Any, speed: float) -> None:
     """Raises UserError for a model without classifiers on its layers, or a speed outside [0, 1]."""
     if not any(name.startswith(BRANCH) for name in model.module.heads):
-        raise UserError(f"{model.system.name} has no classifiers on its layers; compress it with `ptm compress fastbert`")
+        raise UserError(
+            f"{model.system.name} has no classifiers on its layers; compress it with `ptm "
+            "compress fastbert`"
+        )
     if not 0 <= speed <= 1:
         raise UserError(f"speed is {speed}; it must be in [0, 1], 0 for all layers")
 
@@ -76,8 +85,8 @@ def uncertainty(scores: np.ndarray) -> np.ndarray:
 
 
 def classify(model: Any, batch: Any, speed: float) -> Early:
-    """Classifies the rows of a batch (`input_ids` [R, L] and what the encoder reads besides). A row leaves at the first
-    layer whose uncertainty is below `speed`, in [0, 1]; 0: none does.
+    """Classifies the rows of a batch (`input_ids` [R, L] and what the encoder reads besides). A row
+    leaves at the first layer whose uncertainty is below `speed`, in [0, 1]; 0: none does.
 
     The rows that are left are packed into the next power of two, so that few programs are compiled.
     """
@@ -117,7 +126,9 @@ def _filled(rows: Sequence[int] | np.ndarray, size: int) -> np.ndarray:
 def _embed(module, params, batch):
     encoder = module.encoder
     context = context_of(batch, encoder.direction, False)
-    return encoder.embed.clone(parent=None, name=None).apply({"params": params["encoder"]["embed"]}, batch, context)
+    return encoder.embed.clone(parent=None, name=None).apply(
+        {"params": params["encoder"]["embed"]}, batch, context
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -126,7 +137,9 @@ def _layer(module, params, states, batch, layer):
     encoder = module.encoder
     context = context_of(batch, encoder.direction, False)
     own = jax.tree.map(lambda leaf: leaf[layer], params["encoder"]["stack"]["block"])
-    return encoder.stack.block.clone(parent=None, name=None).apply({"params": own}, states, context)[0]
+    return encoder.stack.block.clone(parent=None, name=None).apply(
+        {"params": own}, states, context
+    )[0]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
@@ -138,4 +151,6 @@ def _read(module, params, states, batch, name):
         states = stack.final_norm.clone(parent=None, name=None).apply({"params": norm}, states)
         return tower.read(name, Encoded(states), batch)
     layer = module.heads[name].layer
-    return tower.read(name, Encoded(states, layers=jnp.broadcast_to(states, (layer + 1, *states.shape))), batch)
+    return tower.read(
+        name, Encoded(states, layers=jnp.broadcast_to(states, (layer + 1, *states.shape))), batch
+    )

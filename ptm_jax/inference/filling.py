@@ -24,8 +24,8 @@ BATCH = 32
 
 
 class Filling(NamedTuple):
-    """A token as text, its probability (context2vec: the cosine of word and context), and the text with the token in place
-    of the mask."""
+    """A token as text, its probability (context2vec: the cosine of word and context), and the text
+    with the token in place of the mask."""
 
     token: str
     probability: float
@@ -39,7 +39,9 @@ def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]
         other = "load one that does, as bert_mini"
         if model.pair and model.generates:
             other = "its decoder writes other text than it reads: use generate"
-        if filler := next((name for name, part in model.system.towers.items() if "mlm" in part.heads), None):
+        if filler := next(
+            (name for name, part in model.system.towers.items() if "mlm" in part.heads), None
+        ):
             other = f"its tower {filler} does: give --tower {filler} (tower={filler!r} of load)"
         raise UserError(f"{model.system.name} does not fill masks; {other}")
     if top < 1 or top > vocab.size - len(vocab.specials):
@@ -63,7 +65,8 @@ def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]
 
 
 def _ids(model: Any, tokenizer: Any, pieces: Sequence[str], number: int) -> np.ndarray:
-    """Returns the ids of a text split at its masks. In byte-level BPE the space before a mask belongs to the filling."""
+    """Returns the ids of a text split at its masks. In byte-level BPE the space before a mask
+    belongs to the filling."""
     rows = tokenizer.encode_batch([piece.rstrip() for piece in pieces[:-1]] + [pieces[-1]])
     ids: list[int] = []
     for row in rows[:-1]:
@@ -74,13 +77,17 @@ def _ids(model: Any, tokenizer: Any, pieces: Sequence[str], number: int) -> np.n
     return ids
 
 
-def _likeliest(model: Any, rows: Sequence[np.ndarray], top: int) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+def _likeliest(
+    model: Any, rows: Sequence[np.ndarray], top: int
+) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     """Returns (ids [top], probabilities [top]) for every mask of every row."""
     ids, mask = inputs.rectangle(rows, model.vocab.pad)
     batch = model._batch(ids, mask)
     if model.pair and model.module.encoder.start is None:
         start = generating.start_of(model)
-        batch["decoder_input_ids"] = np.asarray(shifted(batch["input_ids"], batch["segment_ids"], start))
+        batch["decoder_input_ids"] = np.asarray(
+            shifted(batch["input_ids"], batch["segment_ids"], start)
+        )
     places = [np.flatnonzero(row == model.vocab.mask) for row in rows]
     positions = np.zeros((len(batch["input_ids"]), bucket(max(map(len, places)))), np.int32)
     for number, place in enumerate(places):
@@ -89,11 +96,15 @@ def _likeliest(model: Any, rows: Sequence[np.ndarray], top: int) -> list[list[tu
     static = model.module, _head(model), count, (*model.vocab.specials, *_unknown(model))
     best, probabilities = _fill(*static, model.weights, batch, positions)
     best, probabilities = np.asarray(best)[..., :top], np.asarray(probabilities)[..., :top]
-    return [[(best[r, p], probabilities[r, p]) for p in range(len(place))] for r, place in enumerate(places)]
+    return [
+        [(best[r, p], probabilities[r, p]) for p in range(len(place))]
+        for r, place in enumerate(places)
+    ]
 
 
 def _head(model: Any) -> str | None:
-    """Returns the head that fills masks. Word vectors do it for an encoder in which no token sees itself (context2vec)."""
+    """Returns the head that fills masks. Word vectors do it for an encoder in which no token sees
+    itself (context2vec)."""
     if model.head == "mlm" or _reconstructs(model):
         return model.head
     if model.module.encoder.direction != "both":
@@ -108,13 +119,15 @@ def _unknown(model: Any) -> tuple[int, ...]:
 
 
 def _reconstructs(model: Any) -> bool:
-    """Whether the decoder reconstructs the whole row, and thus predicts the text at a mask (BART)."""
+    """Whether the decoder reconstructs the whole row, and thus predicts the text at a mask
+    (BART)."""
     return model.pair and model.head == "lm" and isinstance(model.system.corruption, Reconstruct)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _fill(module, head: str, count: int, specials: tuple[int, ...], params, batch, positions):
-    """Returns (ids, probabilities) [B, P, count] at positions [B, P]. The vocabulary head runs only there."""
+    """Returns (ids, probabilities) [B, P, count] at positions [B, P]. The vocabulary head runs only
+    there."""
     tower = Tower(module, params)
     hidden = jnp.take_along_axis(tower(batch).hidden, positions[..., None], 1)
     vectors = module.heads[head].gives_rows
@@ -134,12 +147,16 @@ def _unit(vectors):
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def _fillings(tokenizer: Any, pieces: Sequence[str], place: int, ids, probabilities) -> list[Filling]:
+def _fillings(
+    tokenizer: Any, pieces: Sequence[str], place: int, ids, probabilities
+) -> list[Filling]:
     mark = "[MASK]"
     left, right = mark.join(pieces[: place + 1]), mark.join(pieces[place + 1 :])
     found = []
     for index, probability in zip(ids, probabilities, strict=True):
-        token = (tokenizer.decode([int(index)]).strip() or tokenizer.piece(index)).removeprefix("##")
+        token = (tokenizer.decode([int(index)]).strip() or tokenizer.piece(index)).removeprefix(
+            "##"
+        )
         glued = bool(tokenizer.continuations[index])
         before = left.rstrip() if glued else left
         shown = f"##{token}" if tokenizer.piece(index).startswith("##") else token

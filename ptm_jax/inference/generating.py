@@ -1,4 +1,5 @@
-"""Text generation: continuations of prompts (decoders), or answers to sources (encoders with a decoder)."""
+"""Text generation: continuations of prompts (decoders), or answers to sources (encoders with a
+decoder)."""
 
 from __future__ import annotations
 
@@ -28,16 +29,25 @@ def refusal(model: Any) -> str | None:
         return None
     if model.pair and model.head is None:
         return (
-            f"{name} does not generate text: it has no vocabulary head; load a checkpoint that has one, of a class "
+            f"{name} does not generate text: it has no vocabulary head; load a checkpoint "
+            "that has one, of a class "
             "...ForConditionalGeneration"
         )
     if model.pair:
-        return f"{name} does not generate text: its decoder is not made to go on token by token; {generators()} do"
+        return (
+            f"{name} does not generate text: its decoder is not made to go on token by token; "
+            f"{generators()} do"
+        )
     return f"{name} does not generate text; {generators()} do"
 
 
 def generate(
-    model: Any, prompts: Sequence[str], seed: int, batch_size: int, start: int | str | None, **options: Any
+    model: Any,
+    prompts: Sequence[str],
+    seed: int,
+    batch_size: int,
+    start: int | str | None,
+    **options: Any,
 ) -> list[Any]:
     """`Pretrained.generate`."""
     why = refusal(model)
@@ -45,7 +55,9 @@ def generate(
         raise UserError(why)
     texts = inputs.texts_of(prompts, "prompts")
     if start is not None and not model.pair:
-        raise UserError(f"start is for encoders with a decoder; {model.system.name} continues its prompts")
+        raise UserError(
+            f"start is for encoders with a decoder; {model.system.name} continues its prompts"
+        )
     plan = plan_of(model, **options)
     if model.pair:
         rows = _sources(model, texts, plan.max_new_tokens)
@@ -54,7 +66,9 @@ def generate(
     else:
         rows = _prompts(model, texts, plan.max_new_tokens)
         starts = [None] * len(rows)
-    end = ends(model.published, "eos_token_id", None) if model.vocab.eos is None else model.vocab.eos
+    end = (
+        ends(model.published, "eos_token_id", None) if model.vocab.eos is None else model.vocab.eos
+    )
     tower, answers = Tower(model.module, model.params[model.tower]), [None] * len(rows)
     for first, chosen in _grouped(rows, starts, batch_size):
         found = decode.decode(
@@ -63,32 +77,51 @@ def generate(
         )  # fmt: skip
         for place, number in enumerate(chosen):
             several = zip(found.tokens[place], found.lengths[place], strict=True)
-            answers[number] = [_text(model, texts[number], rows[number], tokens[:length]) for tokens, length in several]
+            answers[number] = [
+                _text(model, texts[number], rows[number], tokens[:length])
+                for tokens, length in several
+            ]
     return answers if plan.answers > 1 else [several[0] for several in answers]
 
 
 def start_of(model: Any, given: int | str | None = None) -> int | Literal["last"]:
-    """Returns the id of a decoder's first token: the `given` id or piece, else that of the published config, of the encoder,
-    or of the training corruption or examples. "last" means the last token of the source. Raises UserError."""
+    """Returns the id of a decoder's first token: the `given` id or piece, else that of the
+    published config, of the encoder, or of the training corruption or examples. "last" means the
+    last token of the source. Raises UserError."""
     encoder, vocab, corruption = model.module.encoder, model.vocab, model.system.corruption
     if isinstance(given, str):
         index = model._tokenizer().id(given)
         if index is None:
-            raise UserError(f"start is {given!r}, which is no piece of this model's tokenizer; give a piece, or an id")
+            raise UserError(
+                f"start is {given!r}, which is no piece of this model's tokenizer; give a "
+                "piece, or an id"
+            )
         given = index
-    known = given if given is not None else model.published("decoder_start_token_id", int, encoder.start)
+    known = (
+        given
+        if given is not None
+        else model.published("decoder_start_token_id", int, encoder.start)
+    )
     if known is None and isinstance(corruption, slots.Corruption) and corruption.start is not None:
         known = vocab.id(corruption.start)
     if known is None and isinstance(model.system.examples, slots.Examples):
         known = model.system.examples.first_token(vocab)
     if known is None:
-        raise UserError(f"{model.system.name} does not say which token its answers begin with; give it as start=")
+        raise UserError(
+            f"{model.system.name} does not say which token its answers begin with; give it "
+            "as start="
+        )
     if known != "last" and not 0 <= known < vocab.size:
-        raise UserError(f"the decoder's start is {known}, outside the vocabulary of this model: 0 to {vocab.size - 1}")
+        raise UserError(
+            f"the decoder's start is {known}, outside the vocabulary of this model: 0 to "
+            f"{vocab.size - 1}"
+        )
     return known
 
 
-def _grouped(rows: Sequence[np.ndarray], starts: Sequence[Any], size: int) -> list[tuple[Any, np.ndarray]]:
+def _grouped(
+    rows: Sequence[np.ndarray], starts: Sequence[Any], size: int
+) -> list[tuple[Any, np.ndarray]]:
     """Returns batches as (start, indices of rows with that start)."""
     found = []
     for first in dict.fromkeys(starts):
@@ -98,12 +131,18 @@ def _grouped(rows: Sequence[np.ndarray], starts: Sequence[Any], size: int) -> li
 
 
 def _sources(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
-    """Returns the ids of sources with special tokens. Special tokens in the text (<extra_id_0>, <mask>) are recognised."""
-    rows = [inputs.framed(model, row) for row in model._tokenizer().encode_batch(texts, specials=True)]
+    """Returns the ids of sources with special tokens. Special tokens in the text (<extra_id_0>,
+    <mask>) are recognised."""
+    rows = [
+        inputs.framed(model, row) for row in model._tokenizer().encode_batch(texts, specials=True)
+    ]
     model._check(rows)
     limit = model.module.encoder.decoder.limit
     if limit is not None and room > limit:
-        raise UserError(f"max_new_tokens={room} is more than the {limit} of the decoder's position table; ask for fewer")
+        raise UserError(
+            f"max_new_tokens={room} is more than the {limit} of the decoder's position "
+            "table; ask for fewer"
+        )
     return rows
 
 
@@ -113,37 +152,49 @@ def _prompts(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
     rows = model._tokenizer().encode_batch(list(texts))
     for number, row in enumerate(rows):
         if len(row) == 0 and start is None:
-            raise UserError(f"prompt {number + 1} is empty, and this vocabulary has no token to begin with")
+            raise UserError(
+                f"prompt {number + 1} is empty, and this vocabulary has no token to begin with"
+            )
         if model.limit is not None and max(len(row), 1) + room > model.limit:
             raise UserError(
-                f"prompt {number + 1} has {len(row)} tokens, which with max_new_tokens={room} are more than the "
+                f"prompt {number + 1} has {len(row)} tokens, which with "
+                f"max_new_tokens={room} are more than the "
                 f"{model.limit} of this model's position table; shorten the prompt or ask for fewer"
             )
     return [row if len(row) else np.array([start], np.int32) for row in rows]
 
 
 def _text(model: Any, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
-    """Returns an answer as text. With an encoder: without special tokens except T5's sentinels. For a decoder: the prompt
-    and its continuation, with the space that the tokenizer puts between them."""
+    """Returns an answer as text. With an encoder: without special tokens except T5's sentinels. For
+    a decoder: the prompt and its continuation, with the space that the tokenizer puts between
+    them."""
     tokenizer = model.tokenizer
     if model.pair:
-        hidden = {i for piece, i in tokenizer.special_pieces.items() if not piece.startswith("<extra_id_")}
-        return tokenizer.decode([int(token) for token in tokens if int(token) not in hidden], skip_specials=False)
+        hidden = {
+            i for piece, i in tokenizer.special_pieces.items() if not piece.startswith("<extra_id_")
+        }
+        return tokenizer.decode(
+            [int(token) for token in tokens if int(token) not in hidden], skip_specials=False
+        )
     known, whole = tokenizer.decode(row), tokenizer.decode([*row, *tokens])
     # A prompt may end inside a multi-byte character that the next token completes.
     return prompt + whole[len(os.path.commonprefix([known, whole])) :] if prompt else whole
 
 
 def plan_of(model: Any, **options: Any) -> Generation:
-    """Returns the options of a call, completed by the settings of the model's checkpoint (`inference.decoding.defaults`).
-    Settings that change the answers and have no counterpart are named in one line on stderr, once. Raises UserError."""
+    """Returns the options of a call, completed by the settings of the model's checkpoint
+    (`inference.decoding.defaults`). Settings that change the answers and have no counterpart are
+    named in one line on stderr, once. Raises UserError."""
     names = [field.name for field in dataclasses.fields(Generation)]
     for name in options:
         if name not in names:
             raise unknown("option of generate", name, names)
     options, left = defaults.completed(model.published, model.pair, options)
     if left:
-        _say(f"{model.published.file}: generation settings without a counterpart here, not applied: {', '.join(left)}")
+        _say(
+            f"{model.published.file}: generation settings without a counterpart here, not "
+            f"applied: {', '.join(left)}"
+        )
     try:
         return Generation(**options)
     except (TypeError, ValueError) as error:
@@ -156,9 +207,14 @@ def _say(line: str) -> None:
 
 
 def generators(pairs: bool = True) -> str:
-    """Returns names of systems that generate: decoders, and with `pairs` some encoders with a decoder."""
-    encoders = {name: slots.encoder_of(systems.get(name)) or slots.Encoder() for name in systems.names()}
-    names = [name for name, encoder in encoders.items() if encoder.writes and not encoder.reads_source]
+    """Returns names of systems that generate: decoders, and with `pairs` some encoders with a
+    decoder."""
+    encoders = {
+        name: slots.encoder_of(systems.get(name)) or slots.Encoder() for name in systems.names()
+    }
+    names = [
+        name for name, encoder in encoders.items() if encoder.writes and not encoder.reads_source
+    ]
     both = "; encoders with a decoder, as bart_base and t5_base," if pairs else ""
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return (", ".join(names[:6]) + more if names else "causal models") + both

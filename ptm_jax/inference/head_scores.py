@@ -11,10 +11,13 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference import inputs
 
 
-def scored(model: Any, head: str, groups: Sequence[Sequence[Mapping[str, Any]]], batch: int) -> list[Any]:
+def scored(
+    model: Any, head: str, groups: Sequence[Sequence[Mapping[str, Any]]], batch: int
+) -> list[Any]:
     """Returns the scores of every group of rows, an array or a tuple of arrays each, in order.
 
-    A row has `input_ids` and `token_type_ids`. Rows of similar length share a batch. Raises UserError for a missing head.
+    A row has `input_ids` and `token_type_ids`. Rows of similar length share a batch. Raises
+    UserError for a missing head.
     """
     check(model, head)
     found: list[Any] = [None] * len(groups)
@@ -27,7 +30,11 @@ def scored(model: Any, head: str, groups: Sequence[Sequence[Mapping[str, Any]]],
         types = inputs.rectangle([row["token_type_ids"] for row in rows], 0)[0] if typed else None
         scores = model(ids, mask, types).scores[head]
         for place, number in enumerate(chosen):
-            found[number] = tuple(part[place] for part in scores) if isinstance(scores, tuple) else scores[place]
+            found[number] = (
+                tuple(part[place] for part in scores)
+                if isinstance(scores, tuple)
+                else scores[place]
+            )
     return found
 
 
@@ -35,7 +42,8 @@ def check(model: Any, head: str) -> None:
     """Raises UserError if the model lacks the head."""
     if head not in model.module.heads:
         raise UserError(
-            f"{model.system.name} has no head {head!r} for this task; it has {', '.join(model.module.heads) or 'none'}: "
+            f"{model.system.name} has no head {head!r} for this task; it has "
+            f"{', '.join(model.module.heads) or 'none'}: "
             "fine-tune it with `ptm train --init MODEL --task NAME --data PATH`"
         )
 
@@ -49,13 +57,16 @@ def room(tokenizer: Any, pair: bool, length: int) -> int:
     """Returns the number of text tokens in a row of `length`. Raises UserError if it is 0."""
     specials = around(tokenizer, pair)
     if length <= specials:
-        raise UserError(f"rows of length {length} have no room beside {specials} special tokens; choose a greater length")
+        raise UserError(
+            f"rows of length {length} have no room beside {specials} special tokens; choose "
+            "a greater length"
+        )
     return length - specials
 
 
 def length_of(model: Any, tuned: bool, default: int) -> int:
-    """Returns the row length in tokens: that of the last training phase if the model was `tuned` on such rows, else
-    `default`; at most the length of the position table."""
+    """Returns the row length in tokens: that of the last training phase if the model was `tuned` on
+    such rows, else `default`; at most the length of the position table."""
     recipe, limit = model.system.recipe, model.limit
     length = recipe.phases[-1].length if tuned and recipe is not None else default
     return length if limit is None else min(length, limit)

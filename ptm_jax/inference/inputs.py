@@ -25,10 +25,12 @@ def batch_of(
     language_ids=None,
     multiple: int = 1,
 ) -> dict[str, np.ndarray]:
-    """Checks arrays [B, L] and pads them to a bucket of rows (times `multiple`) and lengths. Raises UserError.
+    """Checks arrays [B, L] and pads them to a bucket of rows (times `multiple`) and lengths. Raises
+    UserError.
 
-    `position_ids` start at 0 in every family. The default is 0, 1, ... along the row; for tables with an offset (RoBERTa)
-    only tokens other than `pad` count. Both are as in the `transformers` library.
+    `position_ids` start at 0 in every family. The default is 0, 1, ... along the row; for tables
+    with an offset (RoBERTa) only tokens other than `pad` count. Both are as in the `transformers`
+    library.
     """
     ids, limit = _checked("input_ids", input_ids, vocab.size, "the vocabulary"), encoder.limit
     batch = {"input_ids": ids, "segment_ids": np.ones_like(ids)}
@@ -39,7 +41,13 @@ def batch_of(
     for field, name, value, size, what in (
         ("segment_ids", "attention_mask", attention_mask, 2, "the values of a mask"),
         ("positions", "position_ids", position_ids, limit, "the position table"),
-        ("token_type_ids", "token_type_ids", token_type_ids, max(1, encoder.types), "the token types"),
+        (
+            "token_type_ids",
+            "token_type_ids",
+            token_type_ids,
+            max(1, encoder.types),
+            "the token types",
+        ),
         ("language_ids", "language_ids", language_ids, max(1, encoder.languages), "the languages"),
     ):
         if value is not None:
@@ -50,8 +58,12 @@ def batch_of(
 
 
 def shape_of(input_ids: Any, fields: Mapping[str, Any] | None) -> tuple[int, int]:
-    """Returns (rows, length) of a request, from its ids or the first field with both axes. Raises UserError."""
-    shapes = [np.shape(value) for value in ((fields or {}).values() if input_ids is None else (input_ids,))]
+    """Returns (rows, length) of a request, from its ids or the first field with both axes. Raises
+    UserError."""
+    shapes = [
+        np.shape(value)
+        for value in ((fields or {}).values() if input_ids is None else (input_ids,))
+    ]
     found = next((shape for shape in shapes if len(shape) >= 2), None)
     if found is None:
         raise UserError("give input_ids [B, L], or the fields [B, L, ...] that this model reads")
@@ -59,14 +71,21 @@ def shape_of(input_ids: Any, fields: Mapping[str, Any] | None) -> tuple[int, int
 
 
 def fields_of(
-    examples: Any, vocab: Vocab, fields: Mapping[str, Any], batch: Mapping[str, np.ndarray], shape: tuple[int, int]
+    examples: Any,
+    vocab: Vocab,
+    fields: Mapping[str, Any],
+    batch: Mapping[str, np.ndarray],
+    shape: tuple[int, int],
 ) -> dict[str, np.ndarray]:
-    """Returns the padded `batch` of a request of `shape` (rows, length), with its other `fields` padded in the same way.
+    """Returns the padded `batch` of a request of `shape` (rows, length), with its other `fields`
+    padded in the same way.
 
     Raises UserError for a field that `examples` do not declare, or one of another shape or type.
     """
     rows, length = shape
-    most, width = next(iter(batch.values())).shape if batch else (bucket(rows), bucket(length, SHORTEST))
+    most, width = (
+        next(iter(batch.values())).shape if batch else (bucket(rows), bucket(length, SHORTEST))
+    )
     found = {**batch, "rows": np.arange(most, dtype=np.int32)}
     if not fields:
         return found
@@ -77,36 +96,55 @@ def fields_of(
         (wanted, kind), value = exact[name], np.asarray(value)
         if value.shape != (rows, *wanted) or not np.can_cast(value.dtype, kind, "same_kind"):
             raise UserError(
-                f"{name} has the shape {value.shape} and type {value.dtype}; expected {(rows, *wanted)} and {np.dtype(kind)}"
+                f"{name} has the shape {value.shape} and type {value.dtype}; expected "
+                f"{(rows, *wanted)} and {np.dtype(kind)}"
             )
         pads = [(0, b - a) for a, b in zip(value.shape, (most, *padded[name][0]), strict=True)]
         found[name] = np.pad(value, pads).astype(kind)
     if "segment_ids" in exact and "segment_ids" not in found:
-        found["segment_ids"] = np.pad(np.ones((rows, length), np.int32), ((0, most - rows), (0, width - length)))
+        found["segment_ids"] = np.pad(
+            np.ones((rows, length), np.int32), ((0, most - rows), (0, width - length))
+        )
     return found
 
 
 def decoder_of(encoder: Any, vocab: Vocab, ids, rows: int, most: int) -> dict[str, np.ndarray]:
-    """Returns the checked `decoder_input_ids` [B, T] of `rows` sources, padded to `most` rows. Raises UserError."""
+    """Returns the checked `decoder_input_ids` [B, T] of `rows` sources, padded to `most` rows.
+    Raises UserError."""
     if not encoder.reads_source:
         raise UserError("decoder_input_ids are for an encoder with a decoder; this model has none")
-    ids, limit = _checked("decoder_input_ids", ids, vocab.size, "the vocabulary"), encoder.decoder.limit
+    ids, limit = (
+        _checked("decoder_input_ids", ids, vocab.size, "the vocabulary"),
+        encoder.decoder.limit,
+    )
     if len(ids) != rows:
-        raise UserError(f"decoder_input_ids has {len(ids)} rows; input_ids has {rows}, and both must be equal")
+        raise UserError(
+            f"decoder_input_ids has {len(ids)} rows; input_ids has {rows}, and both must be equal"
+        )
     if limit is not None:
         check_length(ids.shape[1], limit, "the decoder's sequence")
     width = bucket(ids.shape[1], SHORTEST, limit)
-    return {"decoder_input_ids": np.pad(ids, ((0, most - rows), (0, width - ids.shape[1]))).astype(np.int32)}
+    return {
+        "decoder_input_ids": np.pad(ids, ((0, most - rows), (0, width - ids.shape[1]))).astype(
+            np.int32
+        )
+    }
 
 
 def check_length(length: int, limit: int, what: str = "the sequence") -> None:
     """Raises UserError for a sequence longer than the position table."""
     if length > limit:
-        raise UserError(f"{what} has {length} tokens; this model's position table holds {limit}: shorten or split it")
+        raise UserError(
+            f"{what} has {length} tokens; this model's position table holds {limit}: shorten "
+            "or split it"
+        )
 
 
-def bucketed(batch: dict[str, np.ndarray], limit: int | None = None, multiple: int = 1) -> dict[str, np.ndarray]:
-    """Pads arrays [B, L] with 0 to powers of two, on the right and below (at most `limit` if L allows)."""
+def bucketed(
+    batch: dict[str, np.ndarray], limit: int | None = None, multiple: int = 1
+) -> dict[str, np.ndarray]:
+    """Pads arrays [B, L] with 0 to powers of two, on the right and below (at most `limit` if L
+    allows)."""
     rows, length = batch["input_ids"].shape
     width = bucket(length, SHORTEST, None if limit is None or length > limit else limit)
     if rows % multiple:
@@ -116,7 +154,8 @@ def bucketed(batch: dict[str, np.ndarray], limit: int | None = None, multiple: i
 
 
 def cuts(rows: int, length: int, target: int) -> dict[str, Any]:
-    """Returns the slices of each output without padding. `target` is the length of the decoder's input."""
+    """Returns the slices of each output without padding. `target` is the length of the decoder's
+    input."""
     return {
         "hidden": np.s_[:rows, :target],
         "layers": np.s_[:, :rows, :target],
@@ -132,19 +171,29 @@ def cuts(rows: int, length: int, target: int) -> dict[str, Any]:
 
 
 def framed(model: Any, row: Sequence[int]) -> np.ndarray:
-    """Adds the special tokens of the published tokenizer, or of the examples, to the ids of a text; none for a decoder."""
-    tokenizer, goes_on = model.tokenizer, model.causal and not model.module.encoder.writes_neighbours
+    """Adds the special tokens of the published tokenizer, or of the examples, to the ids of a text;
+    none for a decoder."""
+    tokenizer, goes_on = (
+        model.tokenizer,
+        model.causal and not model.module.encoder.writes_neighbours,
+    )
     if tokenizer.published is not None and not goes_on:
         return tokenizer.frame(np.asarray(row, np.int32))[0]
     names = () if goes_on else (model.examples.begin, model.examples.end)
-    begin, end = ([] if name is None or (i := model.vocab.id(name)) is None else [i] for name in names or (None, None))
+    begin, end = (
+        [] if name is None or (i := model.vocab.id(name)) is None else [i]
+        for name in names or (None, None)
+    )
     return np.array([*begin, *row, *end], np.int32)
 
 
 def rectangle(rows: Sequence[np.ndarray], pad: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Returns (ids, mask) [B, L] int32 of rows of ids, padded on the right to the longest."""
     width = max(len(row) for row in rows)
-    ids, mask = np.full((len(rows), width), pad or 0, np.int32), np.zeros((len(rows), width), np.int32)
+    ids, mask = (
+        np.full((len(rows), width), pad or 0, np.int32),
+        np.zeros((len(rows), width), np.int32),
+    )
     for number, row in enumerate(rows):
         ids[number, : len(row)], mask[number, : len(row)] = row, 1
     return ids, mask
@@ -158,7 +207,9 @@ def batches(rows: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-def padded_batches(rows: Sequence[np.ndarray], size: int, pad: int | None) -> Iterator[tuple[np.ndarray, ...]]:
+def padded_batches(
+    rows: Sequence[np.ndarray], size: int, pad: int | None
+) -> Iterator[tuple[np.ndarray, ...]]:
     """Yields (indices [B], ids [B, L], mask [B, L]) of `batches`."""
     for chosen in batches(rows, size):
         yield chosen, *rectangle([rows[number] for number in chosen], pad)
@@ -167,26 +218,42 @@ def padded_batches(rows: Sequence[np.ndarray], size: int, pad: int | None) -> It
 def texts_of(texts: Any, what: str = "texts") -> list[str]:
     """Returns `texts` as a list. Raises UserError for a single text or another type."""
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{what} must be a list of texts; given {type(texts).__name__}, write [text] for a single one")
+        raise UserError(
+            f"{what} must be a list of texts; given {type(texts).__name__}, write [text] for "
+            "a single one"
+        )
     return list(texts)
 
 
 def _positions(encoder: Any, vocab: Vocab, ids: np.ndarray) -> np.ndarray:
-    if vocab.pad is not None and encoder.embeddings is not None and encoder.embeddings.counts_tokens:
+    if (
+        vocab.pad is not None
+        and encoder.embeddings is not None
+        and encoder.embeddings.counts_tokens
+    ):
         real = ids != vocab.pad
-        return np.where(real, np.cumsum(real, 1) - 1, -1)  # -1: padding uses the table row before the first position
+        return np.where(
+            real, np.cumsum(real, 1) - 1, -1
+        )  # -1: padding uses the table row before the first position
     return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
 
 
-def _checked(name: str, value: Any, size: int | None, what: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Returns `value` as int64 [B, L]: of the `shape` of input_ids, if given, with entries below `size`, if not None."""
+def _checked(
+    name: str, value: Any, size: int | None, what: str, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """Returns `value` as int64 [B, L]: of the `shape` of input_ids, if given, with entries below
+    `size`, if not None."""
     array = np.asarray(value)
     if array.dtype.kind not in "iub":
         raise UserError(f"{name} must be whole numbers; given {array.dtype}")
     if shape is None and (array.ndim != 2 or 0 in array.shape):
-        raise UserError(f"{name} must be a matrix [B, L] with at least one token; given the shape {array.shape}")
+        raise UserError(
+            f"{name} must be a matrix [B, L] with at least one token; given the shape {array.shape}"
+        )
     if shape is not None and array.shape != shape:
-        raise UserError(f"{name} has the shape {array.shape}; input_ids has {shape}, and both must be equal")
+        raise UserError(
+            f"{name} has the shape {array.shape}; input_ids has {shape}, and both must be equal"
+        )
     array = array.astype(np.int64)
     least, most = array.min(), array.max()
     if size is not None and (least < 0 or most >= size):

@@ -14,10 +14,12 @@ from ptm_jax.nn.blocks import Stack
 
 
 def layerwise(module: Any, params: Any) -> Any:
-    """Returns the parameters of a network with those of its stacks' layers apart (`Stack.apart`), as a CPU reads them best.
+    """Returns the parameters of a network with those of its stacks' layers apart (`Stack.apart`),
+    as a CPU reads them best.
 
-    Otherwise a program copies each matrix out of the array [N, ...] of all layers before it multiplies: MiniLM on one row
-    takes twice the time. The arrays are views, without further memory. Other devices get the parameters as they are.
+    Otherwise a program copies each matrix out of the array [N, ...] of all layers before it
+    multiplies: MiniLM on one row takes twice the time. The arrays are views, without further
+    memory. Other devices get the parameters as they are.
     """
     if platform() != "cpu" or not isinstance(module, slots.Network) or module.encoder is None:
         return params
@@ -26,12 +28,18 @@ def layerwise(module: Any, params: Any) -> Any:
             params = replaced(
                 params,
                 f"encoder/{path}/block",
-                lambda block, stack=stack: stack.apart(jax.tree.map(np.asarray, block), jax.device_put),
+                lambda block, stack=stack: stack.apart(
+                    jax.tree.map(np.asarray, block), jax.device_put
+                ),
             )
     return params
 
 
 def replaced(params: Any, path: str, function: Callable[[Any], Any]) -> Any:
-    """Returns the parameters with `function` of the tree at a path in its place; the others are shared."""
+    """Returns the parameters with `function` of the tree at a path in its place; the others are
+    shared."""
     name, _, rest = path.partition("/")
-    return {**params, name: replaced(params[name], rest, function) if rest else function(params[name])}
+    return {
+        **params,
+        name: replaced(params[name], rest, function) if rest else function(params[name]),
+    }

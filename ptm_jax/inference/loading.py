@@ -43,7 +43,8 @@ LAYOUTS = (
     (elmo_folder.is_elmo, lambda path, allow_pickle: elmo_folder.read(path)),
     (flair_files.is_flair, flair_files.read),
 )
-"""(whether a path has a layout of another library, what reads it) of those whose system has no class in Transformers."""
+"""(whether a path has a layout of another library, what reads it) of those whose system has no
+class in Transformers."""
 
 
 def load(
@@ -56,38 +57,58 @@ def load(
     allow_pickle: bool = False,
     revision: str | None = None,
 ) -> Pretrained | WordVectors | ParagraphModel:
-    """Loads a training run or a published checkpoint as a `Pretrained` model, or a file of word vectors. A run of skip-gram,
-    CBOW, fastText or GloVe gives `WordVectors`, one of paragraph vectors a `ParagraphModel`.
+    """Loads a training run or a published checkpoint as a `Pretrained` model, or a file of word
+    vectors. A run of skip-gram, CBOW, fastText or GloVe gives `WordVectors`, one of paragraph
+    vectors a `ParagraphModel`.
 
-    path          a workdir of `ptm train` (its newest intact checkpoint), or one checkpoint (WORKDIR/checkpoints/step_...);
-                  a directory with config.json and tensors; a name on the Hugging Face Hub ("bert-base-uncased"); or a
-                  file of word vectors (word2vec, GloVe, fastText, gensim) or folder of them, which gives `WordVectors`,
-                  or model2vec's layout, which gives a `StaticModel`; or a folder of `ptm topics`, which gives a
-                  `TopicModel`; or AllenNLP's folder of ELMo (options.json, lm_weights.hdf5), or one with Flair's two
-                  language models (*forward*.pt, *backward*.pt), or fastai's AWD-LSTM (one .pth)
+    path          a workdir of `ptm train` (its newest intact checkpoint), or one checkpoint
+                  (WORKDIR/checkpoints/step_...); a directory with config.json and tensors; a name
+                  on the Hugging Face Hub ("bert-base-uncased"); or a file of word vectors
+                  (word2vec, GloVe, fastText, gensim) or folder of them, which gives `WordVectors`,
+                  or model2vec's layout, which gives a `StaticModel`; or a folder of `ptm topics`,
+                  which gives a `TopicModel`; or AllenNLP's folder of ELMo (options.json,
+                  lm_weights.hdf5), or one with Flair's two language models (*forward*.pt,
+                  *backward*.pt), or fastai's AWD-LSTM (one .pth)
     precision     compute type of matrix products: float32 or bfloat16
     tower         the network to use if the system has several (default: "main", or the last)
-    adapter       a file written by `ptm export --adapter` for a run on this model; its parameters are applied to the model
-    architecture  another class of the checkpoint's family, as "BertForMaskedLM"; a missing head begins randomly
-    allow_pickle  reads a torch or gensim pickle, without running it, if there is no other file; revision: on the Hub
+    adapter       a file written by `ptm export --adapter` for a run on this model; its parameters
+                  are applied to the model
+    architecture  another class of the checkpoint's family, as "BertForMaskedLM"; a missing head
+                  begins randomly
+    allow_pickle  reads a torch or gensim pickle, without running it, if there is no other file;
+                  revision: on the Hub
 
-    Raises UserError for an unknown model, no intact checkpoint, a tokenizer of another checkpoint, a damaged file, or an
-    adapter of another model.
+    Raises UserError for an unknown model, no intact checkpoint, a tokenizer of another checkpoint,
+    a damaged file, or an adapter of another model.
     """
     path = model_folder(path)
     for layout, read in LAYOUTS:
         if layout(path):
             return _whole(read(path, allow_pickle), precision)
     if wordfiles.is_words(path):
-        return _words(path, allow_pickle, adapter=adapter, architecture=architecture, tower=tower, revision=revision)
+        return _words(
+            path,
+            allow_pickle,
+            adapter=adapter,
+            architecture=architecture,
+            tower=tower,
+            revision=revision,
+        )
     published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
     if not path.exists() or is_published(path):
         model, _ = from_published(path, precision=precision, **published)
         if adapter is None:
             return model
-        params, tokenizer, config, sentence = model.params, model.tokenizer, model.published, model.sentence
+        params, tokenizer, config, sentence = (
+            model.params,
+            model.tokenizer,
+            model.published,
+            model.sentence,
+        )
     elif given := [name for name, value in published.items() if value]:
-        raise UserError(f"{path} is the directory of a run; {given[0]} is for published checkpoints")
+        raise UserError(
+            f"{path} is the directory of a run; {given[0]} is for published checkpoints"
+        )
     else:
         run = Run.at(path)
         config = _with_generation(Config(run.published, run.folder / "config.json"))
@@ -96,7 +117,9 @@ def load(
         tokenizer, sentence = run.tokenizer(meta), sentence_of(run.folder / SENTENCE)
     if adapter is not None:
         file = adapterfile.read(adapter)
-        system = system_of(file.system, precision, Run.at(path).kinds if Run.at(path).exists else None)
+        system = system_of(
+            file.system, precision, Run.at(path).kinds if Run.at(path).exists else None
+        )
         params = unflatten(adapterfile.joined(file, flatten(params), str(path)))
     name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
     params = in_effect(system, tied(params, system.ties))
@@ -109,13 +132,19 @@ def load(
 
 
 def _words(path: Path, allow_pickle: bool, **given: Any) -> Any:
-    """Returns the topic model, `StaticModel` or `WordVectors` of a file or folder. Raises UserError for options that are
-    given."""
+    """Returns the topic model, `StaticModel` or `WordVectors` of a file or folder. Raises UserError
+    for options that are given."""
     if extra := [name for name, value in given.items() if value is not None]:
-        raise UserError(f"{path} holds word vectors; {extra[0]} is for models with an encoder: leave it out")
+        raise UserError(
+            f"{path} holds word vectors; {extra[0]} is for models with an encoder: leave it out"
+        )
     if is_topics(path):
         return TopicModel.read(path)
-    return StaticModel.read(path) if static_folder.is_static(path) else WordVectors(wordfiles.read(path, allow_pickle))
+    return (
+        StaticModel.read(path)
+        if static_folder.is_static(path)
+        else WordVectors(wordfiles.read(path, allow_pickle))
+    )
 
 
 def _whole(found: tuple[System, Any, Any], precision: Compute) -> Pretrained:
@@ -124,8 +153,8 @@ def _whole(found: tuple[System, Any, Any], precision: Compute) -> Pretrained:
 
 
 def strings(model: Pretrained, name: str) -> Pretrained:
-    """Returns contextual string embeddings of words from a language model of bytes (Akbik et al. 2018, section 2.2).
-    Raises UserError for another model."""
+    """Returns contextual string embeddings of words from a language model of bytes (Akbik et al.
+    2018, section 2.2). Raises UserError for another model."""
     return Pretrained(*flair_files.of_model(model.system, model.params, model.tokenizer, name))
 
 
@@ -135,7 +164,8 @@ def _is_table(model: Pretrained) -> bool:
 
 
 def _vectors(model: Pretrained, run: Run) -> WordVectors:
-    """Returns the word vectors of a run, with the counts of words where its corpus is still there."""
+    """Returns the word vectors of a run, with the counts of words where its corpus is still
+    there."""
     counts = None
     with contextlib.suppress(UserError):
         counts = run.corpus().counts("train")
@@ -150,7 +180,8 @@ def from_published(
     allow_pickle: bool = False,
     revision: str | None = None,
 ) -> tuple[Pretrained, checkpoint.Checkpoint]:
-    """Returns (model, checkpoint) of a published checkpoint: a directory, or a name on the Hub. Raises UserError.
+    """Returns (model, checkpoint) of a published checkpoint: a directory, or a name on the Hub.
+    Raises UserError.
 
     Prints a line on stderr for every parameter that only the model or only the checkpoint has.
     """
@@ -167,21 +198,32 @@ def from_published(
     system = with_precision(found.system, precision)
     published, sentence = _with_generation(found.config), sentence_of(folder, allow_pickle)
     if sentence is not None and "problem_type" in published:
-        main, params, rest = classifier(system.towers["main"], found.params["main"], sentence, published.labels)
+        main, params, rest = classifier(
+            system.towers["main"], found.params["main"], sentence, published.labels
+        )
         if rest is not sentence:
-            system, sentence = record_with(published, system, main.encoder, main.heads, main.heads), rest
+            system, sentence = (
+                record_with(published, system, main.encoder, main.heads, main.heads),
+                rest,
+            )
             found = dataclasses.replace(found, system=system, params={"main": params})
-    return Pretrained(system, found.params, tokenizer, published=published, sentence=sentence), found
+    return Pretrained(
+        system, found.params, tokenizer, published=published, sentence=sentence
+    ), found
 
 
 def _with_generation(config: Config) -> Config:
-    """Adds the fields of generation_config.json to a published config. Newer checkpoints store them there; settings of
-    generation in their config.json are then without effect, as in `transformers`."""
+    """Adds the fields of generation_config.json to a published config. Newer checkpoints store them
+    there; settings of generation in their config.json are then without effect, as in
+    `transformers`."""
     file = Path(config.file).with_name("generation_config.json")
     if not os.path.lexists(file):
         return config
     kept = {name: value for name, value in config.items() if name not in defaults.FIELDS}
-    return Config({**kept, **{name: value for name, value in Config.read(file).items() if value is not None}}, config.file)
+    return Config(
+        {**kept, **{name: value for name, value in Config.read(file).items() if value is not None}},
+        config.file,
+    )
 
 
 def tokenizer_of(folder: Path) -> Any:
@@ -191,14 +233,17 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def system_of(record: Any, precision: Compute = "float32", kinds: Kinds | None = None) -> System:
-    """Returns the System of a run's record, with towers wrapped by its adaptations and at the given precision.
+    """Returns the System of a run's record, with towers wrapped by its adaptations and at the given
+    precision.
 
-    `kinds` are those of the run (`Run.kinds`); default: those of ptm_jax. Raises UserError if a tower, a tie or an
-    adaptation is of an unknown kind.
+    `kinds` are those of the run (`Run.kinds`); default: those of ptm_jax. Raises UserError if a
+    tower, a tie or an adaptation is of an unknown kind.
     """
     kinds = kinds_of() if kinds is None else kinds
     slots = {
-        name: _lenient(part, kinds) if name in OPEN_SLOTS else rebuild(part, kinds, f"system.{name}")
+        name: _lenient(part, kinds)
+        if name in OPEN_SLOTS
+        else rebuild(part, kinds, f"system.{name}")
         for name, part in record.items()
         if name != "kind"
     }
@@ -207,7 +252,9 @@ def system_of(record: Any, precision: Compute = "float32", kinds: Kinds | None =
 
 def with_precision(system: System, precision: Compute) -> System:
     """Returns the system with another compute type of matrix products."""
-    return dataclasses.replace(system, towers=spec.respell(dict(system.towers), Precision, Precision(precision)))
+    return dataclasses.replace(
+        system, towers=spec.respell(dict(system.towers), Precision, Precision(precision))
+    )
 
 
 def _lenient(part: Any, kinds: Any) -> Any:

@@ -11,14 +11,16 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """The outputs of a forward pass as NumPy arrays without padding; None where not requested, or not present.
+    """The outputs of a forward pass as NumPy arrays without padding; None where not requested, or
+    not present.
 
     hidden            [B, L, D]
     layers            [N+1, B, L, D]: the embeddings first, `hidden` last
     attention         [N, B, H, L, L]
     pooled            [B, D]
     vectors           [B, D] of an encoder that has a vector for a text (skip-thought)
-    logits            [B, L, V] of the vocabulary head; without one, the scores of the only task head, as [B, C] of classes
+    logits            [B, L, V] of the vocabulary head; without one, the scores of the only task
+                      head, as [B, C] of classes
     scores            {task head: array, or the pair of a span's ends}
     source, source_layers, source_attention, cross_attention [N, B, H, T, L]
                       only with a decoder. The other outputs are then the decoder's, and L is the length T of its inputs

@@ -1,4 +1,5 @@
-"""Paragraph vectors: vectors of new texts by gradient descent with the words frozen (Le and Mikolov 2014, section 2.3)."""
+"""Paragraph vectors: vectors of new texts by gradient descent with the words frozen (Le and Mikolov
+2014, section 2.3)."""
 
 from __future__ import annotations
 
@@ -45,24 +46,36 @@ class ParagraphModel:
 
     @classmethod
     def read(cls, run: Run, system: System, params: Params, tokenizer: Any) -> ParagraphModel:
-        """Returns the model of a run, with the word frequencies of its corpus, from which noise words are drawn."""
+        """Returns the model of a run, with the word frequencies of its corpus, from which noise
+        words are drawn."""
         return cls(facts.fill(system, run.corpus), params, tokenizer)
 
     def __repr__(self) -> str:
         count = self.documents.shape[0]
-        return f"ParagraphModel {self.system.name!r}: {count:,} documents, vectors of width {self.documents.shape[1]}"
+        return (
+            f"ParagraphModel {self.system.name!r}: {count:,} documents, vectors of width "
+            f"{self.documents.shape[1]}"
+        )
 
     @functools.cached_property
     def documents(self) -> np.ndarray:
-        """[N, D] float32: the documents of the training text, in the order of its corpus; several towers side by side."""
-        tables = [np.asarray(self.params[name]["encoder"]["document"], np.float32) for name in self.system.towers]
+        """[N, D] float32: the documents of the training text, in the order of its corpus; several
+        towers side by side."""
+        tables = [
+            np.asarray(self.params[name]["encoder"]["document"], np.float32)
+            for name in self.system.towers
+        ]
         return np.concatenate(tables, 1)
 
     @functools.cached_property
     def words(self) -> WordVectors:
         """The vectors of the words, of the first tower."""
         name = next(iter(self.system.towers))
-        kept = [n for n, piece in enumerate(self.tokenizer.pieces) if piece not in self.tokenizer.special_pieces]
+        kept = [
+            n
+            for n, piece in enumerate(self.tokenizer.pieces)
+            if piece not in self.tokenizer.special_pieces
+        ]
         rows = np.asarray(self.params[name]["encoder"]["token"], np.float32)[kept]
         return WordVectors.of([self.tokenizer.pieces[n] for n in kept], rows)
 
@@ -75,12 +88,14 @@ class ParagraphModel:
         seed: int = 0,
         **other: Any,
     ) -> np.ndarray:
-        """Returns the vectors [n, D] float32 of texts: from small random vectors, `epochs` passes of the training's
-        objective over their words at a rate that falls from `rate` (of one word) to 0.0001. A vector depends on its text and
-        the seed alone. `normalize`: to length 1. Raises UserError for an option of contextual models."""
+        """Returns the vectors [n, D] float32 of texts: from small random vectors, `epochs` passes
+        of the training's objective over their words at a rate that falls from `rate` (of one word)
+        to 0.0001. A vector depends on its text and the seed alone. `normalize`: to length 1. Raises
+        UserError for an option of contextual models."""
         if given := [name for name, value in other.items() if value]:
             raise UserError(
-                f"{given[0]} is for models with an encoder; {self.system.name} has vectors of documents: leave it out"
+                f"{given[0]} is for models with an encoder; {self.system.name} has vectors "
+                "of documents: leave it out"
             )
         words = self._words(inputs.texts_of(texts))
         size, rounds = bucket(len(texts)), max(1, -(-words.shape[1] // CENTRES))
@@ -92,15 +107,20 @@ class ParagraphModel:
             chosen = self._kept(words, np.random.default_rng([seed, epoch]))
             for n in range(rounds):
                 key = jax.random.fold_in(stream(seed, "inference", epoch), n)
-                documents = self._descend(documents, params, self._row(chosen, n, size), rates[epoch], key)
-        found = np.concatenate([np.asarray(documents[name]) for name in self.system.towers], 1)[: len(texts)]
+                documents = self._descend(
+                    documents, params, self._row(chosen, n, size), rates[epoch], key
+                )
+        found = np.concatenate([np.asarray(documents[name]) for name in self.system.towers], 1)[
+            : len(texts)
+        ]
         return unit(found) if normalize else found
 
     def _words(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the known words of texts, [n, M], -1 after the last."""
         unk = self.tokenizer.vocab.unk
         rows = [
-            ids[ids != unk] if unk is not None else ids for ids in map(np.asarray, self.tokenizer.encode_batch(list(texts)))
+            ids[ids != unk] if unk is not None else ids
+            for ids in map(np.asarray, self.tokenizer.encode_batch(list(texts)))
         ]
         found = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int32)
         for n, ids in enumerate(rows):
@@ -108,7 +128,8 @@ class ParagraphModel:
         return found
 
     def _kept(self, words: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Returns the words that subsampling keeps, moved to the front, [n, M]. The draws are those of places in a text."""
+        """Returns the words that subsampling keeps, moved to the front, [n, M]. The draws are those
+        of places in a text."""
         examples = self.system.examples
         if examples.sample is None:
             return words
@@ -118,7 +139,8 @@ class ParagraphModel:
         return np.take_along_axis(np.where(stays, words, -1), order, 1)
 
     def _row(self, words: np.ndarray, number: int, size: int) -> dict[str, np.ndarray]:
-        """Returns the row of every text in which its words `number` * 64, ... are predicted, [size, L]."""
+        """Returns the row of every text in which its words `number` * 64, ... are predicted, [size,
+        L]."""
         window = self.system.examples.window
         length = CENTRES + 2 * window
         ids = np.full((size, length), -1, np.int32)
@@ -127,17 +149,25 @@ class ParagraphModel:
         ids[: len(part), max(0, -first) : max(0, -first) + part.shape[1]] = part
         real, place = ids >= 0, np.arange(length)
         centres = real & (place >= window) & (place < window + CENTRES)
-        fields = {"input_ids": np.where(real, ids, self.tokenizer.vocab.pad), "segment_ids": real, "centres": centres}
+        fields = {
+            "input_ids": np.where(real, ids, self.tokenizer.vocab.pad),
+            "segment_ids": real,
+            "centres": centres,
+        }
         return {name: field.astype(np.int32) for name, field in fields.items()}
 
     @functools.cached_property
     def _descend(self) -> Any:
-        """(documents, parameters, batch, rate, key) -> documents after an update: the sum over the words of a text's row."""
+        """(documents, parameters, batch, rate, key) -> documents after an update: the sum over the
+        words of a text's row."""
         objective, corruption = slots.objective(self.system.objective), self.system.corruption
 
         def loss(documents: dict[str, Array], params: Params, batch: Any, key: Array) -> Array:
             count = len(batch["input_ids"])
-            sized = lambda fact: dataclasses.replace(fact, corpus_documents=count)
+
+            def sized(fact):
+                return dataclasses.replace(fact, corpus_documents=count)
+
             modules = spec.respell(dict(self.system.towers), Documents, sized)
             placed = {
                 name: {**params[name], "encoder": {**params[name]["encoder"], "document": table}}
@@ -159,4 +189,6 @@ class ParagraphModel:
 
 def _begun(key: Array, size: int, width: int) -> Array:
     """Returns the same small random vector for every text, [size, D]."""
-    return jnp.tile(jax.random.uniform(key, (1, width), jnp.float32, -0.5 / width, 0.5 / width), (size, 1))
+    return jnp.tile(
+        jax.random.uniform(key, (1, width), jnp.float32, -0.5 / width, 0.5 / width), (size, 1)
+    )

@@ -1,7 +1,9 @@
-"""A model as a graph for those who serve it without this package: StableHLO (`jax.export`) or ONNX (jax2onnx).
+"""A model as a graph for those who serve it without this package: StableHLO (`jax.export`) or ONNX
+(jax2onnx).
 
-The graph reads input_ids and attention_mask [B, L] int32, and token_type_ids where the model has types, of any B and L; its
-weights are inside. Quantised weights stay int8 in the file. No kernel of this package or of one device is in it.
+The graph reads input_ids and attention_mask [B, L] int32, and token_type_ids where the model has
+types, of any B and L; its weights are inside. Quantised weights stay int8 in the file. No kernel of
+this package or of one device is in it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ Format = Literal["stablehlo", "onnx"]
 PLATFORMS = ("cpu", "cuda", "tpu")
 OPSET = 18
 ONNX = "pip install onnx onnx-ir onnxruntime equinox && pip install --no-deps jax2onnx"
-"""jax2onnx names an older orbax-checkpoint than ours, which it does not import: its dependencies cannot be an extra."""
+"""jax2onnx names an older orbax-checkpoint than ours, which it does not import: its dependencies
+cannot be an extra."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,18 +44,31 @@ class Graph:
 
 
 def graph(model: Any, arithmetic: integers.Arithmetic = "int8") -> Graph:
-    """Returns the graph of a loaded model: `hidden` [B, L, D] and the scores of its heads by name (`logits`: those of the
-    vocabulary). `arithmetic`: of products with quantised weights.
+    """Returns the graph of a loaded model: `hidden` [B, L, D] and the scores of its heads by name
+    (`logits`: those of the vocabulary). `arithmetic`: of products with quantised weights.
 
     Raises UserError for a model with a decoder or one that reads other fields than tokens."""
     encoder = model.module.encoder
-    if model.pair or encoder.embeddings is None or encoder.languages or model.examples.alphabet is not None:
-        raise UserError(f"{model.system.name} is no encoder of tokens alone; graphs are exported of these")
-    plain = lambda part: dataclasses.replace(part, impl="reference")
+    if (
+        model.pair
+        or encoder.embeddings is None
+        or encoder.languages
+        or model.examples.alphabet is not None
+    ):
+        raise UserError(
+            f"{model.system.name} is no encoder of tokens alone; graphs are exported of these"
+        )
+
+    def plain(part):
+        return dataclasses.replace(part, impl="reference")
+
     module = spec.respell(model.module, slots.Kernel, plain)
     params = jax.tree.map(jnp.asarray, model.params[model.tower])
     inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if encoder.types else ()))
-    heads = {**({"logits": model.head} if model.head else {}), **{name: name for name in model.scored}}
+    heads = {
+        **({"logits": model.head} if model.head else {}),
+        **{name: name for name in model.scored},
+    }
     offset = encoder.embeddings.position is not None and encoder.embeddings.position.counts_tokens
 
     def call(ids, mask, types=None):
@@ -65,14 +81,21 @@ def graph(model: Any, arithmetic: integers.Arithmetic = "int8") -> Graph:
         with integers.portable(arithmetic):
             tower = Tower(module, params)
             encoded = tower(batch)
-            read = lambda name: tower.read(name, encoded, batch)
-            return encoded.hidden, *(read(name).logits() if key == "logits" else read(name) for key, name in heads.items())
+
+            def read(name):
+                return tower.read(name, encoded, batch)
+
+            return encoded.hidden, *(
+                read(name).logits() if key == "logits" else read(name)
+                for key, name in heads.items()
+            )
 
     return Graph(call, inputs, ("hidden", *heads))
 
 
 def write(out: str | os.PathLike, model: Any, kind: Format) -> list[Path]:
-    """Writes `model.stablehlo` or `model.onnx`, graph.json with the names and the tokenizer's files. Returns the files.
+    """Writes `model.stablehlo` or `model.onnx`, graph.json with the names and the tokenizer's
+    files. Returns the files.
 
     Raises UserError as `graph` does, and without jax2onnx for "onnx"."""
     from ptm_jax.data.tokenizers.published import write_published
@@ -92,7 +115,8 @@ def write(out: str | os.PathLike, model: Any, kind: Format) -> list[Path]:
 
 
 def stablehlo(made: Graph, limit: int | None = None) -> bytes:
-    """Returns the serialized program, which `jax.export.deserialize` reads: for CPUs, GPUs and TPUs, any B and L."""
+    """Returns the serialized program, which `jax.export.deserialize` reads: for CPUs, GPUs and
+    TPUs, any B and L."""
     within = () if limit is None else (f"l <= {limit}",)
     shape = jax.export.symbolic_shape("b, l", constraints=within)
     given = [jax.ShapeDtypeStruct(shape, jnp.int32) for _ in made.inputs]
@@ -100,7 +124,8 @@ def stablehlo(made: Graph, limit: int | None = None) -> bytes:
 
 
 def onnx(made: Graph, limit: int | None = None) -> bytes:
-    """Returns the bytes of an ONNX model with the axes B and L free. Raises UserError without jax2onnx."""
+    """Returns the bytes of an ONNX model with the axes B and L free. Raises UserError without
+    jax2onnx."""
     del limit
     if importlib.util.find_spec("jax2onnx") is None:
         raise UserError(f"--format onnx needs jax2onnx; install it: {ONNX}")
@@ -112,7 +137,8 @@ def onnx(made: Graph, limit: int | None = None) -> bytes:
 
     shape = jax.export.symbolic_shape("B, L")
     given = [jax.ShapeDtypeStruct(shape, jnp.int32) for _ in made.inputs]
-    # Traced before: while it traces, jax2onnx replaces functions of jax.numpy by its own, which take fewer arguments.
+    # Traced before: while it traces, jax2onnx replaces functions of jax.numpy by its own, which
+    # take fewer arguments.
     traced = jax.extend.core.jaxpr_as_fun(jax.make_jaxpr(layers)(*given))
     names = {"input_names": list(made.inputs), "output_names": list(made.outputs)}
     with _kept(jnp, jnp.linalg, jax.lax, jax.nn):
@@ -121,11 +147,16 @@ def onnx(made: Graph, limit: int | None = None) -> bytes:
 
 @contextlib.contextmanager
 def _kept(*modules: Any) -> Iterator[None]:
-    """Puts the functions of modules back: jax2onnx leaves some of its own there, such as jnp.cumsum."""
+    """Puts the functions of modules back: jax2onnx leaves some of its own there, such as
+    jnp.cumsum."""
     before = [dict(vars(module)) for module in modules]
     try:
         yield
     finally:
         for module, functions in zip(modules, before, strict=True):
-            changed = {name: value for name, value in functions.items() if vars(module).get(name) is not value}
+            changed = {
+                name: value
+                for name, value in functions.items()
+                if vars(module).get(name) is not value
+            }
             vars(module).update(changed)

@@ -6,7 +6,8 @@ import numpy as np
 
 
 def best_tree(scores: np.ndarray) -> np.ndarray:
-    """Returns the heads [n] of the words 1 ... n in the tree of the highest sum, from scores [n + 1, n + 1] of (word, head).
+    """Returns the heads [n] of the words 1 ... n in the tree of the highest sum, from scores [n +
+    1, n + 1] of (word, head).
 
     Word 0 is the root, which has one child: the best of all trees whose root has a given child.
     """
@@ -52,7 +53,9 @@ def _spanning(scores: np.ndarray) -> np.ndarray:
     result = heads.copy()
     for place, node in enumerate(rest):
         if node:
-            result[node] = inside[leaving[place].argmax()] if found[place] == size else rest[found[place]]
+            result[node] = (
+                inside[leaving[place].argmax()] if found[place] == size else rest[found[place]]
+            )
     into = entry[found[size]]
     result[inside[into]] = rest[found[size]]
     return result

@@ -1,4 +1,5 @@
-"""Static vectors of tokens: a text's vector is the mean of its tokens' vectors, without any network (model2vec's models)."""
+"""Static vectors of tokens: a text's vector is the mean of its tokens' vectors, without any network
+(model2vec's models)."""
 
 from __future__ import annotations
 
@@ -46,20 +47,29 @@ class StaticModel(WordVectors):
         return f"StaticModel: {len(self):,} tokens of width {self.width}; texts are means of them"
 
     def encode(self, texts: Sequence[str], normalize: bool | None = None) -> np.ndarray:
-        """Returns the vectors [n, D] float32 of texts: means over their tokens without the unknown one; zeros where none is
-        left. `normalize`: to length 1 (default: the folder's setting). Only the first 512 tokens count (or the folder's
-        `max_length`)."""
+        """Returns the vectors [n, D] float32 of texts: means over their tokens without the unknown
+        one; zeros where none is left. `normalize`: to length 1 (default: the folder's setting).
+        Only the first 512 tokens count (or the folder's `max_length`)."""
         fields, longest = self.static.fields, self.static.fields.get("max_length", LONGEST)
-        rows = [row.ids for row in self._tokenizer.encode_batch_fast(inputs.texts_of(texts), add_special_tokens=False)]
+        rows = [
+            row.ids
+            for row in self._tokenizer.encode_batch_fast(
+                inputs.texts_of(texts), add_special_tokens=False
+            )
+        ]
         found = np.zeros((len(rows), self.width), np.float32)
         for i, row in enumerate(rows):
             if kept := [token for token in row[:longest] if token != self._unknown]:
                 found[i] = self.vectors[kept].mean(0)
-        return unit(found) if (fields.get("normalize", False) if normalize is None else normalize) else found
+        return (
+            unit(found)
+            if (fields.get("normalize", False) if normalize is None else normalize)
+            else found
+        )
 
     def save(self, path: str | os.PathLike, format: str | None = None) -> list[Path]:
-        """Writes a folder in model2vec's layout ("static", the default without an ending), or the vectors of the tokens in a
-        format of `WordVectors.save`."""
+        """Writes a folder in model2vec's layout ("static", the default without an ending), or the
+        vectors of the tokens in a format of `WordVectors.save`."""
         if format == "static" or (format is None and not Path(path).suffix):
             return static_folder.write(Path(path), self.static)
         return super().save(path, format)

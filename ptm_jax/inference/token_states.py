@@ -1,4 +1,5 @@
-"""The states of every layer for the tokens of texts, also carried from text to text (Peters et al. 2018, section 3.3)."""
+"""The states of every layer for the tokens of texts, also carried from text to text (Peters et al.
+2018, section 3.3)."""
 
 from __future__ import annotations
 
@@ -15,21 +16,28 @@ from ptm_jax.inference import inputs
 
 
 def encode(model: Any, texts: Any, batch_size: int, specials: bool, carry: bool) -> list[Any]:
-    """`Pretrained.encode` with `layers`. Raises UserError for an encoder without a state, or lists of several lengths."""
+    """`Pretrained.encode` with `layers`. Raises UserError for an encoder without a state, or lists
+    of several lengths."""
     if not carry:
         texts = inputs.texts_of(texts)
         rows, found = [_rows(model, [text], specials)[0] for text in texts], [None] * len(texts)
         for chosen in inputs.batches(rows, batch_size):
-            for number, states in zip(chosen, _states(model, [rows[i] for i in chosen], None)[0], strict=True):
+            for number, states in zip(
+                chosen, _states(model, [rows[i] for i in chosen], None)[0], strict=True
+            ):
                 found[number] = states
         return found
     if not model.module.encoder.carries:
-        raise UserError(f"the encoder of {model.system.name} has no state that could be carried; leave carry out")
+        raise UserError(
+            f"the encoder of {model.system.name} has no state that could be carried; leave "
+            "carry out"
+        )
     found, memory, batches = [], None, [inputs.texts_of(batch) for batch in texts]
     for number, batch in enumerate(batches, 1):
         if len(batch) != len(batches[0]):
             raise UserError(
-                f"list {number} has {len(batch)} texts and the first {len(batches[0])}; all need the same number"
+                f"list {number} has {len(batch)} texts and the first {len(batches[0])}; all "
+                "need the same number"
             )
         states, memory = _states(model, _rows(model, batch, specials), memory)
         found.append(states)
@@ -52,7 +60,10 @@ def _states(model: Any, rows: Sequence[np.ndarray], memory: Any) -> tuple[list[n
         raise UserError(f"the layers of {model.system.name} differ in width; leave layers out")
     layers, frame = np.asarray(layers), inputs.framed(model, np.array([-1], np.int32))
     before = int(np.flatnonzero(frame == -1)[0])
-    return [layers[:, number, before : before + len(row) - len(frame) + 1] for number, row in enumerate(rows)], memory
+    return [
+        layers[:, number, before : before + len(row) - len(frame) + 1]
+        for number, row in enumerate(rows)
+    ], memory
 
 
 @functools.partial(jax.jit, static_argnums=(0,))

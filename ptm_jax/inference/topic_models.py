@@ -1,4 +1,5 @@
-"""Latent semantic analysis and latent Dirichlet allocation, by scikit-learn (row 28 of the survey's catalogue).
+"""Latent semantic analysis and latent Dirichlet allocation, by scikit-learn (row 28 of the survey's
+catalogue).
 
 LSA     a truncated singular value decomposition of weighted counts (Deerwester et al. 1990)
 LDA     topics by online variational Bayes (Blei et al. 2003; Hoffman et al. 2010)
@@ -31,11 +32,12 @@ FIELDS, ARRAYS = "topics.json", "topics.npz"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LSA:
-    """The `width` largest singular values of the matrix of documents and words, X = U S V'. A document's vector is X V, a
-    word's V S.
+    """The `width` largest singular values of the matrix of documents and words, X = U S V'. A
+    document's vector is X V, a word's V S.
 
     weights     "tfidf": tf (ln((1 + N) / (1 + df)) + 1), rows of length 1 (scikit-learn's default)
-                "logentropy": ln(1 + tf) (1 + sum over documents of p ln p / ln N), p = tf / gf (Dumais 1991)
+                "logentropy": ln(1 + tf) (1 + sum over documents of p ln p / ln N), p = tf / gf
+                (Dumais 1991)
     least       documents that have a word, at least; `most` words are kept
     """
 
@@ -46,13 +48,15 @@ class LSA:
     seed: int = 0
 
     def fit(self, texts: Iterable[str]) -> TopicModel:
-        """Returns the model of texts. Raises UserError for fewer words or documents than the width."""
+        """Returns the model of texts. Raises UserError for fewer words or documents than the
+        width."""
         from sklearn.decomposition import TruncatedSVD
 
         words, counts = _counted(texts, self.least, self.most)
         if self.width >= min(counts.shape):
             raise UserError(
-                f"{counts.shape[0]} documents with {counts.shape[1]} words have no {self.width} singular values; "
+                f"{counts.shape[0]} documents with {counts.shape[1]} words have no "
+                f"{self.width} singular values; "
                 "give more text, or a smaller --width"
             )
         there = np.asarray((counts > 0).sum(0)).ravel()
@@ -62,18 +66,23 @@ class LSA:
             shares = counts.multiply(1 / np.asarray(counts.sum(0)).ravel()).tocsc()
             shares.data *= np.log(shares.data)
             scales = 1 + np.asarray(shares.sum(0)).ravel() / np.log(max(2, counts.shape[0]))
-        svd = TruncatedSVD(self.width, random_state=self.seed).fit(_weighted(counts, scales, self.weights))
+        svd = TruncatedSVD(self.width, random_state=self.seed).fit(
+            _weighted(counts, scales, self.weights)
+        )
         rows = (svd.components_ * svd.singular_values_[:, None]).T
         arrays = {"scales": scales, "components": svd.components_}
-        return TopicModel(WordTable(words=words, rows=rows.astype(np.float32)), _record(self), arrays)
+        return TopicModel(
+            WordTable(words=words, rows=rows.astype(np.float32)), _record(self), arrays
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LDA:
-    """`topics` topics. A document's vector is its expected shares of topics; a word's the probability of each topic given
-    the word, for topics of equal weight.
+    """`topics` topics. A document's vector is its expected shares of topics; a word's the
+    probability of each topic given the word, for topics of equal weight.
 
-    alpha, eta  parameters of the symmetric Dirichlet priors of a document's topics and of a topic's words (None: 1 / topics)
+    alpha, eta  parameters of the symmetric Dirichlet priors of a document's topics and of a topic's
+                words (None: 1 / topics)
     passes      over the documents, `batch` at a time
     """
 
@@ -93,7 +102,9 @@ class LDA:
         rows = (model.components_ / model.components_.sum(1, keepdims=True)).T
         rows /= rows.sum(1, keepdims=True)
         arrays = {"components": model.components_}
-        return TopicModel(WordTable(words=words, rows=rows.astype(np.float32)), _record(self), arrays)
+        return TopicModel(
+            WordTable(words=words, rows=rows.astype(np.float32)), _record(self), arrays
+        )
 
 
 KINDS = {"lsa": LSA, "lda": LDA}
@@ -101,7 +112,8 @@ KINDS = {"lsa": LSA, "lda": LDA}
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TopicModel(WordVectors):
-    """Vectors of words and of texts. `fields` is the record of the LSA or LDA, `arrays` what texts are computed from."""
+    """Vectors of words and of texts. `fields` is the record of the LSA or LDA, `arrays` what texts
+    are computed from."""
 
     fields: dict[str, Any]
     arrays: dict[str, np.ndarray]
@@ -114,14 +126,20 @@ class TopicModel(WordVectors):
         folder = Path(folder)
         fields, table = read_json(folder / FIELDS, "its content"), wordfiles.read(folder)
         try:
-            KINDS[fields["kind"]](**{name: value for name, value in fields.items() if name != "kind"})
+            KINDS[fields["kind"]](
+                **{name: value for name, value in fields.items() if name != "kind"}
+            )
             with np.load(folder / ARRAYS, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             fits = arrays["components"].shape == (table.width, len(table.words))
         except (KeyError, TypeError, ValueError, OSError) as error:
-            raise broken(folder, f"is no model of topics ({str(error)[:100]}); fit it again") from None
+            raise broken(
+                folder, f"is no model of topics ({str(error)[:100]}); fit it again"
+            ) from None
         if not fits:
-            raise broken(folder, f"has {len(table.words):,} words and {ARRAYS} another number; fit it again")
+            raise broken(
+                folder, f"has {len(table.words):,} words and {ARRAYS} another number; fit it again"
+            )
         return cls(table, fields, arrays)
 
     def __repr__(self) -> str:
@@ -131,7 +149,10 @@ class TopicModel(WordVectors):
         """Returns the vectors [n, D] float32 of texts; `normalize`: to length 1."""
         _, counts = _counted(inputs.texts_of(texts), 1, None, list(self.words))
         if self.fields["kind"] == "lsa":
-            found = _weighted(counts, self.arrays["scales"], self.fields["weights"]) @ self.arrays["components"].T
+            found = (
+                _weighted(counts, self.arrays["scales"], self.fields["weights"])
+                @ self.arrays["components"].T
+            )
         else:
             found = self._allocated.transform(counts)
         found = np.asarray(found, np.float32)
@@ -141,10 +162,14 @@ class TopicModel(WordVectors):
         """Returns the words with the greatest weight in a dimension."""
         if not 0 <= topic < self.width:
             raise UserError(f"topic is {topic}; there are 0 to {self.width - 1}")
-        return [self.words[n] for n in np.argsort(-self.arrays["components"][topic], kind="stable")[:top]]
+        return [
+            self.words[n]
+            for n in np.argsort(-self.arrays["components"][topic], kind="stable")[:top]
+        ]
 
     def save(self, path: str | os.PathLike, format: str | None = None) -> list[Path]:
-        """Writes a folder (the default without an ending), or the words' vectors in a format of `WordVectors.save`."""
+        """Writes a folder (the default without an ending), or the words' vectors in a format of
+        `WordVectors.save`."""
         files = super().save(path, format)
         if not Path(path).is_dir():
             return files
@@ -187,19 +212,30 @@ def _record(value: LSA | LDA) -> dict[str, Any]:
     return {"kind": type(value).__name__.lower(), **dataclasses.asdict(value)}
 
 
-def _counted(texts: Iterable[str], least: int, most: int | None, words: Sequence[str] | None = None) -> tuple[Any, Any]:
-    """Returns (words, counts [N, V] sparse). A word has two letters or digits at least; case does not count."""
+def _counted(
+    texts: Iterable[str], least: int, most: int | None, words: Sequence[str] | None = None
+) -> tuple[Any, Any]:
+    """Returns (words, counts [N, V] sparse). A word has two letters or digits at least; case does
+    not count."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    vectorizer = CountVectorizer(min_df=least, max_features=most, vocabulary=words, dtype=np.float64)
+    vectorizer = CountVectorizer(
+        min_df=least, max_features=most, vocabulary=words, dtype=np.float64
+    )
     try:
-        counts = vectorizer.transform(texts) if words is not None else vectorizer.fit_transform(texts)
+        counts = (
+            vectorizer.transform(texts) if words is not None else vectorizer.fit_transform(texts)
+        )
     except ValueError as error:
-        raise UserError(f"the texts have no words ({str(error)[:100]}); give more text, or a smaller `least`") from None
+        raise UserError(
+            f"the texts have no words ({str(error)[:100]}); give more text, or a smaller `least`"
+        ) from None
     return words or vectorizer.get_feature_names_out().tolist(), counts
 
 
-def _weighted(counts: scipy.sparse.csr_matrix, scales: np.ndarray, weights: str) -> scipy.sparse.csr_matrix:
+def _weighted(
+    counts: scipy.sparse.csr_matrix, scales: np.ndarray, weights: str
+) -> scipy.sparse.csr_matrix:
     """Returns the weighted counts of `LSA.weights`."""
     if weights == "logentropy":
         return counts.log1p().multiply(scales).tocsr()

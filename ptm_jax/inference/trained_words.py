@@ -25,7 +25,8 @@ TABLES = (static.WordVectors, static.ContextWords)
 
 
 def is_words(path: str | os.PathLike) -> bool:
-    """Whether `ptm_jax.load` finds word vectors at a path: a file, a folder of them, or a run that trained a table."""
+    """Whether `ptm_jax.load` finds word vectors at a path: a file, a folder of them, or a run that
+    trained a table."""
     if wordfiles.is_words(path):
         return True
     run = Run.at(path)
@@ -34,18 +35,26 @@ def is_words(path: str | os.PathLike) -> bool:
 
 
 def table_of(model: Any, counts: np.ndarray | None = None) -> WordTable:
-    """Returns the table of a `Pretrained` model with one, without the special pieces. Raises UserError for another model.
+    """Returns the table of a `Pretrained` model with one, without the special pieces. Raises
+    UserError for another model.
 
-    The table has what fastText's `.bin` holds, n-grams and output vectors too, so that it may be written as one.
+    The table has what fastText's `.bin` holds, n-grams and output vectors too, so that it may be
+    written as one.
     counts   [V] of every id in the training text, where known
     """
     encoder, name = model.module.encoder, model.system.name
     if isinstance(encoder, BagOfNGrams):
         return trained_classes.table_of(model)
     if not isinstance(encoder, (*TABLES, WindowEncoder)):
-        raise UserError(f"{name} is no table of word vectors; `ptm compress static` makes vectors of a model's tokens")
+        raise UserError(
+            f"{name} is no table of word vectors; `ptm compress static` makes vectors of a "
+            "model's tokens"
+        )
     tokenizer, params = model._tokenizer(), model.params[model.tower]
-    kept = np.array([i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces], np.int64)
+    kept = np.array(
+        [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces],
+        np.int64,
+    )
     own = params["encoder"].get("embed", params["encoder"])
     rows, subwords = np.asarray(own["token"], np.float32), None
     for head, kind in model.module.heads.items():
@@ -54,20 +63,30 @@ def table_of(model: Any, counts: np.ndarray | None = None) -> WordTable:
     settings = _settings(model, kept)
     if isinstance(encoder, TABLES) and (fact := encoder.subwords) is not None:
         sizes = {"shortest": fact.shortest, "longest": fact.longest, "buckets": fact.buckets}
-        subwords, settings = Subwords(rows=np.asarray(own["ngrams"], np.float32), **sizes), {**settings, **sizes}
+        subwords, settings = (
+            Subwords(rows=np.asarray(own["ngrams"], np.float32), **sizes),
+            {**settings, **sizes},
+        )
     if counts is not None:
         counts = np.maximum(counts[kept], 1)
         settings["tokens"] = int(counts.sum())
     words = [tokenizer.pieces[i] for i in kept]
-    return WordTable(words=words, rows=rows[kept], counts=counts, subwords=subwords, settings=settings)
+    return WordTable(
+        words=words, rows=rows[kept], counts=counts, subwords=subwords, settings=settings
+    )
 
 
 def _settings(model: Any, kept: np.ndarray) -> dict[str, Any]:
-    """Returns fastText's arguments and output vectors of a model with negative sampling; {} of others."""
+    """Returns fastText's arguments and output vectors of a model with negative sampling; {} of
+    others."""
     system, objective = model.system, model.system.objective
     if not isinstance(objective, NegativeSampling) or not isinstance(model.module.encoder, TABLES):
         return {}
-    found = {"window": objective.window, "negatives": objective.k, "model": 1 if objective.predicts == "centre" else 2}
+    found = {
+        "window": objective.window,
+        "negatives": objective.k,
+        "model": 1 if objective.predicts == "centre" else 2,
+    }
     if isinstance(system.examples, Chunks):
         found["sample"] = system.examples.sample or 0.0
     if isinstance(system.tokenizer, TokenizerSpec):

@@ -1,7 +1,8 @@
-"""Vectors of two languages in one space: canonical correlations of a dictionary's pairs, and how near translations are.
+"""Vectors of two languages in one space: canonical correlations of a dictionary's pairs, and how
+near translations are.
 
-Faruqui and Dyer 2014, EACL, section 3: both tables are projected on the directions in which the vectors of the dictionary's
-pairs correlate most, and the first 80% of these are kept.
+Faruqui and Dyer 2014, EACL, section 3: both tables are projected on the directions in which the
+vectors of the dictionary's pairs correlate most, and the first 80% of these are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ SCORES = 1 << 25
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Projection:
-    """means [D] and directions [D, K] of both sides, and the correlations [K] of the pairs, falling."""
+    """means [D] and directions [D, K] of both sides, and the correlations [K] of the pairs,
+    falling."""
 
     means: tuple[np.ndarray, np.ndarray]
     directions: tuple[np.ndarray, np.ndarray]
@@ -39,12 +41,15 @@ class Projection:
 def canonical(first: np.ndarray, second: np.ndarray, keep: float = 0.8) -> Projection:
     """Returns the canonical correlations of rows [n, D1] and [n, D2], the first `keep` of them.
 
-    The projections of the rows have mean 0, variance 1 (n - 1 in the divisor) and are uncorrelated, except that column k of
-    one side has the correlation k with column k of the other (Hotelling 1936). Raises UserError for too few pairs.
+    The projections of the rows have mean 0, variance 1 (n - 1 in the divisor) and are uncorrelated,
+    except that column k of one side has the correlation k with column k of the other (Hotelling
+    1936). Raises UserError for too few pairs.
     """
     count, widest = len(first), max(first.shape[1], second.shape[1])
     if count <= widest:
-        raise UserError(f"{count} pairs of words for vectors of width {widest}; more pairs than that are needed")
+        raise UserError(
+            f"{count} pairs of words for vectors of width {widest}; more pairs than that are needed"
+        )
     if not 0 < keep <= 1:
         raise UserError(f"keep is {keep}; expected a share of the directions in (0, 1]")
     means, bases, spans = [], [], []
@@ -64,12 +69,18 @@ def canonical(first: np.ndarray, second: np.ndarray, keep: float = 0.8) -> Proje
 def aligned(
     first: WordVectors, second: WordVectors, pairs: Sequence[tuple[str, str]], keep: float = 0.8
 ) -> tuple[WordVectors, WordVectors, Projection]:
-    """Returns both tables in the space of the pairs that both know. Vectors have length 1 before, as in the authors' code.
-    Raises UserError for too few pairs."""
+    """Returns both tables in the space of the pairs that both know. Vectors have length 1 before,
+    as in the authors' code. Raises UserError for too few pairs."""
     known = [(a, b) for a, b in pairs if a in first and b in second]
-    sides = [unit(model[list(words)]) for model, words in zip((first, second), zip(*known, strict=True), strict=False)]
+    sides = [
+        unit(model[list(words)])
+        for model, words in zip((first, second), zip(*known, strict=True), strict=False)
+    ]
     if not known:
-        raise UserError(f"none of the {len(pairs):,} pairs has both words in the vocabularies; turn the dictionary round?")
+        raise UserError(
+            f"none of the {len(pairs):,} pairs has both words in the vocabularies; turn the "
+            "dictionary round?"
+        )
     found = canonical(*sides, keep)
     tables = [found.of(unit(model.vectors), side) for side, model in enumerate((first, second))]
     counts = [model.table.counts for model in (first, second)]
@@ -81,13 +92,17 @@ def aligned(
 
 
 def read_pairs(path: str | Path) -> list[tuple[str, str]]:
-    """Returns the pairs of a dictionary, two words a line with a tab or a blank between (MUSE's format). Raises
-    UserError."""
+    """Returns the pairs of a dictionary, two words a line with a tab or a blank between (MUSE's
+    format). Raises UserError."""
     path, pairs = Path(path), []
     for number, line in enumerate(lines_of(path), 1):
         words = line.strip().split("\t") if "\t" in line else line.split()
         if line.strip() and (len(words) != 2 or not all(words)):
-            raise broken(path, f"line {number:,} is {shown(line)}; expected two words with a tab or a blank between")
+            raise broken(
+                path,
+                f"line {number:,} is {shown(line)}; expected two words with a tab or a blank "
+                "between",
+            )
         pairs += [(words[0], words[1])] if words else []
     return pairs
 
@@ -101,29 +116,49 @@ def lines_of(path: Path) -> list[str]:
 
 
 def of_language(model: WordVectors, language: str) -> WordVectors:
-    """Returns the words `language:word` of a table of two languages, without the language. Raises UserError."""
+    """Returns the words `language:word` of a table of two languages, without the language. Raises
+    UserError."""
     start = language + MARK
-    rows = [i for i, word in enumerate(model.words) if word.startswith(start) and len(word) > len(start)]
+    rows = [
+        i for i, word in enumerate(model.words) if word.startswith(start) and len(word) > len(start)
+    ]
     if not rows:
         raise UserError(f"no word begins with {start!r}; give a language of these vectors")
     counts = None if model.table.counts is None else model.table.counts[rows]
-    return WordVectors.of([model.words[i].removeprefix(start) for i in rows], model.vectors[rows], counts)
+    return WordVectors.of(
+        [model.words[i].removeprefix(start) for i in rows], model.vectors[rows], counts
+    )
 
 
 def translations(
-    first: WordVectors, second: WordVectors, pairs: Sequence[tuple[str, str]], tops: Sequence[int] = (1, 5)
+    first: WordVectors,
+    second: WordVectors,
+    pairs: Sequence[tuple[str, str]],
+    tops: Sequence[int] = (1, 5),
 ) -> tuple[Mapping[str, float], int]:
-    """Returns ({"precision@k", "coverage"}, words that count): how often one of the k nearest words of the second table, by
-    cosine, is a translation of a word of the first. Words without a known translation are left out. Raises UserError."""
+    """Returns ({"precision@k", "coverage"}, words that count): how often one of the k nearest words
+    of the second table, by cosine, is a translation of a word of the first. Words without a known
+    translation are left out. Raises UserError."""
     known: dict[str, set[str]] = {}
     for a, b in pairs:
         known.setdefault(a, set()).add(b)
-    good = {a: found for a, bs in known.items() if a in first and (found := {b for b in bs if b in second})}
+    good = {
+        a: found
+        for a, bs in known.items()
+        if a in first and (found := {b for b in bs if b in second})
+    }
     if not good:
-        raise UserError(f"none of the {len(known):,} words has a vector beside one of a translation; turn the pairs round?")
+        raise UserError(
+            f"none of the {len(known):,} words has a vector beside one of a translation; "
+            "turn the pairs round?"
+        )
     _same_width(first, second)
     table, words = unit(second.vectors), second.words
-    queries, right, most = unit(first[list(good)]), dict.fromkeys(tops, 0), min(max(tops), len(words))
+    queries, right, most = (
+        unit(first[list(good)]),
+        dict.fromkeys(tops, 0),
+        min(max(tops), len(words)),
+    )
     step = max(1, SCORES // len(words))
     for start in range(0, len(queries), step):
         scores = queries[start : start + step] @ table.T
@@ -132,12 +167,18 @@ def translations(
             places = [place for place, i in enumerate(row) if words[i] in translation]
             for top in tops:
                 right[top] += bool(places) and places[0] < top
-    return {**{f"precision@{top}": n / len(good) for top, n in right.items()}, "coverage": len(good) / len(known)}, len(good)
+    return {
+        **{f"precision@{top}": n / len(good) for top, n in right.items()},
+        "coverage": len(good) / len(known),
+    }, len(good)
 
 
-def sentences(first: WordVectors, second: WordVectors, texts: Sequence[Sequence[Sequence[str]]]) -> dict[str, float]:
-    """Returns {"forward", "backward", "accuracy"}: the share of sentences, given as words, whose nearest one of the other
-    language by the cosine of the mean of unit vectors is their translation (its number), and the mean of both."""
+def sentences(
+    first: WordVectors, second: WordVectors, texts: Sequence[Sequence[Sequence[str]]]
+) -> dict[str, float]:
+    """Returns {"forward", "backward", "accuracy"}: the share of sentences, given as words, whose
+    nearest one of the other language by the cosine of the mean of unit vectors is their translation
+    (its number), and the mean of both."""
     _same_width(first, second)
     vectors = [
         np.stack([unit(model[known]).mean(0) if (known := [w for w in words if w in model]) else np.zeros(model.width)
@@ -146,12 +187,16 @@ def sentences(first: WordVectors, second: WordVectors, texts: Sequence[Sequence[
     ]  # fmt: skip
     scores = unit(vectors[0]) @ unit(vectors[1]).T
     own = np.arange(len(scores))
-    ways = {"forward": float((scores.argmax(1) == own).mean()), "backward": float((scores.argmax(0) == own).mean())}
+    ways = {
+        "forward": float((scores.argmax(1) == own).mean()),
+        "backward": float((scores.argmax(0) == own).mean()),
+    }
     return {**ways, "accuracy": sum(ways.values()) / 2}
 
 
 def _same_width(first: WordVectors, second: WordVectors) -> None:
     if first.width != second.width:
         raise UserError(
-            f"the vectors have the widths {first.width} and {second.width}; bring them into one space: `ptm align`"
+            f"the vectors have the widths {first.width} and {second.width}; bring them into "
+            "one space: `ptm align`"
         )

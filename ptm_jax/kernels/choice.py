@@ -2,7 +2,8 @@
 
 `impl` is a field of `nn.attention.multihead.Attention`; `Experiment.impl` sets it for all of them:
 
-    reference   the definition of correct results; holds every score; the only one that returns probabilities
+    reference   the definition of correct results; holds every score; the only one that returns
+                probabilities
     xla         computes by blocks, on every platform
     native      our kernel in C++ for CPUs; the gradient is the definition's
     pallas      our kernel for TPU or GPU
@@ -13,14 +14,19 @@
 "auto" selects for attention:
 
     devices              scores per row and head   selected    reason
-    cpu, `forward_only`  any                       native      scores stay in the cache; if the kernel computes this case
-    cpu                  at most SHORT, 192^2      reference   at least as fast as a loop over small blocks (measured)
-    cpu                  more                      xla         blocks stay in the cache, products have two dimensions
-    tpu, gpu, attached   any                       the fastest that this device finds right (`kernels.deciding`)
-    tpu, a topology      any                       reference   there is no device to ask (`ptm plan`)
+    cpu, `forward_only`  any                       native      scores stay in the cache; if the
+                         kernel computes this case
+    cpu                  at most SHORT, 192^2      reference   at least as fast as a loop over small
+                         blocks (measured)
+    cpu                  more                      xla         blocks stay in the cache, products
+                         have two dimensions
+    tpu, gpu, attached   any                       the fastest that this device finds right
+                         (`kernels.deciding`)
+    tpu, a topology      any                       reference   there is no device to ask (`ptm
+                         plan`)
 
-There is no fallback: if the named implementation cannot compute a case, its module's `refusal` returns the reason, which
-is raised as a UserError.
+There is no fallback: if the named implementation cannot compute a case, its module's `refusal`
+returns the reason, which is raised as a UserError.
 """
 
 from __future__ import annotations
@@ -44,7 +50,8 @@ _forward_only: contextvars.ContextVar[bool] = contextvars.ContextVar("forward_on
 
 @contextlib.contextmanager
 def forward_only() -> Iterator[None]:
-    """Programs traced inside are predictions, of which no gradient is taken: "auto" may choose kernels for these."""
+    """Programs traced inside are predictions, of which no gradient is taken: "auto" may choose
+    kernels for these."""
     token = _forward_only.set(True)
     try:
         yield
@@ -85,11 +92,15 @@ KERNELS = (
     Kernel("cross-entropy, forward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
     Kernel("cross-entropy, backward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
     Kernel("scale-mask-softmax, forward and backward", "softmax", "tpu", _TPUS, _TPU),
-    Kernel("ring attention (XLA, no Pallas)", "ring", "tpu", _TPUS, "one device, on eight of the CPU"),
+    Kernel(
+        "ring attention (XLA, no Pallas)", "ring", "tpu", _TPUS, "one device, on eight of the CPU"
+    ),
 )
 
 
-def choose(impl: str, platform: str, queries: int, keys: int, refusal: Callable[[str], str | None]) -> str:
+def choose(
+    impl: str, platform: str, queries: int, keys: int, refusal: Callable[[str], str | None]
+) -> str:
     """Returns the implementation of attention for `impl` and these lengths.
 
     Raises UserError if `refusal` returns a reason against the named implementation."""
@@ -105,11 +116,16 @@ def choose(impl: str, platform: str, queries: int, keys: int, refusal: Callable[
 def first() -> jax.Device | None:
     """Returns the first device of the layout; None without a layout or with an abstract mesh."""
     layout = current()
-    return None if layout is None or isinstance(layout.mesh, jax.sharding.AbstractMesh) else layout.mesh.devices.flat[0]
+    return (
+        None
+        if layout is None or isinstance(layout.mesh, jax.sharding.AbstractMesh)
+        else layout.mesh.devices.flat[0]
+    )
 
 
 def platform() -> str:
-    """Returns the platform of the layout's devices (which may be a topology's), or JAX's default backend."""
+    """Returns the platform of the layout's devices (which may be a topology's), or JAX's default
+    backend."""
     found = first().platform if first() else jax.default_backend()
     return "gpu" if found in ("cuda", "rocm") else found
 
@@ -117,5 +133,7 @@ def platform() -> str:
 def named(impl: str) -> str:
     """Returns `impl`. Raises UserError if no implementation has this name."""
     if impl not in IMPLS:
-        raise UserError(f"there is no implementation {impl!r} of a kernel; impl is one of {', '.join(IMPLS)}")
+        raise UserError(
+            f"there is no implementation {impl!r} of a kernel; impl is one of {', '.join(IMPLS)}"
+        )
     return impl

@@ -1,18 +1,22 @@
-"""Lets a device decide which implementation of a computation it takes, at the first use of a class of shapes.
+"""Lets a device decide which implementation of a computation it takes, at the first use of a class
+of shapes.
 
     1. compile every candidate, forward and backward, for drawn inputs of two shapes
     2. compare result and gradients with the definition, computed in float32 from the same numbers
-    3. leave out a candidate that raises, is not finite or differs by more than `TOLERANCE`, with a line that names it
+    3. leave out a candidate that raises, is not finite or differs by more than `TOLERANCE`, with a
+       line that names it
     4. time the others on the larger shape: the median of `ROUNDS`
-    5. keep the answer for this device, these versions and these sources of the kernels, in the folder of `core.cache`
+    5. keep the answer for this device, these versions and these sources of the kernels, in the
+       folder of `core.cache`
 
-An answer holds for the process and, by its file, for later ones. A damaged file counts as none; where the folder is not
-writable or PTM_CACHE=off, the answer holds for the process. Process 0 of several decides, and the others take its answer:
-programs that differ would wait for each other. This needs what every collective needs: that all trace the same programs.
+An answer holds for the process and, by its file, for later ones. A damaged file counts as none;
+where the folder is not writable or PTM_CACHE=off, the answer holds for the process. Process 0 of
+several decides, and the others take its answer: programs that differ would wait for each other.
+This needs what every collective needs: that all trace the same programs.
 
-The question comes while a program is traced, for a mesh. The check runs in a thread of its own, which has no trace, no
-mesh and no layout. It asks only about devices that are attached; for a topology (`ptm plan`) and on a CPU
-`kernels.choice` has a table.
+The question comes while a program is traced, for a mesh. The check runs in a thread of its own,
+which has no trace, no mesh and no layout. It asks only about devices that are attached; for a
+topology (`ptm plan`) and on a CPU `kernels.choice` has a table.
 """
 
 from __future__ import annotations
@@ -43,9 +47,12 @@ from ptm_jax.kernels import choice
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 """Greatest error of a candidate, relative to the greatest number of an array.
 
-bfloat16 rounds by up to 2^-9, and a gradient is rounded some five times on its way, which makes 1e-2. float32 leaves room
-for the order of sums and the exponentials of a chip (1e-5), and none for products in tf32 or bfloat16 (1e-3)."""
-SMALL = 1e-3  # an array below this share of the greatest one is zero by cancellation, and compared with the greatest
+bfloat16 rounds by up to 2^-9, and a gradient is rounded some five times on its way, which makes
+1e-2. float32 leaves room for the order of sums and the exponentials of a chip (1e-5), and none for
+products in tf32 or bfloat16 (1e-3)."""
+# an array below this share of the greatest one is zero by cancellation, and compared with the
+# greatest
+SMALL = 1e-3
 ROUNDS, CALLS = 5, 4
 FASTER = 0.95  # share of the definition's time that another candidate must stay below
 MESSAGE = 1 << 14  # bytes of an answer between processes
@@ -97,7 +104,8 @@ class Case:
 class Question:
     """A class of shapes: a frozen dataclass whose fields JSON can hold.
 
-    kind      the computation          definition   name of the candidate that is taken where no other is better
+    kind      the computation          definition   name of the candidate that is taken where no
+              other is better
     compute   "float32" or "bfloat16"  key          the class in words; equal for equal classes
     """
 
@@ -113,8 +121,8 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """Seconds of a call by name, the candidate to take first; reasons for those that do not compute this, and for those
-    that failed; and what the check took."""
+    """Seconds of a call by name, the candidate to take first; reasons for those that do not compute
+    this, and for those that failed; and what the check took."""
 
     seconds: dict[str, float]
     refused: dict[str, str]
@@ -125,7 +133,11 @@ class Answer:
     def __post_init__(self):
         numbers = [*self.seconds.values(), self.took]
         words = [*self.seconds, *self.refused.values(), *self.left_out.values(), self.date]
-        if not (self.seconds and all(type(x) is float for x in numbers) and all(type(x) is str for x in words)):
+        if not (
+            self.seconds
+            and all(type(x) is float for x in numbers)
+            and all(type(x) is str for x in words)
+        ):
             raise ValueError("not an answer")
 
 
@@ -150,7 +162,9 @@ def device() -> Device:
     platform = "gpu" if first.platform in ("cuda", "rocm") else first.platform
     found = {name: _version(name) for name in ("jax", "jaxlib", "tokamax")}
     versions = [f"{name} {version}" for name, version in found.items() if version]
-    return Device(first.device_kind, platform, (*versions, *first.client.platform_version.splitlines()))
+    return Device(
+        first.device_kind, platform, (*versions, *first.client.platform_version.splitlines())
+    )
 
 
 def asks(platform: str) -> bool:
@@ -169,12 +183,15 @@ def module_of(candidates: Sequence[Candidate], name: str, platform: str) -> Any:
 
 
 def ask(question: Question, candidates: Sequence[Candidate], platform: str) -> Answer:
-    """Returns the answer to a question, from memory, the file, or a check of the candidates for this platform."""
+    """Returns the answer to a question, from memory, the file, or a check of the candidates for
+    this platform."""
     candidates = [one for one in candidates if one.runs_on(platform) and one.installed]
     with _lock:
         if question.key not in _known:
             with concurrent.futures.ThreadPoolExecutor(1) as alone:
-                _known[question.key] = alone.submit(_agreed, lambda: _decided(question, candidates)).result()
+                _known[question.key] = alone.submit(
+                    _agreed, lambda: _decided(question, candidates)
+                ).result()
         return _known[question.key]
 
 
@@ -200,7 +217,9 @@ def _agreed(make: Callable[[], Answer]) -> Answer:
     if not jax.process_index():
         text = json.dumps(dataclasses.asdict(make())).encode()
         message[: len(text)] = np.frombuffer(text, np.uint8)
-    return Answer(**json.loads(bytes(np.asarray(multihost_utils.broadcast_one_to_all(message))).rstrip(b"\0")))
+    return Answer(
+        **json.loads(bytes(np.asarray(multihost_utils.broadcast_one_to_all(message))).rstrip(b"\0"))
+    )
 
 
 def _decided(question: Question, candidates: Sequence[Candidate]) -> Answer:
@@ -214,12 +233,18 @@ def _decided(question: Question, candidates: Sequence[Candidate]) -> Answer:
     start = time.perf_counter()
     try:
         found = checked(question, candidates)
-    except Exception as error:  # the definition itself, or no memory: asked again in the next process
+    except (
+        Exception
+    ) as error:  # the definition itself, or no memory: asked again in the next process
         none = {question.definition: 0.0}, {}, {"every candidate": _line(error)}
         found = Answer(*none, round(time.perf_counter() - start, 3), _today())
         say(question, found, here)
         return found
-    document = {"kind": question.kind, "question": dataclasses.asdict(question), "answer": dataclasses.asdict(found)}
+    document = {
+        "kind": question.kind,
+        "question": dataclasses.asdict(question),
+        "answer": dataclasses.asdict(found),
+    }
     cache.write(here.file, {**answers(here), question.key: document})
     say(question, found, here)
     return found
@@ -229,9 +254,13 @@ def say(question: Question, answer: Answer, here: Device) -> None:
     """Prints the lines of an answer on stderr."""
     best, base = next(iter(answer.seconds)), answer.seconds.get(question.definition)
     faster = (
-        f" ({base / answer.seconds[best]:.1f} times {question.definition})" if base and best != question.definition else ""
+        f" ({base / answer.seconds[best]:.1f} times {question.definition})"
+        if base and best != question.definition
+        else ""
     )
-    lines = [f"{question.key}: {name} is left out: {reason}" for name, reason in answer.left_out.items()]
+    lines = [
+        f"{question.key}: {name} is left out: {reason}" for name, reason in answer.left_out.items()
+    ]
     took = f"checked in {answer.took:.1f} s; ptm doctor shows more"
     lines.append(f"{here.kind}, jax {jax.__version__}: {question.key}: {best}{faster}; {took}")
     start = "\r\x1b[K" if sys.stderr.isatty() else ""  # in place of a line of progress
@@ -240,12 +269,16 @@ def say(question: Question, answer: Answer, here: Device) -> None:
 
 
 def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
-    """Checks and times the candidates on the first local device. If none is right, the answer is the definition."""
+    """Checks and times the candidates on the first local device. If none is right, the answer is
+    the definition."""
     start = time.perf_counter()
     place = jax.local_devices()[0]
     programs, refused, left_out = {}, {}, {}
     with jax.default_device(place):
-        cases = [dataclasses.replace(case, inputs=jax.device_put(case.inputs, place)) for case in question.cases()]
+        cases = [
+            dataclasses.replace(case, inputs=jax.device_put(case.inputs, place))
+            for case in question.cases()
+        ]
         rights = [jax.tree.map(np.asarray, jax.jit(case.right)(case.inputs)) for case in cases]
         for one in candidates:
             try:
@@ -254,7 +287,11 @@ def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
                 if reasons[-1]:
                     refused[one.name] = reasons[-1]
                     continue
-                computed = [(case, right) for case, right, no in zip(cases, rights, reasons, strict=True) if not no]
+                computed = [
+                    (case, right)
+                    for case, right, no in zip(cases, rights, reasons, strict=True)
+                    if not no
+                ]
                 programs[one.name] = _right_program(module, computed, TOLERANCE[question.compute])
             except Exception as error:
                 left_out[one.name] = str(error) if isinstance(error, _Wrong) else _line(error)
@@ -270,7 +307,8 @@ class _Wrong(Exception):
 
 
 def _right_program(module: Any, cases: Sequence[tuple[Case, dict[str, Any]]], tolerance: float):
-    """Returns a function that runs the last case. Raises `_Wrong` if a result or gradient is not right."""
+    """Returns a function that runs the last case. Raises `_Wrong` if a result or gradient is not
+    right."""
     for case, right in cases:
         program = jax.jit(functools.partial(case.call, module)).lower(case.inputs).compile()
         found = jax.tree.map(lambda x: np.asarray(x, np.float32), program(case.inputs))
@@ -280,9 +318,14 @@ def _right_program(module: Any, cases: Sequence[tuple[Case, dict[str, Any]]], to
             if not np.isfinite(found[name]).all():
                 raise _Wrong(f"its {name} is not finite")
             own = float(np.abs(expected).max())
-            error = float(np.abs(found[name] - expected).max()) / (own if own > SMALL * greatest else greatest)
+            error = float(np.abs(found[name] - expected).max()) / (
+                own if own > SMALL * greatest else greatest
+            )
             if error > tolerance:
-                raise _Wrong(f"its {name} is wrong by {error:.2g} of the greatest number (at most {tolerance:g} is allowed)")
+                raise _Wrong(
+                    f"its {name} is wrong by {error:.2g} of the greatest number (at most "
+                    f"{tolerance:g} is allowed)"
+                )
     return functools.partial(program, case.inputs)
 
 
@@ -318,4 +361,6 @@ def _version(package: str) -> str | None:
 def _sources() -> str:
     """A hash of the sources of the kernels."""
     folder = Path(__file__).parent
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.rglob("*.py")))).hexdigest()
+    return hashlib.sha256(
+        b"".join(path.read_bytes() for path in sorted(folder.rglob("*.py")))
+    ).hexdigest()

@@ -1,4 +1,5 @@
-"""Kernels in C++ for CPUs: compiled on their first use by the host's compiler, called through XLA's foreign functions."""
+"""Kernels in C++ for CPUs: compiled on their first use by the host's compiler, called through XLA's
+foreign functions."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread", "
 
 @functools.cache
 def library(source: Path) -> ctypes.CDLL | str:
-    """Returns the library of a source file, compiled on its first use, or why it cannot be used here."""
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
+    """Returns the library of a source file, compiled on its first use, or why it cannot be used
+    here."""
+    compiler = next(
+        filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None
+    )
     if compiler is None:
         return "there is no C++ compiler (c++, g++, clang++ or $CXX)"
     try:
@@ -32,7 +36,8 @@ def library(source: Path) -> ctypes.CDLL | str:
 
 @functools.cache
 def refusal(source: Path, target: str) -> str | None:
-    """Registers the foreign function `target` of a source; returns why it cannot be used here, or None."""
+    """Registers the foreign function `target` of a source; returns why it cannot be used here, or
+    None."""
     if jax.default_backend() != "cpu":
         return "its device is no CPU"
     found = library(source)
@@ -43,12 +48,23 @@ def refusal(source: Path, target: str) -> str | None:
 
 
 def _compiled(compiler: str, source: Path) -> Path:
-    """Returns the shared library of a source, the compiler, the processor and jaxlib's headers; compiled once."""
-    flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")][:1]
-    texts = [path.read_text() for path in (source, *sorted([*source.parent.glob("*.h"), *source.parent.parent.glob("*.h")]))]
+    """Returns the shared library of a source, the compiler, the processor and jaxlib's headers;
+    compiled once."""
+    flags = [
+        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")
+    ][:1]
+    texts = [
+        path.read_text()
+        for path in (
+            source,
+            *sorted([*source.parent.glob("*.h"), *source.parent.parent.glob("*.h")]),
+        )
+    ]
     facts = [*texts, compiler, *FLAGS, *flags, jax.__version__]
     folder = (cache.folder() or Path(tempfile.mkdtemp())) / "native"
-    path = folder / f"{source.stem}-{hashlib.sha256(chr(0).join(facts).encode()).hexdigest()[:20]}.so"
+    path = (
+        folder / f"{source.stem}-{hashlib.sha256(chr(0).join(facts).encode()).hexdigest()[:20]}.so"
+    )
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:

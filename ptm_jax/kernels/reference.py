@@ -17,7 +17,8 @@ from ptm_jax.kernels.scores import Scores, lines, most, skew, unskew
 
 @jax.custom_vjp
 def masked_softmax(logits: Array, seen: Array) -> Array:
-    """Softmax over the `seen` positions of the last axis. A row with none seen returns zeros and has zero gradients."""
+    """Softmax over the `seen` positions of the last axis. A row with none seen returns zeros and
+    has zero gradients."""
     logits = jnp.where(seen, logits, -1e30)
     top = jax.lax.stop_gradient(logits.max(-1, keepdims=True))
     weights = jnp.where(seen, jnp.exp(logits - top), 0.0)
@@ -25,7 +26,8 @@ def masked_softmax(logits: Array, seen: Array) -> Array:
 
 
 def _softmax_forward(logits, seen):
-    # Only the probabilities are kept: autodiff would keep three arrays of their size in every layer.
+    # Only the probabilities are kept: autodiff would keep three arrays of their size in every
+    # layer.
     probabilities = masked_softmax(logits, seen)
     return probabilities, probabilities
 
@@ -50,11 +52,12 @@ def attention(
     rows: Array | None = None,
     precision: Precision = Precision(),
 ) -> tuple[Array, Array]:
-    """Computes softmax(scale * q k^T + scores) v over the visible keys (Vaswani et al. 2017, Eq. 1).
+    """Computes softmax(scale * q k^T + scores) v over the visible keys (Vaswani et al. 2017, Eq.
+    1).
 
-    q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. `dropout` on the probabilities needs `key`
-    and `rows` [B]. float64 stays float64.
-    Returns ([B, Lq, H, K], probabilities [B, H, Lq, Lk] float32 before dropout).
+    q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. `dropout` on the
+    probabilities needs `key` and `rows` [B]. float64 stays float64. Returns ([B, Lq, H, K],
+    probabilities [B, H, Lq, Lk] float32 before dropout).
     """
     product = _product(q, precision)
     logits = added(q, k, scale, scores, precision)
@@ -70,14 +73,18 @@ def attention(
 
 
 def _product(q, precision):
-    """Returns einsum(spec, a, b, type) at `precision` (float32 or bfloat16), or in float64 if q is float64."""
+    """Returns einsum(spec, a, b, type) at `precision` (float32 or bfloat16), or in float64 if q is
+    float64."""
     if q.dtype == jnp.float64:
         return lambda spec, a, b, out=None: jnp.einsum(spec, a.astype(q.dtype), b.astype(q.dtype))
     return precision.einsum
 
 
-def added(q: Array, k: Array, scale: float, scores: Scores, precision: Precision = Precision()) -> Array:
-    """Returns the logits [B, H, Lq, Lk], scale * q k^T + scores; float32, or float64 if q is float64."""
+def added(
+    q: Array, k: Array, scale: float, scores: Scores, precision: Precision = Precision()
+) -> Array:
+    """Returns the logits [B, H, Lq, Lk], scale * q k^T + scores; float32, or float64 if q is
+    float64."""
     product = _product(q, precision)
     logits = product("bqhd,bkhd->bhqk", q, k, jnp.float32)
     if scores.relative is not None:
@@ -92,7 +99,8 @@ def added(q: Array, k: Array, scale: float, scores: Scores, precision: Precision
 
 
 def dense_bias(scores: Scores, queries: int, keys: int) -> Array | None:
-    """Returns the sum of `bias` and `distances`, which do not depend on the queries, [1 or B, 1 or H, Lq, Lk]."""
+    """Returns the sum of `bias` and `distances`, which do not depend on the queries, [1 or B, 1 or
+    H, Lq, Lk]."""
     if scores.distances is None:
         return scores.bias
     found = _by_distance(scores, queries, keys)
@@ -104,12 +112,15 @@ def _by_distance(scores: Scores, queries, keys):
     table = scores.distances
     if scores.regular:
         table = table[:, _in_order(queries, keys, most(table, 1))]
-        return skew(jnp.broadcast_to(table[None, :, None], (1, len(table), queries, queries + keys)), keys)
+        return skew(
+            jnp.broadcast_to(table[None, :, None], (1, len(table), queries, queries + keys)), keys
+        )
     return jnp.moveaxis(table[:, lines(scores.between(queries, keys), most(table, 1))], 0, 1)
 
 
 def _by_query(product, scores: Scores, keys):
-    """Returns relative scores [B, H, Lq, Lk]: multiplies queries by all lines, then selects the line of each score."""
+    """Returns relative scores [B, H, Lq, Lk]: multiplies queries by all lines, then selects the
+    line of each score."""
     queries, table = scores.relative.queries, scores.relative.table
     limit, count = most(table, 0), queries.shape[1]
     if scores.regular:
@@ -134,13 +145,16 @@ def _in_order(queries, keys, limit):
 
 
 def _mixed(product, weights, scores: Scores):
-    """Returns sum_j weights_ij values[line of d_ij], [B, Lq, H, K]. The weights of equal distances are summed first."""
+    """Returns sum_j weights_ij values[line of d_ij], [B, Lq, H, K]. The weights of equal distances
+    are summed first."""
     table, (queries, keys) = scores.values, weights.shape[2:]
     limit = most(table, 0)
     if scores.regular:
         weights, table = unskew(weights), table[_in_order(queries, keys, limit)]
     else:
-        index = jnp.broadcast_to(lines(scores.between(queries, keys), limit)[:, None], weights.shape)
+        index = jnp.broadcast_to(
+            lines(scores.between(queries, keys), limit)[:, None], weights.shape
+        )
         at = (*(place[..., None] for place in jnp.indices(weights.shape[:3], sparse=True)), index)
         weights = jnp.zeros((*weights.shape[:3], len(table)), weights.dtype).at[at].add(weights)
     if table.shape[1] == 1:

@@ -1,18 +1,21 @@
-"""Ring attention (Liu et al. 2023, arXiv 2310.01889) for rows split over several devices by position.
+"""Ring attention (Liu et al. 2023, arXiv 2310.01889) for rows split over several devices by
+position.
 
-Every device holds the queries, keys and values of its part of the row. Blocks of keys and values move around the ring of
-a mesh axis. Each device processes every block once with a running softmax (Milakov & Gimelshein 2018) and never holds
-more scores than [Lq / n, Lk / n]. The backward pass moves the blocks around the ring again and recomputes the
-probabilities from their log-sums (Dao et al. 2022, section 3.1 and appendix B). Gradients of keys and values move with
-their block and are back on its device after n steps.
+Every device holds the queries, keys and values of its part of the row. Blocks of keys and values
+move around the ring of a mesh axis. Each device processes every block once with a running softmax
+(Milakov & Gimelshein 2018) and never holds more scores than [Lq / n, Lk / n]. The backward pass
+moves the blocks around the ring again and recomputes the probabilities from their log-sums (Dao et
+al. 2022, section 3.1 and appendix B). Gradients of keys and values move with their block and are
+back on its device after n steps.
 
-The mask is a `Visibility`: segments, order and groups move with the keys. `bias` and `allow` are dense tensors, split by
-query: [.., Lq / n, Lk] on a device. Dropout depends on the global position of a score, so the result equals that of one
-device. Work is not balanced: under a causal order the devices with later positions do most of the useful work.
+The mask is a `Visibility`: segments, order and groups move with the keys. `bias` and `allow` are
+dense tensors, split by query: [.., Lq / n, Lk] on a device. Dropout depends on the global position
+of a score, so the result equals that of one device. Work is not balanced: under a causal order the
+devices with later positions do most of the useful work.
 
-Memory: temporaries of a training step of GPT-2 (two layers, eight heads, a row of 16,384 tokens, bfloat16) over seq=4,
-model=2 of v5p:2x2x2 according to the TPU compiler: 2.0 GiB per device for `megatron_sp_ring`, 6.9 GiB for `megatron_sp`,
-which gathers the keys.
+Memory: temporaries of a training step of GPT-2 (two layers, eight heads, a row of 16,384 tokens,
+bfloat16) over seq=4, model=2 of v5p:2x2x2 according to the TPU compiler: 2.0 GiB per device for
+`megatron_sp_ring`, 6.9 GiB for `megatron_sp`, which gathers the keys.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ class Ring:
 
     def parts(self, axes: str | tuple[str, ...]) -> int:
         """Returns the number of parts of a dimension that is split over these axes."""
-        return math.prod(self.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes))
+        return math.prod(
+            self.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +71,8 @@ class _Plan:
 
 @record
 class _Given:
-    """Inputs without a gradient. `queries` and `keys` are int32 [B, 3, L]: segment, order and group."""
+    """Inputs without a gradient. `queries` and `keys` are int32 [B, 3, L]: segment, order and
+    group."""
 
     queries: Any
     keys: Any
@@ -89,10 +95,11 @@ def ring_attention(
     rows: Array | None = None,
     precision: Precision = Precision(),
 ) -> Array:
-    """Computes softmax(scale * q k^T + bias) v over the visible keys, [B, Lq, H, K], without the full matrix of scores.
+    """Computes softmax(scale * q k^T + bias) v over the visible keys, [B, Lq, H, K], without the
+    full matrix of scores.
 
-    q [B, Lq, H, K], k and v [B, Lk, H, K], bias [1 or B, H or 1, Lq, Lk]: global arrays. Raises UserError if the mesh
-    does not divide them.
+    q [B, Lq, H, K], k and v [B, Lk, H, K], bias [1 or B, H or 1, Lq, Lk]: global arrays. Raises
+    UserError if the mesh does not divide them.
     """
     _divides(q, k, ring)
     whole = (q.shape[2], q.shape[1], k.shape[1])
@@ -107,9 +114,13 @@ def ring_attention(
 
 
 def _fields(segments, order, group, shape):
-    """Returns the fields stacked, [B, 3, L] int32. A missing order or group becomes zeros, which mask nothing."""
+    """Returns the fields stacked, [B, 3, L] int32. A missing order or group becomes zeros, which
+    mask nothing."""
     zeros = jnp.zeros(shape[:2], jnp.int32)
-    fields = [zeros if field is None else jnp.broadcast_to(field, shape[:2]) for field in (segments, order, group)]
+    fields = [
+        zeros if field is None else jnp.broadcast_to(field, shape[:2])
+        for field in (segments, order, group)
+    ]
     return jnp.stack([field.astype(jnp.int32) for field in fields], 1)
 
 
@@ -119,7 +130,8 @@ def _divides(q, k, ring):
     for name, size, axes in sizes:
         if size % ring.parts(axes):
             raise UserError(
-                f"ring attention cannot divide {size} {name} over mesh axis {axes!r} of {ring.parts(axes)}; choose sizes "
+                f"ring attention cannot divide {size} {name} over mesh axis {axes!r} of "
+                f"{ring.parts(axes)}; choose sizes "
                 "that divide, or rules that gather the keys (seq_gather)"
             )
 
@@ -128,16 +140,25 @@ def _specs(plan, bias, given):
     """Returns the partition specs of (q, k and v; log-sums; bias; given)."""
     ring = plan.ring
     square = ring.rows, ring.heads, ring.length, None
-    over = lambda shape: P(*(None if size == 1 else axis for size, axis in zip(shape, square, strict=True)))
-    whole = lambda x: None if x is None else over(x.shape)
+
+    def over(shape):
+        return P(*(None if size == 1 else axis for size, axis in zip(shape, square, strict=True)))
+
+    def whole(x):
+        return None if x is None else over(x.shape)
+
     fields = P(ring.rows, None, ring.length)
     place = P(ring.rows, ring.length, ring.heads, None)
-    rest = _Given(fields, fields, P(ring.rows), whole(given.allow), None if given.key is None else P())
+    rest = _Given(
+        fields, fields, P(ring.rows), whole(given.allow), None if given.key is None else P()
+    )
     return place, P(ring.rows, ring.heads, ring.length), whole(bias), rest
 
 
 def _mapped(plan, function, inputs, outputs):
-    return jax.shard_map(function, mesh=plan.ring.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+    return jax.shard_map(
+        function, mesh=plan.ring.mesh, in_specs=inputs, out_specs=outputs, check_vma=False
+    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -147,7 +168,9 @@ def _ring(plan, q, k, v, bias, given):
 
 def _ring_forward(plan, q, k, v, bias, given):
     place, sums, bias_at, rest = _specs(plan, bias, given)
-    run = _mapped(plan, functools.partial(_forward, plan), (place, place, place, bias_at, rest), (place, sums))
+    run = _mapped(
+        plan, functools.partial(_forward, plan), (place, place, place, bias_at, rest), (place, sums)
+    )
     out, total = run(q, k, v, bias, given)
     out = out.astype(plan.precision.dtype)
     return out, (q, k, v, bias, given, out, total)
@@ -177,7 +200,8 @@ def _source(plan, turns):
 
 
 def _scores(plan, q, k, fields, bias, given, number):
-    """Returns (scores [b, h, lq, lk] float32, their mask) of the device's queries and block `number` of the keys."""
+    """Returns (scores [b, h, lq, lk] float32, their mask) of the device's queries and block
+    `number` of the keys."""
     scores = plan.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * plan.scale
     size = k.shape[1]
     if bias is not None:
@@ -193,7 +217,8 @@ def _scores(plan, q, k, fields, bias, given, number):
 
 
 def _dropped(plan, weights, given, number):
-    """Applies dropout to the weights [b, h, lq, lk]; its bits depend on the global positions of the scores."""
+    """Applies dropout to the weights [b, h, lq, lk]; its bits depend on the global positions of the
+    scores."""
     if not plan.dropout:
         return weights
     _, heads, queries, keys = weights.shape
@@ -206,7 +231,8 @@ def _dropped(plan, weights, given, number):
 
 
 def _forward(plan, q, k, v, bias, given):
-    """Returns one device's part: (result [b, lq, h, d] float32, log of the sum of exponentials [b, h, lq])."""
+    """Returns one device's part: (result [b, lq, h, d] float32, log of the sum of exponentials [b,
+    h, lq])."""
 
     def meet(state, block, turns):
         (k, v, fields), (top, total, mixed) = block, state
@@ -215,7 +241,9 @@ def _forward(plan, q, k, v, bias, given):
         higher = jnp.maximum(top, jnp.where(seen, scores, _LOW).max(-1))
         weights = jnp.where(seen, jnp.exp(scores - higher[..., None]), 0.0)
         fade = jnp.exp(top - higher)
-        weighed = plan.precision.einsum("bhqk,bkhd->bhqd", _dropped(plan, weights, given, number), v, jnp.float32)
+        weighed = plan.precision.einsum(
+            "bhqk,bkhd->bhqd", _dropped(plan, weights, given, number), v, jnp.float32
+        )
         return higher, total * fade + weights.sum(-1), mixed * fade[..., None] + weighed
 
     def body(turns, carry):
@@ -260,12 +288,22 @@ def _backward(plan, q, k, v, bias, given, out, total, g):
         dq, slopes, grads = meet(dq, slopes, block, grads, turns)
         return dq, slopes, following, _turn(plan, grads)
 
-    zeros = lambda x: jnp.zeros(x.shape, jnp.float32)
+    def zeros(x):
+        return jnp.zeros(x.shape, jnp.float32)
+
     carry = zeros(q), slopes, (k, v, given.keys), (zeros(k), zeros(v))
     dq, slopes, block, grads = jax.lax.fori_loop(0, plan.size - 1, body, carry)
     dq, slopes, grads = meet(dq, slopes, block, grads, plan.size - 1)
     dk, dv = _turn(plan, grads)
     if slopes is not None:
-        alone = [axes for axis, axes in enumerate((plan.ring.rows, plan.ring.heads)) if bias.shape[axis] == 1]
-        slopes = jax.lax.psum(slopes, sum(alone, ())).astype(bias.dtype) if alone else slopes.astype(bias.dtype)
+        alone = [
+            axes
+            for axis, axes in enumerate((plan.ring.rows, plan.ring.heads))
+            if bias.shape[axis] == 1
+        ]
+        slopes = (
+            jax.lax.psum(slopes, sum(alone, ())).astype(bias.dtype)
+            if alone
+            else slopes.astype(bias.dtype)
+        )
     return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), slopes

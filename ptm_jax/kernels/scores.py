@@ -3,15 +3,18 @@
     score_ij = scale * (q_i . k_j + relative_ij + types_ij) + bias_ij + distances_ij
     out_i    = sum_j weights_ij (v_j + values_ij)
 
-d_ij is the position of key j minus the position of query i. Kernels compute all terms but `bias` for each block of scores
-from i, j and d_ij. Tables have 2 M + 1 lines for the distances -M .. M; larger distances are clipped. Each table has its
-own M.
+d_ij is the position of key j minus the position of query i. Kernels compute all terms but `bias`
+for each block of scores from i, j and d_ij. Tables have 2 M + 1 lines for the distances -M .. M;
+larger distances are clipped. Each table has its own M.
 
-    T5 (Raffel et al. 2020)             distances: the value of each distance's bucket; its gradient is by autodiff
+    T5 (Raffel et al. 2020)             distances: the value of each distance's bucket; its gradient
+                                        is by autodiff
     ALiBi (Press et al. 2022)           distances: slope * distance
-    Transformer-XL (Dai et al. 2019)    relative: queries q + v, table W_R R_{-d}; u of term (c) is added to q by the caller
+    Transformer-XL (Dai et al. 2019)    relative: queries q + v, table W_R R_{-d}; u of term (c) is
+                                        added to q by the caller
     XLNet (Yang et al. 2019)            as Transformer-XL, with types
-    NEZHA (Wei et al. 2019), Shaw et al. 2018   relative: queries q, a sinusoidal or learned table; values: a similar table
+    NEZHA (Wei et al. 2019), Shaw et al. 2018   relative: queries q, a sinusoidal or learned table;
+                                                values: a similar table
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from ptm_jax.core.types import Array, record
 
 @record
 class Relative:
-    """relative_ij = queries_i . table[clip(d_ij, -M, M) + M]: queries [B, Lq, H, K], table [2 M + 1, H or 1, K]."""
+    """relative_ij = queries_i . table[clip(d_ij, -M, M) + M]: queries [B, Lq, H, K], table [2 M +
+    1, H or 1, K]."""
 
     queries: Any
     table: Any
@@ -33,7 +37,8 @@ class Relative:
 
 @record
 class Types:
-    """types_ij = scores[b, i, h, 1 if q_types_i != k_types_j else 0]: scores [B, Lq, H, 2], types [B, Lq], [B, Lk] int32."""
+    """types_ij = scores[b, i, h, 1 if q_types_i != k_types_j else 0]: scores [B, Lq, H, 2], types
+    [B, Lq], [B, Lk] int32."""
 
     scores: Any
     q_types: Any
@@ -47,7 +52,8 @@ class Scores:
     bias       [1 or B, 1 or H, Lq, Lk]
     distances  [H, 2 M + 1] float32
     values     [2 M' + 1, 1 or H, K], summed like v with the weights after dropout
-    q_places, k_places   positions [1 or B, Lq], [1 or B, Lk] int32; None: consecutive, with the last query at the last key
+    q_places, k_places   positions [1 or B, Lq], [1 or B, Lk] int32; None: consecutive, with the
+                         last query at the last key
     """
 
     bias: Any = None
@@ -79,7 +85,8 @@ class Scores:
 
 
 def joint(one: Scores, other: Scores) -> Scores:
-    """Returns the fields of both. Raises ValueError if both set the same field. Positions must agree if both have them."""
+    """Returns the fields of both. Raises ValueError if both set the same field. Positions must
+    agree if both have them."""
     names = {*one.holds, *other.holds}
     if twice := [name for name in one.holds if name in other.holds]:
         raise ValueError(f"scores.{twice[0]} is given twice: by the stack and by its attention")
@@ -100,9 +107,11 @@ def lines(distance: Array, limit: int) -> Array:
 
 
 def skew(x: Array, keys: int) -> Array:
-    """Selects [.., Lq, Lk] from [.., Lq, Lq + Lk]: out[i, j] = x[i, Lq - 1 - i + j], the column of distance j - i.
+    """Selects [.., Lq, Lk] from [.., Lq, Lq + Lk]: out[i, j] = x[i, Lq - 1 - i + j], the column of
+    distance j - i.
 
-    Each row starts one column before the previous one, so a reshape of the flat array does it without a gather.
+    Each row starts one column before the previous one, so a reshape of the flat array does it
+    without a gather.
     """
     *rest, queries, columns = x.shape
     flat = x.reshape(*rest, queries * columns)[..., queries - 1 : queries * columns - 1]
@@ -110,8 +119,11 @@ def skew(x: Array, keys: int) -> Array:
 
 
 def unskew(x: Array) -> Array:
-    """The transpose of `skew`: writes scores [.., Lq, Lk] to the columns of their distances in zeros [.., Lq, Lq + Lk]."""
+    """The transpose of `skew`: writes scores [.., Lq, Lk] to the columns of their distances in
+    zeros [.., Lq, Lq + Lk]."""
     *rest, queries, keys = x.shape
     none = [(0, 0)] * len(rest)
-    flat = jnp.pad(x, [*none, (0, 0), (0, queries - 1)]).reshape(*rest, queries * (queries + keys - 1))
+    flat = jnp.pad(x, [*none, (0, 0), (0, queries - 1)]).reshape(
+        *rest, queries * (queries + keys - 1)
+    )
     return jnp.pad(flat, [*none, (queries - 1, 1)]).reshape(*rest, queries, queries + keys)

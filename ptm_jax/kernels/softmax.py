@@ -1,15 +1,17 @@
-"""Softmax of scaled and masked scores in one pass, and its gradient in another (Megatron-LM's fused kernel).
+"""Softmax of scaled and masked scores in one pass, and its gradient in another (Megatron-LM's fused
+kernel).
 
     p = softmax(scale * logits) over the `seen` positions of the last axis; with none seen: zeros, and no gradient
     d logits = scale * p (g - sum p g)
 
-The backward pass keeps only the probabilities, in the type of the logits. Autodiff of the plain form keeps three arrays
-of their size.
+The backward pass keeps only the probabilities, in the type of the logits. Autodiff of the plain
+form keeps three arrays of their size.
 
     xla, auto   XLA fuses the three loops
-    pallas      a TPU kernel that reads each block of lines once per direction and computes in float32. Compiled and
-                interpreted, not run on hardware. No model of ours calls it, so "auto" asks no device. Refuses lines
-                longer than 8,192: vector memory would hold too few of them
+    pallas      a TPU kernel that reads each block of lines once per direction and computes in
+                float32. Compiled and interpreted, not run on hardware. No model of ours calls it,
+                so "auto" asks no device. Refuses lines longer than 8,192: vector memory would hold
+                too few of them
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ LONGEST, BLOCK = 8192, 1 << 17
 def scale_mask_softmax(
     logits: Array, seen: Array, *, scale: float = 1.0, impl: Impl = "auto", interpret: Any = False
 ) -> Array:
-    """Returns probabilities [.., N] in the type of the logits [.., N]; the booleans `seen` broadcast to them."""
+    """Returns probabilities [.., N] in the type of the logits [.., N]; the booleans `seen`
+    broadcast to them."""
     if named(impl) == "pallas":
         platform = "tpu" if interpret else jax.default_backend()
         if reason := refusal(platform, logits.shape[-1]):
             raise UserError(reason)
         return _softmax(scale, True, interpret, logits, jnp.broadcast_to(seen, logits.shape))
     if impl in ("cudnn", "splash", "tokamax"):
-        raise UserError(f"{impl.replace('dnn', 'DNN')} has no masked softmax of its own; take impl='xla'")
+        raise UserError(
+            f"{impl.replace('dnn', 'DNN')} has no masked softmax of its own; take impl='xla'"
+        )
     return _softmax(scale, False, False, logits, seen)
 
 
@@ -50,14 +55,19 @@ def refusal(platform: str, length: int) -> str | None:
     if platform != "tpu":
         return f"the softmax kernel is for TPUs, and this is {platform}; take impl='xla'"
     if length > LONGEST:
-        return f"lines of {length} scores are longer than the {LONGEST} of the softmax kernel; take impl='xla'"
+        return (
+            f"lines of {length} scores are longer than the {LONGEST} of the softmax kernel; "
+            "take impl='xla'"
+        )
     return None
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _softmax(scale, kernel, interpret, logits, seen):
     if kernel:
-        return _called(functools.partial(_forward_block, scale), interpret, logits, seen.astype(jnp.int8))
+        return _called(
+            functools.partial(_forward_block, scale), interpret, logits, seen.astype(jnp.int8)
+        )
     return _probabilities(scale, logits, seen).astype(logits.dtype)
 
 
@@ -95,7 +105,8 @@ def _backward_block(scale, p, g, out):
 
 
 def _called(kernel, interpret, first, second):
-    """Runs the kernel on blocks of whole lines. Lines of the last block beyond the end are computed but not written."""
+    """Runs the kernel on blocks of whole lines. Lines of the last block beyond the end are computed
+    but not written."""
     length, lines = first.shape[-1], math.prod(first.shape[:-1])
     size = min(max(BLOCK // length // 32 * 32, 32), -(-lines // 32) * 32)
     spec = pl.BlockSpec((size, length), lambda i: (i, 0))

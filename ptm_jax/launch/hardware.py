@@ -1,7 +1,7 @@
 """The hosts and devices of a topology (`mesh.chips`), and their names on clusters.
 
-Sources, all Google's documentation: TPU system architecture (accelerator types, chips per VM), TPU software versions, "Plan
-TPUs in GKE" and "GPUs in GKE" (node labels).
+Sources, all Google's documentation: TPU system architecture (accelerator types, chips per VM), TPU
+software versions, "Plan TPUs in GKE" and "GPUs in GKE" (node labels).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ NAMES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """`hosts` machines with `devices` each (None: all of a host), and their topology `where` if known."""
+    """`hosts` machines with `devices` each (None: all of a host), and their topology `where` if
+    known."""
 
     where: Topology | None = None
     hosts: int = 1
@@ -68,7 +69,8 @@ class Hardware:
 
 
 def parse(text: str | None, hosts: int | None = None, devices: int | None = None) -> Hardware:
-    """Parses a topology. Without one, returns `hosts` with `devices` of unknown kind. Raises UserError."""
+    """Parses a topology. Without one, returns `hosts` with `devices` of unknown kind. Raises
+    UserError."""
     for name, number in (("--hosts", hosts), ("--devices", devices)):
         if number is not None and number < 1:
             raise UserError(f"{name} is {number}; it must be at least 1")
@@ -80,7 +82,10 @@ def parse(text: str | None, hosts: int | None = None, devices: int | None = None
     each = devices or (_of_a_host(where) if hosts is None else max(where.count // hosts, 1))
     count = hosts or max(where.count // each, 1)
     if count * each != where.count:
-        raise UserError(f"{text} has {where.count} devices, which {count} hosts of {each} do not make; leave --hosts out")
+        raise UserError(
+            f"{text} has {where.count} devices, which {count} hosts of {each} do not make; "
+            "leave --hosts out"
+        )
     return Hardware(where=where, hosts=count, devices=each)
 
 
@@ -89,14 +94,17 @@ def _check_slice(where: Topology) -> None:
     if len(sizes) == 2:
         fits, shapes = shape in FLAT, ", ".join(FLAT)
     else:
-        fits = shape in CUBES or (sizes == tuple(sorted(sizes)) and not any(size % 4 for size in sizes))
+        fits = shape in CUBES or (
+            sizes == tuple(sorted(sizes)) and not any(size % 4 for size in sizes)
+        )
         shapes = f"{', '.join(CUBES)} and rising multiples of 4, as 4x4x8"
     if not fits:
         raise UserError(f"{where} is no slice of {where.chip.name}; there are {shapes}")
 
 
 def _of_a_host(where: Topology) -> int:
-    """Returns the devices of one host: all of a CPU; up to 8 GPUs; 4 chips of a TPU VM, or a flat slice of up to 8."""
+    """Returns the devices of one host: all of a CPU; up to 8 GPUs; 4 chips of a TPU VM, or a flat
+    slice of up to 8."""
     if where.kind == "cpu":
         return where.count
     if where.kind == "gpu":

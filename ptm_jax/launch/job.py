@@ -37,11 +37,14 @@ class Job:
     workdir      folder of the run, on persistent storage that all hosts share
     text         content of the file `config`, for kinds without access to this machine's files
     setup        shell lines before the command, such as `source env/bin/activate`
-    mount        (source, folder): a claim (gke) or an NFS export (tpu-vm), and its mount point on the hosts
-    grace        seconds for the last checkpoint, between SIGTERM and SIGKILL and before a time limit
+    mount        (source, folder): a claim (gke) or an NFS export (tpu-vm), and its mount point on
+                 the hosts
+    grace        seconds for the last checkpoint, between SIGTERM and SIGKILL and before a time
+                 limit
     retries      restarts after a failure; preemptions do not count
     program      command before `train`
-    runs, only   names of the runs of a study, whose file is `config`: a job each; the run of this job
+    runs, only   names of the runs of a study, whose file is `config`: a job each; the run of this
+                 job
     """
 
     name: str
@@ -72,23 +75,41 @@ class Job:
 
     def __post_init__(self):
         _match("--name", self.name, NAME, "small letters, digits and dashes, at most 40")
-        words = {"partition": self.partition, "account": self.account, "project": self.project, "zone": self.zone}
+        words = {
+            "partition": self.partition,
+            "account": self.account,
+            "project": self.project,
+            "zone": self.zone,
+        }
         for field, word in words.items():
             if word is not None:
                 _match(f"--{field}", word, WORD, "letters, digits and ._,:-")
         for name, _ in self.environment:
             _match("--env", name, VARIABLE, "the name of a variable, as --env NAME=VALUE")
         if self.grace < 1 or self.retries < 0:
-            raise UserError(f"--grace {self.grace} --retries {self.retries}: at least 1 second, and no fewer than 0 retries")
+            raise UserError(
+                f"--grace {self.grace} --retries {self.retries}: at least 1 second, and no "
+                "fewer than 0 retries"
+            )
         if self.hours is not None and self.hours * 3600 <= self.grace:
-            raise UserError(f"--hours {self.hours:g} leaves no time before the {self.grace} seconds of --grace")
+            raise UserError(
+                f"--hours {self.hours:g} leaves no time before the {self.grace} seconds of --grace"
+            )
         if any("\0" in text for text in self.texts()):
             raise UserError("a value holds a NUL character, which no command can be given")
 
     def texts(self) -> list[str]:
         """Returns the user's texts in the script or manifest."""
         pairs = [text for pair in self.environment for text in pair]
-        return [*self.command(), *self.runs, *pairs, self.setup, self.image or "", *(self.mount or ()), self.text or ""]
+        return [
+            *self.command(),
+            *self.runs,
+            *pairs,
+            self.setup,
+            self.image or "",
+            *(self.mount or ()),
+            self.text or "",
+        ]
 
     def command(self, config: str | None = None) -> list[str]:
         """Returns the command of every host."""
@@ -110,12 +131,20 @@ class Job:
         """Raises UserError for fields that this kind does not support, and for missing ones."""
         for field, kinds in OWN.items():
             if vars(self)[field] and kind not in kinds:
-                raise UserError(f"--{field} means nothing to {kind} (it is for {' and '.join(kinds)}); leave it out")
+                raise UserError(
+                    f"--{field} means nothing to {kind} (it is for {' and '.join(kinds)}); "
+                    "leave it out"
+                )
         missing = [f"--{field}" for field in NEEDED.get(kind, ()) if not vars(self)[field]]
         if missing:
-            raise UserError(f"{kind} needs {' and '.join(missing)}; `ptm launch --help` has an example")
+            raise UserError(
+                f"{kind} needs {' and '.join(missing)}; `ptm launch --help` has an example"
+            )
         if self.runs and kind not in ("slurm", "gke"):
-            raise UserError(f"{kind} runs no study; use slurm or gke, or `ptm study {self.config}` on this machine")
+            raise UserError(
+                f"{kind} runs no study; use slurm or gke, or `ptm study {self.config}` on "
+                "this machine"
+            )
         platform = self.hardware.platform
         if kind == "tpu-vm" and platform != "tpu":
             raise UserError("tpu-vm needs a TPU slice: --topology v5p:8x8x8")
@@ -123,15 +152,19 @@ class Job:
             raise UserError("gke needs --topology, as v5p:8x8x8 or h200x16, to choose its nodes")
         if kind == "gke" and platform != "cpu" and self.hardware.names is None:
             raise UserError(
-                f"GKE has no nodes with {self.hardware.where.chip.name}; `ptm launch --help` names some that it has"
+                f"GKE has no nodes with {self.hardware.where.chip.name}; `ptm launch --help` "
+                "names some that it has"
             )
         if kind in ("slurm", "local") and platform == "tpu":
             raise UserError(f"{kind} has no TPU slices; use gke or tpu-vm")
         if kind == "local" and platform == "gpu":
-            raise UserError("local runs several hosts on this machine's CPU: --hosts 2, or --topology cpu:8")
+            raise UserError(
+                "local runs several hosts on this machine's CPU: --hosts 2, or --topology cpu:8"
+            )
         if self.mount and not PurePosixPath(self.workdir).is_relative_to(self.mount[1]):
             raise UserError(
-                f"--workdir {self.workdir} is not below {self.mount[1]}: a run needs the storage of --mount, "
+                f"--workdir {self.workdir} is not below {self.mount[1]}: a run needs the "
+                "storage of --mount, "
                 "which all hosts share and which outlives them"
             )
 
@@ -149,7 +182,8 @@ def exports(pairs) -> str:
 
 
 def comment(text: str) -> str:
-    """Returns `text` as a shell or YAML comment. Non-printable characters are escaped, so that they cannot end it."""
+    """Returns `text` as a shell or YAML comment. Non-printable characters are escaped, so that they
+    cannot end it."""
     return "\n".join(f"# {shown(line)}".rstrip() for line in text.splitlines() or [""])
 
 

@@ -1,8 +1,10 @@
-"""Renders a JobSet for Google Kubernetes Engine: one pod per host of a TPU slice, or per machine with GPUs.
+"""Renders a JobSet for Google Kubernetes Engine: one pod per host of a TPU slice, or per machine
+with GPUs.
 
-Uses the CRD jobset.x-k8s.io/v1alpha2 (https://jobset.sigs.k8s.io) and Kubernetes' Job. `podFailurePolicy` fails the job if
-a pod is evicted, or if its run saved on SIGTERM and exited with 143. The failure policy then restarts the set without
-counting the restart. After other failures it restarts at most `retries` times.
+Uses the CRD jobset.x-k8s.io/v1alpha2 (https://jobset.sigs.k8s.io) and Kubernetes' Job.
+`podFailurePolicy` fails the job if a pod is evicted, or if its run saved on SIGTERM and exited with
+143. The failure policy then restarts the set without counting the restart. After other failures it
+restarts at most `retries` times.
 """
 
 from __future__ import annotations
@@ -27,13 +29,25 @@ def render(job: Job) -> str:
     """Returns the manifest for `kubectl apply -f`; of a study, a JobSet for each run."""
     if job.runs:
         short = job.name[:34].rstrip("-")
-        jobs = (replace(job, runs=(), only=run, name=f"{short}-{number}") for number, run in enumerate(job.runs))
+        jobs = (
+            replace(job, runs=(), only=run, name=f"{short}-{number}")
+            for number, run in enumerate(job.runs)
+        )
         return "---\n".join(map(render, jobs))
     documents = ([_config(job)] if job.text is not None else []) + [manifest(job)]
-    head = [job.header, "", f"  kubectl apply -f {job.name}.gke.yaml", f"  kubectl delete jobset {job.name}"]
-    head.append(f"  kubectl logs -l jobset.sigs.k8s.io/jobset-name={job.name} --prefix --tail=-1 -f")
+    head = [
+        job.header,
+        "",
+        f"  kubectl apply -f {job.name}.gke.yaml",
+        f"  kubectl delete jobset {job.name}",
+    ]
+    head.append(
+        f"  kubectl logs -l jobset.sigs.k8s.io/jobset-name={job.name} --prefix --tail=-1 -f"
+    )
     head.append("The hosts' logs also lie below the workdir, in launch/, each restart appended.")
-    text = yaml.dump_all(documents, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=120)
+    text = yaml.dump_all(
+        documents, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=120
+    )
     return f"{comment(chr(10).join(head))}\n{text}"
 
 
@@ -67,7 +81,11 @@ def manifest(job: Job) -> dict[str, Any]:
         "kind": "JobSet",
         "metadata": {"name": job.name, **({"annotations": together} if tpu else {})},
         "spec": {
-            "network": {"enableDNSHostnames": True, "subdomain": job.name, "publishNotReadyAddresses": True},
+            "network": {
+                "enableDNSHostnames": True,
+                "subdomain": job.name,
+                "publishNotReadyAddresses": True,
+            },
             "failurePolicy": {"maxRestarts": job.retries, "rules": [preempted]},
             "replicatedJobs": [{"name": HOSTS, "replicas": 1, "template": {"spec": work}}],
         },
@@ -83,7 +101,9 @@ def _pod(job: Job) -> dict[str, Any]:
         volumes.append({"name": "config", "configMap": {"name": _config_name(job)}})
     devices = {"tpu": "google.com/tpu", "gpu": "nvidia.com/gpu"}.get(job.hardware.platform)
     amount = {devices: job.hardware.devices} if devices else {}
-    script = "\n".join(part for part in (job.setup, SCRIPT.format(host=template("host.sh").rstrip())) if part)
+    script = "\n".join(
+        part for part in (job.setup, SCRIPT.format(host=template("host.sh").rstrip())) if part
+    )
     words = job.command(config=f"{FILES}/config.py" if job.text is not None else None)
     container = {
         "name": CONTAINER,
@@ -98,7 +118,9 @@ def _pod(job: Job) -> dict[str, Any]:
     if selector := _nodes(job):
         pod["nodeSelector"] = selector
     if job.hardware.platform == "gpu":
-        pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+        pod["tolerations"] = [
+            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+        ]
     return {**pod, "containers": [container], "volumes": volumes}
 
 
@@ -106,7 +128,10 @@ def _nodes(job: Job) -> dict[str, str]:
     """Returns the labels of the nodes for the pods."""
     found, names = {}, job.hardware.names
     if job.hardware.platform == "tpu":
-        found = {"cloud.google.com/gke-tpu-accelerator": names.gke, "cloud.google.com/gke-tpu-topology": job.hardware.shape}
+        found = {
+            "cloud.google.com/gke-tpu-accelerator": names.gke,
+            "cloud.google.com/gke-tpu-topology": job.hardware.shape,
+        }
     elif job.hardware.platform == "gpu":
         found = {"cloud.google.com/gke-accelerator": names.gke}
     if job.spot:
@@ -123,8 +148,13 @@ def _environment(job: Job) -> list[dict[str, Any]]:
     pairs = [("PTM_LOGS", job.logs)]
     if job.hardware.platform != "tpu" and job.hardware.hosts > 1:
         first = f"{job.name}-{HOSTS}-0-0.{job.name}:{PORT}"
-        pairs += [("JAX_COORDINATOR_ADDRESS", first), ("JAX_NUM_PROCESSES", str(job.hardware.hosts))]
-    found: list[dict] = [{"name": name, "value": literal(value)} for name, value in [*pairs, *job.environment]]
+        pairs += [
+            ("JAX_COORDINATOR_ADDRESS", first),
+            ("JAX_NUM_PROCESSES", str(job.hardware.hosts)),
+        ]
+    found: list[dict] = [
+        {"name": name, "value": literal(value)} for name, value in [*pairs, *job.environment]
+    ]
     if job.hardware.platform != "tpu" and job.hardware.hosts > 1:
         found.append({"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}})
     return found
@@ -145,7 +175,8 @@ def _config_name(job: Job) -> str:
 
 
 def literal(text: str) -> str:
-    """Escapes `text` so that Kubernetes passes it unchanged: it expands $(NAME) and reads $$ as $."""
+    """Escapes `text` so that Kubernetes passes it unchanged: it expands $(NAME) and reads $$ as
+    $."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 

@@ -1,8 +1,9 @@
-"""Runs several hosts on this machine, one process each, connected over gloo, and waits until all have ended.
+"""Runs several hosts on this machine, one process each, connected over gloo, and waits until all
+have ended.
 
-Output lines start with the host's number and are also written to WORKDIR/launch. SIGTERM and Ctrl-C reach every host as
-SIGTERM, so that a run saves. After a failure the other hosts have some seconds to end and are then killed. The job's exit
-status is that of the first failure.
+Output lines start with the host's number and are also written to WORKDIR/launch. SIGTERM and Ctrl-C
+reach every host as SIGTERM, so that a run saves. After a failure the other hosts have some seconds
+to end and are then killed. The job's exit status is that of the first failure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from pathlib import Path
 from ptm_jax.launch.job import Job
 from ptm_jax.launch.scripts import local_environment
 
-STOPPED, LOST = 143, 75  # exit statuses of `ptm train` after SIGTERM and after the loss of another host
+STOPPED, LOST = (
+    143,
+    75,
+)  # exit statuses of `ptm train` after SIGTERM and after the loss of another host
 SETTLE = 20.0
 """Seconds for hosts to end after the loss of another host."""
 
@@ -33,12 +37,20 @@ def run(job: Job, settle: float = SETTLE) -> int:
             status = _once(job, asked, settle)
         if status in (0, STOPPED) or asked.is_set() or not left:
             return status
-        print(f"ptm launch: a host failed with status {status}; starting again", file=sys.stderr, flush=True)
+        print(
+            f"ptm launch: a host failed with status {status}; starting again",
+            file=sys.stderr,
+            flush=True,
+        )
     return status
 
 
 def _once(job: Job, asked: threading.Event, settle: float) -> int:
-    environment = {**os.environ, **dict(local_environment(job, _free_port())), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        **dict(local_environment(job, _free_port())),
+        "PYTHONUNBUFFERED": "1",
+    }
     logs = Path(job.logs)
     logs.mkdir(parents=True, exist_ok=True)
     hosts, readers = [], []
@@ -46,7 +58,9 @@ def _once(job: Job, asked: threading.Event, settle: float) -> int:
         for number in range(job.hardware.hosts):
             mine = environment | ({"JAX_PROCESS_ID": str(number)} if job.hardware.hosts > 1 else {})
             host = subprocess.Popen(
-                ["bash", "-c", f'{job.setup}\nexec "$@"', "host", *job.command()] if job.setup else job.command(),
+                ["bash", "-c", f'{job.setup}\nexec "$@"', "host", *job.command()]
+                if job.setup
+                else job.command(),
                 env=mine,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -54,7 +68,9 @@ def _once(job: Job, asked: threading.Event, settle: float) -> int:
                 start_new_session=True,  # this process forwards Ctrl-C
             )
             hosts.append(host)
-            readers.append(threading.Thread(target=_read, args=(number, host, logs / f"host-{number}.log")))
+            readers.append(
+                threading.Thread(target=_read, args=(number, host, logs / f"host-{number}.log"))
+            )
             readers[-1].start()
         return _watch(hosts, asked, job.grace, settle)
     finally:
@@ -67,7 +83,9 @@ def _once(job: Job, asked: threading.Event, settle: float) -> int:
             reader.join()
 
 
-def _watch(hosts: list[subprocess.Popen], asked: threading.Event, grace: float, settle: float) -> int:
+def _watch(
+    hosts: list[subprocess.Popen], asked: threading.Event, grace: float, settle: float
+) -> int:
     """Waits for all hosts; returns the status of the first failure, or 0."""
     first, forwarded, deadline = 0, False, float("inf")
     while any(host.poll() is None for host in hosts):
@@ -86,9 +104,12 @@ def _watch(hosts: list[subprocess.Popen], asked: threading.Event, grace: float, 
 
 
 def _failure(hosts: list[subprocess.Popen], before: int) -> int:
-    """Returns the status of the first failure, or 0. A host with status LOST failed after another one."""
+    """Returns the status of the first failure, or 0. A host with status LOST failed after another
+    one."""
     ended = [status for host in hosts if host.poll() is not None and (status := _status(host))]
-    return min(ended, key=lambda status: status == LOST, default=0) if before in (0, LOST) else before
+    return (
+        min(ended, key=lambda status: status == LOST, default=0) if before in (0, LOST) else before
+    )
 
 
 def _status(host: subprocess.Popen) -> int:
@@ -114,7 +135,10 @@ def _asked() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, lambda *_: asked.set())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield asked
     finally:

@@ -1,4 +1,5 @@
-"""Renders shell scripts from the templates in this folder. Slots are @@name; all user input is quoted."""
+"""Renders shell scripts from the templates in this folder. Slots are @@name; all user input is
+quoted."""
 
 from __future__ import annotations
 
@@ -56,9 +57,16 @@ def local_environment(job: Job, port: int) -> list[tuple[str, str]]:
 
 def slurm(job: Job) -> str:
     """Returns the batch script for `sbatch`."""
-    gpus = "" if job.hardware.platform == "cpu" or not job.hardware.devices else job.hardware.devices
+    gpus = (
+        "" if job.hardware.platform == "cpu" or not job.hardware.devices else job.hardware.devices
+    )
     array = f"0-{len(job.runs) - 1}" if job.runs else ""
-    options = {"gpus-per-node": gpus, "partition": job.partition, "account": job.account, "array": array}
+    options = {
+        "gpus-per-node": gpus,
+        "partition": job.partition,
+        "account": job.account,
+        "array": array,
+    }
     minutes = round(60 * (job.hours or 24))
     return fill(
         "slurm.sh",
@@ -68,16 +76,21 @@ def slurm(job: Job) -> str:
             "study": ARRAY.format(runs=shlex.join(job.runs)) if job.runs else "",
             "signal": f"TERM@{job.grace}",
             "time": f"{minutes // 1440}-{minutes // 60 % 24:02d}:{minutes % 60:02d}:00",
-            "options": "\n".join(f"#SBATCH --{name}={value}" for name, value in options.items() if value),
+            "options": "\n".join(
+                f"#SBATCH --{name}={value}" for name, value in options.items() if value
+            ),
         },
     )
 
 
 def tpu_vm(job: Job) -> str:
-    """Returns a script that requests a Cloud TPU slice, starts the run on its workers and watches it."""
+    """Returns a script that requests a Cloud TPU slice, starts the run on its workers and watches
+    it."""
     names = job.hardware.names
     kind = ["--type", names.family, "--topology", job.hardware.shape]
-    if len(job.hardware.where.shape) == 2:  # for flat slices the number of chips determines the shape
+    if (
+        len(job.hardware.where.shape) == 2
+    ):  # for flat slices the number of chips determines the shape
         kind = ["--accelerator-type", f"{names.family}-{job.hardware.total}"]
     kind += ["--runtime-version", names.runtime, *(["--spot"] if job.spot else [])]
     config, copied = "", ""

@@ -11,26 +11,34 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.launch import jobset, local, scripts
 from ptm_jax.launch.job import Job
 
-RENDER = {"local": scripts.local, "slurm": scripts.slurm, "gke": jobset.render, "tpu-vm": scripts.tpu_vm}
+RENDER = {
+    "local": scripts.local,
+    "slurm": scripts.slurm,
+    "gke": jobset.render,
+    "tpu-vm": scripts.tpu_vm,
+}
 SUFFIX = {"local": "local.sh", "slurm": "slurm.sh", "gke": "gke.yaml", "tpu-vm": "tpu_vm.sh"}
 PROGRAM = {"slurm": "sbatch", "gke": "kubectl", "tpu-vm": "gcloud"}
 
 
 def render(kind: str, job: Job) -> str:
-    """Returns the script or manifest of a job. Raises UserError for fields that the kind does not support."""
+    """Returns the script or manifest of a job. Raises UserError for fields that the kind does not
+    support."""
     job.check(kind)
     return RENDER[kind](job)
 
 
 def submit(kind: str, job: Job) -> int:
-    """Starts a job on this machine (local) or with the cluster's command. Returns the exit status."""
+    """Starts a job on this machine (local) or with the cluster's command. Returns the exit
+    status."""
     job.check(kind)
     if kind == "local":
         return local.run(job)
     program, text = PROGRAM[kind], RENDER[kind](job)
     if shutil.which(program) is None:
         raise UserError(
-            f"{program} is not on this machine: run this where it is, or write the script with --out, without --run"
+            f"{program} is not on this machine: run this where it is, or write the script "
+            "with --out, without --run"
         )
     if kind in ("slurm", "gke"):
         words = ["sbatch"] if kind == "slurm" else ["kubectl", "apply", "-f", "-"]

@@ -1,13 +1,15 @@
 """Specifications of chips and topologies, for `ptm plan` and for the utilisation of a run.
 
 Figures are the vendors', per chip and for dense products, unless noted:
-- TPU: Google Cloud, "TPU v4", "v5e", "v5p", "v6e" system architecture pages (peak, HBM capacity and bandwidth; 95 GiB of
-  HBM in a v5p). JAX multiplies float32 in bfloat16 passes there by default, so float32 has the same peak.
-  `link` is the achieved rate of one link in one direction, 0.9 of the page's figure (Austin et al. 2025, "How to scale
-  your model", chapter 2). An axis of the torus wraps around at 16 chips on v5e and v6e, at multiples of 4 on v4 and v5p.
-- V100 (SXM2), A100, H100 (SXM, PCIe, NVL), H200: NVIDIA's data sheets. float32 is TF32 from A100 on, which is what XLA
-  uses; V100 has no bfloat16 units and computes it in float32. `link` is one direction of a device's NVLink, `network` its
-  share of a host's InfiniBand (DGX: 100 Gb/s per two V100, 200 Gb/s per A100, 400 Gb/s per H100 and H200).
+- TPU: Google Cloud, "TPU v4", "v5e", "v5p", "v6e" system architecture pages (peak, HBM capacity and
+  bandwidth; 95 GiB of HBM in a v5p). JAX multiplies float32 in bfloat16 passes there by default, so
+  float32 has the same peak. `link` is the achieved rate of one link in one direction, 0.9 of the
+  page's figure (Austin et al. 2025, "How to scale your model", chapter 2). An axis of the torus
+  wraps around at 16 chips on v5e and v6e, at multiples of 4 on v4 and v5p.
+- V100 (SXM2), A100, H100 (SXM, PCIe, NVL), H200: NVIDIA's data sheets. float32 is TF32 from A100
+  on, which is what XLA uses; V100 has no bfloat16 units and computes it in float32. `link` is one
+  direction of a device's NVLink, `network` its share of a host's InfiniBand (DGX: 100 Gb/s per two
+  V100, 200 Gb/s per A100, 400 Gb/s per H100 and H200).
 - CPU: no data sheet applies; see `train.devices`.
 """
 
@@ -35,7 +37,8 @@ class Chip:
     bfloat16, float32   peak of products, FLOP/s
     hbm, hbm_rate       bytes, bytes/s
     link                bytes/s in one direction, of one torus link or of a device at a switch
-    torus               number of dimensions of the torus; 0: a switch connects the devices of a host
+    torus               number of dimensions of the torus; 0: a switch connects the devices of a
+                        host
     wraps               an axis of the torus is a ring if its size is a multiple of this
     host, network       devices at one switch; bytes/s per device to other hosts
     accelerator         accelerator type for the TPU compiler
@@ -58,12 +61,24 @@ class Chip:
 def _tpu(name, pattern, tera, gib, rate, link, torus, wraps, accelerator) -> Chip:
     flops = tera * 1e12
     sizes = {"hbm": gib * GIB, "hbm_rate": rate, "link": link, "torus": torus, "wraps": wraps}
-    return Chip(name=name, pattern=pattern, bfloat16=flops, float32=flops, accelerator=accelerator, **sizes)
+    return Chip(
+        name=name, pattern=pattern, bfloat16=flops, float32=flops, accelerator=accelerator, **sizes
+    )
 
 
-def _gpu(name, pattern, bfloat16, float32, gigabytes=0.0, rate=0.0, link=0.0, network=0.0, host=8) -> Chip:
-    sizes = {"hbm": gigabytes * 1e9, "hbm_rate": rate, "link": link, "host": host, "network": network}
-    return Chip(name=name, pattern=pattern, bfloat16=bfloat16 * 1e12, float32=float32 * 1e12, **sizes)
+def _gpu(
+    name, pattern, bfloat16, float32, gigabytes=0.0, rate=0.0, link=0.0, network=0.0, host=8
+) -> Chip:
+    sizes = {
+        "hbm": gigabytes * 1e9,
+        "hbm_rate": rate,
+        "link": link,
+        "host": host,
+        "network": network,
+    }
+    return Chip(
+        name=name, pattern=pattern, bfloat16=bfloat16 * 1e12, float32=float32 * 1e12, **sizes
+    )
 
 
 # The first pattern that matches wins.
@@ -81,7 +96,16 @@ CHIPS: tuple[Chip, ...] = (
 )
 
 # An order of magnitude, for two cores and four channels of DDR5, shared by all forced devices.
-CPU = Chip(name="cpu", pattern=r"cpu", bfloat16=1e12, float32=2e11, hbm=16 * GIB, hbm_rate=1e11, link=1e10, host=1024)
+CPU = Chip(
+    name="cpu",
+    pattern=r"cpu",
+    bfloat16=1e12,
+    float32=2e11,
+    hbm=16 * GIB,
+    hbm_rate=1e11,
+    link=1e10,
+    host=1024,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,21 +145,32 @@ def topology(text: str) -> Topology:
     found = re.fullmatch(rf"({names})[:x](\d+(?:x\d+)*)", text.strip().lower())
     if not found or 0 in (shape := tuple(int(size) for size in found[2].split("x"))):
         known = ", ".join(chips)
-        raise UserError(f"no such topology: {text!r}; name one as v5p:8x8x8, v6e:16x16, h200x8 or cpu:8 (chips: {known})")
+        raise UserError(
+            f"no such topology: {text!r}; name one as v5p:8x8x8, v6e:16x16, h200x8 or cpu:8 "
+            f"(chips: {known})"
+        )
     chip = chips[found[1]]
     if chip.torus and len(shape) != chip.torus:
         example = {2: "16x16", 3: "8x8x8"}[chip.torus]
-        raise UserError(f"a {chip.name} slice has {chip.torus} dimensions, as {chip.name}:{example}; given {text!r}")
+        raise UserError(
+            f"a {chip.name} slice has {chip.torus} dimensions, as {chip.name}:{example}; "
+            f"given {text!r}"
+        )
     return Topology(chip, shape if chip.torus else (math.prod(shape),))
 
 
 def wanted() -> str:
-    """Returns the pip requirement of the installed JAX's libtpu. Programs of other versions cannot be printed."""
-    return next((need.split(";")[0].strip() for need in requires("jax") or () if need.startswith("libtpu")), "libtpu")
+    """Returns the pip requirement of the installed JAX's libtpu. Programs of other versions cannot
+    be printed."""
+    return next(
+        (need.split(";")[0].strip() for need in requires("jax") or () if need.startswith("libtpu")),
+        "libtpu",
+    )
 
 
 def wrong_version(folder: Path) -> str | None:
-    """Returns the version of the libtpu in a folder if the installed JAX asks for another, else None."""
+    """Returns the version of the libtpu in a folder if the installed JAX asks for another, else
+    None."""
     asked = wanted().partition("==")[2].removesuffix("*")
     found = next((one.version for one in distributions(name="libtpu", path=[str(folder)])), None)
     return found if found and not f"{found}.".startswith(asked.rstrip(".") + ".") else None
@@ -144,7 +179,8 @@ def wrong_version(folder: Path) -> str | None:
 def libtpu() -> Path | None:
     """Returns the folder from which a child process imports `libtpu`, or None.
 
-    Looks in PTM_LIBTPU, in the `tpu` folder of this environment (from `make test-full`), and in the installed packages."""
+    Looks in PTM_LIBTPU, in the `tpu` folder of this environment (from `make test-full`), and in the
+    installed packages."""
     for folder in (os.environ.get("PTM_LIBTPU"), os.path.join(sys.prefix, "tpu")):
         if folder and (Path(folder) / "libtpu").is_dir():
             return Path(folder).absolute()
@@ -153,7 +189,8 @@ def libtpu() -> Path | None:
 
 
 def environment(where: Topology) -> dict[str, str]:
-    """Returns the environment variables of a process that compiles for a topology; set them before it imports JAX.
+    """Returns the environment variables of a process that compiles for a topology; set them before
+    it imports JAX.
 
     Raises UserError if the TPU compiler is missing."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TPU_")}
@@ -165,24 +202,29 @@ def environment(where: Topology) -> dict[str, str]:
         folder = libtpu()
         if folder is None:
             raise UserError(
-                f"compiling for {where} needs the TPU compiler, libtpu, which is not installed; pip install 'ptm_jax[tpu]', "
+                f"compiling for {where} needs the TPU compiler, libtpu, which is not "
+                "installed; pip install 'ptm_jax[tpu]', "
                 f"or pip install --no-deps --target DIR '{wanted()}' and PTM_LIBTPU=DIR"
             )
         if found := wrong_version(folder):
             raise UserError(
-                f"compiling for {where} needs {wanted()}, and {folder} has libtpu {found}, whose programs this JAX cannot "
+                f"compiling for {where} needs {wanted()}, and {folder} has libtpu {found}, "
+                "whose programs this JAX cannot "
                 f"read; pip install --no-deps --target DIR '{wanted()}' and PTM_LIBTPU=DIR"
             )
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), kept.get("PYTHONPATH")]))
         kept["TPU_SKIP_MDS_QUERY"] = "1"
-        kept["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no chip is in use, so several processes may compile at once
+        kept["ALLOW_MULTIPLE_LIBTPU_LOAD"] = (
+            "1"  # no chip is in use, so several processes may compile at once
+        )
         kept["TPU_ACCELERATOR_TYPE"] = where.chip.accelerator
         kept["TPU_WORKER_HOSTNAMES"] = "localhost"
     return kept
 
 
 def devices(where: Topology) -> list:
-    """Returns the devices of a topology, one per chip. The process must have its `environment`. Not for "gpu"."""
+    """Returns the devices of a topology, one per chip. The process must have its `environment`. Not
+    for "gpu"."""
     import jax
 
     if where.kind == "cpu":
@@ -198,9 +240,15 @@ def devices(where: Topology) -> list:
         bounds = (*bounds, 1)
     try:
         found = topologies.get_topology_desc(
-            platform="tpu", topology_name=name, chips_per_host_bounds=bounds, num_slices=1, **options
+            platform="tpu",
+            topology_name=name,
+            chips_per_host_bounds=bounds,
+            num_slices=1,
+            **options,
         )
     except Exception as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"the TPU compiler knows no {where}: {reason}; choose a shape that Cloud TPU has") from error
+        raise UserError(
+            f"the TPU compiler knows no {where}: {reason}; choose a shape that Cloud TPU has"
+        ) from error
     return list(found.devices)

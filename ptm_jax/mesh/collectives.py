@@ -4,9 +4,10 @@
     for found in collectives(compiled.as_text(), mesh):
         print(found.kind, found.axes, found.count, found.bytes)
 
-Supports the text of every backend: plain and asynchronous forms, and groups by number, by iota and by mesh. Reads the trip
-count of loops from their attributes (CPU, GPU) or their condition (TPU); a loop of unknown length counts once. Recognises
-the TPU compiler's reduce-scatter, a fusion around an all-reduce.
+Supports the text of every backend: plain and asynchronous forms, and groups by number, by iota and
+by mesh. Reads the trip count of loops from their attributes (CPU, GPU) or their condition (TPU); a
+loop of unknown length counts once. Recognises the TPU compiler's reduce-scatter, a fusion around an
+all-reduce.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast"]
+Kind = Literal[
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+]
 Phase = Literal["forward", "backward", "recomputed", "other"]
 
 KINDS = get_args(Kind)
@@ -33,15 +41,17 @@ class Collective:
     axes         the mesh axes of its groups of devices; () if the groups do not follow mesh axes
     group        number of devices in a group
     count        runs per step, the product of `loops`
-    bytes        size of the whole tensor per run and device: the result of an all-gather, else the operand; several tensors
-                 are summed. A ring moves (group - 1) / group of it per device, an all-reduce twice that, a permutation all
+    bytes        size of the whole tensor per run and device: the result of an all-gather, else the
+                 operand; several tensors are summed. A ring moves (group - 1) / group of it per
+                 device, an all-reduce twice that, a permutation all
     loops        trip counts of the loops around it, outermost first
     shapes       result types, as "bf16[8192,3072]"
-    phase        "forward", "backward", "recomputed" (rematerialised in the backward pass), or "other" (corruption,
-                 optimizer, metrics); from `name`
+    phase        "forward", "backward", "recomputed" (rematerialised in the backward pass), or
+                 "other" (corruption, optimizer, metrics); from `name`
     name         JAX's name of the operation
-    overlapped   whether the compiler replaced a reduce-scatter or all-gather and its product by a loop of permutations that
-                 overlap with partial products. It counts as the original collective
+    overlapped   whether the compiler replaced a reduce-scatter or all-gather and its product by a
+                 loop of permutations that overlap with partial products. It counts as the original
+                 collective
     """
 
     kind: Kind
@@ -86,7 +96,9 @@ def collectives(text: str, mesh: Any) -> list[Collective]:
         name = instruction.operation()
         shapes = _results(instruction)
         size = sum(_bytes(shape) for shape in shapes)
-        if window:  # all permutations of the loop, and the last one behind it, have the name of the product
+        if (
+            window
+        ):  # all permutations of the loop, and the last one behind it, have the name of the product
             loops = loops[:-1]
             kind, size = {"rs": "reduce-scatter", "ag": "all-gather"}[window], size * group
         if pairs and (name, loops) in windows:
@@ -94,14 +106,22 @@ def collectives(text: str, mesh: Any) -> list[Collective]:
         if window:
             windows.add((name, loops))
         elif kind == "reduce-scatter" and instruction.opcode != "all-reduce":
-            size *= group  # the result is a part of the tensor; an all-reduce inside a fusion has the whole tensor
+            # the result is a part of the tensor; an all-reduce inside a fusion has the whole tensor
+            size *= group
         phase = _phase(name)
-        found.append(Collective(kind, axes, group, math.prod(loops), size, loops, shapes, phase, name, bool(window)))
+        found.append(
+            Collective(
+                kind, axes, group, math.prod(loops), size, loops, shapes, phase, name, bool(window)
+            )
+        )
     return [one for one in found if one.group > 1]
 
 
-def _walk(computations, name, loops, window=None) -> Iterator[tuple[_Instruction, Kind, tuple[int, ...], str | None]]:
-    """Yields every collective with its kind, the loops around it, and the kind of the windowed product around it."""
+def _walk(
+    computations, name, loops, window=None
+) -> Iterator[tuple[_Instruction, Kind, tuple[int, ...], str | None]]:
+    """Yields every collective with its kind, the loops around it, and the kind of the windowed
+    product around it."""
     for instruction in computations.get(name, ()):
         opcode = instruction.opcode
         if opcode == "while":
@@ -112,16 +132,24 @@ def _walk(computations, name, loops, window=None) -> Iterator[tuple[_Instruction
         elif opcode == "conditional":
             branches = re.search(r"branch_computations=\{([^}]*)\}", instruction.rest)
             named = branches[1].replace("%", "").split(",") if branches else ()
-            named = [part.strip() for part in named] or map(instruction.attribute, ("true_computation", "false_computation"))
+            named = [part.strip() for part in named] or map(
+                instruction.attribute, ("true_computation", "false_computation")
+            )
             for branch in named:
                 yield from _walk(computations, branch, loops, window)
         elif opcode in ("fusion", "async-start"):
             inside = instruction.attribute("calls")
             opcodes = [part.opcode for part in computations.get(inside, ())]
-            scatters = "all-reduce" in opcodes and any(code.startswith("dynamic-slice") for code in opcodes)
+            scatters = "all-reduce" in opcodes and any(
+                code.startswith("dynamic-slice") for code in opcodes
+            )
             for part, kind, *rest in _walk(computations, inside, loops, window):
                 name = instruction.operation() or part.operation()
-                part = part if part.operation() else part._replace(rest=f'{part.rest}, op_name="{name}"')
+                part = (
+                    part
+                    if part.operation()
+                    else part._replace(rest=f'{part.rest}, op_name="{name}"')
+                )
                 yield part, "reduce-scatter" if scatters and kind == "all-reduce" else kind, *rest
         elif opcode == "call":
             yield from _walk(computations, instruction.attribute("to_apply"), loops, window)
@@ -129,7 +157,8 @@ def _walk(computations, name, loops, window=None) -> Iterator[tuple[_Instruction
             yield instruction, opcode.removesuffix("-start"), loops, window
 
 
-# A type has nested brackets, of tuples and layouts, but no word between a blank and "(" as the opcode behind it.
+# A type has nested brackets, of tuples and layouts, but no word between a blank and "(" as the
+# opcode behind it.
 _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?[\w.-]+ = (\S.*?) ([\w-]+)\((.*)")
 
 
@@ -155,12 +184,17 @@ def _trips(instruction: _Instruction, computations, condition: str | None) -> in
     if known:
         return int(known[1])
     constants = [part for part in computations.get(condition, ()) if part.opcode == "constant"]
-    bounds = [re.match(r"\d+", part.rest) for part in constants if part.type.startswith(("s32", "s64", "u32"))]
+    bounds = [
+        re.match(r"\d+", part.rest)
+        for part in constants
+        if part.type.startswith(("s32", "s64", "u32"))
+    ]
     return int(bounds[0][0]) if len(bounds) == 1 and bounds[0] else 1
 
 
 def _results(instruction: _Instruction) -> tuple[str, ...]:
-    """Returns the types of the results. The type of an asynchronous start lists its operands first."""
+    """Returns the types of the results. The type of an asynchronous start lists its operands
+    first."""
     shapes = re.findall(r"\b[a-z]+\d*[a-z0-9]*\[[\d,]*\]", instruction.type)
     if instruction.opcode in ("all-gather-start", "collective-permute-start"):
         shapes = [shape for shape in shapes if shape not in ("u32[]", "s32[]")]
@@ -181,11 +215,15 @@ def _group(rest: str, count: int) -> list[list[int]]:
     """Returns the groups of devices, or the (source, target) pairs of a permutation."""
     listed = re.search(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})\}", rest)
     if listed:
-        return [[int(i) for i in group.split(",")] for group in re.findall(r"\{([\d, ]+)\}", listed[1])]
+        return [
+            [int(i) for i in group.split(",")] for group in re.findall(r"\{([\d, ]+)\}", listed[1])
+        ]
     iota = re.search(r"replica_groups=\[([\d,]+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)", rest)
     if iota:
         return _iota(iota[2]).reshape(_ints(iota[1])).tolist()
-    named = re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}", rest)
+    named = re.search(
+        r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}", rest
+    )
     if named:
         return _named(*named.groups())
     return [list(range(count))]
@@ -203,7 +241,8 @@ def _iota(text: str) -> np.ndarray:
 
 
 def _named(axes: str, ids: str | None, chosen: str) -> list[list[int]]:
-    """Parses `mesh['a'=64,'b'=8], device_ids=([64,8]T(1,0)) {'a','b':(1)4}`: groups along the chosen axes or their parts."""
+    """Parses `mesh['a'=64,'b'=8], device_ids=([64,8]T(1,0)) {'a','b':(1)4}`: groups along the
+    chosen axes or their parts."""
     sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
     cuts: dict[str, list[tuple[int, int]]] = {}  # {axis: [(parts before it, size)]}
     for name, before, size in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", chosen):
@@ -218,11 +257,17 @@ def _named(axes: str, ids: str | None, chosen: str) -> list[list[int]]:
         shape.append(size // done)
     numbers = np.arange(math.prod(sizes.values())) if not ids else _iota(ids)
     kept = [i for i in range(len(shape)) if i not in moved]
-    return numbers.reshape(shape).transpose(kept + moved).reshape(-1, math.prod(shape[i] for i in moved)).tolist()
+    return (
+        numbers.reshape(shape)
+        .transpose(kept + moved)
+        .reshape(-1, math.prod(shape[i] for i in moved))
+        .tolist()
+    )
 
 
 def _axes(groups: list[list[int]], sizes: Mapping[str, int], pairs: bool) -> tuple[str, ...]:
-    """Returns the axes along which the devices of a group differ, or () if a group does not cover these axes fully."""
+    """Returns the axes along which the devices of a group differ, or () if a group does not cover
+    these axes fully."""
     shape = tuple(sizes.values())
     differ = np.zeros(len(shape), bool)
     for group in groups:

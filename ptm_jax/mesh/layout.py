@@ -24,7 +24,8 @@ __all__ = ["Layout", "constrain", "current", "layout_of", "use"]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """`rules` map logical axes to axes of `mesh`, for activations and for parameters (`tables.place`)."""
+    """`rules` map logical axes to axes of `mesh`, for activations and for parameters
+    (`tables.place`)."""
 
     mesh: Mesh
     rules: tables.Table
@@ -40,10 +41,13 @@ class Layout:
     def spec(self, names: Sequence[str | None], shape: Sequence[int]) -> PartitionSpec:
         """Returns the partition spec of an activation.
 
-        Each mesh axis is used once, by the first dimension that asks for it: rows take `fsdp`, so the width of activations
-        does not. A dimension that its axes do not divide is unconstrained."""
+        Each mesh axis is used once, by the first dimension that asks for it: rows take `fsdp`, so
+        the width of activations does not. A dimension that its axes do not divide is
+        unconstrained."""
         if len(names) != len(shape):
-            raise ValueError(f"{len(names)} names {tuple(names)} for an activation of shape {tuple(shape)}")
+            raise ValueError(
+                f"{len(names)} names {tuple(names)} for an activation of shape {tuple(shape)}"
+            )
         taken: set[str] = set()
         found = []
         for name, dim in zip(names, shape, strict=True):
@@ -65,18 +69,26 @@ class Layout:
 def layout_of(mesh: Mesh, rules: str | tables.Table) -> Layout:
     """Returns the layout of a mesh and a rule table or its name.
 
-    Raises UserError if there are several devices and the table splits parameters over a mesh axis of size 1. For example,
-    `fsdp` rules with all devices on `data` are a mistake, because they would copy all parameters.
+    Raises UserError if there are several devices and the table splits parameters over a mesh axis
+    of size 1. For example, `fsdp` rules with all devices on `data` are a mistake, because they
+    would copy all parameters.
     """
     name, rules = (rules, tables.table(rules)) if isinstance(rules, str) else ("", tuple(rules))
     if mesh.size > 1:
-        wanted = {axis for key, axes in rules if key not in tables.ACTIVATIONS for axis in tables.as_axes(axes)}
+        wanted = {
+            axis
+            for key, axes in rules
+            if key not in tables.ACTIVATIONS
+            for axis in tables.as_axes(axes)
+        }
         if "zero" in name:
             wanted -= {"data", "fsdp"} if mesh.shape["data"] * mesh.shape["fsdp"] > 1 else {"fsdp"}
         for axis in sorted(axis for axis in wanted if mesh.shape[axis] == 1):
             has = ",".join(f"{n}={s}" for n, s in mesh.shape.items() if s > 1)
             raise UserError(
-                f"the rules {name or rules} split parameters over the mesh axis {axis!r}, and the mesh {has} has one device "
-                f"there; give it some ({axis}=2), or take other rules (rules=replicated copies all parameters)"
+                f"the rules {name or rules} split parameters over the mesh axis {axis!r}, "
+                f"and the mesh {has} has one device "
+                f"there; give it some ({axis}=2), or take other rules (rules=replicated "
+                "copies all parameters)"
             )
     return Layout(mesh, rules)

@@ -1,8 +1,9 @@
 """Pads vocabulary tables with rows of zeros if the mesh does not divide the vocabulary.
 
-Only the state in memory and on disk is padded. A step first cuts the padding off and finally adds zeros again. The network,
-its scores and the optimizer see the true vocabulary, so padding is never read, predicted or counted in a norm. Devices hold
-the same parts before and after, so no data moves.
+Only the state in memory and on disk is padded. A step first cuts the padding off and finally adds
+zeros again. The network, its scores and the optimizer see the true vocabulary, so padding is never
+read, predicted or counted in a norm. Devices hold the same parts before and after, so no data
+moves.
 """
 
 from __future__ import annotations
@@ -31,17 +32,27 @@ class Padding:
 
     def cut(self, tree: Any, under: str = "") -> Any:
         """Returns the tree without padding; `under` is the path of the tree in the state."""
-        return _changed(tree, under, self.true, lambda leaf, shape: jax.lax.slice(leaf, (0,) * leaf.ndim, shape))
+        return _changed(
+            tree, under, self.true, lambda leaf, shape: jax.lax.slice(leaf, (0,) * leaf.ndim, shape)
+        )
 
     def fill(self, tree: Any, under: str = "") -> Any:
         """Returns the tree with its padding, zeros."""
-        more = lambda leaf, shape: [(0, long - dim) for long, dim in zip(shape, leaf.shape, strict=True)]
-        return _changed(tree, under, self.stored, lambda leaf, shape: jnp.pad(leaf, more(leaf, shape)))
+
+        def more(leaf, shape):
+            return [(0, long - dim) for long, dim in zip(shape, leaf.shape, strict=True)]
+
+        return _changed(
+            tree, under, self.stored, lambda leaf, shape: jnp.pad(leaf, more(leaf, shape))
+        )
 
 
 def _changed(tree: Any, under: str, shapes: Mapping[str, tuple[int, ...]], change: Callable) -> Any:
     """The tree with `change(leaf, shape)` for every leaf that has a shape."""
-    one = lambda path, leaf: change(leaf, shapes[under + path]) if under + path in shapes else leaf
+
+    def one(path, leaf):
+        return change(leaf, shapes[under + path]) if under + path in shapes else leaf
+
     return map_with_path(one, tree) if shapes else tree
 
 
@@ -56,18 +67,26 @@ def padding_of(state: Any, rules: tables.Table, mesh: Mesh) -> Padding:
 
 
 def padded(path: str, shape: Sequence[int], rules: tables.Table, mesh: Mesh) -> tuple[int, ...]:
-    """Returns the shape of a tensor with its vocabulary rounded up to a multiple that the mesh divides."""
+    """Returns the shape of a tensor with its vocabulary rounded up to a multiple that the mesh
+    divides."""
     names = first_match(tables.LOGICAL, path, ())
     if len(names) > len(shape):
         return tuple(shape)
     names = (None,) * (len(shape) - len(names)) + tuple(names)
-    free = lambda name, dim: name in FREE and dim > 1
-    ways = [tables.parts(mesh, tables.axes_of(rules, n)) if free(n, d) else 1 for n, d in zip(names, shape, strict=True)]
+
+    def free(name, dim):
+        return name in FREE and dim > 1
+
+    ways = [
+        tables.parts(mesh, tables.axes_of(rules, n)) if free(n, d) else 1
+        for n, d in zip(names, shape, strict=True)
+    ]
     return tuple(-(-dim // way) * way for dim, way in zip(shape, ways, strict=True))
 
 
 def stored(state: Any, padding: Padding, rules: tables.Table, mesh: Mesh) -> Any:
-    """Returns the abstract state with stored shapes and shardings. Raises UserError like `tables.spec_of`."""
+    """Returns the abstract state with stored shapes and shardings. Raises UserError like
+    `tables.spec_of`."""
 
     def one(path, leaf):
         shape = padding.stored.get(path, tuple(leaf.shape))

@@ -1,10 +1,11 @@
 """The device mesh, and the two ordered tables that shard parameters over it.
 
-`LOGICAL` maps patterns of parameter paths to logical axes, for all systems. A rule table maps logical axes to mesh axes. In
-both the first match wins. The path of optimizer state contains the path of its parameter, so the same tables apply.
+`LOGICAL` maps patterns of parameter paths to logical axes, for all systems. A rule table maps
+logical axes to mesh axes. In both the first match wins. The path of optimizer state contains the
+path of its parameter, so the same tables apply.
 
-Mesh axes: `data` (rows of the batch), `fsdp` (rows of the batch and slices of the parameters), `seq` (positions),
-`model` (heads, feed-forward and vocabulary).
+Mesh axes: `data` (rows of the batch), `fsdp` (rows of the batch and slices of the parameters),
+`seq` (positions), `model` (heads, feed-forward and vocabulary).
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/beside/(query|key|value)/bias$", (None, None)),
     (r"/(reduce|encode)/kernel$", ("width", None)),
     (r"/(expand|decode|widen)/kernel$", (None, "width")),
-    # vocabularies: embeddings, static vectors and the tables of heads; those of an adaptive softmax are narrow
+    # vocabularies: embeddings, static vectors and the tables of heads; those of an adaptive softmax
+    # are narrow
     (r"/(token|ngrams)$|/encoder/document$|heads_\w+/(table|rest)$", ("vocab", "width")),
     (r"/(token|words)\d+$|heads_\w+/words$", ("words", None)),
     (r"(heads_\w+|/encoder)/bias$|heads_\w+/scale$", ("vocab",)),
     (r"heads_\w+/bias\d+$", ("words",)),
     # attention
-    (r"(/|\d_|2[we]_)(query|key|value)/kernel$|relative/position/kernel$", ("width", "heads", "head")),
+    (
+        r"(/|\d_|2[we]_)(query|key|value)/kernel$|relative/position/kernel$",
+        ("width", "heads", "head"),
+    ),
     (r"(/|\d_|2[we]_)(query|key|value)/bias$|relative/(u|v|type_bias)$", ("heads", "head")),
     (r"relative/type$", (None, "heads", "head")),
     (r"relative/table$", (None, "heads")),
@@ -45,8 +50,14 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/(up|gate)/bias$", ("hidden",)),
     (r"/down/kernel$", ("hidden", "width")),
     # norms, biases of the residual stream, positions, projections
-    (r"norm/(scale|bias)$|/(out|down)/bias$|/(both|outputs|residual\d+|layer\d+)/(scale|(below_)?bias)$", ("width",)),
-    (r"/position/table$|/(embed|entities)/(type|language|task|parts|polarities|ratings|senses)$", (None, "width")),
+    (
+        r"norm/(scale|bias)$|/(out|down)/bias$|/(both|outputs|residual\d+|layer\d+)/(scale|(below_)?bias)$",
+        ("width",),
+    ),
+    (
+        r"/position/table$|/(embed|entities)/(type|language|task|parts|polarities|ratings|senses)$",
+        (None, "width"),
+    ),
     (r"heads_\w+/(vectors|relations)$", (None, "width")),
     (r"/entities$", ("words", None)),
     (r"/embed/project\d*(/kernel)?$", (None, "width")),
@@ -59,7 +70,10 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/encoder/own$", (None, "vocab", "width")),
     (r"/first/kernel$|/layers_\d+/label_bias$|projections/down_\d+$", (None, "width")),
     (r"projections/up_\d+$", ("width", None)),
-    (r"/(kernel|state\d*|projection|state_down|forget|tensor|beside|sentence|sentence_(own|mean|each))$", ("width", None)),
+    (
+        r"/(kernel|state\d*|projection|state_down|forget|tensor|beside|sentence|sentence_(own|mean|each))$",
+        ("width", None),
+    ),
 )
 
 Axes = str | tuple[str, ...]
@@ -79,8 +93,14 @@ RING: Table = (("keys", "seq"),)
 def product(*tables: Table) -> Table:
     """Combines tables: a logical axis in several tables is split over the mesh axes of all."""
     names = dict.fromkeys(name for each in tables for name, _ in each)
-    axes = {name: dict.fromkeys(axis for each in tables for axis in axes_of(each, name)) for name in names}
-    return tuple((name, tuple(found) if len(found) > 1 else next(iter(found))) for name, found in axes.items())
+    axes = {
+        name: dict.fromkeys(axis for each in tables for axis in axes_of(each, name))
+        for name in names
+    }
+    return tuple(
+        (name, tuple(found) if len(found) > 1 else next(iter(found)))
+        for name, found in axes.items()
+    )
 
 
 def as_axes(axes: Axes | None) -> tuple[str, ...]:
@@ -104,26 +124,34 @@ PLAIN: Mapping[str, Table] = {
     "megatron_sp_fsdp": product(MEGATRON, FSDP, BATCH, SEQUENCE),
     "megatron_sp_zero": product(MEGATRON, ZERO, BATCH, SEQUENCE),
 }
-"""fsdp      splits every parameter over `fsdp` and gathers it for use (ZeRO stage 3: Rajbhandari et al. 2020)
+"""fsdp      splits every parameter over `fsdp` and gathers it for use (ZeRO stage 3: Rajbhandari et
+al. 2020)
 zero         like fsdp, over `data` as well
-megatron     splits the columns, then the rows of each pair of products, and the vocabulary, over `model` (Shoeybi et al.
-             2019, section 3)
-megatron_sp  like megatron; also splits the residual stream, norms and dropout by position (Korthikanti et al. 2022)"""
+megatron     splits the columns, then the rows of each pair of products, and the vocabulary, over
+             `model` (Shoeybi et al. 2019, section 3)
+megatron_sp  like megatron; also splits the residual stream, norms and dropout by position
+             (Korthikanti et al. 2022)"""
 
-TABLES: Mapping[str, Table] = PLAIN | {f"{name}_ring": product(rules, RING) for name, rules in PLAIN.items()}
-"""All tables split positions over `seq`. Attention gathers keys and values, so a device has scores [L / n, L]. With `_ring`
-it uses ring attention (`kernels.ring`) and scores [L / n, L / n]."""
+TABLES: Mapping[str, Table] = PLAIN | {
+    f"{name}_ring": product(rules, RING) for name, rules in PLAIN.items()
+}
+"""All tables split positions over `seq`. Attention gathers keys and values, so a device has scores
+[L / n, L]. With `_ring` it uses ring attention (`kernels.ring`) and scores [L / n, L / n]."""
 
 
 def default_sizes(rules: str, count: int) -> dict[str, int]:
-    """Returns the mesh of `count` devices where none is given: all on `fsdp` if the rules are `fsdp`, else on `data`."""
+    """Returns the mesh of `count` devices where none is given: all on `fsdp` if the rules are
+    `fsdp`, else on `data`."""
     return {"fsdp" if rules == "fsdp" else "data": count}
 
 
 def make_mesh(
-    sizes: Mapping[str, int] | None = None, devices: Sequence[Any] | None = None, rules: str = "replicated"
+    sizes: Mapping[str, int] | None = None,
+    devices: Sequence[Any] | None = None,
+    rules: str = "replicated",
 ) -> Mesh:
-    """Returns the mesh with the four axes; missing axes have size 1. Raises UserError if the sizes do not fit the devices.
+    """Returns the mesh with the four axes; missing axes have size 1. Raises UserError if the sizes
+    do not fit the devices.
 
     Without sizes it has those of `default_sizes`."""
     devices = list(jax.devices() if devices is None else devices)
@@ -133,13 +161,24 @@ def make_mesh(
             raise unknown("mesh axis", name, AXES)
     shape = tuple(sizes.get(name, 1) for name in AXES)
     if int(np.prod(shape)) != len(devices):
-        asked = " x ".join(f"{n}={s}" for n, s in zip(AXES, shape, strict=True) if s > 1) or "1 device"
-        raise UserError(f"mesh {asked} needs {int(np.prod(shape))} devices; this process group has {len(devices)}")
+        asked = (
+            " x ".join(f"{n}={s}" for n, s in zip(AXES, shape, strict=True) if s > 1) or "1 device"
+        )
+        raise UserError(
+            f"mesh {asked} needs {int(np.prod(shape))} devices; this process group has "
+            f"{len(devices)}"
+        )
     kinds = (AxisType.Auto,) * len(AXES)
     try:
         return jax.make_mesh(shape, AXES, axis_types=kinds, devices=devices)
-    except NotImplementedError:  # whole axes of the TPU torus do not make up the mesh's axes, so split them
-        return Mesh(mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True), AXES, axis_types=kinds)
+    except (
+        NotImplementedError
+    ):  # whole axes of the TPU torus do not make up the mesh's axes, so split them
+        return Mesh(
+            mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True),
+            AXES,
+            axis_types=kinds,
+        )
 
 
 def table(name: str) -> Table:
@@ -155,7 +194,8 @@ def parts(mesh: Mesh, axes: Sequence[str]) -> int:
 
 
 def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> PartitionSpec:
-    """Returns the partition spec of the tensor at `path`. Leading dimensions without a name (scanned layers) are not split.
+    """Returns the partition spec of the tensor at `path`. Leading dimensions without a name
+    (scanned layers) are not split.
 
     Raises UserError if the table uses a mesh axis twice or does not divide a dimension.
     """
@@ -170,18 +210,26 @@ def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> Partit
             continue
         for axis in each:
             if mesh.shape[axis] > 1 and used.count(axis) > 1:
-                raise UserError(f"the rules put mesh axis {axis!r} on two dimensions of {path} {tuple(shape)}")
+                raise UserError(
+                    f"the rules put mesh axis {axis!r} on two dimensions of {path} {tuple(shape)}"
+                )
         if dim % parts(mesh, each):
             over = " x ".join(repr(axis) for axis in each if mesh.shape[axis] > 1)
             raise UserError(
-                f"{path} {tuple(shape)}: dimension {dim} does not divide over mesh axis {over} of {parts(mesh, each)}"
+                f"{path} {tuple(shape)}: dimension {dim} does not divide over mesh axis "
+                f"{over} of {parts(mesh, each)}"
             )
-    return PartitionSpec(*(None if dim == 1 else each for dim, each in zip(shape, axes, strict=True)))
+    return PartitionSpec(
+        *(None if dim == 1 else each for dim, each in zip(shape, axes, strict=True))
+    )
 
 
 def place(tree: Any, rules: Table, mesh: Mesh) -> Any:
-    """Returns the tree of shardings of abstract or real parameters, optimizer state or a whole train state."""
-    return map_with_path(lambda path, leaf: NamedSharding(mesh, spec_of(path, leaf.shape, rules, mesh)), tree)
+    """Returns the tree of shardings of abstract or real parameters, optimizer state or a whole
+    train state."""
+    return map_with_path(
+        lambda path, leaf: NamedSharding(mesh, spec_of(path, leaf.shape, rules, mesh)), tree
+    )
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -198,33 +246,46 @@ def check_batch(rows: int, mesh: Mesh) -> None:
     """Raises UserError if data x fsdp does not divide the rows of a batch."""
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
     if rows % parts:
-        raise UserError(f"a batch of {rows} rows does not divide over data x fsdp = {parts}; change recipe.phases")
+        raise UserError(
+            f"a batch of {rows} rows does not divide over data x fsdp = {parts}; change "
+            "recipe.phases"
+        )
 
 
 def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """Returns global arrays from this process's rows. Each process passes its own part of every batch (`share`)."""
+    """Returns global arrays from this process's rows. Each process passes its own part of every
+    batch (`share`)."""
     rows = len(next(iter(batch.values()))) * share(mesh)[1]
     check_batch(rows, mesh)
     sharding, whole = batch_sharding(mesh), lambda value: (rows, *value.shape[1:])
-    if jax.process_count() == 1:  # one call for all fields: a small step takes less time than a call for each
+    if (
+        jax.process_count() == 1
+    ):  # one call for all fields: a small step takes less time than a call for each
         return jax.device_put(dict(batch), sharding)
-    return {k: jax.make_array_from_process_local_data(sharding, v, whole(v)) for k, v in batch.items()}
+    return {
+        k: jax.make_array_from_process_local_data(sharding, v, whole(v)) for k, v in batch.items()
+    }
 
 
 def share(mesh: Mesh) -> tuple[int, int]:
-    """Returns (index, count): which part of the rows of a batch this process holds, of how many parts.
+    """Returns (index, count): which part of the rows of a batch this process holds, of how many
+    parts.
 
-    Processes that share one copy of the model hold the same rows. Raises UserError if some hold more rows than others.
+    Processes that share one copy of the model hold the same rows. Raises UserError if some hold
+    more rows than others.
     """
     held: dict[int, set[int]] = {}
-    for number, devices in enumerate(mesh.devices.reshape(mesh.shape["data"] * mesh.shape["fsdp"], -1)):
+    for number, devices in enumerate(
+        mesh.devices.reshape(mesh.shape["data"] * mesh.shape["fsdp"], -1)
+    ):
         for device in devices:
             held.setdefault(device.process_index, set()).add(number)
     parts = sorted({tuple(sorted(rows)) for rows in held.values()})
     if len(set(map(len, parts))) > 1 or sum(map(len, parts)) > len(set().union(*parts)):
         sizes = " x ".join(f"{name}={size}" for name, size in mesh.shape.items())
         raise UserError(
-            f"the mesh {sizes} gives some of the {len(held)} processes more rows than others; choose data x fsdp as a "
+            f"the mesh {sizes} gives some of the {len(held)} processes more rows than "
+            "others; choose data x fsdp as a "
             "multiple or a divisor of the number of processes"
         )
     return parts.index(tuple(sorted(held[jax.process_index()]))), len(parts)

@@ -16,9 +16,11 @@ from ptm_jax.nn.layers import Activation, Context, Dense, Identity, activate
 
 
 class BottleneckAdapter(nn.Module):
-    """x + W_up g(W_down x + b) + b' for x [.., D], with `width` units between (Houlsby et al. 2019, section 2.1).
+    """x + W_up g(W_down x + b) + b' for x [.., D], with `width` units between (Houlsby et al. 2019,
+    section 2.1).
 
-    The adapter's branch is near zero at first. `before` is the module that the slot held; it is applied first.
+    The adapter's branch is near zero at first. `before` is the module that the slot held; it is
+    applied first.
     """
 
     width: int
@@ -30,13 +32,19 @@ class BottleneckAdapter(nn.Module):
     @nn.compact
     def __call__(self, x, context: Context):
         x = self.before(x, context)
-        dense = lambda width, name: Dense(width, initializer=self.initializer, precision=self.precision, name=name)
-        return x + dense(x.shape[-1], "expand")(activate(self.activation, dense(self.width, "reduce")(x)))
+
+        def dense(width, name):
+            return Dense(width, initializer=self.initializer, precision=self.precision, name=name)
+
+        return x + dense(x.shape[-1], "expand")(
+            activate(self.activation, dense(self.width, "reduce")(x))
+        )
 
 
 class ProjectedAttention(slots.Kernel, nn.Module):
-    """TS(x) = gelu(V^D a(V^E x)) for x [B, L, D], where a is attention with `heads` heads over `width` features and no
-    output projection (Stickland and Murray 2019, section 3.3; the gelu is from their code, modeling.py:BERTPals)."""
+    """TS(x) = gelu(V^D a(V^E x)) for x [B, L, D], where a is attention with `heads` heads over
+    `width` features and no output projection (Stickland and Murray 2019, section 3.3; the gelu is
+    from their code, modeling.py:BERTPals)."""
 
     computes = "attention"
 
@@ -53,7 +61,9 @@ class ProjectedAttention(slots.Kernel, nn.Module):
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
 
         def dense(features, name):
-            return Dense(features, initializer=self.initializer, precision=self.precision, name=name)
+            return Dense(
+                features, initializer=self.initializer, precision=self.precision, name=name
+            )
 
         inner = dense(self.width, "encode")(x)
         each = (self.heads, self.width // self.heads)
@@ -75,8 +85,9 @@ class ProjectedAttention(slots.Kernel, nn.Module):
 
 
 class FlankedBlock(Block):
-    """A block with a third branch, `beside`, that reads the block's input and is added to the feed-forward branch:
-    LayerNorm(x' + ffn(x') + beside(x)) for post-norm (Stickland and Murray 2019, Eq. 6)."""
+    """A block with a third branch, `beside`, that reads the block's input and is added to the
+    feed-forward branch: LayerNorm(x' + ffn(x') + beside(x)) for post-norm (Stickland and Murray
+    2019, Eq. 6)."""
 
     beside: nn.Module = Identity()
 

@@ -1,9 +1,9 @@
 """A Transformer block with slots, and the stack that scans it.
 
-A block is a value: wrap a part by `dataclasses.replace` of its slot. An empty slot (`Identity`) keeps the parameter paths
-of the checkpoint. The stack scans a function over the block in its slot, so that compile time does not grow with depth.
-Passing the bound block to `nn.scan(type(block))` would create its parameters outside the scan and share them silently (a
-test of shapes guards this).
+A block is a value: wrap a part by `dataclasses.replace` of its slot. An empty slot (`Identity`)
+keeps the parameter paths of the checkpoint. The stack scans a function over the block in its slot,
+so that compile time does not grow with depth. Passing the bound block to `nn.scan(type(block))`
+would create its parameters outside the scan and share them silently (a test of shapes guards this).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ptm_jax.nn.parallel import gathered, joined, stream
 class FeedForward(nn.Module):
     """Two dense layers with an activation between: [.., D] -> [.., F] -> [.., D].
 
-    `gated` multiplies the activation by a second projection of x (Shazeer 2020, arXiv 2002.05202: T5 1.1's GEGLU).
-    `dropout` applies to the hidden features (BART, T5, Transformer-XL).
+    `gated` multiplies the activation by a second projection of x (Shazeer 2020, arXiv 2002.05202:
+    T5 1.1's GEGLU). `dropout` applies to the hidden features (BART, T5, Transformer-XL).
     """
 
     hidden: int
@@ -51,22 +51,27 @@ class FeedForward(nn.Module):
         dense = functools.partial(Dense, bias=self.bias, precision=self.precision)
         names = ("up", "gate") if self.gated else ("up",)
         x = gathered(x)
-        up, *gate = joined(x, *(dense(self.hidden, initializer=self.initializer, name=name) for name in names))
+        up, *gate = joined(
+            x, *(dense(self.hidden, initializer=self.initializer, name=name) for name in names)
+        )
         h = activate(self.activation, up)
         h = h * gate[0] if gate else h
         h = constrain(h, "rows", *["length"] * (h.ndim - 2), "hidden")
         h = Dropout(self.dropout)(h, context)
-        return stream(dense(x.shape[-1], initializer=self.out_init or self.initializer, name="down")(h))
+        return stream(
+            dense(x.shape[-1], initializer=self.out_init or self.initializer, name="down")(h)
+        )
 
 
 class Block(nn.Module):
     """Attention and feed-forward, each in a residual branch.
 
-    norm="post": LayerNorm(x + branch(x)), BERT and GPT; "pre": x + branch(LayerNorm(x)), GPT-2; "none": x + branch(x).
-    `after_attention` and `after_ffn` transform the branch before it is added (adapters). `cross` is a separate residual
-    layer between the two, for a decoder's attention over `context.source`. The block then returns a pair of probabilities,
-    and a pair as `cache` if it was given a pair. Keys and values are computed from `source` [B, Lk, D] if given, otherwise
-    from x; norm="pre" also normalises `source` (XLNet's memory, ViLBERT's other stream).
+    norm="post": LayerNorm(x + branch(x)), BERT and GPT; "pre": x + branch(LayerNorm(x)), GPT-2;
+    "none": x + branch(x). `after_attention` and `after_ffn` transform the branch before it is added
+    (adapters). `cross` is a separate residual layer between the two, for a decoder's attention over
+    `context.source`. The block then returns a pair of probabilities, and a pair as `cache` if it
+    was given a pair. Keys and values are computed from `source` [B, Lk, D] if given, otherwise from
+    x; norm="pre" also normalises `source` (XLNet's memory, ViLBERT's other stream).
     """
 
     attention: nn.Module
@@ -103,10 +108,12 @@ class Block(nn.Module):
 
 
 class Recurrence(nn.Module):
-    """A block that reads [memory; x] (Dai et al. 2019, section 3.2) and returns its input as the next memory.
+    """A block that reads [memory; x] (Dai et al. 2019, section 3.2) and returns its input as the
+    next memory.
 
-    x may be a pair (content h, query g), [B, L, D] each. Both streams go through the same block and read the content of
-    memory and row. The query stream does not see its own position (Yang et al. 2019, Eq. 6).
+    x may be a pair (content h, query g), [B, L, D] each. Both streams go through the same block and
+    read the content of memory and row. The query stream does not see its own position (Yang et al.
+    2019, Eq. 6).
     """
 
     block: Block
@@ -118,7 +125,9 @@ class Recurrence(nn.Module):
         new, probabilities, _ = self.block(h, context, source=source)
         if not queries:
             return new, probabilities, h
-        strict = dataclasses.replace(context, visibility=dataclasses.replace(context.visibility, strict=True))
+        strict = dataclasses.replace(
+            context, visibility=dataclasses.replace(context.visibility, strict=True)
+        )
         return (new, self.block(queries[0], strict, source=source)[0]), probabilities, h
 
 
@@ -134,15 +143,20 @@ POLICIES = {
 class Stack(slots.Layered, nn.Module):
     """N layers of one block, scanned. `share=True` gives all layers one set of parameters (ALBERT).
 
-    remat   "none" keeps every activation for the backward pass, "full" recomputes each layer from its input,
-            "dots" keeps the results of products with weights and recomputes the rest.
-    groups  number of parameter sets if layers share them, each for N / groups consecutive layers (ALBERT's hidden groups).
-    cycle   number of parameter sets in each group; the layers of the group use them in turn (1: all use the same set).
-    shared  regular expression for the paths of block parameters that all layers share; each layer has its own of the others
-            (ALBERT's Table 4: "^attention/" or "^ffn/"; Transformer-XL's u and v: "relative/[uv]$").
-    unroll  number of layers in one iteration of the loop. None: `at_once`, all N on a CPU if they are few, else 1.
+    remat   "none" keeps every activation for the backward pass, "full" recomputes each layer from
+            its input, "dots" keeps the results of products with weights and recomputes the rest.
+    groups  number of parameter sets if layers share them, each for N / groups consecutive layers
+            (ALBERT's hidden groups).
+    cycle   number of parameter sets in each group; the layers of the group use them in turn (1: all
+            use the same set).
+    shared  regular expression for the paths of block parameters that all layers share; each layer
+            has its own of the others (ALBERT's Table 4: "^attention/" or "^ffn/"; Transformer-XL's
+            u and v: "relative/[uv]$").
+    unroll  number of layers in one iteration of the loop. None: `at_once`, all N on a CPU if they
+            are few, else 1.
 
-    Returns `Encoded` with layers [N, B, L, D] (without the input); `cache` holds the last value that each block returned.
+    Returns `Encoded` with layers [N, B, L, D] (without the input); `cache` holds the last value
+    that each block returned.
     """
 
     block: nn.Module
@@ -156,11 +170,13 @@ class Stack(slots.Layered, nn.Module):
     final_norm: nn.Module = Identity()
 
     def at_once(self) -> int:
-        """Returns the number of layers in one iteration: `unroll`, or if it is None, what this device runs fastest.
+        """Returns the number of layers in one iteration: `unroll`, or if it is None, what this
+        device runs fastest.
 
-        On a CPU one iteration of all layers saves a fifth of a training step, because the backward pass needs no copies into
-        arrays of N layers. Compiling then takes longer with each layer, so this holds for at most `UNROLLED` layers. With
-        `remat` memory matters more: the compiler would merge what is recomputed with what was.
+        On a CPU one iteration of all layers saves a fifth of a training step, because the backward
+        pass needs no copies into arrays of N layers. Compiling then takes longer with each layer,
+        so this holds for at most `UNROLLED` layers. With `remat` memory matters more: the compiler
+        would merge what is recomputed with what was.
         """
         if self.unroll is not None:
             return self.unroll
@@ -219,22 +235,35 @@ class Stack(slots.Layered, nn.Module):
 
     @property
     def separable(self) -> bool:
-        """Whether each layer has parameters of its own in a plain loop, so that `apart` suits them."""
+        """Whether each layer has parameters of its own in a plain loop, so that `apart` suits
+        them."""
         return type(self) is Stack and not self.share and self.shared is None
 
     @property
     def alike(self) -> bool:
-        """Whether the layers are blocks that differ in nothing but their parameters: `apart` and `ByLayer` suit them."""
-        return self.separable and isinstance(self.block, Block) and type(self.block.attention) is Attention
+        """Whether the layers are blocks that differ in nothing but their parameters: `apart` and
+        `ByLayer` suit them."""
+        return (
+            self.separable
+            and isinstance(self.block, Block)
+            and type(self.block.attention) is Attention
+        )
 
     def apart(self, params, view=lambda leaf: leaf):
-        """Returns parameters [N, ...] of the block as those of each layer, by its number: {"0": ..., "1": ...}. `view` is
-        applied to each array of a layer."""
-        return {str(i): jax.tree.map(lambda leaf, i=i: view(leaf[i]), params) for i in range(self.layers)}
+        """Returns parameters [N, ...] of the block as those of each layer, by its number: {"0":
+        ..., "1": ...}. `view` is applied to each array of a layer."""
+        return {
+            str(i): jax.tree.map(lambda leaf, i=i: view(leaf[i]), params)
+            for i in range(self.layers)
+        }
 
     def _each(self, x, cache, context):
         """The layers one after another, with parameters that are `apart`."""
-        block, params, results = self.block.clone(parent=None, name=None), self.get_variable("params", "block"), []
+        block, params, results = (
+            self.block.clone(parent=None, name=None),
+            self.get_variable("params", "block"),
+            [],
+        )
         for number in range(self.layers):
             own = jax.tree.map(lambda leaf, i=number: leaf[i], cache)
             x, probabilities, own = block.apply({"params": params[str(number)]}, x, context, own)
@@ -242,9 +271,17 @@ class Stack(slots.Layered, nn.Module):
         return x, jax.tree.map(lambda *parts: jnp.stack(parts), *results)
 
     def _one_by_one(self, x, cache, context):
-        """The layers with parameters that are `apart` and a cache each, without arrays of N layers."""
-        block, params = self.block.clone(parent=None, name=None), self.get_variable("params", "block")
-        parts = zip(*(one.parts for one in cache), strict=True) if isinstance(cache, tuple) else cache.parts
+        """The layers with parameters that are `apart` and a cache each, without arrays of N
+        layers."""
+        block, params = (
+            self.block.clone(parent=None, name=None),
+            self.get_variable("params", "block"),
+        )
+        parts = (
+            zip(*(one.parts for one in cache), strict=True)
+            if isinstance(cache, tuple)
+            else cache.parts
+        )
         kept = []
         for number, part in enumerate(parts):
             x, _, new = block.apply({"params": params[str(number)]}, x, context, part)
@@ -254,10 +291,15 @@ class Stack(slots.Layered, nn.Module):
         return x, (None, None, ByLayer(tuple(kept)))
 
     def _grouped(self, scanned, layer, x, cache, context):
-        """Nested scans: over the groups, over the repetitions of a cycle, over the layers of a cycle."""
+        """Nested scans: over the groups, over the repetitions of a cycle, over the layers of a
+        cycle."""
         times, rest = divmod(self.layers, self.groups * self.cycle)
         if rest:
-            sets = f"{self.groups} groups" if self.cycle == 1 else f"{self.groups} groups of {self.cycle} in turn"
+            sets = (
+                f"{self.groups} groups"
+                if self.cycle == 1
+                else f"{self.groups} groups of {self.cycle} in turn"
+            )
             raise ValueError(f"{self.layers} layers cannot be {sets} of one size; choose a divisor")
         levels = ((self.groups, False), (times, True), (self.cycle, False))
         levels = [(length, share) for length, share in levels if share or length > 1]
@@ -266,26 +308,40 @@ class Stack(slots.Layered, nn.Module):
         lengths = [length for length, _ in levels]
         split = jax.tree.map(lambda leaf: leaf.reshape(*lengths, *leaf.shape[1:]), cache)
         x, results = layer(self.block, x, split, context)
-        return x, jax.tree.map(lambda leaf: leaf.reshape(self.layers, *leaf.shape[len(lengths) :]), results)
+        return x, jax.tree.map(
+            lambda leaf: leaf.reshape(self.layers, *leaf.shape[len(lengths) :]), results
+        )
 
     def _partly_shared(self, x, cache, context):
-        """A scan written by hand, because `nn.scan` shares a whole block or nothing. The parameter paths are those of the
-        block."""
+        """A scan written by hand, because `nn.scan` shares a whole block or nothing. The parameter
+        paths are those of the block."""
         if self.share or self.groups * self.cycle > 1:
-            raise ValueError("shared names the parameters that layers share; leave share, groups and cycle as they are")
+            raise ValueError(
+                "shared names the parameters that layers share; leave share, groups and "
+                "cycle as they are"
+            )
         block = self.block.clone(parent=None, name=None)
         if not self.has_variable("params", "block"):
             first = jax.tree.map(lambda leaf: leaf[0], cache)
             keys = jax.random.split(self.make_rng("params"), self.layers)
-            drawn = flatten(jax.vmap(lambda key: block.init(key, x, context, first)["params"])(keys))
-            one = {path: leaf[0] if re.search(self.shared, path) else leaf for path, leaf in drawn.items()}
+            drawn = flatten(
+                jax.vmap(lambda key: block.init(key, x, context, first)["params"])(keys)
+            )
+            one = {
+                path: leaf[0] if re.search(self.shared, path) else leaf
+                for path, leaf in drawn.items()
+            }
             self.put_variable("params", "block", unflatten(one))
         params = flatten(self.get_variable("params", "block"))
         common = {path: leaf for path, leaf in params.items() if re.search(self.shared, path)}
         if not common:
             raise ValueError(f"shared={self.shared!r} finds none of {', '.join(sorted(params))}")
         own = {path: leaf for path, leaf in params.items() if path not in common}
-        keys = jax.random.split(self.make_rng("dropout"), self.layers) if self.has_rng("dropout") else None
+        keys = (
+            jax.random.split(self.make_rng("dropout"), self.layers)
+            if self.has_rng("dropout")
+            else None
+        )
 
         def layer(x, inputs):
             own, cache, key = inputs
@@ -296,7 +352,13 @@ class Stack(slots.Layered, nn.Module):
 
         if self.remat != "none":
             layer = jax.checkpoint(layer, policy=POLICIES[self.remat], prevent_cse=False)
-        return jax.lax.scan(layer, x, (own, cache, keys), length=self.layers, unroll=min(self.at_once(), self.layers))
+        return jax.lax.scan(
+            layer,
+            x,
+            (own, cache, keys),
+            length=self.layers,
+            unroll=min(self.at_once(), self.layers),
+        )
 
 
 def with_input(x, layers):

@@ -1,5 +1,5 @@
-"""Layers that compute in a narrower space than their input and output states (MobileBERT: Sun et al. 2020,
-arXiv 2004.02984)."""
+"""Layers that compute in a narrower space than their input and output states (MobileBERT: Sun et
+al. 2020, arXiv 2004.02984)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ class ScaleShift(nn.Module):
 
 
 class Expansion(nn.Module):
-    """Maps token vectors [B, L, E] to [B, L, width] by a dense layer. `trigrams` first concatenates each vector with the
-    next and the previous one (section 3.2, "embedding factorization"). For `Embeddings.expand`.
+    """Maps token vectors [B, L, E] to [B, L, width] by a dense layer. `trigrams` first concatenates
+    each vector with the next and the previous one (section 3.2, "embedding factorization"). For
+    `Embeddings.expand`.
 
-    A neighbour outside the row or in another document of a packed row counts as zeros. Slots that only fill a row up to its
-    bucket (0 in `in_row` [B, L], which inference sets) are outside the row. Padding of the caller's own batch is inside: its
-    token vector counts, as in Transformers, so that the last token of a row depends on whether the caller padded the row.
+    A neighbour outside the row or in another document of a packed row counts as zeros. Slots that
+    only fill a row up to its bucket (0 in `in_row` [B, L], which inference sets) are outside the
+    row. Padding of the caller's own batch is inside: its token vector counts, as in Transformers,
+    so that the last token of a row depends on whether the caller padded the row.
     """
 
     width: int
@@ -50,13 +52,21 @@ class Expansion(nn.Module):
                 x = jnp.where(batch["in_row"][..., None] > 0, x, 0)
             segments = batch.get("segment_ids", jnp.ones(x.shape[:2], jnp.int32))
             x = jnp.concatenate([_neighbour(x, segments, 1), x, _neighbour(x, segments, -1)], -1)
-        return Dense(self.width, initializer=self.initializer, precision=self.precision, name="dense")(x)
+        return Dense(
+            self.width, initializer=self.initializer, precision=self.precision, name="dense"
+        )(x)
 
 
 def _neighbour(x, segments, step: int):
-    """Returns the vectors of the next (step 1) or the previous (step -1) tokens; segments [B, L]."""
+    """Returns the vectors of the next (step 1) or the previous (step -1) tokens; segments [B,
+    L]."""
     edge = (0, 1) if step > 0 else (1, 0)
-    moved = lambda a: jnp.pad(a[:, 1:] if step > 0 else a[:, :-1], ((0, 0), edge, *((0, 0),) * (a.ndim - 2)))
+
+    def moved(a):
+        return jnp.pad(
+            a[:, 1:] if step > 0 else a[:, :-1], ((0, 0), edge, *((0, 0),) * (a.ndim - 2))
+        )
+
     there = moved(segments)
     foreign = (there > 0) & (segments > 0) & (there != segments)
     return jnp.where(foreign[..., None], 0, moved(x))
@@ -72,12 +82,16 @@ class Narrowing(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        return self.norm(Dense(self.width, initializer=self.initializer, precision=self.precision, name="dense")(x))
+        return self.norm(
+            Dense(self.width, initializer=self.initializer, precision=self.precision, name="dense")(
+                x
+            )
+        )
 
 
 class WideAttention(nn.Module):
-    """Attention for the block of a `Bottleneck` that reads the wide states `source`: values are projections of `source`,
-    queries and keys of `shared(source)`."""
+    """Attention for the block of a `Bottleneck` that reads the wide states `source`: values are
+    projections of `source`, queries and keys of `shared(source)`."""
 
     attention: Attention
     shared: nn.Module = Identity()
@@ -90,8 +104,8 @@ class WideAttention(nn.Module):
 
 
 class FeedForwards(nn.Module):
-    """Residual feed-forward layers x = norm(x + ffn(x)) before the block's own, for its `cross` slot (section 3.2,
-    "stacked feed-forward networks")."""
+    """Residual feed-forward layers x = norm(x + ffn(x)) before the block's own, for its `cross`
+    slot (section 3.2, "stacked feed-forward networks")."""
 
     ffns: tuple[nn.Module, ...]
     norms: tuple[nn.Module, ...]
@@ -119,5 +133,7 @@ class Bottleneck(nn.Module):
     def __call__(self, x, context: Context, cache=None):
         source = x if isinstance(self.block.attention, WideAttention) else None
         inner, probabilities, cache = self.block(self.narrow(x), context, cache, source=source)
-        widen = Dense(x.shape[-1], initializer=self.initializer, precision=self.precision, name="widen")
+        widen = Dense(
+            x.shape[-1], initializer=self.initializer, precision=self.precision, name="widen"
+        )
         return self.norm(x + Dropout(self.dropout)(widen(inner), context)), probabilities, cache

@@ -1,4 +1,5 @@
-"""Words and entities in one sequence: their input vectors, and self-attention that knows the kind of each token (LUKE)."""
+"""Words and entities in one sequence: their input vectors, and self-attention that knows the kind
+of each token (LUKE)."""
 
 from __future__ import annotations
 
@@ -35,9 +36,10 @@ class Mentions(NamedTuple):
 
 
 class EntityEmbeddings(nn.Module):
-    """Vectors [B, E, D] of mentions: the row of `entities` [E', W], mapped to the width D of the words (where W differs),
-    plus the mean of the position vectors of the mention's tokens, plus the type (Yamada et al. 2020, arXiv 2010.01057,
-    section 3.1). Returns (vectors, the table). The positions have a table of their own, in which the first token has row 0.
+    """Vectors [B, E, D] of mentions: the row of `entities` [E', W], mapped to the width D of the
+    words (where W differs), plus the mean of the position vectors of the mention's tokens, plus the
+    type (Yamada et al. 2020, arXiv 2010.01057, section 3.1). Returns (vectors, the table). The
+    positions have a table of their own, in which the first token has row 0.
     """
 
     size: int
@@ -55,37 +57,52 @@ class EntityEmbeddings(nn.Module):
         table = self.param("entities", self.initializer, (self.size, self.width))
         x = lookup(table, mentions.ids, "words")
         if self.width != self.words:
-            dense = Dense(self.words, bias=False, initializer=self.initializer, precision=self.precision, name="project")
+            dense = Dense(
+                self.words,
+                bias=False,
+                initializer=self.initializer,
+                precision=self.precision,
+                name="project",
+            )
             x = dense(x.astype(self.precision.dtype))
-        # the mean as a product: one row of the table for each place, not one copy for each token of each mention
+        # the mean as a product: one row of the table for each place, not one copy for each token of
+        # each mention
         rows = self.position(jnp.arange(self.position.size)[None], self.words)[0]
         there = mentions.places[..., None] == jnp.arange(self.position.size)
         share = there.sum(2) / jnp.maximum((mentions.places >= 0).sum(-1), 1)[..., None]
         x = x + jnp.einsum("bep,pd->bed", share.astype(jnp.float32), rows)
-        x = x + lookup(self.param("type", self.initializer, (self.types, self.words)), mentions.types)
+        x = x + lookup(
+            self.param("type", self.initializer, (self.types, self.words)), mentions.types
+        )
         x = self.norm(x.astype(jnp.float32))
         return Dropout(self.dropout)(x.astype(self.precision.dtype), context), table
 
 
 class EntityAwareAttention(Attention):
-    """Self-attention of x [B, L + E, D], words and behind them entities, with a query matrix for each pair of kinds
-    (Yamada et al. 2020, Eq. 2 to 5): `query` from words to words, `w2e_query` from words to entities, `e2w_query` and
-    `e2e_query` from entities. `context.source` are the entities [B, E, D]. Keys and values are those of all tokens.
+    """Self-attention of x [B, L + E, D], words and behind them entities, with a query matrix for
+    each pair of kinds (Yamada et al. 2020, Eq. 2 to 5): `query` from words to words, `w2e_query`
+    from words to entities, `e2w_query` and `e2e_query` from entities. `context.source` are the
+    entities [B, E, D]. Keys and values are those of all tokens.
 
-    One product computes all four kinds of scores: a query has a half for each kind of key, and a key has zeros in the half
-    of the other kind. Without entities it is `Attention`.
+    One product computes all four kinds of scores: a query has a half for each kind of key, and a
+    key has zeros in the half of the other kind. Without entities it is `Attention`.
     """
 
     @nn.compact
     def __call__(self, x, context: Context, source=None, cache=None, values=None):
         if ring_of(current()) is not None:
             self._refuse()
-            raise ValueError("entities stand behind the words, so rows cannot be split; take rules without _ring")
+            raise ValueError(
+                "entities stand behind the words, so rows cannot be split; take rules without _ring"
+            )
         x, several = gathered(x), context.source.shape[1]
         length = x.shape[1] - several
         words, entities = x[:, :length], x[:, length:]
         options = {"bias": self.bias, "precision": self.precision}
-        layer = lambda name: Dense(self.each, initializer=self.initializer, name=name, **options)
+
+        def layer(name):
+            return Dense(self.each, initializer=self.initializer, name=name, **options)
+
         k, v = joined(x, layer("key"), layer("value"))
         own = jnp.concatenate([layer("query")(words), layer("e2w_query")(entities)], 1)
         other = jnp.concatenate([layer("w2e_query")(words), layer("e2e_query")(entities)], 1)
@@ -112,13 +129,16 @@ class EntityAwareAttention(Attention):
             impl=self.impl,
         )
         heads = constrain(heads[..., : self.each[1]], "rows", "length", "heads", None)
-        out = Dense(self.width, axes=2, initializer=self.out_init or self.initializer, name="out", **options)
+        out = Dense(
+            self.width, axes=2, initializer=self.out_init or self.initializer, name="out", **options
+        )
         return stream(out(heads)), probabilities, None
 
 
 class MixedBlock(Block):
-    """A block over a pair of words [B, L, D] and entities [B, E, D], which are one sequence in it. Its attention finds the
-    entities in `context.source`; plain `Attention` takes all tokens for one kind."""
+    """A block over a pair of words [B, L, D] and entities [B, E, D], which are one sequence in it.
+    Its attention finds the entities in `context.source`; plain `Attention` takes all tokens for one
+    kind."""
 
     def __call__(self, x, context: Context, cache=None, source=None):
         words, entities = x
@@ -128,7 +148,8 @@ class MixedBlock(Block):
 
 
 def mixed(block: Block, kind: type[Attention] = EntityAwareAttention) -> MixedBlock:
-    """Returns a `Block` as a block of words and entities, with attention of another `kind` and the same fields."""
+    """Returns a `Block` as a block of words and entities, with attention of another `kind` and the
+    same fields."""
     return MixedBlock(**{**_fields(block), "attention": kind(**_fields(block.attention))})
 
 

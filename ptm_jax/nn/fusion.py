@@ -1,4 +1,5 @@
-"""A layer of tokens and entities: both attend to their own kind, and a shared hidden layer joins them (ERNIE of THU)."""
+"""A layer of tokens and entities: both attend to their own kind, and a shared hidden layer joins
+them (ERNIE of THU)."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, ac
 
 
 class FusionBlock(nn.Module):
-    """The aggregator of ERNIE (Zhang et al. 2019, arXiv 1905.07129, Eq. 3 to 5): x is a pair of tokens [B, L, D] and of
-    entities [B, L, W], each at the first token of its mention.
+    """The aggregator of ERNIE (Zhang et al. 2019, arXiv 1905.07129, Eq. 3 to 5): x is a pair of
+    tokens [B, L, D] and of entities [B, L, W], each at the first token of its mention.
 
         h = gelu(W_t w + W_e e + b),  w' = norm(w + U_t h),  e' = norm(e + U_e h)
 
-    after attention and norm of each kind; without an entity e is 0. `context.source_visibility` holds the places of
-    entities.
+    after attention and norm of each kind; without an entity e is 0. `context.source_visibility`
+    holds the places of entities.
     """
 
     attention: Attention
@@ -38,7 +39,10 @@ class FusionBlock(nn.Module):
         tokens, entities = x
         own = dataclasses.replace(context, visibility=context.source_visibility)
         there = (own.visibility.k_segments > 0)[..., None]
-        dense = lambda size, name: Dense(size, initializer=self.initializer, precision=self.precision, name=name)
+
+        def dense(size, name):
+            return Dense(size, initializer=self.initializer, precision=self.precision, name=name)
+
         norm, drop = lambda name: LayerNorm(self.eps, name=name), Dropout(self.dropout)
         branch, probabilities, _ = self.attention(tokens, context)
         tokens = norm("attention_norm")(tokens + drop(branch, context))

@@ -1,4 +1,5 @@
-"""The Universal Transformer (Dehghani et al. 2019): one block over T steps, halted per position, and its feed-forward."""
+"""The Universal Transformer (Dehghani et al. 2019): one block over T steps, halted per position,
+and its feed-forward."""
 
 from __future__ import annotations
 
@@ -32,16 +33,18 @@ class Halting(nn.Module):
 
 
 class AdaptiveStack(slots.Layered, nn.Module):
-    """One block, applied at most `layers` times to x plus the sinusoids of position and step (section 2.1, Eq. 6).
+    """One block, applied at most `layers` times to x plus the sinusoids of position and step
+    (section 2.1, Eq. 6).
 
-    With a `halting` module every position halts on its own (Graves 2016, section 2; appendix C): after the step at which
-    the sum of its probabilities passes `threshold`, or after the last step. `average="interpolate"` computes
-    s + w (new - s) (appendix C), "sum" Graves' mean-field sum of w new. The state of a halted position still changes, as in
-    appendix C, with weight 0; other positions see it. `halting=None`: all positions take T steps, and the last state is the
-    result.
+    With a `halting` module every position halts on its own (Graves 2016, section 2; appendix C):
+    after the step at which the sum of its probabilities passes `threshold`, or after the last step.
+    `average="interpolate"` computes s + w (new - s) (appendix C), "sum" Graves' mean-field sum of w
+    new. The state of a halted position still changes, as in appendix C, with weight 0; other
+    positions see it. `halting=None`: all positions take T steps, and the last state is the result.
 
-    `Encoded.extra` has "updates" [B, L], the steps taken, and "ponder" [B, L], the steps plus the remainder; the mean of
-    "ponder" over tokens is the cost. If the sum has not passed the threshold at the last step, the remainder is 0.
+    `Encoded.extra` has "updates" [B, L], the steps taken, and "ponder" [B, L], the steps plus the
+    remainder; the mean of "ponder" over tokens is the cost. If the sum has not passed the threshold
+    at the last step, the remainder is 0.
     """
 
     block: nn.Module
@@ -78,7 +81,9 @@ class AdaptiveStack(slots.Layered, nn.Module):
         mean = None if self.halting is None else jnp.zeros(x.shape, jnp.float32)
         carry = (x, mean, zeros, zeros, zeros)
         steps = jnp.arange(1, self.layers + 1)
-        (last, mean, _, remainder, updates), (layers, attention, cache) = run(self, carry, cache, steps, context)
+        (last, mean, _, remainder, updates), (layers, attention, cache) = run(
+            self, carry, cache, steps, context
+        )
         hidden, extra = last, None
         if self.halting is not None:
             hidden = mean.astype(x.dtype)
@@ -101,13 +106,15 @@ class AdaptiveStack(slots.Layered, nn.Module):
         weight = jnp.where(goes_on, p, rest)
         kept = 1.0 if self.average == "sum" else 1.0 - weight[..., None]
         mean = weight[..., None] * x + kept * mean
-        # The total of a halted position is set to 1: a sum of floats might stay below, and the position would run again.
+        # The total of a halted position is set to 1: a sum of floats might stay below, and the
+        # position would run again.
         total = jnp.where(halts, 1.0, total + jnp.where(goes_on, p, 0.0))
         return (x, mean, total, remainder + rest, updates + running), attention, cache
 
 
 class DepthwiseConv(nn.Module):
-    """Convolves every feature along the sequence [B, L, D] separately. Taps beyond a segment's border count as zero.
+    """Convolves every feature along the sequence [B, L, D] separately. Taps beyond a segment's
+    border count as zero.
 
     reach: "both" sides of a token, or only the "left" side (decoders).
     """
@@ -124,7 +131,10 @@ class DepthwiseConv(nn.Module):
         kernel = self.param("kernel", self.initializer, (self.size, x.shape[-1])).astype(x.dtype)
         right = self.size // 2 if self.reach == "both" else 0
         left, length, total = self.size - 1 - right, x.shape[1], 0.0
-        ends = lambda a: jnp.pad(a, ((0, 0), (left, right)) + ((0, 0),) * (a.ndim - 2))
+
+        def ends(a):
+            return jnp.pad(a, ((0, 0), (left, right)) + ((0, 0),) * (a.ndim - 2))
+
         wide, of = ends(x), ends(segments)
         for tap in range(self.size):
             same = (of[:, tap : tap + length] == segments)[..., None]
@@ -133,7 +143,8 @@ class DepthwiseConv(nn.Module):
 
 
 class ConvFeedForward(nn.Module):
-    """A feed-forward layer of two depthwise-separable convolutions (section 2.1, transition function)."""
+    """A feed-forward layer of two depthwise-separable convolutions (section 2.1, transition
+    function)."""
 
     hidden: int
     sizes: tuple[int, int] = (3, 5)
@@ -146,8 +157,13 @@ class ConvFeedForward(nn.Module):
     @nn.compact
     def __call__(self, x, context: Context):
         first, second = self.sizes
-        conv = lambda size, name: DepthwiseConv(size, self.reach, self.initializer, name=name)
-        dense = lambda size, name: Dense(size, initializer=self.initializer, precision=self.precision, name=name)
+
+        def conv(size, name):
+            return DepthwiseConv(size, self.reach, self.initializer, name=name)
+
+        def dense(size, name):
+            return Dense(size, initializer=self.initializer, precision=self.precision, name=name)
+
         h = activate(self.activation, dense(self.hidden, "up")(conv(first, "up_taps")(x, context)))
         h = Dropout(self.dropout)(h, context)
         return dense(x.shape[-1], "down")(conv(second, "down_taps")(h, context))

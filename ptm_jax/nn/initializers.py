@@ -21,7 +21,8 @@ class Normal:
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedNormal:
-    """N(0, std^2) cut at two standard deviations: BERT. `std` is that of the untruncated normal, as in the original code."""
+    """N(0, std^2) cut at two standard deviations: BERT. `std` is that of the untruncated normal, as
+    in the original code."""
 
     std: float = 0.02
 
@@ -49,8 +50,9 @@ class Zeros:
 
 @dataclasses.dataclass(frozen=True)
 class Trilinear:
-    """The weights [3, D] of w [a; b; a b]: U(-x, x) with x = sqrt(6 / (1 + D)) for a and b, sqrt(3 / D) for their product,
-    Glorot and Bengio's (2010) for vectors of D to one number and of D numbers."""
+    """The weights [3, D] of w [a; b; a b]: U(-x, x) with x = sqrt(6 / (1 + D)) for a and b, sqrt(3
+    / D) for their product, Glorot and Bengio's (2010) for vectors of D to one number and of D
+    numbers."""
 
     def __call__(self, key, shape, dtype=jnp.float32):
         limits = jnp.array([6 / (1 + shape[-1])] * 2 + [3 / shape[-1]], dtype) ** 0.5
@@ -59,8 +61,8 @@ class Trilinear:
 
 @dataclasses.dataclass(frozen=True)
 class FanIn:
-    """N(0, scale / fan-in); fan-in is the product of all axes but the last. A product with it keeps the scale of its
-    input."""
+    """N(0, scale / fan-in); fan-in is the product of all axes but the last. A product with it keeps
+    the scale of its input."""
 
     scale: float = 1.0
 
@@ -70,7 +72,8 @@ class FanIn:
 
 @dataclasses.dataclass(frozen=True)
 class Orthogonal:
-    """Random orthogonal squares side by side, one for each gate (Saxe et al. 2014, arXiv 1312.6120): kernels of a state."""
+    """Random orthogonal squares side by side, one for each gate (Saxe et al. 2014, arXiv
+    1312.6120): kernels of a state."""
 
     def __call__(self, key, shape, dtype=jnp.float32):
         rows, columns = shape

@@ -1,5 +1,5 @@
-"""A token table for the pieces of a second vocabulary, alone or below the first, the vocabulary head of each part, and the
-matrices between the parameters of two networks."""
+"""A token table for the pieces of a second vocabulary, alone or below the first, the vocabulary
+head of each part, and the matrices between the parameters of two networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Words = Literal["both", "second"]
 
 
 class JointEmbeddings(Embeddings):
-    """`Embeddings` with `second` further rows: [V + second, D], or of the second vocabulary alone, [second, D]."""
+    """`Embeddings` with `second` further rows: [V + second, D], or of the second vocabulary alone,
+    [second, D]."""
 
     second: int = 4928
     words: Words = "both"
@@ -31,7 +32,8 @@ class JointEmbeddings(Embeddings):
 
 
 class JointHead(MLMHead):
-    """An `MLMHead` that scores the first rows of a tied table, all but `second`, or the last ones (`of`)."""
+    """An `MLMHead` that scores the first rows of a tied table, all but `second`, or the last ones
+    (`of`)."""
 
     second: int = 4928
     of: Literal["first", "second"] = "second"
@@ -40,13 +42,18 @@ class JointHead(MLMHead):
     def __call__(self, hidden, *, table, context: Any = None):
         cut = table.shape[0] - self.second
         table = table[:cut] if self.of == "first" else table[cut:]
-        h = Dense(table.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")(hidden)
+        h = Dense(
+            table.shape[-1], initializer=self.initializer, precision=self.precision, name="dense"
+        )(hidden)
         h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
-        return Readout(h, table, self.param("bias", Zeros(), (table.shape[0],)), self.precision, self.impl)
+        return Readout(
+            h, table, self.param("bias", Zeros(), (table.shape[0],)), self.precision, self.impl
+        )
 
 
 class SharedMatrices(nn.Module):
-    """For each pair (wide, narrow) of `sizes` the matrices `down_wide` [narrow, wide] and `up_wide` [wide, narrow]."""
+    """For each pair (wide, narrow) of `sizes` the matrices `down_wide` [narrow, wide] and `up_wide`
+    [wide, narrow]."""
 
     sizes: tuple[tuple[int, int], ...]
 

@@ -34,14 +34,15 @@ class Spans(NamedTuple):
 
 
 class KAR(nn.Module):
-    """Adds what a graph holds of the mentions to the states of all words (Peters et al. 2019, arXiv 1909.04164, section 3.3;
-    allenai/kb, kb/knowbert.py): projects the states to the width W of the entities, pools each mention by attention over its
-    tokens, lets mentions attend to each other (`spans`), scores the candidates by a network of the dot product and the
-    prior (Eq. 2), adds the mean of the candidates' vectors with the softmax of their scores (Eq. 5), lets words attend to
+    """Adds what a graph holds of the mentions to the states of all words (Peters et al. 2019, arXiv
+    1909.04164, section 3.3; allenai/kb, kb/knowbert.py): projects the states to the width W of the
+    entities, pools each mention by attention over its tokens, lets mentions attend to each other
+    (`spans`), scores the candidates by a network of the dot product and the prior (Eq. 2), adds the
+    mean of the candidates' vectors with the softmax of their scores (Eq. 5), lets words attend to
     mentions (`words`), and projects back.
 
-    `threshold`: candidates with lower scores have no weight; a mention without others gets the vector `null` of the
-    entities. Returns (states [B, L, D], scores [B, S, C], -1e4 for none).
+    `threshold`: candidates with lower scores have no weight; a mention without others gets the
+    vector `null` of the entities. Returns (states [B, L, D], scores [B, S, C], -1e4 for none).
     """
 
     spans: Stack | None
@@ -56,37 +57,62 @@ class KAR(nn.Module):
 
     @nn.compact
     def __call__(self, states, spans: Spans, entities, context: Context):
-        dense = lambda size, name: Dense(size, initializer=self.initializer, precision=self.precision, name=name)
-        norm = lambda name: LayerNorm(1e-5, name=name)
+        def dense(size, name):
+            return Dense(size, initializer=self.initializer, precision=self.precision, name=name)
+
+        def norm(name):
+            return LayerNorm(1e-5, name=name)
+
         words = dense(self.width, "project")(states)
         place = jnp.arange(states.shape[1])
-        inside = (place >= spans.first[..., None]) & (place <= spans.last[..., None]) & (spans.segments > 0)[..., None]
+        inside = (
+            (place >= spans.first[..., None])
+            & (place <= spans.last[..., None])
+            & (spans.segments > 0)[..., None]
+        )
         logits = dense(1, "pool")(words)[..., 0].astype(jnp.float32)
-        share = jnp.where(inside, jax.nn.softmax(jnp.where(inside, logits[:, None], -1e30), -1), 0.0)
-        mentions = norm("span_norm")(jnp.einsum("bsl,bld->bsd", share, words.astype(jnp.float32)).astype(words.dtype))
+        share = jnp.where(
+            inside, jax.nn.softmax(jnp.where(inside, logits[:, None], -1e30), -1), 0.0
+        )
+        mentions = norm("span_norm")(
+            jnp.einsum("bsl,bld->bsd", share, words.astype(jnp.float32)).astype(words.dtype)
+        )
         own = dataclasses.replace(
-            context, visibility=Visibility(jnp.maximum(spans.segments, 1), spans.segments), positions=None, places=None
+            context,
+            visibility=Visibility(jnp.maximum(spans.segments, 1), spans.segments),
+            positions=None,
+            places=None,
         )
         if self.spans is not None:
             mentions = self.spans(mentions, own).hidden
-        vectors = norm("entity_norm")(constrain(entities, "words", None)[spans.candidates].astype(words.dtype)).astype(
+        vectors = norm("entity_norm")(
+            constrain(entities, "words", None)[spans.candidates].astype(words.dtype)
+        ).astype(jnp.float32)
+        product = (
+            jnp.einsum("bsd,bscd->bsc", mentions.astype(jnp.float32), vectors) / self.width**0.5
+        )
+        both = jnp.stack([product, spans.priors], -1)
+        scores = dense(1, "score")(jax.nn.relu(dense(self.hidden, "match")(both)))[..., 0].astype(
             jnp.float32
         )
-        product = jnp.einsum("bsd,bscd->bsc", mentions.astype(jnp.float32), vectors) / self.width**0.5
-        both = jnp.stack([product, spans.priors], -1)
-        scores = dense(1, "score")(jax.nn.relu(dense(self.hidden, "match")(both)))[..., 0].astype(jnp.float32)
         scores = jnp.where(spans.candidates > 0, scores, -1e4)
         weighed, none = scores, jnp.zeros(scores.shape[:2], bool)
         if self.threshold is not None:
             below = scores < self.threshold
             weighed, none = jnp.where(below, -1e4, scores), below.all(-1)
         entity = jnp.einsum("bsc,bscd->bsd", jax.nn.softmax(weighed, -1), vectors)
-        entity = jnp.where(none[..., None], entities[self.null].astype(entity.dtype), entity).astype(words.dtype)
+        entity = jnp.where(
+            none[..., None], entities[self.null].astype(entity.dtype), entity
+        ).astype(words.dtype)
         drop = Dropout(self.dropout)
         known = norm("mention_norm")(mentions + drop(entity, context))
         across = Visibility(context.visibility.q_segments, spans.segments)
-        attended, _, _ = self.words(words, dataclasses.replace(context, visibility=across), source=known)
+        attended, _, _ = self.words(
+            words, dataclasses.replace(context, visibility=across), source=known
+        )
         out = norm("out_norm")(states + drop(dense(states.shape[-1], "back")(attended), context))
         # a document without a mention has nothing to attend to, and keeps its states
-        mentioned = (context.visibility.k_segments[..., None] == spans.segments[:, None, :]) & (spans.segments > 0)[:, None]
+        mentioned = (context.visibility.k_segments[..., None] == spans.segments[:, None, :]) & (
+            spans.segments > 0
+        )[:, None]
         return jnp.where(mentioned.any(-1, keepdims=True), out, states), scores

@@ -11,7 +11,8 @@ from ptm_jax.nn.layers import Context
 
 
 class DroppedBlock(Block):
-    """A `Block` that a training step skips with probability `skip`, for all rows at once (FlauBERT)."""
+    """A `Block` that a training step skips with probability `skip`, for all rows at once
+    (FlauBERT)."""
 
     skip: float = 0.0
 

@@ -24,12 +24,13 @@ from ptm_jax.kernels.scores import Scores
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
 
 Activation = Literal[
-    "gelu", "gelu_tanh", "gelu_quick", "gelu_clipped", "relu", "relu6", "relu_squared", "leaky_relu", "silu", "mish",
+    "gelu", "gelu_tanh", "gelu_quick", "gelu_clipped", "relu", "relu6", "relu_squared",
+    "leaky_relu", "silu", "mish",
     "hardswish", "hardtanh", "laplace", "sigmoid", "sqrt_softplus", "tanh", "identity",
 ]  # fmt: skip
-"""gelu is exact, gelu_tanh its tanh form, gelu_quick x sigmoid(1.702 x), gelu_clipped lies in [-10, 10]; leaky_relu has
-slope 0.01; laplace is the Gaussian's distribution function of mean 0.707107 and deviation 0.282095 (MEGA); sqrt_softplus is
-sqrt(softplus(x))."""
+"""gelu is exact, gelu_tanh its tanh form, gelu_quick x sigmoid(1.702 x), gelu_clipped lies in [-10,
+10]; leaky_relu has slope 0.01; laplace is the Gaussian's distribution function of mean 0.707107 and
+deviation 0.282095 (MEGA); sqrt_softplus is sqrt(softplus(x))."""
 
 _ACTIVATIONS = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
@@ -54,7 +55,8 @@ _ACTIVATIONS = {
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def activate(name: Activation, x: jax.Array) -> jax.Array:
-    """Applies the named activation in float32 and returns x's type. The backward pass stores only x."""
+    """Applies the named activation in float32 and returns x's type. The backward pass stores only
+    x."""
     return _ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
 
 
@@ -71,9 +73,10 @@ class Context:
     """Values that the layers of a stack share.
 
     visibility  which tokens attend to which      rows   [B] global row indices, for dropout
-    positions   [B, L] of the queries             scores added to q k^T by all layers (T5's distances)
-    places      [1 or B, Lq] and k_places [1 or B, Lk]: places of the tokens, for relative positions. None: consecutive,
-                with the last query at the last key
+    positions   [B, L] of the queries             scores added to q k^T by all layers (T5's
+                distances)
+    places      [1 or B, Lq] and k_places [1 or B, Lk]: places of the tokens, for relative
+                positions. None: consecutive, with the last query at the last key
     types       [B, Lk] sentence types of the keys, the last Lq for the queries (XLNet); or None
     step        scalar training step, or None     train  whether dropout and other noise are on
     source      [B, Ls, D] input of a decoder's cross-attention, with source_visibility; or None
@@ -106,11 +109,12 @@ def outside(batch: Any, states: Any, train: bool) -> Context:
 class Dense(nn.Module):
     """x @ kernel + bias over the last `axes` dimensions of x; kernel [..in, ..features].
 
-    With the parameter `columns`, parts of the kernel along its last dimension (`by_columns`), it computes one product each:
-    a CPU runs one product of few rows on one core, and several at once.
+    With the parameter `columns`, parts of the kernel along its last dimension (`by_columns`), it
+    computes one product each: a CPU runs one product of few rows on one core, and several at once.
 
-    With a kernel of int8 and the parameter `kernel_scale` it computes a product of whole numbers (`kernels.integers`); with
-    `kernel_seen` it rounds x as such a product would, and returns what it saw of x as that parameter's gradient."""
+    With a kernel of int8 and the parameter `kernel_scale` it computes a product of whole numbers
+    (`kernels.integers`); with `kernel_seen` it rounds x as such a product would, and returns what
+    it saw of x as that parameter's gradient."""
 
     features: int | tuple[int, ...]
     axes: int = 1
@@ -132,7 +136,9 @@ class Dense(nn.Module):
             given = (self.get_variable("params", f"kernel_{name}") for name in ("inputs", "seen"))
             x = integers.observed(x, *given)
         if self.has_variable("params", "kernel_scale"):
-            scale, offset = (self.get_variable("params", f"kernel_{name}") for name in ("scale", "offset"))
+            scale, offset = (
+                self.get_variable("params", f"kernel_{name}") for name in ("scale", "offset")
+            )
             if product:
                 return self._whole(x, kernel, scale, offset, bias)
             kernel = kernel.astype(jnp.float32) * scale + (0.0 if offset is None else offset)
@@ -142,19 +148,25 @@ class Dense(nn.Module):
         return y if bias is None else add_bias(y, bias)
 
     def _whole(self, x, kernel, *columns):
-        """Returns the product with a kernel of whole numbers. `columns`: scale, offset and bias, or None."""
+        """Returns the product with a kernel of whole numbers. `columns`: scale, offset and bias, or
+        None."""
         rows, size = x.shape[: x.ndim - self.axes], math.prod(kernel.shape[: self.axes])
         flat = (None if leaf is None else leaf.reshape(-1) for leaf in columns)
         inputs = self.get_variable("params", "kernel_inputs")
-        y = integers.product(x.reshape(-1, size), kernel.reshape(size, -1), next(flat), inputs, *flat)
+        y = integers.product(
+            x.reshape(-1, size), kernel.reshape(size, -1), next(flat), inputs, *flat
+        )
         return y.reshape(*rows, *kernel.shape[self.axes :]).astype(self.precision.dtype)
 
 
 def by_columns(params, parts: int, dtype):
-    """Returns parameters in which each `kernel` is its `columns` in so many parts, in the type of products."""
+    """Returns parameters in which each `kernel` is its `columns` in so many parts, in the type of
+    products."""
     if not isinstance(params, Mapping):
         return params
-    found = {name: by_columns(one, parts, dtype) for name, one in params.items() if name != "kernel"}
+    found = {
+        name: by_columns(one, parts, dtype) for name, one in params.items() if name != "kernel"
+    }
     if "kernel_scale" in params:
         return params
     if "kernel" in params:
@@ -177,7 +189,8 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * scale, statistics in float32 (Zhang & Sennrich 2019, Eq. 4): T5."""
+    """x / sqrt(mean(x^2) + eps) * scale, statistics in float32 (Zhang & Sennrich 2019, Eq. 4):
+    T5."""
 
     eps: float = 1e-6
 
@@ -185,7 +198,9 @@ class RMSNorm(nn.Module):
     def __call__(self, x):
         scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
         f = x.astype(jnp.float32)
-        return (f * jax.lax.rsqrt(jnp.square(f).mean(-1, keepdims=True) + self.eps) * scale).astype(x.dtype)
+        return (f * jax.lax.rsqrt(jnp.square(f).mean(-1, keepdims=True) + self.eps) * scale).astype(
+            x.dtype
+        )
 
 
 def _statistics(x, eps):
@@ -197,7 +212,8 @@ def _statistics(x, eps):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def normalise(x: jax.Array, scale: jax.Array, bias: jax.Array | None, eps: float) -> jax.Array:
-    """LayerNorm over the last axis of x, statistics in float32. The backward pass stores only x and recomputes them."""
+    """LayerNorm over the last axis of x, statistics in float32. The backward pass stores only x and
+    recomputes them."""
     mean, rate = _statistics(x, eps)
     f = (x.astype(jnp.float32) - mean) * rate * scale
     return (f if bias is None else f + bias).astype(x.dtype)
@@ -208,13 +224,21 @@ def _normalise_backward(eps, residuals, g):
     mean, rate = _statistics(x, eps)
     unit = (x.astype(jnp.float32) - mean) * rate
     g = g.astype(jnp.float32)
-    rows = lambda f: f.reshape(-1, f.shape[-1]).sum(0) if current() is None else f.sum(range(f.ndim - 1))
+
+    def rows(f):
+        return f.reshape(-1, f.shape[-1]).sum(0) if current() is None else f.sum(range(f.ndim - 1))
+
     inner = g * scale
-    dx = rate * (inner - inner.mean(-1, keepdims=True) - unit * (inner * unit).mean(-1, keepdims=True))
+    dx = rate * (
+        inner - inner.mean(-1, keepdims=True) - unit * (inner * unit).mean(-1, keepdims=True)
+    )
     return dx.astype(x.dtype), rows(g * unit), None if bias is None else rows(g)
 
 
-normalise.defvjp(lambda x, scale, bias, eps: (normalise(x, scale, bias, eps), (x, scale, bias)), _normalise_backward)
+normalise.defvjp(
+    lambda x, scale, bias, eps: (normalise(x, scale, bias, eps), (x, scale, bias)),
+    _normalise_backward,
+)
 
 
 class Identity(nn.Module):
@@ -228,7 +252,8 @@ class Identity(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Inverted dropout with a counter-based generator: the mask is the same on every sharding and micro-batch split.
+    """Inverted dropout with a counter-based generator: the mask is the same on every sharding and
+    micro-batch split.
 
     locked    all tokens of a row lose the same units (Gal and Ghahramani 2016, arXiv 1512.05287)
     """
@@ -241,13 +266,16 @@ class Dropout(nn.Module):
         if not context.train or self.rate == 0.0:
             return x
         if self.locked:
-            return x * drop(jnp.ones_like(x[:, :1]), self.make_rng("dropout"), context.rows, self.rate)
+            return x * drop(
+                jnp.ones_like(x[:, :1]), self.make_rng("dropout"), context.rows, self.rate
+            )
         return drop(x, self.make_rng("dropout"), context.rows, self.rate)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def drop(x: jax.Array, key: jax.Array, rows: jax.Array, rate: float) -> jax.Array:
-    """Zeroes elements of x [B, ...] with probability `rate` and scales the rest. The backward pass draws the mask again."""
+    """Zeroes elements of x [B, ...] with probability `rate` and scales the rest. The backward pass
+    draws the mask again."""
     keep = keep_mask(key, rows, x.shape[1:], rate)
     return jnp.where(keep, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 

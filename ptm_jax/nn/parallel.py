@@ -1,10 +1,11 @@
-"""Layout of a block's activations on a mesh: each pair of products is split by columns, then by rows (Shoeybi et al. 2019,
-section 3; Korthikanti et al. 2022, section 4.2.2). Without a layout in use (`core.constraint`) these functions change
-nothing.
+"""Layout of a block's activations on a mesh: each pair of products is split by columns, then by
+rows (Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2.2). Without a layout in
+use (`core.constraint`) these functions change nothing.
 
-A branch begins with `gathered` and ends with `stream`. With the rules `megatron`, `gathered` costs an all-reduce in the
-backward pass and `stream` one in the forward pass (the paper's f and g). With `megatron_sp`, `gathered` is an all-gather in
-the forward and a reduce-scatter in the backward pass; `stream` is the reverse.
+A branch begins with `gathered` and ends with `stream`. With the rules `megatron`, `gathered` costs
+an all-reduce in the backward pass and `stream` one in the forward pass (the paper's f and g). With
+`megatron_sp`, `gathered` is an all-gather in the forward and a reduce-scatter in the backward pass;
+`stream` is the reverse.
 """
 
 from __future__ import annotations
@@ -22,35 +23,40 @@ from ptm_jax.nn.layers import Dense
 
 
 def stream(x):
-    """Returns x [B, L, D] in the layout of the residual stream, which its norms, dropout and sums use. Raises UserError
-    if the mesh does not divide L."""
+    """Returns x [B, L, D] in the layout of the residual stream, which its norms, dropout and sums
+    use. Raises UserError if the mesh does not divide L."""
     layout = current()
     if layout is None or x.ndim != 3:
         return x
     if x.shape[1] % layout.parts("positions"):
         over = " x ".join(f"{axis}={layout.mesh.shape[axis]}" for axis in layout.axes("positions"))
         raise UserError(
-            f"the residual stream {x.shape}: its {x.shape[1]} positions do not divide over {over}; set a length that does "
+            f"the residual stream {x.shape}: its {x.shape[1]} positions do not divide over "
+            f"{over}; set a length that does "
             "(recipe.phases.0.length), another mesh, or rules without `_sp`"
         )
     return constrain(x, "rows", "positions", "width")
 
 
 def gathered(x):
-    """Returns x [B, L, D] of the residual stream in the layout of products and attention: all positions of a row, except
-    over `seq`."""
+    """Returns x [B, L, D] of the residual stream in the layout of products and attention: all
+    positions of a row, except over `seq`."""
     return x if current() is None or x.ndim != 3 else _gathered(x, current())
 
 
 def _gathered(x, layout):
-    # The gradient of a plain constraint has the same constraint: it would be reduced to every device, then cut. This
-    # gradient is reduced directly to the layout of the stream.
+    # The gradient of a plain constraint has the same constraint: it would be reduced to every
+    # device, then cut. This gradient is reduced directly to the layout of the stream.
     @jax.custom_vjp
     def move(x):
-        # Without the barrier a compiler gathers the norm's float32 output and rounds it on every device.
+        # Without the barrier a compiler gathers the norm's float32 output and rounds it on every
+        # device.
         return layout.constrain(jax.lax.optimization_barrier(x), ("rows", "length", "width"))
 
-    move.defvjp(lambda x: (move(x), None), lambda _, g: (layout.constrain(g, ("rows", "positions", "width")),))
+    move.defvjp(
+        lambda x: (move(x), None),
+        lambda _, g: (layout.constrain(g, ("rows", "positions", "width")),),
+    )
     return move(x)
 
 
@@ -71,8 +77,8 @@ class Rounded(NamedTuple):
 def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
     """Returns a parameter table; with the parameter `<name>_scale` one of whole numbers.
 
-    A step that reads a few rows may give the module only those (`train.sparse`); `self.param` would raise an error for their
-    number."""
+    A step that reads a few rows may give the module only those (`train.sparse`); `self.param` would
+    raise an error for their number."""
     if not module.has_variable("params", name):
         return module.param(name, init, shape)
     table, scale = (module.get_variable("params", one) for one in (name, f"{name}_scale"))
@@ -80,9 +86,9 @@ def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
 
 
 def lookup(table, ids, name: str | None = None):
-    """Returns table[ids] [B, L, D] in the layout of the residual stream. If the rows of a table are split over devices
-    (`name`: "vocab"), each device looks up its own rows and the results are summed. Every device has all rows of other
-    tables."""
+    """Returns table[ids] [B, L, D] in the layout of the residual stream. If the rows of a table are
+    split over devices (`name`: "vocab"), each device looks up its own rows and the results are
+    summed. Every device has all rows of other tables."""
     if current() is None:
         return table[ids]
     found = constrain(table, name, None)[ids]
@@ -90,12 +96,15 @@ def lookup(table, ids, name: str | None = None):
 
 
 def joined(x, *layers: Dense):
-    """Returns the results of several dense layers with the same features for x. If their columns are split, computes one
-    product, so that the gradient of x is summed over devices once, not once for each layer."""
+    """Returns the results of several dense layers with the same features for x. If their columns
+    are split, computes one product, so that the gradient of x is summed over devices once, not once
+    for each layer."""
     layout = current()
     if layout is None or not (layout.axes("heads") or layout.axes("hidden")):
         return [layer(x) for layer in layers]
     kernels, biases = zip(*(layer(x, product=False) for layer in layers), strict=True)
     results = layers[0].precision.dense(x, jnp.stack(kernels, 1))
-    parts = [jax.lax.index_in_dim(results, i, x.ndim - 1, keepdims=False) for i in range(len(layers))]
+    parts = [
+        jax.lax.index_in_dim(results, i, x.ndim - 1, keepdims=False) for i in range(len(layers))
+    ]
     return [y if bias is None else add_bias(y, bias) for y, bias in zip(parts, biases, strict=True)]

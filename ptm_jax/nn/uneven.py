@@ -20,10 +20,12 @@ from ptm_jax.nn.parallel import gathered
 
 
 class UnevenStack(slots.Layered, nn.Module):
-    """Layers with their own numbers of heads and hidden units; the parameters are `blocks_0/...`, `blocks_1/...`.
+    """Layers with their own numbers of heads and hidden units; the parameters are `blocks_0/...`,
+    `blocks_1/...`.
 
-    Returns `Encoded` as `Stack` does. The probabilities [N, B, H, L, L] have the most heads of a layer; those that a layer
-    lacks are 0. It keeps no cache: a model that decodes needs layers of one size.
+    Returns `Encoded` as `Stack` does. The probabilities [N, B, H, L, L] have the most heads of a
+    layer; those that a layer lacks are 0. It keeps no cache: a model that decodes needs layers of
+    one size.
     """
 
     blocks: tuple[Block, ...]
@@ -44,7 +46,10 @@ class UnevenStack(slots.Layered, nn.Module):
     @nn.compact
     def __call__(self, x, context: Context, cache=None):
         if cache is not None:
-            raise ValueError("layers of different sizes keep no cache; decode with the model before heads were removed")
+            raise ValueError(
+                "layers of different sizes keep no cache; decode with the model before heads "
+                "were removed"
+            )
         outputs, attention = [], []
         for block in self.blocks:
             x, probabilities, _ = block(x, context)
@@ -60,7 +65,8 @@ def blocks_of(stack: Any) -> tuple[Block, ...]:
 
 
 def stack_of(blocks: Sequence[Block], like: Any) -> Stack | UnevenStack:
-    """Returns a stack of these blocks with the other fields of `like`: a `Stack` if they are equal."""
+    """Returns a stack of these blocks with the other fields of `like`: a `Stack` if they are
+    equal."""
     if any(spec.differences(blocks[0], other) for other in blocks[1:]):
         return UnevenStack(blocks=tuple(blocks), final_norm=like.final_norm)
     if isinstance(like, Stack):
@@ -71,11 +77,15 @@ def stack_of(blocks: Sequence[Block], like: Any) -> Stack | UnevenStack:
 def with_heads(attention: Attention, heads: int) -> Attention:
     """Returns the attention with another number of heads of the same width."""
     each = attention.each[1]
-    return dataclasses.replace(attention, heads=heads, head_width=None if heads * each == attention.width else each)
+    return dataclasses.replace(
+        attention, heads=heads, head_width=None if heads * each == attention.width else each
+    )
 
 
 def _stacked(attention):
     if any(part is None for part in attention):
         return None
     most = max(part.shape[1] for part in attention)
-    return jnp.stack([jnp.pad(part, ((0, 0), (0, most - part.shape[1]), (0, 0), (0, 0))) for part in attention])
+    return jnp.stack(
+        [jnp.pad(part, ((0, 0), (0, most - part.shape[1]), (0, 0), (0, 0))) for part in attention]
+    )

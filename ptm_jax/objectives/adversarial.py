@@ -1,4 +1,5 @@
-"""Adversarial and virtual adversarial training on word vectors (Miyato et al. 2017, arXiv 1605.07725; Ju et al. 2019)."""
+"""Adversarial and virtual adversarial training on word vectors (Miyato et al. 2017, arXiv
+1605.07725; Ju et al. 2019)."""
 
 from __future__ import annotations
 
@@ -20,14 +21,18 @@ from ptm_jax.objectives.base import AroundTask, real_tokens
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialLoss(AroundTask):
-    """L(x) + `scale` L(x + r) + `virtual` KL(p(x) || p(x + r')), for word vectors x [B, L, `width`] of `tower`.
+    """L(x) + `scale` L(x + r) + `virtual` KL(p(x) || p(x + r')), for word vectors x [B, L, `width`]
+    of `tower`.
 
-        r  = eps g / |g|,  g = dL/dx                                        (Miyato et al. 2017, Eqs. 2 and 3)
-        r' = eps g / |g|,  g = dKL(p(x) || p(x + d))/dd  at d = xi u / |u|, u drawn    (Eqs. 5 and 6, one iteration)
+        r  = eps g / |g|,  g = dL/dx                                        (Miyato et al. 2017,
+           Eqs. 2 and 3)
+        r' = eps g / |g|,  g = dKL(p(x) || p(x + d))/dd  at d = xi u / |u|, u drawn    (Eqs. 5 and
+                           6, one iteration)
 
-    The norm is over the L D numbers of a row, so rows do not depend on each other. All passes use the same dropout; r has
-    no gradient. Virtual training needs a task with one head and no labels; it compares the predictions of
-    `agreement.distributions`. Evaluation computes only the task's loss.
+    The norm is over the L D numbers of a row, so rows do not depend on each other. All passes use
+    the same dropout; r has no gradient. Virtual training needs a task with one head and no labels;
+    it compares the predictions of `agreement.distributions`. Evaluation computes only the task's
+    loss.
     """
 
     width: int
@@ -39,7 +44,10 @@ class AdversarialLoss(AroundTask):
 
     def __post_init__(self):
         if min(self.eps, self.xi) <= 0 or min(self.scale, self.virtual) < 0:
-            raise ValueError(f"eps is {self.eps} and xi {self.xi}; both must be above 0, scale and virtual not below it")
+            raise ValueError(
+                f"eps is {self.eps} and xi {self.xi}; both must be above 0, scale and "
+                "virtual not below it"
+            )
         if self.virtual:
             needs_scores(self.task, "leave virtual=0, or ")
 
@@ -50,7 +58,10 @@ class AdversarialLoss(AroundTask):
         parts = [(1.0, clean)]
         still = jnp.zeros((*batch["input_ids"].shape, self.width), jnp.float32)
         if self.scale:
-            moved = lambda shift: self.task(towers, {**batch, "perturbation": shift}, key)
+
+            def moved(shift):
+                return self.task(towers, {**batch, "perturbation": shift}, key)
+
             shift = self._step(jax.grad(lambda shift: moved(shift).value())(still))
             there = moved(shift)
             metrics = {f"adversarial_{name}": ratio for name, ratio in there.metrics.items()}
@@ -66,11 +77,22 @@ class AdversarialLoss(AroundTask):
 
     def _virtual(self, towers, batch, key, still) -> Loss:
         known = jax.lax.stop_gradient(self._predictions(towers, batch, key))
-        draw = lambda key: jax.random.normal(key, still.shape[1:])
-        start = _unit(jax.vmap(draw)(row_keys(named(key, "virtual"), rows_of(batch))) * real_tokens(batch)[..., None])
+
+        def draw(key):
+            return jax.random.normal(key, still.shape[1:])
+
+        start = _unit(
+            jax.vmap(draw)(row_keys(named(key, "virtual"), rows_of(batch)))
+            * real_tokens(batch)[..., None]
+        )
 
         def moved(shift):
-            return divergence(known, self._predictions(towers, {**batch, "perturbation": shift}, key), batch, "virtual")
+            return divergence(
+                known,
+                self._predictions(towers, {**batch, "perturbation": shift}, key),
+                batch,
+                "virtual",
+            )
 
         return moved(self._step(jax.grad(lambda shift: moved(shift).value())(self.xi * start)))
 

@@ -1,4 +1,5 @@
-"""Reading-comprehension objectives beyond spans: answer kind and rationale (CoQA), and answerability."""
+"""Reading-comprehension objectives beyond spans: answer kind and rationale (CoQA), and
+answerability."""
 
 from __future__ import annotations
 
@@ -16,12 +17,14 @@ from ptm_jax.objectives.downstream import scores_of, span_loss
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConversationAnswers(OnePass):
-    """Predicts an answer (a span, yes, no or unknown) and the tokens of its rationale (Ju et al. 2019, section 2):
+    """Predicts an answer (a span, yes, no or unknown) and the tokens of its rationale (Ju et al.
+    2019, section 2):
 
         L = (CE([start; kinds]) + CE([end; kinds])) / 2 + beta BCE(rationale)
 
-    The softmax is over the row's tokens and the kinds together; the BCE is a mean over tokens. Reads `answer_start`,
-    `answer_end`, `answer_kind` [B] int32 (0: a span, k: kind k, -1: a row of weight 0) and `rationale` [B, L].
+    The softmax is over the row's tokens and the kinds together; the BCE is a mean over tokens.
+    Reads `answer_start`, `answer_end`, `answer_kind` [B] int32 (0: a span, k: kind k, -1: a row of
+    weight 0) and `rationale` [B, L].
     """
 
     tower: str = "main"
@@ -33,16 +36,29 @@ class ConversationAnswers(OnePass):
         kind, real = batch["answer_kind"], real_tokens(batch)
         weights, parts = (kind >= 0).astype(jnp.float32), []
         exact = jnp.ones(len(kind))
-        for joined, field in zip(self.distributions(scores, batch), ("answer_start", "answer_end"), strict=True):
+        for joined, field in zip(
+            self.distributions(scores, batch), ("answer_start", "answer_end"), strict=True
+        ):
             length = real.shape[1]
             place = jnp.where(kind > 0, length + kind - 1, jnp.clip(batch[field], 0, length - 1))
             exact = exact * (joined.argmax(-1) == place)
-            parts.append((0.5, token_loss(nll_of(joined, place), weights, name=f"{field.removeprefix('answer_')}_nll")))
+            parts.append(
+                (
+                    0.5,
+                    token_loss(
+                        nll_of(joined, place), weights, name=f"{field.removeprefix('answer_')}_nll"
+                    ),
+                )
+            )
         rationale = scores[3]
         logistic = jax.nn.softplus(jnp.where(batch["rationale"] > 0, -rationale, rationale))
-        parts.append((self.beta, token_loss(logistic, real * weights[:, None], name="rationale_nll")))
+        parts.append(
+            (self.beta, token_loss(logistic, real * weights[:, None], name="rationale_nll"))
+        )
         loss = add_losses(*parts)
-        return dataclasses.replace(loss, metrics={**loss.metrics, "exact": Ratio((exact * weights).sum(), weights.sum())})
+        return dataclasses.replace(
+            loss, metrics={**loss.metrics, "exact": Ratio((exact * weights).sum(), weights.sum())}
+        )
 
     @staticmethod
     def distributions(scores: Any, batch: Batch) -> list[Array]:
@@ -56,7 +72,8 @@ class ConversationAnswers(OnePass):
 class VerifiedSpan(OnePass):
     """`alpha1` L_span + `alpha2` L_none (Zhang et al. 2021, arXiv 2001.09694, section 3.3).
 
-    L_span is the loss of `AnswerSpan`. L_none is the logistic loss for `no_answer` [B], 1 if the row has no answer."""
+    L_span is the loss of `AnswerSpan`. L_none is the logistic loss for `no_answer` [B], 1 if the
+    row has no answer."""
 
     tower: str = "main"
     head: str = "verified"

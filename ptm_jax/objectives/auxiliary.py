@@ -18,8 +18,8 @@ from ptm_jax.objectives.base import AroundTask
 class FadingLanguage(AroundTask):
     """L = L_task + gamma * L_LM (Chronopoulou et al. 2019, Eq. 1).
 
-    gamma decays exponentially from `first` to `last` over `steps` updates. `corruption` changes the rows only for the
-    language modelling loss (for example, masks words)."""
+    gamma decays exponentially from `first` to `last` over `steps` updates. `corruption` changes the
+    rows only for the language modelling loss (for example, masks words)."""
 
     language: Any
     corruption: Any = None
@@ -29,15 +29,21 @@ class FadingLanguage(AroundTask):
 
     def __post_init__(self):
         if not 0 < self.last <= self.first or self.steps < 1:
-            raise ValueError(f"first is {self.first} and last {self.last}; the weight must fall and stay above 0")
+            raise ValueError(
+                f"first is {self.first} and last {self.last}; the weight must fall and stay above 0"
+            )
 
     def gamma(self, step: Any) -> Any:
         """Returns first * (last / first)^(step / steps)."""
-        return self.first * (self.last / self.first) ** (jnp.asarray(step, jnp.float32) / self.steps)
+        return self.first * (self.last / self.first) ** (
+            jnp.asarray(step, jnp.float32) / self.steps
+        )
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         rows = batch if self.corruption is None else self.corruption(named(key, "words"), batch)
         task = self.task(towers, batch, named(key, "task"))
         language = self.language(towers, rows, named(key, "language"))
         # The last part's metrics override earlier ones of the same name.
-        return add_losses((self.gamma(batch["step"]), dataclasses.replace(language, carry=None)), (1.0, task))
+        return add_losses(
+            (self.gamma(batch["step"]), dataclasses.replace(language, carry=None)), (1.0, task)
+        )

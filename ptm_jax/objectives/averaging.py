@@ -1,4 +1,5 @@
-"""Self-distillation from the network's own earlier parameters (Xu et al. 2020, arXiv 2002.10345)."""
+"""Self-distillation from the network's own earlier parameters (Xu et al. 2020, arXiv
+2002.10345)."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ from ptm_jax.objectives.base import AroundTask, real_rows, real_tokens, scores_o
 class OwnTeacher(AroundTask):
     """Task loss + `scale` * MSE(scores, teachers' scores), averaged over classes (Eqs. 8 and 10).
 
-    task      a `OnePass` objective; its `head` returns the scores of rows [B, C] or tokens [B, L, C]
-    teachers  towers of the same kind, without gradient or dropout. A single teacher holds the mean of the last
-              parameters; the scores of several teachers are averaged
+    task      a `OnePass` objective; its `head` returns the scores of rows [B, C] or tokens [B, L,
+              C]
+    teachers  towers of the same kind, without gradient or dropout. A single teacher holds the mean
+              of the last parameters; the scores of several teachers are averaged
     """
 
     teachers: tuple[str, ...]
@@ -42,7 +44,9 @@ class OwnTeacher(AroundTask):
         squared = jnp.square(mine - sum(theirs) / len(theirs)).mean(-1)
         weights = real_tokens(batch) if squared.ndim > 1 else real_rows(batch)
         weights = batch.get("label_weights" if squared.ndim == 1 else "token_weights", weights)
-        return add_losses((1.0, task), (self.scale, token_loss(squared, weights, name="teacher_error")))
+        return add_losses(
+            (1.0, task), (self.scale, token_loss(squared, weights, name="teacher_error"))
+        )
 
 
 def _scores(tower: Tower, head: str, encoded: Any, batch: Batch) -> Array:

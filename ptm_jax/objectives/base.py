@@ -23,7 +23,8 @@ def gather(hidden: Array, positions: Array) -> Array:
 
 
 def token_loss(nll: Array, weights: Array, right: Array | None = None, name: str = "nll") -> Loss:
-    """Returns the sum of weighted token losses in nats. Metrics are their mean and, given `right`, the accuracy."""
+    """Returns the sum of weighted token losses in nats. Metrics are their mean and, given `right`,
+    the accuracy."""
     weight = weights.sum()
     total = (nll * weights).sum()
     metrics = {name: Ratio(total, weight)}
@@ -41,27 +42,40 @@ def nll_of(scores: Array, labels: Array) -> Array:
 def binary_loss(scores: Array, right: Array, weights: Array, name: str) -> Loss:
     """Returns the logistic loss of scores [..] or [.., 1] for labels `right` [..] in {0, 1}.
 
-    Metrics also include the accuracy and the share of 1s, which is the accuracy of always predicting 1."""
+    Metrics also include the accuracy and the share of 1s, which is the accuracy of always
+    predicting 1."""
     scores = scores.reshape(right.shape).astype(jnp.float32)
     nll = jax.nn.softplus(jnp.where(right > 0, -scores, scores))
     loss = token_loss(nll, weights, (scores > 0) == (right > 0), name)
-    share = {f"{name.removesuffix('nll')}share": Ratio(((right > 0) * weights).sum(), weights.sum())}
+    share = {
+        f"{name.removesuffix('nll')}share": Ratio(((right > 0) * weights).sum(), weights.sum())
+    }
     return dataclasses.replace(loss, metrics={**loss.metrics, **share})
 
 
 def name_of(objective: Any) -> str:
     """Returns the name of an objective for messages: its class or function name."""
-    return objective.__name__ if callable(objective) and not isinstance(objective, slots.Slot) else type(objective).__name__
+    return (
+        objective.__name__
+        if callable(objective) and not isinstance(objective, slots.Slot)
+        else type(objective).__name__
+    )
 
 
 def view_of(batch: Batch, name: str) -> Batch:
-    """Returns the second text of every row as a batch, from `{name}_input_ids` and `{name}_segment_ids` [B, S]."""
-    fields = {field: batch[f"{name}_{field}"] for field in ("input_ids", "segment_ids") if f"{name}_{field}" in batch}
+    """Returns the second text of every row as a batch, from `{name}_input_ids` and
+    `{name}_segment_ids` [B, S]."""
+    fields = {
+        field: batch[f"{name}_{field}"]
+        for field in ("input_ids", "segment_ids")
+        if f"{name}_{field}" in batch
+    }
     return fields | {field: batch[field] for field in ("rows", "step") if field in batch}
 
 
 def encode_view(tower: Tower, batch: Batch, name: str) -> Encoded:
-    """Encodes the second text of every row with the same tower, without memory. `batch["noise"]` seeds the dropout."""
+    """Encodes the second text of every row with the same tower, without memory. `batch["noise"]`
+    seeds the dropout."""
     key = batch.get("noise")
     return tower(view_of(batch, name), None if key is None else named(key, name))
 
@@ -77,15 +91,16 @@ def real_rows(batch: Batch) -> Array:
 
 
 def scores_of(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
-    """Returns what a head reads from an encoded batch, with the dropout of `batch["noise"]` if there is one."""
+    """Returns what a head reads from an encoded batch, with the dropout of `batch["noise"]` if
+    there is one."""
     key = batch.get("noise")
     return tower.read(head, encoded, batch, None if key is None else named(key, head))
 
 
 def prediction_weights(scores: Array, batch: Batch, labelled: bool = True) -> Array:
-    """Returns weights [B] or [B, L] for scores [.., C]: with `labelled`, those of the labels (`label_weights` [B],
-    `token_weights` [B, L]) if present; otherwise everything but padding counts. A question with C rows [B C, L] has the
-    weight of its first row."""
+    """Returns weights [B] or [B, L] for scores [.., C]: with `labelled`, those of the labels
+    (`label_weights` [B], `token_weights` [B, L]) if present; otherwise everything but padding
+    counts. A question with C rows [B C, L] has the weight of its first row."""
     field = "token_weights" if scores.ndim > 2 else "label_weights"
     if labelled and field in batch:
         return batch[field]
@@ -96,8 +111,16 @@ def prediction_weights(scores: Array, batch: Batch, labelled: bool = True) -> Ar
 def blind(system: Any, tower: str, pool: str) -> str | None:
     """Refuses to pool the first token of a causal encoder: it sees no other token."""
     encoder, head = slots.encoder_of(system, tower), slots.heads_of(system, tower).get(pool)
-    if encoder is not None and encoder.direction == "causal" and head is not None and head.reads_first:
-        return "the pooled first token of a causal encoder has seen nothing else; take an encoder that sees both ways"
+    if (
+        encoder is not None
+        and encoder.direction == "causal"
+        and head is not None
+        and head.reads_first
+    ):
+        return (
+            "the pooled first token of a causal encoder has seen nothing else; take an encoder "
+            "that sees both ways"
+        )
     return None
 
 
@@ -109,7 +132,8 @@ def corruptions_of(system: Any) -> tuple[slots.Corruption, ...]:
 def next_memory(tower: Tower, encoded: Encoded, batch: Batch) -> Any:
     """Returns `batch["carry"]` for the next step: the encoder's memory, or None.
 
-    It is cast to the types of this step's carry, so that the types of the training state do not change.
+    It is cast to the types of this step's carry, so that the types of the training state do not
+    change.
     """
     memory = jax.lax.stop_gradient(encoded.memory)
     if memory is None or batch.get("carry") is None:
@@ -118,7 +142,8 @@ def next_memory(tower: Tower, encoded: Encoded, batch: Batch) -> Any:
 
 
 def first_memory(tower: Tower, batch: Batch) -> Any:
-    """Returns the memory before the first batch, leaves [B, ...]; None if the encoder has none or its length is 0."""
+    """Returns the memory before the first batch, leaves [B, ...]; None if the encoder has none or
+    its length is 0."""
     encoder = slots.encoder_in(tower.module)
     return None if encoder is None else encoder.empty_memory(batch["input_ids"].shape[0])
 
@@ -135,11 +160,12 @@ class AroundTask(slots.Objective):
 
 
 class OnePass(slots.Objective):
-    """Base class of objectives with one forward pass of `tower`. A subclass defines `of(tower, encoded, batch) -> Loss`.
+    """Base class of objectives with one forward pass of `tower`. A subclass defines `of(tower,
+    encoded, batch) -> Loss`.
 
-    `of` takes the encoded batch, so several objectives can share a pass (`objectives.joint.Joint`). `__call__` returns the
-    encoder's memory, so Transformer-XL trains with every objective. `of` reads the step's key from `batch["noise"]` when
-    it encodes a second text.
+    `of` takes the encoded batch, so several objectives can share a pass (`objectives.joint.Joint`).
+    `__call__` returns the encoder's memory, so Transformer-XL trains with every objective. `of`
+    reads the step's key from `batch["noise"]` when it encodes a second text.
     """
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
@@ -153,22 +179,38 @@ class OnePass(slots.Objective):
         raise NotImplementedError
 
     def distributions(self, scores: Any, batch: Batch) -> list[Array]:
-        """Returns the predictions to compare in `objectives.agreement`: logits [B, C] for texts or [B, L, C] for tokens,
-        [.., 1] for regression. Raises UserError if `scores` are not arrays."""
+        """Returns the predictions to compare in `objectives.agreement`: logits [B, C] for texts or
+        [B, L, C] for tokens, [.., 1] for regression. Raises UserError if `scores` are not
+        arrays."""
         parts = list(scores) if isinstance(scores, tuple | list) else [scores]
         if not all(isinstance(part, jax.Array) for part in parts):
             kind, head = type(self).__name__, type(scores).__name__
-            raise UserError(f"{kind} scores by {head}, no softmax over classes; leave out what compares it")
+            raise UserError(
+                f"{kind} scores by {head}, no softmax over classes; leave out what compares it"
+            )
         return parts
 
-    def predictions(self, tower: Tower, encoded: Encoded, batch: Batch) -> dict[str, tuple[Array, Array]]:
-        """Returns {name: (logits [.., C], weights [..])} of what the head predicts, to compare two models. Raises
-        UserError if the objective has no head, or one without a softmax over classes."""
+    def predictions(
+        self, tower: Tower, encoded: Encoded, batch: Batch
+    ) -> dict[str, tuple[Array, Array]]:
+        """Returns {name: (logits [.., C], weights [..])} of what the head predicts, to compare two
+        models. Raises UserError if the objective has no head, or one without a softmax over
+        classes."""
         if self.head is None:
-            raise UserError(f"{name_of(self)} has no head whose predictions could be compared; take a task with one")
+            raise UserError(
+                f"{name_of(self)} has no head whose predictions could be compared; take a "
+                "task with one"
+            )
         found = self.distributions(scores_of(tower, self.head, encoded, batch), batch)
-        names = [self.head] if len(found) == 1 else [f"{self.head}_{number}" for number in range(len(found))]
-        return {name: (one, prediction_weights(one, batch)) for name, one in zip(names, found, strict=True)}
+        names = (
+            [self.head]
+            if len(found) == 1
+            else [f"{self.head}_{number}" for number in range(len(found))]
+        )
+        return {
+            name: (one, prediction_weights(one, batch))
+            for name, one in zip(names, found, strict=True)
+        }
 
     def initial_carry(self, towers: Mapping[str, Tower], batch: Batch) -> Any:
         """Returns the memory before the first step, or None."""

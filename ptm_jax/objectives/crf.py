@@ -18,13 +18,16 @@ from ptm_jax.objectives.downstream import scores_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CRFTagging(OnePass):
-    """-log p of the label path `token_labels` [B, L] int32, under a head with transition scores (`nn.heads.crf.CRFHead`).
+    """-log p of the label path `token_labels` [B, L] int32, under a head with transition scores
+    (`nn.heads.crf.CRFHead`).
 
-    The chain covers the tokens with `token_weights` [B, L] above 0 if the batch has them, else all tokens but padding.
-    Each document is a separate chain. The weight is the number of tokens in chains, as in `Tagging`.
+    The chain covers the tokens with `token_weights` [B, L] above 0 if the batch has them, else all
+    tokens but padding. Each document is a separate chain. The weight is the number of tokens in
+    chains, as in `Tagging`.
 
-    constrain   "decoding": normalises over all paths; "always": only over paths that the head's scheme allows. Rows with
-                a forbidden label path then have weight 0, and the metric `broken` is their share
+    constrain   "decoding": normalises over all paths; "always": only over paths that the head's
+                scheme allows. Rows with a forbidden label path then have weight 0, and the metric
+                `broken` is their share
     """
 
     baseline = "nll"
@@ -43,13 +46,19 @@ class CRFTagging(OnePass):
         metrics, always = {}, self.constrain == "always"
         if always:
             lawful = links.lawful(labels, places)
-            metrics["broken"] = Ratio((whole & ~lawful).sum().astype(jnp.float32), whole.sum().astype(jnp.float32))
+            metrics["broken"] = Ratio(
+                (whole & ~lawful).sum().astype(jnp.float32), whole.sum().astype(jnp.float32)
+            )
             tokens, whole = tokens * lawful, whole & lawful
         nll = jnp.where(whole, links.nll(scores, labels, places, always), 0.0)
         best = links.best(jax.lax.stop_gradient(scores), places)[0]
         total, weight = nll.sum(), tokens.sum()
         right = ((best == labels) & on & whole[:, None]).sum().astype(jnp.float32)
-        return Loss(total, weight, {"nll": Ratio(total, weight), "accuracy": Ratio(right, weight), **metrics})
+        return Loss(
+            total,
+            weight,
+            {"nll": Ratio(total, weight), "accuracy": Ratio(right, weight), **metrics},
+        )
 
     def refusal(self, system) -> str | None:
         head = slots.heads_of(system, self.tower).get(self.head)

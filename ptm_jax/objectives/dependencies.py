@@ -14,11 +14,12 @@ from ptm_jax.objectives.downstream import scores_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parsing(OnePass):
-    """The cross-entropy of every word's head among the words of its row and the root, which stands at place 0, plus that of
-    the label, given the true head.
+    """The cross-entropy of every word's head among the words of its row and the root, which stands
+    at place 0, plus that of the label, given the true head.
 
-    Reads `heads`, `token_labels` [B, L] int32 and `token_weights` [B, L], 1 at the first piece of a word (default: all
-    tokens). The head returns (arcs [B, L, L], labels [B, L, L, C]) (`nn.heads.biaffine`).
+    Reads `heads`, `token_labels` [B, L] int32 and `token_weights` [B, L], 1 at the first piece of a
+    word (default: all tokens). The head returns (arcs [B, L, L], labels [B, L, L, C])
+    (`nn.heads.biaffine`).
     """
 
     tower: str = "main"
@@ -32,6 +33,8 @@ class Parsing(OnePass):
         possible = ((weights > 0) | (place == 0))[:, None, :] & (place[:, None] != place)
         arcs = jnp.where(possible, arcs, -1e9)
         of_head = jnp.take_along_axis(labels, jnp.clip(heads, 0)[:, :, None, None], 2)[:, :, 0]
-        first = token_loss(nll_of(arcs, jnp.clip(heads, 0)), weights, arcs.argmax(-1) == heads, "arc_nll")
+        first = token_loss(
+            nll_of(arcs, jnp.clip(heads, 0)), weights, arcs.argmax(-1) == heads, "arc_nll"
+        )
         second = token_loss(nll_of(of_head, truth), weights, name="label_nll")
         return add_losses((1.0, first), (1.0, second))

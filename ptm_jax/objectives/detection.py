@@ -13,7 +13,14 @@ from ptm_jax.core.batch import put, rows_of
 from ptm_jax.core.streams import named, uniform_bits
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, add_losses
-from ptm_jax.objectives.base import OnePass, binary_loss, first_memory, gather, next_memory, real_tokens
+from ptm_jax.objectives.base import (
+    OnePass,
+    binary_loss,
+    first_memory,
+    gather,
+    next_memory,
+    real_tokens,
+)
 from ptm_jax.objectives.language import MLM
 
 GENERATOR, JUDGE = "generator", "main"
@@ -21,17 +28,21 @@ GENERATOR, JUDGE = "generator", "main"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RTD(slots.Objective):
-    """ELECTRA: mean L_MLM(generator) + `weight` mean L_RTD(discriminator) (Clark et al. 2020, arXiv 2003.10555, section 2).
+    """ELECTRA: mean L_MLM(generator) + `weight` mean L_RTD(discriminator) (Clark et al. 2020, arXiv
+    2003.10555, section 2).
 
-    The tower "generator" fills the positions that the corruption chose (`mlm_*`) with words drawn from its softmax at
-    `temperature`; the draw has no gradient. The tower "main" predicts for every token except padding whether it was
-    replaced. A draw that equals the true word counts as original. Head "rtd": scores [B, L] or [B, L, 1].
+    The tower "generator" fills the positions that the corruption chose (`mlm_*`) with words drawn
+    from its softmax at `temperature`; the draw has no gradient. The tower "main" predicts for every
+    token except padding whether it was replaced. A draw that equals the true word counts as
+    original. Head "rtd": scores [B, L] or [B, L, 1].
 
-    `convention` sets the meaning of a high score. "electra": replaced, as in google-research/electra and its checkpoints;
-    "survey": unchanged (section 3.1.5). They differ only in the sign of the score.
+    `convention` sets the meaning of a high score. "electra": replaced, as in
+    google-research/electra and its checkpoints; "survey": unchanged (section 3.1.5). They differ
+    only in the sign of the score.
 
-    `frozen_generator` is the second stage of the survey's two-stage recipe, an ablation in the paper (section 3.3). The
-    generator then has no dropout and no gradient, and its loss is only a metric. Tables tied to it would still change.
+    `frozen_generator` is the second stage of the survey's two-stage recipe, an ablation in the
+    paper (section 3.3). The generator then has no dropout and no gradient, and its loss is only a
+    metric. Tables tied to it would still change.
     """
 
     baseline = "mlm_nll"
@@ -50,7 +61,9 @@ class RTD(slots.Objective):
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         generator, judge = towers[GENERATOR], towers[JUDGE]
         if self.frozen_generator:
-            generator = dataclasses.replace(generator, params=jax.lax.stop_gradient(generator.params))
+            generator = dataclasses.replace(
+                generator, params=jax.lax.stop_gradient(generator.params)
+            )
         noise = None if key is None or self.frozen_generator else named(key, GENERATOR)
         given = _own_memory(batch, GENERATOR)
         encoded = generator(given, noise)
@@ -70,9 +83,14 @@ class RTD(slots.Objective):
         return Loss(loss.sum, loss.weight, {**mlm.metrics, **loss.metrics}, carry or None)
 
     def filled(self, generator: Tower, encoded: Encoded, batch: Batch, key: Array | None) -> Array:
-        """Returns the ids [B, L] with a word drawn at every chosen position. Seeds depend on row and position index."""
+        """Returns the ids [B, L] with a word drawn at every chosen position. Seeds depend on row
+        and position index."""
         places = gather(encoded.hidden, batch["mlm_positions"])
-        seeds = uniform_bits(named(jax.random.key(0) if key is None else key, "draw"), rows_of(batch), places.shape[1:2])
+        seeds = uniform_bits(
+            named(jax.random.key(0) if key is None else key, "draw"),
+            rows_of(batch),
+            places.shape[1:2],
+        )
         drawn = generator.head("mlm", places).draw(seeds, temperature=self.temperature)
         return filled_in(batch, drawn)
 
@@ -84,7 +102,10 @@ class RTD(slots.Objective):
     def refusal(self, system: Any) -> str | None:
         for name in (GENERATOR, JUDGE):
             if name not in system.towers:
-                return f"RTD needs two towers, and there is no {name!r}; add one with the head {_HEADS[name]!r}"
+                return (
+                    f"RTD needs two towers, and there is no {name!r}; add one with the head "
+                    f"{_HEADS[name]!r}"
+                )
         return None
 
 
@@ -105,10 +126,12 @@ def _own_memory(batch: Batch, tower: str) -> Batch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddedWords(OnePass):
-    """Predicts whether each token was inserted: the tagging task of noisy words (Wang et al. 2020, arXiv 1908.05378).
+    """Predicts whether each token was inserted: the tagging task of noisy words (Wang et al. 2020,
+    arXiv 1908.05378).
 
-    Reads `noise_labels` [B, L] int32 (1 = added) and `noise_weights` [B, L] float32. Head "noise": [B, L] or [B, L, 1].
-    For the paper's other task, original against edited sentence, use `NSP(label="pair_label", name="original")`.
+    Reads `noise_labels` [B, L] int32 (1 = added) and `noise_weights` [B, L] float32. Head "noise":
+    [B, L] or [B, L, 1]. For the paper's other task, original against edited sentence, use
+    `NSP(label="pair_label", name="original")`.
     """
 
     tower: str = "main"

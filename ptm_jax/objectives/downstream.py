@@ -1,5 +1,5 @@
-"""Objectives of downstream tasks: text classification and regression, tagging, answer spans and multiple choice (survey
-section 7; Devlin et al. 2019, section 4)."""
+"""Objectives of downstream tasks: text classification and regression, tagging, answer spans and
+multiple choice (survey section 7; Devlin et al. 2019, section 4)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,29 @@ from ptm_jax.core import slots
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
-from ptm_jax.objectives.base import OnePass, binary_loss, nll_of, real_rows, real_tokens, scores_of, token_loss
+from ptm_jax.objectives.base import (
+    OnePass,
+    binary_loss,
+    nll_of,
+    real_rows,
+    real_tokens,
+    scores_of,
+    token_loss,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Classification(OnePass):
     """Classification or regression of whole texts, from `label` [B] and a head with scores [B, C].
 
-    kind    "classes": cross-entropy, `label` int32; "number": squared error, `label` float32 [B], or [B, C] with the mean
-            over C; "labels": logistic loss of each class, `label` [B, C] in {0, 1}, with the mean over classes
+    kind    "classes": cross-entropy, `label` int32; "number": squared error, `label` float32 [B],
+            or [B, C] with the mean over C; "labels": logistic loss of each class, `label` [B, C] in
+            {0, 1}, with the mean over classes
 
-    The weight of a row is `label_weights` [B] if the batch has them, else 1 if the row has a token. `smoothing` is the share
-    of the target that is spread evenly over the classes (Szegedy et al. 2016; MultiFiT: 0.1); the metric `nll` excludes it.
-    On a CPU a kernel makes the updates of supervised fastText (`kernels.words`), which counts no accuracy of a tree.
+    The weight of a row is `label_weights` [B] if the batch has them, else 1 if the row has a token.
+    `smoothing` is the share of the target that is spread evenly over the classes (Szegedy et al.
+    2016; MultiFiT: 0.1); the metric `nll` excludes it. On a CPU a kernel makes the updates of
+    supervised fastText (`kernels.words`), which counts no accuracy of a tree.
     """
 
     tower: str = "main"
@@ -36,20 +46,29 @@ class Classification(OnePass):
 
     def __post_init__(self):
         if not 0 <= self.smoothing < 1 or (self.smoothing and self.kind != "classes"):
-            raise ValueError(f"smoothing is {self.smoothing} of {self.kind}; it must be in [0, 1), and is of classes")
+            raise ValueError(
+                f"smoothing is {self.smoothing} of {self.kind}; it must be in [0, 1), and is "
+                "of classes"
+            )
 
     @property
     def baseline(self) -> str | None:
         return "nll" if self.kind == "classes" else None
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        scores, label, weights = scores_of(tower, self.head, encoded, batch), batch["label"], self.weights(batch)
+        scores, label, weights = (
+            scores_of(tower, self.head, encoded, batch),
+            batch["label"],
+            self.weights(batch),
+        )
         if self.kind == "classes":
             loss = token_loss(nll_of(scores, label), weights, scores.argmax(-1) == label, "nll")
             if not self.smoothing:
                 return loss
             even = ((jax.nn.logsumexp(scores, -1) - scores.mean(-1)) * weights).sum()
-            return dataclasses.replace(loss, sum=(1 - self.smoothing) * loss.sum + self.smoothing * even)
+            return dataclasses.replace(
+                loss, sum=(1 - self.smoothing) * loss.sum + self.smoothing * even
+            )
         if self.kind == "number":
             squared = jnp.square(scores - label.astype(jnp.float32).reshape(scores.shape))
             return token_loss(squared.mean(-1), weights, name="squared_error")
@@ -62,28 +81,41 @@ class Classification(OnePass):
         return batch["label_weights"] if "label_weights" in batch else real_rows(batch)
 
     def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
-        encoder, head = slots.encoder_of(system, self.tower), slots.heads_of(system, self.tower).get(self.head)
-        bag = self.kind == "classes" and not self.smoothing and encoder is not None and encoder.grams is not None
+        encoder, head = (
+            slots.encoder_of(system, self.tower),
+            slots.heads_of(system, self.tower).get(self.head),
+        )
+        bag = (
+            self.kind == "classes"
+            and not self.smoothing
+            and encoder is not None
+            and encoder.grams is not None
+        )
         if not bag or not isinstance(head, slots.ClassHead) or not head.linear:
             return None
         tables = "encoder/token", "encoder/ngrams", f"heads_{self.head}/classes/kernel"
         return "bags", tuple(f"{self.tower}/{name}" for name in tables)
 
     def distributions(self, scores: Array, batch: Batch) -> list[Array]:
-        """Returns the logits of the classes, or of [0, score] for each label; for regression, each score [B, 1]."""
+        """Returns the logits of the classes, or of [0, score] for each label; for regression, each
+        score [B, 1]."""
         if self.kind == "classes":
             return [scores]
         columns = jnp.split(scores, scores.shape[-1], -1)
-        return columns if self.kind == "number" else [jnp.concatenate([jnp.zeros_like(one), one], -1) for one in columns]
+        return (
+            columns
+            if self.kind == "number"
+            else [jnp.concatenate([jnp.zeros_like(one), one], -1) for one in columns]
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelGain(OnePass):
-    """Cross-entropy of a text's class after each of its tokens, with weights that grow linearly from 0 to 1 in the order of
-    reading (linear gain: Dai and Le 2015, arXiv 1511.01432, section 3).
+    """Cross-entropy of a text's class after each of its tokens, with weights that grow linearly
+    from 0 to 1 in the order of reading (linear gain: Dai and Le 2015, arXiv 1511.01432, section 3).
 
-    The head reads each state [D] by itself: its summary is of one token. `nll` and `accuracy` are of the last one.
-    Deviation: the loss is the weighted mean over the tokens of a batch.
+    The head reads each state [D] by itself: its summary is of one token. `nll` and `accuracy` are
+    of the last one. Deviation: the loss is the weighted mean over the tokens of a batch.
     """
 
     baseline = "nll"
@@ -96,14 +128,21 @@ class LabelGain(OnePass):
         real, key = real_tokens(batch), batch.get("noise")
         rows, length, width = encoded.hidden.shape
         key = None if key is None else named(key, self.head)
-        scores = tower.head(self.head, encoded.hidden.reshape(rows * length, 1, width), None, key=key)
-        scores, label = scores.reshape(rows, length, -1), jnp.broadcast_to(batch["label"][:, None], (rows, length))
+        scores = tower.head(
+            self.head, encoded.hidden.reshape(rows * length, 1, width), None, key=key
+        )
+        scores, label = (
+            scores.reshape(rows, length, -1),
+            jnp.broadcast_to(batch["label"][:, None], (rows, length)),
+        )
         nll, right = nll_of(scores, label), scores.argmax(-1) == label
         read = jnp.cumsum(real[:, ::-1], 1)[:, ::-1] if self.leftwards else jnp.cumsum(real, 1)
         size = jnp.maximum(real.sum(1, keepdims=True), 1.0)
         rows = Classification.weights(batch)[:, None] * real
         loss = token_loss(nll, rows * read / size)
-        return dataclasses.replace(loss, metrics=token_loss(nll, rows * (read == size), right, "nll").metrics)
+        return dataclasses.replace(
+            loss, metrics=token_loss(nll, rows * (read == size), right, "nll").metrics
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,17 +164,19 @@ class Tagging(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeClasses(Tagging):
-    """`Tagging` of the nodes of trees in a run on text (`data.rows.trees`); word frequencies are no baseline of it."""
+    """`Tagging` of the nodes of trees in a run on text (`data.rows.trees`); word frequencies are no
+    baseline of it."""
 
     baseline = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerSpan(OnePass):
-    """The mean of the cross-entropies of an answer's first and last token (Devlin et al. 2019, section 4.2).
+    """The mean of the cross-entropies of an answer's first and last token (Devlin et al. 2019,
+    section 4.2).
 
-    Reads `answer_start`, `answer_end` [B] int32; a position outside the row has weight 0. The softmax is over all
-    positions of the row, including padding, as in the original.
+    Reads `answer_start`, `answer_end` [B] int32; a position outside the row has weight 0. The
+    softmax is over all positions of the row, including padding, as in the original.
     """
 
     tower: str = "main"
@@ -161,7 +202,8 @@ def span_loss(start: Array, end: Array, batch: Batch) -> Loss:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerBeams(OnePass):
-    """`AnswerSpan`'s loss for a head that predicts the end given the start (zihangdai/xlnet, run_squad.py).
+    """`AnswerSpan`'s loss for a head that predicts the end given the start (zihangdai/xlnet,
+    run_squad.py).
 
     If the batch has `no_answer` [B] in {0, 1}, half of its logistic loss is added."""
 
@@ -175,7 +217,9 @@ class AnswerBeams(OnePass):
             nll = nll_of(scores, batch[f"answer_{field}"])
             parts.append((0.5, token_loss(nll, real_rows(batch), name=f"{field}_nll")))
         if "no_answer" in batch:
-            parts.append((0.5, binary_loss(found.none, batch["no_answer"], real_rows(batch), "none_nll")))
+            parts.append(
+                (0.5, binary_loss(found.none, batch["no_answer"], real_rows(batch), "none_nll"))
+            )
         return add_losses(*parts)
 
     @staticmethod
@@ -188,7 +232,8 @@ class AnswerBeams(OnePass):
 class Choosing(OnePass):
     """Cross-entropy of the correct choice among C (Radford et al. 2018, section 3.3).
 
-    The C rows of a question are adjacent in [B C, L]. `label` [B C] int32 repeats the question's answer in each row."""
+    The C rows of a question are adjacent in [B C, L]. `label` [B C] int32 repeats the question's
+    answer in each row."""
 
     baseline = "nll"
 

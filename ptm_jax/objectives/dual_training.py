@@ -1,4 +1,5 @@
-"""A teacher and a student of a smaller vocabulary, trained at once (Zhao et al. 2019, arXiv 1909.11687)."""
+"""A teacher and a student of a smaller vocabulary, trained at once (Zhao et al. 2019, arXiv
+1909.11687)."""
 
 from __future__ import annotations
 
@@ -18,17 +19,22 @@ from ptm_jax.core.types import Array, Batch, Loss, Ratio, add_losses
 from ptm_jax.objectives.base import gather, token_loss
 
 TEACHER, MATRICES = "teacher", "projections"
-_QUERY, _OUT = re.compile(r"attention/(query|key|value)/(kernel|bias)$"), re.compile(r"attention/out/kernel$")
+_QUERY, _OUT = (
+    re.compile(r"attention/(query|key|value)/(kernel|bias)$"),
+    re.compile(r"attention/out/kernel$"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DualTraining(slots.Objective):
     """L_MLM(student) + L_MLM(teacher) + `epsilon` (L_down + L_up) (section 3.3).
 
-    The student reads rows in its vocabulary, the teacher rows that mix both (`corruptions.two_vocabularies`), and predicts a
-    hidden piece among those of its vocabulary, by the heads "mlm" and "second". L_down is the sum over the parameters of the
-    encoder of |V theta_t - theta_s|^2, L_up that of |U theta_s - theta_t|^2; both axes of a matrix are projected, by
-    matrices that all layers share, one for each width. Of the teacher's token table the student's rows count. Both move.
+    The student reads rows in its vocabulary, the teacher rows that mix both
+    (`corruptions.two_vocabularies`), and predicts a hidden piece among those of its vocabulary, by
+    the heads "mlm" and "second". L_down is the sum over the parameters of the encoder of |V theta_t
+    - theta_s|^2, L_up that of |U theta_s - theta_t|^2; both axes of a matrix are projected, by
+    matrices that all layers share, one for each width. Of the teacher's token table the student's
+    rows count. Both move.
     """
 
     epsilon: float = 1.0
@@ -36,12 +42,17 @@ class DualTraining(slots.Objective):
 
     def __post_init__(self):
         if self.epsilon < 0:
-            raise ValueError(f"epsilon is {self.epsilon}; the weight of the projections must not be below 0")
+            raise ValueError(
+                f"epsilon is {self.epsilon}; the weight of the projections must not be below 0"
+            )
 
     def refusal(self, system: Any) -> str | None:
         for name in (TEACHER, MATRICES):
             if name not in system.towers:
-                return f"DualTraining needs the towers main, teacher and projections, and there is no {name!r}; add it"
+                return (
+                    "DualTraining needs the towers main, teacher and projections, and there is "
+                    f"no {name!r}; add it"
+                )
         return None
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
@@ -56,7 +67,9 @@ class DualTraining(slots.Objective):
         return dataclasses.replace(found, metrics={**found.metrics, **metrics})
 
 
-def _masked(tower: Tower, batch: Batch, view: str, heads: Mapping[str, str], key: Array) -> list[Loss]:
+def _masked(
+    tower: Tower, batch: Batch, view: str, heads: Mapping[str, str], key: Array
+) -> list[Loss]:
     """Returns the MLM loss of each head {prefix of its labels: name} on the row of a view."""
     row = {name: batch[f"{view}_{name}"] for name in ("input_ids", "segment_ids", "positions")}
     row |= {"rows": rows_of(batch)} | ({"step": batch["step"]} if "step" in batch else {})
@@ -76,20 +89,30 @@ def _shares(losses: list[Loss]) -> list[Loss]:
     return [dataclasses.replace(loss, weight=weight) for loss in losses]
 
 
-def distances(student: Any, teacher: Any, matrices: Mapping[str, Array], where: str) -> tuple[Array, Array]:
-    """Returns (sum of |V theta_t - theta_s|^2, sum of |U theta_s - theta_t|^2) over the parameters of both networks whose
-    path matches `where`."""
-    mine, its = ({path: _flat(path, leaf) for path, leaf in flatten(tree).items()} for tree in (student, teacher))
+def distances(
+    student: Any, teacher: Any, matrices: Mapping[str, Array], where: str
+) -> tuple[Array, Array]:
+    """Returns (sum of |V theta_t - theta_s|^2, sum of |U theta_s - theta_t|^2) over the parameters
+    of both networks whose path matches `where`."""
+    mine, its = (
+        {path: _flat(path, leaf) for path, leaf in flatten(tree).items()}
+        for tree in (student, teacher)
+    )
     down = up = jnp.zeros(())
     for path in (path for path in mine if path in its and re.search(where, path)):
         narrow, wide = mine[path], its[path]
         if path.endswith("embed/token"):
             wide = wide[-len(narrow) :]
-        axes = [axis for axis, (a, b) in enumerate(zip(narrow.shape, wide.shape, strict=True)) if a != b]
+        axes = [
+            axis for axis, (a, b) in enumerate(zip(narrow.shape, wide.shape, strict=True)) if a != b
+        ]
         lower, upper = wide, narrow
         for axis in axes:
             size = wide.shape[axis]
-            lower, upper = _along(matrices[f"down_{size}"], lower, axis), _along(matrices[f"up_{size}"], upper, axis)
+            lower, upper = (
+                _along(matrices[f"down_{size}"], lower, axis),
+                _along(matrices[f"up_{size}"], upper, axis),
+            )
         down += jnp.square(lower - narrow).sum()
         up += jnp.square(upper - wide).sum()
     return down, up

@@ -13,10 +13,11 @@ from ptm_jax.core.types import Array, Batch, Loss, add_losses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EachTower(slots.Objective):
-    """The sum of the mean losses of `part` for each of the towers `over`; metrics have the tower's name before theirs.
+    """The sum of the mean losses of `part` for each of the towers `over`; metrics have the tower's
+    name before theirs.
 
-    The towers have no common parameters, so each is trained as alone (Le and Mikolov 2014, section 3: PV-DM and PV-DBOW).
-    `part` selects rows by fields of the batch alone.
+    The towers have no common parameters, so each is trained as alone (Le and Mikolov 2014, section
+    3: PV-DM and PV-DBOW). `part` selects rows by fields of the batch alone.
     """
 
     part: Any
@@ -28,7 +29,9 @@ class EachTower(slots.Objective):
 
     def refusal(self, system: Any) -> str | None:
         alone = (
-            dataclasses.replace(system, towers={self.part.tower: system.towers[n]}) for n in self.over if n in system.towers
+            dataclasses.replace(system, towers={self.part.tower: system.towers[n]})
+            for n in self.over
+            if n in system.towers
         )
         return next((why for one in alone if (why := self.part.refusal(one))), None)
 
@@ -38,7 +41,13 @@ class EachTower(slots.Objective):
         return batch, {f"{name}/{path}": ids for name in self.over for path, ids in inside.items()}
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
-        losses = {name: self.part({self.part.tower: towers[name]}, batch, key) for name in self.over}
+        losses = {
+            name: self.part({self.part.tower: towers[name]}, batch, key) for name in self.over
+        }
         found = add_losses(*((1.0, loss) for loss in losses.values()))
-        metrics = {f"{name}_{metric}": ratio for name, loss in losses.items() for metric, ratio in loss.metrics.items()}
+        metrics = {
+            f"{name}_{metric}": ratio
+            for name, loss in losses.items()
+            for metric, ratio in loss.metrics.items()
+        }
         return dataclasses.replace(found, metrics=metrics)

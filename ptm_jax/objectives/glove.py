@@ -1,4 +1,5 @@
-"""GloVe: logarithms of co-occurrence counts by products of word vectors (Pennington et al. 2014)."""
+"""GloVe: logarithms of co-occurrence counts by products of word vectors (Pennington et al.
+2014)."""
 
 from __future__ import annotations
 
@@ -16,15 +17,18 @@ from ptm_jax.core.types import Array, Batch, Loss, Ratio
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GloVe(slots.Objective):
-    """1/2 f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, f(x) = min(1, (x / most) ** power) (2014, Eq. 8 and 9).
+    """1/2 f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, f(x) = min(1, (x / most) ** power) (2014,
+    Eq. 8 and 9).
 
-    The states are the w_i, `extra["bias"]` the b_i; the head has w~ and b~. `context_ids` j and `cooccurrences` X [B, L]
-    are those of `data.rows.cells.Cells`; segment 0 is no cell. The factor 1/2 is of Stanford's code, whose gradient it
-    makes; the paper has none. The code also clips each element of a cell's gradient at 100, which cells do not reach.
-    The loss is a mean over cells, so the code's rate r, of every cell, is r times the cells of an update.
+    The states are the w_i, `extra["bias"]` the b_i; the head has w~ and b~. `context_ids` j and
+    `cooccurrences` X [B, L] are those of `data.rows.cells.Cells`; segment 0 is no cell. The factor
+    1/2 is of Stanford's code, whose gradient it makes; the paper has none. The code also clips each
+    element of a cell's gradient at 100, which cells do not reach. The loss is a mean over cells, so
+    the code's rate r, of every cell, is r times the cells of an update.
 
-    impl        who computes the updates of scaled Adagrad on a CPU: "native" is `kernels.words`, "plain" XLA; "auto" is
-                native where the host has a C++ compiler. They differ by rounding
+    impl        who computes the updates of scaled Adagrad on a CPU: "native" is `kernels.words`,
+                "plain" XLA; "auto" is native where the host has a C++ compiler. They differ by
+                rounding
     """
 
     most: float = 100.0
@@ -35,10 +39,16 @@ class GloVe(slots.Objective):
     def refusal(self, system: Any) -> str | None:
         head = slots.heads_of(system, self.tower).get(self.head)
         if head is None or not head.gives_rows or not head.bias:
-            return f"GloVe needs a head of word vectors with biases named {self.head!r}; add nn.heads.word_rows.WordRows"
+            return (
+                f"GloVe needs a head of word vectors with biases named {self.head!r}; add "
+                "nn.heads.word_rows.WordRows"
+            )
         encoder = slots.encoder_of(system, self.tower)
         if encoder is None or not encoder.biased:
-            return "GloVe needs an encoder whose words have biases; set encoders.static.WordVectors(biased=True)"
+            return (
+                "GloVe needs an encoder whose words have biases; set "
+                "encoders.static.WordVectors(biased=True)"
+            )
         return None
 
     @property
@@ -57,7 +67,9 @@ class GloVe(slots.Objective):
         words, i = renumbered(batch["input_ids"])
         contexts, j = renumbered(batch["context_ids"])
         ours, theirs = self._tables
-        return {**batch, "input_ids": i, "context_ids": j}, dict.fromkeys(ours, words) | dict.fromkeys(theirs, contexts)
+        return {**batch, "input_ids": i, "context_ids": j}, dict.fromkeys(
+            ours, words
+        ) | dict.fromkeys(theirs, contexts)
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower, real = towers[self.tower], segments_of(batch) > 0

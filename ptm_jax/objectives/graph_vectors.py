@@ -1,12 +1,14 @@
 """Losses of vectors of a graph alone: true triples against corrupted ones.
 
     margin    max(0, margin + s' - s), the mean over the noise of a row (Bordes et al. 2013, Eq. 1)
-    softmax   -log softmax of the true entity among the candidates (Kadlec et al. 2017, arXiv 1705.10744)
-    binary    cross-entropy of every candidate with smoothed labels, which are 1 for all entities that the training triples
-              have (1-N scoring: Dettmers et al. 2018, section 4.1)
+    softmax   -log softmax of the true entity among the candidates (Kadlec et al. 2017, arXiv
+              1705.10744)
+    binary    cross-entropy of every candidate with smoothed labels, which are 1 for all entities
+              that the training triples have (1-N scoring: Dettmers et al. 2018, section 4.1)
 
-s are the scores of a head of `nn.heads.graph_vectors`, higher for better triples. Candidates are the row's noise, or all
-entities. A noise entity that is the true one does not count. `corruptions.graphs.TripleNoise` writes the fields.
+s are the scores of a head of `nn.heads.graph_vectors`, higher for better triples. Candidates are
+the row's noise, or all entities. A noise entity that is the true one does not count.
+`corruptions.graphs.TripleNoise` writes the fields.
 """
 
 from __future__ import annotations
@@ -30,18 +32,21 @@ class TripleLoss(slots.Objective):
     """A loss of rows of triples [B, 3 T].
 
     candidates   "noise", or "all" entities of the graph
-    sides        "drawn": one side of a triple, that of `sides`; "both": heads and tails are predicted
+    sides        "drawn": one side of a triple, that of `sides`; "both": heads and tails are
+                 predicted
     margin       of the margin loss
-    smoothing    of the labels of the binary loss: (1 - smoothing) * y + smoothing / E (the published code adds 1 / E)
-    unit         whether vectors of entities are brought to length 1 where they are read (Bordes et al. 2013, and Yang et al.
-                 2015, rescale the table after each step)
-    soft         weight of TransH's constraints (Eq. 5): max(0, |e|^2 - 1) of the entities of a triple, and the penalty of
-                 its relation
+    smoothing    of the labels of the binary loss: (1 - smoothing) * y + smoothing / E (the
+                 published code adds 1 / E)
+    unit         whether vectors of entities are brought to length 1 where they are read (Bordes et
+                 al. 2013, and Yang et al. 2015, rescale the table after each step)
+    soft         weight of TransH's constraints (Eq. 5): max(0, |e|^2 - 1) of the entities of a
+                 triple, and the penalty of its relation
     own          whether the head has a table of relations of its own (`nn.heads.graph_vectors`)
     biased       whether the head has a bias of every entity
     decay        weight of the squared lengths of relations (Yang et al. 2015, section 4: 0.0001)
-    impl         who computes TransE, TransH and DistMult with noise on a CPU: "native" is `kernels.triples`, "plain" XLA;
-                 "auto" is native where the host has a C++ compiler. They differ by rounding
+    impl         who computes TransE, TransH and DistMult with noise on a CPU: "native" is
+                 `kernels.triples`, "plain" XLA; "auto" is native where the host has a C++ compiler.
+                 They differ by rounding
     """
 
     loss: Literal["margin", "softmax", "binary"] = "margin"
@@ -63,32 +68,56 @@ class TripleLoss(slots.Objective):
 
     def __post_init__(self):
         if self.loss == "binary" and self.candidates == "noise":
-            raise ValueError("the binary loss reads the labels of all entities; set candidates='all'")
+            raise ValueError(
+                "the binary loss reads the labels of all entities; set candidates='all'"
+            )
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing is {self.smoothing}; it must be in [0, 1)")
 
     def refusal(self, system: Any) -> str | None:
         head = slots.heads_of(system, self.tower).get(self.head)
         if head is None or head.relations is None:
-            return f"TripleLoss needs a head of triples named {self.head!r}; add one of nn.heads.graph_vectors"
+            return (
+                f"TripleLoss needs a head of triples named {self.head!r}; add one of "
+                "nn.heads.graph_vectors"
+            )
         own = head.relations == "own"
         if (own, head.biased) != (self.own, self.biased):
             given = f"own={self.own} and biased={self.biased}"
-            return f"TripleLoss has {given}, but its head own={own} and biased={head.biased}; set those of the objective"
+            return (
+                f"TripleLoss has {given}, but its head own={own} and biased={head.biased}; set "
+                "those of the objective"
+            )
         return None
 
     def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
-        """The kernel of triples, for noise and a score that it computes (`slots.Objective.native`)."""
-        head, encoder = slots.heads_of(system, self.tower)[self.head], slots.encoder_of(system, self.tower)
-        if self.impl == "plain" or self.candidates == "all" or head.native_score is None or not encoder.bare:
+        """The kernel of triples, for noise and a score that it computes
+        (`slots.Objective.native`)."""
+        head, encoder = (
+            slots.heads_of(system, self.tower)[self.head],
+            slots.encoder_of(system, self.tower),
+        )
+        if (
+            self.impl == "plain"
+            or self.candidates == "all"
+            or head.native_score is None
+            or not encoder.bare
+        ):
             return None
         own = (f"{self.tower}/heads_{self.head}/table",) if self.own else ()
-        return None if encoder.subwords is not None else ("triples", (f"{self.tower}/encoder/token", *own))
+        return (
+            None
+            if encoder.subwords is not None
+            else ("triples", (f"{self.tower}/encoder/token", *own))
+        )
 
     def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
-        """The rows of the batch's entities, relations and noise. The whole tables are updated where all entities are
-        candidates, and where the batch reads more ids than the tables have rows."""
-        reads = batch["input_ids"].size + batch["noise_ids"].size if self.candidates == "noise" else 0
+        """The rows of the batch's entities, relations and noise. The whole tables are updated where
+        all entities are candidates, and where the batch reads more ids than the tables have
+        rows."""
+        reads = (
+            batch["input_ids"].size + batch["noise_ids"].size if self.candidates == "noise" else 0
+        )
         if self.candidates == "all" or 0 < len(self.graph.values) <= reads:
             return batch, {}
         read, ids, noise = renumbered(batch["input_ids"], batch["noise_ids"])
@@ -105,7 +134,9 @@ class TripleLoss(slots.Objective):
         triples = ids.reshape(len(ids), -1, 3)
         there = (batch["segment_ids"].reshape(triples.shape) > 0).all(-1).astype(jnp.float32)
         encoded = tower(batch, key)
-        h, r, t = jnp.moveaxis(encoded.hidden.astype(jnp.float32).reshape(*triples.shape, -1), -2, 0)
+        h, r, t = jnp.moveaxis(
+            encoded.hidden.astype(jnp.float32).reshape(*triples.shape, -1), -2, 0
+        )
         own = {"h": h, "t": t}
         others = batch["noise_ids"]
         if self.candidates == "noise":
@@ -118,17 +149,28 @@ class TripleLoss(slots.Objective):
             h, t, c = (unit(x) for x in (h, t, c))
         total, right, count = 0.0, 0.0, 0.0
         for sides in self._sides(batch, there):
-            where = lambda a, b, sides=sides: jnp.where(sides[..., None] if a.ndim > sides.ndim else sides, a, b)
+
+            def where(a, b, sides=sides):
+                return jnp.where(sides[..., None] if a.ndim > sides.ndim else sides, a, b)
+
             x, true, answer = where(t, h), where(h, t), where(triples[..., 0], triples[..., 2])
             links = batch.get("links", triples[..., 1])
-            scored = lambda c, ids, paired, x=x, links=links, sides=sides: tower.read(
-                self.head, encoded, {**batch, "scored": (x, r, links, sides, c, ids, paired)}, key
-            )
+
+            def scored(c, ids, paired, x=x, links=links, sides=sides):
+                return tower.read(
+                    self.head,
+                    encoded,
+                    {**batch, "scored": (x, r, links, sides, c, ids, paired)},
+                    key,
+                )
+
             good, penalty = scored(true, answer, True)
             bad, _ = scored(c, others, False)
             same = answer[..., None] == others[..., None, :]
             total += jnp.where(there > 0, self._loss(good, bad, same, (triples, sides)), 0.0).sum()
-            beats = jnp.where(same, 0.0, good[..., None] > bad).sum(-1) / jnp.maximum((~same).sum(-1), 1)
+            beats = jnp.where(same, 0.0, good[..., None] > bad).sum(-1) / jnp.maximum(
+                (~same).sum(-1), 1
+            )
             right, count = right + (beats * there).sum(), count + there.sum()
         each = self.soft * penalty
         for e in own.values():
@@ -145,7 +187,8 @@ class TripleLoss(slots.Objective):
             yield from (jnp.zeros(there.shape, bool), jnp.ones(there.shape, bool))
 
     def _loss(self, good: Array, bad: Array, same: Array, queries: tuple[Array, Array]) -> Array:
-        """Returns the loss of every triple [B, T] from the scores of true entities [B, T] and of candidates [B, T, K]."""
+        """Returns the loss of every triple [B, T] from the scores of true entities [B, T] and of
+        candidates [B, T, K]."""
         if self.loss == "margin":
             hinge = jnp.where(same, 0.0, jax.nn.relu(self.margin + bad - good[..., None]))
             return hinge.sum(-1) / jnp.maximum((~same).sum(-1), 1)
@@ -160,19 +203,29 @@ class TripleLoss(slots.Objective):
         return (jax.nn.softplus(bad).sum(-1) - true - smooth) / each
 
     def _answers(self, queries: tuple[Array, Array]) -> Array:
-        """Returns the places among all entities of the answers to queries, [B, T, most]; -1 behind the last."""
+        """Returns the places among all entities of the answers to queries, [B, T, most]; -1 behind
+        the last."""
         triples, sides = queries
         size, entities = len(self.graph.values), self.graph.ids(ENTITY)
         keys, ends, places, most = self.known.answers(size, entities)
-        # keys of 64 bits do not exist on devices: entity and relation are looked up one after the other
+        # keys of 64 bits do not exist on devices: entity and relation are looked up one after the
+        # other
         groups, start = jnp.asarray(keys // size, jnp.int32), jnp.asarray(keys % size, jnp.int32)
         group = jnp.where(sides, size, 0) + triples[..., 1]
         x = jnp.where(sides, triples[..., 2], triples[..., 0])
         low, high = (jnp.searchsorted(groups, group, side=side) for side in ("left", "right"))
-        return _found(start, x, low, high, (jnp.asarray(ends, jnp.int32), jnp.asarray(places, jnp.int32), most))
+        return _found(
+            start,
+            x,
+            low,
+            high,
+            (jnp.asarray(ends, jnp.int32), jnp.asarray(places, jnp.int32), most),
+        )
 
 
-def _found(start: Array, x: Array, low: Array, high: Array, lists: tuple[Array, Array, int]) -> Array:
+def _found(
+    start: Array, x: Array, low: Array, high: Array, lists: tuple[Array, Array, int]
+) -> Array:
     """Returns the list of x, which is sought in start[low:high] by bisection."""
     ends, places, most = lists
     end = high

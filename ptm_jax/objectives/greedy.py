@@ -1,16 +1,19 @@
-"""Greedy layer-wise pre-training (Hinton et al. 2006; Bengio et al. 2007): layers are trained one by one, then together.
+"""Greedy layer-wise pre-training (Hinton et al. 2006; Bengio et al. 2007): layers are trained one
+by one, then together.
 
 Row 29. Layer l learns on h_{l-1}, the output of the trained layers below, which have no gradient:
 
-    rbm           a restricted Boltzmann machine by contrastive divergence with one step (Hinton 2002): the gradient of
-                  F(v0) - F(v1) with free energy F(v) = -v c - sum softplus(v W + b) and a fixed v1 is
-                  -(v0 h0' - v1 h1') for W, h the probabilities of the units above. v1 is drawn from the units that are drawn
-                  given v0. A batch of real numbers v0 in [0, 1] counts as probabilities
-    autoencoder   a denoising autoencoder with tied weights: cross-entropy of v0 and sigmoid(h W' + c), where h sees v0
-                  with a share `noise` of its units set to 0 (Vincent et al. 2008)
+    rbm           a restricted Boltzmann machine by contrastive divergence with one step (Hinton
+                  2002): the gradient of F(v0) - F(v1) with free energy F(v) = -v c - sum softplus(v
+                  W + b) and a fixed v1 is -(v0 h0' - v1 h1') for W, h the probabilities of the
+                  units above. v1 is drawn from the units that are drawn given v0. A batch of real
+                  numbers v0 in [0, 1] counts as probabilities
+    autoencoder   a denoising autoencoder with tied weights: cross-entropy of v0 and sigmoid(h W' +
+                  c), where h sees v0 with a share `noise` of its units set to 0 (Vincent et al.
+                  2008)
 
-Afterwards all layers are fine-tuned as one autoencoder, which reconstructs h_0 through all layers and back (Hinton and
-Salakhutdinov 2006).
+Afterwards all layers are fine-tuned as one autoencoder, which reconstructs h_0 through all layers
+and back (Hinton and Salakhutdinov 2006).
 """
 
 from __future__ import annotations
@@ -35,10 +38,11 @@ Weights = tuple[Array, Array, Array]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GreedyLayers(OnePass):
-    """Trains layer l of `extra["weights"]` in steps (l - 1) `steps` ... l `steps`, and all layers afterwards.
+    """Trains layer l of `extra["weights"]` in steps (l - 1) `steps` ... l `steps`, and all layers
+    afterwards.
 
-    The metric `bag_nll` is the cross-entropy of the reconstruction of h_0 through all layers, per text in nats. Reads the
-    batch's `step`; without it all layers are trained.
+    The metric `bag_nll` is the cross-entropy of the reconstruction of h_0 through all layers, per
+    text in nats. Reads the batch's `step`; without it all layers are trained.
     """
 
     kind: Literal["rbm", "autoencoder"] = "rbm"
@@ -50,23 +54,38 @@ class GreedyLayers(OnePass):
         if self.kind not in get_args(Literal["rbm", "autoencoder"]):
             raise unknown("greedy layer", str(self.kind), ("rbm", "autoencoder"))
         if self.steps < 1 or not 0 <= self.noise < 1:
-            raise ValueError(f"steps is {self.steps}, noise {self.noise}; steps must be positive, noise in [0, 1)")
+            raise ValueError(
+                f"steps is {self.steps}, noise {self.noise}; steps must be positive, noise "
+                "in [0, 1)"
+            )
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         levels, weights = encoded.extra["levels"], encoded.extra["weights"]
-        stage = jnp.minimum(batch["step"] // self.steps, len(weights)) if "step" in batch else len(weights)
+        stage = (
+            jnp.minimum(batch["step"] // self.steps, len(weights))
+            if "step" in batch
+            else len(weights)
+        )
         real = levels[0].any(-1).astype(jnp.float32)
         nll = _cross_entropy(levels[0], unrolled(weights, levels[-1]))
         losses = [*self._layers(levels, weights, batch), nll]
-        total = sum(jnp.where(stage == number, (loss * real).sum(), 0.0) for number, loss in enumerate(losses))
+        total = sum(
+            jnp.where(stage == number, (loss * real).sum(), 0.0)
+            for number, loss in enumerate(losses)
+        )
         return Loss(total, real.sum(), {"bag_nll": Ratio((nll * real).sum(), real.sum())})
 
-    def _layers(self, levels: Sequence[Array], weights: Sequence[Weights], batch: Batch) -> list[Array]:
+    def _layers(
+        self, levels: Sequence[Array], weights: Sequence[Weights], batch: Batch
+    ) -> list[Array]:
         """Returns the losses [B, S] of the single layers."""
         found = []
         for number, (v, layer) in enumerate(zip(levels[:-1], weights, strict=True)):
             v, key = jax.lax.stop_gradient(v), batch.get("noise")
-            draw = lambda name, p, at=number: drawn(key, f"{name}{at}", rows_of(batch), p)
+
+            def draw(name, p, at=number):
+                return drawn(key, f"{name}{at}", rows_of(batch), p)
+
             if self.kind == "rbm":
                 h = draw("above", jax.nn.sigmoid(_up(layer, v)))
                 seen = jax.lax.stop_gradient(draw("below", jax.nn.sigmoid(_down(layer, h))))
@@ -83,7 +102,8 @@ def free_energy(layer: Weights, v: Array) -> Array:
 
 
 def unrolled(weights: Sequence[Weights], code: Array) -> Array:
-    """Returns the logits [.., V] of h_0 from the states of the last layer, down through all layers."""
+    """Returns the logits [.., V] of h_0 from the states of the last layer, down through all
+    layers."""
     for layer in reversed(weights[1:]):
         code = jax.nn.sigmoid(_down(layer, code))
     return _down(weights[0], code)
@@ -93,7 +113,9 @@ def drawn(key: Any, name: str, rows: Array, p: Array) -> Array:
     """Returns bits of probabilities p [B, ..]; p itself without a key."""
     if key is None:
         return p
-    uniform = jax.vmap(lambda one: jax.random.uniform(one, p.shape[1:]))(row_keys(named(key, name), rows))
+    uniform = jax.vmap(lambda one: jax.random.uniform(one, p.shape[1:]))(
+        row_keys(named(key, name), rows)
+    )
     return (uniform < p).astype(p.dtype)
 
 

@@ -15,7 +15,8 @@ from ptm_jax.objectives.downstream import scores_of, span_loss
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentPairs(OnePass):
-    """The logistic loss over pairs of a question's documents: 1 if the first has the higher grade (section 3.1).
+    """The logistic loss over pairs of a question's documents: 1 if the first has the higher grade
+    (section 3.1).
 
     Reads `grade` [B C] int32, below 0 for rows without a document."""
 
@@ -27,16 +28,18 @@ class DocumentPairs(OnePass):
         grade = batch["grade"].reshape(scores.shape[:2])
         first, second = grade[:, :, None], grade[:, None, :]
         pairs = (first >= 0) & (second >= 0) & ~jnp.eye(scores.shape[1], dtype=bool)
-        return binary_loss(scores, (first > second).astype(jnp.float32), pairs.astype(jnp.float32), "pair_nll")
+        return binary_loss(
+            scores, (first > second).astype(jnp.float32), pairs.astype(jnp.float32), "pair_nll"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HopAnswers(OnePass):
     """`gamma` L_span + L_facts + L_kind (section 3.3).
 
-    L_span is the span loss if the answer is a span, L_facts the logistic loss of every sentence, and L_kind the
-    cross-entropy of the answer's kind. Reads `answer_start`, `answer_end`, `answer_kind` [B] int32 and `facts` [B, S],
-    below 0 where there is no sentence."""
+    L_span is the span loss if the answer is a span, L_facts the logistic loss of every sentence,
+    and L_kind the cross-entropy of the answer's kind. Reads `answer_start`, `answer_end`,
+    `answer_kind` [B] int32 and `facts` [B, S], below 0 where there is no sentence."""
 
     tower: str = "main"
     head: str = "hop"
@@ -48,7 +51,9 @@ class HopAnswers(OnePass):
         right = kinds.argmax(-1) == kind
         known = (kind >= 0).astype(jnp.float32)
         which = token_loss(nll_of(kinds, jnp.maximum(kind, 0)), known, right, "kind_nll")
-        found = binary_loss(sentences, (facts > 0).astype(jnp.float32), (facts >= 0).astype(jnp.float32), "fact_nll")
+        found = binary_loss(
+            sentences, (facts > 0).astype(jnp.float32), (facts >= 0).astype(jnp.float32), "fact_nll"
+        )
         return add_losses((self.gamma, span_loss(start, end, batch)), (1.0, found), (1.0, which))
 
     @staticmethod

@@ -9,14 +9,23 @@ from typing import Any
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
-from ptm_jax.objectives.base import AroundTask, OnePass, name_of, next_memory, real_tokens, token_loss
+from ptm_jax.objectives.base import (
+    AroundTask,
+    OnePass,
+    name_of,
+    next_memory,
+    real_tokens,
+    token_loss,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compressed(AroundTask):
-    """L_task + beta I(T; X) + gamma I(T; X | X'), both bounds in nats a token (Li and Eisner 2019, arXiv 1910.00163, Eq. 7).
+    """L_task + beta I(T; X) + gamma I(T; X | X'), both bounds in nats a token (Li and Eisner 2019,
+    arXiv 1910.00163, Eq. 7).
 
-    Reads `extra["information"]` and `extra["context_information"]` [B, L] of `nn.heads.information.BottleneckReader`.
+    Reads `extra["information"]` and `extra["context_information"]` [B, L] of
+    `nn.heads.information.BottleneckReader`.
     """
 
     beta: float
@@ -24,7 +33,10 @@ class Compressed(AroundTask):
 
     def __post_init__(self):
         if not isinstance(self.task, OnePass):
-            raise ValueError(f"{name_of(self.task)} has several passes, and the bottleneck needs one; take another task")
+            raise ValueError(
+                f"{name_of(self.task)} has several passes, and the bottleneck needs one; "
+                "take another task"
+            )
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower = towers[self.task.tower]

@@ -19,10 +19,11 @@ from ptm_jax.objectives.base import OnePass, name_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Joint(OnePass):
-    """The sum of the scaled mean losses of `parts`, pairs (scale, objective), in one forward pass of `tower`.
+    """The sum of the scaled mean losses of `parts`, pairs (scale, objective), in one forward pass
+    of `tower`.
 
-    BERT is MLM and NSP (Devlin et al. 2019, appendix A.2). A part is a `OnePass` objective; its own `tower` is ignored.
-    If two metrics have the same name, the last one is kept.
+    BERT is MLM and NSP (Devlin et al. 2019, appendix A.2). A part is a `OnePass` objective; its own
+    `tower` is ignored. If two metrics have the same name, the last one is kept.
     """
 
     parts: tuple[tuple[float, Any], ...]
@@ -31,7 +32,10 @@ class Joint(OnePass):
     def __post_init__(self):
         for _, part in self.parts:
             if not isinstance(part, OnePass):
-                raise ValueError(f"{name_of(part)} makes its own forward passes; only objectives with `of` share one")
+                raise ValueError(
+                    f"{name_of(part)} makes its own forward passes; only objectives with "
+                    "`of` share one"
+                )
 
     @property
     def baseline(self) -> str | None:
@@ -40,7 +44,9 @@ class Joint(OnePass):
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         return add_losses(*((scale, part.of(tower, encoded, batch)) for scale, part in self.parts))
 
-    def predictions(self, tower: Tower, encoded: Encoded, batch: Batch) -> dict[str, tuple[Array, Array]]:
+    def predictions(
+        self, tower: Tower, encoded: Encoded, batch: Batch
+    ) -> dict[str, tuple[Array, Array]]:
         """Returns those of all parts."""
         found = (part.predictions(tower, encoded, batch) for _, part in self.parts)
         return {name: one for part in found for name, one in part.items()}
@@ -58,12 +64,14 @@ def _first_reason(objectives: Sequence[Any], system: Any) -> str | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskMixing(slots.Objective):
-    """Draws one objective at each step with probability proportional to its rate (Raffel et al. 2020, 3.5.2).
+    """Draws one objective at each step with probability proportional to its rate (Raffel et al.
+    2020, 3.5.2).
 
-    `rates` are relative, such as the sizes of the data sets. With `anneal` > 0 they are raised to a power that falls from
-    1 to 0.2 over that many steps, so training ends with nearly equal rates (Stickland and Murray 2019, section 4.1). All
-    micro-batches and devices of a step use the same task. Tasks that were not drawn have metrics of weight 0. A task
-    without a carry keeps the previous one; tasks with a carry must share its structure.
+    `rates` are relative, such as the sizes of the data sets. With `anneal` > 0 they are raised to a
+    power that falls from 1 to 0.2 over that many steps, so training ends with nearly equal rates
+    (Stickland and Murray 2019, section 4.1). All micro-batches and devices of a step use the same
+    task. Tasks that were not drawn have metrics of weight 0. A task without a carry keeps the
+    previous one; tasks with a carry must share its structure.
     """
 
     tasks: tuple[Any, ...]
@@ -72,13 +80,17 @@ class TaskMixing(slots.Objective):
 
     def __post_init__(self):
         if len(self.tasks) != len(self.rates) or not self.tasks:
-            raise ValueError(f"{len(self.tasks)} tasks and {len(self.rates)} rates; give one rate for each task")
+            raise ValueError(
+                f"{len(self.tasks)} tasks and {len(self.rates)} rates; give one rate for each task"
+            )
         if min(self.rates) < 0 or not sum(self.rates) > 0:
             raise ValueError(f"rates are {self.rates}; they must not be negative, nor all zero")
 
     def drawn(self, key: Array, step: Any = 0) -> Array:
         """Draws the index of a task, a scalar."""
-        scores = jnp.log(jnp.asarray(self.rates, jnp.float32))  # a rate of 0 gives -inf, and any power > 0 keeps it
+        scores = jnp.log(
+            jnp.asarray(self.rates, jnp.float32)
+        )  # a rate of 0 gives -inf, and any power > 0 keeps it
         power = 1.0 - 0.8 * jnp.minimum(step / self.anneal, 1.0) if self.anneal else 1.0
         return jax.random.categorical(named(key, "task"), scores * power)
 
@@ -93,12 +105,16 @@ class TaskMixing(slots.Objective):
         names = {name for shape in shapes for name in shape.metrics}
 
         def uniform(run):
-            """Returns a branch whose loss has the same tree structure as all others, as `jax.lax.switch` requires."""
+            """Returns a branch whose loss has the same tree structure as all others, as
+            `jax.lax.switch` requires."""
 
             def branch():
                 loss = run()
                 absent = Ratio(jnp.zeros(()), jnp.zeros(()))
-                metrics = {name: jax.tree.map(jnp.float32, loss.metrics.get(name, absent)) for name in names}
+                metrics = {
+                    name: jax.tree.map(jnp.float32, loss.metrics.get(name, absent))
+                    for name in names
+                }
                 carry = batch.get("carry") if loss.carry is None else loss.carry
                 return Loss(_widened(loss.sum, terms), _widened(loss.weight, terms), metrics, carry)
 

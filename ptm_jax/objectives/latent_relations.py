@@ -1,4 +1,5 @@
-"""Language modelling in which spans are words or names of entities, summed over all segmentations (LRLM)."""
+"""Language modelling in which spans are words or names of entities, summed over all segmentations
+(LRLM)."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ NEVER = -1e9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentRelations(LM):
-    """-log of the probability of a text, in which each span is a word, p(word) p(x | h), or a name of an entity of the row's
-    graph, p(relation) p(e | h), summed over all ways to cut it into spans by the forward algorithm (Hayashi et al.
-    2020, arXiv 1908.07690, Eq. 2 to 4).
+    """-log of the probability of a text, in which each span is a word, p(word) p(x | h), or a name
+    of an entity of the row's graph, p(relation) p(e | h), summed over all ways to cut it into spans
+    by the forward algorithm (Hayashi et al. 2020, arXiv 1908.07690, Eq. 2 to 4).
 
-    h is the state of the token before the span. Reads `span_entities` [B, L, N] and `graph_entities` [B, C]
-    (`corruptions.entities.GraphOfText`); heads: `lm`, `latent` with the logit of a relation, `entities` with scores of
-    candidates. `nll` is the mean over tokens, comparable with a language model's.
+    h is the state of the token before the span. Reads `span_entities` [B, L, N] and
+    `graph_entities` [B, C] (`corruptions.entities.GraphOfText`); heads: `lm`, `latent` with the
+    logit of a relation, `entities` with scores of candidates. `nll` is the mean over tokens,
+    comparable with a language model's.
     """
 
     gate: str = "latent"
@@ -46,7 +48,9 @@ class LatentRelations(LM):
         relations = jnp.where(there, jax.nn.log_sigmoid(gate)[..., None] + named, NEVER)
         logs = forward(jax.nn.log_sigmoid(-gate) + words, relations, weights)
         segments = segments_of(batch)
-        last = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (0, 1)), constant_values=True)[:, 1:]
+        last = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (0, 1)), constant_values=True)[
+            :, 1:
+        ]
         total = -jnp.where(last & (weights > 0), logs, 0.0).sum()
         loss = token_loss(jnp.zeros_like(weights), weights, name="nll")
         metrics = {"nll": dataclasses.replace(loss.metrics["nll"], sum=total)}
@@ -59,12 +63,15 @@ class LatentRelations(LM):
 def forward(words: Array, relations: Array, weights: Array) -> Array:
     """Returns the log-probability of the text up to and with each token, [B, T].
 
-    words [B, T] of the token as a word; relations [B, T, N] of the name of n tokens that begins at it; both given what
-    stands before. A token of weight 0 begins anew, with probability 1.
+    words [B, T] of the token as a word; relations [B, T, N] of the name of n tokens that begins at
+    it; both given what stands before. A token of weight 0 begins anew, with probability 1.
     """
     spans = relations.shape[-1]
+
     # by the last token of a name: it began n - 1 tokens earlier
-    later = lambda names, n: jnp.pad(names[:, : names.shape[1] - n], ((0, 0), (n, 0)), constant_values=NEVER)
+    def later(names, n):
+        return jnp.pad(names[:, : names.shape[1] - n], ((0, 0), (n, 0)), constant_values=NEVER)
+
     ends = [later(relations[..., n], n) for n in range(spans)]
 
     def step(past, now):
@@ -72,7 +79,9 @@ def forward(words: Array, relations: Array, weights: Array) -> Array:
         word, ends, weight = now
         log = jnp.logaddexp(past[:, 0] + word, jax.nn.logsumexp(past + ends, -1))
         log = jnp.where(weight > 0, log, 0.0)
-        past = jnp.where((weight > 0)[:, None], past, NEVER)  # no name reaches over the beginning of a text
+        past = jnp.where(
+            (weight > 0)[:, None], past, NEVER
+        )  # no name reaches over the beginning of a text
         return jnp.concatenate([log[:, None], past[:, :-1]], -1), log
 
     first = jnp.full((len(words), spans), NEVER).at[:, 0].set(0.0)

@@ -13,10 +13,11 @@ from ptm_jax.objectives.base import OnePass, real_tokens, token_loss
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ponder(OnePass):
-    """The mean over tokens of the number of steps plus the remainder (Graves 2016, arXiv 1603.08983, Eq. 13).
+    """The mean over tokens of the number of steps plus the remainder (Graves 2016, arXiv
+    1603.08983, Eq. 13).
 
-    Reads `extra["ponder"]` [B, L] from an `AdaptiveStack`. Use it in a `Joint` with a small scale. Only the remainder has
-    a gradient.
+    Reads `extra["ponder"]` [B, L] from an `AdaptiveStack`. Use it in a `Joint` with a small scale.
+    Only the remainder has a gradient.
     """
 
     tower: str = "main"
@@ -27,5 +28,8 @@ class Ponder(OnePass):
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if encoder is None or not encoder.ponders:
-            return "Ponder counts the steps of an AdaptiveStack with halting, which this encoder has not; leave it out"
+            return (
+                "Ponder counts the steps of an AdaptiveStack with halting, which this encoder "
+                "has not; leave it out"
+            )
         return None

@@ -17,10 +17,11 @@ from ptm_jax.objectives.base import OnePass, blind, nll_of, real_rows, token_los
 class NSP(OnePass):
     """Classifies every row by its pooled first token.
 
-    `label` names the field of classes, [B] int32. The examples decide what `next_label` holds: NSP (0 = is next, 1 =
-    random; Devlin et al. 2019, section 3.1), SOP (0 = order kept, 1 = swapped; Lan et al. 2020, section 3.1) or
-    StructBERT's three classes (next, previous, random; Wang et al. 2020, section 2.2.2). The width of the head is the
-    number of classes. A row of padding has weight 0. Metrics are prefixed with `name`.
+    `label` names the field of classes, [B] int32. The examples decide what `next_label` holds: NSP
+    (0 = is next, 1 = random; Devlin et al. 2019, section 3.1), SOP (0 = order kept, 1 = swapped;
+    Lan et al. 2020, section 3.1) or StructBERT's three classes (next, previous, random; Wang et al.
+    2020, section 2.2.2). The width of the head is the number of classes. A row of padding has
+    weight 0. Metrics are prefixed with `name`.
     """
 
     tower: str = "main"
@@ -32,7 +33,12 @@ class NSP(OnePass):
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         scores = tower.head(self.head, tower.head(self.pool, encoded.hidden))
         labels = batch[self.label]
-        return token_loss(nll_of(scores, labels), real_rows(batch), scores.argmax(-1) == labels, f"{self.name}_nll")
+        return token_loss(
+            nll_of(scores, labels),
+            real_rows(batch),
+            scores.argmax(-1) == labels,
+            f"{self.name}_nll",
+        )
 
     def refusal(self, system: Any) -> str | None:
         return blind(system, self.tower, self.pool)
@@ -40,9 +46,11 @@ class NSP(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BidirectionalNSP(NSP):
-    """NSP on the bidirectional rows: rows with `order` 0 everywhere, or all rows if the batch has no `order`.
+    """NSP on the bidirectional rows: rows with `order` 0 everywhere, or all rows if the batch has
+    no `order`.
 
-    Used by UniLM (Dong et al. 2019, section 2.3). In its other rows the pooled first token sees only itself or the source.
+    Used by UniLM (Dong et al. 2019, section 2.3). In its other rows the pooled first token sees
+    only itself or the source.
     """
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:

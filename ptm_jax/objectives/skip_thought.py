@@ -16,12 +16,14 @@ from ptm_jax.objectives.base import OnePass, token_loss
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NeighbourSentences(OnePass):
-    """-sum_t log p(w_t of s_i+1 | w_<t, s_i) - sum_t log p(w_t of s_i-1 | w_<t, s_i) (Kiros et al. 2015, section 2.1).
+    """-sum_t log p(w_t of s_i+1 | w_<t, s_i) - sum_t log p(w_t of s_i-1 | w_<t, s_i) (Kiros et al.
+    2015, section 2.1).
 
-    Reads `forward` and `backward` [B, L, D] from the encoder's `extra`: the states that predict token t of a sentence given
-    the sentence before, and the sentence after. Segments are sentences. A sentence without neighbour on a side, in its row
-    and document, is not predicted from there. Both decoders share the head. `nll` is the mean of both. Deviation: the mean
-    over tokens; the paper sums over the tokens of a sentence.
+    Reads `forward` and `backward` [B, L, D] from the encoder's `extra`: the states that predict
+    token t of a sentence given the sentence before, and the sentence after. Segments are sentences.
+    A sentence without neighbour on a side, in its row and document, is not predicted from there.
+    Both decoders share the head. `nll` is the mean of both. Deviation: the mean over tokens; the
+    paper sums over the tokens of a sentence.
     """
 
     baseline = "nll"
@@ -39,4 +41,7 @@ class NeighbourSentences(OnePass):
         encoder = slots.encoder_of(system, self.tower)
         if encoder is None or encoder.writes_neighbours:
             return None
-        return "NeighbourSentences needs decoders of the sentences beside; take encoders.skip_thought.SkipThought"
+        return (
+            "NeighbourSentences needs decoders of the sentences beside; take "
+            "encoders.skip_thought.SkipThought"
+        )

@@ -17,9 +17,9 @@ from ptm_jax.objectives.language import LM, followers
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoryTruth(OnePass):
-    """Cross-entropy of the kind of a row's first document, true or one of three fakes, from the mean of its states (Guan et
-    al. 2020, arXiv 2001.05139, Eq. 6 and 7). Reads `truth_labels` and `truth_weights` [B]; head `truth`: [B, D] to
-    [B, 4]."""
+    """Cross-entropy of the kind of a row's first document, true or one of three fakes, from the
+    mean of its states (Guan et al. 2020, arXiv 2001.05139, Eq. 6 and 7). Reads `truth_labels` and
+    `truth_weights` [B]; head `truth`: [B, D] to [B, 4]."""
 
     tower: str = "main"
     head: str = "truth"

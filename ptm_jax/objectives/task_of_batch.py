@@ -19,7 +19,8 @@ from ptm_jax.objectives.joint import TaskMixing
 class NamedTask(OnePass):
     """`task` with its metrics prefixed by `name`.
 
-    In a mixture with regression tasks `label` is float; this class casts class labels back to integers.
+    In a mixture with regression tasks `label` is float; this class casts class labels back to
+    integers.
     """
 
     name: str
@@ -30,14 +31,17 @@ class NamedTask(OnePass):
         if self.task.kind == "classes" and "label" in batch:
             batch = {**batch, "label": batch["label"].astype(jnp.int32)}
         loss = self.task.of(tower, encoded, batch)
-        return dataclasses.replace(loss, metrics={f"{self.name}_{k}": v for k, v in loss.metrics.items()})
+        return dataclasses.replace(
+            loss, metrics={f"{self.name}_{k}": v for k, v in loss.metrics.items()}
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskOfBatch(slots.Objective):
     """Computes the loss of the batch's task (MT-DNN, Liu et al. 2019, Algorithm 1; PALs).
 
-    `batch["task"]` [B] int32 has the same index in all rows. Tasks that were not drawn have metrics of weight 0."""
+    `batch["task"]` [B] int32 has the same index in all rows. Tasks that were not drawn have metrics
+    of weight 0."""
 
     tasks: tuple[NamedTask, ...]
 

@@ -1,5 +1,5 @@
-"""The cost of an experiment's step on a topology, from its trace and the model of `plan.planning`, in which nothing is
-compiled; `measure` times steps of fewer rows."""
+"""The cost of an experiment's step on a topology, from its trace and the model of `plan.planning`,
+in which nothing is compiled; `measure` times steps of fewer rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ptm_jax.tuning.studies import Cost
 
 
 def of(config: Experiment, where: Topology, measure: bool = False) -> Cost:
-    """The cost of an experiment with one phase. `measure`: its seconds are those of this device (`plan.measured`). Raises
-    UserError where the system or the mesh refuses."""
+    """The cost of an experiment with one phase. `measure`: its seconds are those of this device
+    (`plan.measured`). Raises UserError where the system or the mesh refuses."""
     config, sizes, phase = planning.prepared(config, where, None)
     work = estimate.work_of(config, phase)
     plan = planning.model(config, where, sizes, phase, work)
@@ -22,7 +22,11 @@ def of(config: Experiment, where: Topology, measure: bool = False) -> Cost:
     alone = estimate.with_rows(config, config.system.recipe.phases[phase].batch, phase)
     shapes, operations = estimate.without_vocabulary(alone)
     there = flatten(shapes.params)
-    body = [leaf for path, leaf in leaves.items() if leaf.shape == there[path].shape and "/embed/" not in path]
+    body = [
+        leaf
+        for path, leaf in leaves.items()
+        if leaf.shape == there[path].shape and "/embed/" not in path
+    ]
     return Cost(
         parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),
         body=sum(math.prod(leaf.shape) for leaf in body),

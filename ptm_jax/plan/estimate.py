@@ -1,13 +1,15 @@
 """Models a training step from its config, without a compiler: for GPUs, and to rank meshes.
 
-FLOPs are counted in the step's own jaxpr (`train.flops`), with and without recomputation. Memory and messages follow from
-the sharding of each parameter. With T tokens per device, width D, length L, H heads, N layers and bfloat16 activations:
+FLOPs are counted in the step's own jaxpr (`train.flops`), with and without recomputation. Memory
+and messages follow from the sharding of each parameter. With T tokens per device, width D, length
+L, H heads, N layers and bfloat16 activations:
 
-    messages    over `model`: an all-reduce of 2 T D bytes for each pair of column- and row-parallel products and direction
-                (Shoeybi et al. 2019, section 3), and one more for attention if layers are recomputed; with sequence
-                parallelism a gather and a reduce-scatter instead (Korthikanti et al. 2022, section 4.2.2)
-                over `fsdp`: gathers of 2 bytes a parameter in both directions, a reduce-scatter of its gradient of 4
-                over `data` and `fsdp`, if they do not split a parameter: an all-reduce of its gradient
+    messages    over `model`: an all-reduce of 2 T D bytes for each pair of column- and row-parallel
+                products and direction (Shoeybi et al. 2019, section 3), and one more for attention
+                if layers are recomputed; with sequence parallelism a gather and a reduce-scatter
+                instead (Korthikanti et al. 2022, section 4.2.2) over `fsdp`: gathers of 2 bytes a
+                parameter in both directions, a reduce-scatter of its gradient of 4 over `data` and
+                `fsdp`, if they do not split a parameter: an all-reduce of its gradient
     activations T D N 2 bytes if layers are recomputed, else T D N (34 + 5 H L / D) (Korthikanti et al. 2022, Eq. 1), split
                 over `model` except for 10 of the 34; for towers with other layers: the residuals of the forward pass's
                 jaxpr on one device, divided by the parts of rows and positions
@@ -46,7 +48,8 @@ class Work:
     traffic              bytes that the products read and write, without weights
     scores               number of logits over the vocabulary in the largest product
     tokens               tokens of a batch with padding
-    kept                 bytes of residuals of the forward pass; 0 if the module's formula for activations applies
+    kept                 bytes of residuals of the forward pass; 0 if the module's formula for
+                         activations applies
     shapes               shapes of the state on one device
     """
 
@@ -61,7 +64,8 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Messages of one kind along mesh axes: count per step, and total bytes of a device's tensors."""
+    """Messages of one kind along mesh axes: count per step, and total bytes of a device's
+    tensors."""
 
     kind: str
     axes: tuple[str, ...]
@@ -78,13 +82,20 @@ def with_rows(config: Experiment, rows: int, phase: int = 0) -> Experiment:
 
 
 def work_of(config: Experiment, phase: int) -> Work:
-    """Returns the work of a step of a published experiment (`plan.lowering.published`), from traces."""
+    """Returns the work of a step of a published experiment (`plan.lowering.published`), from
+    traces."""
     shape = config.system.recipe.phases[phase]
     config, twice = (with_rows(config, times * shape.batch, phase) for times in (1, 2))
     (traced, shapes), (double, _) = _trace(config), _trace(twice)
-    recomputes = any(isinstance(part, Stack) and part.remat != "none" for _, part in spec.walk(config.system.towers))
+    recomputes = any(
+        isinstance(part, Stack) and part.remat != "none"
+        for _, part in spec.walk(config.system.towers)
+    )
     bare = _trace(with_remat(config, "none"))[0] if recomputes else traced
-    size = lambda found: sum(p.times * p.bytes for p in found)
+
+    def size(found):
+        return sum(p.times * p.bytes for p in found)
+
     scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab_of(config).size,)]
     return Work(
         flops=sum(p.times * p.flops for p in traced),
@@ -98,48 +109,67 @@ def work_of(config: Experiment, phase: int) -> Work:
 
 
 def without_vocabulary(config: Experiment) -> tuple[TrainState, float]:
-    """Returns the shapes of the state of a published experiment, and the operations of a step without those of the products
-    with the vocabulary: logits, and their gradients to weights and input. The vocabulary gets the next size that is a prime
-    number: no other tensor has it by chance."""
+    """Returns the shapes of the state of a published experiment, and the operations of a step
+    without those of the products with the vocabulary: logits, and their gradients to weights and
+    input. The vocabulary gets the next size that is a prime number: no other tensor has it by
+    chance."""
     vocab = vocab_of(config)
-    size = next(n for n in itertools.count(vocab.size + 1) if all(n % k for k in range(2, math.isqrt(n) + 1)))
-    config = dataclasses.replace(config, system=spec.respell(config.system, Vocab, dataclasses.replace(vocab, size=size)))
+    size = next(
+        n
+        for n in itertools.count(vocab.size + 1)
+        if all(n % k for k in range(2, math.isqrt(n) + 1))
+    )
+    config = dataclasses.replace(
+        config, system=spec.respell(config.system, Vocab, dataclasses.replace(vocab, size=size))
+    )
     found, shapes = _trace(with_remat(config, "none"))
-    # The gradient to the input has no vocabulary in its shape: a third of the three products of a head.
+    # The gradient to the input has no vocabulary in its shape: a third of the three products of a
+    # head.
     return shapes, sum(p.times * p.flops * (-0.5 if size in p.shape else 1.0) for p in found)
 
 
 def scaled(work: Work, times: float) -> Work:
     """Returns the work for `times` as many rows."""
-    return Work(**{name: value if name == "shapes" else value * times for name, value in vars(work).items()})
+    return Work(
+        **{name: value if name == "shapes" else value * times for name, value in vars(work).items()}
+    )
 
 
 def shapes_of(config: Experiment) -> TrainState:
     """Returns the shapes of the state of a published experiment."""
     with building(config.system):
-        return jax.eval_shape(program(config.system, config.seed).defined().init, batch_of(config, 0))
+        return jax.eval_shape(
+            program(config.system, config.seed).defined().init, batch_of(config, 0)
+        )
 
 
 def _trace(config):
     """Returns (products of the step, shapes of the state)."""
     shapes = shapes_of(config)
     with building(config.system):
-        return products(program(config.system, config.seed).defined().step, shapes, batch_of(config, 0)), shapes
+        return products(
+            program(config.system, config.seed).defined().step, shapes, batch_of(config, 0)
+        ), shapes
 
 
 def _kept(config: Experiment) -> int:
-    """Returns the bytes of residuals of a batch's forward pass, with parameters, without logits over the vocabulary."""
+    """Returns the bytes of residuals of a batch's forward pass, with parameters, without logits
+    over the vocabulary."""
     batch, work = batch_of(config, 0), program(config.system, config.seed).defined()
 
     def residuals(params, batch, carry):
-        loss = lambda params: work.evaluate(params, batch, 0, carry)[0]["loss"].value().sum()
+        def loss(params):
+            return work.evaluate(params, batch, 0, carry)[0]["loss"].value().sum()
+
         return jax.tree.leaves(jax.vjp(loss, params)[1])
 
     with building(config.system):
         state = jax.eval_shape(work.init, batch)
         found = jax.eval_shape(residuals, state.params, batch, state.carry)
     size = vocab_of(config).size
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in found if leaf.shape[-1:] != (size,))
+    return sum(
+        math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in found if leaf.shape[-1:] != (size,)
+    )
 
 
 def _formula_holds(config: Experiment) -> bool:
@@ -161,11 +191,20 @@ def memory(step: Step, work: Work) -> dict[str, int]:
     for stack in stacks(step.config) if not kept else ():
         width = stack.block.attention.width
         whole = 10 / _parts(step, "positions") * mesh["seq"]
-        layer = tokens * width * (whole + (24 + 5 * stack.block.attention.heads * length / width) / model)
+        layer = (
+            tokens
+            * width
+            * (whole + (24 + 5 * stack.block.attention.heads * length / width) / model)
+        )
         recomputed = stack.remat != "none"
-        kept += stack.layers * (tokens * width * 2 / _parts(step, "positions") * mesh["seq"] if recomputed else layer)
+        kept += stack.layers * (
+            tokens * width * 2 / _parts(step, "positions") * mesh["seq"] if recomputed else layer
+        )
         working = max(working, layer if recomputed else layer / 2)
-    parameters = sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in jax.tree.leaves(step.state.params))
+    parameters = sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape))
+        for leaf in jax.tree.leaves(step.state.params)
+    )
     scores = 12 * work.scores / ways / micro / _parts(step, "vocab")
     temporaries = 6 * parameters + scores + 2 * working
     return {**step.held(), "activations": int(kept), "temporaries": int(temporaries)}
@@ -177,9 +216,14 @@ def messages(step: Step, work: Work) -> list[Traffic]:
     found: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def add(kind, axes, count, size):
-        axes = tuple(axis for axis in ("data", "fsdp", "seq", "model") if axis in axes and mesh[axis] > 1)
+        axes = tuple(
+            axis for axis in ("data", "fsdp", "seq", "model") if axis in axes and mesh[axis] > 1
+        )
         if axes and size:
-            before, combined = found[kind, axes][0], "model" not in axes  # a layer's gradients are one message
+            before, combined = (
+                found[kind, axes][0],
+                "model" not in axes,
+            )  # a layer's gradients are one message
             found[kind, axes][0] = max(before, count) if combined else before + count
             found[kind, axes][1] += count * size
 
@@ -189,7 +233,12 @@ def messages(step: Step, work: Work) -> list[Traffic]:
     split = _parts(step, "positions") > mesh["seq"]
     layered = levels.stacked(step.state.params, step.config.system.towers)
     for path, leaf in flatten(step.state.params).items():
-        axes = {axis for entry in leaf.sharding.spec if entry for axis in ((entry,) if isinstance(entry, str) else entry)}
+        axes = {
+            axis
+            for entry in leaf.sharding.spec
+            if entry
+            for axis in ((entry,) if isinstance(entry, str) else entry)
+        }
         axes = {axis for axis in axes if mesh[axis] > 1}
         if "model" in axes and (row := re.search(r"/(out|down)/kernel$", path)):
             layers = leaf.shape[0] if leaf.ndim == (4 if row[1] == "out" else 3) else 1
@@ -207,21 +256,38 @@ def messages(step: Step, work: Work) -> list[Traffic]:
         if slices:
             add("all-gather", slices, 2 * micro * layers, 2 * gathered / layers)
             add("reduce-scatter", slices, micro * layers, 4 * gathered / layers)
-        add("all-reduce", [axis for axis in ("data", "fsdp") if axis not in axes], layers, 4 * size / layers)
+        add(
+            "all-reduce",
+            [axis for axis in ("data", "fsdp") if axis not in axes],
+            layers,
+            4 * size / layers,
+        )
     if _parts(step, "vocab") > 1:
         width = max((stack.block.attention.width for stack in stacks(step.config)), default=0)
         add("all-reduce", ["model"], micro, tokens / micro * width * 4)
-        add("all-reduce", ["model"], micro, work.scores / ways / micro / vocab_of(step.config).size * width * 2)
+        add(
+            "all-reduce",
+            ["model"],
+            micro,
+            work.scores / ways / micro / vocab_of(step.config).size * width * 2,
+        )
     return [Traffic(kind, axes, count, size) for (kind, axes), (count, size) in found.items()]
 
 
 def weights(step: Step) -> float:
     """Returns the bytes of parameters and optimizer state that a device reads and writes per step.
 
-    Counts bfloat16 copies in each direction (and for recomputation), and the optimizer's read and write of the state."""
+    Counts bfloat16 copies in each direction (and for recomputation), and the optimizer's read and
+    write of the state."""
     gathered = 0.0
     for leaf in jax.tree.leaves(step.state.params):
-        entries = [axis for entry in leaf.sharding.spec if entry for axis in np.ravel(entry) if axis not in ("data", "fsdp")]
+        entries = [
+            axis
+            for entry in leaf.sharding.spec
+            if entry
+            for axis in np.ravel(entry)
+            if axis not in ("data", "fsdp")
+        ]
         gathered += math.prod(leaf.shape) / math.prod(step.mesh.shape[axis] for axis in entries)
     passes = 2 + any(stack.remat != "none" for stack in stacks(step.config))
     micro = step.config.system.recipe.accumulate

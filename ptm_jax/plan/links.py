@@ -1,14 +1,17 @@
 """Communication rates of the chips of a mesh along its axes.
 
 `rate` is the bytes/s that one chip sends and receives in a collective over a group of chips:
-- torus: the sum over the dimensions along which the group extends; a ring counts twice (both directions carry data at
-  once), and a dimension with other chips between those of the group counts in part
-- switch: the device's own link within a host; between hosts, the network share of all members in one host
+- torus: the sum over the dimensions along which the group extends; a ring counts twice (both
+  directions carry data at once), and a dimension with other chips between those of the group counts
+  in part
+- switch: the device's own link within a host; between hosts, the network share of all members in
+  one host
 
-A collective of n chips on V bytes (the result of a gather, else the operand) has a latency of 1 microsecond per hop on a
-torus or 10 at a switch, and takes:
+A collective of n chips on V bytes (the result of a gather, else the operand) has a latency of 1
+microsecond per hop on a torus or 10 at a switch, and takes:
 
-    all-reduce 2 V (n-1)/n / rate     all-gather, reduce-scatter, all-to-all V (n-1)/n / rate     permute V / link
+    all-reduce 2 V (n-1)/n / rate     all-gather, reduce-scatter, all-to-all V (n-1)/n / rate
+                                      permute V / link
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ class Links:
         members, chip = self._group(axes), self.topology.chip
         if not chip.torus:
             together = int(np.unique(members[:, 0], return_counts=True)[1].max())
-            return chip.link if together == len(members) else min(chip.link, chip.network * together)
+            return (
+                chip.link if together == len(members) else min(chip.link, chip.network * together)
+            )
         total = 0.0
         for dim, size in enumerate(self.topology.shape):
             places = np.unique(members[:, dim])
@@ -54,7 +59,8 @@ class Links:
         return total or chip.link
 
     def seconds(self, kind: str, axes: Sequence[str], size: float, count: float = 1.0) -> float:
-        """Returns the seconds of `count` collectives over these axes, with `size` bytes in total."""
+        """Returns the seconds of `count` collectives over these axes, with `size` bytes in
+        total."""
         parts = self.parts(axes)
         if parts < 2 or not size:
             return 0.0
@@ -76,7 +82,8 @@ class Links:
 
 
 def links(topology: Topology, mesh: Any) -> Links:
-    """Returns the links of a mesh. The chips of an abstract mesh are in the order of the topology."""
+    """Returns the links of a mesh. The chips of an abstract mesh are in the order of the
+    topology."""
     shape = tuple(mesh.shape[axis] for axis in AXES)
     devices = None if isinstance(mesh, AbstractMesh) else mesh.devices
     if topology.chip.torus and devices is not None:
@@ -89,7 +96,8 @@ def links(topology: Topology, mesh: Any) -> Links:
 
 
 def fitted(mesh: Mapping[str, int], count: int) -> dict[str, int]:
-    """Fits a mesh to `count` chips: keeps `model`, `seq` and `fsdp` as far as they divide it; `data` gets the rest."""
+    """Fits a mesh to `count` chips: keeps `model`, `seq` and `fsdp` as far as they divide it;
+    `data` gets the rest."""
     sizes = {axis: mesh.get(axis, 1) for axis in AXES}
     for axis in ("model", "seq"):
         sizes[axis] = math.gcd(sizes[axis], count)

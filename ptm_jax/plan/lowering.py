@@ -1,7 +1,8 @@
-"""Lowers and compiles the real training step for the devices of a topology, and reads the compiler's memory and messages.
+"""Lowers and compiles the real training step for the devices of a topology, and reads the
+compiler's memory and messages.
 
-The step is that of `train.step.Program`, with the mesh, rules, donation and micro-batches of `train.loop`. Its inputs are
-shapes.
+The step is that of `train.step.Program`, with the mesh, rules, donation and micro-batches of
+`train.loop`. Its inputs are shapes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from ptm_jax.train.step import Program, TrainState, jitted, program
 
 
 def published(config: Experiment) -> Experiment:
-    """Returns the experiment with its vocabulary, precision and `impl` in every slot, and stand-ins for corpus facts."""
+    """Returns the experiment with its vocabulary, precision and `impl` in every slot, and stand-ins
+    for corpus facts."""
     resolved = differing.resolve(config, vocab_of(config))
     return dataclasses.replace(resolved, system=facts.stand_ins(resolved.system, vocab_of(config)))
 
@@ -44,7 +46,9 @@ def vocab_of(config: Experiment) -> Vocab:
     for _, part in spec.walk(config.system.towers):
         if isinstance(part, Vocab):
             return part
-    raise UserError(f"{config.system.name} names no vocabulary; a plan needs one in one of its towers")
+    raise UserError(
+        f"{config.system.name} names no vocabulary; a plan needs one in one of its towers"
+    )
 
 
 def batch_of(config: Experiment, phase: int, mesh: Any = None) -> dict[str, jax.ShapeDtypeStruct]:
@@ -53,7 +57,8 @@ def batch_of(config: Experiment, phase: int, mesh: Any = None) -> dict[str, jax.
     fields = config.system.examples.batch_spec(shape.length, vocab_of(config))
     sharding = None if mesh is None else rules.batch_sharding(mesh)
     found = {
-        name: jax.ShapeDtypeStruct((shape.batch, *dims), dtype, sharding=sharding) for name, (dims, dtype) in fields.items()
+        name: jax.ShapeDtypeStruct((shape.batch, *dims), dtype, sharding=sharding)
+        for name, (dims, dtype) in fields.items()
     }
     return {**found, "rows": jax.ShapeDtypeStruct((shape.batch,), jnp.int32, sharding=sharding)}
 
@@ -76,34 +81,56 @@ class Step:
 
     @functools.cached_property
     def lowered(self) -> Any:
-        """The lowered step, jitted as in `train.loop`. Raises UserError if the system refuses it."""
+        """The lowered step, jitted as in `train.loop`. Raises UserError if the system refuses
+        it."""
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state)
-        step = jitted(self.program, shardings, rules.replicated(self.mesh), self.config.system.recipe.accumulate)
+        step = jitted(
+            self.program,
+            shardings,
+            rules.replicated(self.mesh),
+            self.config.system.recipe.accumulate,
+        )
         with jax.set_mesh(self.mesh), building(self.config.system):
             return step.lower(self.state, self.batch)
 
     def held(self) -> dict[str, int]:
-        """Returns bytes per device of `parameters` and `optimizer` (moments, counters, memories)."""
+        """Returns bytes per device of `parameters` and `optimizer` (moments, counters,
+        memories)."""
         params = sum(map(_local_bytes, jax.tree.leaves(self.state.params)))
-        return {"parameters": params, "optimizer": sum(map(_local_bytes, jax.tree.leaves(self.state))) - params}
+        return {
+            "parameters": params,
+            "optimizer": sum(map(_local_bytes, jax.tree.leaves(self.state))) - params,
+        }
 
 
 def step_of(config: Experiment, mesh: Any, phase: int, shapes: TrainState | None = None) -> Step:
     """Returns the step of a published experiment (`published`) on a mesh.
 
-    `shapes` is its state on one device, if known, to save time in a search. Raises UserError if experiment and mesh do not
-    fit."""
-    rules.check_batch(config.system.recipe.phases[phase].batch // config.system.recipe.accumulate, mesh)
+    `shapes` is its state on one device, if known, to save time in a search. Raises UserError if
+    experiment and mesh do not fit."""
+    rules.check_batch(
+        config.system.recipe.phases[phase].batch // config.system.recipe.accumulate, mesh
+    )
     if shapes is not None:  # as `Program.on`
         work, state = program(config.system, config.seed), shapes
         layout = layout_of(mesh, config.rules)
         padding = padding_of(state, layout.rules, mesh)
         own = isinstance(mesh, jax.sharding.AbstractMesh) or mesh.devices.flat[0] in jax.devices()
-        alone = mesh.size == 1 and own  # one chip of a topology needs the layout, which chooses its kernels
+        alone = (
+            mesh.size == 1 and own
+        )  # one chip of a topology needs the layout, which chooses its kernels
         work = dataclasses.replace(work, layout=None if alone else layout, padding=padding)
-        return Step(config, mesh, work, stored(state, padding, layout.rules, mesh), batch_of(config, phase, mesh))
+        return Step(
+            config,
+            mesh,
+            work,
+            stored(state, padding, layout.rules, mesh),
+            batch_of(config, phase, mesh),
+        )
     with building(config.system):
-        work, state = program(config.system, config.seed).on(mesh, config.rules, batch_of(config, phase))
+        work, state = program(config.system, config.seed).on(
+            mesh, config.rules, batch_of(config, phase)
+        )
     return Step(config, mesh, work, state, batch_of(config, phase, mesh))
 
 
@@ -131,11 +158,12 @@ class Compiled:
 def compiled(step: Step, target: str, quick: bool = False) -> Compiled:
     """Compiles a step for a target, or reads the result of an earlier process.
 
-    `quick` uses the compiler's least effort, a sixth of the time. The messages are the same; temporaries may be larger.
+    `quick` uses the compiler's least effort, a sixth of the time. The messages are the same;
+    temporaries may be larger.
 
-    JAX's cache does not return programs for topologies, so results are kept in files, by the hash of the program, the
-    target and the compiler's version (`core.cache`). Also returns a result for a program that does not fit its device.
-    Raises other failures."""
+    JAX's cache does not return programs for topologies, so results are kept in files, by the hash
+    of the program, the target and the compiler's version (`core.cache`). Also returns a result for
+    a program that does not fit its device. Raises other failures."""
     lowered, began = step.lowered, time.perf_counter()
     version = step.mesh.devices.flat[0].client.platform_version
     options = {"exec_time_optimization_effort": -1.0} if quick else {}
@@ -155,7 +183,9 @@ def compiled(step: Step, target: str, quick: bool = False) -> Compiled:
     rest = found["needs"] - sum(held.values())
     activations = min(residuals(found["text"], step.state.params), rest)
     memory = {**held, "activations": activations, "temporaries": rest - activations}
-    return Compiled(seconds, found["text"], memory, found["needs"], None, kept, found.get("cpu", 0.0))
+    return Compiled(
+        seconds, found["text"], memory, found["needs"], None, kept, found.get("cpu", 0.0)
+    )
 
 
 def _compile(lowered: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +196,12 @@ def _compile(lowered: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         found = exceeded(str(error))
         if found is None:
             raise
-        return {"text": None, "needs": found[0], "limit": found[1], "whole": "HLO temporaries" not in str(error)}
+        return {
+            "text": None,
+            "needs": found[0],
+            "limit": found[1],
+            "whole": "HLO temporaries" not in str(error),
+        }
     facts = program.memory_analysis()
     extra = facts.output_size_in_bytes - facts.alias_size_in_bytes
     total = facts.argument_size_in_bytes + facts.temp_size_in_bytes + extra
@@ -176,7 +211,8 @@ def _compile(lowered: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 def residuals(text: str, params: Any) -> int:
     """Returns the bytes that a compiled step keeps for the backward pass.
 
-    Counts the stacked results [N, ...] of its loops over layers, except for gradients of stacked parameters."""
+    Counts the stacked results [N, ...] of its loops over layers, except for gradients of stacked
+    parameters."""
     stacked = {tuple(leaf.sharding.shard_shape(leaf.shape)) for leaf in flatten(params).values()}
     total = 0
     for line in text.splitlines():
@@ -184,7 +220,13 @@ def residuals(text: str, params: Any) -> int:
             continue
         changed = _changed(text, found[2])
         for number, (dtype, dims) in enumerate(_shapes(found[1])):
-            if number in changed and len(dims) > 2 and dims[0] > 1 and dims not in stacked and dtype[0] in "bf":
+            if (
+                number in changed
+                and len(dims) > 2
+                and dims[0] > 1
+                and dims not in stacked
+                and dtype[0] in "bf"
+            ):
                 total += math.prod(dims) * _width(dtype)
     return total
 
@@ -219,11 +261,18 @@ def _local_bytes(leaf: Any) -> int:
 
 
 def exceeded(message: str) -> tuple[int, int | None] | None:
-    """Parses an out-of-memory message to (bytes needed, bytes of the device); returns None for other messages."""
+    """Parses an out-of-memory message to (bytes needed, bytes of the device); returns None for
+    other messages."""
     unit = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
-    number = lambda found: int(float(found[0]) * unit[found[1]])
+
+    def number(found):
+        return int(float(found[0]) * unit[found[1]])
+
     size = r"([\d.]+)([KMGTP]?)"
-    for pattern in (rf"Used {size}B? of {size}B? hbm", rf"memory required .*?\({size}B?\) exceeds .*?\({size}B?\)"):
+    for pattern in (
+        rf"Used {size}B? of {size}B? hbm",
+        rf"memory required .*?\({size}B?\) exceeds .*?\({size}B?\)",
+    ):
         if used := re.search(pattern, message):
             return number(used.groups()[:2]), number(used.groups()[2:])
     return None
@@ -231,5 +280,7 @@ def exceeded(message: str) -> tuple[int, int | None] | None:
 
 def with_remat(config: Experiment, remat: str) -> Experiment:
     """Returns the experiment with this value of `remat` in every stack."""
-    system = spec.respell(config.system, Stack, lambda stack: dataclasses.replace(stack, remat=remat))
+    system = spec.respell(
+        config.system, Stack, lambda stack: dataclasses.replace(stack, remat=remat)
+    )
     return dataclasses.replace(config, system=system)

@@ -1,8 +1,9 @@
 """The time of a step on this device, from real steps with fewer rows.
 
-A CPU has no data sheet, and its share of a peak varies with the sizes of the products: a model of the step is far off. A
-step is, to a good approximation, a constant (the optimizer, the launches) and a part that is proportional to its rows, so
-that steps with a quarter and with half of the rows give that of all of them.
+A CPU has no data sheet, and its share of a peak varies with the sizes of the products: a model of
+the step is far off. A step is, to a good approximation, a constant (the optimizer, the launches)
+and a part that is proportional to its rows, so that steps with a quarter and with half of the rows
+give that of all of them.
 """
 
 from __future__ import annotations
@@ -33,13 +34,17 @@ class Measured:
 
 
 def step(config: Experiment, phase: int) -> Measured:
-    """The time of a phase's step on this device, from steps of a quarter and of half of its rows; the step itself where it
-    has fewer than four. Raises UserError for a config that is not for one device."""
+    """The time of a phase's step on this device, from steps of a quarter and of half of its rows;
+    the step itself where it has fewer than four. Raises UserError for a config that is not for one
+    device."""
     if any(size > 1 for _, size in config.mesh):
         raise UserError("a step is measured on one device; leave the mesh out")
     config = lowering.published(config)
     rows = config.system.recipe.phases[phase].batch
-    found = {some: seconds(config, phase, some) for some in ((rows // 4, rows // 2) if rows > 3 else (rows,))}
+    found = {
+        some: seconds(config, phase, some)
+        for some in ((rows // 4, rows // 2) if rows > 3 else (rows,))
+    }
     if len(found) == 1:
         return Measured(found[rows], found)
     (few, short), (more, long) = found.items()
@@ -47,9 +52,13 @@ def step(config: Experiment, phase: int) -> Measured:
 
 
 def seconds(config: Experiment, phase: int, rows: int) -> float:
-    """The median of some steps with so many rows on random tokens, compiled and warm. `config` is published."""
+    """The median of some steps with so many rows on random tokens, compiled and warm. `config` is
+    published."""
     config = estimate.with_rows(config, rows, phase)
-    batch = {name: _drawn(name, leaf, lowering.vocab_of(config).size) for name, leaf in lowering.batch_of(config, 0).items()}
+    batch = {
+        name: _drawn(name, leaf, lowering.vocab_of(config).size)
+        for name, leaf in lowering.batch_of(config, 0).items()
+    }
     work, taken = program(config.system, config.seed), []
     with building(config.system):
         state, once = jax.jit(work.init)(batch), jax.jit(work.step, donate_argnums=0)

@@ -11,20 +11,41 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.mesh.chips import GIB, topology
 from ptm_jax.systems import pods
 
-SLICES: Mapping[str, str] = {"v4": "v4:8x8x8", "v5e": "v5e:16x16", "v5p": "v5p:8x8x8", "v6e": "v6e:16x16"}
-SMALL: Mapping[str, str] = {"v4": "v4:4x4x4", "v5e": "v5e:8x8", "v5p": "v5p:4x4x4", "v6e": "v6e:8x8"}
+SLICES: Mapping[str, str] = {
+    "v4": "v4:8x8x8",
+    "v5e": "v5e:16x16",
+    "v5p": "v5p:8x8x8",
+    "v6e": "v6e:16x16",
+}
+SMALL: Mapping[str, str] = {
+    "v4": "v4:4x4x4",
+    "v5e": "v5e:8x8",
+    "v5p": "v5p:4x4x4",
+    "v6e": "v6e:8x8",
+}
 """Slices for models below 1.5 billion parameters, whose large batches need micro-batches."""
 
 SMALL_CONFIGS = ("megatron_bert_336m", "megatron_bert_1300m", "megatron_1b")
 
-HEADER = "| config | topology | mesh | rules | bytes a device | fits | step | utilisation | compiler, CPU time |"
+HEADER = (
+    "| config | topology | mesh | rules | bytes a device | fits | step | utilisation | "
+    "compiler, CPU time |"
+)
 
 
-def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str], None], *, quick: bool = False) -> int:
-    """Compiles the missing lines of the table. Writes the table after each line, so a run can be interrupted and resumed.
+def write(
+    path: Path,
+    plan: Callable[..., Mapping[str, Any]],
+    say: Callable[[str], None],
+    *,
+    quick: bool = False,
+) -> int:
+    """Compiles the missing lines of the table. Writes the table after each line, so a run can be
+    interrupted and resumed.
 
-    If a config does not fit with its own rules, tries again with parameters and optimizer state sliced (`zero`).
-    `plan(request, topology)` returns {"plans": [document]}, like the child process of `ptm plan`."""
+    If a config does not fit with its own rules, tries again with parameters and optimizer state
+    sliced (`zero`). `plan(request, topology)` returns {"plans": [document]}, like the child process
+    of `ptm plan`."""
     lines = _there(path)
     for name in pods.PODS:
         for kind in SLICES:
@@ -35,7 +56,9 @@ def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str
             try:
                 request = {"target": name, "topology": str(where), "set": (), "quick": quick}
                 found = plan(request, where)["plans"][0]
-                if not found["fits"] and not found["rules"].endswith(("fsdp", "zero")):  # a smaller chip than the paper's
+                if not found["fits"] and not found["rules"].endswith(
+                    ("fsdp", "zero")
+                ):  # a smaller chip than the paper's
                     sliced = f"{found['rules']}_zero".removeprefix("replicated_")
                     found = plan({**request, "rules": sliced}, where)["plans"][0]
                 row = _row(name, found)
@@ -56,7 +79,8 @@ def _row(name: str, found: Mapping[str, Any]) -> str:
     over = "yes" if found["fits"] else f"no, by {used - limit:.1f} GiB: {found['advice'][1]}"
     cells = (
         name, found["topology"], mesh, found["rules"], f"{used:.2f} of {limit:.0f} GiB", over,
-        f"{found['step_seconds'] * 1e3:.0f} ms", f"{found['utilisation']:.0%}", f"{took:.0f} s" if took else "",
+        f"{found['step_seconds'] * 1e3:.0f} ms", f"{found['utilisation']:.0%}",
+            f"{took:.0f} s" if took else "",
     )  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 
@@ -76,8 +100,10 @@ def _save(path: Path, lines: Mapping[tuple[str, str], str], quick: bool) -> None
     head = [
         "# Pod configs, compiled for TPUs",
         "",
-        f"Written by `ptm plan --table FILE{options}`; a line is `ptm plan CONFIG --topology TOPOLOGY{options}`.",
-        "Step and utilisation are bounds by the roofline of `ptm_jax/plan/roofline.py`, not measured; memory is the",
+        f"Written by `ptm plan --table FILE{options}`; a line is `ptm plan CONFIG --topology "
+        f"TOPOLOGY{options}`.",
+        "Step and utilisation are bounds by the roofline of `ptm_jax/plan/roofline.py`, not "
+        "measured; memory is the",
         "compiler's.",
         "",
         HEADER,

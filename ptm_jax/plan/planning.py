@@ -20,7 +20,8 @@ from ptm_jax.plan.links import Links, fitted, links
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A step on a topology. Bytes, FLOPs and seconds are per device; `source` is "compiled" or "modelled"."""
+    """A step on a topology. Bytes, FLOPs and seconds are per device; `source` is "compiled" or
+    "modelled"."""
 
     name: str
     topology: Topology
@@ -47,7 +48,8 @@ class Plan:
         return self.needs <= self.hbm_bytes
 
     def document(self, price: float | None = None) -> dict[str, Any]:
-        """Returns the plan as a JSON document, with the cost if `price` (per chip and hour) is given."""
+        """Returns the plan as a JSON document, with the cost if `price` (per chip and hour) is
+        given."""
         count = self.topology.count
         found = {
             "fits": self.fits,
@@ -56,7 +58,12 @@ class Plan:
             "hbm_bytes": self.hbm_bytes,
             "flops_per_device": self.flops_per_device,
             "collectives": [
-                {"kind": m.kind, "axis": "+".join(m.axes) or "mixed", "count": m.count, "bytes": m.bytes}
+                {
+                    "kind": m.kind,
+                    "axis": "+".join(m.axes) or "mixed",
+                    "count": m.count,
+                    "bytes": m.bytes,
+                }
                 for m in self.messages
             ],
             "step_seconds": self.times.step,
@@ -84,14 +91,22 @@ class Plan:
 
 def mesh_of(config: Experiment, topology: Topology) -> dict[str, int]:
     """Returns the experiment's mesh, or that of a run without one, fitted to the topology."""
-    return fitted(dict(config.mesh) or tables.default_sizes(config.rules, topology.count), topology.count)
+    return fitted(
+        dict(config.mesh) or tables.default_sizes(config.rules, topology.count), topology.count
+    )
 
 
 def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
-    """Returns the name of the experiment's rules without the parts for axes that only the fitting has emptied. Other rules
-    without their axis stay, and are refused as a run refuses them (`mesh.layout.layout_of`)."""
+    """Returns the name of the experiment's rules without the parts for axes that only the fitting
+    has emptied. Other rules without their axis stay, and are refused as a run refuses them
+    (`mesh.layout.layout_of`)."""
     names, asked, alone = config.rules, dict(config.mesh), math.prod(mesh.values()) == 1
-    lost = lambda *axes: all(mesh.get(a, 1) == 1 for a in axes) and (alone or any(asked.get(a, 1) > 1 for a in axes))
+
+    def lost(*axes):
+        return all(mesh.get(a, 1) == 1 for a in axes) and (
+            alone or any(asked.get(a, 1) > 1 for a in axes)
+        )
+
     if lost("model") and names.startswith("megatron"):
         names = {"fsdp": "fsdp", "zero": "zero"}.get(names.rpartition("_")[2], "replicated")
     if lost("fsdp") and names.endswith("fsdp"):
@@ -102,7 +117,12 @@ def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
 
 
 def plan(
-    config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0, quick: bool = False
+    config: Experiment,
+    topology: Topology,
+    *,
+    phase: int | None = None,
+    efficiency: float = 1.0,
+    quick: bool = False,
 ) -> Plan:
     """Compiles the step of an experiment for a topology, or models it for GPUs.
 
@@ -115,7 +135,11 @@ def plan(
     work = estimate.work_of(config, phase)
     found = lowering.compiled(step, str(topology), quick and topology.kind == "tpu")
     if found.text is None:
-        parts, messages, limit = estimate.memory(step, work), estimate.messages(step, work), found.limit
+        parts, messages, limit = (
+            estimate.memory(step, work),
+            estimate.messages(step, work),
+            found.limit,
+        )
         rest = max(0, found.needs - parts["parameters"] - parts["optimizer"])
         parts["activations"] = min(parts["activations"], rest)
         parts["temporaries"] = rest - parts["activations"]
@@ -123,13 +147,17 @@ def plan(
         parts, messages, limit = found.memory, _grouped(collectives(found.text, mesh)), None
     return _plan(
         config, topology, step, work, links(topology, mesh), phase, efficiency,
-        source="compiled", bytes_per_device=parts, needs=found.needs, limit=limit, messages=messages, seconds=found.seconds,
+        source="compiled", bytes_per_device=parts, needs=found.needs, limit=limit,
+        messages=messages, seconds=found.seconds,
         kept=found.kept, cpu=found.cpu,
     )  # fmt: skip
 
 
-def modelled(config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0) -> Plan:
-    """Models the plan without a compiler (`plan.estimate`). Raises UserError if mesh, rules and sizes do not fit."""
+def modelled(
+    config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0
+) -> Plan:
+    """Models the plan without a compiler (`plan.estimate`). Raises UserError if mesh, rules and
+    sizes do not fit."""
     config, sizes, phase = prepared(config, topology, phase)
     return model(config, topology, sizes, phase, estimate.work_of(config, phase), efficiency)
 
@@ -147,7 +175,8 @@ def model(config, topology, sizes, phase, work, efficiency=1.0, mesh=None) -> Pl
 
 
 def prepared(config: Experiment, topology: Topology, phase: int | None):
-    """Returns (the published experiment on a fitted mesh, the mesh, the phase). Raises UserError for an unknown phase.
+    """Returns (the published experiment on a fitted mesh, the mesh, the phase). Raises UserError
+    for an unknown phase.
 
     The default phase is the one with most tokens per batch."""
     config = lowering.published(config)
@@ -155,18 +184,39 @@ def prepared(config: Experiment, topology: Topology, phase: int | None):
     config = dataclasses.replace(config, mesh=tuple(sizes.items()), rules=rules_of(config, sizes))
     phases = config.system.recipe.phases
     if phase is None:
-        phase = max(range(len(phases)), key=lambda number: phases[number].batch * phases[number].length)
+        phase = max(
+            range(len(phases)), key=lambda number: phases[number].batch * phases[number].length
+        )
     if not 0 <= phase < len(phases):
-        raise UserError(f"there is no phase {phase}; {config.system.name} has {len(phases)}, counted from 0")
+        raise UserError(
+            f"there is no phase {phase}; {config.system.name} has {len(phases)}, counted from 0"
+        )
     return config, sizes, phase
 
 
-def _plan(config, topology, step, work: Work, paths: Links, phase, efficiency, *, limit, messages, seconds, **known) -> Plan:
+def _plan(
+    config,
+    topology,
+    step,
+    work: Work,
+    paths: Links,
+    phase,
+    efficiency,
+    *,
+    limit,
+    messages,
+    seconds,
+    **known,
+) -> Plan:
     count = topology.count
-    timed = lambda work, messages: roofline.times(
-        paths, messages, flops=work.flops / count, traffic=work.traffic / count, weights=estimate.weights(step),
-        precision=config.precision, efficiency=efficiency,
-    )  # fmt: skip
+
+    def timed(work, messages):
+        return roofline.times(
+            paths, messages, flops=work.flops / count, traffic=work.traffic / count,
+            weights=estimate.weights(step),
+            precision=config.precision, efficiency=efficiency,
+        )  # fmt: skip
+
     times = timed(work, messages)
     peak = topology.chip.float32 if config.precision == "float32" else topology.chip.bfloat16
     phases = config.system.recipe.phases
@@ -213,7 +263,9 @@ def advice(found: Plan, config: Experiment) -> list[str]:
     parts, recipe = found.bytes_per_device, config.system.recipe
     held = parts["parameters"] * 2 + parts["optimizer"]  # with gradients and copies
     over = (found.needs - found.hbm_bytes) / GIB
-    lines = [f"needs {found.needs / GIB:.1f} GiB of {found.hbm_bytes / GIB:.1f}: {over:.1f} too many"]
+    lines = [
+        f"needs {found.needs / GIB:.1f} GiB of {found.hbm_bytes / GIB:.1f}: {over:.1f} too many"
+    ]
     ways = found.mesh.get("data", 1) * found.mesh.get("fsdp", 1)
     sliced = found.rules.endswith(("fsdp", "zero"))
     activations = []
@@ -221,7 +273,10 @@ def advice(found: Plan, config: Experiment) -> list[str]:
         activations.append("recompute activations: --remat full")
     rows = recipe.phases[0].batch // recipe.accumulate // ways
     if rows > 1:
-        activations.append(f"micro-batches: --set recipe.accumulate={recipe.accumulate * 2} (rows of a device: {rows})")
+        activations.append(
+            f"micro-batches: --set recipe.accumulate={recipe.accumulate * 2} (rows of a "
+            f"device: {rows})"
+        )
     else:
         activations.append("a longer model axis, or sequence parallelism (--rules megatron_sp)")
     state = []

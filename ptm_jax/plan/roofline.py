@@ -4,15 +4,17 @@
     memory     = bytes of activations that products read and write / HBM bandwidth
     weights    = bytes of parameters, gradients and optimizer state read and written / HBM bandwidth
     blocking   = time of messages along `model` and `seq`, between a layer's products
-    hideable   = time of messages along `data` and `fsdp` (gradients, slices of parameters), beside products
+    hideable   = time of messages along `data` and `fsdp` (gradients, slices of parameters), beside
+               products
     exposed    = blocking + max(0, hideable - HIDE x products)
 
     step       = max(products, memory) + weights + exposed
 
-`mesh.chips` has peaks, bandwidths and their sources; `plan.links` has times of messages. HIDE = 0.75 is the share of the
-backward pass with recomputation in the products. Gradients of the layer above can be summed during this time, by
-asynchronous collectives; `exposed_without_overlap` is the time without overlap. With efficiency 1 the step time is a lower
-bound. Large models have reached 0.5 to 0.7 of it (Megatron-Core 0.47 on H100, MaxText 0.65 on v5p).
+`mesh.chips` has peaks, bandwidths and their sources; `plan.links` has times of messages. HIDE =
+0.75 is the share of the backward pass with recomputation in the products. Gradients of the layer
+above can be summed during this time, by asynchronous collectives; `exposed_without_overlap` is the
+time without overlap. With efficiency 1 the step time is a lower bound. Large models have reached
+0.5 to 0.7 of it (Megatron-Core 0.47 on H100, MaxText 0.65 on v5p).
 
     utilisation = FLOPs without recomputation / (step x devices x peak)
 """
@@ -73,4 +75,10 @@ def times(
             hideable += seconds
         else:
             blocking += seconds
-    return Times(flops / (peak * efficiency), traffic / chip.hbm_rate, weights / chip.hbm_rate, blocking, hideable)
+    return Times(
+        flops / (peak * efficiency),
+        traffic / chip.hbm_rate,
+        weights / chip.hbm_rate,
+        blocking,
+        hideable,
+    )

@@ -1,14 +1,16 @@
-"""Weak scaling: chips and rows grow together; efficiency is the share of one chip's rate that is left.
+"""Weak scaling: chips and rows grow together; efficiency is the share of one chip's rate that is
+left.
 
-`family` is Megatron-LM's study (Shoeybi et al. 2019, section 5.1): 1.2, 2.5, 4.2 and 8.3 billion parameters divided over
-1, 2, 4 and 8 chips with 8 rows of 1,024 tokens, then the largest with more rows, to 64 times as many. Efficiency is the
-FLOP/s of a chip (without recomputation) over those of the 1.2 billion on one chip. All points are modelled by
-`plan.roofline`.
+`family` is Megatron-LM's study (Shoeybi et al. 2019, section 5.1): 1.2, 2.5, 4.2 and 8.3 billion
+parameters divided over 1, 2, 4 and 8 chips with 8 rows of 1,024 tokens, then the largest with more
+rows, to 64 times as many. Efficiency is the FLOP/s of a chip (without recomputation) over those of
+the 1.2 billion on one chip. All points are modelled by `plan.roofline`.
 
-Columns: `paper` is Megatron-LM's (77% on 8 GPUs, 76% on 512); `v100` is the same formula on the paper's machine, with the
-measured rate of its one GPU (39 TFLOP/s, 30% of its peak), as a check of the formula. `megatron` divides like the paper;
-`best` is the fastest mesh and rules that fit for the same model and rows; `8 rows a chip` is the same with the rows of the
-first chip on every chip (the paper's 512 GPUs: one row each).
+Columns: `paper` is Megatron-LM's (77% on 8 GPUs, 76% on 512); `v100` is the same formula on the
+paper's machine, with the measured rate of its one GPU (39 TFLOP/s, 30% of its peak), as a check of
+the formula. `megatron` divides like the paper; `best` is the fastest mesh and rules that fit for
+the same model and rows; `8 rows a chip` is the same with the rows of the first chip on every chip
+(the paper's 512 GPUs: one row each).
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ PAPER = {8: 0.77, 512: 0.76}
 """Chips: efficiency in the paper (section 5.1)."""
 
 MEASURED = 39e12
-V100 = dataclasses.replace(next(chip for chip in chips.CHIPS if chip.name == "v100"), bfloat16=MEASURED)
+V100 = dataclasses.replace(
+    next(chip for chip in chips.CHIPS if chip.name == "v100"), bfloat16=MEASURED
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """One model on a number of chips. `rate` is FLOP/s per chip; `*_efficiency` is relative to one chip."""
+    """One model on a number of chips. `rate` is FLOP/s per chip; `*_efficiency` is relative to one
+    chip."""
 
     system: str
     chips: int
@@ -58,7 +63,8 @@ class Point:
 
 
 def family(where: Topology) -> list[Point]:
-    """Megatron-LM's sizes on 1, 2, 4 and 8 chips, then the largest with 2, 4, ... times the rows up to the topology."""
+    """Megatron-LM's sizes on 1, 2, 4 and 8 chips, then the largest with 2, 4, ... times the rows up
+    to the topology."""
     if where.count < 8:
         raise UserError(f"the scaling study begins with 1 to 8 chips; {where} has {where.count}")
     groups = [(name, ways, 1) for name, ways in pods.FAMILY]
@@ -74,15 +80,24 @@ def family(where: Topology) -> list[Point]:
         if copies == 1:
             one = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
         work = estimate.scaled(one, copies)
-        mesh = {axis: size for axis, size in (("data", copies), ("model", ways)) if size > 1} or {"data": 1}
+        mesh = {axis: size for axis, size in (("data", copies), ("model", ways)) if size > 1} or {
+            "data": 1
+        }
         there, gpus = _slice(where, ways * copies), Topology(V100, (ways * copies,))
         rules = "megatron_sp" if ways > 1 else "replicated"
         ours = _point(config, there, mesh, rules, work)
         old = _point(config, gpus, mesh, "megatron" if ways > 1 else "replicated", work)
         best = min(_all(config, there, work), key=lambda plan: plan.times.step, default=ours)
         wide = estimate.with_rows(config, ROWS * there.count)
-        full = min(_all(wide, there, estimate.scaled(one, there.count)), key=lambda plan: plan.times.step, default=best)
-        rate = lambda plan: plan.model_flops / plan.times.step / plan.topology.count
+        full = min(
+            _all(wide, there, estimate.scaled(one, there.count)),
+            key=lambda plan: plan.times.step,
+            default=best,
+        )
+
+        def rate(plan):
+            return plan.model_flops / plan.times.step / plan.topology.count
+
         base = base or (rate(ours), rate(old), rate(best))
         points.append(
             Point(
@@ -108,8 +123,8 @@ def family(where: Topology) -> list[Point]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Strong:
-    """The largest model with equal rows on a number of chips, by the fastest mesh. `speedup` is over the fewest chips
-    that hold it, `efficiency` that speedup over the ratio of chips."""
+    """The largest model with equal rows on a number of chips, by the fastest mesh. `speedup` is
+    over the fewest chips that hold it, `efficiency` that speedup over the ratio of chips."""
 
     system: str
     chips: int
@@ -121,19 +136,23 @@ class Strong:
 
 
 def strong(where: Topology, rows: int = 512) -> list[Strong]:
-    """Strong scaling of 8.3 billion parameters: 512 rows of 1,024 tokens, the paper's batch, on 8 chips and more."""
+    """Strong scaling of 8.3 billion parameters: 512 rows of 1,024 tokens, the paper's batch, on 8
+    chips and more."""
     (name, ways), points = pods.FAMILY[-1], []
     config = estimate.with_rows(pods.experiment(name), rows)
     one = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
     count = ways
     while count <= where.count:
-        found = min(_all(config, _slice(where, count), one), key=lambda plan: plan.times.step, default=None)
+        found = min(
+            _all(config, _slice(where, count), one), key=lambda plan: plan.times.step, default=None
+        )
         if found is not None:
             first = points[0] if points else None
             speedup = first.step_seconds / found.times.step if first else 1.0
             share = speedup * first.chips / count if first else 1.0
             points.append(Strong(
-                system=name, chips=count, mesh=found.mesh, rules=found.rules, step_seconds=found.times.step,
+                system=name, chips=count, mesh=found.mesh, rules=found.rules,
+                step_seconds=found.times.step,
                 speedup=speedup, efficiency=share,
             ))  # fmt: skip
         count *= 2
@@ -141,8 +160,8 @@ def strong(where: Topology, rows: int = 512) -> list[Strong]:
 
 
 def tried(where: Topology, rows: int = 512) -> list[Plan]:
-    """The plans of 8.3 billion parameters on the whole topology, the fastest of each rules, and with the rows' tokens on two
-    chips (the axis `seq`)."""
+    """The plans of 8.3 billion parameters on the whole topology, the fastest of each rules, and
+    with the rows' tokens on two chips (the axis `seq`)."""
     config = estimate.with_rows(pods.experiment(pods.FAMILY[-1][0]), rows)
     one = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
     found: dict[str, Plan] = {}
@@ -153,7 +172,8 @@ def tried(where: Topology, rows: int = 512) -> list[Plan]:
 
 
 def curve(config: Experiment, where: Topology, phase: int | None = None) -> list[tuple[int, float]]:
-    """Returns (chips, efficiency) of a config, from the fewest chips for its `model` x `seq`; rows grow with the chips."""
+    """Returns (chips, efficiency) of a config, from the fewest chips for its `model` x `seq`; rows
+    grow with the chips."""
     config, sizes, phase = planning.prepared(config, where, phase)
     ways = sizes.get("model", 1) * sizes.get("seq", 1)
     rows = config.system.recipe.phases[phase].batch // (where.count // ways)
@@ -161,7 +181,9 @@ def curve(config: Experiment, where: Topology, phase: int | None = None) -> list
     work = estimate.work_of(estimate.with_rows(config, max(1, rows), phase), 0)
     while ways * copies <= where.count:
         there = _slice(where, ways * copies)
-        here, sizes, _ = planning.prepared(estimate.with_rows(config, max(1, rows) * copies, phase), there, 0)
+        here, sizes, _ = planning.prepared(
+            estimate.with_rows(config, max(1, rows) * copies, phase), there, 0
+        )
         plan = planning.model(here, there, sizes, 0, estimate.scaled(work, copies))
         found.append((there.count, plan.tokens / plan.times.step / there.count))
         copies *= 2
@@ -169,7 +191,8 @@ def curve(config: Experiment, where: Topology, phase: int | None = None) -> list
 
 
 def _slice(where: Topology, count: int) -> Topology:
-    """Returns a topology with `count` of the chips. It fills the last axis of a torus first, so 8 chips are one ring."""
+    """Returns a topology with `count` of the chips. It fills the last axis of a torus first, so 8
+    chips are one ring."""
     if not where.chip.torus:
         return Topology(where.chip, (count,))
     shape, left = [], count
@@ -179,7 +202,9 @@ def _slice(where: Topology, count: int) -> Topology:
     return Topology(where.chip, tuple(reversed(shape)))
 
 
-def _point(config: Experiment, where: Topology, mesh: dict[str, int], rules: str, work: Any) -> Plan:
+def _point(
+    config: Experiment, where: Topology, mesh: dict[str, int], rules: str, work: Any
+) -> Plan:
     config = dataclasses.replace(config, mesh=tuple(mesh.items()), rules=rules)
     config, sizes, phase = planning.prepared(config, where, 0)
     return planning.model(config, where, sizes, phase, work)
@@ -195,7 +220,20 @@ def _all(config: Experiment, where: Topology, work: Any) -> list[Plan]:
     return [plan for plan in found if plan.fits]
 
 
-COLUMNS = ("size", "chips", "mesh", "step ms", "TFLOP/s", "megatron", "best", "by", "8 rows a chip", "by", "v100", "paper")
+COLUMNS = (
+    "size",
+    "chips",
+    "mesh",
+    "step ms",
+    "TFLOP/s",
+    "megatron",
+    "best",
+    "by",
+    "8 rows a chip",
+    "by",
+    "v100",
+    "paper",
+)
 
 
 def rows(points: Sequence[Point]) -> list[tuple[str, ...]]:
@@ -226,7 +264,8 @@ def strong_rows(points: Sequence[Strong]) -> list[tuple[str, ...]]:
     """Returns the cells of the table of strong scaling."""
     return [
         (
-            point.system, str(point.chips), _words(point.mesh), point.rules, f"{point.step_seconds * 1e3:.0f}",
+            point.system, str(point.chips), _words(point.mesh), point.rules,
+            f"{point.step_seconds * 1e3:.0f}",
             f"{point.speedup:.1f}", f"{point.efficiency:.0%}",
         )
         for point in points
@@ -235,8 +274,17 @@ def strong_rows(points: Sequence[Strong]) -> list[tuple[str, ...]]:
 
 def strong_markdown(points: Sequence[Strong]) -> str:
     """Returns the section of strong scaling."""
-    table = ["| " + " | ".join(row) + " |" for row in (STRONG, ("---",) * len(STRONG), *strong_rows(points))]
-    head = ["## Strong scaling", "", *(strong.__doc__ or "").split("\n"), "Each line has the fastest mesh that fits.", ""]
+    table = [
+        "| " + " | ".join(row) + " |"
+        for row in (STRONG, ("---",) * len(STRONG), *strong_rows(points))
+    ]
+    head = [
+        "## Strong scaling",
+        "",
+        *(strong.__doc__ or "").split("\n"),
+        "Each line has the fastest mesh that fits.",
+        "",
+    ]
     return "\n".join([*head, *table, ""])
 
 
@@ -250,8 +298,8 @@ def tried_markdown(plans: Sequence[Plan]) -> str:
     rows = round(plans[0].tokens / 1024)
     head = [
         f"## Where a step goes on {plans[0].topology.count} chips, {rows} rows", "",
-        "Milliseconds by part (`plan.roofline`): products, reading and writing of parameters, messages between products,",
-        "messages beside products, and what of all messages is exposed. Each line is the fastest mesh of its rules.", "",
+        "Milliseconds by part (`plan.roofline`): products, reading and writing of " "parameters, messages between " "products,",
+        "messages beside products, and what of all messages is exposed. Each line is the " "fastest mesh of its " "rules.", "",
     ]  # fmt: skip
     return "\n".join([*head, *("| " + " | ".join(line) + " |" for line in lines), ""])
 
@@ -264,15 +312,19 @@ def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> s
     """Returns the page: method (from the module's docstring), constants and table."""
     chip, old = where.chip, V100
     constants = [
-        f"{chip.name}: {chip.bfloat16 / 1e12:.0f} TFLOP/s bfloat16, {chip.hbm_rate / 1e9:.0f} GB/s of HBM, "
+        f"{chip.name}: {chip.bfloat16 / 1e12:.0f} TFLOP/s bfloat16, "
+        f"{chip.hbm_rate / 1e9:.0f} GB/s of HBM, "
         f"{chip.link / 1e9:.0f} GB/s in each direction of each of {chip.torus} x 2 links",
-        f"v100: {old.bfloat16 / 1e12:.0f} TFLOP/s as measured by the paper, {old.hbm_rate / 1e9:.0f} GB/s, "
-        f"{old.link / 1e9:.0f} GB/s each way within a host of {old.host}, {old.network / 1e9:.2f} GB/s a GPU between hosts",
+        f"v100: {old.bfloat16 / 1e12:.0f} TFLOP/s as measured by the paper, "
+        f"{old.hbm_rate / 1e9:.0f} GB/s, "
+        f"{old.link / 1e9:.0f} GB/s each way within a host of {old.host}, "
+        f"{old.network / 1e9:.2f} GB/s a GPU between hosts",
     ]
     lines = [
         f"# Modelled weak scaling of Megatron-LM's GPT-2, 1 to {points[-1].chips} chips ({where})",
         "",
-        f"Written by `ptm plan --scaling --table FILE` or `ptm reproduce megatron`, --topology {where}.",
+        "Written by `ptm plan --scaling --table FILE` or `ptm reproduce megatron`, "
+        f"--topology {where}.",
         "It is a model, not a measurement.",
         "",
         *(__doc__ or "").strip().splitlines()[2:],
@@ -289,7 +341,10 @@ def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> s
 
 def plot(points: Sequence[Point], where: Topology, path: str) -> None:
     """Plots the curves of the table."""
-    column = lambda name: [(p.chips, vars(p)[name]) for p in points if vars(p)[name] is not None]
+
+    def column(name):
+        return [(p.chips, vars(p)[name]) for p in points if vars(p)[name] is not None]
+
     others = {
         f"{where.chip.name}, best mesh": column("best_efficiency"),
         f"{where.chip.name}, best mesh, 8 rows a chip": column("wide_efficiency"),

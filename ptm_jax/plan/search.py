@@ -1,4 +1,5 @@
-"""Ranks meshes and rules for an experiment on a topology. Models all of them and compiles the best."""
+"""Ranks meshes and rules for an experiment on a topology. Models all of them and compiles the
+best."""
 
 from __future__ import annotations
 
@@ -23,16 +24,24 @@ def candidates(count: int) -> Iterator[tuple[dict[str, int], str]]:
         rest = count // model
         prefixes = ("megatron", "megatron_sp") if model > 1 else ("",)
         for prefix in prefixes:
-            join = lambda name, prefix=prefix: f"{prefix}_{name}" if prefix else name
+
+            def join(name, prefix=prefix):
+                return f"{prefix}_{name}" if prefix else name
+
             yield {"data": rest, "model": model}, prefix or "replicated"
             if rest > 1:
                 yield {"data": rest, "model": model}, join("zero")
-            for fsdp in (size for size in divisors if size > 1 and rest % size == 0 and size in (8, 16, 64, rest)):
+            for fsdp in (
+                size
+                for size in divisors
+                if size > 1 and rest % size == 0 and size in (8, 16, 64, rest)
+            ):
                 yield {"data": rest // fsdp, "fsdp": fsdp, "model": model}, join("fsdp")
 
 
 SPARE = 4
-"""Compiled plans that may turn out not to fit, because modelled memory is slightly below the compiler's."""
+"""Compiled plans that may turn out not to fit, because modelled memory is slightly below the
+compiler's."""
 
 
 def search(
@@ -47,8 +56,8 @@ def search(
 ) -> list[Plan]:
     """Returns plans by step time, those that fit first.
 
-    With a compiler, compiles plans in this order until `best` of them fit, at most `best + SPARE`. `quick` uses the
-    compiler's least effort. Raises UserError if the experiment fits no mesh."""
+    With a compiler, compiles plans in this order until `best` of them fit, at most `best + SPARE`.
+    `quick` uses the compiler's least effort. Raises UserError if the experiment fits no mesh."""
     config, _, phase = planning.prepared(config, topology, phase)
     work = estimate.work_of(config, phase)
     there = devices(topology) if topology.kind == "tpu" else None
@@ -57,18 +66,31 @@ def search(
         here = dataclasses.replace(config, mesh=tuple(sizes.items()), rules=rules)
         try:
             mesh = None if there is None else tables.make_mesh(sizes, there)
-            found.append((planning.model(here, topology, sizes, phase, work, efficiency, mesh), here))
-        except (UserError, NotImplementedError) as error:  # NotImplementedError: no such axis on this torus
+            found.append(
+                (planning.model(here, topology, sizes, phase, work, efficiency, mesh), here)
+            )
+        except (
+            UserError,
+            NotImplementedError,
+        ) as error:  # NotImplementedError: no such axis on this torus
             reason = str(error)
     if not found:
         raise UserError(f"no mesh of {topology} can take {config.system.name}: {reason}")
-    found.sort(key=lambda pair: (not pair[0].fits, pair[0].times.step if pair[0].fits else pair[0].needs))
+    found.sort(
+        key=lambda pair: (not pair[0].fits, pair[0].times.step if pair[0].fits else pair[0].needs)
+    )
     say(f"{len(found)} meshes and rules modelled; compiling the best {best}")
     if topology.kind == "gpu":
         return [plan for plan, _ in found]
     tried: list[Plan] = []
-    while len(tried) < len(found) and sum(plan.fits for plan in tried) < best and len(tried) < best + SPARE:
+    while (
+        len(tried) < len(found)
+        and sum(plan.fits for plan in tried) < best
+        and len(tried) < best + SPARE
+    ):
         here = found[len(tried)][1]
         tried.append(planning.plan(here, topology, phase=phase, efficiency=efficiency, quick=quick))
     plans = tried + [plan for plan, _ in found[len(tried) :]]
-    return sorted(plans, key=lambda plan: (not plan.fits, plan.source != "compiled", plan.times.step))
+    return sorted(
+        plans, key=lambda plan: (not plan.fits, plan.source != "compiled", plan.times.step)
+    )

@@ -13,45 +13,71 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
     mesh = ",".join(f"{axis}={size}" for axis, size in plan["mesh"].items())
     how = "compiled" if plan["source"] == "compiled" else "modelled (no compiler for GPUs)"
     held, limit, needs = plan["bytes_per_device"], plan["hbm_bytes"], plan["bytes_needed"]
-    lines = [f"{plan['name']} on {plan['topology']} ({plan['devices']} devices), mesh {mesh}, rules {plan['rules']}: {how}"]
+    lines = [
+        f"{plan['name']} on {plan['topology']} ({plan['devices']} devices), mesh {mesh}, "
+        f"rules {plan['rules']}: {how}"
+    ]
     lines.append("memory of a device")
     lines += [f"  {kind:<12} {_size(size):>10}" for kind, size in held.items()]
     verdict = "fits" if plan["fits"] else "DOES NOT FIT"
-    lines.append(f"  {'total':<12} {_size(needs):>10} of {_size(limit)} ({needs / limit:.0%}): {verdict}")
+    lines.append(
+        f"  {'total':<12} {_size(needs):>10} of {_size(limit)} ({needs / limit:.0%}): {verdict}"
+    )
     lines += [f"  {line}" for line in plan["advice"]]
     lines.append(f"operations of a device {plan['flops_per_device']:.3e} a step")
     if plan["collectives"]:
         lines.append("messages of a device in a step")
         lines += [
-            f"  {m['kind']:<19} over {m['axis']:<10} {m['count']:>6.0f} times  {_size(m['bytes']):>10}"
+            f"  {m['kind']:<19} over {m['axis']:<10} {m['count']:>6.0f} times  "
+            f"{_size(m['bytes']):>10}"
             for m in plan["collectives"]
         ]
     seconds = plan["seconds"]
-    parts = ", ".join(f"{name} {seconds[name] * 1e3:.1f}" for name in ("products", "memory", "weights", "exposed"))
+    parts = ", ".join(
+        f"{name} {seconds[name] * 1e3:.1f}" for name in ("products", "memory", "weights", "exposed")
+    )
     lines += [
         f"step {plan['step_seconds'] * 1e3:.1f} ms at least ({parts}; communication not overlapped "
         f"{seconds['exposed_without_overlap'] * 1e3:.1f})",
-        f"tokens/s {plan['tokens_per_second']:,.0f}, utilisation {plan['utilisation']:.1%}, days {plan['days']:.2f}",
+        f"tokens/s {plan['tokens_per_second']:,.0f}, utilisation {plan['utilisation']:.1%}, "
+        f"days {plan['days']:.2f}",
     ]
     if "measured_step_seconds" in plan:
-        few = ", ".join(f"{seconds * 1e3:.1f} of {rows} rows" for rows, seconds in plan["measured_rows"].items())
-        lines.append(f"step {plan['measured_step_seconds'] * 1e3:.1f} ms on this device, by steps of fewer rows (ms: {few})")
+        few = ", ".join(
+            f"{seconds * 1e3:.1f} of {rows} rows" for rows, seconds in plan["measured_rows"].items()
+        )
+        lines.append(
+            f"step {plan['measured_step_seconds'] * 1e3:.1f} ms on this device, by steps of "
+            f"fewer rows (ms: {few})"
+        )
     if price is not None:
         lines.append(f"cost {plan['cost']:,.0f} dollars at {price:g} for a chip and hour")
     if plan["compile_seconds"]:
-        how = "an earlier compilation, read" if plan["from_cache"] else "compiled" if plan["fits"] else "refused"
+        how = (
+            "an earlier compilation, read"
+            if plan["from_cache"]
+            else "compiled"
+            if plan["fits"]
+            else "refused"
+        )
         lines.append(f"{how} in {plan['compile_seconds']:.1f} s")
     return "\n".join(lines)
 
 
 def ranking(plans: Sequence[Mapping[str, Any]], limit: int = 20) -> str:
     """Returns the table of a search."""
-    lines = [f"{'mesh':<32} {'rules':<18} {'memory':>10} {'fits':>5} {'step ms':>9} {'utilisation':>12}  source"]
+    lines = [
+        f"{'mesh':<32} {'rules':<18} {'memory':>10} {'fits':>5} {'step ms':>9} "
+        f"{'utilisation':>12}  source"
+    ]
     for plan in plans[:limit]:
         mesh = ",".join(f"{axis}={size}" for axis, size in plan["mesh"].items())
         size, fits = _size(plan["bytes_needed"]), "yes" if plan["fits"] else "no"
         step, use = plan["step_seconds"] * 1e3, plan["utilisation"]
-        lines.append(f"{mesh:<32} {plan['rules']:<18} {size:>10} {fits:>5} {step:>9.1f} {use:>12.1%}  {plan['source']}")
+        lines.append(
+            f"{mesh:<32} {plan['rules']:<18} {size:>10} {fits:>5} {step:>9.1f} {use:>12.1%}  "
+            f"{plan['source']}"
+        )
     if len(plans) > limit:
         lines.append(f"and {len(plans) - limit} more (--json has them all)")
     if plans and not plans[0]["fits"]:
@@ -59,7 +85,12 @@ def ranking(plans: Sequence[Mapping[str, Any]], limit: int = 20) -> str:
     return "\n".join(lines)
 
 
-def curve(points: Sequence[tuple[int, float]], path: str, title: str, more: Mapping[str, Sequence] | None = None) -> None:
+def curve(
+    points: Sequence[tuple[int, float]],
+    path: str,
+    title: str,
+    more: Mapping[str, Sequence] | None = None,
+) -> None:
     """Plots (chips, share of ideal) to a file; `more` are other curves by name."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,4 +1,5 @@
-"""The model card of an export: README.md, with the YAML head that the Hugging Face Hub reads, from the record of a run."""
+"""The model card of an export: README.md, with the YAML head that the Hugging Face Hub reads, from
+the record of a run."""
 
 from __future__ import annotations
 
@@ -30,11 +31,17 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None) -> str:
     """Returns the text of README.md.
 
-    model     the `Pretrained` that was exported; `config` its config.json; `sentence` whether sentence-transformers reads it
-    run       the `Run` that it comes from, or None: the card then has no recipe, data, metrics and command
+    model     the `Pretrained` that was exported; `config` its config.json; `sentence` whether
+              sentence-transformers reads it
+    run       the `Run` that it comes from, or None: the card then has no recipe, data, metrics and
+              command
     """
     system, record = model.system, {} if run is None else run.record
-    facts = {"system": system.name, "paper": system.paper, "architecture": config["architectures"][0]}
+    facts = {
+        "system": system.name,
+        "paper": system.paper,
+        "architecture": config["architectures"][0],
+    }
     heads = [PIPELINES[name] for name in PIPELINES if name in model.module.heads]
     pipeline = (heads or ["sentence-similarity" if sentence else "feature-extraction"])[0]
     head: dict[str, Any] = {
@@ -49,16 +56,26 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
             head["base_model"] = init
     corpus, found = record.get("corpus", {}), {}
     if experiment.get("data"):
-        facts |= {"data": ", ".join(map(_shown, experiment["data"])), "hash of the data": corpus.get("digest")}
+        facts |= {
+            "data": ", ".join(map(_shown, experiment["data"])),
+            "hash of the data": corpus.get("digest"),
+        }
         facts |= {"hash of the tokenizer": corpus.get("tokenizer"), "seed": experiment.get("seed")}
         task, step, found = _measured(run)
         found = {name: value for name, value in found.items() if math.isfinite(value)}
         facts["step"] = step
         metrics = [{"type": name, "value": value} for name, value in found.items()]
-        data = {"type": task or "text", "name": f"{task or _shown(experiment['data'][0])}, held out"}
+        data = {
+            "type": task or "text",
+            "name": f"{task or _shown(experiment['data'][0])}, held out",
+        }
         result = {"task": {"type": pipeline}, "dataset": data, "metrics": metrics}
         head["model-index"] = [{"name": system.name, "results": [result]}] if metrics else []
-    lines = ["---", yaml.safe_dump({k: v for k, v in head.items() if v}, sort_keys=False, allow_unicode=True) + "---"]
+    lines = [
+        "---",
+        yaml.safe_dump({k: v for k, v in head.items() if v}, sort_keys=False, allow_unicode=True)
+        + "---",
+    ]
     lines += [
         "",
         f"# {system.name}",
@@ -68,15 +85,27 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
         "| | |",
         "|---|---|",
     ]
-    cell = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
-    lines += [f"| {name} | {cell(value)} |" for name, value in facts.items() if value not in (None, "")]
+
+    def cell(value):
+        return str(value).replace("|", "\\|").replace("\n", " ")
+
+    lines += [
+        f"| {name} | {cell(value)} |" for name, value in facts.items() if value not in (None, "")
+    ]
     if found:
         lines += ["", "## Held-out metrics", "", "| metric | value |", "|---|---|"]
         lines += [f"| {cell(name)} | {value:.6g} |" for name, value in found.items()]
     if experiment.get("data"):
         lines += ["", "## Recipe", "", "```", spec.to_text(experiment["system"]["recipe"]), "```"]
     if command := record.get("command"):
-        lines += ["", "## Command", "", "```", shlex.join(_shown(word) for word in shlex.split(command)), "```"]
+        lines += [
+            "",
+            "## Command",
+            "",
+            "```",
+            shlex.join(_shown(word) for word in shlex.split(command)),
+            "```",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -86,7 +115,8 @@ def _shown(source: str) -> str:
 
 
 def _measured(run: Any) -> tuple[str | None, int | None, dict[str, float]]:
-    """Returns (task, step, held-out metrics) of the exported checkpoint: those of fine-tuning, else the last of the log."""
+    """Returns (task, step, held-out metrics) of the exported checkpoint: those of fine-tuning, else
+    the last of the log."""
     choice = run.choice()
     if choice is not None:
         return choice["task"], choice["step"], choice["metrics"]

@@ -1,9 +1,9 @@
 """Extends a vocabulary.
 
-`grown` adds words of a domain to the WordPiece vocabulary of a published checkpoint (BERT, ELECTRA, DistilBERT, MobileBERT,
-MiniLM). A new word is the mean of its old pieces (further pre-training, survey section 5.3; Tai et al. 2020; Yao et al.
-2021).
-`expanded` adds the words of a table of word vectors to a vocabulary of whole words (skip-thought).
+`grown` adds words of a domain to the WordPiece vocabulary of a published checkpoint (BERT, ELECTRA,
+DistilBERT, MobileBERT, MiniLM). A new word is the mean of its old pieces (further pre-training,
+survey section 5.3; Tai et al. 2020; Yao et al. 2021). `expanded` adds the words of a table of word
+vectors to a vocabulary of whole words (skip-thought).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ WORD = re.compile(r"\w+")
 
 
 def candidates(tokenizer: Any, texts: Iterable[str], most: int, least: int = 5) -> list[str]:
-    """Returns up to `most` words that occur at least `least` times and have several pieces, most frequent first."""
+    """Returns up to `most` words that occur at least `least` times and have several pieces, most
+    frequent first."""
     lower = tokenizer.encode("A").tolist() == tokenizer.encode("a").tolist()
     counts: collections.Counter = collections.Counter()
     for text in texts:
@@ -43,16 +44,27 @@ def candidates(tokenizer: Any, texts: Iterable[str], most: int, least: int = 5) 
 
 
 def grown(model: Any, words: Sequence[str]) -> Any:
-    """Returns the `Pretrained` model with a piece for every word. Existing pieces are kept. Raises UserError."""
+    """Returns the `Pretrained` model with a piece for every word. Existing pieces are kept. Raises
+    UserError."""
     tokenizer = model.tokenizer
-    if tokenizer is None or tokenizer.published is None or "vocab.txt" not in tokenizer.published.files:
-        raise UserError(f"{model.system.name} has no WordPiece vocabulary (vocab.txt) that words could be added to")
+    if (
+        tokenizer is None
+        or tokenizer.published is None
+        or "vocab.txt" not in tokenizer.published.files
+    ):
+        raise UserError(
+            f"{model.system.name} has no WordPiece vocabulary (vocab.txt) that words could "
+            "be added to"
+        )
     odd = [word for word in words if not word or re.search(r"\s", word)]
     if odd:
         raise UserError(f"{odd[0]!r} is no word that can be added; give one word a line")
     new = [word for word in dict.fromkeys(words) if tokenizer.id(word) is None]
     if not new:
-        raise UserError(f"all {len(words)} words are pieces of {model.system.name} already; there is nothing to add")
+        raise UserError(
+            f"all {len(words)} words are pieces of {model.system.name} already; there is "
+            "nothing to add"
+        )
     parts = tokenizer.encode_batch(new)
     larger = _extended(tokenizer, new)
     ids = [larger.id(word) for word in new]
@@ -63,9 +75,15 @@ def grown(model: Any, words: Sequence[str]) -> Any:
 
     def rows(path: str, leaf: Any) -> Any:
         axes = [
-            axis for axis, (a, b) in enumerate(zip(leaf.shape, shapes[path].shape, strict=True)) if (a, b) == (old, size)
+            axis
+            for axis, (a, b) in enumerate(zip(leaf.shape, shapes[path].shape, strict=True))
+            if (a, b) == (old, size)
         ]
-        axes = axes if size > old else [axis for axis, length in enumerate(leaf.shape) if length == old][:1]
+        axes = (
+            axes
+            if size > old
+            else [axis for axis, length in enumerate(leaf.shape) if length == old][:1]
+        )
         if not axes:
             return leaf
         table = np.moveaxis(np.asarray(leaf), axes[0], 0)
@@ -79,47 +97,65 @@ def grown(model: Any, words: Sequence[str]) -> Any:
 
 
 def expanded(model: Any, table: WordTable) -> Any:
-    """Returns the `Pretrained` model with every word of a table of word vectors (Kiros et al. 2015, section 2.2).
+    """Returns the `Pretrained` model with every word of a table of word vectors (Kiros et al. 2015,
+    section 2.2).
 
-    W [E, D] minimises ||X W - Y||^2 over the words that both know, with their vectors X [n, E] in the table and Y [n, D] in
-    the model. A new word has the vector x W; others keep theirs. Words that the tokenizer divides are left out. Of several
-    spellings that it does not distinguish, that in lower case counts, else the first. The result encodes: heads of the
-    vocabulary, which know no new word, are left out.
+    W [E, D] minimises ||X W - Y||^2 over the words that both know, with their vectors X [n, E] in
+    the table and Y [n, D] in the model. A new word has the vector x W; others keep theirs. Words
+    that the tokenizer divides are left out. Of several spellings that it does not distinguish, that
+    in lower case counts, else the first. The result encodes: heads of the vocabulary, which know no
+    new word, are left out.
 
-    Raises UserError for another tokenizer than one of whole words, a model without a plain table of words, or fewer than E
-    words that both know.
+    Raises UserError for another tokenizer than one of whole words, a model without a plain table of
+    words, or fewer than E words that both know.
     """
     tokenizer, tower = model._tokenizer(), model.params[model.tower]
     own = tower["encoder"].get("embed", {}).get("token")
     if own is None or len(own) != len(tokenizer.pieces):
-        raise UserError(f"{model.system.name} has no plain table of its words that could be extended")
+        raise UserError(
+            f"{model.system.name} has no plain table of its words that could be extended"
+        )
     places: dict[str, int] = {}
     for number, word in enumerate(table.words):
         spelled = word.lower() if tokenizer.lowercase else word
         if spelled == word or spelled not in places:
             places[spelled] = number
     parts, special = tokenizer.encode_batch(list(places)), tokenizer.special_pieces
-    whole = [word for word, ids in zip(places, parts, strict=True) if len(ids) == 1 and word not in special]
+    whole = [
+        word
+        for word, ids in zip(places, parts, strict=True)
+        if len(ids) == 1 and word not in special
+    ]
     larger = whole_words.extended(tokenizer, whole)
-    index, place = np.array([larger.id(word) for word in whole]), np.array([places[word] for word in whole])
+    index, place = (
+        np.array([larger.id(word) for word in whole]),
+        np.array([places[word] for word in whole]),
+    )
     given = table.vectors([table.words[i] for i in place], place)
     known = index < len(own)
     if known.sum() < table.width:
         raise UserError(
-            f"{model.system.name} knows {known.sum():,} of the {len(table.words):,} words, too few for a map from width "
+            f"{model.system.name} knows {known.sum():,} of the {len(table.words):,} words, "
+            "too few for a map from width "
             f"{table.width}; give a table with at least as many words that it knows"
         )
-    fitted = np.linalg.lstsq(given[known].astype(np.float64), np.asarray(own, np.float64)[index[known]], rcond=None)[0]
+    fitted = np.linalg.lstsq(
+        given[known].astype(np.float64), np.asarray(own, np.float64)[index[known]], rcond=None
+    )[0]
     rows = np.zeros((len(larger.pieces), own.shape[1]), np.float32)
     rows[: len(own)], rows[index[~known]] = own, given[~known] @ fitted.astype(np.float32)
     dropped = {f"heads_{name}" for name, head in model.module.heads.items() if head.scores_words}
-    kept = {name: head for name, head in model.module.heads.items() if f"heads_{name}" not in dropped}
+    kept = {
+        name: head for name, head in model.module.heads.items() if f"heads_{name}" not in dropped
+    }
     module = spec.respell(model.module.clone(heads=kept), Vocab, larger.vocab)
     params = {name: part for name, part in tower.items() if name not in dropped}
     params["encoder"] = {**tower["encoder"], "embed": {**tower["encoder"]["embed"], "token": rows}}
     system = dataclasses.replace(model.system, towers={**model.system.towers, model.tower: module})
     params = {**model.params, model.tower: params}
-    return dataclasses.replace(model, system=system, params=params, tokenizer=larger, vocab=larger.vocab)
+    return dataclasses.replace(
+        model, system=system, params=params, tokenizer=larger, vocab=larger.vocab
+    )
 
 
 def _extended(tokenizer: Any, new: Sequence[str]) -> Any:

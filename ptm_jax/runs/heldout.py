@@ -32,22 +32,30 @@ class Evaluation:
     metrics: Mapping[str, float]
 
 
-def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: int = 0) -> Evaluation:
-    """Evaluates a run's checkpoint on a split of a corpus, with the row length of the checkpoint's phase.
+def measure(
+    run: Run, config: Experiment, corpus: Corpus, split: str, batches: int = 0
+) -> Evaluation:
+    """Evaluates a run's checkpoint on a split of a corpus, with the row length of the checkpoint's
+    phase.
 
-    On the run's own held-out text the metrics equal those of its log. The mesh may differ from the run's.
+    On the run's own held-out text the metrics equal those of its log. The mesh may differ from the
+    run's.
     """
     config = differing.with_facts(config, run.corpus)
     mesh, rules = _mesh(config)
     with building(config.system):
-        work, state = program(config.system, config.seed).on(mesh, rules, setup.example(config, corpus))
+        work, state = program(config.system, config.seed).on(
+            mesh, rules, setup.example(config, corpus)
+        )
     params, meta, step = run.restore(like=state.params, true=work.padding.true)
     run.tokenizer(meta)
     phase = meta["position"]["phase"]
     stream = setup.stream(config, corpus, phase, split, epochs=1)
     with jax.set_mesh(mesh), building(config.system):
         carry = work.initial_carry(params, setup.example(config, corpus, phase))
-        metrics, rows = evaluation.evaluate(jax.jit(work.evaluate), params, stream, mesh=mesh, carry=carry, batches=batches)
+        metrics, rows = evaluation.evaluate(
+            jax.jit(work.evaluate), params, stream, mesh=mesh, carry=carry, batches=batches
+        )
     return Evaluation(step, rows, metrics)
 
 
@@ -55,8 +63,8 @@ def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: i
 def text_of(
     run: Run, sources: Sequence[str], split: str, seed: int, progress: Callable | None = None
 ) -> Iterator[tuple[Corpus, str]]:
-    """Yields (corpus, split): of sources a folder prepared with the run's tokenizer, or text that is prepared in a temporary
-    one; without any the run's own. Raises UserError."""
+    """Yields (corpus, split): of sources a folder prepared with the run's tokenizer, or text that
+    is prepared in a temporary one; without any the run's own. Raises UserError."""
     wanted = run.corpus_facts["tokenizer"]
     run.tokenizer({"tokenizer": wanted})
     if not sources:
@@ -66,18 +74,25 @@ def text_of(
         found = corpus.manifest["tokenizer"]["hash"]
         if found != wanted:
             raise UserError(
-                f"{corpus.dir} was prepared with another tokenizer ({found[:12]}) than {run.folder} was trained with "
+                f"{corpus.dir} was prepared with another tokenizer ({found[:12]}) than "
+                f"{run.folder} was trained with "
                 f"({wanted[:12]}); give the text itself as --data"
             )
         yield corpus, split
     else:
         with tempfile.TemporaryDirectory(prefix="ptm-evaluate-") as folder:
             spec, out = TokenizerSpec(path=str(run.folder / "tokenizer")), Path(folder) / "data"
-            yield prepare.prepare(sources, out, tokenizer=spec, heldout=0.0, seed=seed, progress=progress), "train"
+            yield (
+                prepare.prepare(
+                    sources, out, tokenizer=spec, heldout=0.0, seed=seed, progress=progress
+                ),
+                "train",
+            )
 
 
 def _mesh(config: Experiment):
-    """Returns the run's mesh and rules if the number of devices is the same, else all devices on `data`."""
+    """Returns the run's mesh and rules if the number of devices is the same, else all devices on
+    `data`."""
     sizes = dict(config.mesh)
     if math.prod(sizes.values()) == jax.device_count():
         return tables.make_mesh(sizes), config.rules

@@ -1,4 +1,5 @@
-"""The experiment that a word names: a system of the catalogue, the user's config, or a model to train further."""
+"""The experiment that a word names: a system of the catalogue, the user's config, or a model to
+train further."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) -> Any:
     """The System or Experiment that `target` names, with the 'path=value' words of `sets` applied.
 
-    `target` is a name of the catalogue, two of them joined by "+" (an encoder and a task), a file of `configs/` by its
-    name, another .py file that defines
-    `config` or `experiment()`, or the directory of a run or of a Hugging Face checkpoint, whose parameters an experiment
-    begins with; it reads the text for `EPOCHS` epochs unless `sets` give steps or epochs.
-    A name of the catalogue wins over a directory of that name without a published checkpoint. With `experiment`, a
-    System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
+    `target` is a name of the catalogue, two of them joined by "+" (an encoder and a task), a file
+    of `configs/` by its name, another .py file that defines `config` or `experiment()`, or the
+    directory of a run or of a Hugging Face checkpoint, whose parameters an experiment begins with;
+    it reads the text for `EPOCHS` epochs unless `sets` give steps or epochs. A name of the
+    catalogue wins over a directory of that name without a published checkpoint. With `experiment`,
+    a System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
     """
     from ptm_jax.convert.checkpoint import is_published
     from ptm_jax.convert.sentence_folder import model_folder
@@ -43,7 +44,9 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
     if experiment and isinstance(value, System):
         value = Experiment(system=value)
     changes = spec.parse_pairs(sets)
-    if isinstance(value, Experiment) and any(re.match(r"(system\.)?recipe(\.phases|$)", path) for path in changes):
+    if isinstance(value, Experiment) and any(
+        re.match(r"(system\.)?recipe(\.phases|$)", path) for path in changes
+    ):
         value = dataclasses.replace(value, epochs=None)
     return changed(value, sets)
 
@@ -59,7 +62,9 @@ def changed(value: Any, sets: Sequence[str]) -> Any:
         return spec.override(value, changes, kinds_of() if named else None)
     except UserError as error:
         wrappers = {"adapt": "adaptations by --adapt, as in `ptm train SYSTEM --adapt lora`"}
-        wrappers["compress"] = "compressions by --compress, as in `ptm train SYSTEM --compress magnitude`"
+        wrappers["compress"] = (
+            "compressions by --compress, as in `ptm train SYSTEM --compress magnitude`"
+        )
         named = [name for name in wrappers if {name, f"system.{name}"} & changes.keys()]
         if not named:
             raise
@@ -68,7 +73,8 @@ def changed(value: Any, sets: Sequence[str]) -> Any:
 
 
 def _further(folder: str) -> Any:
-    """The Experiment that trains a published checkpoint or a run further: its record, tokenizer and parameters."""
+    """The Experiment that trains a published checkpoint or a run further: its record, tokenizer and
+    parameters."""
     from ptm_jax.convert.checkpoint import is_published
     from ptm_jax.convert.config import Config
     from ptm_jax.core import slots
@@ -78,20 +84,35 @@ def _further(folder: str) -> Any:
 
     if is_published(folder):
         system = _published(Config.read(Path(folder) / "config.json"))
-        return Experiment(system=system, init=folder, tokenizer=TokenizerSpec(path=folder), epochs=EPOCHS)
+        return Experiment(
+            system=system, init=folder, tokenizer=TokenizerSpec(path=folder), epochs=EPOCHS
+        )
     run = Run.at(folder)
     if not run.exists:
         raise UserError(
-            f"{folder} is a directory; give a .py file, a name of `ptm list`, a run, or a Hugging Face checkpoint"
+            f"{folder} is a directory; give a .py file, a name of `ptm list`, a run, or a "
+            "Hugging Face checkpoint"
         )
-    config = Experiment(system=_published(Config(run.published))) if run.published else run.experiment()
+    config = (
+        Experiment(system=_published(Config(run.published))) if run.published else run.experiment()
+    )
     system = config.system
     if system.examples.labelled:
-        raise UserError(f"{folder} was fine-tuned; train it on a task with --init {folder} --task NAME --data PATH")
+        raise UserError(
+            f"{folder} was fine-tuned; train it on a task with --init {folder} --task NAME "
+            "--data PATH"
+        )
+
     # what an adaptation merges when it ends is in the parameters that the new run begins with
-    stay = lambda wrappers: tuple(wrapper for wrapper in wrappers if not slots.overrides(wrapper, "finish"))
+    def stay(wrappers):
+        return tuple(wrapper for wrapper in wrappers if not slots.overrides(wrapper, "finish"))
+
     system = dataclasses.replace(system, adapt=stay(system.adapt), compress=stay(system.compress))
-    own = {"tokenizer": TokenizerSpec(path=str(run.folder / "tokenizer")), "init": folder, "epochs": EPOCHS}
+    own = {
+        "tokenizer": TokenizerSpec(path=str(run.folder / "tokenizer")),
+        "init": folder,
+        "epochs": EPOCHS,
+    }
     return dataclasses.replace(config, system=system, mesh=(), rules="replicated", **own)
 
 
@@ -114,7 +135,11 @@ def load_file(target: str) -> Any:
     if not path.exists() and (CONFIGS / target.removeprefix("configs/")).is_file():
         path = CONFIGS / target.removeprefix("configs/")
     if not path.exists():
-        near = closest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
+        near = (
+            closest(path.name, [p.name for p in path.parent.glob("*.py")])
+            if path.parent.is_dir()
+            else ""
+        )
         raise UserError(f"no such config: {target}; give a .py file that defines `config`.{near}")
     module = guard(lambda: import_file(path), path)
     if "config" in vars(module):
@@ -122,9 +147,14 @@ def load_file(target: str) -> Any:
     elif callable(make := vars(module).get("experiment")):
         value = guard(make, path)
     else:
-        raise UserError(f"{target} defines neither `config` (an Experiment or a System) nor `experiment()`")
+        raise UserError(
+            f"{target} defines neither `config` (an Experiment or a System) nor `experiment()`"
+        )
     if not isinstance(value, Experiment | System):
-        raise UserError(f"the config of {target} is of type {type(value).__name__}; it must be an Experiment or a System")
+        raise UserError(
+            f"the config of {target} is of type {type(value).__name__}; it must be an "
+            "Experiment or a System"
+        )
     return value
 
 
@@ -155,6 +185,10 @@ def guard(function, path: Path) -> Any:
     except SyntaxError as error:
         raise UserError(f"{error.filename or path}:{error.lineno}: {error.msg}") from error
     except Exception as error:
-        own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path.resolve()]
+        own = [
+            f
+            for f in traceback.extract_tb(error.__traceback__)
+            if Path(f.filename).resolve() == path.resolve()
+        ]
         where = f"{path}:{own[-1].lineno}" if own else str(path)
         raise UserError(f"{where}: {type(error).__name__}: {error}") from error

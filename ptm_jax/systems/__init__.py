@@ -4,8 +4,9 @@ from ptm_jax import systems
 systems.get("bert_tiny")
 systems.get("albert_mini+spanbert_mini")    # SpanBERT's task on ALBERT's encoder
 
-Nothing is built at import. Each module of this package has a function `systems()` that yields its systems. `order.ORDER`
-lists the modules and their systems in catalogue order. Modules that it does not list come last, sorted by name.
+Nothing is built at import. Each module of this package has a function `systems()` that yields its
+systems. `order.ORDER` lists the modules and their systems in catalogue order. Modules that it does
+not list come last, sorted by name.
 """
 
 from __future__ import annotations
@@ -47,4 +48,6 @@ def _add_unlisted() -> None:
     for module in modules(__name__):
         if module.removeprefix(f"{__name__}.") not in ORDER:
             for system in made(module).values():
-                catalogue.register(system.name, functools.partial(made(module).__getitem__, system.name), module)
+                catalogue.register(
+                    system.name, functools.partial(made(module).__getitem__, system.name), module
+                )

@@ -1,4 +1,5 @@
-"""ALBERT: layers with shared parameters, narrow embeddings, n-gram masking, sentence order prediction."""
+"""ALBERT: layers with shared parameters, narrow embeddings, n-gram masking, sentence order
+prediction."""
 
 from __future__ import annotations
 
@@ -37,15 +38,18 @@ def albert(
     steps: int = 3_000_000,
     embedding: int = 128,
 ) -> System:
-    """ALBERT (Lan et al. 2020): factorised embedding, shared layer parameters, SOP and n-gram masking; section 3.
+    """ALBERT (Lan et al. 2020): factorised embedding, shared layer parameters, SOP and n-gram
+    masking; section 3.
 
-    Row 51. LAMB at 0.00176 with batches of 4096, 125,000 steps (section 4.1). Warm-up, decay and clipping are from
-    google-research/albert, run_pretraining.py and optimization.py. According to its README, xxlarge was released after
-    1.5 million steps, and version 2 without dropout after 10 million (base) or 3 million. `Stack.groups` sets layer groups.
+    Row 51. LAMB at 0.00176 with batches of 4096, 125,000 steps (section 4.1). Warm-up, decay and
+    clipping are from google-research/albert, run_pretraining.py and optimization.py. According to
+    its README, xxlarge was released after 1.5 million steps, and version 2 without dropout after 10
+    million (base) or 3 million. `Stack.groups` sets layer groups.
 
-    Parameter counts equal the releases' exactly. The paper's tables exclude the MLM and SOP heads, and the pooler if
-    layers share nothing (89.1 M without it, 89.7 with it, printed 89). For xxlarge the paper prints 235 M, 12 M more than
-    its sizes give. Deviation: overlapping n-grams, see `corruptions.units.NGrams`.
+    Parameter counts equal the releases' exactly. The paper's tables exclude the MLM and SOP heads,
+    and the pooler if layers share nothing (89.1 M without it, 89.7 with it, printed 89). For
+    xxlarge the paper prints 235 M, 12 M more than its sizes give. Deviation: overlapping n-grams,
+    see `corruptions.units.NGrams`.
     """
     encoder = transformer(
         vocab=ALBERT,
@@ -58,7 +62,10 @@ def albert(
         dropout=dropout,
     )
     encoder = respell(encoder, Stack, lambda stack: dataclasses.replace(stack, share=True))
-    narrow = lambda embed: dataclasses.replace(embed, width=embedding, project=Dense(width))
+
+    def narrow(embed):
+        return dataclasses.replace(embed, width=embedding, project=Dense(width))
+
     return System(
         name=name,
         paper="Lan et al. 2020, arXiv 1909.11942",
@@ -90,22 +97,40 @@ def albert(
 
 
 def sharing(parent: System, name: str, shared: str | None) -> System:
-    """Returns `parent` with layers that share only the parameters matching the pattern `shared` (None: none)."""
-    partly = lambda stack: dataclasses.replace(stack, share=False, shared=shared)
+    """Returns `parent` with layers that share only the parameters matching the pattern `shared`
+    (None: none)."""
+
+    def partly(stack):
+        return dataclasses.replace(stack, share=False, shared=shared)
+
     return dataclasses.replace(respell(parent, Stack, partly), name=name)
 
 
-SIZES = {"base": (12, 768, 12), "large": (24, 1024, 16), "xlarge": (24, 2048, 16), "xxlarge": (12, 4096, 64)}
+SIZES = {
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+    "xlarge": (24, 2048, 16),
+    "xxlarge": (12, 4096, 64),
+}
 """{size: (layers, width, heads)} from Table 1 and the released configurations."""
 
 
 def systems() -> Iterator[System]:
     for size, sizes in SIZES.items():
         longest = size == "xxlarge"  # only the largest model has no dropout (section 4.8)
-        yield albert(f"albert_{size}", *sizes, dropout=0.0 if longest else 0.1, steps=1_500_000 if longest else 125_000)
+        yield albert(
+            f"albert_{size}",
+            *sizes,
+            dropout=0.0 if longest else 0.1,
+            steps=1_500_000 if longest else 125_000,
+        )
         yield albert(f"albert_{size}_v2", *sizes, steps=10_000_000 if size == "base" else 3_000_000)
     parent = albert("", *SIZES["base"], dropout=0.1, steps=125_000)
-    yield sharing(parent, "albert_base_shared_attention", "^attention/")  # 64, 38 and 89 M in Table 4, E = 128
+    yield sharing(
+        parent, "albert_base_shared_attention", "^attention/"
+    )  # 64, 38 and 89 M in Table 4, E = 128
     yield sharing(parent, "albert_base_shared_ffn", "^ffn/")
     yield sharing(parent, "albert_base_not_shared", None)
-    yield miniature(albert("", 2, 128, 2, embedding=64), "albert_mini", steps=300, lr=2e-3, std=0.08)
+    yield miniature(
+        albert("", 2, 128, 2, embedding=64), "albert_mini", steps=300, lr=2e-3, std=0.08
+    )

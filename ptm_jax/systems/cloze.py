@@ -1,4 +1,5 @@
-"""Cloze-driven pre-training: two causal towers and a layer that predicts each token from both sides."""
+"""Cloze-driven pre-training: two causal towers and a layer that predicts each token from both
+sides."""
 
 from __future__ import annotations
 
@@ -32,15 +33,23 @@ CUTOFFS = (60_000, 220_000)
 
 
 def cloze(
-    name: str, layers: int, width: int, heads: int, last_heads: int, steps: int, query: Literal["sum", "concat"] = "sum"
+    name: str,
+    layers: int,
+    width: int,
+    heads: int,
+    last_heads: int,
+    steps: int,
+    query: Literal["sum", "concat"] = "sum",
 ) -> System:
-    """The two-tower cloze model (Baevski et al. 2019): pre-norm towers in both directions predict every token; section 3.
+    """The two-tower cloze model (Baevski et al. 2019): pre-norm towers in both directions predict
+    every token; section 3.
 
-    Row 58, byte-pair variant. Training as in section 4.3: learning rate 1, Nesterov momentum 0.99, gradients clipped to
-    norm 0.1, 16,000 warm-up steps, one cosine period. Large has 302.3 M parameters in the towers, 13.6 M in the last layer
-    and 56.3 M in the embedding table, 372 M in total; the paper prints 370. `cloze_base` has the towers of the paper's base
-    model with byte pairs, a combination that the paper does not have. Deviation: no learned extra key and value in the
-    towers' attention (fairseq's `bias_kv`, 2 D for each layer).
+    Row 58, byte-pair variant. Training as in section 4.3: learning rate 1, Nesterov momentum 0.99,
+    gradients clipped to norm 0.1, 16,000 warm-up steps, one cosine period. Large has 302.3 M
+    parameters in the towers, 13.6 M in the last layer and 56.3 M in the embedding table, 372 M in
+    total; the paper prints 370. `cloze_base` has the towers of the paper's base model with byte
+    pairs, a combination that the paper does not have. Deviation: no learned extra key and value in
+    the towers' attention (fairseq's `bias_kv`, 2 D for each layer).
     """
     init = Normal(width**-0.5)
     attention = Attention(heads=heads, width=width, dropout=0.1, initializer=Normal(0.02))
@@ -55,7 +64,14 @@ def cloze(
     )
     stack = Stack(block=block, layers=layers, final_norm=LayerNorm(1e-5))
     encoder = TwoTowers(
-        embed=Embeddings(vocab=BPE, width=width, position=Sinusoids(), scale=width**0.5, dropout=0.1, initializer=init),
+        embed=Embeddings(
+            vocab=BPE,
+            width=width,
+            position=Sinusoids(),
+            scale=width**0.5,
+            dropout=0.1,
+            initializer=init,
+        ),
         forward=stack,
         backward=stack,
         merge=Combination(
@@ -89,26 +105,42 @@ def cloze(
 
 
 def spelled(
-    parent: System, name: str, vocab: Vocab = WORDS, cutoffs: tuple[int, ...] = CUTOFFS, length: int = 50, **cnn
+    parent: System,
+    name: str,
+    vocab: Vocab = WORDS,
+    cutoffs: tuple[int, ...] = CUTOFFS,
+    length: int = 50,
+    **cnn,
 ) -> System:
-    """Returns the model on words: a character CNN embeds them, an adaptive softmax with untied tables predicts them.
+    """Returns the model on words: a character CNN embeds them, an adaptive softmax with untied
+    tables predicts them.
 
-    The default convolutions have the sizes of fairseq's branch bi_trans_lm, 10.3 M; `cnn` overrides them. The paper's
-    parameter counts exclude the softmax: its first cluster of 60,000 vectors would be 61 M, more than the counts leave
-    after the towers. Large has 326 M; the paper prints 330. Base has 174.0 M; the paper prints 177. With 151.2 M in the
-    towers and 12.6 M in the last layer, 13.2 M remain for the CNN, which matches no CNN of the code. The softmax clusters
-    enter no printed count and were not checked against the paper's text.
+    The default convolutions have the sizes of fairseq's branch bi_trans_lm, 10.3 M; `cnn` overrides
+    them. The paper's parameter counts exclude the softmax: its first cluster of 60,000 vectors
+    would be 61 M, more than the counts leave after the towers. Large has 326 M; the paper prints
+    330. Base has 174.0 M; the paper prints 177. With 151.2 M in the towers and 12.6 M in the last
+    layer, 13.2 M remain for the CNN, which matches no CNN of the code. The softmax clusters enter
+    no printed count and were not checked against the paper's text.
     """
     encoder = parent.towers["main"].encoder
     plain = encoder.embed
     embed = CharacterCNN(
-        vocab=vocab, width=plain.width, position=plain.position, scale=plain.scale, dropout=plain.dropout, **cnn
+        vocab=vocab,
+        width=plain.width,
+        position=plain.position,
+        scale=plain.scale,
+        dropout=plain.dropout,
+        **cnn,
     )
-    head = AdaptiveHead(vocab=vocab, cutoffs=cutoffs, tied=False, bias=False, initializer=Normal(0.02))
+    head = AdaptiveHead(
+        vocab=vocab, cutoffs=cutoffs, tied=False, bias=False, initializer=Normal(0.02)
+    )
     return dataclasses.replace(
         parent,
         name=name,
-        towers={"main": Model(encoder=dataclasses.replace(encoder, embed=embed), heads={"lm": head})},
+        towers={
+            "main": Model(encoder=dataclasses.replace(encoder, embed=embed), heads={"lm": head})
+        },
         tokenizer=TokenizerSpec(kind="word", vocab=vocab.size, lowercase=False, specials="t5"),
         examples=Spelled(examples=parent.examples, length=length),
     )
@@ -121,5 +153,13 @@ def systems() -> Iterator[System]:
     small = cloze("", 2, 128, 2, 2, steps=1)
     yield miniature(small, "cloze_mini", steps=110, lr=2e-3, std=0.08)
     filters = ((1, 16), (2, 32), (3, 48), (4, 64))
-    small = spelled(small, "", dataclasses.replace(WORDS, size=4096), (500, 2000), length=16, filters=filters, size=16)
+    small = spelled(
+        small,
+        "",
+        dataclasses.replace(WORDS, size=4096),
+        (500, 2000),
+        length=16,
+        filters=filters,
+        size=16,
+    )
     yield miniature(small, "cloze_cnn_mini", steps=90, lr=2e-3, std=0.08)

@@ -26,13 +26,16 @@ from ptm_jax.objectives.seq2seq import Seq2Seq
 
 
 def compose(encoder: System, task: System, *, name: str = "") -> System:
-    """Returns a system with the encoder, recipe and adaptations of `encoder` and the task of `task`.
+    """Returns a system with the encoder, recipe and adaptations of `encoder` and the task of
+    `task`.
 
-    From `task` come the tokenizer, vocabulary, examples, corruption, objective, heads and further towers (ELECTRA's
-    generator). These adjustments are made:
+    From `task` come the tokenizer, vocabulary, examples, corruption, objective, heads and further
+    towers (ELECTRA's generator). These adjustments are made:
 
-    - a sequence-to-sequence task on a single network puts source and target into one row (`SingleStream`)
-    - an encoder with memory reads contiguous rows that continue across batches; with other examples its memory is removed
+    - a sequence-to-sequence task on a single network puts source and target into one row
+      (`SingleStream`)
+    - an encoder with memory reads contiguous rows that continue across batches; with other examples
+      its memory is removed
     - UniLM's mask kinds get no token types of their own if the encoder has fewer than six
     - a tie is dropped if the encoder lacks its parameter or has it in another shape
 
@@ -43,14 +46,17 @@ def compose(encoder: System, task: System, *, name: str = "") -> System:
 
 
 def _untied(encoder: System, task: System, name: str = "") -> System:
-    """Returns the composition without ties, which need the shapes of all parameters and which no refusal reads."""
+    """Returns the composition without ties, which need the shapes of all parameters and which no
+    refusal reads."""
     network = spec.respell(encoder.towers["main"].encoder, Vocab, _vocab(task))
     corruption, examples = task.corruption, task.examples
     one_row = any(part.single_stream for part in corruptions_of(task))
     if isinstance(task.objective, Seq2Seq) and network.direction != "decoder" and not one_row:
         corruption = SingleStream(part=corruption)
     if network.types < 6:
-        corruption = spec.respell(corruption, MaskMixture, lambda mixture: dataclasses.replace(mixture, types=False))
+        corruption = spec.respell(
+            corruption, MaskMixture, lambda mixture: dataclasses.replace(mixture, types=False)
+        )
     if network.carries:
         if isinstance(examples, Contiguous):
             examples = dataclasses.replace(examples, continuing=True)
@@ -71,7 +77,9 @@ def _untied(encoder: System, task: System, name: str = "") -> System:
     )
 
 
-def matrix(encoders: dict[str, System], tasks: dict[str, System]) -> dict[tuple[str, str], str | None]:
+def matrix(
+    encoders: dict[str, System], tasks: dict[str, System]
+) -> dict[tuple[str, str], str | None]:
     """Returns {(encoder, task): the refusal, or None if the pair works}. Nothing is compiled."""
     return {
         (row, column): refusal(encoder if encoder is task else _untied(encoder, task))
@@ -91,6 +99,10 @@ def _kept(ties: tuple[Tie, ...], towers: dict[str, Any]) -> tuple[Tie, ...]:
     if not ties:
         return ()
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    towers = spec.respell(towers, Lexicon, lambda lexicon: lexicon.filled(lexicon.stand_in(Vocab(size=64))))
-    shapes = {path: leaf.shape for path, leaf in flatten(abstract(towers, {"input_ids": ids})).items()}
+    towers = spec.respell(
+        towers, Lexicon, lambda lexicon: lexicon.filled(lexicon.stand_in(Vocab(size=64)))
+    )
+    shapes = {
+        path: leaf.shape for path, leaf in flatten(abstract(towers, {"input_ids": ids})).items()
+    }
     return tuple(tie for tie in ties if shapes.get(tie.path, 0) == shapes.get(tie.source, 1))

@@ -35,8 +35,9 @@ SST = Vocab(size=15_448, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 def sentences(name: str, paper: str, vocab: Vocab, encoder: Any, pool: Any) -> System:
-    """A sentence encoder that is trained on text without labels: two crops of a document are near each other (survey Table
-    1, CTL). The papers train on labelled sentences: `ptm train --task`, `configs/textcnn.py`."""
+    """A sentence encoder that is trained on text without labels: two crops of a document are near
+    each other (survey Table 1, CTL). The papers train on labelled sentences: `ptm train --task`,
+    `configs/textcnn.py`."""
     return System(
         name=name,
         paper=paper,
@@ -49,42 +50,59 @@ def sentences(name: str, paper: str, vocab: Vocab, encoder: Any, pool: Any) -> S
         corruption=TwoCrops(vocab=vocab),
         objective=InfoNCE(temperature=0.1, similarity="cosine", both_ways=True),
         recipe=Recipe(
-            phases=(Phase(steps=100_000, batch=256, length=64),), lr=1e-3, optimizer=AdamW(weight_decay=0.0), clip=1.0
+            phases=(Phase(steps=100_000, batch=256, length=64),),
+            lr=1e-3,
+            optimizer=AdamW(weight_decay=0.0),
+            clip=1.0,
         ),
     )
 
 
 def textcnn(name: str = "textcnn", channels: int = 1, *adapt: Any) -> System:
-    """Filters of widths 3, 4, 5, 100 of each, over word vectors of width 300 drawn from U(-0.25, 0.25) (Kim 2014, section
-    3). `channels=2` adds a table that is not trained."""
+    """Filters of widths 3, 4, 5, 100 of each, over word vectors of width 300 drawn from U(-0.25,
+    0.25) (Kim 2014, section 3). `channels=2` adds a table that is not trained."""
     parts = (StaticChannel(size=MR.size),) if channels == 2 else ()
     embed = Embeddings(vocab=MR, width=300, parts=parts, initializer=Uniform(0.25))
-    value = sentences(name, "Kim 2014, arXiv 1408.5882", MR, TextCNN(embed=embed), Summary("none", at="max"))
+    value = sentences(
+        name, "Kim 2014, arXiv 1408.5882", MR, TextCNN(embed=embed), Summary("none", at="max")
+    )
     return dataclasses.replace(value, adapt=adapt)
 
 
 def dcnn() -> System:
-    """Two wide convolutions of widths 7 and 5 with 6 and 14 maps over vectors of width 48, k_top = 4, folding (Kalchbrenner
-    et al. 2014, section 5.2: the binary network)."""
+    """Two wide convolutions of widths 7 and 5 with 6 and 14 maps over vectors of width 48, k_top =
+    4, folding (Kalchbrenner et al. 2014, section 5.2: the binary network)."""
     encoder = WordVectors(vocab=SST, width=48, initializer=Normal(0.1))
-    return sentences("dcnn", "Kalchbrenner et al. 2014, arXiv 1404.2188", SST, encoder, DynamicCNN())
+    return sentences(
+        "dcnn", "Kalchbrenner et al. 2014, arXiv 1404.2188", SST, encoder, DynamicCNN()
+    )
 
 
 def convs2s(
-    name: str, width: int, features: int, encoder: Any, decoder: Any, dropout: float, vocab_size: int = 40_000
+    name: str,
+    width: int,
+    features: int,
+    encoder: Any,
+    decoder: Any,
+    dropout: float,
+    vocab_size: int = 40_000,
 ) -> System:
-    """ConvS2S (Gehring et al. 2017; the architectures of fairseq's fconv): gated convolutions, attention in every layer of
-    the decoder, learned positions, weight normalisation.
+    """ConvS2S (Gehring et al. 2017; the architectures of fairseq's fconv): gated convolutions,
+    attention in every layer of the decoder, learned positions, weight normalisation.
 
     encoder, decoder    (channels, width) of the layers; `features` is the width before the output
 
-    Nesterov's momentum 0.99 at the rate 0.25, clipped at 0.1 (section 4.3). Deviations: the papers' task is translation,
-    ours the denoising of `systems.seq2seq.vaswani`; the rate is constant (theirs is divided by ten on a plateau).
+    Nesterov's momentum 0.99 at the rate 0.25, clipped at 0.1 (section 4.3). Deviations: the papers'
+    task is translation, ours the denoising of `systems.seq2seq.vaswani`; the rate is constant
+    (theirs is divided by ten on a plateau).
     """
     parent = vaswani(name, 1, width, 1, dropout, 1)
-    vocab = dataclasses.replace(next(iter(parent.towers.values())).encoder.embed.vocab, size=vocab_size)
+    vocab = dataclasses.replace(
+        next(iter(parent.towers.values())).encoder.embed.vocab, size=vocab_size
+    )
     embed = Embeddings(
-        vocab=vocab, width=width, position=LearnedPositions(size=1024, initializer=Normal(0.1)), dropout=dropout,
+        vocab=vocab, width=width, position=LearnedPositions(size=1024, initializer=Normal(0.1)),
+        dropout=dropout,
         initializer=Normal(0.1),
     )  # fmt: skip
     encoded = GatedEncoder(embed=embed, convolutions=encoder, dropout=dropout, readers=len(decoder))
@@ -110,8 +128,8 @@ def convs2s(
 
 
 def convs2s_sentences() -> System:
-    """The encoder of ConvS2S as a sentence encoder, by the mean of its states: the four layers of width 256 and the dropout
-    of fairseq's `fconv_iwslt_de_en`, with the recipe of `convs2s`."""
+    """The encoder of ConvS2S as a sentence encoder, by the mean of its states: the four layers of
+    width 256 and the dropout of fairseq's `fconv_iwslt_de_en`, with the recipe of `convs2s`."""
     parent = convs2s("convs2s", 256, 256, ((256, 3),) * 4, (), 0.2)
     encoder = with_field(parent.towers["main"].encoder.encoder, "vocab", MR)
     value = sentences("convs2s", parent.paper, MR, encoder, Summary("none", at="mean"))
@@ -136,4 +154,6 @@ def systems() -> Iterator[System]:
     yield small(textcnn(), "textcnn_mini")
     yield small(dcnn(), "dcnn_mini")
     layers = ((128, 3),) * 3
-    yield miniature(convs2s("", 128, 128, layers, layers, 0.0), "convs2s_mini", steps=300, lr=3e-3, length=64)
+    yield miniature(
+        convs2s("", 128, 128, layers, layers, 0.0), "convs2s_mini", steps=300, lr=3e-3, length=64
+    )

@@ -23,12 +23,16 @@ from ptm_jax.systems.transformers import miniature
 CTRL = Vocab(size=246_534)
 
 
-def ctrl(name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 16, hidden: int = 8192) -> System:
-    """CTRL (Keskar et al. 2019): pre-norm, ReLU, embeddings times sqrt(D) plus sinusoids, an output bias; section 3.2.
+def ctrl(
+    name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 16, hidden: int = 8192
+) -> System:
+    """CTRL (Keskar et al. 2019): pre-norm, ReLU, embeddings times sqrt(D) plus sinusoids, an output
+    bias; section 3.2.
 
-    Row 59; sizes from salesforce/ctrl, transformer.py. The control code is the first word of a document: write it into the
-    text, and `Coded` repeats it at the start of every row of 256 tokens. Deviation: all parameters are initialised from
-    N(0, 0.02^2); the original uses N(0, 0.05^2) for the embedding table and Glorot's uniform for the layers.
+    Row 59; sizes from salesforce/ctrl, transformer.py. The control code is the first word of a
+    document: write it into the text, and `Coded` repeats it at the start of every row of 256
+    tokens. Deviation: all parameters are initialised from N(0, 0.02^2); the original uses N(0,
+    0.05^2) for the embedding table and Glorot's uniform for the layers.
     """
     init = Normal(0.02)
     encoder = transformer(
@@ -46,8 +50,12 @@ def ctrl(name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 1
         direction="causal",
         initializer=init,
     )
-    encoder = respell(encoder, Embeddings, lambda embed: dataclasses.replace(embed, scale=width**0.5))
-    encoder = respell(encoder, Attention, lambda attention: dataclasses.replace(attention, dropout=0.0))
+    encoder = respell(
+        encoder, Embeddings, lambda embed: dataclasses.replace(embed, scale=width**0.5)
+    )
+    encoder = respell(
+        encoder, Attention, lambda attention: dataclasses.replace(attention, dropout=0.0)
+    )
     return System(
         name=name,
         paper="Keskar et al. 2019, arXiv 1909.05858",

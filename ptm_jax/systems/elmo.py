@@ -23,7 +23,8 @@ from ptm_jax.objectives.language import BiLM
 from ptm_jax.systems.transformers import miniature
 
 WORDS = Vocab(size=793_471, pad=0, eos=1, unk=2)
-"""The words of the 1 Billion Word Benchmark that occur at least three times (Chelba et al. 2014)."""
+"""The words of the 1 Billion Word Benchmark that occur at least three times (Chelba et al.
+2014)."""
 TOKENS = 768_648_884
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -42,8 +43,9 @@ def network(
     clips: tuple[float | None, float | None] = (3.0, 3.0),
     residual: bool = True,
 ) -> BiLanguageLSTM:
-    """Returns ELMo's encoder: characters of width `size` -> convolutions -> highways -> `width`; in each direction `layers`
-    of LSTM with `cells` cells, projected to `width`; `clips` are those of the cells and of the projection."""
+    """Returns ELMo's encoder: characters of width `size` -> convolutions -> highways -> `width`; in
+    each direction `layers` of LSTM with `cells` cells, projected to `width`; `clips` are those of
+    the cells and of the projection."""
     embed = CharacterCNN(
         vocab=vocab,
         width=width,
@@ -56,20 +58,25 @@ def network(
         symbols=(),
         character_init=Uniform(1.0),
     )
-    stack = tuple(LSTM(cells, project=width, cell_clip=clips[0], project_clip=clips[1]) for _ in range(layers))
+    stack = tuple(
+        LSTM(cells, project=width, cell_clip=clips[0], project_clip=clips[1]) for _ in range(layers)
+    )
     left = tuple(dataclasses.replace(layer, backward=True) for layer in stack)
     return BiLanguageLSTM(embed=embed, right=stack, left=left, dropout=dropout, residual=residual)
 
 
 def elmo(name: str, encoder: BiLanguageLSTM, spelling: int = 50, sampled: int = 8192) -> System:
-    """ELMo (Peters et al. 2018, arXiv 1802.05365, section 3.4, and allenai/bilm-tf, bin/train_elmo.py). Row 35.
+    """ELMo (Peters et al. 2018, arXiv 1802.05365, section 3.4, and allenai/bilm-tf,
+    bin/train_elmo.py). Row 35.
 
-    10 epochs of the 1 Billion Word Benchmark in rows of 20 tokens, 128 on each of 3 devices; Adagrad at 0.2; gradients
-    clipped at 10; softmax over 8,192 noise words. States are carried from row to row. 93.6 M parameters without the softmax.
+    10 epochs of the 1 Billion Word Benchmark in rows of 20 tokens, 128 on each of 3 devices;
+    Adagrad at 0.2; gradients clipped at 10; softmax over 8,192 noise words. States are carried from
+    row to row. 93.6 M parameters without the softmax.
 
-    Deviations: the original gives the backward model the sentences of the text in order, each reversed, and carries its
-    state through this stream; here each row of 20 tokens is reversed, and the state is carried through the stream of
-    reversed rows. A document is followed by </s>; <S> is not read. The clip is that of the whole gradient.
+    Deviations: the original gives the backward model the sentences of the text in order, each
+    reversed, and carries its state through this stream; here each row of 20 tokens is reversed, and
+    the state is carried through the stream of reversed rows. A document is followed by </s>; <S> is
+    not read. The clip is that of the whole gradient.
     """
     width = encoder.embed.width
     head = LMHead(vocab=encoder.embed.vocab, tied=False, bias=True, initializer=Normal(width**-0.5))
@@ -95,5 +102,9 @@ def elmo(name: str, encoder: BiLanguageLSTM, spelling: int = 50, sampled: int = 
 
 def systems() -> Iterator[System]:
     yield elmo("elmo", network(WORDS, 512, 4096))
-    small = network(dataclasses.replace(WORDS, size=4096), 64, 128, filters=((1, 16), (2, 32), (3, 48)))
-    yield miniature(elmo("", small, spelling=12, sampled=0), "elmo_mini", steps=120, lr=8e-3, length=32)
+    small = network(
+        dataclasses.replace(WORDS, size=4096), 64, 128, filters=((1, 16), (2, 32), (3, 48))
+    )
+    yield miniature(
+        elmo("", small, spelling=12, sampled=0), "elmo_mini", steps=120, lr=8e-3, length=32
+    )

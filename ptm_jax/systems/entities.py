@@ -39,18 +39,25 @@ FIXED = Frozen(pattern=r"/entities$")
 
 
 def ernie_thu(
-    name: str, layers: int, width: int, heads: int, lexicon: Entities = CANDIDATES, entity: tuple[int, int] = (100, 4)
+    name: str,
+    layers: int,
+    width: int,
+    heads: int,
+    lexicon: Entities = CANDIDATES,
+    entity: tuple[int, int] = (100, 4),
 ) -> System:
-    """ERNIE (Zhang et al. 2019): half the layers of a BERT over tokens, the other half over tokens and entities; masked
-    words, next sentences and denoised entities; section 3.
+    """ERNIE (Zhang et al. 2019): half the layers of a BERT over tokens, the other half over tokens
+    and entities; masked words, next sentences and denoised entities; section 3.
 
-    Rows 86 and 98. Vectors of entities are given (TransE of width 100; `--init main/encoder/entities=FILE`) and fixed. One
-    epoch over Wikipedia with 256 tokens, batches of 512, rate 5e-5, from BERT; 4.5 billion pieces with 140 million entities
-    (section 4.1 and 4.2), so 34,332 updates; the rest is BERT's, and the rate rises for a tenth of them (thunlp/ERNIE,
-    code/run_pretrain.py, which then keeps it constant). Deviations: the sixth layer of thunlp/ERNIE has no attention of
-    entities ("mix"), here it reads tokens alone as in the paper; mentions are found by longest match, where the paper has
-    Wikipedia's links, and leaves out sentences with fewer than three; the candidates are the entities of the row and a wrong
-    one is any, where the code takes both from the batch.
+    Rows 86 and 98. Vectors of entities are given (TransE of width 100; `--init
+    main/encoder/entities=FILE`) and fixed. One epoch over Wikipedia with 256 tokens, batches of
+    512, rate 5e-5, from BERT; 4.5 billion pieces with 140 million entities (section 4.1 and 4.2),
+    so 34,332 updates; the rest is BERT's, and the rate rises for a tenth of them (thunlp/ERNIE,
+    code/run_pretrain.py, which then keeps it constant). Deviations: the sixth layer of thunlp/ERNIE
+    has no attention of entities ("mix"), here it reads tokens alone as in the paper; mentions are
+    found by longest match, where the paper has Wikipedia's links, and leaves out sentences with
+    fewer than three; the candidates are the entities of the row and a wrong one is any, where the
+    code takes both from the batch.
     """
     parent, (size, several) = bert(name, layers, width, heads), entity
     low: Any = parent.towers["main"].encoder
@@ -75,7 +82,9 @@ def ernie_thu(
         section="4.1",
         group=GROUP,
         rows=(86, 98),
-        towers={"main": Model(encoder=encoder, heads={**parent.towers["main"].heads, "entities": head})},
+        towers={
+            "main": Model(encoder=encoder, heads={**parent.towers["main"].heads, "entities": head})
+        },
         corruption=Chain(parts=(EntityNoise(lexicon=lexicon), TokenMasking(vocab=BERT_UNCASED))),
         objective=Joint(parts=((1.0, MLM()), (1.0, NSP()), (1.0, DEA()))),
         ties=(Tie(path="main/heads_entities/entities", source="main/encoder/entities"),),
@@ -91,12 +100,13 @@ def ernie_thu(
 
 
 def wklm(name: str, layers: int, width: int, heads: int) -> System:
-    """WKLM (Xiong et al. 2019): BERT that detects names replaced by names of the same type, and predicts 5% of the other
-    tokens; section 3.
+    """WKLM (Xiong et al. 2019): BERT that detects names replaced by names of the same type, and
+    predicts 5% of the other tokens; section 3.
 
-    Rows 89 and 102. 1 million updates of 128 rows of 512 tokens at 1e-5, from cased BERT (section 3.3); deviations: names
-    are replaced anew in each step, where the paper writes each context 10 times; the share of replaced names is 0.5 before
-    neighbours are spared, which the paper does not state.
+    Rows 89 and 102. 1 million updates of 128 rows of 512 tokens at 1e-5, from cased BERT (section
+    3.3); deviations: names are replaced anew in each step, where the paper writes each context 10
+    times; the share of replaced names is 0.5 before neighbours are spared, which the paper does not
+    state.
     """
     parent = bert(name, layers, width, heads, BERT_CASED)
     towers = headed(parent, ("pool", "nsp"), erd=BesideMentions())
@@ -125,6 +135,10 @@ def systems() -> Iterator[System]:
     yield wklm("wklm_base", 12, 768, 12)
     small = ernie_thu("", 2, 128, 2, Entities(entities=256), (32, 2))
     mini = miniature(small, "ernie_thu_mini", steps=150, lr=2e-3, std=0.08, length=64)
-    mini = spec.with_field(mini, "initializer", Normal(0.2), lambda part: isinstance(part, EntityTransformer))
+    mini = spec.with_field(
+        mini, "initializer", Normal(0.2), lambda part: isinstance(part, EntityTransformer)
+    )
     yield dataclasses.replace(mini, objective=Joint(parts=((1.0, MLM()), (1.0, DEA()))))
-    yield miniature(wklm("", 2, 128, 2), "wklm_mini", steps=1500, lr=1e-3, std=0.08, batch=32, length=32)
+    yield miniature(
+        wklm("", 2, 128, 2), "wklm_mini", steps=1500, lr=1e-3, std=0.08, batch=32, length=32
+    )

@@ -25,12 +25,13 @@ BYTES = Vocab(size=257, bos=0, eos=0)
 
 
 def flair(name: str, width: int = 100, hidden: int = 2048) -> System:
-    """The character language models of Flair (Akbik et al. 2018, sections 2.1 and 3.1): one layer of 2,048 units in each
-    direction. Row 36.
+    """The character language models of Flair (Akbik et al. 2018, sections 2.1 and 3.1): one layer
+    of 2,048 units in each direction. Row 36.
 
-    Rows of 250 characters, 100 in a batch; SGD at 20, clip 0.25, dropout 0.25. Deviations: characters are bytes; both
-    directions share the table and the softmax (theirs are two models); the rate is divided by 4 where their loss stops
-    falling, here every 100,000 of 400,000 steps (the paper trains for a week).
+    Rows of 250 characters, 100 in a batch; SGD at 20, clip 0.25, dropout 0.25. Deviations:
+    characters are bytes; both directions share the table and the softmax (theirs are two models);
+    the rate is divided by 4 where their loss stops falling, here every 100,000 of 400,000 steps
+    (the paper trains for a week).
     """
     init, options = Uniform(0.1), {"forget": 0.0, "initializer": Uniform(hidden**-0.5)}
     encoder = BiLanguageLSTM(
@@ -45,7 +46,12 @@ def flair(name: str, width: int = 100, hidden: int = 2048) -> System:
         section="2.3.2",
         group="Recurrent models",
         rows=(36,),
-        towers={"main": Model(encoder=encoder, heads={"lm": LMHead(vocab=BYTES, tied=False, bias=True, initializer=init)})},
+        towers={
+            "main": Model(
+                encoder=encoder,
+                heads={"lm": LMHead(vocab=BYTES, tied=False, bias=True, initializer=init)},
+            )
+        },
         tokenizer=TokenizerSpec(kind="bytebpe", vocab=BYTES.size, lowercase=False, specials="gpt2"),
         examples=Contiguous(separator="eos", continuing=True),
         objective=BiLM(),
@@ -60,20 +66,28 @@ def flair(name: str, width: int = 100, hidden: int = 2048) -> System:
 
 
 def byte_letters() -> list[str]:
-    """Returns the letter that stands for each byte in a byte-level vocabulary (Radford et al. 2019)."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    """Returns the letter that stands for each byte in a byte-level vocabulary (Radford et al.
+    2019)."""
+    plain = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
     others = [byte for byte in range(256) if byte not in plain]
     return [chr(byte) if byte in plain else chr(256 + others.index(byte)) for byte in range(256)]
 
 
 def of_words(name: str, encoder: Strings, spelling: int, letters: tuple[str, ...]) -> System:
-    """Returns the system of the vectors of words, without a head: whatever stands between blanks is a word."""
+    """Returns the system of the vectors of words, without a head: whatever stands between blanks is
+    a word."""
     return dataclasses.replace(
         flair(name, encoder.width, encoder.right.hidden),
         rows=(),
         towers={"main": Model(encoder=encoder, heads={})},
         tokenizer=TokenizerSpec(kind="spaced", vocab=257, lowercase=False, specials="roberta"),
-        examples=Spelled(length=spelling, style="alphabet" if letters else "bytes", letters=letters),
+        examples=Spelled(
+            length=spelling, style="alphabet" if letters else "bytes", letters=letters
+        ),
     )
 
 

@@ -26,8 +26,8 @@ LENGTH, EACH = 64, 8
 
 
 def recipe(phase: Phase, each: int = EACH) -> Recipe:
-    """Returns AdaGrad of Stanford's code at the rate 0.05, sums from 1, in updates of `each` rows. Biases have the rate 1,
-    as in the code since 2015."""
+    """Returns AdaGrad of Stanford's code at the rate 0.05, sums from 1, in updates of `each` rows.
+    Biases have the rate 1, as in the code since 2015."""
     return Recipe(
         phases=(phase,),
         lr=ETA * phase.length * each,
@@ -40,11 +40,13 @@ def recipe(phase: Phase, each: int = EACH) -> Recipe:
 
 
 def glove() -> System:
-    """GloVe (row 11): width 300, window 10 to both sides, x_max 100, alpha 3/4; the exported vectors are w + w~.
+    """GloVe (row 11): width 300, window 10 to both sides, x_max 100, alpha 3/4; the exported
+    vectors are w + w~.
 
-    Of section 4.2: 100 passes over the matrix (`--epochs 100`), 50 for vectors below 300. The paper does not print the
-    number of its cells; the steps here are one pass over a billion. Deviations: an update sums 512 cells at the same
-    parameters, the code's each cell; biases begin at 0, the code's in U(-0.5, 0.5) / 300 as the vectors.
+    Of section 4.2: 100 passes over the matrix (`--epochs 100`), 50 for vectors below 300. The paper
+    does not print the number of its cells; the steps here are one pass over a billion. Deviations:
+    an update sums 512 cells at the same parameters, the code's each cell; biases begin at 0, the
+    code's in U(-0.5, 0.5) / 300 as the vectors.
     """
     shape = {"vocab": VOCAB, "width": WIDTH, "initializer": Uniform(0.5 / WIDTH)}
     head = WordRows(**shape, bias=True, added=True)

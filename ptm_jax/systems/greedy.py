@@ -17,18 +17,23 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.objectives.greedy import GreedyLayers
 
 REUTERS = Vocab(size=2005, pad=0, unk=1, cls=2, sep=3, mask=4)
-"""The 2,000 most frequent words of Reuters (Hinton and Salakhutdinov 2006), and the special tokens."""
+"""The 2,000 most frequent words of Reuters (Hinton and Salakhutdinov 2006), and the special
+tokens."""
 PAPERS = {
     "rbm": "Hinton and Salakhutdinov 2006, Science 313",
     "autoencoder": "Bengio et al. 2007, NIPS; Vincent et al. 2008, ICML",
 }
 
 
-def greedy(name: str, kind: Literal["rbm", "autoencoder"], widths: tuple[int, ...], steps: int) -> System:
-    """Logistic layers 2000-500-250-125-10 on the words of a text as bits, each pre-trained alone, then all fine-tuned.
+def greedy(
+    name: str, kind: Literal["rbm", "autoencoder"], widths: tuple[int, ...], steps: int
+) -> System:
+    """Logistic layers 2000-500-250-125-10 on the words of a text as bits, each pre-trained alone,
+    then all fine-tuned.
 
-    Rates are those of the papers' code for binary units: 0.1 with momentum 0.9. Deviations: words are bits, not counts
-    under a softmax; the momentum does not begin at 0.5; the phases, of 100 texts a step, are of one length.
+    Rates are those of the papers' code for binary units: 0.1 with momentum 0.9. Deviations: words
+    are bits, not counts under a softmax; the momentum does not begin at 0.5; the phases, of 100
+    texts a step, are of one length.
     """
     encoder = LogisticEncoder(vocab=REUTERS, widths=widths)
     return System(
@@ -58,7 +63,9 @@ def small(name: str, kind: Literal["rbm", "autoencoder"], *, steps: int) -> Syst
     phases = tuple(Phase(steps=count, batch=32, length=64) for count in (steps, steps, 400))
     rules = ((r"/below_bias$", 10.0),)  # a bias of -5 is the logit of a rare word
     optimizer = AdamW(b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.0)
-    recipe = dataclasses.replace(value.recipe, phases=phases, lr=1e-2, optimizer=optimizer, lr_rules=rules)
+    recipe = dataclasses.replace(
+        value.recipe, phases=phases, lr=1e-2, optimizer=optimizer, lr_rules=rules
+    )
     return dataclasses.replace(value, recipe=recipe)
 
 

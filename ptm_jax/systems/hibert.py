@@ -25,19 +25,23 @@ from ptm_jax.systems.transformers import miniature
 SUBWORDS = Vocab(size=32000, bos=0, cls=0, pad=1, eos=2, sep=2, unk=3, mask=4)
 
 
-def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, tokens: int = 50) -> System:
-    """HIBERT (Zhang et al. 2019): a sentence encoder, a document encoder, and a decoder for masked sentences.
+def hibert(
+    name: str, layers: int, width: int, heads: int, sentences: int = 30, tokens: int = 50
+) -> System:
+    """HIBERT (Zhang et al. 2019): a sentence encoder, a document encoder, and a decoder for masked
+    sentences.
 
-    Row 65. Sentence encoder, document encoder and decoder have the same size (section 4.2): `layers` post-norm layers with
-    sinusoids and one token table. Documents have 30 sentences of 50 tokens, 256 documents per batch. Adam at 1e-4 with
-    Vaswani's decay after 10,000 steps; about 45 epochs over 6.6 M documents (the released checkpoint is from epoch 46).
-    Checked against the authors' code and command (a copy is in rumteenrum/hibert-unsupervised-extsum), not the paper.
-    Clipping at 25 was then fairseq's default. The paper's second stage trains the same system on the text of the task,
-    from the first stage's checkpoint.
+    Row 65. Sentence encoder, document encoder and decoder have the same size (section 4.2):
+    `layers` post-norm layers with sinusoids and one token table. Documents have 30 sentences of 50
+    tokens, 256 documents per batch. Adam at 1e-4 with Vaswani's decay after 10,000 steps; about 45
+    epochs over 6.6 M documents (the released checkpoint is from epoch 46). Checked against the
+    authors' code and command (a copy is in rumteenrum/hibert-unsupervised-extsum), not the paper.
+    Clipping at 25 was then fairseq's default. The paper's second stage trains the same system on
+    the text of the task, from the first stage's checkpoint.
 
-    Deviations: the code has separate tables for encoder, decoder and output; it adds the sentence vector, which this
-    decoder attends to; it initialises tables at D^-0.5 and layers with Glorot's uniform, here all N(0, 0.02^2); longer
-    sentences and documents are split, not cut.
+    Deviations: the code has separate tables for encoder, decoder and output; it adds the sentence
+    vector, which this decoder attends to; it initialises tables at D^-0.5 and layers with Glorot's
+    uniform, here all N(0, 0.02^2); longer sentences and documents are split, not cut.
     """
     network = seq2seq(
         vocab=SUBWORDS,
@@ -52,7 +56,12 @@ def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, 
         hidden_dropout=0.1,
         initializer=Normal(0.02),
     )
-    encoder = Hierarchical(sentence=network.encoder, document=network.encoder.stack, decoder=network.decoder, tokens=tokens)
+    encoder = Hierarchical(
+        sentence=network.encoder,
+        document=network.encoder.stack,
+        decoder=network.decoder,
+        tokens=tokens,
+    )
     return System(
         name=name,
         paper="Zhang et al. 2019, arXiv 1905.06566",

@@ -17,19 +17,23 @@ from ptm_jax.systems.sentence_trees import GROUP
 from ptm_jax.systems.xl import systems as transformer_xl
 
 WIKITEXT103 = 103_227_021
-"""Tokens of the training text of WikiText-103. WikiText-F leaves out the articles without an entity of Wikidata."""
+"""Tokens of the training text of WikiText-103. WikiText-F leaves out the articles without an entity
+of Wikidata."""
 
 
 def lrlm(name: str, parent: System, lexicon: Entities, width: int = 100) -> System:
-    """LRLM (Hayashi et al. 2020): a Transformer-XL with latent spans of words and relations; section 2 and 3.
+    """LRLM (Hayashi et al. 2020): a Transformer-XL with latent spans of words and relations;
+    section 2 and 3.
 
-    Row 112. The base model is the Transformer-XL of WikiText-103 with its recipe, which the original shares: 16 layers of
-    width 410, 60 rows of 150 tokens, a memory of 150, 2.5e-4, cosine, clip 0.25; and 6,000 steps of warm-up, vectors of
-    entities of width 100 (scripts/train_lrlm_transformer_wikitext_full.sh of neulab/lrlm), 20 epochs in `lrlm`. Deviations:
-    the graph of a row are the entities that its text names, where the paper has the facts of an article's topic; a fact is
-    its entity, whose vector is trained, without a vector of the relation; a dense layer, gelu and a norm lead from the state
-    to it, where the original has two layers; an entity has one name in a row's graph, whose probability is 1; unknown words
-    are not spelled.
+    Row 112. The base model is the Transformer-XL of WikiText-103 with its recipe, which the
+    original shares: 16 layers of width 410, 60 rows of 150 tokens, a memory of 150, 2.5e-4, cosine,
+    clip 0.25; and 6,000 steps of warm-up, vectors of entities of width 100
+    (scripts/train_lrlm_transformer_wikitext_full.sh of neulab/lrlm), 20 epochs in `lrlm`.
+    Deviations: the graph of a row are the entities that its text names, where the paper has the
+    facts of an article's topic; a fact is its entity, whose vector is trained, without a vector of
+    the relation; a dense layer, gelu and a norm lead from the state to it, where the original has
+    two layers; an entity has one name in a row's graph, whose probability is 1; unknown words are
+    not spelled.
     """
     return dataclasses.replace(
         parent,

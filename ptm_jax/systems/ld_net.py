@@ -30,24 +30,31 @@ CUTOFFS = (4_000, 40_000, 200_000)
 
 
 def ld_net(
-    name: str, vocab: Vocab = WORDS, width: int = 300, layers: int = 10, features: int = 1600, dropout: float = 0.01,
+    name: str, vocab: Vocab = WORDS, width: int = 300, layers: int = 10, features: int = 1600,
+    dropout: float = 0.01,
     cutoffs: tuple[int, ...] = CUTOFFS, sampled: int = 0,
 ) -> System:  # fmt: skip
-    """The language models of LD-Net (Liu et al. 2018, arXiv 1804.07827, section 3): in each direction 10 densely connected
-    LSTMs of 300 units, a layer left out with probability 0.5, 1,600 features, an adaptive softmax. Row 40.
+    """The language models of LD-Net (Liu et al. 2018, arXiv 1804.07827, section 3): in each
+    direction 10 densely connected LSTMs of 300 units, a layer left out with probability 0.5, 1,600
+    features, an adaptive softmax. Row 40.
 
-    Sizes and recipe are the defaults of the authors' code (train_lm.py; the paper's text was not at hand): the 1 Billion
-    Word Benchmark in rows of 20 tokens, 128 in a batch; Adam at 1e-3, clip 5, dropout 0.01. Without `cutoffs` the softmax is
-    whole, or over `sampled` noise words.
+    Sizes and recipe are the defaults of the authors' code (train_lm.py; the paper's text was not at
+    hand): the 1 Billion Word Benchmark in rows of 20 tokens, 128 in a batch; Adam at 1e-3, clip 5,
+    dropout 0.01. Without `cutoffs` the softmax is whole, or over `sampled` noise words.
 
-    Deviations: clusters of rarer words read 400, 100 and 25 features (theirs: 1,600, 400 and 100); both directions share
-    table and softmax (theirs: two models); the state is not carried from row to row; the rate is constant (theirs falls
-    where the loss stays). The features are cut at 0, which is an option of theirs (`--add_relu`).
+    Deviations: clusters of rarer words read 400, 100 and 25 features (theirs: 1,600, 400 and 100);
+    both directions share table and softmax (theirs: two models); the state is not carried from row
+    to row; the rate is constant (theirs falls where the loss stays). The features are cut at 0,
+    which is an option of theirs (`--add_relu`).
     """
     init = Uniform(0.1)
     stack = tuple(LSTM(width) for _ in range(layers))
     whole = LMHead(vocab=vocab, tied=False, bias=True, initializer=init)
-    head = AdaptiveHead(vocab=vocab, cutoffs=cutoffs, tied=False, initializer=init) if cutoffs else whole
+    head = (
+        AdaptiveHead(vocab=vocab, cutoffs=cutoffs, tied=False, initializer=init)
+        if cutoffs
+        else whole
+    )
     encoder = DenseBiLSTM(
         embed=Embeddings(vocab=vocab, width=width, initializer=init),
         right=stack,
@@ -80,12 +87,13 @@ MASK = r"/encoder/mask$"
 
 
 def selecting(system: System, strength: float = 0.05, most: int = 2, rate: float = 1.0) -> System:
-    """Returns the system of a task on such an encoder, which learns a mask of the layers (section 3.3). It begins with ones
-    and stays in [0, 1]; its learning rate is multiplied by `rate`. `encoders.dense_recurrent.pruned` then removes the
-    layers whose z is 0.
+    """Returns the system of a task on such an encoder, which learns a mask of the layers (section
+    3.3). It begins with ones and stays in [0, 1]; its learning rate is multiplied by `rate`.
+    `encoders.dense_recurrent.pruned` then removes the layers whose z is 0.
 
-    Of the encoder the task trains besides the layer that projects all others' states, as the authors' tagger does.
-    Deviation: it begins with the language model's projection, one of each direction; theirs begins anew, one of both.
+    Of the encoder the task trains besides the layer that projects all others' states, as the
+    authors' tagger does. Deviation: it begins with the language model's projection, one of each
+    direction; theirs begins anew, one of both.
     """
     whole = with_field(system, "selects", True, lambda part: isinstance(part, DenseBiLSTM))
     whole = with_field(whole, "layer_drop", 0.0, lambda part: isinstance(part, DenseBiLSTM))
@@ -97,5 +105,7 @@ def selecting(system: System, strength: float = 0.05, most: int = 2, rate: float
 
 def systems() -> Iterator[System]:
     yield ld_net("ld_net")
-    small = ld_net("", dataclasses.replace(WORDS, size=4096), 64, 4, features=64, dropout=0.1, cutoffs=())
+    small = ld_net(
+        "", dataclasses.replace(WORDS, size=4096), 64, 4, features=64, dropout=0.1, cutoffs=()
+    )
     yield miniature(small, "ld_net_mini", steps=120, lr=8e-3, length=32)

@@ -34,30 +34,40 @@ SENSEBERT = dataclasses.replace(BERT_UNCASED, size=60_522)
 
 def with_parts(parent: System, *parts: object) -> System:
     """Returns the system with further summands of its main tower's embeddings."""
-    more = lambda embed: dataclasses.replace(embed, parts=(*embed.parts, *parts))
+
+    def more(embed):
+        return dataclasses.replace(embed, parts=(*embed.parts, *parts))
+
     return dataclasses.replace(parent, towers=spec.respell(parent.towers, Embeddings, more))
 
 
 def tied(*names: str) -> tuple[Tie, ...]:
     """Returns the ties of heads of classes to the vectors of the same name in the embeddings."""
-    return tuple(Tie(path=f"main/heads_{name}/vectors", source=f"main/encoder/embed/{name}") for name in names)
+    return tuple(
+        Tie(path=f"main/heads_{name}/vectors", source=f"main/encoder/embed/{name}")
+        for name in names
+    )
 
 
 def sentilr(name: str, layers: int, width: int, heads: int) -> System:
-    """SentiLR (Ke et al. 2020; SentiLARE in its last version): RoBERTa with vectors of parts of speech, of polarities and of
-    the text's rating, which it also predicts; section 2.3.
+    """SentiLR (Ke et al. 2020; SentiLARE in its last version): RoBERTa with vectors of parts of
+    speech, of polarities and of the text's rating, which it also predicts; section 2.3.
 
-    Rows 91 and 105. One epoch over 6.7 million Yelp reviews in batches of 400 with rate 5e-5, from RoBERTa (`--init`);
-    thu-coai/SentiLARE, pretrain/post_pretrain.py. Polarities are those of a word's senses in its text with
-    `spec.respell(system, WordClasses, SenseAttention(file="SentiWordNet_3.0.0.txt", vectors=PATH))`. Deviations: the
-    part of speech is a word's most frequent one, by longest match over token ids, where the original tags texts with
-    Stanford CoreNLP; texts and glosses are compared by means of word vectors, not by Sentence-BERT; words are not
-    lemmatised; a random word is one of the vocabulary, not of another review. A review begins with its rating, 1 to 5, and a
-    text without one is only read and predicted (`data.rows.rated`).
+    Rows 91 and 105. One epoch over 6.7 million Yelp reviews in batches of 400 with rate 5e-5, from
+    RoBERTa (`--init`); thu-coai/SentiLARE, pretrain/post_pretrain.py. Polarities are those of a
+    word's senses in its text with `spec.respell(system, WordClasses,
+    SenseAttention(file="SentiWordNet_3.0.0.txt", vectors=PATH))`. Deviations: the part of speech is
+    a word's most frequent one, by longest match over token ids, where the original tags texts with
+    Stanford CoreNLP; texts and glosses are compared by means of word vectors, not by Sentence-BERT;
+    words are not lemmatised; a random word is one of the vocabulary, not of another review. A
+    review begins with its rating, 1 to 5, and a text without one is only read and predicted
+    (`data.rows.rated`).
     """
     parent, init = roberta(name, layers, width, heads, lr=5e-5, warmup=1_675), Normal(0.02)
     classes = {"parts": len(PARTS), "polarities": len(POLARITIES), "ratings": 6}
-    made = {which: VectorClasses(count, eps=1e-5, initializer=init) for which, count in classes.items()}
+    made = {
+        which: VectorClasses(count, eps=1e-5, initializer=init) for which, count in classes.items()
+    }
     words, sizes = SenseAttention(), (("parts", len(PARTS)), ("polarities", len(POLARITIES)))
     parts = *(WordClass(size, of=of, lexicon=words) for of, size in sizes), Ratings(6)
     losses = MLM(), WordClassLoss(name="parts"), WordClassLoss(name="polarities"), Rating()
@@ -82,15 +92,17 @@ def sentilr(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def sensebert(name: str, layers: int, width: int, heads: int, vocab: Vocab = SENSEBERT) -> System:
-    """SenseBERT (Levine et al. 2020): BERT with the supersenses of WordNet in its embeddings and as a second prediction for
-    hidden words; section 3.
+    """SenseBERT (Levine et al. 2020): BERT with the supersenses of WordNet in its embeddings and as
+    a second prediction for hidden words; section 3.
 
-    Rows 92 and 103, with 60,000 words, from scratch with BERT's recipe. Supersenses are those of WordNet's index.sense or of
-    a compiled graph: `spec.respell(system, VocabularySenses, VocabularySenses(file=PATH, exceptions=FOLDER))`. With
-    `sensebert(..., vocab=BERT_UNCASED)` it has BERT's 30,522 words. Deviations: the paper adds the 30,000 most frequent
-    words of Wikipedia to BERT's vocabulary, where the tokenizer is trained here; supersenses are predicted behind BERT's
-    transformation, as words are. Words of several pieces have no supersenses, as in the published models; the paper's other
-    way, a prediction from the mean of their states (section 3.4), is not here.
+    Rows 92 and 103, with 60,000 words, from scratch with BERT's recipe. Supersenses are those of
+    WordNet's index.sense or of a compiled graph: `spec.respell(system, VocabularySenses,
+    VocabularySenses(file=PATH, exceptions=FOLDER))`. With `sensebert(..., vocab=BERT_UNCASED)` it
+    has BERT's 30,522 words. Deviations: the paper adds the 30,000 most frequent words of Wikipedia
+    to BERT's vocabulary, where the tokenizer is trained here; supersenses are predicted behind
+    BERT's transformation, as words are. Words of several pieces have no supersenses, as in the
+    published models; the paper's other way, a prediction from the mean of their states (section
+    3.4), is not here.
     """
     parent = bert(name, layers, width, heads, vocab)
     head, words = VectorClasses(len(SUPERSENSES)), VocabularySenses()
@@ -115,5 +127,7 @@ def systems() -> Iterator[System]:
     small = (2, 128, 2)
     mini = dataclasses.replace(sentilr("", *small), examples=FullSentences())
     yield miniature(mini, "sentilr_mini", steps=400, lr=2e-3, std=0.08, length=64)
-    mini = miniature(sensebert("", *small), "sensebert_mini", steps=800, lr=2e-3, std=0.08, length=64)
+    mini = miniature(
+        sensebert("", *small), "sensebert_mini", steps=800, lr=2e-3, std=0.08, length=64
+    )
     yield dataclasses.replace(mini, objective=Joint(parts=((1.0, MLM()), (1.0, Supersenses()))))

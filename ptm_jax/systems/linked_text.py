@@ -20,22 +20,25 @@ from ptm_jax.systems.transformers import miniature
 
 WORDS = Vocab(size=33_558, pad=0, eos=1, unk=2)
 GRAPH = FactsOfNames(entities=41_059, relations=1_292, facts=32)
-"""41,058 entities and 1,291 relations of Linked WikiText-2 (Logan et al. 2019, Table 2), and none."""
+"""41,058 entities and 1,291 relations of Linked WikiText-2 (Logan et al. 2019, Table 2), and
+none."""
 
 
 def kglm(name: str, parent: System, words: Vocab, graph: FactsOfNames, width: int = 256) -> System:
-    """KGLM (Logan et al. 2019): an AWD-LSTM that first chooses an entity of a graph, new or related to an earlier one, and
-    then writes a word or copies a token of the entity's name; section 3.
+    """KGLM (Logan et al. 2019): an AWD-LSTM that first chooses an entity of a graph, new or related
+    to an earlier one, and then writes a word or copies a token of the entity's name; section 3.
 
-    Row 111. Three layers of 1,150 units on words of width 400, entities and relations of width 256; the rates of dropout
-    and AWD-LSTM's penalties of the states, without which the carried memory grows until the states are constant; Adam at
-    3e-4, 60 rows of 70 tokens, 500 epochs (experiments/kglm.jsonnet and the model of rloganiv/kglm-model, where the
-    clipping is commented out). The second tower is the discriminative model, from which perplexity samples entities: `ptm
-    evaluate RUN --task linked`. Deviations: entities are names of a lexicon, an entity has one name; kinds, parents and
-    relations are summed over in training, where the paper's are annotated; a token within a name is an entity's relation to
-    itself, not a kind of its own; every earlier entity of the row may be a parent, where the code forgets those of more
-    than 30 tokens ago; vectors of entities are trained, the paper's are given and fixed; the last layer is as wide as the
-    words, and dense layers take its parts, where the paper splits a wider one.
+    Row 111. Three layers of 1,150 units on words of width 400, entities and relations of width 256;
+    the rates of dropout and AWD-LSTM's penalties of the states, without which the carried memory
+    grows until the states are constant; Adam at 3e-4, 60 rows of 70 tokens, 500 epochs
+    (experiments/kglm.jsonnet and the model of rloganiv/kglm-model, where the clipping is commented
+    out). The second tower is the discriminative model, from which perplexity samples entities: `ptm
+    evaluate RUN --task linked`. Deviations: entities are names of a lexicon, an entity has one
+    name; kinds, parents and relations are summed over in training, where the paper's are annotated;
+    a token within a name is an entity's relation to itself, not a kind of its own; every earlier
+    entity of the row may be a parent, where the code forgets those of more than 30 tokens ago;
+    vectors of entities are trained, the paper's are given and fixed; the last layer is as wide as
+    the words, and dense layers take its parts, where the paper splits a wider one.
     """
     encoder: Any = parent.towers["main"].encoder
     sizes = {"entities": graph.entities, "relations": graph.relations, "width": width}
@@ -48,7 +51,9 @@ def kglm(name: str, parent: System, words: Vocab, graph: FactsOfNames, width: in
         rows=(111,),
         towers={
             "main": Model(encoder=encoder, heads={"linked": EntityWriter(**sizes, vocab=words)}),
-            "proposal": Model(encoder=encoder.without_memory(), heads={"linked": EntityChoices(**sizes)}),
+            "proposal": Model(
+                encoder=encoder.without_memory(), heads={"linked": EntityChoices(**sizes)}
+            ),
         },
         corruption=LinkedNames(lexicon=graph),
         objective=LinkedText(activation=2.0, change=1.0),
@@ -63,7 +68,11 @@ def kglm(name: str, parent: System, words: Vocab, graph: FactsOfNames, width: in
 
 
 def systems() -> Iterator[System]:
-    yield kglm("kglm", awd_lstm("", WORDS, 400, 1150, (0.1, 0.65, 0.3, 0.4, 0.5), 1, 1), WORDS, GRAPH)
+    yield kglm(
+        "kglm", awd_lstm("", WORDS, 400, 1150, (0.1, 0.65, 0.3, 0.4, 0.5), 1, 1), WORDS, GRAPH
+    )
     small = awd_lstm("", WORDS, 64, 128, (0.0,) * 5, 1, 1)
     few = FactsOfNames()
-    yield miniature(kglm("", small, WORDS, few, 32), "kglm_mini", steps=400, lr=8e-3, batch=16, length=32)
+    yield miniature(
+        kglm("", small, WORDS, few, 32), "kglm_mini", steps=400, lr=8e-3, batch=16, length=32
+    )

@@ -29,19 +29,24 @@ from ptm_jax.systems.transformers import ROBERTA, miniature, roberta
 WORDS = dataclasses.replace(ROBERTA, size=50_267, extra=(50_265, 50_266))
 """RoBERTa's vocabulary with <ent> and <ent2>, the marks of entities (studio-ousia/luke-base)."""
 LINKS = Entities(entities=499_999)
-"""500,000 rows: the most frequent entities of Wikipedia, three special ones, one of which is the mask (section 3.1)."""
+"""500,000 rows: the most frequent entities of Wikipedia, three special ones, one of which is the
+mask (section 3.1)."""
 
 
-def luke(name: str, layers: int, width: int, heads: int, lexicon: Entities = LINKS, entity: int = 256) -> System:
-    """LUKE (Yamada et al. 2020): RoBERTa over words and entities, trained to predict masked words and masked entities;
-    section 3.
+def luke(
+    name: str, layers: int, width: int, heads: int, lexicon: Entities = LINKS, entity: int = 256
+) -> System:
+    """LUKE (Yamada et al. 2020): RoBERTa over words and entities, trained to predict masked words
+    and masked entities; section 3.
 
-    Row 115. Entities have vectors of width 256, which are mapped to the words' width. 98,168 updates of 2,048 rows, rate
-    1e-5, 2,500 steps of warm-up (studio-ousia/luke, pretraining_config/luke_large_stage2.json); 512 words a row, and 15% of
-    whole words and of entities (luke/pretraining/train.py, dataset.py). Deviations: the original begins with RoBERTa and
-    first trains what RoBERTa lacks, as many updates at 5e-4; entities are names of a lexicon, where the paper has
-    Wikipedia's links; rows continue across documents. The mask is the last row of the table, in the released files it is row
-    2: `MentionMasking` serves training from the beginning, `mention_ids` of a batch any file.
+    Row 115. Entities have vectors of width 256, which are mapped to the words' width. 98,168
+    updates of 2,048 rows, rate 1e-5, 2,500 steps of warm-up (studio-ousia/luke,
+    pretraining_config/luke_large_stage2.json); 512 words a row, and 15% of whole words and of
+    entities (luke/pretraining/train.py, dataset.py). Deviations: the original begins with RoBERTa
+    and first trains what RoBERTa lacks, as many updates at 5e-4; entities are names of a lexicon,
+    where the paper has Wikipedia's links; rows continue across documents. The mask is the last row
+    of the table, in the released files it is row 2: `MentionMasking` serves training from the
+    beginning, `mention_ids` of a batch any file.
     """
     parent, init = roberta(name, layers, width, heads, lr=1e-5, warmup=2_500), Normal(0.02)
     low: Any = parent.towers["main"].encoder
@@ -75,7 +80,12 @@ def luke(name: str, layers: int, width: int, heads: int, lexicon: Entities = LIN
         towers={"main": Model(encoder=encoder, heads=named)},
         tokenizer=dataclasses.replace(parent.tokenizer, vocab=WORDS.size),
         examples=Annotated(examples=parent.examples, fields=("word_starts",)),
-        corruption=Chain(parts=(MentionMasking(lexicon=lexicon), Masking(vocab=WORDS, units=WholeWords(), together=True))),
+        corruption=Chain(
+            parts=(
+                MentionMasking(lexicon=lexicon),
+                Masking(vocab=WORDS, units=WholeWords(), together=True),
+            )
+        ),
         objective=Joint(parts=((1.0, MLM()), (1.0, MaskedEntities()))),
         ties=(Tie(path="main/heads_mlm/table", source="main/encoder/embed/token"),),
         recipe=Recipe(

@@ -1,7 +1,9 @@
-"""Megatron-LM's GPT-2 and BERT, and Turing-NLG: standard blocks at sizes that do not fit on one device.
+"""Megatron-LM's GPT-2 and BERT, and Turing-NLG: standard blocks at sizes that do not fit on one
+device.
 
-The tensor parallelism (matrices and vocabulary split over devices) is set by a table of `mesh.rules`, not by the system.
-The system recomputes activations layer by layer, as the paper does.
+The tensor parallelism (matrices and vocabulary split over devices) is set by a table of
+`mesh.rules`, not by the system. The system recomputes activations layer by layer, as the paper
+does.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.systems.transformers import BERT_UNCASED, GPT2, bert, gpt2, miniature
 
 MEGATRON_GPT2 = dataclasses.replace(GPT2, size=51200)
-"""GPT-2's 50,257 entries, padded so that eight devices hold equal multiples of 128 (Shoeybi et al. 2019, section 5.1)."""
+"""GPT-2's 50,257 entries, padded so that eight devices hold equal multiples of 128 (Shoeybi et al.
+2019, section 5.1)."""
 
 RECIPE = Recipe(
     phases=(Phase(steps=300_000, batch=512, length=1024),),
@@ -40,10 +43,12 @@ RECIPE = Recipe(
 
 
 def megatron_gpt2(name: str, layers: int, width: int, heads: int) -> System:
-    """Megatron-LM's GPT-2 (Shoeybi et al. 2019): GPT-2 with a padded vocabulary; sizes from Table 1, recipe of section 4.2.
+    """Megatron-LM's GPT-2 (Shoeybi et al. 2019): GPT-2 with a padded vocabulary; sizes from Table
+    1, recipe of section 4.2.
 
-    Row 60. The learning rate falls from 1.5e-4 to 1e-5; every layer is recomputed in the backward pass. The numbers of
-    heads are from the scaling study, except for 8.3 billion, which has those of the trained model (Table 2; 32 in Table 1).
+    Row 60. The learning rate falls from 1.5e-4 to 1e-5; every layer is recomputed in the backward
+    pass. The numbers of heads are from the scaling study, except for 8.3 billion, which has those
+    of the trained model (Table 2; 32 in Table 1).
     """
     parent = respell(gpt2(name, layers, width, heads), Vocab, MEGATRON_GPT2)
     return dataclasses.replace(
@@ -59,11 +64,12 @@ MEGATRON_BERT = dataclasses.replace(BERT_UNCASED, size=30592)
 
 
 def megatron_bert(name: str, layers: int, width: int, heads: int) -> System:
-    """Megatron-LM's BERT (Shoeybi et al. 2019): pre-norm without a norm on the embeddings, so that large models train
-    (Figure 7b); SOP instead of NSP, n-grams of whole words; sizes of Table 4, section 4.2.
+    """Megatron-LM's BERT (Shoeybi et al. 2019): pre-norm without a norm on the embeddings, so that
+    large models train (Figure 7b); SOP instead of NSP, n-grams of whole words; sizes of Table 4,
+    section 4.2.
 
-    Row 60. The rate falls to 0 over 2 million steps. The largest model ran 1.5 million of them and ended at a quarter of
-    the peak rate (section 5.3).
+    Row 60. The rate falls to 0 over 2 million steps. The largest model ran 1.5 million of them and
+    ended at a quarter of the peak rate (section 5.3).
     """
     init = Normal(0.02)
     encoder = transformer(
@@ -106,12 +112,15 @@ def megatron_bert(name: str, layers: int, width: int, heads: int) -> System:
     )
 
 
-def turing_nlg(name: str = "turing_nlg", layers: int = 78, width: int = 4256, heads: int = 28) -> System:
+def turing_nlg(
+    name: str = "turing_nlg", layers: int = 78, width: int = 4256, heads: int = 28
+) -> System:
     """Turing-NLG (Rosset 2020): 17 billion parameters, trained like Megatron-LM.
 
-    Row 61. Sizes and peak rate are from reports about the post; steps and warm-up were not checked. Deviation: the
-    original's cosine spans 500,000 steps, of which 300,000 were run. Here the cosine spans those 300,000 and ends at about
-    a third of the peak, the rate that the original has at that step.
+    Row 61. Sizes and peak rate are from reports about the post; steps and warm-up were not checked.
+    Deviation: the original's cosine spans 500,000 steps, of which 300,000 were run. Here the cosine
+    spans those 300,000 and ends at about a third of the peak, the rate that the original has at
+    that step.
     """
     return dataclasses.replace(
         megatron_gpt2(name, layers, width, heads),
@@ -129,6 +138,8 @@ def systems() -> Iterator[System]:
     yield megatron_bert("megatron_bert_336m", 24, 1024, 16)
     yield megatron_bert("megatron_bert_1300m", 24, 2048, 32)
     yield megatron_bert("megatron_bert_3900m", 48, 2560, 40)
-    yield miniature(megatron_bert("", 2, 128, 2), "megatron_bert_mini", steps=400, lr=2e-3, std=0.08)
+    yield miniature(
+        megatron_bert("", 2, 128, 2), "megatron_bert_mini", steps=400, lr=2e-3, std=0.08
+    )
     yield miniature(megatron_gpt2("", 2, 128, 2), "megatron_gpt2_mini", steps=110, lr=2e-3)
     yield turing_nlg()

@@ -19,27 +19,35 @@ from ptm_jax.objectives.downstream import AnswerSpan
 from ptm_jax.systems.sentence_trees import GROUP
 from ptm_jax.systems.transformers import BERT_CASED, bert, miniature
 
-SYNSETS, CATEGORIES = Entities(entities=40_944, candidates=64), Entities(entities=281, candidates=64)
-"""WN18's 40,943 synsets, and the 280 categories of NELL with vectors (bishanyang/kblstm, nell_concept2vec.txt), and none.
-The code has as many candidates as the word or the name with the most."""
+SYNSETS, CATEGORIES = (
+    Entities(entities=40_944, candidates=64),
+    Entities(entities=281, candidates=64),
+)
+"""WN18's 40,943 synsets, and the 280 categories of NELL with vectors (bishanyang/kblstm,
+nell_concept2vec.txt), and none. The code has as many candidates as the word or the name with the
+most."""
 QUESTIONS = 100_730
 """Questions of ReCoRD to train on."""
 
 
-def kt_net(name: str, layers: int, width: int, heads: int, graphs: tuple[Entities, ...], size: int = 100) -> System:
-    """KT-NET (Yang et al. 2019, ACL): BERT, attention over the concepts of each word in every graph with a sentinel,
-    self-matching, and the span of the answer; section 3.
+def kt_net(
+    name: str, layers: int, width: int, heads: int, graphs: tuple[Entities, ...], size: int = 100
+) -> System:
+    """KT-NET (Yang et al. 2019, ACL): BERT, attention over the concepts of each word in every graph
+    with a sentinel, self-matching, and the span of the answer; section 3.
 
-    Row 109. Cased BERT-large, vectors of concepts of width 100, given (BILINEAR, here `distmult`) and fixed. This is the
-    second stage, which begins with the model of `kt_net_first` (`--init RUN`): rate 3e-5 up over 10% of the steps and down
-    linearly, 24 rows of 384 tokens, 4 epochs of ReCoRD; of SQuAD 3 epochs. `ptm train --init RUN --task squad` trains it on
-    questions; the record asks for names that a text repeats.
+    Row 109. Cased BERT-large, vectors of concepts of width 100, given (BILINEAR, here `distmult`)
+    and fixed. This is the second stage, which begins with the model of `kt_net_first` (`--init
+    RUN`): rate 3e-5 up over 10% of the steps and down linearly, 24 rows of 384 tokens, 4 epochs of
+    ReCoRD; of SQuAD 3 epochs. `ptm train --init RUN --task squad` trains it on questions; the
+    record asks for names that a text repeats.
 
-    Compared with PaddlePaddle/Research (NLP/ACL2019-KTNET: run_record_twomemory.py, its two scripts, optimization.py and
-    retrieve_*). Equal: layers, initial values, width 6 (1024 + 100 + 100), frozen vectors, Adam with its correction,
-    epsilon 1e-6 and clipping at 1, decay 0.01 of every parameter, biases too. Deviations: no mean of the parameters
-    (EMA of 0.9999) for predictions; concepts are candidates of the longest names, where the code takes WordNet's synsets of
-    a word other than a stop word, and for NELL the categories of annotated entities.
+    Compared with PaddlePaddle/Research (NLP/ACL2019-KTNET: run_record_twomemory.py, its two
+    scripts, optimization.py and retrieve_*). Equal: layers, initial values, width 6 (1024 + 100 +
+    100), frozen vectors, Adam with its correction, epsilon 1e-6 and clipping at 1, decay 0.01 of
+    every parameter, biases too. Deviations: no mean of the parameters (EMA of 0.9999) for
+    predictions; concepts are candidates of the longest names, where the code takes WordNet's
+    synsets of a word other than a stop word, and for NELL the categories of annotated entities.
     """
     parent: Any = bert(name, layers, width, heads, BERT_CASED)
     low = parent.towers["main"].encoder
@@ -47,7 +55,8 @@ def kt_net(name: str, layers: int, width: int, heads: int, graphs: tuple[Entitie
     encoder = MemoryTransformer(embed=low.embed, stack=low.stack, memories=memories)
     return dataclasses.replace(
         parent,
-        paper="Yang et al. 2019, Enhancing pre-trained language representations with rich knowledge for MRC",
+        paper="Yang et al. 2019, Enhancing pre-trained language representations with rich "
+        "knowledge for MRC",
         section="4.1",
         group=GROUP,
         rows=(109,),
@@ -66,15 +75,23 @@ def kt_net(name: str, layers: int, width: int, heads: int, graphs: tuple[Entitie
 
 
 def first_stage(second: System, name: str) -> System:
-    """KT-NET's first stage: BERT stays as it is, at the rate 3e-4 for 10 epochs of ReCoRD (of SQuAD 3e-5, 1 epoch).
+    """KT-NET's first stage: BERT stays as it is, at the rate 3e-4 for 10 epochs of ReCoRD (of SQuAD
+    3e-5, 1 epoch).
 
-    Compared with run_record_twomemory_pretrain.sh of PaddlePaddle/Research. BERT keeps its dropout, as there.
+    Compared with run_record_twomemory_pretrain.sh of PaddlePaddle/Research. BERT keeps its dropout,
+    as there.
     """
     recipe = dataclasses.replace(
-        second.recipe, phases=(Phase(steps=10 * QUESTIONS // 24, batch=24, length=384),), lr=3e-4, schedule=Constant()
+        second.recipe,
+        phases=(Phase(steps=10 * QUESTIONS // 24, batch=24, length=384),),
+        lr=3e-4,
+        schedule=Constant(),
     )
     return dataclasses.replace(
-        second, name=name, adapt=(Frozen(pattern=r"/entities$|/encoder/(embed|stack)/"),), recipe=recipe
+        second,
+        name=name,
+        adapt=(Frozen(pattern=r"/entities$|/encoder/(embed|stack)/"),),
+        recipe=recipe,
     )
 
 
@@ -83,5 +100,7 @@ def systems() -> Iterator[System]:
     yield first_stage(whole, "kt_net_first")
     yield whole
     few = Entities(entities=256, candidates=4, fill=True)
-    mini = miniature(kt_net("", 2, 128, 2, (few,), 32), "kt_net_mini", steps=300, lr=2e-3, std=0.08, length=64)
+    mini = miniature(
+        kt_net("", 2, 128, 2, (few,), 32), "kt_net_mini", steps=300, lr=2e-3, std=0.08, length=64
+    )
     yield dataclasses.replace(mini, objective=AnswerSpan())

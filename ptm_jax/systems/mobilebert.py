@@ -1,4 +1,5 @@
-"""IB-BERT, and MobileBERT that learns from it layer by layer (Sun et al. 2020, arXiv 2004.02984)."""
+"""IB-BERT, and MobileBERT that learns from it layer by layer (Sun et al. 2020, arXiv
+2004.02984)."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ STAGES, REST = 240_000, 500_000
 
 
 def ib_bert(name: str, sizes: mobile.Sizes = mobile.IB_BERT) -> System:
-    """IB-BERT_LARGE, MobileBERT's teacher, trained as BERT (row 177; Sun et al. 2020, sections 3.3 and 4.2).
+    """IB-BERT_LARGE, MobileBERT's teacher, trained as BERT (row 177; Sun et al. 2020, sections 3.3
+    and 4.2).
 
-    500,000 steps of 4,096 rows with LAMB; the rate is LAMB's for that batch (You et al. 2020, Table 4) and the lengths are
-    BERT's, which the paper leaves open. The released name is uncased_L-24_H-1024_B-512_A-4.
+    500,000 steps of 4,096 rows with LAMB; the rate is LAMB's for that batch (You et al. 2020, Table
+    4) and the lengths are BERT's, which the paper leaves open. The released name is
+    uncased_L-24_H-1024_B-512_A-4.
     """
     return dataclasses.replace(
         bert("", 2, 128, 2),
@@ -31,7 +34,10 @@ def ib_bert(name: str, sizes: mobile.Sizes = mobile.IB_BERT) -> System:
         rows=(177,),
         towers={"main": mobile.network(BERT_UNCASED, sizes)},
         recipe=Recipe(
-            phases=(Phase(steps=450_000, batch=4096, length=128), Phase(steps=50_000, batch=4096, length=512)),
+            phases=(
+                Phase(steps=450_000, batch=4096, length=128),
+                Phase(steps=50_000, batch=4096, length=512),
+            ),
             lr=5 / 2**1.5 / 1000,
             optimizer=LAMB(),
             schedule=Linear(warmup=10_000),
@@ -41,15 +47,21 @@ def ib_bert(name: str, sizes: mobile.Sizes = mobile.IB_BERT) -> System:
 
 
 def mobilebert(name: str) -> System:
-    """MobileBERT by progressive knowledge transfer from `ib_bert_large`: 240,000 steps of transfer, then 500,000 of
-    distillation with 1/2 MLM + 1/2 KD + NSP (row 177; Eq. 3). Begins with `--init teacher=MODEL`; embeddings and heads are
-    the teacher's at first."""
+    """MobileBERT by progressive knowledge transfer from `ib_bert_large`: 240,000 steps of transfer,
+    then 500,000 of distillation with 1/2 MLM + 1/2 KD + NSP (row 177; Eq. 3). Begins with `--init
+    teacher=MODEL`; embeddings and heads are the teacher's at first."""
     parent, student = ib_bert(name), mobile.Mobile()
     teacher = parent.towers["main"]
     transfer = dataclasses.replace(
-        recipes.MOBILEBERT_PROGRESSIVE, student=student, transfer=STAGES / (STAGES + REST), layers=mobile.MOBILEBERT.layers
+        recipes.MOBILEBERT_PROGRESSIVE,
+        student=student,
+        transfer=STAGES / (STAGES + REST),
+        layers=mobile.MOBILEBERT.layers,
     )
-    phases = (Phase(steps=690_000, batch=4096, length=128), Phase(steps=50_000, batch=4096, length=512))
+    phases = (
+        Phase(steps=690_000, batch=4096, length=128),
+        Phase(steps=50_000, batch=4096, length=512),
+    )
     return dataclasses.replace(
         parent,
         towers={"main": student.tower(teacher), "teacher": teacher},
@@ -60,7 +72,9 @@ def mobilebert(name: str) -> System:
 
 
 TINY = mobile.Sizes(layers=4, states=128, inner=32, tables=64, heads=4, hidden=128, stacked=4)
-TINY_IB = dataclasses.replace(mobile.IB_BERT, layers=4, states=128, inner=256, tables=64, heads=4, hidden=512)
+TINY_IB = dataclasses.replace(
+    mobile.IB_BERT, layers=4, states=128, inner=256, tables=64, heads=4, hidden=512
+)
 
 
 def systems() -> Iterator[System]:

@@ -1,4 +1,5 @@
-"""The first neural models of words: NNLM (Bengio et al. 2003) and the ranking network of SENNA (Collobert et al. 2011)."""
+"""The first neural models of words: NNLM (Bengio et al. 2003) and the ranking network of SENNA
+(Collobert et al. 2011)."""
 
 from __future__ import annotations
 
@@ -25,19 +26,22 @@ from ptm_jax.systems.transformers import miniature
 
 GROUP = "Background encoders and word vectors"
 BROWN = Vocab(size=16_383, eos=0, unk=1)
-"""Words that occur more than 3 times in the Brown corpus, as Bengio et al. count them (section 4)."""
+"""Words that occur more than 3 times in the Brown corpus, as Bengio et al. count them (section
+4)."""
 SENNA = Vocab(size=130_000, pad=0, unk=2)
-"""The 100,000 words of LM1 and the 30,000 most frequent words of Reuters (Collobert et al. 2011, section 4.4)."""
+"""The 100,000 words of LM1 and the 30,000 most frequent words of Reuters (Collobert et al. 2011,
+section 4.4)."""
 DICTIONARIES = 5_000, 10_000, 30_000, 50_000, 100_000, 130_000
 
 
 def nnlm() -> System:
     """y = b + W x + U tanh(d + H x) over the 4 words before: MLP5 of Table 1 for Brown (row 1).
 
-    n = 5, h = 50, m = 60 with direct connections (the rate of section 3.2, 20 epochs of 800,000 words). Deviations: an
-    update sums over the words of 16 rows of 64, the paper's is of one word, so its rate 0.001 is 1.024 for a mean; the rate
-    is constant (the paper's falls by a seventh); no weight decay (10^-4); no mixture with a trigram model; the windows of a
-    row's first words begin with padding.
+    n = 5, h = 50, m = 60 with direct connections (the rate of section 3.2, 20 epochs of 800,000
+    words). Deviations: an update sums over the words of 16 rows of 64, the paper's is of one word,
+    so its rate 0.001 is 1.024 for a mean; the rate is constant (the paper's falls by a seventh); no
+    weight decay (10^-4); no mixture with a trigram model; the windows of a row's first words begin
+    with padding.
     """
     width, before = 60, 4
     encoder = WindowEncoder(
@@ -53,7 +57,9 @@ def nnlm() -> System:
         section="2.1",
         group=GROUP,
         rows=(1,),
-        towers={"main": Model(encoder=encoder, heads={"lm": LMHead(vocab=BROWN, tied=False, bias=True)})},
+        towers={
+            "main": Model(encoder=encoder, heads={"lm": LMHead(vocab=BROWN, tied=False, bias=True)})
+        },
         tokenizer=TokenizerSpec(kind="word", vocab=BROWN.size, specials="t5", min_count=4),
         examples=Contiguous(separator="eos"),
         objective=LM(),
@@ -68,13 +74,14 @@ def nnlm() -> System:
 
 
 def senna() -> System:
-    """The language model of SENNA: windows of 11 words, embeddings of width 50, 100 hidden units, HardTanh, a score (row 2;
-    sections 4.2 to 4.5: LM2).
+    """The language model of SENNA: windows of 11 words, embeddings of width 50, 100 hidden units,
+    HardTanh, a score (row 2; sections 4.2 to 4.5: LM2).
 
-    Ranked by the hinge of Eq. 17 while the dictionary grows from 5,000 to 130,000 words: new words begin at random, those of
-    before go on. `recipe.phases` has a phase for each size. Deviations: the paper trains seven weeks by stochastic updates
-    of one window, whose number it does not print; the phases here are of one length. Unknown words are left out before
-    windows are cut; those outside of the dictionary of a phase are the unknown word.
+    Ranked by the hinge of Eq. 17 while the dictionary grows from 5,000 to 130,000 words: new words
+    begin at random, those of before go on. `recipe.phases` has a phase for each size. Deviations:
+    the paper trains seven weeks by stochastic updates of one window, whose number it does not
+    print; the phases here are of one length. Unknown words are left out before windows are cut;
+    those outside of the dictionary of a phase are the unknown word.
     """
     width, reach, steps = 50, 5, 200_000
     encoder = WindowEncoder(
@@ -96,7 +103,13 @@ def senna() -> System:
         examples=Chunks(window=reach, sample=None),
         corruption=ReplacedCentres(vocab=SENNA, dictionary=growing(DICTIONARIES, steps)),
         objective=WindowRanking(),
-        recipe=Recipe(phases=(phase,) * len(DICTIONARIES), lr=0.01 * 2048, optimizer=SGD(), schedule=Constant(), clip=None),
+        recipe=Recipe(
+            phases=(phase,) * len(DICTIONARIES),
+            lr=0.01 * 2048,
+            optimizer=SGD(),
+            schedule=Constant(),
+            clip=None,
+        ),
     )
 
 
@@ -106,7 +119,8 @@ def growing(sizes: tuple[int, ...], steps: int) -> tuple[tuple[int, int], ...]:
 
 
 def small_senna(name: str, sizes: tuple[int, ...], *, steps: int, lr: float) -> System:
-    """Returns SENNA with dictionaries of these sizes for so many steps each, and AdaGrad, which learns from a small text."""
+    """Returns SENNA with dictionaries of these sizes for so many steps each, and AdaGrad, which
+    learns from a small text."""
     parent = senna()
     phases = (dataclasses.replace(parent.recipe.phases[0], steps=steps),) * len(sizes)
     return dataclasses.replace(
@@ -114,7 +128,9 @@ def small_senna(name: str, sizes: tuple[int, ...], *, steps: int, lr: float) -> 
         name=name,
         tokenizer=dataclasses.replace(parent.tokenizer, vocab=sizes[-1], train_bytes=32_000_000),
         corruption=dataclasses.replace(parent.corruption, dictionary=growing(sizes, steps)),
-        recipe=dataclasses.replace(parent.recipe, phases=phases, optimizer=Adagrad(), lr=lr, schedule=Linear()),
+        recipe=dataclasses.replace(
+            parent.recipe, phases=phases, optimizer=Adagrad(), lr=lr, schedule=Linear()
+        ),
     )
 
 

@@ -1,4 +1,5 @@
-"""Paragraph vectors: PV-DM and PV-DBOW (Le and Mikolov 2014), with negative sampling or a hierarchical softmax."""
+"""Paragraph vectors: PV-DM and PV-DBOW (Le and Mikolov 2014), with negative sampling or a
+hierarchical softmax."""
 
 from __future__ import annotations
 
@@ -30,16 +31,21 @@ def tower(words: str, window: int = WINDOW, skipgram: bool = False, width: int =
     """Returns a network of paragraph vectors."""
     shape = {"vocab": VOCAB, "width": width, "initializer": Uniform(0.5 / width)}
     encoder = ParagraphVectors(**shape, window=window, words=words, skipgram=skipgram)
-    return Model(encoder=encoder, heads={"context": WordRows(vocab=VOCAB, width=width * encoder.reads)})
+    return Model(
+        encoder=encoder, heads={"context": WordRows(vocab=VOCAB, width=width * encoder.reads)}
+    )
 
 
-def paragraphs(name: str, towers: dict[str, Model], window: int = WINDOW, objective: Any = None) -> System:
+def paragraphs(
+    name: str, towers: dict[str, Model], window: int = WINDOW, objective: Any = None
+) -> System:
     """Returns a system of paragraph vectors (row 17).
 
-    Width 400 and a window of 10 words as in the paper's section 3.2 (IMDB; its two models side by side make 800). The paper
-    prints neither vocabulary, rate nor epochs: 100,000 words, and gensim's rate 0.025 that falls to 0.0001, 20 epochs of
-    IMDB's 23 million words and subsampling at 1e-3. Deviations: an update sums 512 predicted words; 64 noise words are
-    shared by those of a row; documents of one known word are not trained.
+    Width 400 and a window of 10 words as in the paper's section 3.2 (IMDB; its two models side by
+    side make 800). The paper prints neither vocabulary, rate nor epochs: 100,000 words, and
+    gensim's rate 0.025 that falls to 0.0001, 20 epochs of IMDB's 23 million words and subsampling
+    at 1e-3. Deviations: an update sums 512 predicted words; 64 noise words are shared by those of a
+    row; documents of one known word are not trained.
     """
     objective = objective or NegativeSampling(predicts="centre", window=window)
     noise = 64 if isinstance(objective, NegativeSampling) else 0
@@ -51,7 +57,9 @@ def paragraphs(name: str, towers: dict[str, Model], window: int = WINDOW, object
         group="Background encoders and word vectors",
         rows=(17,),
         towers=towers,
-        tokenizer=TokenizerSpec(kind="word", vocab=VOCAB.size, specials="t5", min_count=2, train_bytes=10**10),
+        tokenizer=TokenizerSpec(
+            kind="word", vocab=VOCAB.size, specials="t5", min_count=2, train_bytes=10**10
+        ),
         examples=Passages(window=window, sample=1e-3),
         corruption=WordWindows(vocab=VOCAB, window=window, noise=noise, dynamic=dynamic),
         objective=objective,
@@ -67,24 +75,32 @@ def paragraphs(name: str, towers: dict[str, Model], window: int = WINDOW, object
 
 
 def both() -> System:
-    """The paper's model: PV-DM of 7 words, concatenated, beside PV-DBOW, each with a hierarchical softmax; `encode` returns
-    800 numbers."""
+    """The paper's model: PV-DM of 7 words, concatenated, beside PV-DBOW, each with a hierarchical
+    softmax; `encode` returns 800 numbers."""
     softmax = HierarchicalSoftmax(predicts="centre", window=BEFORE)
     towers = {"main": tower("concatenated", BEFORE), "dbow": tower("none", BEFORE)}
-    return paragraphs("paragraph_vectors", towers, BEFORE, EachTower(part=softmax, over=("main", "dbow")))
+    return paragraphs(
+        "paragraph_vectors", towers, BEFORE, EachTower(part=softmax, over=("main", "dbow"))
+    )
 
 
 def miniature(parent: System, name: str, width: int = 64) -> System:
     """Returns the parent in small: 4,096 words of width 64, AdaGrad."""
     encoders = {key: model.encoder for key, model in parent.towers.items()}
-    towers = {key: tower(one.words, one.window, one.skipgram, width) for key, one in encoders.items()}
+    towers = {
+        key: tower(one.words, one.window, one.skipgram, width) for key, one in encoders.items()
+    }
     phase = dataclasses.replace(parent.recipe.phases[0], steps=60, batch=128)
     return dataclasses.replace(
         parent,
         name=name,
         towers=towers,
-        tokenizer=dataclasses.replace(parent.tokenizer, vocab=4096, min_count=1, train_bytes=32_000_000),
-        recipe=dataclasses.replace(parent.recipe, phases=(phase,), updates=16, optimizer=ADAGRAD, lr=0.1),
+        tokenizer=dataclasses.replace(
+            parent.tokenizer, vocab=4096, min_count=1, train_bytes=32_000_000
+        ),
+        recipe=dataclasses.replace(
+            parent.recipe, phases=(phase,), updates=16, optimizer=ADAGRAD, lr=0.1
+        ),
     )
 
 

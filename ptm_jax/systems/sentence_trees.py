@@ -16,22 +16,32 @@ from ptm_jax.systems.transformers import BERT_CHINESE, BERT_UNCASED, bert, minia
 GROUP = "Knowledge-enriched models"
 
 
-def kbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CHINESE, longest: int = 16) -> System:
-    """K-BERT (Liu et al. 2020): a BERT whose rows are sentence trees, at most two triples a mention; section 3.
+def kbert(
+    name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CHINESE, longest: int = 16
+) -> System:
+    """K-BERT (Liu et al. 2020): a BERT whose rows are sentence trees, at most two triples a
+    mention; section 3.
 
-    Row 100. It has BERT's parameters and pre-training. The paper starts from Google's Chinese BERT and adds its graphs when
-    fine-tuning, in 5 epochs of batches of 32 (of 16 for tags) with rate 2e-5 and rows of 256 tokens (autoliuweijie/K-BERT):
+    Row 100. It has BERT's parameters and pre-training. The paper starts from Google's Chinese BERT
+    and adds its graphs when fine-tuning, in 5 epochs of batches of 32 (of 16 for tags) with rate
+    2e-5 and rows of 256 tokens (autoliuweijie/K-BERT):
 
         ptm train --init bert-base-chinese --task chnsenticorp --data DIR --adapt sentence_trees \\
             --set system.adapt.0.branches.file=HowNet.spo --epochs 5 --batch 32 --lr 2e-5 --length 256
 
-    Deviations: names are found by longest match over token ids, where the original looks up the words of a segmenter, in
-    which names of the graph are words; rows have 64 more slots for branches, where there a row of 256 is cut; a branch has
-    at most 16 tokens (HowNet's and the medical graph's have 9 at most); a name's triples are the first of the file, there
-    any; masked names have no branches.
+    Deviations: names are found by longest match over token ids, where the original looks up the
+    words of a segmenter, in which names of the graph are words; rows have 64 more slots for
+    branches, where there a row of 256 is cut; a branch has at most 16 tokens (HowNet's and the
+    medical graph's have 9 at most); a name's triples are the first of the file, there any; masked
+    names have no branches.
     """
     parent = bert(name, layers, width, heads, vocab)
-    trees = lambda part: TreeTransformer(**spec.values_of(part), branches=Branches(count=2, width=longest), room=64)
+
+    def trees(part):
+        return TreeTransformer(
+            **spec.values_of(part), branches=Branches(count=2, width=longest), room=64
+        )
+
     return dataclasses.replace(
         parent,
         paper="Liu et al. 2020, arXiv 1909.07606",

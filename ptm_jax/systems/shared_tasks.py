@@ -28,29 +28,43 @@ PAPER = "Liu et al. 2016, arXiv 1605.05101"
 
 
 def liu(name: str, kind: Sharing, hidden: int = 50, embed: int = 128) -> System:
-    """A sentence encoder for several tasks (row 31): 50 units, word vectors of width 64 of all tasks and 64 of each
-    ("uniform") or 128 of all, Adagrad with rate 0.1, parameters from U(-0.1, 0.1) (section 5.1).
+    """A sentence encoder for several tasks (row 31): 50 units, word vectors of width 64 of all
+    tasks and 64 of each ("uniform") or 128 of all, Adagrad with rate 0.1, parameters from U(-0.1,
+    0.1) (section 5.1).
 
     These sizes were not compared with the paper, of whose text no copy was at hand.
 
-    A text is its LSTM's state at its last token. The catalogue trains it on text without labels, as it does TextCNN; several
-    tasks are `tuning.multitask.experiment(data, parent=...)`. Deviation: no L2 penalty of 1e-5.
+    A text is its LSTM's state at its last token. The catalogue trains it on text without labels, as
+    it does TextCNN; several tasks are `tuning.multitask.experiment(data, parent=...)`. Deviation:
+    no L2 penalty of 1e-5.
     """
     init, both = Uniform(0.1), kind == "uniform"
     table = Embeddings(vocab=SST, width=embed // 2 if both else embed, initializer=init)
-    way = lambda backward: LSTM(hidden, backward=backward, forget=0.0, initializer=init)
+
+    def way(backward):
+        return LSTM(hidden, backward=backward, forget=0.0, initializer=init)
+
     shared = Bidirectional(way(False), way(True)) if kind == "shared" else None
     own = embed // 2 if both else 0
-    encoder = SharingEncoder(embed=table, kind=kind, hidden=hidden, own=own, shared=shared, initializer=init)
+    encoder = SharingEncoder(
+        embed=table, kind=kind, hidden=hidden, own=own, shared=shared, initializer=init
+    )
     value = sentences(name, PAPER, SST, encoder, Summary("none", at="last"))
-    return dataclasses.replace(value, group="Recurrent models", section="2.4.2", rows=(31,), recipe=recipe())
+    return dataclasses.replace(
+        value, group="Recurrent models", section="2.4.2", rows=(31,), recipe=recipe()
+    )
 
 
 def liu_lm(name: str, parent: System) -> System:
-    """The language models in both directions with which the layer that all tasks share begins (section 5.2)."""
+    """The language models in both directions with which the layer that all tasks share begins
+    (section 5.2)."""
     encoder: Any = parent.towers["main"].encoder
     both = BiLanguageLSTM(
-        embed=encoder.embed, right=(encoder.shared.right,), left=(encoder.shared.left,), residual=False, stateful=False
+        embed=encoder.embed,
+        right=(encoder.shared.right,),
+        left=(encoder.shared.left,),
+        residual=False,
+        stateful=False,
     )
     head = LMHead(vocab=SST, tied=False, bias=True, initializer=encoder.initializer)
     return dataclasses.replace(
@@ -66,7 +80,11 @@ def liu_lm(name: str, parent: System) -> System:
 
 def recipe() -> Recipe:
     return Recipe(
-        phases=(Phase(steps=20_000, batch=16, length=64),), lr=0.1, optimizer=Adagrad(), schedule=Constant(), clip=None
+        phases=(Phase(steps=20_000, batch=16, length=64),),
+        lr=0.1,
+        optimizer=Adagrad(),
+        schedule=Constant(),
+        clip=None,
     )
 
 
@@ -81,5 +99,7 @@ def systems() -> Iterator[System]:
 
 
 def small(parent: System, name: str, steps: int, lr: float) -> System:
-    parent = miniature(respell(parent, Uniform, Uniform(0.17)), name, steps=steps, lr=lr, batch=16, length=32)
+    parent = miniature(
+        respell(parent, Uniform, Uniform(0.17)), name, steps=steps, lr=lr, batch=16, length=32
+    )
     return dataclasses.replace(parent, tokenizer=dataclasses.replace(parent.tokenizer, vocab=2048))

@@ -26,20 +26,29 @@ NEIGHBOURS = 26
 """Words of the two sentences beside one: BookCorpus has 13 in a sentence (Table 1)."""
 
 
-def skip_thought(name: str, kind: Literal["uni", "bi"], size: int = 2400, width: int = 620, limit: float = 0.1) -> System:
-    """Skip-thought (Kiros et al. 2015, sections 2.1 and 3; row 18): uni-skip of 2400 units, or bi-skip of 1200 in each
-    direction.
+def skip_thought(
+    name: str, kind: Literal["uni", "bi"], size: int = 2400, width: int = 620, limit: float = 0.1
+) -> System:
+    """Skip-thought (Kiros et al. 2015, sections 2.1 and 3; row 18): uni-skip of 2400 units, or
+    bi-skip of 1200 in each direction.
 
-    Words of width 620, GRU with the reset gate before the product, recurrent kernels orthogonal, others U(-0.1, 0.1); Adam,
-    gradients clipped to norm 10, 128 sentences in a batch. combine-skip is the concatenation of both models' vectors.
+    Words of width 620, GRU with the reset gate before the product, recurrent kernels orthogonal,
+    others U(-0.1, 0.1); Adam, gradients clipped to norm 10, 128 sentences in a batch. combine-skip
+    is the concatenation of both models' vectors.
 
-    Deviations: a row is a run of sentences, each predicted from both neighbours in the row; the loss is a mean over words,
-    where the paper sums over a sentence, so the norm 10 is divided by 26. The paper trained for two weeks; the number of
-    steps is that of 5 epochs over BookCorpus (the authors' code).
+    Deviations: a row is a run of sentences, each predicted from both neighbours in the row; the
+    loss is a mean over words, where the paper sums over a sentence, so the norm 10 is divided by
+    26. The paper trained for two weeks; the number of steps is that of 5 epochs over BookCorpus
+    (the authors' code).
     """
     init = Uniform(limit)
-    gru = lambda units, **way: GRU(units, **way, initializer=init, state_initializer=Orthogonal())
-    sentence = gru(size) if kind == "uni" else Bidirectional(gru(size // 2), gru(size // 2, backward=True))
+
+    def gru(units, **way):
+        return GRU(units, **way, initializer=init, state_initializer=Orthogonal())
+
+    sentence = (
+        gru(size) if kind == "uni" else Bidirectional(gru(size // 2), gru(size // 2, backward=True))
+    )
     embed = Embeddings(vocab=WORDS, width=width, initializer=init)
     decoders = {"following": gru(size), "preceding": gru(size)}
     encoder = SkipThought(embed=embed, sentence=sentence, **decoders, initializer=init)
@@ -68,6 +77,11 @@ def systems() -> Iterator[System]:
     yield skip_thought("skip_thought", "uni")
     yield skip_thought("skip_thought_bi", "bi")
     for name, kind in (("skip_thought_mini", "uni"), ("skip_thought_bi_mini", "bi")):
-        # At width 64 the limit 0.1 leaves gates and logits without input for the first hundred steps.
-        small = miniature(skip_thought("", kind, 128, 64, limit=0.3), name, steps=60, lr=8e-3, batch=8)
-        yield dataclasses.replace(small, recipe=dataclasses.replace(small.recipe, clip=10.0 / NEIGHBOURS))
+        # At width 64 the limit 0.1 leaves gates and logits without input for the first hundred
+        # steps.
+        small = miniature(
+            skip_thought("", kind, 128, 64, limit=0.3), name, steps=60, lr=8e-3, batch=8
+        )
+        yield dataclasses.replace(
+            small, recipe=dataclasses.replace(small.recipe, clip=10.0 / NEIGHBOURS)
+        )

@@ -1,4 +1,5 @@
-"""BERT-MK: ERNIE of Tsinghua University whose vectors of entities are read from the facts of a medical graph."""
+"""BERT-MK: ERNIE of Tsinghua University whose vectors of entities are read from the facts of a
+medical graph."""
 
 from __future__ import annotations
 
@@ -22,30 +23,41 @@ from ptm_jax.systems.entities import ernie_thu
 from ptm_jax.systems.transformers import miniature
 
 UMLS = FactsBothWays(entities=2_842_736, relations=875)
-"""2,842,735 entities and 874 relations of UMLS (He et al. 2019, section 4.1: from memory), and none; four facts that leave
-an entity and four that reach it, as in Figure 1."""
+"""2,842,735 entities and 874 relations of UMLS (He et al. 2019, section 4.1: from memory), and
+none; four facts that leave an entity and four that reach it, as in Figure 1."""
 
 
 def bert_mk(
-    name: str, layers: int, width: int, heads: int, graph: FactsBothWays = UMLS, entity: tuple[int, int, int] = (100, 4, 4)
+    name: str,
+    layers: int,
+    width: int,
+    heads: int,
+    graph: FactsBothWays = UMLS,
+    entity: tuple[int, int, int] = (100, 4, 4),
 ) -> System:
-    """BERT-MK (He et al. 2019): ERNIE of Tsinghua University, whose vectors of entities are the states of a Transformer over
-    the facts of each entity, which also restores the triples; section 3.
+    """BERT-MK (He et al. 2019): ERNIE of Tsinghua University, whose vectors of entities are the
+    states of a Transformer over the facts of each entity, which also restores the triples; section
+    3.
 
-    Row 108. `entity`: width, heads and layers of that Transformer. ERNIE's tasks and recipe; the paper begins with BioBERT
-    and PubMed, and its vectors of entities and relations with TransE's (`--init main/encoder/entities=FILE`).
+    Row 108. `entity`: width, heads and layers of that Transformer. ERNIE's tasks and recipe; the
+    paper begins with BioBERT and PubMed, and its vectors of entities and relations with TransE's
+    (`--init main/encoder/entities=FILE`).
 
-    Compared with the introduction of the paper and reviews of it, as there is no code: relations are nodes, attention
-    follows the edges, incoming and outgoing neighbours, a translation's distance with a margin. The rest was not at hand:
-    the recipe, the margin, and the width, heads and layers over nodes are not compared with it. Deviations: the graph is
-    trained together with the text, where the paper trains it first; the facts of an entity are the first of the file, where
-    the paper draws them.
+    Compared with the introduction of the paper and reviews of it, as there is no code: relations
+    are nodes, attention follows the edges, incoming and outgoing neighbours, a translation's
+    distance with a margin. The rest was not at hand: the recipe, the margin, and the width, heads
+    and layers over nodes are not compared with it. Deviations: the graph is trained together with
+    the text, where the paper trains it first; the facts of an entity are the first of the file,
+    where the paper draws them.
     """
     size, several, depth = entity
     parent: Any = ernie_thu(name, layers, width, heads, graph, (size, several))
     low: Any = parent.towers["main"].encoder
     attention = Attention(heads=several, width=size, dropout=0.1)
-    nodes = Stack(block=Block(attention=attention, ffn=FeedForward(hidden=4 * size), dropout=0.1), layers=depth)
+    nodes = Stack(
+        block=Block(attention=attention, ffn=FeedForward(hidden=4 * size), dropout=0.1),
+        layers=depth,
+    )
     encoder = SubgraphTransformer(
         embed=low.embed,
         stack=low.stack,
@@ -69,4 +81,6 @@ def systems() -> Iterator[System]:
     yield bert_mk("bert_mk", 12, 768, 12)
     mini = bert_mk("", 2, 128, 2, FactsBothWays(), (32, 2, 1))
     mini = miniature(mini, "bert_mk_mini", steps=300, lr=2e-3, std=0.08, length=64)
-    yield dataclasses.replace(mini, objective=Joint(parts=((1.0, MLM()), (1.0, DEA()), (1.0, SubgraphTriples()))))
+    yield dataclasses.replace(
+        mini, objective=Joint(parts=((1.0, MLM()), (1.0, DEA()), (1.0, SubgraphTriples())))
+    )

@@ -1,4 +1,5 @@
-"""The survey's 270 rows (`rows.json`) and the status of each system from test runs (`status.json`)."""
+"""The survey's 270 rows (`rows.json`) and the status of each system from test runs
+(`status.json`)."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from importlib import resources
 from typing import Any
 
 WORDS = {
-    "built": "initialises and takes a training step at its published size (shapes only); a part or an adaptation obeys the "
+    "built": "initialises and takes a training step at its published size (shapes only); a part or "
+    "an adaptation obeys the "
     "laws of its slot; a task reads its published files",
     "trains": "its loss on real text falls below a baseline that the test computes",
     "matches": "equals an independent implementation in outputs, loss and gradients",
-    "reproduces": "reaches a published or peer-measured number within the tolerance stated beside it",
+    "reproduces": "reaches a published or peer-measured number within the tolerance stated beside "
+    "it",
 }
 """{status word: its meaning}, weakest first."""
 
@@ -24,8 +27,8 @@ class Row:
 
     table, group, section   the block of the catalogue, its title, and its sections in the survey
     kind                    "system", "task", "corpus" or "method"
-    parts                   classes of the package or commands that implement it, such as "ptm align" (systems, tasks and
-                            adaptations name their rows)
+    parts                   classes of the package or commands that implement it, such as "ptm
+                            align" (systems, tasks and adaptations name their rows)
     """
 
     number: int
@@ -41,7 +44,10 @@ class Row:
 def rows() -> tuple[Row, ...]:
     """Returns all rows in the order of their numbers."""
     found = _read("rows.json")
-    blocks = {table: dict(zip(("group", "section"), texts, strict=True)) for table, texts in found["tables"].items()}
+    blocks = {
+        table: dict(zip(("group", "section"), texts, strict=True))
+        for table, texts in found["tables"].items()
+    }
     return tuple(
         Row(number=number, name=name, kind=kind, table=table, parts=tuple(*parts), **blocks[table])
         for number, table, kind, name, *parts in found["rows"]
@@ -50,7 +56,8 @@ def rows() -> tuple[Row, ...]:
 
 @functools.cache
 def status() -> dict[str, dict[str, list[str]]]:
-    """Returns {system: {status word: [date, commit]}} of the test runs. `make status` writes the file."""
+    """Returns {system: {status word: [date, commit]}} of the test runs. `make status` writes the
+    file."""
     return _read("status.json")
 
 

@@ -33,14 +33,21 @@ T5_VOCAB = Vocab(size=32128, pad=0, eos=1, unk=2, extra=tuple(range(32099, 31999
 
 
 def t5_network(
-    version: Version, vocab: Vocab, layers: int, width: int, heads: int, head_width: int, hidden: int
+    version: Version,
+    vocab: Vocab,
+    layers: int,
+    width: int,
+    heads: int,
+    head_width: int,
+    hidden: int,
 ) -> EncoderDecoder:
-    """Returns T5's network: RMSNorm before every branch and after each stack, no biases, no attention scale, one relative
-    bias per stack.
+    """Returns T5's network: RMSNorm before every branch and after each stack, no biases, no
+    attention scale, one relative bias per stack.
 
-    Initial standard deviations are mesh-tensorflow's: 1 for the table, fan-in^-0.5 for matrices. T5 scales the initial
-    queries by K^-0.5 instead of scaling attention. Here queries, keys and values each have the factor K^-0.25, and the
-    output matrix has its inverse: the same function, and under Adafactor's relative steps the same training.
+    Initial standard deviations are mesh-tensorflow's: 1 for the table, fan-in^-0.5 for matrices. T5
+    scales the initial queries by K^-0.5 instead of scaling attention. Here queries, keys and values
+    each have the factor K^-0.25, and the output matrix has its inverse: the same function, and
+    under Adafactor's relative steps the same training.
     """
     dropout = 0.1 if version == "1.0" else 0.0
     share = head_width**-0.25
@@ -63,7 +70,14 @@ def t5_network(
         initializer=Normal(width**-0.5),
         out_init=Normal(hidden**-0.5),
     )
-    block = Block(attention=attention, ffn=ffn, norm="pre", dropout=dropout, attention_norm=RMSNorm(), ffn_norm=RMSNorm())
+    block = Block(
+        attention=attention,
+        ffn=ffn,
+        norm="pre",
+        dropout=dropout,
+        attention_norm=RMSNorm(),
+        ffn_norm=RMSNorm(),
+    )
     encoder = Transformer(
         embed=Embeddings(vocab=vocab, width=width, dropout=dropout, initializer=Normal(1.0)),
         stack=Stack(block=block, layers=layers, final_norm=RMSNorm()),
@@ -72,27 +86,41 @@ def t5_network(
     return with_decoder(encoder, positions=None)
 
 
-def t5(name: str, version: Version, layers: int, width: int, heads: int, head_width: int, hidden: int) -> System:
-    """T5 (Raffel et al. 2020) and its version 1.1 (Shazeer 2020: GEGLU, untied output, no dropout in pre-training).
+def t5(
+    name: str, version: Version, layers: int, width: int, heads: int, head_width: int, hidden: int
+) -> System:
+    """T5 (Raffel et al. 2020) and its version 1.1 (Shazeer 2020: GEGLU, untied output, no dropout
+    in pre-training).
 
-    Row 56. Spans of mean 3 over 15% of 568 tokens give 512 tokens to the encoder and 114 to the decoder; documents are
-    concatenated without a separator. Adafactor at 1/sqrt(max(step, 10^4)); a million steps of 2048 rows (section 3.7).
-    Sizes are from the same section and google-research/text-to-text-transfer-transformer, t5/models/gin/models. The
-    released version 1.0 was trained on a mixture of this task and supervised tasks, version 1.1 only on this task, as here.
-    Deviations: no dropout after the final norm of each stack; no z-loss, which the code has.
+    Row 56. Spans of mean 3 over 15% of 568 tokens give 512 tokens to the encoder and 114 to the
+    decoder; documents are concatenated without a separator. Adafactor at 1/sqrt(max(step, 10^4)); a
+    million steps of 2048 rows (section 3.7). Sizes are from the same section and
+    google-research/text-to-text-transfer-transformer, t5/models/gin/models. The released version
+    1.0 was trained on a mixture of this task and supervised tasks, version 1.1 only on this task,
+    as here. Deviations: no dropout after the final norm of each stack; no z-loss, which the code
+    has.
     """
     tied = version == "1.0"
     encoder = t5_network(version, T5_VOCAB, layers, width, heads, head_width, hidden)
-    # The tied table has initial deviation 1, so features are scaled; an untied output matrix has D^-0.5.
-    head = LMHead(scale=width**-0.5) if tied else LMHead(vocab=T5_VOCAB, tied=False, initializer=Normal(width**-0.5))
+    # The tied table has initial deviation 1, so features are scaled; an untied output matrix has
+    # D^-0.5.
+    head = (
+        LMHead(scale=width**-0.5)
+        if tied
+        else LMHead(vocab=T5_VOCAB, tied=False, initializer=Normal(width**-0.5))
+    )
     return System(
         name=name,
-        paper="Raffel et al. 2020, arXiv 1910.10683" if tied else "Raffel et al. 2020; Shazeer 2020, arXiv 2002.05202",
+        paper="Raffel et al. 2020, arXiv 1910.10683"
+        if tied
+        else "Raffel et al. 2020; Shazeer 2020, arXiv 2002.05202",
         section="3.1.2",
         group=GROUP,
         rows=(56,),
         towers={"main": Model(encoder=encoder, heads={"lm": head})},
-        tokenizer=TokenizerSpec(kind="unigram", vocab=32100, lowercase=False, specials="t5", sentinels=100),
+        tokenizer=TokenizerSpec(
+            kind="unigram", vocab=32100, lowercase=False, specials="t5", sentinels=100
+        ),
         examples=Contiguous(separator=None),
         corruption=SentinelSpans(vocab=T5_VOCAB, rate=0.15, mean=3.0),
         objective=Seq2Seq(),
@@ -107,8 +135,9 @@ def t5(name: str, version: Version, layers: int, width: int, heads: int, head_wi
 
 
 def small(name: str, version: Version, hidden: int) -> System:
-    """Returns a miniature that keeps Adafactor. Its steps scale with the parameters, and T5's table has initial deviation 1
-    (measured: AdamW at 1e-3 has a higher loss after the same number of steps, at twice the width)."""
+    """Returns a miniature that keeps Adafactor. Its steps scale with the parameters, and T5's table
+    has initial deviation 1 (measured: AdamW at 1e-3 has a higher loss after the same number of
+    steps, at twice the width)."""
     value = miniature(t5("", version, 2, 128, 4, 32, hidden), name, steps=400, lr=0.05)
     recipe = dataclasses.replace(value.recipe, optimizer=Adafactor(decay_rate=0.8))
     return dataclasses.replace(value, recipe=recipe)

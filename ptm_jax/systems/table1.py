@@ -1,4 +1,5 @@
-"""Tasks of the survey's Table 1 that belong to no system here, on a small encoder: BiLM, contrast, ranking, noise."""
+"""Tasks of the survey's Table 1 that belong to no system here, on a small encoder: BiLM, contrast,
+ranking, noise."""
 
 from __future__ import annotations
 
@@ -22,11 +23,24 @@ from ptm_jax.systems.transformers import BERT_UNCASED, bert, miniature
 SMALL = (2, 128, 2)
 
 
-def on_bert(name: str, paper: str, row: int, corruption: Any, objective: Any, heads: dict[str, Any], **training) -> System:
+def on_bert(
+    name: str,
+    paper: str,
+    row: int,
+    corruption: Any,
+    objective: Any,
+    heads: dict[str, Any],
+    **training,
+) -> System:
     """Returns a miniature BERT with another task."""
     parent = bert("", *SMALL)
     tower = parent.towers["main"].clone(heads=heads)
-    own = {"towers": {"main": tower}, "examples": Packed(), "corruption": corruption, "objective": objective}
+    own = {
+        "towers": {"main": tower},
+        "examples": Packed(),
+        "corruption": corruption,
+        "objective": objective,
+    }
     system = dataclasses.replace(parent, paper=paper, rows=(row,), **own)
     return miniature(system, name, **training)
 

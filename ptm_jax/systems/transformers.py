@@ -1,7 +1,8 @@
 """BERT, RoBERTa, GPT and GPT-2 in every published size, and miniatures that train on a laptop.
 
-A system is a value; variants are `replace` calls on a parent, which show only the difference. Vocabularies are the
-published ones; training on your own text replaces them by the trained tokenizer's.
+A system is a value; variants are `replace` calls on a parent, which show only the difference.
+Vocabularies are the published ones; training on your own text replaces them by the trained
+tokenizer's.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ BYTE_BPE = TokenizerSpec(kind="bytebpe", vocab=50265, lowercase=False, specials=
 
 
 def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNCASED) -> System:
-    """BERT (Devlin et al. 2019): MLM and NSP, length 128 for 90% of the steps and 512 for the rest (appendix A.2).
+    """BERT (Devlin et al. 2019): MLM and NSP, length 128 for 90% of the steps and 512 for the rest
+    (appendix A.2).
 
-    Row 44; epsilon, clipping and no bias correction from google-research/bert, optimization.py. The heads are also from
-    there: dense + GELU + norm and a tied table for MLM, a tanh pooler for NSP. Deviation: the 15% are drawn anew at every
-    step (see `TokenMasking`).
+    Row 44; epsilon, clipping and no bias correction from google-research/bert, optimization.py. The
+    heads are also from there: dense + GELU + norm and a tied table for MLM, a tanh pooler for NSP.
+    Deviation: the 15% are drawn anew at every step (see `TokenMasking`).
     """
     return System(
         name=name,
@@ -54,7 +56,12 @@ def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNC
         towers={
             "main": Model(
                 encoder=transformer(
-                    vocab=vocab, layers=layers, width=width, heads=heads, positions=LearnedPositions(512), types=2
+                    vocab=vocab,
+                    layers=layers,
+                    width=width,
+                    heads=heads,
+                    positions=LearnedPositions(512),
+                    types=2,
                 ),
                 heads={"mlm": MLMHead(vocab=vocab), "pool": Pooler(), "nsp": Classifier(2)},
             )
@@ -64,7 +71,10 @@ def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNC
         corruption=TokenMasking(vocab=vocab, rate=0.15),
         objective=Joint(parts=((1.0, MLM()), (1.0, NSP()))),
         recipe=Recipe(
-            phases=(Phase(steps=900_000, batch=256, length=128), Phase(steps=100_000, batch=256, length=512)),
+            phases=(
+                Phase(steps=900_000, batch=256, length=128),
+                Phase(steps=100_000, batch=256, length=512),
+            ),
             lr=1e-4,
             optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, bias_correction=False),
             schedule=Linear(warmup=10_000),
@@ -74,10 +84,11 @@ def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNC
 
 
 def roberta(name: str, layers: int, width: int, heads: int, lr: float, warmup: int) -> System:
-    """RoBERTa (Liu et al. 2019): no NSP, full sentences across documents, dynamic masking, byte-level BPE, large batches.
+    """RoBERTa (Liu et al. 2019): no NSP, full sentences across documents, dynamic masking,
+    byte-level BPE, large batches.
 
-    Row 45, recipe of Table 9. Positions begin at padding_idx + 1 = 2, so the table has 514 rows. There is one token type,
-    as in the Hugging Face release; fairseq's original has none.
+    Row 45, recipe of Table 9. Positions begin at padding_idx + 1 = 2, so the table has 514 rows.
+    There is one token type, as in the Hugging Face release; fairseq's original has none.
     """
     init = Normal(0.02)
     return System(
@@ -118,9 +129,9 @@ def roberta(name: str, layers: int, width: int, heads: int, lr: float, warmup: i
 def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
     """GPT (Radford et al. 2018): a causal post-norm decoder without embedding norm, section 4.1.
 
-    Row 42. BPE with 40,000 merges, 40,478 entries. The paper states 100 epochs of 64 x 512 tokens over BooksCorpus, about
-    0.8 B words, and no steps; they are counted here as 3 M steps. Adam's betas and epsilon, and the clipping, are from
-    openai/finetune-transformer-lm, train.py.
+    Row 42. BPE with 40,000 merges, 40,478 entries. The paper states 100 epochs of 64 x 512 tokens
+    over BooksCorpus, about 0.8 B words, and no steps; they are counted here as 3 M steps. Adam's
+    betas and epsilon, and the clipping, are from openai/finetune-transformer-lm, train.py.
     """
     init = Normal(0.02)
     return System(
@@ -160,10 +171,11 @@ def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> Syste
 
 
 def gpt2(name: str, layers: int, width: int, heads: int) -> System:
-    """GPT-2 (Radford et al. 2019): pre-norm, a final norm, residual outputs initialised at 0.02 / sqrt(2 N), 1024 tokens.
+    """GPT-2 (Radford et al. 2019): pre-norm, a final norm, residual outputs initialised at 0.02 /
+    sqrt(2 N), 1024 tokens.
 
-    Row 43, sizes of Table 2. The paper gives the batch (512, section 2.3) and tuned the rate by hand. The rest of the
-    recipe is GPT's, except for the 800,000 steps, which are a guess.
+    Row 43, sizes of Table 2. The paper gives the batch (512, section 2.3) and tuned the rate by
+    hand. The rest of the recipe is GPT's, except for the 800,000 steps, which are a guess.
     """
     init = Normal(0.02)
     return System(
@@ -206,20 +218,31 @@ def gpt2(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def miniature(
-    parent: System, name: str, *, steps: int, lr: float, std: float | None = None, batch: int = 16, length: int = 128
+    parent: System,
+    name: str,
+    *,
+    steps: int,
+    lr: float,
+    std: float | None = None,
+    batch: int = 16,
+    length: int = 128,
 ) -> System:
-    """Returns the parent for a small machine: small vocabulary, short schedule, packed rows instead of sentence pairs.
+    """Returns the parent for a small machine: small vocabulary, short schedule, packed rows instead
+    of sentence pairs.
 
-    `std` replaces the initial standard deviation 0.02, which suits width 768. With 0.02 a narrow masked model spends most
-    of a short run on learning word frequencies (measured: 2.5 times the steps to the same loss at width 128). Dropout is 0:
-    two or three passes over a text do not overfit.
+    `std` replaces the initial standard deviation 0.02, which suits width 768. With 0.02 a narrow
+    masked model spends most of a short run on learning word frequencies (measured: 2.5 times the
+    steps to the same loss at width 128). Dropout is 0: two or three passes over a text do not
+    overfit.
     """
     parent = with_field(parent, "dropout", 0.0)
     if std is not None:
         parent = respell(parent, Normal, Normal(std))
         parent = respell(parent, TruncatedNormal, TruncatedNormal(std))
     examples, objective = parent.examples, parent.objective
-    if isinstance(examples, SentencePairs):  # a miniature BERT learns words, not document order: only MLM
+    if isinstance(
+        examples, SentencePairs
+    ):  # a miniature BERT learns words, not document order: only MLM
         examples, objective = Packed(), MLM()
     return dataclasses.replace(
         parent,
@@ -265,11 +288,14 @@ def systems() -> Iterator[System]:
     yield miniature(turc(4, 256), "bert_mini", steps=450, lr=1e-3, std=0.04, length=64)
     yield roberta("roberta_base", 12, 768, 12, lr=6e-4, warmup=24_000)
     yield roberta("roberta_large", 24, 1024, 16, lr=4e-4, warmup=30_000)
-    yield miniature(roberta("", 2, 128, 2, lr=6e-4, warmup=1), "roberta_mini", steps=400, lr=2e-3, std=0.08)
+    yield miniature(
+        roberta("", 2, 128, 2, lr=6e-4, warmup=1), "roberta_mini", steps=400, lr=2e-3, std=0.08
+    )
     yield gpt("gpt")
     yield gpt2("gpt2", 12, 768, 12)
     yield gpt2("gpt2_medium", 24, 1024, 16)
     yield gpt2("gpt2_large", 36, 1280, 20)
     yield gpt2("gpt2_xl", 48, 1600, 25)
-    # GPT-2's pre-norm block: a post-norm GPT of this size is still at the unigram loss after 300 steps (measured).
+    # GPT-2's pre-norm block: a post-norm GPT of this size is still at the unigram loss after 300
+    # steps (measured).
     yield miniature(gpt2("", 4, 256, 4), "gpt_mini", steps=100, lr=1e-3, length=64)

@@ -1,6 +1,7 @@
 """Systems over trees and graphs of words (rows 23, 24, 25, 27), and S-LSTM.
 
-Those that read trees train on `--data trees:PATH` or `binary:PATH`; on other text a sentence is a chain.
+Those that read trees train on `--data trees:PATH` or `binary:PATH`; on other text a sentence is a
+chain.
 """
 
 from __future__ import annotations
@@ -44,11 +45,17 @@ SPACED = TokenizerSpec(kind="spaced", vocab=WORDS.size, specials="bert", min_cou
 
 def recipe(steps: int, batch: int, lr: float, optimizer: Any, length: int = 64) -> Recipe:
     return Recipe(
-        phases=(Phase(steps=steps, batch=batch, length=length),), lr=lr, optimizer=optimizer, schedule=Constant(), clip=5.0
+        phases=(Phase(steps=steps, batch=batch, length=length),),
+        lr=lr,
+        optimizer=optimizer,
+        schedule=Constant(),
+        clip=5.0,
     )
 
 
-def masked(name: str, paper: str, row: int, encoder: TreeEncoder, how: Recipe, examples: Any = None) -> System:
+def masked(
+    name: str, paper: str, row: int, encoder: TreeEncoder, how: Recipe, examples: Any = None
+) -> System:
     """Masked words, as BERT's, on the encoder of a paper that has no pre-training."""
     return System(
         name=name,
@@ -65,9 +72,13 @@ def masked(name: str, paper: str, row: int, encoder: TreeEncoder, how: Recipe, e
     )
 
 
-def classified(name: str, paper: str, row: int, layer: Any, width: int, std: Any, dropout: float, how: Recipe) -> System:
+def classified(
+    name: str, paper: str, row: int, layer: Any, width: int, std: Any, dropout: float, how: Recipe
+) -> System:
     """The five classes of sentiment of all nodes of binary trees, `--data binary:SST/train.txt`."""
-    encoder = TreeEncoder(embed=Embeddings(vocab=SST, width=width, initializer=std), layers=(layer,), dropout=dropout)
+    encoder = TreeEncoder(
+        embed=Embeddings(vocab=SST, width=width, initializer=std), layers=(layer,), dropout=dropout
+    )
     return System(
         name=name,
         paper=paper,
@@ -83,33 +94,48 @@ def classified(name: str, paper: str, row: int, layer: Any, width: int, std: Any
 
 
 def recursive(name: str, tensor: bool) -> System:
-    """Socher et al. 2013, sections 4.1, 4.3 and 5: words of width 30 from U(-0.0001, 0.0001), AdaGrad at 0.01, sets of 25
-    sentences for under 5 hours (here 50 epochs). Socher et al. 2012 is the network without the tensor."""
+    """Socher et al. 2013, sections 4.1, 4.3 and 5: words of width 30 from U(-0.0001, 0.0001),
+    AdaGrad at 0.01, sets of 25 sentences for under 5 hours (here 50 epochs). Socher et al. 2012 is
+    the network without the tensor."""
     how = recipe(17_000, 25, 0.01, Adagrad(initial=0.0))
     paper = "Socher et al. 2013, EMNLP" if tensor else "Socher et al. 2012, EMNLP"
     return classified(name, paper, 23, RecursiveNN(tensor=tensor), 30, Uniform(1e-4), 0.0, how)
 
 
 def tree_lstm_binary() -> System:
-    """The constituency Tree-LSTM (Tai et al. 2015, section 5.3 and Table 1): 150 units over words of width 300, AdaGrad at
-    0.05 in sets of 25, dropout 0.5. A gate has one bias vector here, theirs one for each of its products."""
+    """The constituency Tree-LSTM (Tai et al. 2015, section 5.3 and Table 1): 150 units over words
+    of width 300, AdaGrad at 0.05 in sets of 25, dropout 0.5. A gate has one bias vector here,
+    theirs one for each of its products."""
     how = recipe(7_000, 25, 0.05, Adagrad(initial=0.0))
     return classified(
-        "tree_lstm_binary", "Tai et al. 2015, arXiv 1503.00075", 24, BinaryTreeLSTM(150), 300, Normal(0.1), 0.5, how
+        "tree_lstm_binary",
+        "Tai et al. 2015, arXiv 1503.00075",
+        24,
+        BinaryTreeLSTM(150),
+        300,
+        Normal(0.1),
+        0.5,
+        how,
     )
 
 
-def tree_lstm(name: str = "tree_lstm", hidden: int = 150, width: int = 300, dropout: float = 0.5) -> System:
-    """The dependency Tree-LSTM (Tai et al. 2015, section 3.1 and Table 1: 150 units, words of width 300), upwards and, as in
-    Miwa and Bansal 2016, downwards, so that a masked word is read from its whole tree."""
+def tree_lstm(
+    name: str = "tree_lstm", hidden: int = 150, width: int = 300, dropout: float = 0.5
+) -> System:
+    """The dependency Tree-LSTM (Tai et al. 2015, section 3.1 and Table 1: 150 units, words of width
+    300), upwards and, as in Miwa and Bansal 2016, downwards, so that a masked word is read from its
+    whole tree."""
     embed = Embeddings(vocab=WORDS, width=width, initializer=Normal(0.1))
-    encoder = TreeEncoder(embed=embed, layers=(ChildSumTreeLSTM(hidden, both=True),), dropout=dropout)
+    encoder = TreeEncoder(
+        embed=embed, layers=(ChildSumTreeLSTM(hidden, both=True),), dropout=dropout
+    )
     how = recipe(100_000, 25, 0.05, Adagrad(initial=0.0))
     return masked(name, "Tai et al. 2015, arXiv 1503.00075", 24, encoder, how)
 
 
 def tree_lstm_replaced() -> System:
-    """Replaced tokens on a tree: ELECTRA's objective (Clark et al. 2020) on `tree_lstm`, the generator half as wide."""
+    """Replaced tokens on a tree: ELECTRA's objective (Clark et al. 2020) on `tree_lstm`, the
+    generator half as wide."""
     judge, generator = tree_lstm(), tree_lstm(hidden=75)
     towers = {"main": dataclasses.replace(judge.towers["main"], heads={"rtd": Detector()})}
     return dataclasses.replace(
@@ -122,8 +148,8 @@ def tree_lstm_replaced() -> System:
 
 
 def gcn() -> System:
-    """Two layers of 16 units, dropout 0.5, Adam at 0.01 (Kipf and Welling 2017, section 5.2), over the arcs of sentences
-    where the paper has citations."""
+    """Two layers of 16 units, dropout 0.5, Adam at 0.01 (Kipf and Welling 2017, section 5.2), over
+    the arcs of sentences where the paper has citations."""
     embed = Embeddings(vocab=WORDS, width=100, initializer=Normal(0.1))
     encoder = TreeEncoder(embed=embed, layers=(GCN(16), GCN(16)), dropout=0.5)
     how = recipe(100_000, 25, 0.01, AdamW(eps=1e-8, weight_decay=0.0))
@@ -131,19 +157,23 @@ def gcn() -> System:
 
 
 def syntactic_gcn() -> System:
-    """Three bidirectional LSTM layers of 512 units and one layer of the syntactic GCN, words of width 100, edge dropout 0.3,
-    Adam at 0.01 (Marcheggiani and Titov 2017, appendix). Deviation: the paper labels semantic roles, ours reads masked
-    words; it has predicate and part-of-speech embeddings."""
+    """Three bidirectional LSTM layers of 512 units and one layer of the syntactic GCN, words of
+    width 100, edge dropout 0.3, Adam at 0.01 (Marcheggiani and Titov 2017, appendix). Deviation:
+    the paper labels semantic roles, ours reads masked words; it has predicate and part-of-speech
+    embeddings."""
     embed = Embeddings(vocab=WORDS, width=100, initializer=Normal(0.1))
     both = Bidirectional(LSTM(512), LSTM(512, backward=True))
     layer = SyntacticGCN(512, len(trees.UNIVERSAL), edge_dropout=0.3)
     encoder = TreeEncoder(embed=embed, below=(both,) * 3, layers=(layer,), dropout=0.3)
     how = recipe(100_000, 100, 0.01, AdamW(eps=1e-8, weight_decay=0.0))
-    return masked("syntactic_gcn", "Marcheggiani and Titov 2017, arXiv 1703.04826", 25, encoder, how)
+    return masked(
+        "syntactic_gcn", "Marcheggiani and Titov 2017, arXiv 1703.04826", 25, encoder, how
+    )
 
 
 def s_lstm() -> System:
-    """S-LSTM of 300 units, window 1, 9 steps, words of width 300, dropout 0.5, Adam at 0.001 (Zhang et al. 2018)."""
+    """S-LSTM of 300 units, window 1, 9 steps, words of width 300, dropout 0.5, Adam at 0.001 (Zhang
+    et al. 2018)."""
     embed = Embeddings(vocab=WORDS, width=300, initializer=Normal(0.1))
     encoder = TreeEncoder(embed=embed, layers=(SentenceStateLSTM(300, steps=9),), dropout=0.5)
     how = recipe(100_000, 10, 1e-3, AdamW(eps=1e-8, weight_decay=0.0), 128)
@@ -151,24 +181,32 @@ def s_lstm() -> System:
 
 
 def star_transformer() -> System:
-    """Width 300, 4 cycles, 8 heads of width 32, dropout 0.1, 512 learned positions: fastNLP's `STSeqCls`, the authors'
-    library (Guo et al. 2019)."""
-    embed = Embeddings(vocab=WORDS, width=300, position=LearnedPositions(512), initializer=Normal(0.1))
+    """Width 300, 4 cycles, 8 heads of width 32, dropout 0.1, 512 learned positions: fastNLP's
+    `STSeqCls`, the authors' library (Guo et al. 2019)."""
+    embed = Embeddings(
+        vocab=WORDS, width=300, position=LearnedPositions(512), initializer=Normal(0.1)
+    )
     encoder = TreeEncoder(embed=embed, layers=(StarTransformer(4, 8, 32),), dropout=0.1)
     how = recipe(100_000, 32, 1e-3, AdamW(eps=1e-8, weight_decay=0.0), 128)
-    return masked("star_transformer", "Guo et al. 2019, arXiv 1902.09113", 27, encoder, how, Packed())
+    return masked(
+        "star_transformer", "Guo et al. 2019, arXiv 1902.09113", 27, encoder, how, Packed()
+    )
 
 
 def small(parent: System, name: str, updates: int, lr: float, **fields: Any) -> System:
-    """The parent in small: narrow layers, the 4,096 most frequent words, a few epochs of Universal Dependencies."""
+    """The parent in small: narrow layers, the 4,096 most frequent words, a few epochs of Universal
+    Dependencies."""
     for field, value in {"width": 64, "hidden": 64, **fields}.items():
         parent = with_field(parent, field, value)
     return miniature(parent, name, steps=updates, lr=lr, batch=16, length=64)
 
 
 def relations(parent: System, name: str, lr: float, **fields: Any) -> System:
-    """The kinds of phrases of binary trees from dependencies: the relation that joins their two parts."""
-    tower = dataclasses.replace(parent.towers["main"], heads={"tag": TokenHead(len(trees.UNIVERSAL))})
+    """The kinds of phrases of binary trees from dependencies: the relation that joins their two
+    parts."""
+    tower = dataclasses.replace(
+        parent.towers["main"], heads={"tag": TokenHead(len(trees.UNIVERSAL))}
+    )
     parent = dataclasses.replace(parent, towers={"main": tower}, examples=Trees(classes="phrases"))
     return small(parent, name, 250, lr, **fields)
 

@@ -32,13 +32,13 @@ WORDS = 103_000_000
 
 
 def lm_lstm(name: str, vocab: Vocab, width: int, hidden: int, limit: float = 0.1) -> System:
-    """LM-LSTM (Dai and Le 2015, sections 2 and 3; row 30): one LSTM of 1024 units over words of width 512, by which a
-    classifier on its last state begins.
+    """LM-LSTM (Dai and Le 2015, sections 2 and 3; row 30): one LSTM of 1024 units over words of
+    width 512, by which a classifier on its last state begins.
 
-    The recipe is that of tensorflow/models, adversarial_text, pretrain.py (Miyato et al. 2017): Adam with the rate 0.001,
-    0.9999 times that of the step before, norms clipped at 1, 256 rows of 400 tokens. Deviations: the whole softmax, where
-    theirs samples 1,024 words; the forget gate has an added 1 as in TensorFlow's cell, and an LSTM no other bias at the
-    start.
+    The recipe is that of tensorflow/models, adversarial_text, pretrain.py (Miyato et al. 2017):
+    Adam with the rate 0.001, 0.9999 times that of the step before, norms clipped at 1, 256 rows of
+    400 tokens. Deviations: the whole softmax, where theirs samples 1,024 words; the forget gate has
+    an added 1 as in TensorFlow's cell, and an LSTM no other bias at the start.
     """
     init = Uniform(limit)
     embed = Embeddings(vocab=vocab, width=width, initializer=init)
@@ -49,7 +49,12 @@ def lm_lstm(name: str, vocab: Vocab, width: int, hidden: int, limit: float = 0.1
         section="2.3.1",
         group="Recurrent models",
         rows=(30,),
-        towers={"main": Model(encoder=encoder, heads={"lm": LMHead(vocab=vocab, tied=False, bias=True, initializer=init)})},
+        towers={
+            "main": Model(
+                encoder=encoder,
+                heads={"lm": LMHead(vocab=vocab, tied=False, bias=True, initializer=init)},
+            )
+        },
         tokenizer=TokenizerSpec(kind="word", vocab=vocab.size, lowercase=True, specials="t5"),
         examples=Contiguous(continuing=True),
         objective=LM(),
@@ -64,21 +69,28 @@ def lm_lstm(name: str, vocab: Vocab, width: int, hidden: int, limit: float = 0.1
 
 
 def sa_lstm(name: str, vocab: Vocab, width: int, hidden: int, limit: float = 0.1) -> System:
-    """SA-LSTM (Dai and Le 2015, section 2): the LSTM of `lm_lstm` reads a text, then writes it again; encoder and decoder
-    have the same parameters. A text is a document, or a piece of one that is longer than half a row."""
+    """SA-LSTM (Dai and Le 2015, section 2): the LSTM of `lm_lstm` reads a text, then writes it
+    again; encoder and decoder have the same parameters. A text is a document, or a piece of one
+    that is longer than half a row."""
     return with_field(
-        dataclasses.replace(lm_lstm(name, vocab, width, hidden, limit), examples=Echoed(), objective=Reconstruction()),
+        dataclasses.replace(
+            lm_lstm(name, vocab, width, hidden, limit),
+            examples=Echoed(),
+            objective=Reconstruction(),
+        ),
         "stateful",
         False,
     )
 
 
 def ulmfit(name: str, vocab: Vocab = WIKITEXT, width: int = 400, hidden: int = 1150) -> System:
-    """The language model of ULMFiT (Howard and Ruder 2018, section 4.1; row 38): AWD-LSTM with dropout 0.4 of layers, 0.3 of
-    the recurrent ones, 0.4 of inputs, 0.05 of words and 0.5 of recurrent kernels, of WikiText-103.
+    """The language model of ULMFiT (Howard and Ruder 2018, section 4.1; row 38): AWD-LSTM with
+    dropout 0.4 of layers, 0.3 of the recurrent ones, 0.4 of inputs, 0.05 of words and 0.5 of
+    recurrent kernels, of WikiText-103.
 
-    The first phase is that of fastai's imdb_scripts, pretrain_lm.py: 12 epochs of 64 rows of 70 tokens, Adam with b1 0.8 and
-    b2 0.99, slanted triangular with the peak 0.001 and a tenth of the steps up. The others: docs/recurrent.md.
+    The first phase is that of fastai's imdb_scripts, pretrain_lm.py: 12 epochs of 64 rows of 70
+    tokens, Adam with b1 0.8 and b2 0.99, slanted triangular with the peak 0.001 and a tenth of the
+    steps up. The others: docs/recurrent.md.
     """
     parent = awd_lstm(name, vocab, width, hidden, (0.05, 0.4, 0.3, 0.4, 0.5), 1, 1)
     steps = 12 * WORDS // (64 * 70)
@@ -102,12 +114,13 @@ def backward(parent: System, name: str) -> System:
 
 
 def multifit(name: str, vocab: Vocab = PIECES, width: int = 400, hidden: int = 1550) -> System:
-    """The language model of MultiFiT (Eisenschlos et al. 2019, sections 3 and 4; rows 39, 123): four layers of QRNN of 1550
-    units, the first with windows of 2, the last as wide as the tied table of 15,000 pieces of a unigram model; one cycle of
-    the rate, 10 epochs of 100 million tokens of one language's Wikipedia.
+    """The language model of MultiFiT (Eisenschlos et al. 2019, sections 3 and 4; rows 39, 123):
+    four layers of QRNN of 1550 units, the first with windows of 2, the last as wide as the tied
+    table of 15,000 pieces of a unigram model; one cycle of the rate, 10 epochs of 100 million
+    tokens of one language's Wikipedia.
 
-    Rows of 70 tokens, 64 in a batch, AR and TAR are fastai's. The paper gives no rates of dropout: ULMFiT's times 0.3 here.
-    Deviation: as in `OneCycle`.
+    Rows of 70 tokens, 64 in a batch, AR and TAR are fastai's. The paper gives no rates of dropout:
+    ULMFiT's times 0.3 here. Deviation: as in `OneCycle`.
     """
     parent = ulmfit(name, vocab, width, hidden)
     rates = {"words": 0.015, "input_dropout": 0.12, "output_dropout": 0.12}
@@ -117,7 +130,9 @@ def multifit(name: str, vocab: Vocab = PIECES, width: int = 400, hidden: int = 1
         for number, (reads, size) in enumerate(zip(sizes, sizes[1:], strict=False))
     )
     system = with_field(
-        dataclasses.replace(parent, tokenizer=TokenizerSpec(kind="unigram", vocab=vocab.size, specials="t5")),
+        dataclasses.replace(
+            parent, tokenizer=TokenizerSpec(kind="unigram", vocab=vocab.size, specials="t5")
+        ),
         "layers",
         layers,
     )
@@ -148,7 +163,9 @@ def systems() -> Iterator[System]:
     yield miniature(sa_lstm("", IMDB, 64, 128), "sa_lstm_mini", steps=500, lr=8e-3, length=32)
     small = without_dropout(ulmfit("", WIKITEXT, 64, 128))
     yield miniature(small, "ulmfit_mini", steps=400, lr=8e-3, batch=8, length=32)
-    yield miniature(backward(small, ""), "ulmfit_backward_mini", steps=400, lr=8e-3, batch=8, length=32)
+    yield miniature(
+        backward(small, ""), "ulmfit_backward_mini", steps=400, lr=8e-3, batch=8, length=32
+    )
     small = without_dropout(multifit("", PIECES, 64, 128))
     yield miniature(small, "multifit_mini", steps=500, lr=8e-3, batch=8, length=32)
 

@@ -25,21 +25,29 @@ from ptm_jax.systems.transformers import BERT_CASED, BERT_UNCASED, bert, miniatu
 
 
 def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:
-    """UniLM (Dong et al. 2019): BERT with four attention masks on 1/3, 1/3, 1/6 and 1/6 of the rows; section 2.
+    """UniLM (Dong et al. 2019): BERT with four attention masks on 1/3, 1/3, 1/6 and 1/6 of the
+    rows; section 2.
 
-    Row 52, recipe of section 2.4 for large, which starts from BERT-large. 80% of the masked units are single tokens, 20% are
-    bigrams or trigrams. Six token types mark the masks. NSP is trained on the bidirectional rows. Deviation: source and
-    target are paired as in BERT, so half of the targets are unrelated to their source.
+    Row 52, recipe of section 2.4 for large, which starts from BERT-large. 80% of the masked units
+    are single tokens, 20% are bigrams or trigrams. Six token types mark the masks. NSP is trained
+    on the bidirectional rows. Deviation: source and target are paired as in BERT, so half of the
+    targets are unrelated to their source.
     """
     parent = bert(name, layers, width, heads, vocab)
-    six = lambda embed: dataclasses.replace(embed, parts=exchanged(embed.parts, Types(6)))
+
+    def six(embed):
+        return dataclasses.replace(embed, parts=exchanged(embed.parts, Types(6)))
+
     return dataclasses.replace(
         parent,
         paper="Dong et al. 2019, arXiv 1905.03197",
         rows=(52,),
         towers=respell(parent.towers, Embeddings, six),
         corruption=Chain(
-            parts=(MaskMixture(), Masking(vocab=vocab, units=NGrams(shares=(0.8, 0.1, 0.1), whole_words=False)))
+            parts=(
+                MaskMixture(),
+                Masking(vocab=vocab, units=NGrams(shares=(0.8, 0.1, 0.1), whole_words=False)),
+            )
         ),
         objective=Joint(parts=((1.0, MLM()), (1.0, BidirectionalNSP()))),
         recipe=Recipe(
@@ -53,15 +61,19 @@ def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CA
 
 
 def unilmv2(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
-    """UniLMv2 (Bao et al. 2020): autoencoding and partially autoregressive in one pass, with pseudo masks; section 3.
+    """UniLMv2 (Bao et al. 2020): autoencoding and partially autoregressive in one pass, with pseudo
+    masks; section 3.
 
-    Row 53, recipe of section 4.1. T5's relative position bias is used in addition to absolute positions. [P] is a separate
-    token, for which the paper gives no id: [unused0] in BERT's vocabulary, the sentinel in a vocabulary trained here.
-    (microsoft/unilm released only the fine-tuning code, which uses [MASK] instead.)
+    Row 53, recipe of section 4.1. T5's relative position bias is used in addition to absolute
+    positions. [P] is a separate token, for which the paper gives no id: [unused0] in BERT's
+    vocabulary, the sentinel in a vocabulary trained here. (microsoft/unilm released only the
+    fine-tuning code, which uses [MASK] instead.)
     """
     parent = bert(name, layers, width, heads)
     main = parent.towers["main"]
-    encoder = respell(main.encoder, Transformer, lambda e: dataclasses.replace(e, relative=Buckets(heads=heads)))
+    encoder = respell(
+        main.encoder, Transformer, lambda e: dataclasses.replace(e, relative=Buckets(heads=heads))
+    )
     system = dataclasses.replace(
         parent,
         paper="Bao et al. 2020, arXiv 2002.12804",
@@ -87,4 +99,6 @@ def systems() -> Iterator[System]:
     yield unilm("unilm_large", 24, 1024, 16)
     yield unilmv2("unilmv2_base")
     yield miniature(unilm("", 2, 128, 2, BERT_UNCASED), "unilm_mini", steps=300, lr=2e-3, std=0.08)
-    yield miniature(unilmv2("", 2, 128, 2), "unilmv2_mini", steps=1100, lr=2e-3, std=0.08, length=64)
+    yield miniature(
+        unilmv2("", 2, 128, 2), "unilmv2_mini", steps=1100, lr=2e-3, std=0.08, length=64
+    )

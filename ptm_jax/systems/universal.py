@@ -1,4 +1,5 @@
-"""The Universal Transformer: one block is applied repeatedly; the number of steps may differ between tokens."""
+"""The Universal Transformer: one block is applied repeatedly; the number of steps may differ
+between tokens."""
 
 from __future__ import annotations
 
@@ -25,17 +26,29 @@ from ptm_jax.systems.transformers import GPT2, gpt2, miniature
 PAPER = "Dehghani et al. 2019, arXiv 1807.03819"
 
 
-def universal_transformer(name: str = "universal_transformer", steps: int = 6, width: int = 1024, heads: int = 16) -> System:
-    """The Universal Transformer, base (Dehghani et al. 2019, section 2.1): one encoder and one decoder block, 6 steps.
+def universal_transformer(
+    name: str = "universal_transformer", steps: int = 6, width: int = 1024, heads: int = 16
+) -> System:
+    """The Universal Transformer, base (Dehghani et al. 2019, section 2.1): one encoder and one
+    decoder block, 6 steps.
 
-    Row 62. Sizes, dropout, optimiser and pre-norm are from tensor2tensor's universal_transformer_base. A sinusoid of
-    position and step is added at every step, so none is added to the embedding. Batch, steps and task are `vaswani`'s.
-    The paper prints no number of parameters: its base models "have the same" as the Transformer's (Table 7). One layer of
-    each stack (29.4 M) and a table of 37,000 entries (37.9 M) have 67.3 M; the Transformer with that table has 63.1 M.
+    Row 62. Sizes, dropout, optimiser and pre-norm are from tensor2tensor's
+    universal_transformer_base. A sinusoid of position and step is added at every step, so none is
+    added to the embedding. Batch, steps and task are `vaswani`'s. The paper prints no number of
+    parameters: its base models "have the same" as the Transformer's (Table 7). One layer of each
+    stack (29.4 M) and a table of 37,000 entries (37.9 M) have 67.3 M; the Transformer with that
+    table has 63.1 M.
     """
     parent = vaswani(name, steps, width, heads, dropout=0.3, steps=100_000, norm="pre")
-    one = lambda stack: AdaptiveStack(block=stack.block, layers=steps, halting=None, final_norm=stack.final_norm)
-    plain = lambda embed: dataclasses.replace(embed, position=None)
+
+    def one(stack):
+        return AdaptiveStack(
+            block=stack.block, layers=steps, halting=None, final_norm=stack.final_norm
+        )
+
+    def plain(embed):
+        return dataclasses.replace(embed, position=None)
+
     towers = respell(respell(parent.towers, Stack, one), Embeddings, plain)
     for kind in (Attention, FeedForward):
         towers = respell(towers, kind, lambda part: dataclasses.replace(part, dropout=0.1))
@@ -49,10 +62,12 @@ def universal_transformer(name: str = "universal_transformer", steps: int = 6, w
 
 
 def universal_lm(name: str, steps: int, width: int, heads: int) -> System:
-    """The Universal Transformer as a language model with an adaptive number of steps per token (section 2.2).
+    """The Universal Transformer as a language model with an adaptive number of steps per token
+    (section 2.2).
 
-    Row 62. Tokens halt above 0.99 and a step costs 0.01 (tensor2tensor's act_epsilon and act_loss_weight); the maximum is
-    twice the base's steps. Deviation: the paper trains on LAMBADA's words; text and recipe here are GPT-2's.
+    Row 62. Tokens halt above 0.99 and a step costs 0.01 (tensor2tensor's act_epsilon and
+    act_loss_weight); the maximum is twice the base's steps. Deviation: the paper trains on
+    LAMBADA's words; text and recipe here are GPT-2's.
     """
     parent, init = gpt2(name, steps, width, heads), Normal(0.02)
     encoder = transformer(
@@ -68,8 +83,15 @@ def universal_lm(name: str, steps: int, width: int, heads: int) -> System:
         direction="causal",
         initializer=init,
     )
-    encoder = respell(encoder, Embeddings, lambda embed: dataclasses.replace(embed, scale=width**0.5))
-    halting = lambda stack: AdaptiveStack(block=stack.block, layers=steps, halting=Halting(), final_norm=stack.final_norm)
+    encoder = respell(
+        encoder, Embeddings, lambda embed: dataclasses.replace(embed, scale=width**0.5)
+    )
+
+    def halting(stack):
+        return AdaptiveStack(
+            block=stack.block, layers=steps, halting=Halting(), final_norm=stack.final_norm
+        )
+
     return dataclasses.replace(
         parent,
         paper=PAPER,

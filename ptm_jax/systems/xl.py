@@ -33,14 +33,28 @@ XLNET = Vocab(size=32_000, unk=0, bos=1, eos=2, cls=3, sep=4, pad=5, mask=6, ext
 """zihangdai/xlnet, spiece.model; 7 and 8 are <eod> and <eop>."""
 
 
-def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: float, attention_dropout: float, **kinds):
-    """Returns the stack of both models: blocks without attention biases, with relative positions and memory.
+def recurrent(
+    layers: int,
+    width: int,
+    heads: int,
+    hidden: int,
+    *,
+    dropout: float,
+    attention_dropout: float,
+    **kinds,
+):
+    """Returns the stack of both models: blocks without attention biases, with relative positions
+    and memory.
 
-    `kinds` must have `activation` and `inner` (dropout) of the feed-forward layer, `eps` of the norms, `scores` (relative
-    attention) and `segments` (XLNet). It may have `initializer`, `clamp` (the largest encoded distance), `norm` (its
-    placement, default "post") and `head_width`.
+    `kinds` must have `activation` and `inner` (dropout) of the feed-forward layer, `eps` of the
+    norms, `scores` (relative attention) and `segments` (XLNet). It may have `initializer`, `clamp`
+    (the largest encoded distance), `norm` (its placement, default "post") and `head_width`.
     """
-    init, eps, head_width = kinds.get("initializer", Normal(0.02)), kinds["eps"], kinds.get("head_width")
+    init, eps, head_width = (
+        kinds.get("initializer", Normal(0.02)),
+        kinds["eps"],
+        kinds.get("head_width"),
+    )
     scores = kinds["scores"](
         segments=kinds["segments"],
         clamp=kinds.get("clamp"),
@@ -57,7 +71,9 @@ def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: floa
             initializer=init,
             relative=scores,
         ),
-        ffn=FeedForward(hidden=hidden, activation=kinds["activation"], dropout=kinds["inner"], initializer=init),
+        ffn=FeedForward(
+            hidden=hidden, activation=kinds["activation"], dropout=kinds["inner"], initializer=init
+        ),
         norm=kinds.get("norm", "post"),
         dropout=dropout,
         attention_norm=LayerNorm(eps),
@@ -67,12 +83,14 @@ def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: floa
 
 
 def xlnet(name: str, layers: int, width: int, heads: int, memory: int = 384) -> System:
-    """XLNet (Yang et al. 2019): permutation language modelling with two streams and a memory; section 2.
+    """XLNet (Yang et al. 2019): permutation language modelling with two streams and a memory;
+    section 2.
 
-    Row 49. Base and large have the recipe of Table 7 (XLNet-Large); clipping, end of the decay and no bias correction are
-    from zihangdai/xlnet, train.py and model_utils.py. GELU has its tanh form, as there. A row is text that goes into the
-    memory, followed by a pair, distinguished by relative segments; half of the text is read from right to left. Deviations:
-    see `XLNetPairs` and `PermutationOrder`.
+    Row 49. Base and large have the recipe of Table 7 (XLNet-Large); clipping, end of the decay and
+    no bias correction are from zihangdai/xlnet, train.py and model_utils.py. GELU has its tanh
+    form, as there. A row is text that goes into the memory, followed by a pair, distinguished by
+    relative segments; half of the text is read from right to left. Deviations: see `XLNetPairs` and
+    `PermutationOrder`.
     """
     init = Normal(0.02)
     stack = recurrent(
@@ -123,7 +141,8 @@ PAPER = "Dai et al. 2019, arXiv 1901.02860"
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The settings that differ between the training scripts of kimiyoung/transformer-xl, pytorch/run_*.sh."""
+    """The settings that differ between the training scripts of kimiyoung/transformer-xl,
+    pytorch/run_*.sh."""
 
     length: int
     batch: int
@@ -138,9 +157,10 @@ class Words:
     """A word vocabulary and its adaptive softmax.
 
     cutoffs        boundaries of the clusters
-    projections    clusters in which the softmax shares the embeddings' projections (pytorch/train.py): all but the first
-                   ("tail"), or "none"
-    text           bytes of text from which words are counted, the whole corpus; None: trains subword pieces instead
+    projections    clusters in which the softmax shares the embeddings' projections
+                   (pytorch/train.py): all but the first ("tail"), or "none"
+    text           bytes of text from which words are counted, the whole corpus; None: trains
+                   subword pieces instead
     """
 
     vocab: Vocab = WIKITEXT103
@@ -153,12 +173,15 @@ BILLION = Words(Vocab(size=793_470, eos=0), (60_000, 100_000, 640_000), "none", 
 """The vocabulary of the One Billion Word benchmark, from rafaljozefowicz/lm."""
 
 
-def transformer_xl(name: str, embed, head, layers: int, heads: int, hidden: int, training: Training) -> System:
-    """Transformer-XL (Dai et al. 2019, section 3): a causal model with relative positions and the previous row in memory.
+def transformer_xl(
+    name: str, embed, head, layers: int, heads: int, hidden: int, training: Training
+) -> System:
+    """Transformer-XL (Dai et al. 2019, section 3): a causal model with relative positions and the
+    previous row in memory.
 
-    Row 48. All layers share one pair u and v, as in the paper. The memory has the length of a row in training; in
-    evaluation the paper's is longer (`memory`). Deviations: no dropout on the sinusoids; the cosine ends at 0 on the last
-    step.
+    Row 48. All layers share one pair u and v, as in the paper. The memory has the length of a row
+    in training; in evaluation the paper's is longer (`memory`). Deviations: no dropout on the
+    sinusoids; the cosine ends at 0 on the last step.
     """
     width, rate = embed.width, training.dropout
     stack = recurrent(
@@ -180,7 +203,9 @@ def transformer_xl(name: str, embed, head, layers: int, heads: int, hidden: int,
         group="Transformer decoders",
         rows=(48,),
         towers={"main": Model(encoder=encoder, heads={"lm": head})},
-        tokenizer=TokenizerSpec(kind="bytebpe", vocab=embed.vocab.size, lowercase=False, specials="gpt2"),
+        tokenizer=TokenizerSpec(
+            kind="bytebpe", vocab=embed.vocab.size, lowercase=False, specials="gpt2"
+        ),
         examples=Contiguous(separator="eos", continuing=True),
         objective=LM(),
         recipe=Recipe(
@@ -205,30 +230,43 @@ def of_words(
 ) -> System:
     """Transformer-XL over words sorted by frequency, with adaptive input and softmax.
 
-    The base model on the One Billion Word benchmark has the sizes of pytorch/run_lm1b_base.sh, 0.36 B parameters. The
-    paper's Table 4 prints 0.46 B; with a second table for the softmax the model would have 0.467 B.
+    The base model on the One Billion Word benchmark has the sizes of pytorch/run_lm1b_base.sh, 0.36
+    B parameters. The paper's Table 4 prints 0.46 B; with a second table for the softmax the model
+    would have 0.467 B.
 
-    Deviations: punctuation marks are separate words; there is one separator, not two, between sentences of the One Billion
-    Word benchmark; its TensorFlow program, from which the large model was released, omits the first cluster's projections
-    if they would be square.
+    Deviations: punctuation marks are separate words; there is one separator, not two, between
+    sentences of the One Billion Word benchmark; its TensorFlow program, from which the large model
+    was released, omits the first cluster's projections if they would be square.
     """
     cut = {"vocab": words.vocab, "cutoffs": words.cutoffs, "divide": divide}
-    embed, head = AdaptiveEmbeddings(width=width, **cut), AdaptiveHead(projections=words.projections, **cut)
+    embed, head = (
+        AdaptiveEmbeddings(width=width, **cut),
+        AdaptiveHead(projections=words.projections, **cut),
+    )
     parent = transformer_xl(name, embed, head, layers, heads, hidden, training)
     if words.text is None:
         return parent
-    tokenizer = TokenizerSpec(kind="word", vocab=words.vocab.size, lowercase=False, specials="t5", train_bytes=words.text)
+    tokenizer = TokenizerSpec(
+        kind="word", vocab=words.vocab.size, lowercase=False, specials="t5", train_bytes=words.text
+    )
     return dataclasses.replace(parent, tokenizer=tokenizer)
 
 
 def of_characters(
-    name: str, layers: int, width: int, heads: int, hidden: int, training: Training, vocab: Vocab = ENWIK8
+    name: str,
+    layers: int,
+    width: int,
+    heads: int,
+    hidden: int,
+    training: Training,
+    vocab: Vocab = ENWIK8,
 ) -> System:
-    """Transformer-XL over the characters of enwik8 or text8 (Tables 2 and 3), with a plain table and an output bias. A
-    tokenizer trained here has all bytes.
+    """Transformer-XL over the characters of enwik8 or text8 (Tables 2 and 3), with a plain table
+    and an output bias. A tokenizer trained here has all bytes.
 
-    text8 has the settings tuned on enwik8 (section 4.1); only pytorch/run_text8_large.sh omits the warm-up. The sizes of
-    the 88 M model with 18 layers (Table 2) and of the 24 M model on Penn Treebank (Table 5) were not published.
+    text8 has the settings tuned on enwik8 (section 4.1); only pytorch/run_text8_large.sh omits the
+    warm-up. The sizes of the 88 M model with 18 layers (Table 2) and of the 24 M model on Penn
+    Treebank (Table 5) were not published.
     """
     embed = Embeddings(vocab=vocab, width=width, initializer=Normal(0.02))
     parent = transformer_xl(name, embed, LMHead(bias=True), layers, heads, hidden, training)
@@ -240,10 +278,11 @@ def of_characters(
 
 
 def untied(system: System) -> System:
-    """Returns the system with separate u and v in each layer: `untie_r`, as in the released models (transfo-xl-wt103).
+    """Returns the system with separate u and v in each layer: `untie_r`, as in the released models
+    (transfo-xl-wt103).
 
-    The large release on WikiText-103 has 285.2 M parameters in 18 layers, like this system. The paper prints 257 M, the
-    size of 16 layers.
+    The large release on WikiText-103 has 285.2 M parameters in 18 layers, like this system. The
+    paper prints 257 M, the size of 16 layers.
     """
     return respell(system, Stack, lambda stack: dataclasses.replace(stack, shared=None))
 
@@ -252,17 +291,35 @@ def systems() -> Iterator[System]:
     yield xlnet("xlnet_base", 12, 768, 12)
     yield xlnet("xlnet_large", 24, 1024, 16)
     yield miniature(xlnet("", 2, 128, 2, memory=64), "xlnet_mini", steps=140, lr=2e-3, std=0.08)
-    yield of_words("transformer_xl_wt103", 16, 410, 10, 2100, 1, Training(length=150, batch=60, steps=200_000))
-    long = Training(length=384, batch=128, steps=4_000_000, warmup=16_000, dropout=0.2, attention_dropout=0.2)
+    yield of_words(
+        "transformer_xl_wt103", 16, 410, 10, 2100, 1, Training(length=150, batch=60, steps=200_000)
+    )
+    long = Training(
+        length=384, batch=128, steps=4_000_000, warmup=16_000, dropout=0.2, attention_dropout=0.2
+    )
     yield untied(of_words("transformer_xl_wt103_large", 18, 1024, 16, 4096, 4, long))
-    yield of_characters("transformer_xl_enwik8", 12, 512, 8, 2048, Training(length=512, batch=22, steps=400_000))
-    long = Training(length=768, batch=64, steps=400_000, warmup=4000, dropout=0.15, attention_dropout=0.15)
+    yield of_characters(
+        "transformer_xl_enwik8", 12, 512, 8, 2048, Training(length=512, batch=22, steps=400_000)
+    )
+    long = Training(
+        length=768, batch=64, steps=400_000, warmup=4000, dropout=0.15, attention_dropout=0.15
+    )
     yield of_characters("transformer_xl_enwik8_large", 24, 1024, 8, 3072, long)
-    yield of_characters("transformer_xl_text8", 12, 512, 8, 2048, Training(length=512, batch=22, steps=400_000), TEXT8)
+    yield of_characters(
+        "transformer_xl_text8",
+        12,
+        512,
+        8,
+        2048,
+        Training(length=512, batch=22, steps=400_000),
+        TEXT8,
+    )
     yield of_characters("transformer_xl_text8_large", 24, 1024, 8, 3072, long, TEXT8)
     short = Training(length=32, batch=224, steps=500_000, warmup=20_000, dropout=0.0)
     yield of_words("transformer_xl_lm1b", 18, 1024, 8, 4096, 4, short, BILLION)
-    short = Training(length=32, batch=512, steps=1_200_000, warmup=30_000, dropout=0.05, attention_dropout=0.05)
+    short = Training(
+        length=32, batch=512, steps=1_200_000, warmup=30_000, dropout=0.05, attention_dropout=0.05
+    )
     yield untied(of_words("transformer_xl_lm1b_large", 24, 1280, 16, 8192, 4, short, BILLION))
     short = Training(length=64, batch=16, steps=1)
     small = of_words("", 2, 128, 2, 512, 1, short, Words(cutoffs=(1000, 2000), text=None))

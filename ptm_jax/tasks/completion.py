@@ -1,9 +1,9 @@
-"""Link prediction: the rank of the true entity among all, in place of the head and of the tail of every triple; or of the
-true relation, where a model predicts relations.
+"""Link prediction: the rank of the true entity among all, in place of the head and of the tail of
+every triple; or of the true relation, where a model predicts relations.
 
-Ranks are filtered (Bordes et al. 2013, section 4.1): other answers that make a triple of any split do not count. Of equal
-scores the true one has the mean rank. MRR is the mean of 1 / rank, Hits@k the share of ranks of at most k; both sides count
-alike.
+Ranks are filtered (Bordes et al. 2013, section 4.1): other answers that make a triple of any split
+do not count. Of equal scores the true one has the mean rank. MRR is the mean of 1 / rank, Hits@k
+the share of ranks of at most k; both sides count alike.
 """
 
 from __future__ import annotations
@@ -30,12 +30,20 @@ COLUMNS = {"tail": (0, 1, 2), "head": (2, 1, 0), "relation": (0, 2, 1)}
 """{what is sought: the places in a triple of what is given, and of the answer}."""
 
 
-def ranks(score: Score, triples: np.ndarray, known: np.ndarray, size: int, *, batch: int = 256, sought=("tail", "head")):
+def ranks(
+    score: Score,
+    triples: np.ndarray,
+    known: np.ndarray,
+    size: int,
+    *,
+    batch: int = 256,
+    sought=("tail", "head"),
+):
     """Returns the filtered ranks [len(sought), N] float64 of the answers of triples [N, 3].
 
-    score(x [B], y [B], what) gives the scores [B, size] of all answers: of tails from head and relation, of heads from tail
-    and relation, or of relations from head and tail. `known` [M, 3] are the triples that do not count. A
-    score that is no number is the worst."""
+    score(x [B], y [B], what) gives the scores [B, size] of all answers: of tails from head and
+    relation, of heads from tail and relation, or of relations from head and tail. `known` [M, 3]
+    are the triples that do not count. A score that is no number is the worst."""
     out = np.zeros((len(sought), len(triples)))
     for row, what in enumerate(sought):
         columns = list(COLUMNS[what])
@@ -43,7 +51,10 @@ def ranks(score: Score, triples: np.ndarray, known: np.ndarray, size: int, *, ba
         for start in range(0, len(triples), batch):
             rows, masked = triples[start : start + batch, columns], answers[start : start + batch]
             fill = batch - len(rows)
-            rows, masked = np.pad(rows, ((0, fill), (0, 0)), "edge"), np.pad(masked, ((0, fill), (0, 0)), "edge")
+            rows, masked = (
+                np.pad(rows, ((0, fill), (0, 0)), "edge"),
+                np.pad(masked, ((0, fill), (0, 0)), "edge"),
+            )
             found = _rank(score(rows[:, 0], rows[:, 1], what), rows[:, 2], masked)
             out[row, start : start + batch] = np.asarray(found)[: batch - fill]
     return out
@@ -51,19 +62,30 @@ def ranks(score: Score, triples: np.ndarray, known: np.ndarray, size: int, *, ba
 
 @jax.jit
 def _rank(scores: jax.Array, answer: jax.Array, masked: jax.Array) -> jax.Array:
-    """The ranks [B] of answers [B] by scores [B, size], without those that are `masked` [B, most]."""
+    """The ranks [B] of answers [B] by scores [B, size], without those that are `masked` [B,
+    most]."""
     true = jnp.take_along_axis(scores, answer[:, None], 1)
     places = jnp.arange(len(scores))[:, None]
     better = (~(scores <= true)).at[places, masked].set(False, mode="drop")
-    equal = (scores == true).at[places, masked].set(False, mode="drop").at[places, answer[:, None]].set(False)
+    equal = (
+        (scores == true)
+        .at[places, masked]
+        .set(False, mode="drop")
+        .at[places, answer[:, None]]
+        .set(False)
+    )
     return 1 + better.sum(-1) + equal.sum(-1) / 2
 
 
 def _answers(known: np.ndarray, queries: np.ndarray, size: int) -> np.ndarray:
-    """Returns the answers of known (x, y, answer) to queries (x, y), [N, most]; `size` behind the last."""
+    """Returns the answers of known (x, y, answer) to queries (x, y), [N, most]; `size` behind the
+    last."""
     known = known[np.lexsort((known[:, 0], known[:, 1]))].astype(np.int64)
     most = 1 + max(int(known[:, 0].max(initial=0)), int(queries[:, 0].max(initial=0)))
-    key = lambda rows: rows[:, 1] * most + rows[:, 0]
+
+    def key(rows):
+        return rows[:, 1] * most + rows[:, 0]
+
     keys, asked = key(known), key(queries.astype(np.int64))
     low, high = np.searchsorted(keys, asked, "left"), np.searchsorted(keys, asked, "right")
     where = low[:, None] + np.arange(max(1, int((high - low).max(initial=0))))
@@ -72,9 +94,18 @@ def _answers(known: np.ndarray, queries: np.ndarray, size: int) -> np.ndarray:
 
 
 def measures(found: np.ndarray, sought: Sequence[str] = ("tail", "head")) -> dict[str, float]:
-    """Returns MRR, Hits@1, 3 and 10 and the mean rank of ranks [len(sought), N], and the MRR of each side of two."""
-    metrics = {"mrr": (1 / found).mean(), **{f"hits@{k}": (found <= k).mean() for k in HITS}, "mean_rank": found.mean()}
-    sides = {f"{what}_mrr": (1 / row).mean() for what, row in zip(sought, found, strict=True)} if len(sought) > 1 else {}
+    """Returns MRR, Hits@1, 3 and 10 and the mean rank of ranks [len(sought), N], and the MRR of
+    each side of two."""
+    metrics = {
+        "mrr": (1 / found).mean(),
+        **{f"hits@{k}": (found <= k).mean() for k in HITS},
+        "mean_rank": found.mean(),
+    }
+    sides = (
+        {f"{what}_mrr": (1 / row).mean() for what, row in zip(sought, found, strict=True)}
+        if len(sought) > 1
+        else {}
+    )
     return {name: float(value) for name, value in {**metrics, **sides}.items()}
 
 
@@ -85,25 +116,44 @@ def graph_of(names: Sequence[str]) -> Iterator[GraphStore]:
         yield open_graph(names[0])
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield compile_graph(sources([name.removeprefix("triples:") for name in names]), Path(folder) / "graph")
+        yield compile_graph(
+            sources([name.removeprefix("triples:") for name in names]), Path(folder) / "graph"
+        )
 
 
-def evaluate(path: str | Path, data: Sequence[str], split: str = "valid", batch: int = 256, most: int = 0) -> Outcome:
-    """Returns the metrics of a run on a split of a graph, filtered by all splits: of all triples, or of `most` of them at
-    equal distances. `batch` is that of vectors; a model that reads texts has its own. Raises UserError."""
+def evaluate(
+    path: str | Path, data: Sequence[str], split: str = "valid", batch: int = 256, most: int = 0
+) -> Outcome:
+    """Returns the metrics of a run on a split of a graph, filtered by all splits: of all triples,
+    or of `most` of them at equal distances. `batch` is that of vectors; a model that reads texts
+    has its own. Raises UserError."""
     model = triple_models.read(path)
     with graph_of(data) as graph:
         given = graph.triples(split)
         if not len(given):
-            raise UserError(f"{' '.join(data)} has no triples of {split}; give a folder with dev.tsv or test.tsv")
+            raise UserError(
+                f"{' '.join(data)} has no triples of {split}; give a folder with dev.tsv or "
+                "test.tsv"
+            )
         triples, known = model.placed(graph, given), model.placed(graph, graph.known)
     if not len(triples):
-        raise UserError(f"the model knows no triple of {' '.join(data)}; it was trained on another graph")
+        raise UserError(
+            f"the model knows no triple of {' '.join(data)}; it was trained on another graph"
+        )
     remarks, left = {}, len(given) - len(triples)
     if left:
-        remarks["triples have an entity or relation that the model does not know; they are left out"] = left
+        remarks[
+            "triples have an entity or relation that the model does not know; they are left out"
+        ] = left
     if 0 < most < len(triples):
         remarks["triples are there, of which a part was ranked"] = len(triples)
         triples = triples[np.arange(most) * len(triples) // most]
-    found = ranks(model.score, triples, known, model.answers, batch=model.queries or batch, sought=model.sought)
+    found = ranks(
+        model.score,
+        triples,
+        known,
+        model.answers,
+        batch=model.queries or batch,
+        sought=model.sought,
+    )
     return Outcome(measures(found, model.sought), len(triples), remarks)

@@ -18,7 +18,8 @@ from ptm_jax.tasks.kinds.base import kind_of
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Predictions for examples, their metrics (none without labels), and counts of truncated texts."""
+    """Predictions for examples, their metrics (none without labels), and counts of truncated
+    texts."""
 
     task: Task
     source: Source
@@ -29,57 +30,72 @@ class Evaluation:
 
 
 def task_for(model: Any, task: Task) -> Task:
-    """Returns the task with its classes in the model's order. Raises UserError if the model has other classes."""
+    """Returns the task with its classes in the model's order. Raises UserError if the model has
+    other classes."""
     kind = kind_of(task.examples, model.module.encoder)
     if not kind.named or not task.examples.labels:
         return task
     head = model.module.heads.get(kind.head)
     if head is None:
         raise UserError(
-            f"{model.system.name} has no head {kind.head!r}, which the task {task.name} needs; fine-tune it with "
+            f"{model.system.name} has no head {kind.head!r}, which the task {task.name} "
+            "needs; fine-tune it with "
             f"`ptm train --init MODEL --task {task.name} --data PATH`"
         )
     own, known = names_of(model, head.classes), task.examples.labels
     if known == "found" and not own:
-        raise UserError(f"{model.system.name} does not name its {head.classes} classes; fine-tune it on {task.name}")
+        raise UserError(
+            f"{model.system.name} does not name its {head.classes} classes; fine-tune it on "
+            f"{task.name}"
+        )
     spelled = {name.lower(): name for name in (own if known == "found" else known)}
     if {name.lower() for name in own} == set(spelled):
         order = tuple(spelled[name.lower()] for name in own)
         return dataclasses.replace(task, examples=dataclasses.replace(task.examples, labels=order))
     if len(known) != head.classes:
-        raise UserError(f"{model.system.name} has {head.classes} classes and {task.name} has {len(known)}")
+        raise UserError(
+            f"{model.system.name} has {head.classes} classes and {task.name} has {len(known)}"
+        )
     return task
 
 
 def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
-    """Returns the source of --data: a file, or the files of a directory for a split. Raises UserError."""
+    """Returns the source of --data: a file, or the files of a directory for a split. Raises
+    UserError."""
     if len(data) == 1 and (Path(data[0]).is_file() or "#" in str(data[0])):
         return Source(str(data[0]))
     if split == "test" and len(data) == 1 and Path(data[0]).is_dir():
         found = first_of(Path(data[0]), task.examples.test)
         if found is None:
-            raise UserError(f"{data[0]} has no file {' or '.join(task.examples.test)}; give the file itself")
+            raise UserError(
+                f"{data[0]} has no file {' or '.join(task.examples.test)}; give the file itself"
+            )
         return Source(str(found))
     return heldout_of(task, data, split)
 
 
 def heldout_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
-    """Returns the source of the examples that a run holds out (a tenth of a single file), or of another `split`."""
+    """Returns the source of the examples that a run holds out (a tenth of a single file), or of
+    another `split`."""
     return task.examples.files(data)[split]
 
 
 def length_of(model: Any, task: Task) -> int:
     """Returns the row length in tokens: that of fine-tuning, or the task's."""
-    return head_scores.length_of(model, type(model.system.examples) is type(task.examples), task.length)
+    return head_scores.length_of(
+        model, type(model.system.examples) is type(task.examples), task.length
+    )
 
 
 def evaluate(
-    model: Any, task: Task, source: Source, *, labels: bool = True, length: int | None = None, batch: int = 32,
+    model: Any, task: Task, source: Source, *, labels: bool = True, length: int | None = None,
+    batch: int = 32,
     beside: Any = None,
 ) -> Evaluation:  # fmt: skip
     """Predicts a source of examples, and computes the metrics if it has labels. Raises UserError.
 
-    beside   the model of the first stage of a two-stage task, such as the sketchy reader of `squad2_retro`
+    beside   the model of the first stage of a two-stage task, such as the sketchy reader of
+             `squad2_retro`
     """
     task, remarks = task_for(model, task), Remarks()
     examples, kind = task.examples.examples(source, remarks, labels), kind_of(task.examples)
@@ -98,14 +114,18 @@ def _first(model: Any, task: Task, examples: Sequence[Any], batch: int) -> Seque
     if not name:
         raise UserError(f"{task.name} needs one model; leave --beside out")
     before = task_for(model, catalogue.get(name))
-    return kind_of(before.examples).predict(model, before.examples, examples, length_of(model, before), batch)[0]
+    return kind_of(before.examples).predict(
+        model, before.examples, examples, length_of(model, before), batch
+    )[0]
 
 
 def measured(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
-    """Returns the metrics of a task, in the order of its measures. Raises UserError for unknown measures or lengths that
-    differ."""
+    """Returns the metrics of a task, in the order of its measures. Raises UserError for unknown
+    measures or lengths that differ."""
     if len(examples) != len(predictions):
-        raise UserError(f"{len(examples)} examples and {len(predictions)} predictions; both must be as many")
+        raise UserError(
+            f"{len(examples)} examples and {len(predictions)} predictions; both must be as many"
+        )
     measures, found = kind_of(task.examples).measures, {}
     for name in task.metrics:
         if name not in measures:
@@ -119,10 +139,15 @@ def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> It
     return kind_of(task.examples).lines(task, examples, predictions)
 
 
-def write(path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
-    """Writes the prediction file atomically. In a directory it gets the name that the server expects."""
+def write(
+    path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]
+) -> None:
+    """Writes the prediction file atomically. In a directory it gets the name that the server
+    expects."""
     path = Path(path)
     path = path / (task.file or f"{task.name}.txt") if path.is_dir() else path
     draft = path.with_name(path.name + ".draft")
-    draft.write_text("".join(f"{line}\n" for line in lines(task, examples, predictions)), encoding="utf8")
+    draft.write_text(
+        "".join(f"{line}\n" for line in lines(task, examples, predictions)), encoding="utf8"
+    )
     draft.replace(path)

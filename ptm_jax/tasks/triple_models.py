@@ -1,5 +1,6 @@
-"""Trained models that score triples of a graph: by vectors of a table, by texts of triples (KG-BERT), by descriptions of
-entities (KEPLER). The objective of a run declares how (`core.slots.Objective.triples`)."""
+"""Trained models that score triples of a graph: by vectors of a table, by texts of triples
+(KG-BERT), by descriptions of entities (KEPLER). The objective of a run declares how
+(`core.slots.Objective.triples`)."""
 
 from __future__ import annotations
 
@@ -31,10 +32,11 @@ TEXTS = 256
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TripleModel:
-    """Base class: the tower of a run, its objective, and {name: number} of its entities and relations.
+    """Base class: the tower of a run, its objective, and {name: number} of its entities and
+    relations.
 
-    A subclass defines `scores(arrays, x [B], y [B], what)`, the scores [B, answers] of all answers, and `arrays`, which it
-    reads: as arguments of the compiled program they are no constants of it.
+    A subclass defines `scores(arrays, x [B], y [B], what)`, the scores [B, answers] of all answers,
+    and `arrays`, which it reads: as arguments of the compiled program they are no constants of it.
 
     queries    triples that are scored together; None: as many as the caller likes
     sought     what is ranked
@@ -59,7 +61,8 @@ class TripleModel:
         return self.tower.params
 
     def score(self, x: Any, y: Any, what: str) -> jax.Array:
-        """Returns the scores [B, answers] of all answers to what is given (`tasks.completion.ranks`)."""
+        """Returns the scores [B, answers] of all answers to what is given
+        (`tasks.completion.ranks`)."""
         return self._run(self.arrays, x, y, what)
 
     @functools.cached_property
@@ -67,14 +70,20 @@ class TripleModel:
         return jax.jit(self.scores, static_argnums=3)
 
     def placed(self, graph: GraphStore, triples: np.ndarray) -> np.ndarray:
-        """Returns the triples [n, 3] of a graph whose parts the model has, by its numbers. Parts have the same identifier,
-        or the same name."""
-        own = lambda known, ids, names: np.array(
-            [known.get(one, known.get(name, -1)) for one, name in zip(ids, names, strict=True)], np.int64
-        )
+        """Returns the triples [n, 3] of a graph whose parts the model has, by its numbers. Parts
+        have the same identifier, or the same name."""
+
+        def own(known, ids, names):
+            return np.array(
+                [known.get(one, known.get(name, -1)) for one, name in zip(ids, names, strict=True)],
+                np.int64,
+            )
+
         entities = own(self.entities, graph.entities, graph.names)
         relations = own(self.relations, graph.relations, graph.relation_names)
-        found = np.stack([entities[triples[:, 0]], relations[triples[:, 1]], entities[triples[:, 2]]], -1)
+        found = np.stack(
+            [entities[triples[:, 0]], relations[triples[:, 1]], entities[triples[:, 2]]], -1
+        )
         return found[(found >= 0).all(1)]
 
 
@@ -90,29 +99,45 @@ class VectorModel(TripleModel):
         pieces = tokenizer.pieces
         rows = np.flatnonzero(kinds_of(pieces) == ENTITY).astype(np.int32)
         entities = {pieces[row].removeprefix("e:"): place for place, row in enumerate(rows)}
-        links = np.array([place for place, piece in enumerate(pieces) if piece.startswith("r:") and piece[2:]], np.int32)
+        links = np.array(
+            [place for place, piece in enumerate(pieces) if piece.startswith("r:") and piece[2:]],
+            np.int32,
+        )
         relations = {pieces[row].removeprefix("r:"): place for place, row in enumerate(links)}
         return cls(tower, objective, entities, relations, rows, links)
 
     def placed(self, graph: GraphStore, triples: np.ndarray) -> np.ndarray:
-        joined = lambda names: ["_".join(name.split()) for name in names]
-        number = lambda known, names: np.array([known.get(name, -1) for name in joined(names)], np.int64)
-        entities, relations = number(self.entities, graph.entities), number(self.relations, graph.relations)
-        found = np.stack([entities[triples[:, 0]], relations[triples[:, 1]], entities[triples[:, 2]]], -1)
+        def joined(names):
+            return ["_".join(name.split()) for name in names]
+
+        def number(known, names):
+            return np.array([known.get(name, -1) for name in joined(names)], np.int64)
+
+        entities, relations = (
+            number(self.entities, graph.entities),
+            number(self.relations, graph.relations),
+        )
+        found = np.stack(
+            [entities[triples[:, 0]], relations[triples[:, 1]], entities[triples[:, 2]]], -1
+        )
         return found[(found >= 0).all(1)]
 
     def scores(self, arrays: Any, x: jax.Array, y: jax.Array, what: str) -> jax.Array:
         table, tower = arrays["encoder"]["token"], Tower(self.tower.module, arrays)
         every = unit(table[self.rows]) if self.objective.unit else table[self.rows]
-        one, r, side = lambda values: values[None], jnp.asarray(self.links)[y], jnp.full((1, len(x)), what == "head")
+        one, r, side = (
+            lambda values: values[None],
+            jnp.asarray(self.links)[y],
+            jnp.full((1, len(x)), what == "head"),
+        )
         inputs = one(every[x]), one(table[r]), one(r), side, every, jnp.asarray(self.rows), False
         return tower.head(self.objective.head, *inputs)[0][0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextModel(TripleModel):
-    """log p(true) of the text of a triple (`corruptions.triples.TripleText`). The published code ranks by the logit of true
-    alone; the paper's score is the probability."""
+    """log p(true) of the text of a triple (`corruptions.triples.TripleText`). The published code
+    ranks by the logit of true alone; the paper's score is the probability."""
 
     texts: TripleText
 
@@ -128,13 +153,19 @@ class TextModel(TripleModel):
     @functools.cached_property
     def longest(self) -> int:
         """Tokens of the longest text of a triple, at most."""
-        e, r = (int((table > 0).sum(1).max()) for table in (self.texts.graph.entities(), self.texts.graph.relations()))
+        e, r = (
+            int((table > 0).sum(1).max())
+            for table in (self.texts.graph.entities(), self.texts.graph.relations())
+        )
         return 2 * e + r + 4
 
     def logs(self, arrays: Any, triples: jax.Array) -> jax.Array:
         """Returns the logarithms of the classes' probabilities [.., C] of triples [.., 3]."""
         flat, tower = triples.reshape(-1, 3), Tower(self.tower.module, arrays)
-        view = {name: value[:, : self.longest] for name, value in self.texts.text(flat, jnp.ones(len(flat), bool)).items()}
+        view = {
+            name: value[:, : self.longest]
+            for name, value in self.texts.text(flat, jnp.ones(len(flat), bool)).items()
+        }
         pooled = tower.head(self.objective.pool, tower(view).hidden)
         logits = tower.head(self.objective.head, pooled).astype(jnp.float32)
         return jax.nn.log_softmax(logits).reshape(*triples.shape[:-1], -1)
@@ -166,8 +197,8 @@ class PairModel(TextModel):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DescribedModel(TripleModel):
-    """-d(h, t) of entities that are encoded from their descriptions (`objectives.triples.KE`), each once. With
-    `texts="conditions"` the given entity has the text of the relation behind its own."""
+    """-d(h, t) of entities that are encoded from their descriptions (`objectives.triples.KE`), each
+    once. With `texts="conditions"` the given entity has the text of the relation behind its own."""
 
     examples: WithDescribedTriple
     vocab: Any
@@ -177,10 +208,17 @@ class DescribedModel(TripleModel):
     @classmethod
     def of(cls, tower: Tower, objective: Any, tokenizer: Any, system: Any) -> DescribedModel:
         examples = _found(system.examples, WithDescribedTriple, system)
-        return cls(tower, objective, *_numbers(examples.graph), facts.known(examples, tokenizer), tokenizer.vocab)
+        return cls(
+            tower,
+            objective,
+            *_numbers(examples.graph),
+            facts.known(examples, tokenizer),
+            tokenizer.vocab,
+        )
 
     def states(self, params: Any, *texts: jax.Array) -> jax.Array:
-        """Returns the states [B, D] of the first tokens of texts [B, W], ids + 1, each followed by the separator."""
+        """Returns the states [B, D] of the first tokens of texts [B, W], ids + 1, each followed by
+        the separator."""
         room = 1 + sum(text.shape[-1] + 1 for text in texts)
         view = framed(texts, self.vocab, room, jnp.ones(len(texts[0]), bool))
         del view["token_type_ids"]
@@ -191,16 +229,23 @@ class DescribedModel(TripleModel):
         texts = texts[:, : int((texts > 0).sum(1).max())]
         run, rest = jax.jit(self.states), -len(texts) % TEXTS
         parts = np.split(np.pad(texts, ((0, rest), (0, 0)), "edge"), (len(texts) + rest) // TEXTS)
-        return np.concatenate([np.asarray(run(self.tower.params, part)) for part in parts])[: len(texts)]
+        return np.concatenate([np.asarray(run(self.tower.params, part)) for part in parts])[
+            : len(texts)
+        ]
 
     @functools.cached_property
     def arrays(self) -> Any:
-        """The parameters, and the vectors of entities [E, D] and of relations [R, D], from the table or from their texts."""
+        """The parameters, and the vectors of entities [E, D] and of relations [R, D], from the
+        table or from their texts."""
         graph, params = self.examples.graph, self.tower.params
         every = self.encoded(graph.entities())
         if self.examples.texts == "relations":
             return params, every, self.encoded(graph.relations())
-        return params, every, self.tower.head(self.objective.head, jnp.arange(len(self.relations)), every[:1])
+        return (
+            params,
+            every,
+            self.tower.head(self.objective.head, jnp.arange(len(self.relations)), every[:1]),
+        )
 
     def scores(self, arrays: Any, x: jax.Array, y: jax.Array, what: str) -> jax.Array:
         (params, every, links), graph = arrays, self.examples.graph
@@ -216,7 +261,12 @@ class DescribedModel(TripleModel):
         return over(some, self.answers, 1024)
 
 
-MODELS = {"vectors": VectorModel, "texts": TextModel, "pairs": PairModel, "descriptions": DescribedModel}
+MODELS = {
+    "vectors": VectorModel,
+    "texts": TextModel,
+    "pairs": PairModel,
+    "descriptions": DescribedModel,
+}
 """{what an objective declares: what scores triples so}."""
 
 
@@ -227,14 +277,18 @@ def read(path: str | Path) -> TripleModel:
     parts = (part for _, part in spec.walk(system.objective) if isinstance(part, slots.Objective))
     objective = next((part for part in parts if part.triples is not None), None)
     if objective is None:
-        raise UserError(f"{path} scores no triples; give a run of transe, transh, distmult, conve, kgbert or kepler")
+        raise UserError(
+            f"{path} scores no triples; give a run of transe, transh, distmult, conve, "
+            "kgbert or kepler"
+        )
     params, meta, _ = run.restore()
     tower = Tower(system.towers[objective.tower], in_effect(system, params)[objective.tower])
     return MODELS[objective.triples].of(tower, objective, run.tokenizer(meta), system)
 
 
 def over(score: Any, count: int, each: int) -> jax.Array:
-    """Returns score(numbers [each]) [B, each] of the numbers 0 to count - 1, [B, count], one part after the other."""
+    """Returns score(numbers [each]) [B, each] of the numbers 0 to count - 1, [B, count], one part
+    after the other."""
     each = min(each, count)
     parts = jnp.arange(-(-count // each) * each).reshape(-1, each)
     found = jax.lax.map(lambda numbers: score(jnp.minimum(numbers, count - 1)), parts)
@@ -243,11 +297,16 @@ def over(score: Any, count: int, each: int) -> jax.Array:
 
 def _numbers(graph: Triples) -> tuple[dict[str, int], dict[str, int]]:
     entities, relations = graph.names()
-    return {name: n for n, name in enumerate(entities)}, {name: n for n, name in enumerate(relations)}
+    return {name: n for n, name in enumerate(entities)}, {
+        name: n for n, name in enumerate(relations)
+    }
 
 
 def _found(value: Any, kind: type, system: Any) -> Any:
     found = next((part for _, part in spec.walk(value) if isinstance(part, kind)), None)
     if found is None:
-        raise UserError(f"{system.name} has an objective of triples, but no {kind.__name__}, which holds the graph; add it")
+        raise UserError(
+            f"{system.name} has an objective of triples, but no {kind.__name__}, which holds "
+            "the graph; add it"
+        )
     return found

@@ -1,9 +1,10 @@
 """Word analogies and word similarity: published sets of words, and what word vectors make of them.
 
-Analogies are files of `a b c d` lines in sections `: name` (Mikolov et al. 2013, arXiv 1301.3781, table 1; sections of
-syntax are named `gram`; the set of Mikolov, Yih & Zweig 2013 in that form). Similarity sets have two words and a number
-per line (WordSim-353, SimLex-999, MEN, RG-65). Words are compared in capitals, as in word2vec's compute-accuracy and in
-gensim: of several spellings the first one of the vocabulary counts. Examples with an unknown word are left out.
+Analogies are files of `a b c d` lines in sections `: name` (Mikolov et al. 2013, arXiv 1301.3781,
+table 1; sections of syntax are named `gram`; the set of Mikolov, Yih & Zweig 2013 in that form).
+Similarity sets have two words and a number per line (WordSim-353, SimLex-999, MEN, RG-65). Words
+are compared in capitals, as in word2vec's compute-accuracy and in gensim: of several spellings the
+first one of the vocabulary counts. Examples with an unknown word are left out.
 """
 
 from __future__ import annotations
@@ -35,14 +36,21 @@ class Outcome:
     remarks: Mapping[str, int]
 
 
-def evaluate(model: WordVectors, task: str, path: str | Path, method: Method = "3cosadd") -> Outcome:
+def evaluate(
+    model: WordVectors, task: str, path: str | Path, method: Method = "3cosadd"
+) -> Outcome:
     """Evaluates word vectors on a file of the task "analogy" or "similarity". Raises UserError."""
-    return analogies(model, Path(path), method) if task == "analogy" else similarities(model, Path(path))
+    return (
+        analogies(model, Path(path), method)
+        if task == "analogy"
+        else similarities(model, Path(path))
+    )
 
 
 def analogies(model: WordVectors, path: Path, method: Method = "3cosadd") -> Outcome:
-    """Returns the accuracy of all questions, of semantic and of syntactic ones, and of each section: the first answer
-    of `WordVectors.analogy` is the expected word. Raises UserError for a line of another form, or no known question."""
+    """Returns the accuracy of all questions, of semantic and of syntactic ones, and of each
+    section: the first answer of `WordVectors.analogy` is the expected word. Raises UserError for a
+    line of another form, or no known question."""
     index, folded = _vocabulary(model)
     sections, known, total, section = [], [], 0, ""
     for number, line in _lines(path):
@@ -51,43 +59,68 @@ def analogies(model: WordVectors, path: Path, method: Method = "3cosadd") -> Out
             continue
         words = line.upper().split()
         if len(words) != 4:
-            raise broken(path, f"line {number:,} has {len(words)} words; expected the four of an analogy, or `: section`")
+            raise broken(
+                path,
+                f"line {number:,} has {len(words)} words; expected the four of an analogy, "
+                "or `: section`",
+            )
         total += 1
         if all(word in index for word in words):
             sections.append(section)
             known.append([index[word] for word in words])
     if not known:
-        raise broken(path, f"none of its {total:,} analogies has all words in the vocabulary; give vectors of that language")
+        raise broken(
+            path,
+            f"none of its {total:,} analogies has all words in the vocabulary; give vectors "
+            "of that language",
+        )
     right = _right(model, np.array(known), folded, method)
     names = np.array(sections)
     syntax = np.char.startswith(names, "gram")
     parts = (
-        {"accuracy": right, "semantic": right[~syntax], "syntactic": right[syntax]} if syntax.any() else {"accuracy": right}
+        {"accuracy": right, "semantic": right[~syntax], "syntactic": right[syntax]}
+        if syntax.any()
+        else {"accuracy": right}
     )
     parts |= {name: right[names == name] for name in dict.fromkeys(sections) if name}
     metrics = {name: float(part.mean()) for name, part in parts.items() if len(part)}
-    return Outcome({**metrics, "coverage": len(known) / total}, len(known), _left_out(total - len(known), "analogies"))
+    return Outcome(
+        {**metrics, "coverage": len(known) / total},
+        len(known),
+        _left_out(total - len(known), "analogies"),
+    )
 
 
 def similarities(model: WordVectors, path: Path) -> Outcome:
-    """Returns the correlations of Spearman (ranks) and Pearson of cosines with the numbers of a set. Lines that
-    begin with # and a header are skipped. Raises UserError for a line of another form, or for fewer than two known pairs."""
+    """Returns the correlations of Spearman (ranks) and Pearson of cosines with the numbers of a
+    set. Lines that begin with # and a header are skipped. Raises UserError for a line of another
+    form, or for fewer than two known pairs."""
     index, _ = _vocabulary(model)
     pairs, gold, total = [], [], 0
     for number, line in _lines(path):
         cells = line.split("\t") if "\t" in line else line.replace(",", " ").split()
         try:
-            first, second, score = cells[0].strip().upper(), cells[1].strip().upper(), float(cells[2])
+            first, second, score = (
+                cells[0].strip().upper(),
+                cells[1].strip().upper(),
+                float(cells[2]),
+            )
         except (ValueError, IndexError):
             if number == 1:
                 continue
-            raise broken(path, f"line {number:,} is {shown(line)}; expected two words and a number") from None
+            raise broken(
+                path, f"line {number:,} is {shown(line)}; expected two words and a number"
+            ) from None
         total += 1
         if first in index and second in index:
             pairs.append((index[first], index[second]))
             gold.append(score)
     if len(pairs) < 2:
-        raise broken(path, f"{len(pairs)} of its {total:,} pairs have both words in the vocabulary; two are needed at least")
+        raise broken(
+            path,
+            f"{len(pairs)} of its {total:,} pairs have both words in the vocabulary; two are "
+            "needed at least",
+        )
     first, second = (unit(model.vectors[list(ids)]) for ids in zip(*pairs, strict=True))
     cosines = (first * second).sum(1)
     metrics = {
@@ -99,7 +132,9 @@ def similarities(model: WordVectors, path: Path) -> Outcome:
 
 
 def _left_out(count: int, what: str) -> dict[str, int]:
-    return {f"{what} have a word outside of the vocabulary; they are left out": count} if count else {}
+    return (
+        {f"{what} have a word outside of the vocabulary; they are left out": count} if count else {}
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -120,8 +155,11 @@ def _vocabulary(model: WordVectors) -> tuple[dict[str, int], np.ndarray]:
     return index, np.array([index[word] for word in capitals])
 
 
-def _right(model: WordVectors, questions: np.ndarray, folded: np.ndarray, method: Method) -> np.ndarray:
-    """Returns [n] whether the best word for rows [n, 4] is the expected one. No spelling of the given words is an answer."""
+def _right(
+    model: WordVectors, questions: np.ndarray, folded: np.ndarray, method: Method
+) -> np.ndarray:
+    """Returns [n] whether the best word for rows [n, 4] is the expected one. No spelling of the
+    given words is an answer."""
     if method not in ("3cosadd", "3cosmul"):
         raise UserError(f"the method {method!r} is unknown; there are: 3cosadd, 3cosmul")
     table = unit(model.vectors[: len(folded)])
@@ -133,7 +171,10 @@ def _right(model: WordVectors, questions: np.ndarray, folded: np.ndarray, method
         if method == "3cosadd":
             scores = (table[b] - table[a] + table[c]) @ table.T
         else:
-            cosine = lambda rows: (1 + table[rows] @ table.T) / 2
+
+            def cosine(rows):
+                return (1 + table[rows] @ table.T) / 2
+
             scores = cosine(b) * cosine(c) / (cosine(a) + EPSILON)
         for row, given in enumerate(np.stack([a, b, c], 1)):
             for word in given:

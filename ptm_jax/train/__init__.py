@@ -1,4 +1,5 @@
-"""The training step, the loop and its checkpoints. Called as a function, this room is `ptm_jax.pretrain`."""
+"""The training step, the loop and its checkpoints. Called as a function, this room is
+`ptm_jax.pretrain`."""
 
 import sys
 

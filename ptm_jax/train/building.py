@@ -17,20 +17,31 @@ from ptm_jax.nn.embeddings.summed import Positions
 
 @contextlib.contextmanager
 def building(system: System) -> Iterator[None]:
-    """Converts an exception during tracing into a UserError that names the user's own line, if any."""
+    """Converts an exception during tracing into a UserError that names the user's own line, if
+    any."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        ours = (str(Path(__file__).parents[1]) + os.sep, *(sysconfig.get_path(k) + os.sep for k in ("purelib", "stdlib")))
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*ours, "<"))]
+        ours = (
+            str(Path(__file__).parents[1]) + os.sep,
+            *(sysconfig.get_path(k) + os.sep for k in ("purelib", "stdlib")),
+        )
+        frames = [
+            f
+            for f in traceback.extract_tb(error.__traceback__)
+            if not f.filename.startswith((*ours, "<"))
+        ]
         where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames and _own(system) else ""
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if isinstance(error, Advised):
             advice = error.advice
         else:
-            reason, advice = f"{type(error).__name__}: {reason}", "correct it there" if where else "change that slot"
+            reason, advice = (
+                f"{type(error).__name__}: {reason}",
+                "correct it there" if where else "change that slot",
+            )
         raise UserError(f"{system.name} cannot be trained: {where}{reason}; {advice}") from error
 
 
@@ -48,6 +59,7 @@ def check_lengths(system: System) -> None:
         for number, phase in enumerate(system.recipe.phases):
             if limit is not None and phase.length > limit:
                 raise UserError(
-                    f"rows of {phase.length} tokens are longer than the position table of {limit} ({path}); "
+                    f"rows of {phase.length} tokens are longer than the position table of "
+                    f"{limit} ({path}); "
                     f"set recipe.phases.{number}.length to at most {limit}"
                 )

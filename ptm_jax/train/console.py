@@ -1,4 +1,5 @@
-"""Output of a run on stderr, by process 0: lines, a bar for data preparation, and the progress of training."""
+"""Output of a run on stderr, by process 0: lines, a bar for data preparation, and the progress of
+training."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def say(text: str) -> None:
 
 
 def bar(stage: str, done: int, total: int) -> None:
-    """Shows the progress of a stage on a terminal, in a line that is overwritten. `total` is 0 if it is unknown.
+    """Shows the progress of a stage on a terminal, in a line that is overwritten. `total` is 0 if
+    it is unknown.
 
     A progress function of `data.text.sources`.
     """
@@ -33,8 +35,9 @@ def bar(stage: str, done: int, total: int) -> None:
 
 
 class Progress:
-    """Steps, loss, tokens/s, utilisation and time left on stderr: a line that is overwritten on a terminal, else a line
-    every `seconds`. The time left is that of the steps so far, without `compiling`."""
+    """Steps, loss, tokens/s, utilisation and time left on stderr: a line that is overwritten on a
+    terminal, else a line every `seconds`. The time left is that of the steps so far, without
+    `compiling`."""
 
     def __init__(self, total: int, done: int = 0, *, quiet: bool = False, seconds: float = 10.0):
         self.total, self.done, self._every = total, done, seconds
@@ -51,7 +54,8 @@ class Progress:
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
-        """Shows that the training step is being compiled. This time does not count for the time left."""
+        """Shows that the training step is being compiled. This time does not count for the time
+        left."""
         began = time.monotonic()
         if self._terminal:
             self._draw("compiling")
@@ -63,7 +67,11 @@ class Progress:
             self._start += time.monotonic() - began
 
     def update(
-        self, done: int, values: Mapping[str, float], tokens_per_second: float, utilisation: float | None = None
+        self,
+        done: int,
+        values: Mapping[str, float],
+        tokens_per_second: float,
+        utilisation: float | None = None,
     ) -> None:
         """Shows that `done` steps are finished, with the metrics since the last call."""
         facts = {"loss": figure(values["loss"])} if values.get("loss") is not None else {}
@@ -71,7 +79,9 @@ class Progress:
         if utilisation is not None:
             facts["utilisation"] = f"{utilisation:.0%}"
         now, self.done = time.monotonic(), done
-        if self._quiet or (not self._terminal and now - self._shown < self._every and done < self.total):
+        if self._quiet or (
+            not self._terminal and now - self._shown < self._every and done < self.total
+        ):
             return
         self._shown = now
         left = (now - self._start) / max(done - self._first, 1) * (self.total - done)
@@ -82,8 +92,8 @@ class Progress:
             say("  ".join([f"step {done}/{self.total}", *texts]))
 
     def _draw(self, *texts: str) -> None:
-        """Overwrites the line of a terminal: the step, a bar as wide as there is room, and the texts; where they have no
-        room, without the last but one."""
+        """Overwrites the line of a terminal: the step, a bar as wide as there is room, and the
+        texts; where they have no room, without the last but one."""
         head, columns = f"step {self.done}/{self.total} ", shutil.get_terminal_size().columns - 1
         text = "  ".join(texts)
         if len(texts) > 1 and len(head) + 1 + len(text) > columns:

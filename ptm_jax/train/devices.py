@@ -1,9 +1,11 @@
-"""Utilisation: the share of the devices' peak FLOP/s that a run reaches (peaks of chips are in `mesh.chips`), and memory.
+"""Utilisation: the share of the devices' peak FLOP/s that a run reaches (peaks of chips are in
+`mesh.chips`), and memory.
 
-For a CPU the rate of a matrix product is measured in the process. The rate is that of the whole host, independent of the
-number of forced devices. It is the best of the compute type and float32, to which XLA may convert bfloat16 where that is
-faster. Other processes that compute at the same time lower it: a run that is faster measures it once more, and has no
-utilisation if it is still faster.
+For a CPU the rate of a matrix product is measured in the process. The rate is that of the whole
+host, independent of the number of forced devices. It is the best of the compute type and float32,
+to which XLA may convert bfloat16 where that is faster. Other processes that compute at the same
+time lower it: a run that is faster measures it once more, and has no utilisation if it is still
+faster.
 """
 
 from __future__ import annotations
@@ -25,14 +27,21 @@ def peak_flops(device: jax.Device, dtype: str = "bfloat16", rounds: int = 1) -> 
 
     rounds    measurements of a CPU, whose best counts"""
     if device.platform == "cpu":
-        return max(_measured(name, number) for name in {jnp.dtype(dtype).name, "float32"} for number in range(rounds))
+        return max(
+            _measured(name, number)
+            for name in {jnp.dtype(dtype).name, "float32"}
+            for number in range(rounds)
+        )
     if (chip := chip_of(device.device_kind)) is None:
         return None
     return chip.float32 if jnp.dtype(dtype) == jnp.float32 else chip.bfloat16
 
 
-def utilisation(flops: float, seconds: float, devices: Sequence[jax.Device], dtype: str = "bfloat16") -> float | None:
-    """Returns the share of the devices' peak for `flops` in `seconds`, at most 1, or None if a peak is unknown."""
+def utilisation(
+    flops: float, seconds: float, devices: Sequence[jax.Device], dtype: str = "bfloat16"
+) -> float | None:
+    """Returns the share of the devices' peak for `flops` in `seconds`, at most 1, or None if a peak
+    is unknown."""
     # All CPU devices of a host share its cores.
     distinct = {("cpu", d.process_index) if d.platform == "cpu" else d: d for d in devices}
     for rounds in (1, 2):
@@ -45,7 +54,8 @@ def utilisation(flops: float, seconds: float, devices: Sequence[jax.Device], dty
 
 
 def free_memory(device: jax.Device) -> int | None:
-    """Returns the bytes that a device has left: of a CPU, those of its host or container. None if unknown."""
+    """Returns the bytes that a device has left: of a CPU, those of its host or container. None if
+    unknown."""
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
         return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else None
@@ -54,14 +64,20 @@ def free_memory(device: jax.Device) -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
         found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
     with contextlib.suppress(OSError, ValueError):  # "max": no limit
-        limit, used = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
+        limit, used = (
+            int(Path("/sys/fs/cgroup", name).read_text())
+            for name in ("memory.max", "memory.current")
+        )
         found.append(limit - used)
     return min(found, default=None)
 
 
 @functools.cache
-def _measured(dtype: str, number: int = 0, sizes: Sequence[int] = (512, 1024), repeats: int = 6) -> float:
-    """Measures products [size, size] x [size, size], accumulated in float32. Returns the best FLOP/s.
+def _measured(
+    dtype: str, number: int = 0, sizes: Sequence[int] = (512, 1024), repeats: int = 6
+) -> float:
+    """Measures products [size, size] x [size, size], accumulated in float32. Returns the best
+    FLOP/s.
 
     `number` counts the measurements."""
     product, best = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32)), 0.0

@@ -14,7 +14,8 @@ from ptm_jax.mesh import rules as tables
 
 
 class Window:
-    """Sums of metrics since the last line of the log. They stay on the device until they are read."""
+    """Sums of metrics since the last line of the log. They stay on the device until they are
+    read."""
 
     def __init__(self, sums: Mapping[str, Any] | None = None):
         self._sums = dict(sums or {})
@@ -31,17 +32,22 @@ class Window:
                 pair = (value.sum, value.weight) if isinstance(value, Ratio) else (value, 1.0)
                 new = [np.atleast_1d(np.asarray(x, np.float64)) for x in pair]
                 old = self._sums.get(name, [0.0, 0.0])
-                self._sums[name] = [(np.asarray(a) + b).tolist() for a, b in zip(old, new, strict=True)]
+                self._sums[name] = [
+                    (np.asarray(a) + b).tolist() for a, b in zip(old, new, strict=True)
+                ]
         self._pending = []
         return dict(self._sums)
 
     def infinite(self, *names: str) -> str | None:
         """Returns the first of `names` with a NaN or infinite sum, or None."""
         sums = self.sums()
-        return next((n for n in names if n in sums and not all(map(math.isfinite, sums[n][0]))), None)
+        return next(
+            (n for n in names if n in sums and not all(map(math.isfinite, sums[n][0]))), None
+        )
 
     def close(self) -> tuple[dict[str, float], int, float]:
-        """Returns (means, steps, tokens) since the last call. The loss is the sum of the means of its terms."""
+        """Returns (means, steps, tokens) since the last call. The loss is the sum of the means of
+        its terms."""
         sums, self._sums = self.sums(), {}
         steps = int(sums.pop("", 0))
         tokens = sum(sums.pop("tokens", [[0.0]])[0])
@@ -53,28 +59,34 @@ class Window:
 
 
 def evaluate(
-    step: Callable[..., tuple[Mapping[str, Any], Any]], params: Any, stream: Iterable[Batch], *, mesh, carry: Any = None,
+    step: Callable[..., tuple[Mapping[str, Any], Any]], params: Any, stream: Iterable[Batch], *,
+    mesh, carry: Any = None,
     batches: int = 0,
 ) -> tuple[dict[str, float], int]:  # fmt: skip
-    """Returns (means of the metrics, number of non-empty rows) over a stream of one epoch, or its first `batches` batches.
+    """Returns (means of the metrics, number of non-empty rows) over a stream of one epoch, or its
+    first `batches` batches.
 
-    `step` is a jitted `Program.evaluate`. It draws the corruption of batch i from i, so that evaluations are reproducible.
+    `step` is a jitted `Program.evaluate`. It draws the corruption of batch i from i, so that
+    evaluations are reproducible.
     """
     total, rows = Window(), 0
     for index, batch in enumerate(stream):
         if batches and index >= batches:
             break
-        rows += int(batch["segment_ids"].any(1).sum()) if "segment_ids" in batch else len(batch["rows"])
+        rows += (
+            int(batch["segment_ids"].any(1).sum()) if "segment_ids" in batch else len(batch["rows"])
+        )
         metrics, carry = step(params, tables.place_batch(batch, mesh), index, carry)
         total.add(metrics)
     return total.close()[0], rows
 
 
 def unigram_baseline(train: np.ndarray, text: np.ndarray, specials: Iterable[int] = ()) -> float:
-    """Returns the nats per token of a text under the unigram distribution (add-one) of the training text.
+    """Returns the nats per token of a text under the unigram distribution (add-one) of the training
+    text.
 
-    `train` and `text` are counts [V]; `specials` are left out. This is the loss of a model that predicts only word
-    frequencies. NaN for a text without tokens."""
+    `train` and `text` are counts [V]; `specials` are left out. This is the loss of a model that
+    predicts only word frequencies. NaN for a text without tokens."""
     keep = np.ones(len(train), bool)
     keep[list(specials)] = False
     train, text = train[keep] + 1.0, np.asarray(text, np.float64)[keep]

@@ -1,10 +1,12 @@
-"""The features of a frozen encoder, computed once for every text and kept on disk (Peters et al. 2019, section 2).
+"""The features of a frozen encoder, computed once for every text and kept on disk (Peters et al.
+2019, section 2).
 
     FOLDER/rows.bin     float32 states [layers, l, D] of all texts, concatenated
-    FOLDER/index.jsonl  a line per text: the hash of its ids and types, its offset, its number of tokens
+    FOLDER/index.jsonl  a line per text: the hash of its ids and types, its offset, its number of
+                        tokens
 
-Both files only grow. If a kill left a line without its bytes, the text is computed again. The name of the folder is a hash
-of the encoder's parameters.
+Both files only grow. If a kill left a line without its bytes, the text is computed again. The name
+of the folder is a hash of the encoder's parameters.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from ptm_jax.train import console, workdirs
 
 
 class FeatureStore:
-    """States [S, l, D] of texts by the hash of their ids. S is 1, or the number of layers for a mixture of layers."""
+    """States [S, l, D] of texts by the hash of their ids. S is 1, or the number of layers for a
+    mixture of layers."""
 
     def __init__(self, folder: Path, layers: int, width: int):
         self.folder, self._shape = folder, (layers, width)
@@ -47,7 +50,9 @@ class FeatureStore:
         start, length = self._places[key]
         self._rows.seek(start)
         size = self._shape[0] * length * self._shape[1]
-        return np.frombuffer(self._rows.read(4 * size), np.float32).reshape(self._shape[0], length, self._shape[1])
+        return np.frombuffer(self._rows.read(4 * size), np.float32).reshape(
+            self._shape[0], length, self._shape[1]
+        )
 
     def put(self, key: str, states: np.ndarray) -> None:
         """Stores the states [S, l, D] of a text."""
@@ -83,16 +88,23 @@ def keys(batch: dict[str, np.ndarray]) -> list[str]:
     lengths = (batch["segment_ids"] > 0).sum(1)
     fields = [np.asarray(batch[name]) for name in ("input_ids", "token_type_ids") if name in batch]
     return [
-        hashlib.sha256(b"".join(np.ascontiguousarray(field[row, :n], "<i4").tobytes() for field in fields)).hexdigest()[:32]
+        hashlib.sha256(
+            b"".join(np.ascontiguousarray(field[row, :n], "<i4").tobytes() for field in fields)
+        ).hexdigest()[:32]
         for row, n in enumerate(lengths.tolist())
     ]
 
 
 class FeatureStream:
-    """Adds `features` [B, S, L, D] float32 to the batches of a stream. `encode(batch) -> [B, S, L, D]` computes those that
-    the store lacks. All other attributes are those of the stream."""
+    """Adds `features` [B, S, L, D] float32 to the batches of a stream. `encode(batch) -> [B, S, L,
+    D]` computes those that the store lacks. All other attributes are those of the stream."""
 
-    def __init__(self, stream: Any, store: FeatureStore, encode: Callable[[dict[str, np.ndarray]], np.ndarray]):
+    def __init__(
+        self,
+        stream: Any,
+        store: FeatureStore,
+        encode: Callable[[dict[str, np.ndarray]], np.ndarray],
+    ):
         self._stream, self._store, self._encode = stream, store, encode
 
     def __getattr__(self, name: str) -> Any:
@@ -117,21 +129,37 @@ class FeatureStream:
 
 
 def kept(program: Any, params: Any, stream: Any, workdir: Path, mesh: Any) -> Any:
-    """Returns the stream of a run, with the features of the frozen encoder if an adaptation needs them."""
+    """Returns the stream of a run, with the features of the frozen encoder if an adaptation needs
+    them."""
     if not any(wrapper.cache for wrapper in program.system.wrappers):
         return stream
     if jax.process_count() > 1:
-        console.say("features are computed at every step: they are kept by runs of one process alone")
+        console.say(
+            "features are computed at every step: they are kept by runs of one process alone"
+        )
         return stream
     tower = program._bind(params, False)["main"]
     # A copy: the step donates the memory of its state.
-    own = {name: tree for name, tree in tower.params.items() if name == "encoder" or name.startswith("readers_")}
+    own = {
+        name: tree
+        for name, tree in tower.params.items()
+        if name == "encoder" or name.startswith("readers_")
+    }
     own = jax.tree.map(jnp.copy, own)
-    states = jax.jit(lambda params, batch: tower.module.apply({"params": params}, batch, method="states"))
-    encode = lambda batch: states(own, rules.place_batch(batch, mesh))
+    states = jax.jit(
+        lambda params, batch: tower.module.apply({"params": params}, batch, method="states")
+    )
+
+    def encode(batch):
+        return states(own, rules.place_batch(batch, mesh))
+
     hashed = digest(flatten(own["encoder"]))
-    example = jax.eval_shape(states, own, {name: value[:1] for name, value in _first(stream).items()})
-    store = FeatureStore(Path(workdir) / "features" / hashed[:16], example.shape[1], example.shape[3])
+    example = jax.eval_shape(
+        states, own, {name: value[:1] for name, value in _first(stream).items()}
+    )
+    store = FeatureStore(
+        Path(workdir) / "features" / hashed[:16], example.shape[1], example.shape[3]
+    )
     return FeatureStream(stream, store, encode)
 
 

@@ -1,7 +1,8 @@
 """The compiled training step, in as many micro-batches as the memory of the devices needs.
 
-The update does not depend on the number of micro-batches (`train.step`), so a batch that does not fit is split, and a line
-on stderr has the number. It is kept in the checkpoints: a resumed run rounds as an uninterrupted one.
+The update does not depend on the number of micro-batches (`train.step`), so a batch that does not
+fit is split, and a line on stderr has the number. It is kept in the checkpoints: a resumed run
+rounds as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -46,19 +47,27 @@ def compiled(
     if least > parts[0]:
         fits = "" if room is None or need <= room else f", which still needs {need / 1e9:.1f} GB"
         console.say(
-            f"a batch of {batch_rows} rows does not fit the {(room or 0) / 1e9:.1f} GB that are free: the same update is "
-            f"computed in {least} micro-batches of {batch_rows // least} rows (recipe.accumulate={least}){fits}"
+            f"a batch of {batch_rows} rows does not fit the {(room or 0) / 1e9:.1f} GB that "
+            "are free: the same update is "
+            f"computed in {least} micro-batches of {batch_rows // least} rows "
+            f"(recipe.accumulate={least}){fits}"
         )
     return made, least
 
 
 def parts_of(recipe: Any, rows: int, kept: int | None, readings: int, mesh: Any) -> list[int]:
-    """Returns the numbers of micro-batches that a batch of `rows` may be split into, from the recipe's or the one `kept`
-    in a checkpoint on."""
+    """Returns the numbers of micro-batches that a batch of `rows` may be split into, from the
+    recipe's or the one `kept` in a checkpoint on."""
     first = max(recipe.accumulate, kept or 1)
-    if readings > 1 or jax.process_count() > 1:  # examples of several rows are not split; processes must agree
+    if (
+        readings > 1 or jax.process_count() > 1
+    ):  # examples of several rows are not split; processes must agree
         return [recipe.accumulate]
-    return [n for n in range(1, rows + 1) if rows % n == 0 and n >= first and (n == first or _shared(rows // n, mesh))]
+    return [
+        n
+        for n in range(1, rows + 1)
+        if rows % n == 0 and n >= first and (n == first or _shared(rows // n, mesh))
+    ]
 
 
 def room_of(mesh: Any) -> float | None:

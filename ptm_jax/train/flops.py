@@ -1,7 +1,7 @@
 """Counts the floating-point operations of a function from its jaxpr: only products, 2 m n k each.
 
-A scan's body counts times its length; the compiler's own count takes it once. `utilisation` divides this count by the
-device's peak.
+A scan's body counts times its length; the compiler's own count takes it once. `utilisation` divides
+this count by the device's peak.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """One `dot_general`: number of runs, shape of the result, operations and bytes (operands and result) per run."""
+    """One `dot_general`: number of runs, shape of the result, operations and bytes (operands and
+    result) per run."""
 
     times: float
     shape: tuple[int, ...]
@@ -26,12 +27,14 @@ class Product:
 
 
 def flops(function: Callable[..., Any], *args: Any) -> float:
-    """Returns the operations of one call, for arrays or abstract shapes, including recomputation."""
+    """Returns the operations of one call, for arrays or abstract shapes, including
+    recomputation."""
     return sum(product.times * product.flops for product in products(function, *args))
 
 
 def products(function: Callable[..., Any], *args: Any) -> list[Product]:
-    """Returns the products of one call, in program order. Of several branches, the one with the most operations counts."""
+    """Returns the products of one call, in program order. Of several branches, the one with the
+    most operations counts."""
     return _count(jax.make_jaxpr(function)(*args).jaxpr)
 
 
@@ -42,15 +45,23 @@ def _count(jaxpr) -> list[Product]:
             (contract, _), (batch, _) = eqn.params["dimension_numbers"]
             left, right = eqn.invars[0].aval.shape, eqn.invars[1].aval.shape
             shared = math.prod(left[i] for i in (*contract, *batch))
-            size = sum(math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in (*eqn.invars, *eqn.outvars))
+            size = sum(
+                math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in (*eqn.invars, *eqn.outvars)
+            )
             amount = 2.0 * math.prod(left) * math.prod(right) / shared
             total.append(Product(1.0, tuple(eqn.outvars[0].aval.shape), amount, size))
             continue
         times = eqn.params.get("length", 1) if eqn.primitive.name == "scan" else 1
         inner = [_count(sub) for sub in _subjaxprs(eqn.params)]
         if eqn.primitive.name == "cond":
-            inner = [max(inner, key=lambda branch: sum(p.times * p.flops for p in branch), default=[])]
-        total += [dataclasses.replace(product, times=times * product.times) for branch in inner for product in branch]
+            inner = [
+                max(inner, key=lambda branch: sum(p.times * p.flops for p in branch), default=[])
+            ]
+        total += [
+            dataclasses.replace(product, times=times * product.times)
+            for branch in inner
+            for product in branch
+        ]
     return total
 
 

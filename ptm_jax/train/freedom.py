@@ -1,9 +1,11 @@
-"""Combines the adaptations of a system: which parameters a step may update, and their learning rates.
+"""Combines the adaptations of a system: which parameters a step may update, and their learning
+rates.
 
-An adaptation has `trainable(path, step)` and `rate(path)`, for a path with its level (`core.levels.Place`). A value of
-True or False holds for the whole run. A value computed from the step, which is traced, may change. Either may be a vector
-[N] over the layers of a stacked parameter. A parameter that is always frozen has no moments and no gradient. A parameter
-that is frozen at some steps keeps its value and moments there, and counts its own updates.
+An adaptation has `trainable(path, step)` and `rate(path)`, for a path with its level
+(`core.levels.Place`). A value of True or False holds for the whole run. A value computed from the
+step, which is traced, may change. Either may be a vector [N] over the layers of a stacked
+parameter. A parameter that is always frozen has no moments and no gradient. A parameter that is
+frozen at some steps keeps its value and moments there, and counts its own updates.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from ptm_jax.core.levels import Place
 
 @dataclasses.dataclass(frozen=True)
 class Freedom:
-    """Which parameters a step may update. Without `wrappers` and `given`, all of them, at the recipe's rate.
+    """Which parameters a step may update. Without `wrappers` and `given`, all of them, at the
+    recipe's rate.
 
     wrappers  adaptations and compressions that restrict training
     towers    {name: network}, for the levels of parameters (`core.levels`)
@@ -34,11 +37,17 @@ class Freedom:
     wrappers: tuple[Any, ...] = ()
     towers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     given: tuple[str, ...] = ()
-    _known: dict[tuple[int, str], Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    _known: dict[tuple[int, str], Any] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def __post_init__(self):
         moves = ("trainable", "rate")
-        asked = tuple(w for w in self.wrappers if w.observes or any(slots.overrides(w, name) for name in moves))
+        asked = tuple(
+            w
+            for w in self.wrappers
+            if w.observes or any(slots.overrides(w, name) for name in moves)
+        )
         object.__setattr__(self, "wrappers", asked)
 
     @property
@@ -64,12 +73,16 @@ class Freedom:
 
     def observed(self, path: str) -> bool:
         """Whether the gradient of a parameter is an observation (`slots.Wrapper.observes`)."""
-        return any(wrapper.observes and re.search(wrapper.observes, path) for wrapper in self.wrappers)
+        return any(
+            wrapper.observes and re.search(wrapper.observes, path) for wrapper in self.wrappers
+        )
 
     def parted(self, grads: Any) -> tuple[Any, dict[str, Any]]:
         """Returns (gradients without observations, {path: observation})."""
         seen = {path: leaf for path, leaf in paths.flatten(grads).items() if self.observed(path)}
-        return paths.map_with_path(lambda path, leaf: jnp.zeros_like(leaf) if path in seen else leaf, grads), seen
+        return paths.map_with_path(
+            lambda path, leaf: jnp.zeros_like(leaf) if path in seen else leaf, grads
+        ), seen
 
     def rate(self, path: str) -> Any:
         """Returns the learning-rate multiplier of a parameter: a number, or [N] by layer."""
@@ -83,7 +96,8 @@ class Freedom:
         return any(isinstance(answer, _Varying) for answer in self._answers(path))
 
     def live(self, path: str, step: Any) -> Any:
-        """Returns which layers of a parameter are updated at this step: a boolean, booleans [N], or None for all."""
+        """Returns which layers of a parameter are updated at this step: a boolean, booleans [N], or
+        None for all."""
         masks = [np.asarray(self.rate(path)) != 0]
         for answer, wrapper in zip(self._answers(path), self._filters, strict=True):
             varies = isinstance(answer, _Varying)
@@ -103,8 +117,13 @@ class Freedom:
         key = number, f"{path} {path.known if isinstance(path, Place) else None}"
         if key not in self._known:
             kept = []
-            jax.eval_shape(lambda step: kept.append(wrapper.trainable(path, step)), jax.ShapeDtypeStruct((), jnp.int32))
-            self._known[key] = _Varying() if isinstance(kept[0], jax.core.Tracer) else np.asarray(kept[0], bool)
+            jax.eval_shape(
+                lambda step: kept.append(wrapper.trainable(path, step)),
+                jax.ShapeDtypeStruct((), jnp.int32),
+            )
+            self._known[key] = (
+                _Varying() if isinstance(kept[0], jax.core.Tracer) else np.asarray(kept[0], bool)
+            )
         return self._known[key]
 
 
@@ -116,7 +135,9 @@ def along(values: Any, leaf: Any) -> Any:
     """Reshapes a scalar or a vector [N] to broadcast against a parameter [N, ...]."""
     values = jnp.asarray(values)
     if values.ndim and values.shape[0] != leaf.shape[0]:
-        raise ValueError(f"{values.shape[0]} values for the {leaf.shape[0]} layers of a parameter {leaf.shape}")
+        raise ValueError(
+            f"{values.shape[0]} values for the {leaf.shape[0]} layers of a parameter {leaf.shape}"
+        )
     return values.reshape(values.shape + (1,) * (leaf.ndim - values.ndim))
 
 

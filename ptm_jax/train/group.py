@@ -1,16 +1,19 @@
 """Messages between the processes of a run: values, a stop at an agreed step, the loss of a process.
 
-Every process has a connection to process 0, which forwards messages. Collectives on devices cannot replace them: if a
-process is gone, they hang or abort in C++, and waits may be long (process 0 may prepare a corpus for hours). The connection
-of a killed process closes at once. A process on a machine that is gone is silent; it counts as lost after
-PTM_PEER_SECONDS. The process that notices a loss prints one line and exits with the status `LOST`, because the main thread
-may hang in a collective. Files are written atomically, so an exit at any time leaves none half written.
+Every process has a connection to process 0, which forwards messages. Collectives on devices cannot
+replace them: if a process is gone, they hang or abort in C++, and waits may be long (process 0 may
+prepare a corpus for hours). The connection of a killed process closes at once. A process on a
+machine that is gone is silent; it counts as lost after PTM_PEER_SECONDS. The process that notices a
+loss prints one line and exits with the status `LOST`, because the main thread may hang in a
+collective. Files are written atomically, so an exit at any time leaves none half written.
 
-A run of one process has a group of one, without threads or connections. All processes call the functions in the same order:
+A run of one process has a group of one, without threads or connections. All processes call the
+functions in the same order:
 
     chosen(make)     returns the value (JSON) of `make()`, which process 0 calls
     gathered(value)  returns the values of all processes at process 0, and nothing elsewhere
-    stop(done)       whether the run ends before the next step: true at the same step everywhere, after `ask()` anywhere
+    stop(done)       whether the run ends before the next step: true at the same step everywhere,
+                     after `ask()` anywhere
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.train import hosts
 
 LOST = 75
-"""Exit status of a process that ends because another one is gone: EX_TEMPFAIL, the run can be started again."""
+"""Exit status of a process that ends because another one is gone: EX_TEMPFAIL, the run can be
+started again."""
 PEER_SECONDS = 60.0
 """Seconds after which a silent process counts as lost; PTM_PEER_SECONDS overrides it."""
 
@@ -44,7 +48,8 @@ _SETTLE = 3.0  # seconds to wait for the reason of a failure
 
 
 class Group:
-    """The processes of a run. This class is a group of one process; `_Several` has the same methods."""
+    """The processes of a run. This class is a group of one process; `_Several` has the same
+    methods."""
 
     index, count = 0, 1
     received = signal.SIGTERM
@@ -60,7 +65,8 @@ class Group:
         return [value]
 
     def ask(self, number: int = signal.SIGTERM) -> None:
-        """Requests an early end, after a signal. Only sets flags, because a signal handler calls it."""
+        """Requests an early end, after a signal. Only sets flags, because a signal handler calls
+        it."""
         self.received, self._wanted = signal.Signals(number), True
 
     def stop(self, done: int) -> bool:
@@ -82,7 +88,10 @@ class _Several(Group):
     def __init__(self, index: int, count: int, links: dict[int, tuple[socket.socket, str]]):
         super().__init__()
         self.index, self.count = index, count
-        self._links, self._hosts = {k: link for k, (link, _) in links.items()}, {k: host for k, (_, host) in links.items()}
+        self._links, self._hosts = (
+            {k: link for k, (link, _) in links.items()},
+            {k: host for k, (_, host) in links.items()},
+        )
         self._sending, self._changed = threading.Lock(), threading.Condition()
         self._values: dict[tuple[int, int], Any] = {}
         self._rounds, self._done = itertools.count(), 0
@@ -111,7 +120,8 @@ class _Several(Group):
         return []
 
     def stop(self, done):
-        """Waits while the processes agree on the last step, the one after that of the most advanced process."""
+        """Waits while the processes agree on the last step, the one after that of the most advanced
+        process."""
         with self._changed:
             self._changed.wait_for(lambda: not self._agreeing or self._end is not None)
             self._done = done
@@ -122,7 +132,10 @@ class _Several(Group):
             time.sleep(_SETTLE)  # if another process is gone, this process exits meanwhile
         self._leaving = True
         known = isinstance(error, UserError)
-        self._send(kind="failed", text=str(error) if known else f"{type(error).__name__}: {error}".strip(" :"))
+        self._send(
+            kind="failed",
+            text=str(error) if known else f"{type(error).__name__}: {error}".strip(" :"),
+        )
         time.sleep(_TICK)
 
     def close(self):
@@ -207,7 +220,9 @@ class _Several(Group):
         if kind == "gone":
             self._leave(message["text"], LOST)
         if kind == "failed":
-            self._leave(f"{self._name(peer)} has stopped: {message['text']}" if peer else message["text"], 1)
+            self._leave(
+                f"{self._name(peer)} has stopped: {message['text']}" if peer else message["text"], 1
+            )
 
     def _begin_agreement(self) -> None:
         """Process 0 asks every process for its step after a request to stop."""
@@ -225,11 +240,15 @@ class _Several(Group):
         return f"process {peer} of {self.count} on {self._hosts[peer]}"
 
     def _gone(self, peer: int, how: str) -> None:
-        advice = "run the same command again, with as many processes as there are: it goes on from the last checkpoint"
+        advice = (
+            "run the same command again, with as many processes as there are: it goes on "
+            "from the last checkpoint"
+        )
         self._leave(f"{self._name(peer)} is gone ({how}), so all stop; {advice}", LOST)
 
     def _leave(self, text: str, status: int) -> None:
-        """Ends this process, even if its main thread hangs. Process 0 sends the reason to the others."""
+        """Ends this process, even if its main thread hangs. Process 0 sends the reason to the
+        others."""
         if self._leaving:  # it already ends with its own error
             threading.Event().wait()
         self._leaving = True
@@ -255,7 +274,9 @@ def together() -> Iterator[Group]:
         yield _current
         return
     if jax.process_count() > 1 and not jax.distributed.is_initialized():
-        raise UserError("this machine is one of several; set PTM_HOSTS=auto on all of them and start all")
+        raise UserError(
+            "this machine is one of several; set PTM_HOSTS=auto on all of them and start all"
+        )
     before, _current = _current, _opened() if jax.process_count() > 1 else Group()
     try:
         yield _current
@@ -274,13 +295,16 @@ def patience() -> float:
 
 def quit_with(text: str, status: int) -> None:
     """Prints one line with the number of this process, and ends it at once."""
-    name = f"process {jax.process_index()} of {jax.process_count()}: " if jax.process_index() else ""
+    name = (
+        f"process {jax.process_index()} of {jax.process_count()}: " if jax.process_index() else ""
+    )
     hosts.quit_with(name + text, status)
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Context manager in which SIGTERM or Ctrl-C (SIGINT) to any process stops the group; a second Ctrl-C ends it at once.
+    """Context manager in which SIGTERM or Ctrl-C (SIGINT) to any process stops the group; a second
+    Ctrl-C ends it at once.
 
     It has no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
@@ -304,7 +328,8 @@ def listening() -> Iterator[None]:
 
 
 def _opened() -> Group:
-    """Opens the connections. Process 0 listens, and broadcasts its port, address and a password over the devices."""
+    """Opens the connections. Process 0 listens, and broadcasts its port, address and a password
+    over the devices."""
     from jax.experimental import multihost_utils
 
     index, count, words = jax.process_index(), jax.process_count(), [0] * 21
@@ -324,12 +349,21 @@ def _opened() -> Group:
         link.settimeout(None)
         return _Several(index, count, {0: (link, host)})
     except OSError as error:
-        missed = f"cannot reach {host}, port {port}" if index else f"got no answer of all others in {patience():.0f} s"
-        raise UserError(f"process {index} of {count} {missed}: {error}; let the machines reach each other") from error
+        missed = (
+            f"cannot reach {host}, port {port}"
+            if index
+            else f"got no answer of all others in {patience():.0f} s"
+        )
+        raise UserError(
+            f"process {index} of {count} {missed}: {error}; let the machines reach each other"
+        ) from error
 
 
-def _welcomed(server: socket.socket, count: int, password: str) -> dict[int, tuple[socket.socket, str]]:
-    """Returns {process: (connection, machine)} of all others. A connection without the password is dropped."""
+def _welcomed(
+    server: socket.socket, count: int, password: str
+) -> dict[int, tuple[socket.socket, str]]:
+    """Returns {process: (connection, machine)} of all others. A connection without the password is
+    dropped."""
     links, end = {}, time.monotonic() + patience()
     while len(links) < count - 1:
         server.settimeout(max(0.1, end - time.monotonic()))

@@ -1,4 +1,5 @@
-"""Steps of a kernel that makes the updates of a loss itself, in place of gradient and optimizer (`kernels.updates`)."""
+"""Steps of a kernel that makes the updates of a loss itself, in place of gradient and optimizer
+(`kernels.updates`)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def kernel_of(system: System, mesh: Mesh) -> Native | None:
         return None
     why = _refusal(system, mesh, native[0])
     if why and objective.impl == "native":
-        raise UserError(f"objective.impl='native' cannot make this step: {why}; set objective.impl=plain")
+        raise UserError(
+            f"objective.impl='native' cannot make this step: {why}; set objective.impl=plain"
+        )
     return None if why else native
 
 
@@ -45,7 +48,9 @@ def _refusal(system: System, mesh: Mesh, name: str) -> str | None:
     return STEPS[name].refusal()
 
 
-def step(system: System, native: Native, state: Any, batch: Batch) -> tuple[Params, Any, dict[str, Any]]:
+def step(
+    system: System, native: Native, state: Any, batch: Batch
+) -> tuple[Params, Any, dict[str, Any]]:
     """Returns (parameters, optimizer's state, metrics) after the `recipe.updates` of a step."""
     recipe, (name, chosen) = system.recipe, native
     params = flatten(state.params)

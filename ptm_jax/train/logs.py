@@ -1,8 +1,10 @@
-"""Logs of a run: metrics.jsonl and the writers of `train.writers` during the run, loss.png and report.md at the end.
+"""Logs of a run: metrics.jsonl and the writers of `train.writers` during the run, loss.png and
+report.md at the end.
 
-A line of metrics.jsonl is {"step", "split": "train" or "heldout", "values": {name: number}, "tokens", "seconds"}, with
-tokens and seconds since the start of the run. A resumed run first drops the lines after its step, so the files of
-interrupted and uninterrupted runs are equal except for timing. With several processes, process 0 writes.
+A line of metrics.jsonl is {"step", "split": "train" or "heldout", "values": {name: number},
+"tokens", "seconds"}, with tokens and seconds since the start of the run. A resumed run first drops
+the lines after its step, so the files of interrupted and uninterrupted runs are equal except for
+timing. With several processes, process 0 writes.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ _FILE = "metrics.jsonl"
 
 
 class RunLog(contextlib.AbstractContextManager):
-    """The metrics of a run: `resume` at a step and `write` lines. `metrics` are names of `train.writers.WRITERS`."""
+    """The metrics of a run: `resume` at a step and `write` lines. `metrics` are names of
+    `train.writers.WRITERS`."""
 
-    def __init__(self, workdir: str | os.PathLike, metrics: Sequence[str] = ("tensorboard",), name: str = ""):
+    def __init__(
+        self, workdir: str | os.PathLike, metrics: Sequence[str] = ("tensorboard",), name: str = ""
+    ):
         self.workdir, self.metrics, self.name = Path(workdir), metrics, name
         self._file, self._writers, self._step = None, None, 0
 
@@ -49,22 +54,34 @@ class RunLog(contextlib.AbstractContextManager):
             workdirs.replace(path, "".join(kept).encode())
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
-    def write(self, step: int, split: str, values: Mapping[str, float], *, tokens: float, seconds: float) -> None:
+    def write(
+        self, step: int, split: str, values: Mapping[str, float], *, tokens: float, seconds: float
+    ) -> None:
         """Appends one line and flushes it, so a kill does not lose it."""
         if jax.process_index():
             return
         if self._file is None:
             self.resume(max((line["step"] for line in read(self.workdir)), default=0))
         # JSON has no infinities and no NaN; they become null.
-        numbers = {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
-        line = {"step": step, "split": split, "values": numbers, "tokens": int(tokens), "seconds": round(seconds, 3)}
+        numbers = {
+            name: float(value) if math.isfinite(value) else None for name, value in values.items()
+        }
+        line = {
+            "step": step,
+            "split": split,
+            "values": numbers,
+            "tokens": int(tokens),
+            "seconds": round(seconds, 3),
+        }
         with workdirs.writing(self.workdir / _FILE):
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
         if self._writers is None:
             self._writers = writers.opened(self.metrics, self.workdir, self._step, self.name)
         for writer in self._writers:
-            writer.write(step, split, {name: value for name, value in numbers.items() if value is not None})
+            writer.write(
+                step, split, {name: value for name, value in numbers.items() if value is not None}
+            )
 
     def close(self) -> None:
         """Closes the files. `write` opens them again."""
@@ -96,8 +113,11 @@ def find(workdir: str | os.PathLike, step: int, split: str) -> dict[str, float] 
     return lines[-1]["values"] if lines else None
 
 
-def curve(workdir: str | os.PathLike, *, baseline: float | None = None, name: str = "baseline") -> Path | None:
-    """Draws WORKDIR/loss.png, train and held-out loss over steps. Returns its path, or None if nothing is logged."""
+def curve(
+    workdir: str | os.PathLike, *, baseline: float | None = None, name: str = "baseline"
+) -> Path | None:
+    """Draws WORKDIR/loss.png, train and held-out loss over steps. Returns its path, or None if
+    nothing is logged."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -107,7 +127,10 @@ def curve(workdir: str | os.PathLike, *, baseline: float | None = None, name: st
     canvas = Figure(figsize=(7.0, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()
-    of = lambda split: [(line["step"], line["values"]["loss"]) for line in lines if line["split"] == split]
+
+    def of(split):
+        return [(line["step"], line["values"]["loss"]) for line in lines if line["split"] == split]
+
     train, heldout = of("train"), of("heldout")
     if train:
         axes.plot(*zip(*train, strict=True), color="#9ecae1", linewidth=1, label="train")
@@ -115,11 +138,31 @@ def curve(workdir: str | os.PathLike, *, baseline: float | None = None, name: st
             axes.plot(*_smoothed(train), color="#2171b5", linewidth=2, label="train, smoothed")
     if heldout:
         marker = "o" if len(heldout) <= 40 else None
-        axes.plot(*zip(*heldout, strict=True), color="#d94801", marker=marker, markersize=5, label="held-out", zorder=3)
+        axes.plot(
+            *zip(*heldout, strict=True),
+            color="#d94801",
+            marker=marker,
+            markersize=5,
+            label="held-out",
+            zorder=3,
+        )
         step, loss = heldout[-1]
-        axes.annotate(figure(loss), (step, loss), (-6, 8), textcoords="offset points", ha="right", color="#d94801")
+        axes.annotate(
+            figure(loss),
+            (step, loss),
+            (-6, 8),
+            textcoords="offset points",
+            ha="right",
+            color="#d94801",
+        )
     if baseline is not None and math.isfinite(baseline):
-        axes.axhline(baseline, color="#636363", linestyle="--", linewidth=1.2, label=f"{name} {figure(baseline)}")
+        axes.axhline(
+            baseline,
+            color="#636363",
+            linestyle="--",
+            linewidth=1.2,
+            label=f"{name} {figure(baseline)}",
+        )
     axes.set(xlabel="step (updates)", ylabel="loss (nats)", title=Path(workdir).absolute().name)
     axes.set_xlim(left=0)
     axes.grid(color="#e5e5e5", linewidth=0.7)
@@ -141,24 +184,50 @@ def _smoothed(points, share: float = 0.05):
 
 
 def report(
-    workdir: str | os.PathLike, summary: Mapping[str, Any], splits: Sequence[str] = ("train", "heldout")
+    workdir: str | os.PathLike,
+    summary: Mapping[str, Any],
+    splits: Sequence[str] = ("train", "heldout"),
 ) -> Path | None:
-    """Writes WORKDIR/report.md: the summary, the last metrics of the splits, the run's files. Returns its path."""
+    """Writes WORKDIR/report.md: the summary, the last metrics of the splits, the run's files.
+    Returns its path."""
     if jax.process_index():
         return None
     workdir = Path(workdir)
     last = {line["split"]: line for line in read(workdir) if line["split"] in splits}
-    rows = lambda pairs: [f"| {_cell(name)} | {_cell(value)} |" for name, value in pairs]
-    text = [f"# {summary.get('system', workdir.absolute().name)}", "", "| | |", "|---|---|", *rows(summary.items())]
+
+    def rows(pairs):
+        return [f"| {_cell(name)} | {_cell(value)} |" for name, value in pairs]
+
+    text = [
+        f"# {summary.get('system', workdir.absolute().name)}",
+        "",
+        "| | |",
+        "|---|---|",
+        *rows(summary.items()),
+    ]
     for split, line in last.items():
-        text += ["", f"## Last {split} metrics, step {line['step']}", "", "| metric | value |", "|---|---|"]
+        text += [
+            "",
+            f"## Last {split} metrics, step {line['step']}",
+            "",
+            "| metric | value |",
+            "|---|---|",
+        ]
         text += rows((name, figure(value)) for name, value in line["values"].items())
     if (workdir / "loss.png").exists():
         text += ["", "![Loss over steps](loss.png)"]
     text += ["", "## Files", "", "| | |", "|---|---|"]
     newest = sorted((workdir / "checkpoints").glob("step_*"))[-1:]
-    files = {"config": "config.json", "metrics": _FILE, "TensorBoard": "tensorboard", "tokenizer": "tokenizer"}
-    there = [*((name, workdir / file) for name, file in files.items()), *(("checkpoint", path) for path in newest)]
+    files = {
+        "config": "config.json",
+        "metrics": _FILE,
+        "TensorBoard": "tensorboard",
+        "tokenizer": "tokenizer",
+    }
+    there = [
+        *((name, workdir / file) for name, file in files.items()),
+        *(("checkpoint", path) for path in newest),
+    ]
     text += rows((name, f"`{path.relative_to(workdir)}`") for name, path in there if path.exists())
     path = workdir / "report.md"
     with workdirs.writing(path):

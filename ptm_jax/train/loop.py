@@ -1,19 +1,23 @@
-"""The training loop: starts or resumes a run, logs, evaluates, saves checkpoints, and stops on SIGTERM or Ctrl-C.
+"""The training loop: starts or resumes a run, logs, evaluates, saves checkpoints, and stops on
+SIGTERM or Ctrl-C.
 
 A run starts in this order:
 
     1. compare the experiment with WORKDIR/config.json, if it exists
-    2. open the corpus, or prepare it in WORKDIR/data (which resumes too), and resolve the experiment with its vocabulary
-    3. restore the newest intact checkpoint of WORKDIR/checkpoints, saved from any mesh; if there is none, initialise the
-       state under `jit` into its shardings
+    2. open the corpus, or prepare it in WORKDIR/data (which resumes too), and resolve the
+       experiment with its vocabulary
+    3. restore the newest intact checkpoint of WORKDIR/checkpoints, saved from any mesh; if there is
+       none, initialise the state under `jit` into its shardings
     4. move the stream to the position in the checkpoint, and cut the log at its step
-    5. train until the recipe is done; after SIGTERM or Ctrl-C, finish the step, save a checkpoint and exit
+    5. train until the recipe is done; after SIGTERM or Ctrl-C, finish the step, save a checkpoint
+       and exit
 
-A checkpoint contains the state, the data position and the sums of the current log window, so interrupted and uninterrupted
-runs write the same log and parameters.
+A checkpoint contains the state, the data position and the sums of the current log window, so
+interrupted and uninterrupted runs write the same log and parameters.
 
-Several processes (`train.hosts`, `train.group`) share the devices, the rows of every batch and the workdir, which process
-0 writes. All start, save and stop at the same steps. A run may resume with another number of processes.
+Several processes (`train.hosts`, `train.group`) share the devices, the rows of every batch and the
+workdir, which process 0 writes. All start, save and stop at the same steps. A run may resume with
+another number of processes.
 """
 
 from __future__ import annotations
@@ -58,11 +62,13 @@ from ptm_jax.train.results import Result
 from ptm_jax.train.step import TrainState, jitted, program
 
 Callback = Callable[[int, str, Mapping[str, float]], Any]
-"""Called as `callback(step, split, values)` with every line of the log: split "train" after every `log_every` steps,
-"heldout" after an evaluation, values {metric: number} (the mean since the last line). True ends the run after this step, as
-SIGTERM does. With several processes each calls its own. `Writer.write` of `train.writers` is one."""
+"""Called as `callback(step, split, values)` with every line of the log: split "train" after every
+`log_every` steps, "heldout" after an evaluation, values {metric: number} (the mean since the last
+line). True ends the run after this step, as SIGTERM does. With several processes each calls its
+own. `Writer.write` of `train.writers` is one."""
 Watch = Callable[[int, Any, Any], bool]
-"""Called as `watch(step, program, params)` at every evaluation; True ends the run there, as SIGTERM does."""
+"""Called as `watch(step, program, params)` at every evaluation; True ends the run there, as SIGTERM
+does."""
 
 
 class Training:
@@ -80,38 +86,54 @@ class Training:
         self.recipe = config.system.recipe
         self._whole, self._flops = program(config.system, config.seed), {}
         with building(config.system):
-            self.program, self.abstract = self._whole.on(self.mesh, config.rules, setup.example(config, corpus))
+            self.program, self.abstract = self._whole.on(
+                self.mesh, config.rules, setup.example(config, corpus)
+            )
         if not workdirs.steps_of(workdir):  # check all phases before anything is written
             for phase in range(len(self.recipe.phases)):
                 self.flops(phase)
         self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.abstract)
-        self._evaluate = jax.jit(self.program.evaluate, out_shardings=(rules.replicated(self.mesh), None))
+        self._evaluate = jax.jit(
+            self.program.evaluate, out_shardings=(rules.replicated(self.mesh), None)
+        )
         setup.keep(config, workdir, corpus)
         heldout = corpus.counts("heldout")
         self.has_heldout = bool(heldout.sum())
         self.watch: Watch | None = None
         self.callbacks: Sequence[Callback] = ()
         self.ended, self.parts = False, {}
-        self.baseline = evaluation.unigram_baseline(corpus.counts("train"), heldout, corpus.uncounted)
+        self.baseline = evaluation.unigram_baseline(
+            corpus.counts("train"), heldout, corpus.uncounted
+        )
         self.checkpoints = Checkpoints(workdir, config.keep)
         self.log = logs.RunLog(workdir, config.metrics, config.system.name)
         self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
 
     def flops(self, phase: int) -> float:
-        """Returns the operations of a step of a phase. Raises UserError if the system refuses its rows."""
+        """Returns the operations of a step of a phase. Raises UserError if the system refuses its
+        rows."""
         if phase not in self._flops:
-            first, batch = (setup.example(self.config, self.corpus, number) for number in (0, phase))
+            first, batch = (
+                setup.example(self.config, self.corpus, number) for number in (0, phase)
+            )
             with building(self.config.system):
                 state = jax.eval_shape(self._whole.init, first)
                 self._flops[phase] = flops.flops(self._whole.defined().step, state, batch)
         return self._flops[phase]
 
     def start(self) -> tuple[TrainState, dict[str, Any], int | None]:
-        """Returns the restored or initialised state, its data position, and the restored step or None."""
+        """Returns the restored or initialised state, its data position, and the restored step or
+        None."""
         if self.checkpoints.latest() is not None:
-            state, meta, step = self.checkpoints.restore(like=self.abstract, true=self.program.padding.true)
+            state, meta, step = self.checkpoints.restore(
+                like=self.abstract, true=self.program.padding.true
+            )
             workdirs.check_tokenizer(self.workdir, meta["tokenizer"])
-            self.tokens, self.seconds, self.parts = meta["tokens"], meta["seconds"], meta.get("parts", {})
+            self.tokens, self.seconds, self.parts = (
+                meta["tokens"],
+                meta["seconds"],
+                meta.get("parts", {}),
+            )
             self.window = evaluation.Window(meta["window"])
             self.log.resume(step)
             return state, meta["position"], step
@@ -131,12 +153,16 @@ class Training:
         params = jax.jit(lambda params: padding.cut(params, "params/"))(params)
         params = initial.begin(params, self.config.init, self.config.system, self.corpus.tokenizer)
         params = self.program.begun(params, params)
-        return jax.jit(lambda params: padding.fill(params, "params/"), out_shardings=self.shardings.params)(params)
+        return jax.jit(
+            lambda params: padding.fill(params, "params/"), out_shardings=self.shardings.params
+        )(params)
 
     def save(self, state: TrainState, position: Mapping[str, Any], done: int) -> None:
         """Starts saving a checkpoint. Raises UserError for a state that is not finite."""
         self.check_finite(done)
-        streams = group.current().gathered(position["stream"])  # each process has only the position of its own rows
+        streams = group.current().gathered(
+            position["stream"]
+        )  # each process has only the position of its own rows
         self.checkpoints.save(
             done,
             state,
@@ -152,10 +178,17 @@ class Training:
         )
 
     def evaluate(self, state: TrainState, phase: int, batches: int = 0) -> dict[str, float]:
-        """Returns the means of the metrics over the held-out text, or its first `batches` batches."""
-        stream = setup.stream(self.config, self.corpus, phase, "heldout", epochs=1, share=self.share)
-        carry = self.program.initial_carry(state.params, setup.example(self.config, self.corpus, phase))
-        return evaluation.evaluate(self._evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches)[0]
+        """Returns the means of the metrics over the held-out text, or its first `batches`
+        batches."""
+        stream = setup.stream(
+            self.config, self.corpus, phase, "heldout", epochs=1, share=self.share
+        )
+        carry = self.program.initial_carry(
+            state.params, setup.example(self.config, self.corpus, phase)
+        )
+        return evaluation.evaluate(
+            self._evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches
+        )[0]
 
     def heard(self, state: TrainState, values: Mapping[str, float]) -> TrainState:
         """Returns the state after the adaptations were given the loss of an evaluation."""
@@ -172,9 +205,15 @@ class Training:
         for callback in self.callbacks:
             self.ended |= callback(step, split, values) is True
 
-    def compiled(self, phase: int, state: TrainState, batch: Mapping[str, Any], shapes: str) -> Callable:
-        """Returns the compiled step of a phase and of batches of these shapes, in as many micro-batches as it needs."""
-        make = lambda parts: jitted(self.program, self.shardings, rules.replicated(self.mesh), parts)
+    def compiled(
+        self, phase: int, state: TrainState, batch: Mapping[str, Any], shapes: str
+    ) -> Callable:
+        """Returns the compiled step of a phase and of batches of these shapes, in as many
+        micro-batches as it needs."""
+
+        def make(parts):
+            return jitted(self.program, self.shardings, rules.replicated(self.mesh), parts)
+
         rows, readings = self.recipe.phases[phase].batch, self.config.system.examples.readings
         parts = fitting.parts_of(self.recipe, rows, self.parts.get(shapes), readings, self.mesh)
         step, used = fitting.compiled(make, state, batch, parts, fitting.room_of(self.mesh))
@@ -183,14 +222,16 @@ class Training:
         return step
 
     def check_finite(self, done: int) -> None:
-        """Raises UserError if a metric since the last line of the log is NaN or infinite. Nothing of it is kept."""
+        """Raises UserError if a metric since the last line of the log is NaN or infinite. Nothing
+        of it is kept."""
         name = self.window.infinite("loss", "grad_norm")
         if name is not None:
             self.checkpoints.wait()
             kept = self.checkpoints.latest()
             there = "" if kept is None else f"; the checkpoint of step {kept} is kept"
             raise UserError(
-                f"the {name} is not finite at step {done}{there}: start again in another workdir with a lower "
+                f"the {name} is not finite at step {done}{there}: start again in another "
+                "workdir with a lower "
                 "recipe.lr, with recipe.clip, or in float32 (--set precision=float32)"
             )
 
@@ -201,7 +242,8 @@ def train(
 ) -> Result:  # fmt: skip
     """Runs an experiment in a workdir, or resumes the run there. Returns its result.
 
-    Raises UserError for errors that the user can correct. The workdir then has the last intact checkpoint.
+    Raises UserError for errors that the user can correct. The workdir then has the last intact
+    checkpoint.
     """
     with group.together(), _alone(Path(workdir)):
         progress = None if quiet else console.bar
@@ -226,7 +268,9 @@ def _train(run: Training, quiet: bool) -> Result:
         run.checkpoints.wait()
     compared, name = slots.objective(run.config.system.objective).baseline, run.corpus.baseline
     ends = (name, compared, group.current().received)
-    result = Result(run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, *ends)
+    result = Result(
+        run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, *ends
+    )
     if not stopped:
         logs.curve(run.workdir, baseline=run.baseline if compared else None, name=name)
         result = results.with_facts(result, run.config.system, run.tokens, run.seconds)
@@ -236,7 +280,8 @@ def _train(run: Training, quiet: bool) -> Result:
 
 
 def _final(run, state):
-    """Returns the held-out metrics of the finished run, from its log, or measured and logged now."""
+    """Returns the held-out metrics of the finished run, from its log, or measured and logged
+    now."""
     there = group.current().chosen(lambda: logs.find(run.workdir, run.recipe.steps, "heldout"))
     if there is not None or not run.has_heldout:
         return there or {}
@@ -271,7 +316,9 @@ def _steps(run, state, done, end, phase, stream, bar):
     work, since, clock = run.flops(phase), 0, time.perf_counter()
     while done < end and not run.ended and not group.current().stop(done):
         batch = rules.place_batch(next(batches), run.mesh)
-        shapes = str([leaf.shape for leaf in jax.tree.leaves(batch)])  # rows of a task may be shorter in one batch
+        shapes = str(
+            [leaf.shape for leaf in jax.tree.leaves(batch)]
+        )  # rows of a task may be shorter in one batch
         if shapes not in compiled:
             began = time.perf_counter()
             with bar.compiling():
@@ -288,10 +335,17 @@ def _steps(run, state, done, end, phase, stream, bar):
             seconds, clock = time.perf_counter() - clock, time.perf_counter()
             run.tokens, run.seconds = run.tokens + tokens, run.seconds + seconds
             run.write(done, "train", values)
-            use = devices.utilisation(work * since, seconds, list(run.mesh.devices.flat), config.precision)
+            use = devices.utilisation(
+                work * since, seconds, list(run.mesh.devices.flat), config.precision
+            )
             bar.update(done, values, tokens * since / steps / seconds, use)
             since = 0
-        if config.eval_every and done % config.eval_every == 0 and done < run.recipe.steps and run.has_heldout:
+        if (
+            config.eval_every
+            and done % config.eval_every == 0
+            and done < run.recipe.steps
+            and run.has_heldout
+        ):
             values = run.evaluate(state, phase, config.eval_batches)
             run.write(done, "heldout", values)
             state = run.heard(state, values)
@@ -303,10 +357,11 @@ def _steps(run, state, done, end, phase, stream, bar):
 
 @contextlib.contextmanager
 def _alone(workdir: Path) -> Iterator[None]:
-    """Holds the lock of a workdir, which need not exist. Two runs there would delete each other's checkpoints.
+    """Holds the lock of a workdir, which need not exist. Two runs there would delete each other's
+    checkpoints.
 
-    The operating system releases the lock when the process ends. The lock file is next to the workdir, so a refused run does
-    not create the workdir."""
+    The operating system releases the lock when the process ends. The lock file is next to the
+    workdir, so a refused run does not create the workdir."""
     if jax.process_index():
         yield
         return
@@ -320,7 +375,10 @@ def _alone(workdir: Path) -> Iterator[None]:
             if not path.exists() or not os.path.samestat(path.stat(), os.fstat(lock.fileno())):
                 raise BlockingIOError  # the run that held the lock is ending
         except BlockingIOError:
-            message = f"another process is training in {workdir}; wait for it, or choose another --workdir"
+            message = (
+                f"another process is training in {workdir}; wait for it, or choose "
+                "another --workdir"
+            )
             raise UserError(message) from None
         try:
             yield

@@ -1,4 +1,5 @@
-"""The result of a run, and the runs that are done already: these are read, and no program is built."""
+"""The result of a run, and the runs that are done already: these are read, and no program is
+built."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class Result:
     """The result of a run.
 
     heldout        metrics on the held-out text
-    baseline       loss of predicting only frequencies, of words or of classes (`baseline_name`), in nats
+    baseline       loss of predicting only frequencies, of words or of classes (`baseline_name`), in
+                   nats
     compared       the metric of `heldout` to compare with it (`slots.Objective.baseline`), or None
     signal         the signal that stopped a run
     facts          rows of the report of a finished run, without the held-out metrics
@@ -43,11 +45,16 @@ class Result:
 
 
 def finished(config: Experiment, workdir: Path, progress: Callable | None = None) -> Result | None:
-    """Returns the result of a run of this experiment that is done, with its files; None if anything is left to do.
+    """Returns the result of a run of this experiment that is done, with its files; None if anything
+    is left to do.
 
     Raises UserError if the workdir has a run of another experiment."""
     steps = workdirs.steps_of(workdir)
-    there = steps and group.current().count == 1 and all((workdir / name).is_file() for name in ("report.md", "loss.png"))
+    there = (
+        steps
+        and group.current().count == 1
+        and all((workdir / name).is_file() for name in ("report.md", "loss.png"))
+    )
     found = there and _verified(workdir, steps[-1])
     if not found or not (workdir / "tokenizer").is_dir():
         return None
@@ -58,12 +65,27 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
     text = corpus.counts("heldout")
     heldout = logs.find(workdir, steps[-1], "heldout")
     wanted = setup.facts_of(corpus)["tokenizer"]
-    if heldout is None and text.sum() or found["meta"]["tokenizer"] != wanted or config.system.recipe.steps != steps[-1]:
+    if (
+        heldout is None
+        and text.sum()
+        or found["meta"]["tokenizer"] != wanted
+        or config.system.recipe.steps != steps[-1]
+    ):
         return None
     workdirs.check_tokenizer(workdir, wanted)
     baseline = evaluation.unigram_baseline(corpus.counts("train"), text, corpus.uncounted)
     compared = slots.objective(config.system.objective).baseline
-    result = Result(workdir, steps[-1], steps[-1], heldout or {}, baseline, steps[-1], False, corpus.baseline, compared)
+    result = Result(
+        workdir,
+        steps[-1],
+        steps[-1],
+        heldout or {},
+        baseline,
+        steps[-1],
+        False,
+        corpus.baseline,
+        compared,
+    )
     return with_facts(result, config.system, found["meta"]["tokens"], found["meta"]["seconds"])
 
 

@@ -3,12 +3,13 @@
 Steps are counted from 0: `rate(k)` is what the (k+1)-th update uses, for k = 0 ... total_steps - 1.
 Two conventions hold for all schedules with a warm-up:
 
-- The ramp is (k + 1) / warmup, so the first update has a nonzero rate and update `warmup` has the peak. BERT's
-  optimization.py:create_optimizer uses global_step / num_warmup_steps: its first update has rate 0 and is wasted.
-  The schedule here is one step earlier.
-- The decay is a function of (k - warmup) / (total - warmup), which is 1 just after the last update, so no update is
-  wasted on rate `end` = 0. BERT decays by k / total from the start of training, so its rate jumps down to
-  1 - warmup / total when the warm-up ends. Here the rate is continuous, as in fairseq and transformers.
+- The ramp is (k + 1) / warmup, so the first update has a nonzero rate and update `warmup` has the
+  peak. BERT's optimization.py:create_optimizer uses global_step / num_warmup_steps: its first
+  update has rate 0 and is wasted. The schedule here is one step earlier.
+- The decay is a function of (k - warmup) / (total - warmup), which is 1 just after the last update,
+  so no update is wasted on rate `end` = 0. BERT decays by k / total from the start of training, so
+  its rate jumps down to 1 - warmup / total when the warm-up ends. Here the rate is continuous, as
+  in fairseq and transformers.
 
 The step may be a Python integer, a NumPy or a traced value; the rate is a float32 scalar.
 """
@@ -21,15 +22,27 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, OneCycle, SlantedTriangular, Staircase
+from ptm_jax.core.recipe import (
+    Constant,
+    Cosine,
+    InverseSqrt,
+    Linear,
+    OneCycle,
+    SlantedTriangular,
+    Staircase,
+)
 
 Rate = Callable[[Any], Any]
 
 
 @functools.singledispatch
 def build(schedule: Any, peak: float, total_steps: int) -> Rate:
-    """Returns the function step -> learning rate of a schedule with the given peak and number of updates."""
-    raise TypeError(f"no schedule is known for {type(schedule).__name__}; register one with schedules.build.register")
+    """Returns the function step -> learning rate of a schedule with the given peak and number of
+    updates."""
+    raise TypeError(
+        f"no schedule is known for {type(schedule).__name__}; register one with "
+        "schedules.build.register"
+    )
 
 
 def _ramp(step, warmup: int):
@@ -62,7 +75,8 @@ def _decaying(schedule: Linear | Cosine, peak: float, total_steps: int) -> Rate:
 
 @build.register
 def _inverse_sqrt(schedule: InverseSqrt, peak: float, total_steps: int) -> Rate:
-    """Vaswani et al. 2017, Eq. 3 with step_num = k + 1, in units of its peak d**-0.5 * warmup**-0.5."""
+    """Vaswani et al. 2017, Eq. 3 with step_num = k + 1, in units of its peak d**-0.5 *
+    warmup**-0.5."""
     warmup = max(schedule.warmup, 1)
 
     def rate(step):
@@ -76,8 +90,9 @@ def _inverse_sqrt(schedule: InverseSqrt, peak: float, total_steps: int) -> Rate:
 def _slanted_triangular(schedule: SlantedTriangular, peak: float, total_steps: int) -> Rate:
     """Howard & Ruder 2018, Eq. 3 with t = k: the first update already has peak / ratio.
 
-    The paper's descent divides by cut * (1 / cut_frac - 1), which equals total - cut up to the rounding of `cut`. This code
-    uses total - cut, because on short runs the rounding makes the last rates negative.
+    The paper's descent divides by cut * (1 / cut_frac - 1), which equals total - cut up to the
+    rounding of `cut`. This code uses total - cut, because on short runs the rounding makes the last
+    rates negative.
     """
     cut = max(int(total_steps * schedule.cut), 1)
 
@@ -96,7 +111,10 @@ def _one_cycle(schedule: OneCycle, peak: float, total_steps: int) -> Rate:
     bottom, last = peak / schedule.start, peak / (schedule.start * schedule.end)
 
     def rate(step):
-        up, left = _float(step) / cut, jnp.maximum(total_steps - _float(step), 0.0) / max(total_steps - cut, 1)
+        up, left = (
+            _float(step) / cut,
+            jnp.maximum(total_steps - _float(step), 0.0) / max(total_steps - cut, 1),
+        )
         part = jnp.sin(0.5 * jnp.pi * jnp.where(step < cut, up, left)) ** 2
         low = jnp.where(step < cut, bottom, last)
         return low + (peak - low) * part

@@ -1,6 +1,8 @@
-"""Checksums of a directory: a record with the size and CRC-32 of every file, and a CRC-32 of the record itself.
+"""Checksums of a directory: a record with the size and CRC-32 of every file, and a CRC-32 of the
+record itself.
 
-Several files are read in parallel, which is twice as fast on two cores or while one thread waits for the disk.
+Several files are read in parallel, which is twice as fast on two cores or while one thread waits
+for the disk.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def files(directory: Path) -> list[Path]:
 def _checksum(path: Path, flush: bool = False) -> tuple[int, int]:
     """Returns (size, CRC-32) of a file, and flushes it to disk if `flush`."""
     size = crc = 0
-    buffer = memoryview(bytearray(_CHUNK))  # reused for the whole file: allocating memory takes as long as the checksum
+    buffer = memoryview(
+        bytearray(_CHUNK)
+    )  # reused for the whole file: allocating memory takes as long as the checksum
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(buffer):
             size, crc = size + count, zlib.crc32(buffer[:count], crc)
@@ -42,7 +46,8 @@ def _checksum(path: Path, flush: bool = False) -> tuple[int, int]:
 def _checksums(paths: Iterable[Path], flush: bool = False) -> list[tuple[int, int]]:
     """Returns (size, CRC-32) of several files, computed in parallel.
 
-    Uses plain threads: an executor accepts no work once the interpreter exits, and the last save may still be running.
+    Uses plain threads: an executor accepts no work once the interpreter exits, and the last save
+    may still be running.
     """
     paths = list(paths)
     found: list[Any] = [None] * len(paths)
@@ -55,7 +60,9 @@ def _checksums(paths: Iterable[Path], flush: bool = False) -> list[tuple[int, in
             except OSError as error:
                 found[number] = error
 
-    threads = [threading.Thread(target=work, name="checksums") for _ in range(min(_READERS, len(paths)))]
+    threads = [
+        threading.Thread(target=work, name="checksums") for _ in range(min(_READERS, len(paths)))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -83,7 +90,10 @@ def seal(directory: Path, body: dict[str, Any]) -> None:
     """Flushes every file to disk, then writes the record."""
     written = files(directory)
     sums = map(list, _checksums(written, flush=True))
-    sizes = {path.relative_to(directory).as_posix(): found for path, found in zip(written, sums, strict=True)}
+    sizes = {
+        path.relative_to(directory).as_posix(): found
+        for path, found in zip(written, sums, strict=True)
+    }
     body = json.loads(json.dumps({**body, "files": sizes}))
     draft = directory / f"{_RECORD}.draft"
     with open(draft, "w", encoding="utf-8") as file:
@@ -110,7 +120,8 @@ def record(directory: Path) -> dict[str, Any]:
 
 
 def verify(directory: Path) -> dict[str, Any]:
-    """Returns the record of a directory after verifying all files. Raises Damaged for the first that differs."""
+    """Returns the record of a directory after verifying all files. Raises Damaged for the first
+    that differs."""
     body = record(directory)
     for name, (size, _) in body["files"].items():
         path = directory / name

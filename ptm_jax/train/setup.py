@@ -31,14 +31,18 @@ SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
 def experiment(target: System | Experiment, data: tuple[str, ...] = ()) -> Experiment:
-    """Returns an Experiment of a System with the defaults, or the given Experiment. `data` replaces its sources."""
+    """Returns an Experiment of a System with the defaults, or the given Experiment. `data` replaces
+    its sources."""
     if isinstance(target, System):
         target = Experiment(system=target)
     return dataclasses.replace(target, data=tuple(data)) if data else target
 
 
-def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -> tuple[Experiment, Corpus]:
-    """Returns the resolved experiment and its corpus. Raises UserError if the workdir has a run of another experiment.
+def begin(
+    config: Experiment, workdir: Path, progress: Callable | None = None
+) -> tuple[Experiment, Corpus]:
+    """Returns the resolved experiment and its corpus. Raises UserError if the workdir has a run of
+    another experiment.
 
     Checks as much as possible before it prepares the corpus. Writes only the corpus.
     """
@@ -51,26 +55,40 @@ def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -
         group.current().chosen(lambda: str(corpus.dir.absolute()))
     else:  # process 0 prepares it, which may take hours
         corpus = open_corpus(group.current().chosen(lambda: None))
-    return scheduled(differing.with_facts(differing.resolve(config, corpus.vocab), lambda: corpus), corpus), corpus
+    return scheduled(
+        differing.with_facts(differing.resolve(config, corpus.vocab), lambda: corpus), corpus
+    ), corpus
 
 
 def scheduled(config: Experiment, corpus: Corpus) -> Experiment:
-    """Returns the experiment with the steps that make its `epochs` of the text, in the recipe's shares of the phases, and
-    warm-up in proportion. Raises UserError for labelled examples, whose experiments have their epochs in steps."""
+    """Returns the experiment with the steps that make its `epochs` of the text, in the recipe's
+    shares of the phases, and warm-up in proportion. Raises UserError for labelled examples, whose
+    experiments have their epochs in steps."""
     if config.epochs is None:
         return config
     recipe, examples = config.system.recipe, config.system.examples
     if corpus.stream is not None:
         raise UserError("epochs are those of text; set recipe.phases.0.steps for this data")
-    rows = [rows_per_epoch(corpus, examples, length=phase.length, batch=phase.batch) for phase in recipe.phases]
+    rows = [
+        rows_per_epoch(corpus, examples, length=phase.length, batch=phase.batch)
+        for phase in recipe.phases
+    ]
     share = [config.epochs * phase.steps / recipe.steps for phase in recipe.phases]
-    steps = [max(1, round(n * part / phase.batch)) for n, part, phase in zip(rows, share, recipe.phases, strict=True)]
-    phases = tuple(dataclasses.replace(phase, steps=n) for phase, n in zip(recipe.phases, steps, strict=True))
+    steps = [
+        max(1, round(n * part / phase.batch))
+        for n, part, phase in zip(rows, share, recipe.phases, strict=True)
+    ]
+    phases = tuple(
+        dataclasses.replace(phase, steps=n) for phase, n in zip(recipe.phases, steps, strict=True)
+    )
     schedule = recipe.schedule
     if warmup := vars(schedule).get("warmup"):
-        schedule = dataclasses.replace(schedule, warmup=max(1, round(warmup * sum(steps) / recipe.steps)))
+        schedule = dataclasses.replace(
+            schedule, warmup=max(1, round(warmup * sum(steps) / recipe.steps))
+        )
     console.say(
-        f"{config.epochs:g} epochs of about {rows[0]:,} rows of {phases[0].length} tokens: {sum(steps):,} steps "
+        f"{config.epochs:g} epochs of about {rows[0]:,} rows of {phases[0].length} tokens: "
+        f"{sum(steps):,} steps "
         "(--epochs, or --set recipe.phases.0.steps)"
     )
     recipe = dataclasses.replace(recipe, phases=phases, schedule=schedule)
@@ -85,19 +103,27 @@ def _opened(config: Experiment, workdir: Path, progress: Callable | None) -> Cor
     corpus = corpus_of(config, workdir, progress)
     if there is not None:
         old, new = there["corpus"], facts_of(corpus)
-        found = [(f"corpus.{name}", old[name], new[name]) for name in ("tokenizer", "digest") if old[name] != new[name]]
+        found = [
+            (f"corpus.{name}", old[name], new[name])
+            for name in ("tokenizer", "digest")
+            if old[name] != new[name]
+        ]
         data = spec.differences(there["config"]["data"], config.data, "data") if found else []
         differing.refuse(workdir, [*data, *found])
     return corpus
 
 
 def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None) -> Corpus:
-    """Returns the prepared corpus of an experiment: its directory, or one prepared in the workdir from its sources."""
+    """Returns the prepared corpus of an experiment: its directory, or one prepared in the workdir
+    from its sources."""
     if _prepared(config):
         return _fits(config, open_corpus(config.data[0]))
     tokenizer = initial.with_tokenizer(config).tokenizer or config.system.tokenizer
     if tokenizer is None:
-        raise UserError(f"{config.system.name} names no tokenizer; set tokenizer=TokenizerSpec(...) in the config")
+        raise UserError(
+            f"{config.system.name} names no tokenizer; set tokenizer=TokenizerSpec(...) in "
+            "the config"
+        )
     if config.system.examples.labelled:
         return config.system.examples.corpus(config.data, workdir / "data", tokenizer, progress)
     return prepare(
@@ -118,8 +144,11 @@ def _prepared(config: Experiment) -> bool:
 def rehearse(config: Experiment) -> None:
     """Raises UserError for what cannot be trained on any corpus, from the shapes of a loss.
 
-    The vocabulary is that of a tower, with every special token: whether the corpus has one is known later."""
-    vocab = next((part for _, part in spec.walk(config.system.towers) if isinstance(part, Vocab)), None)
+    The vocabulary is that of a tower, with every special token: whether the corpus has one is known
+    later."""
+    vocab = next(
+        (part for _, part in spec.walk(config.system.towers) if isinstance(part, Vocab)), None
+    )
     if vocab is None or vocab.size < len(SPECIALS):
         return
     ids = {name: number for number, name in enumerate(SPECIALS) if vocab.id(name) is None}
@@ -128,22 +157,33 @@ def rehearse(config: Experiment) -> None:
     system = facts.stand_ins(config.system, vocab)
     work = program(system, config.seed).defined()
     with building.building(system):
-        fields = [system.examples.batch_spec(phase.length, vocab) for phase in system.recipe.phases][0]
+        fields = [
+            system.examples.batch_spec(phase.length, vocab) for phase in system.recipe.phases
+        ][0]
         size = system.recipe.phases[0].batch
-        batch = {name: jax.ShapeDtypeStruct((size, *dims), dtype) for name, (dims, dtype) in fields.items()}
+        batch = {
+            name: jax.ShapeDtypeStruct((size, *dims), dtype)
+            for name, (dims, dtype) in fields.items()
+        }
         batch["rows"] = jax.ShapeDtypeStruct((size,), jnp.int32)
         state = jax.eval_shape(work.init, batch)
         jax.eval_shape(work.evaluate, state.params, batch, 0, state.carry)
 
 
 def _fits(config: Experiment, corpus: Corpus) -> Corpus:
-    """Returns the corpus. Raises UserError if it was prepared with another tokenizer than that of the initial model."""
+    """Returns the corpus. Raises UserError if it was prepared with another tokenizer than that of
+    the initial model."""
     own, there = corpus.manifest["tokenizer"]["hash"], config.tokenizer
     if isinstance(config.init, str) and isinstance(there, TokenizerSpec) and there.path:
-        with contextlib.suppress(UserError):  # a checkpoint without a tokenizer takes any corpus of its size
+        with contextlib.suppress(
+            UserError
+        ):  # a checkpoint without a tokenizer takes any corpus of its size
             own = vocabularies.read(there).hash
     if own != corpus.manifest["tokenizer"]["hash"]:
-        raise UserError(f"{corpus.dir} was prepared with another tokenizer than that of {config.init}; give the text itself")
+        raise UserError(
+            f"{corpus.dir} was prepared with another tokenizer than that of {config.init}; "
+            "give the text itself"
+        )
     return corpus
 
 
@@ -151,7 +191,8 @@ def stream(
     config: Experiment, corpus: Corpus, phase: int, split: str = "train", epochs: int | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Stream:  # fmt: skip
-    """Returns the rows of a phase, or part `share` = (index, count) of them. Every phase is shuffled differently."""
+    """Returns the rows of a phase, or part `share` = (index, count) of them. Every phase is
+    shuffled differently."""
     shape = config.system.recipe.phases[phase]
     make = corpus.stream or functools.partial(Stream, corpus)
     found = make(
@@ -165,7 +206,10 @@ def stream(
         process_count=share[1],
     )
     if found.cut:
-        _remark(f"{found.cut} texts of {split} are longer than {shape.length} tokens; their ends are cut off")
+        _remark(
+            f"{found.cut} texts of {split} are longer than {shape.length} tokens; their ends "
+            "are cut off"
+        )
     for remark, count in found.remarks.items():
         _remark(f"{split}: {count} {remark}")
     return found

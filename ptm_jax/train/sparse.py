@@ -1,10 +1,12 @@
-"""Sparse tables: a step that reads a few rows of an embedding updates only those rows (word2vec, GloVe).
+"""Sparse tables: a step that reads a few rows of an embedding updates only those rows (word2vec,
+GloVe).
 
-An objective's `select(batch) -> (batch, {path: ids})` returns the table rows that a batch reads, and the batch with ids
-renumbered to positions in `ids`. The step differentiates and updates tables of len(ids) rows; the network needs no change.
-An encoder adds the rows of its other tables for the selected rows of its token table, or selects those of all of its tables
-where the objective reads the batch once (`slots.Encoder.select`).
-`ids` are distinct. Ids outside the table are padding. Moments of other rows do not change (lazy updates).
+An objective's `select(batch) -> (batch, {path: ids})` returns the table rows that a batch reads,
+and the batch with ids renumbered to positions in `ids`. The step differentiates and updates tables
+of len(ids) rows; the network needs no change. An encoder adds the rows of its other tables for the
+selected rows of its token table, or selects those of all of its tables where the objective reads
+the batch once (`slots.Encoder.select`). `ids` are distinct. Ids outside the table are padding.
+Moments of other rows do not change (lazy updates).
 """
 
 from __future__ import annotations
@@ -46,26 +48,46 @@ class Rows:
         flat = flatten(params) if ids else {}
         for path in ids:
             if path not in flat:
-                raise UserError(f"the objective selects rows of {path!r}, which no tower has.{closest(path, flat)}")
+                raise UserError(
+                    f"the objective selects rows of {path!r}, which no tower "
+                    f"has.{closest(path, flat)}"
+                )
         return cls(ids, {path: flat[path].shape[0] for path in ids})
 
     def take(self, tree: Any, *, moments: bool = False) -> Any:
-        """Returns the parameters, or an optimizer's state (`moments`), with tables [R, ...] of the selected rows.
+        """Returns the parameters, or an optimizer's state (`moments`), with tables [R, ...] of the
+        selected rows.
 
         An id outside the table reads the last row."""
-        return self._each(tree, moments, lambda leaf, ids, _: leaf.at[ids].get(mode="clip")) if self.ids else tree
+        return (
+            self._each(tree, moments, lambda leaf, ids, _: leaf.at[ids].get(mode="clip"))
+            if self.ids
+            else tree
+        )
 
     def put(self, tree: Any, small: Any, *, moments: bool = False) -> Any:
         """Returns the tree of `small`, with its rows written into the whole tables of `tree`."""
         if not self.ids:
             return small
-        return self._each(tree, moments, lambda leaf, ids, new: leaf.at[ids].set(new, mode="drop"), flatten(small))
+        return self._each(
+            tree, moments, lambda leaf, ids, new: leaf.at[ids].set(new, mode="drop"), flatten(small)
+        )
 
-    def _each(self, tree: Any, moments: bool, function: Callable[..., Any], small: Mapping[str, Any] | None = None) -> Any:
+    def _each(
+        self,
+        tree: Any,
+        moments: bool,
+        function: Callable[..., Any],
+        small: Mapping[str, Any] | None = None,
+    ) -> Any:
         def one(path, leaf):
-            table = path.partition("/")[2] if moments else path  # `optimizers` keeps a tree per moment
+            table = (
+                path.partition("/")[2] if moments else path
+            )  # `optimizers` keeps a tree per moment
             new = leaf if small is None else small[path]
-            if table not in self.ids or leaf.shape[:1] != (self.sizes[table],):  # a factored moment has no rows
+            if table not in self.ids or leaf.shape[:1] != (
+                self.sizes[table],
+            ):  # a factored moment has no rows
                 return new
             return function(leaf, self.ids[table], new)
 

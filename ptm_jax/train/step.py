@@ -2,9 +2,10 @@
 
     corruption -> objective -> gradient -> optimizer -> adaptations
 
-Every random draw comes from (seed, stream name, step), so a step is a function of (state, batch). Corruption runs once on
-the whole batch, before it is split into micro-batches. Dropout is drawn by global row. The mean of each loss term is over
-the whole batch. The update therefore does not depend on the number of micro-batches or the sharding of rows.
+Every random draw comes from (seed, stream name, step), so a step is a function of (state, batch).
+Corruption runs once on the whole batch, before it is split into micro-batches. Dropout is drawn by
+global row. The mean of each loss term is over the whole batch. The update therefore does not depend
+on the number of micro-batches or the sharding of rows.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class TrainState:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A system with wrapped towers, its optimizer, and the pure functions over them. `freedom` decides which parameters
-    are updated, at which steps, and at which rate. `native` is a kernel that makes the updates (`train.in_place`)."""
+    """A system with wrapped towers, its optimizer, and the pure functions over them. `freedom`
+    decides which parameters are updated, at which steps, and at which rate. `native` is a kernel
+    that makes the updates (`train.in_place`)."""
 
     system: System
     towers: Mapping[str, Any]
@@ -60,29 +62,40 @@ class Program:
     native: in_place.Native | None = None
 
     def on(self, mesh: Mesh, rules: str | Table, batch: Batch) -> tuple[Program, TrainState]:
-        """Returns (this program for a mesh, its abstract state: stored shapes with shardings), from the shapes of a batch.
+        """Returns (this program for a mesh, its abstract state: stored shapes with shardings), from
+        the shapes of a batch.
 
-        The devices may be abstract: `jax.jit(work.step).lower(state, batch)` compiles for them. Raises UserError if rules,
-        mesh and sizes do not fit.
+        The devices may be abstract: `jax.jit(work.step).lower(state, batch)` compiles for them.
+        Raises UserError if rules, mesh and sizes do not fit.
         """
         layout = layout_of(mesh, rules)
         state = jax.eval_shape(self.defined().init, batch)
         padding = padding_of(state, layout.rules, mesh)
         native = in_place.kernel_of(self.system, mesh)
-        work = dataclasses.replace(self, layout=layout if mesh.size > 1 else None, padding=padding, native=native)
+        work = dataclasses.replace(
+            self, layout=layout if mesh.size > 1 else None, padding=padding, native=native
+        )
         return work, stored(state, padding, layout.rules, mesh)
 
     def init(self, batch: Batch) -> TrainState:
-        """Returns the state before the first step, from the shapes of a batch. Adaptations are initialised last."""
-        batch = self._corrupt(batch, "train", 0, None)  # towers need the fields of a corruption: T5's decoder input
-        params = self.begun(core_towers.init(self.defined().towers, stream(self.seed, "init"), batch))
+        """Returns the state before the first step, from the shapes of a batch. Adaptations are
+        initialised last."""
+        batch = self._corrupt(
+            batch, "train", 0, None
+        )  # towers need the fields of a corruption: T5's decoder input
+        params = self.begun(
+            core_towers.init(self.defined().towers, stream(self.seed, "init"), batch)
+        )
         params = _without_ties(params, self.system.ties)
         carry = self.defined().initial_carry(params, batch)
-        return self.padding.fill(TrainState(jnp.zeros((), jnp.int32), params, self.optimizer.init(params), carry))
+        return self.padding.fill(
+            TrainState(jnp.zeros((), jnp.int32), params, self.optimizer.init(params), carry)
+        )
 
     def begun(self, params: Params, source: Params | None = None) -> Params:
-        """Returns parameters with the initial ones of adaptations and compressions. They are computed from the random
-        parameters, and again from the initial model of the run (`source`)."""
+        """Returns parameters with the initial ones of adaptations and compressions. They are
+        computed from the random parameters, and again from the initial model of the run
+        (`source`)."""
         for wrapper in self.system.wrappers:
             params = wrapper.init(params, source)
         return params
@@ -90,15 +103,21 @@ class Program:
     def initial_carry(self, params: Params, batch: Batch) -> Any:
         """Returns the carry of the first batch of a stream, or None."""
         params = self.padding.cut(params, "params/")
-        return slots.objective(self.system.objective).initial_carry(self._bind(params, False), batch)
+        return slots.objective(self.system.objective).initial_carry(
+            self._bind(params, False), batch
+        )
 
-    def step(self, state: TrainState, batch: Batch, accumulate: int = 1) -> tuple[TrainState, dict[str, Any]]:
+    def step(
+        self, state: TrainState, batch: Batch, accumulate: int = 1
+    ) -> tuple[TrainState, dict[str, Any]]:
         """Runs one update. Returns the new state and metrics: `Ratio`s, and `grad_norm`."""
         with use(self.layout):
             state, metrics = self._updates(self.padding.cut(state), batch, accumulate)
         return self.padding.fill(state), metrics
 
-    def _updates(self, state: TrainState, batch: Batch, accumulate: int) -> tuple[TrainState, dict[str, Any]]:
+    def _updates(
+        self, state: TrainState, batch: Batch, accumulate: int
+    ) -> tuple[TrainState, dict[str, Any]]:
         """Runs the `recipe.updates` of a step in sequence, each on its part of the rows."""
         parts = self.system.recipe.updates
         if self.native is not None:
@@ -108,7 +127,10 @@ class Program:
         if parts == 1:
             return self._step(state, batch, accumulate)
         if state.carry is not None:
-            raise UserError(f"recipe.updates is {parts}, but the objective has a carry from step to step; set it to 1")
+            raise UserError(
+                f"recipe.updates is {parts}, but the objective has a carry from step to "
+                "step; set it to 1"
+            )
 
         def one(before, micro):
             after, metrics = self._step(before, _join(batch, micro), accumulate)
@@ -119,7 +141,9 @@ class Program:
         metrics["grad_norm"] /= parts
         return dataclasses.replace(state, step=state.step + 1), metrics
 
-    def _step(self, state: TrainState, batch: Batch, accumulate: int) -> tuple[TrainState, dict[str, Any]]:
+    def _step(
+        self, state: TrainState, batch: Batch, accumulate: int
+    ) -> tuple[TrainState, dict[str, Any]]:
         batch = self._corrupt(batch, "train", state.step, state.carry)
         key = stream(self.seed, "noise", state.step)
         batch, selected = sparse.select(self.system, batch)
@@ -133,60 +157,94 @@ class Program:
         grads, seen = self.freedom.parted(held(grads, self.freedom, state.step))
         updates, opt_state = self.optimizer.update(grads, opt_state, params)
         params = optimizers.apply(params, updates)
-        params = paths.map_with_path(lambda path, leaf: leaf + seen[path] if path in seen else leaf, params)
-        params, opt_state = rows.put(state.params, params), rows.put(state.opt_state, opt_state, moments=True)
+        params = paths.map_with_path(
+            lambda path, leaf: leaf + seen[path] if path in seen else leaf, params
+        )
+        params, opt_state = (
+            rows.put(state.params, params),
+            rows.put(state.opt_state, opt_state, moments=True),
+        )
         for wrapper in self.system.wrappers:
             params = wrapper.on_step(params, state.step)
         metrics = {
             **loss.metrics,
             "loss": Ratio(loss.sum, loss.weight),
             "grad_norm": optax.tree.norm(grads),
-            "tokens": jnp.sum(batch["segment_ids"] > 0) if "segment_ids" in batch else batch["rows"].size,
+            "tokens": jnp.sum(batch["segment_ids"] > 0)
+            if "segment_ids" in batch
+            else batch["rows"].size,
         }
         return TrainState(state.step + 1, params, opt_state, loss.carry), metrics
 
-    def evaluate(self, params: Params, batch: Batch, index, carry=None) -> tuple[dict[str, Any], Any]:
-        """Returns metrics of one held-out batch and the next carry. No dropout; the batch's index seeds the corruption."""
+    def evaluate(
+        self, params: Params, batch: Batch, index, carry=None
+    ) -> tuple[dict[str, Any], Any]:
+        """Returns metrics of one held-out batch and the next carry. No dropout; the batch's index
+        seeds the corruption."""
         with use(self.layout):
             params = self.padding.cut(params, "params/")
             batch = self._corrupt(batch, "heldout", index, carry)
-            loss = self._loss(self._bind(params, False), batch, stream(self.seed, "heldout-noise", index))
+            loss = self._loss(
+                self._bind(params, False), batch, stream(self.seed, "heldout-noise", index)
+            )
         return {**loss.metrics, "loss": Ratio(loss.sum, loss.weight)}, loss.carry
 
     def _loss(self, towers, batch: Batch, key) -> Loss:
-        """Returns the loss of the objective. Raises UserError for another value, `Advised` for an unknown name."""
+        """Returns the loss of the objective. Raises UserError for another value, `Advised` for an
+        unknown name."""
         objective = self.system.objective
         try:
             loss = objective(towers, batch, key)
         except KeyError as error:
-            there = f"the batch has the fields {', '.join(sorted(batch))}; the towers are {', '.join(towers)}"
-            raise Advised(f"KeyError: {error}", there).with_traceback(error.__traceback__) from error
+            there = (
+                f"the batch has the fields {', '.join(sorted(batch))}; the towers are "
+                f"{', '.join(towers)}"
+            )
+            raise Advised(f"KeyError: {error}", there).with_traceback(
+                error.__traceback__
+            ) from error
         if not isinstance(loss, Loss):
             name = type(objective).__name__
             if isinstance(objective, types.FunctionType):
-                name = f"{objective.__name__} ({objective.__code__.co_filename}:{objective.__code__.co_firstlineno})"
-            given = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, jax.Array) else type(loss).__name__
+                name = (
+                    f"{objective.__name__} "
+                    f"({objective.__code__.co_filename}:{objective.__code__.co_firstlineno})"
+                )
+            given = (
+                f"{loss.dtype}{list(loss.shape)}"
+                if isinstance(loss, jax.Array)
+                else type(loss).__name__
+            )
             raise UserError(
-                f"the objective {name} returns {given}; it must return ptm_jax.core.types.Loss(sum, weight), a sum over "
+                f"the objective {name} returns {given}; it must return "
+                "ptm_jax.core.types.Loss(sum, weight), a sum over "
                 "the batch and the number of its terms"
             )
         return loss
 
     def defined(self) -> Program:
-        """Returns the program for one device with reference implementations of attention and softmax.
+        """Returns the program for one device with reference implementations of attention and
+        softmax.
 
-        It initialises a run, before there is a layout for the kernels, and serves to count operations (a blocked kernel
-        computes some products twice)."""
-        plain = lambda part: dataclasses.replace(part, impl="reference")
+        It initialises a run, before there is a layout for the kernels, and serves to count
+        operations (a blocked kernel computes some products twice)."""
+
+        def plain(part):
+            return dataclasses.replace(part, impl="reference")
+
         towers = spec.respell(self.towers, slots.Kernel, plain)
         return dataclasses.replace(self, towers=towers, layout=None, padding=Padding(), native=None)
 
     def _frozen(self, params):
-        """Stops the gradients of frozen parameters: no backward pass through a teacher, no share in the norm."""
+        """Stops the gradients of frozen parameters: no backward pass through a teacher, no share in
+        the norm."""
         if not self.freedom.restricts:
             return params
         known, flat = self.freedom.places(params), flatten(params)
-        free = lambda path: self.freedom.trains(known[path]) or self.freedom.observed(path)
+
+        def free(path):
+            return self.freedom.trains(known[path]) or self.freedom.observed(path)
+
         kept = [leaf if free(path) else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()]
         return jax.tree.unflatten(jax.tree.structure(params), kept)
 
@@ -197,20 +255,24 @@ class Program:
         return core_towers.bind(self.towers, params, train)
 
     def _corrupt(self, batch, name, step, carry):
-        batch = {**batch, "step": step} if carry is None else {**batch, "step": step, "carry": carry}
+        batch = (
+            {**batch, "step": step} if carry is None else {**batch, "step": step, "carry": carry}
+        )
         if self.system.corruption is None:
             return batch
         return self.system.corruption(stream(self.seed, f"corruption-{name}", step), batch)
 
 
 def jitted(program: Program, shardings: TrainState, everywhere: Any, accumulate: int) -> Any:
-    """Returns the jitted step. `shardings` are those of the state, which is donated; `everywhere` is that of the metrics."""
+    """Returns the jitted step. `shardings` are those of the state, which is donated; `everywhere`
+    is that of the metrics."""
     step = functools.partial(program.step, accumulate=accumulate)
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, everywhere))
 
 
 def program(system: System, seed: int) -> Program:
-    """Wraps the towers of a system and builds its optimizer. Raises UserError if its slots do not fit together."""
+    """Wraps the towers of a system and builds its optimizer. Raises UserError if its slots do not
+    fit together."""
     if reason := refusal(system):
         raise UserError(f"{system.name or 'this system'} cannot be trained: {reason}")
     system = adapted(system)
@@ -230,9 +292,15 @@ def _without_ties(params, ties):
     flat = flatten(params)
     for path in [path for tie in ties for path in (tie.path, tie.source)]:
         if path not in flat:
-            raise UserError(f"a tie names the parameter {path!r}, which no tower has.{closest(path, flat)}")
+            raise UserError(
+                f"a tie names the parameter {path!r}, which no tower has.{closest(path, flat)}"
+            )
     filled = {tie.path for tie in ties}
-    return unflatten({path: leaf for path, leaf in flat.items() if path not in filled}) if ties else params
+    return (
+        unflatten({path: leaf for path, leaf in flat.items() if path not in filled})
+        if ties
+        else params
+    )
 
 
 def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts: int):
@@ -247,8 +315,8 @@ def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts:
         return gradient(params, batch)
 
     micro = _split(batch, parts)
-    # The weights of the whole batch are needed first. They do not depend on parameters, so the compiler removes the forward
-    # passes of this loop and keeps only a few sums over the batch.
+    # The weights of the whole batch are needed first. They do not depend on parameters, so the
+    # compiler removes the forward passes of this loop and keeps only a few sums over the batch.
     weights = jax.lax.map(lambda m: loss_of(params, _join(batch, m)).weight, micro).sum(0)
 
     def one(grads, m):
@@ -268,9 +336,14 @@ def _is_split(batch):
 
 
 def _split(batch, parts):
-    """Splits leaves [B, ..] into [parts, B / parts, ..]. Micro-batch m has rows m, m + parts, ..., to keep their devices."""
+    """Splits leaves [B, ..] into [parts, B / parts, ..]. Micro-batch m has rows m, m + parts, ...,
+    to keep their devices."""
     split = _is_split(batch)
-    return [x.reshape(len(x) // parts, parts, *x.shape[1:]).swapaxes(0, 1) for x in jax.tree.leaves(batch) if split(x)]
+    return [
+        x.reshape(len(x) // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+        for x in jax.tree.leaves(batch)
+        if split(x)
+    ]
 
 
 def _join(batch, split):

@@ -1,14 +1,17 @@
 """The folder of a run: its paths, its record and its tokenizer.
 
-config.json    {"config": the experiment, "corpus": {"digest", "tokenizer", "vocab", "path"}}; for an imported or
-               averaged model {"config": {"system"}}, with the "published" config or the models "averaged"
-               "command", optional: the words of `ptm train` that began the run
-               "own", optional: where the user's own classes and functions are defined (`core.spec.own_code`)
+config.json    {"config": the experiment, "corpus": {"digest", "tokenizer", "vocab", "path"}}; for
+               an imported or averaged model {"config": {"system"}}, with the "published" config or
+               the models "averaged" "command", optional: the words of `ptm train` that began the
+               run "own", optional: where the user's own classes and functions are defined
+               (`core.spec.own_code`)
 config.txt     the experiment, or the system, as text
 tokenizer/     the tokenizer that made the token ids
-sentence/      optional: pooling, layers and prompts of a sentence-transformers folder that the run began with
+sentence/      optional: pooling, layers and prompts of a sentence-transformers folder that the run
+               began with
 data/          the corpus, unless it was prepared elsewhere
-checkpoints/   see `train.checkpoints`; metrics.jsonl, tensorboard/, loss.png, report.md: see `train.logs`
+checkpoints/   see `train.checkpoints`; metrics.jsonl, tensorboard/, loss.png, report.md: see
+               `train.logs`
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ _STEP = re.compile(r"step_(\d+)")
 
 
 def place_of(path: str | os.PathLike) -> tuple[Path, int | None]:
-    """Returns (workdir, step) of a path: a workdir, its `checkpoints`, or one of its checkpoints (else step None)."""
+    """Returns (workdir, step) of a path: a workdir, its `checkpoints`, or one of its checkpoints
+    (else step None)."""
     path, step = Path(path).absolute(), None
     if match := _STEP.fullmatch(path.name):
         path, step = path.parent, int(match[1])
@@ -56,11 +60,13 @@ def steps_of(workdir: Path) -> list[int]:
 
 
 def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:
-    """Returns the record of a run. Raises UserError; with `corpus`, also if the run was not trained on a corpus."""
+    """Returns the record of a run. Raises UserError; with `corpus`, also if the run was not trained
+    on a corpus."""
     file = workdir / "config.json"
     if not file.is_file():
         raise UserError(
-            f"{workdir} is no workdir of a run (it has no config.json); name one that `ptm train` or `ptm import` wrote"
+            f"{workdir} is no workdir of a run (it has no config.json); name one that `ptm "
+            "train` or `ptm import` wrote"
         )
     try:
         record = renewed(json.loads(read_bytes(file)))
@@ -68,21 +74,28 @@ def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:
         if corpus:
             record["corpus"]["digest"], record["corpus"]["vocab"]["size"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{file} is no record of a run ({shown(error)}); restore it, or choose another workdir") from error
+        raise UserError(
+            f"{file} is no record of a run ({shown(error)}); restore it, or choose another workdir"
+        ) from error
     return record
 
 
 def write(workdir: Path, record: Mapping[str, Any], value: Any) -> None:
-    """Writes config.json and, from the spec `value`, config.txt, each atomically. Raises OSError."""
+    """Writes config.json and, from the spec `value`, config.txt, each atomically. Raises
+    OSError."""
     workdir.mkdir(parents=True, exist_ok=True)
-    for name, text in (("config.json", json.dumps(record, indent=1)), ("config.txt", spec.to_text(value) + "\n")):
+    for name, text in (
+        ("config.json", json.dumps(record, indent=1)),
+        ("config.txt", spec.to_text(value) + "\n"),
+    ):
         path, data = workdir / name, text.encode()
         if not path.is_file() or path.read_bytes() != data:
             replace(path, data)
 
 
 def command(record: Mapping[str, Any] | None) -> str | None:
-    """Returns the command of a run's record, or for a new one (None) the command line of this process if it is `ptm`."""
+    """Returns the command of a run's record, or for a new one (None) the command line of this
+    process if it is `ptm`."""
     if record is not None:
         return record.get("command")
     return shlex.join(["ptm", *sys.argv[1:]]) if Path(sys.argv[0]).name == "ptm" else None
@@ -90,22 +103,28 @@ def command(record: Mapping[str, Any] | None) -> str | None:
 
 def vocab_of(record: Mapping[str, Any]) -> Vocab:
     """Returns the vocabulary of the corpus in a run's record."""
-    return Vocab(**{k: tuple(v) if k == "extra" else v for k, v in record["corpus"]["vocab"].items()})
+    return Vocab(
+        **{k: tuple(v) if k == "extra" else v for k, v in record["corpus"]["vocab"].items()}
+    )
 
 
 def check_tokenizer(workdir: Path, expected: str) -> Any:
-    """Returns the tokenizer of a workdir. Raises UserError if it is missing or its hash is not `expected`."""
+    """Returns the tokenizer of a workdir. Raises UserError if it is missing or its hash is not
+    `expected`."""
     found = saved.load(workdir / "tokenizer")
     if found.hash != expected:
         raise UserError(
-            f"the tokenizer in {workdir / 'tokenizer'} ({found.hash[:12]}) is not the one that the run was trained with "
+            f"the tokenizer in {workdir / 'tokenizer'} ({found.hash[:12]}) is not the one "
+            "that the run was trained with "
             f"({expected[:12]}); put that one back, or choose another workdir"
         )
     return found
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike, advice: str = "free space there or name a workdir that can be written"):
+def writing(
+    path: str | os.PathLike, advice: str = "free space there or name a workdir that can be written"
+):
     """Context manager that converts an OSError into a UserError with the path and the advice."""
     try:
         yield

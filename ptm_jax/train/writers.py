@@ -1,8 +1,9 @@
-"""Writers of metrics beside metrics.jsonl: csv, TensorBoard, Weights & Biases (`Experiment.metrics`, `ptm train --metrics`).
+"""Writers of metrics beside metrics.jsonl: csv, TensorBoard, Weights & Biases
+(`Experiment.metrics`, `ptm train --metrics`).
 
-A writer is a value with `write(step, split, values)` and `close()`. It is made as `Writer(workdir, step, name)` when a run
-starts or resumes at `step`; csv drops what it wrote of later steps, TensorBoard hides it, Weights & Biases keeps it.
-`WRITERS` has them by name.
+A writer is a value with `write(step, split, values)` and `close()`. It is made as `Writer(workdir,
+step, name)` when a run starts or resumes at `step`; csv drops what it wrote of later steps,
+TensorBoard hides it, Weights & Biases keeps it. `WRITERS` has them by name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ COLUMNS = ("step", "split", "metric", "value")
 
 
 class Writer(Protocol):
-    """Receives the metrics of a run: `split` is "train" or "heldout", `values` has finite numbers by name."""
+    """Receives the metrics of a run: `split` is "train" or "heldout", `values` has finite numbers
+    by name."""
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
         """Writes the metrics of a step."""
@@ -39,8 +41,15 @@ class Csv:
         path = workdir / "metrics.csv"
         with workdirs.writing(path):
             lines = path.read_bytes().split(b"\n")[1:-1] if path.is_file() else []
-            if odd := [n for n, line in enumerate(lines, 2) if not re.fullmatch(rb"\d+,\w+,.+,[-+.e\d]+", line)]:
-                raise UserError(f"{path}:{odd[0]} is damaged, it has no step, split, metric, value; move the file away")
+            if odd := [
+                n
+                for n, line in enumerate(lines, 2)
+                if not re.fullmatch(rb"\d+,\w+,.+,[-+.e\d]+", line)
+            ]:
+                raise UserError(
+                    f"{path}:{odd[0]} is damaged, it has no step, split, metric, value; move "
+                    "the file away"
+                )
             kept = [line for line in lines if int(line.partition(b",")[0]) <= step]
             workdirs.replace(path, b"\n".join([",".join(COLUMNS).encode(), *kept, b""]))
             self._file = path.open("a", encoding="utf8", newline="")
@@ -71,7 +80,8 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases, in the project of WANDB_PROJECT or "ptm_jax". A resumed workdir continues its run."""
+    """A run of Weights & Biases, in the project of WANDB_PROJECT or "ptm_jax". A resumed workdir
+    continues its run."""
 
     def __init__(self, workdir: Path, step: int, name: str = ""):
         import wandb
@@ -79,7 +89,9 @@ class Wandb:
         own = hashlib.sha256(str(workdir.absolute()).encode()).hexdigest()[:16]
         workdir.mkdir(parents=True, exist_ok=True)
         project = os.environ.get("WANDB_PROJECT", "ptm_jax")
-        self._run = wandb.init(project=project, id=own, name=name or workdir.name, resume="allow", dir=str(workdir))
+        self._run = wandb.init(
+            project=project, id=own, name=name or workdir.name, resume="allow", dir=str(workdir)
+        )
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
         self._run.log({f"{split}/{name}": value for name, value in values.items()}, step=step)
@@ -103,11 +115,15 @@ def check(names: Sequence[str]) -> None:
             raise unknown("writer of metrics", name, WRITERS)
         if name != "tensorboard" and not _installed(name):
             package = WRITERS[name][1]
-            raise UserError(f"metrics to {name} need the package {package}, which is not installed; pip install {package}")
+            raise UserError(
+                f"metrics to {name} need the package {package}, which is not installed; pip "
+                f"install {package}"
+            )
 
 
 def opened(names: Sequence[str], workdir: Path, step: int, name: str = "") -> list[Writer]:
-    """Returns the writers of a run. TensorBoard, the default, is left out where tensorboardX is not installed."""
+    """Returns the writers of a run. TensorBoard, the default, is left out where tensorboardX is not
+    installed."""
     return [WRITERS[each][0](workdir, step, name) for each in names if _installed(each)]
 
 

@@ -1,6 +1,6 @@
-"""Augmentation by pre-trained models: masked words filled by label and context (CBERT: Wu et al. 2019, arXiv 1812.06705);
-texts generated after their label and first words (GPT-2), or reconstructed under their label (BART: Kumar et al. 2020, arXiv
-2003.02245).
+"""Augmentation by pre-trained models: masked words filled by label and context (CBERT: Wu et al.
+2019, arXiv 1812.06705); texts generated after their label and first words (GPT-2), or reconstructed
+under their label (BART: Kumar et al. 2020, arXiv 2003.02245).
 
 A function returns one new text for each text, with the same label.
 """
@@ -37,12 +37,15 @@ SEPARATOR = " SEP "
 
 
 def conditional(
-    task: str, init: str | os.PathLike, data: Sequence[str], *, epochs: int = 10, batch: int = 32, length: int = 64,
+    task: str, init: str | os.PathLike, data: Sequence[str], *, epochs: int = 10, batch: int = 32,
+    length: int = 64,
     lr: float = 5e-5, rate: float = 0.15,
 ) -> Experiment:  # fmt: skip
-    """A published BERT trained to predict masked words from their context and the label of the text (CBERT, section 3.3).
+    """A published BERT trained to predict masked words from their context and the label of the text
+    (CBERT, section 3.3).
 
-    With more classes than the model has token types, the vectors of types are drawn anew, as there. Raises UserError.
+    With more classes than the model has token types, the vectors of types are drawn anew, as there.
+    Raises UserError.
     """
     examples = catalogue.get(task).examples.settled(data)
     folder = locate(init)
@@ -52,7 +55,10 @@ def conditional(
     system, _ = checkpoint.record_of(config, family_of(config).pretraining)
     tower, classes = system.towers["main"], examples.outputs
     if "mlm" not in tower.heads or not tower.encoder.embeddings.types or classes < 2:
-        raise UserError(f"{init} with {task}: a head for masked words, vectors of types and a task with classes are needed")
+        raise UserError(
+            f"{init} with {task}: a head for masked words, vectors of types and a task with "
+            "classes are needed"
+        )
     encoder, adapt = tower.encoder, ()
     if encoder.embed.types < classes:
         embed = encoder.embed
@@ -70,27 +76,38 @@ def conditional(
         objective=MLM(),
         adapt=adapt,
         recipe=Recipe(
-            phases=(Phase(steps=steps, batch=batch, length=length),), lr=lr, optimizer=AdamW(), schedule=Constant()
+            phases=(Phase(steps=steps, batch=batch, length=length),),
+            lr=lr,
+            optimizer=AdamW(),
+            schedule=Constant(),
         ),
     )
     return Experiment(system=system, data=tuple(data), init=os.fspath(init))
 
 
 def filled(
-    model: Any, texts: Sequence[str], labels: Sequence[int], *, share: float = 0.15, top: int = 0, seed: int = 0,
+    model: Any, texts: Sequence[str], labels: Sequence[int], *, share: float = 0.15, top: int = 0,
+    seed: int = 0,
     batch: int = 32,
 ) -> list[str]:  # fmt: skip
-    """Replaces a share of the tokens of each text, at least one, by samples from a conditional model. `top` restricts the
-    samples to the most probable tokens (0: all)."""
+    """Replaces a share of the tokens of each text, at least one, by samples from a conditional
+    model. `top` restricts the samples to the most probable tokens (0: all)."""
     if len(texts) != len(labels) or not 0 < share <= 1:
-        raise UserError(f"{len(texts)} texts, {len(labels)} labels, share {share}; give one label each, a share in (0, 1]")
+        raise UserError(
+            f"{len(texts)} texts, {len(labels)} labels, share {share}; give one label each, "
+            "a share in (0, 1]"
+        )
     rng, rows = np.random.default_rng(seed), model.ids_of(texts)
     found = [""] * len(rows)
     for chosen, ids, mask in inputs.padded_batches(rows, batch, model.vocab.pad):
         free = (mask > 0) & ~np.isin(ids, model.vocab.specials)
         hide = _hidden(rng, free, share)
         types = np.where(mask > 0, np.asarray(labels)[chosen][:, None], 0)
-        scores = model(np.where(hide, model.vocab.mask, ids), mask, types).logits[hide].astype(np.float64)
+        scores = (
+            model(np.where(hide, model.vocab.mask, ids), mask, types)
+            .logits[hide]
+            .astype(np.float64)
+        )
         scores[:, list(model.vocab.specials)] = -np.inf
         if top:
             scores[scores < np.sort(scores, -1)[:, -top][:, None]] = -np.inf
@@ -115,11 +132,12 @@ def lines(texts: Sequence[str], labels: Sequence[str], separator: str = SEPARATO
 
 
 def written(
-    model: Any, texts: Sequence[str], labels: Sequence[str], *, words: int = 3, separator: str = SEPARATOR, seed: int = 0,
+    model: Any, texts: Sequence[str], labels: Sequence[str], *, words: int = 3,
+    separator: str = SEPARATOR, seed: int = 0,
     **options: Any,
 ) -> list[str]:  # fmt: skip
-    """Texts of a model trained on `lines`, from the label and the first `words` of each text as prompt (GPT-2 with context);
-    `options` as in `Pretrained.generate`."""
+    """Texts of a model trained on `lines`, from the label and the first `words` of each text as
+    prompt (GPT-2 with context); `options` as in `Pretrained.generate`."""
     prompts = lines([" ".join(text.split()[:words]) for text in texts], labels, separator)
     given = {"strategy": "sample", "max_new_tokens": 32} | options
     heads = [f"{label}{separator}" for label in labels]
@@ -131,11 +149,13 @@ def written(
 
 
 def rewritten(
-    model: Any, texts: Sequence[str], labels: Sequence[str], *, share: float = 0.4, span: bool = True, mask: str = "<mask>",
+    model: Any, texts: Sequence[str], labels: Sequence[str], *, share: float = 0.4,
+    span: bool = True, mask: str = "<mask>",
     separator: str = SEPARATOR, seed: int = 0, **options: Any,
 ) -> list[str]:  # fmt: skip
-    """Texts of a denoising model (BART): behind the label, `share` of the words of each text are masked, a span by one mask,
-    or each word by its own (section 3.3: 40% as a span, 20% as words)."""
+    """Texts of a denoising model (BART): behind the label, `share` of the words of each text are
+    masked, a span by one mask, or each word by its own (section 3.3: 40% as a span, 20% as
+    words)."""
     rng = np.random.default_rng(seed)
     noisy = [_noisy(rng, text.split(), share, span, mask) for text in texts]
     return model.generate(lines(noisy, labels, separator), seed=seed, **options)
@@ -146,5 +166,9 @@ def _noisy(rng: Any, words: list[str], share: float, span: bool, mask: str) -> s
     if span:
         start = int(rng.integers(0, max(len(words) - count, 0) + 1))
         return " ".join([*words[:start], mask, *words[start + count :]])
-    hidden = set(rng.choice(len(words), min(count, len(words)), replace=False).tolist()) if words else set()
+    hidden = (
+        set(rng.choice(len(words), min(count, len(words)), replace=False).tolist())
+        if words
+        else set()
+    )
     return " ".join(mask if number in hidden else word for number, word in enumerate(words))

@@ -1,4 +1,5 @@
-"""Compression of a model: fine-tuning with the wrapper where the method trains, then the smaller model in a folder."""
+"""Compression of a model: fine-tuning with the wrapper where the method trains, then the smaller
+model in a folder."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from ptm_jax.tuning import finetuning, selection, teaching
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Parameters of a model, those that are zero, bytes of its arrays, and its metrics on held-out examples ({} if none were
-    measured)."""
+    """Parameters of a model, those that are zero, bytes of its arrays, and its metrics on held-out
+    examples ({} if none were measured)."""
 
     parameters: int
     zeros: int
@@ -39,7 +40,8 @@ class Size:
 
 @dataclasses.dataclass(frozen=True)
 class Compressed:
-    """A compressed model and what it was. `result` is that of a run that a signal stopped; `after` is then None."""
+    """A compressed model and what it was. `result` is that of a run that a signal stopped; `after`
+    is then None."""
 
     before: Size
     after: Size | None
@@ -47,40 +49,58 @@ class Compressed:
 
 
 def compress(
-    compression: Compression, model: str | os.PathLike, out: str | os.PathLike, *, task: str | None = None,
+    compression: Compression, model: str | os.PathLike, out: str | os.PathLike, *,
+    task: str | None = None,
     data: Sequence[str] = (), workdir: str | os.PathLike | None = None, quiet: bool = False,
     change: Callable[[Experiment], Experiment] = lambda config: config, **options: Any,
 ) -> Compressed:  # fmt: skip
-    """Compresses a model and writes it as a workdir, from which `ptm_jax.load` loads it. The same call goes on after a stop.
+    """Compresses a model and writes it as a workdir, from which `ptm_jax.load` loads it. The same
+    call goes on after a stop.
 
-    task, data   on which the method trains, which examples it reads, and on which the model is measured before and after
+    task, data   on which the method trains, which examples it reads, and on which the model is
+                 measured before and after
     workdir      of the fine-tuning and its data (default: `out`.run)
-    change       applied to the experiment of the fine-tuning; `options` are those of `finetuning.experiment`
+    change       applied to the experiment of the fine-tuning; `options` are those of
+                 `finetuning.experiment`
 
-    Raises UserError for a method that needs a task and has none, and for a model that it does not fit.
+    Raises UserError for a method that needs a task and has none, and for a model that it does not
+    fit.
     """
     check_free(out)
     if (compression.trains or compression.rows or compression.measures) and not (task and data):
-        needs = "trains the model" if compression.trains else f"reads {compression.rows + compression.measures:,} examples"
-        raise UserError(f"{type(compression).__name__} {needs}; give the task (--task) and its data (--data)")
+        needs = (
+            "trains the model"
+            if compression.trains
+            else f"reads {compression.rows + compression.measures:,} examples"
+        )
+        raise UserError(
+            f"{type(compression).__name__} {needs}; give the task (--task) and its data (--data)"
+        )
     first = loading.load(best_checkpoint(model))
     if not isinstance(first, Pretrained):
         raise UserError(
-            f"{model} has no encoder; give a model with one, or compress word vectors with `ptm compress static`"
+            f"{model} has no encoder; give a model with one, or compress word vectors with "
+            "`ptm compress static`"
         )
     measure = _Measure(task, data)
     before, config = measure(first), None
     if compression.trains or compression.rows:
         workdir = Path(f"{os.fspath(out).rstrip(os.sep)}.run" if workdir is None else workdir)
         if compression.measures:
-            plain = change(finetuning.experiment(task, os.fspath(best_checkpoint(model)), data, **options))
+            plain = change(
+                finetuning.experiment(task, os.fspath(best_checkpoint(model)), data, **options)
+            )
             place = workdir.with_name(f"{workdir.name}.measured")
-            compression = _reading(compression.measured, first, (plain, place, compression.measures))
+            compression = _reading(
+                compression.measured, first, (plain, place, compression.measures)
+            )
         wrappers = (compression,) if compression.trains else ()
         init = compression.start(os.fspath(best_checkpoint(model)))
         config = change(finetuning.experiment(task, init, data, compress=wrappers, **options))
     if compression.stored:
-        scores = teaching.write_scores((first,), catalogue.get(task), data, workdir / "teacher_scores.jsonl")
+        scores = teaching.write_scores(
+            (first,), catalogue.get(task), data, workdir / "teacher_scores.jsonl"
+        )
         config = teaching.taught(config, scores)
     if compression.trains:
         tuned = selection.finetune(config, workdir, task, quiet=quiet)
@@ -93,8 +113,11 @@ def compress(
     return Compressed(before, measure(after))
 
 
-def smaller(compression: Compression, model: Pretrained, config: Experiment | None, workdir: Path | None) -> Pretrained:
-    """Returns the compressed model. The examples that the method reads are those of `config`, prepared in `workdir`.
+def smaller(
+    compression: Compression, model: Pretrained, config: Experiment | None, workdir: Path | None
+) -> Pretrained:
+    """Returns the compressed model. The examples that the method reads are those of `config`,
+    prepared in `workdir`.
 
     Raises UserError for a model that the method does not fit."""
     system, params = _reading(compression.smaller, model, (config, workdir, compression.rows))
@@ -103,7 +126,8 @@ def smaller(compression: Compression, model: Pretrained, config: Experiment | No
 
 
 def _reading(method: Callable[..., Any], model: Pretrained, source: tuple[Any, Any, int]) -> Any:
-    """Returns method(system, parameters, batches). `source` is (experiment, workdir, number of examples)."""
+    """Returns method(system, parameters, batches). `source` is (experiment, workdir, number of
+    examples)."""
     config, workdir, rows = source
     system = model.system
     if rows:
@@ -135,8 +159,13 @@ class _Measure:
     def __call__(self, model: Pretrained) -> Size:
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model.params[model.tower])]
         metrics: Mapping[str, float] = {}
-        if self._task is not None and kind_of(self._task.examples, model.module.encoder).head in model.module.heads:
+        if (
+            self._task is not None
+            and kind_of(self._task.examples, model.module.encoder).head in model.module.heads
+        ):
             source = evaluating.heldout_of(self._task, self._data)
             metrics = evaluating.evaluate(model, self._task, source).metrics
         zeros = sum(int(np.sum(leaf == 0)) for leaf in leaves)
-        return Size(sum(leaf.size for leaf in leaves), zeros, sum(leaf.nbytes for leaf in leaves), metrics)
+        return Size(
+            sum(leaf.size for leaf in leaves), zeros, sum(leaf.nbytes for leaf in leaves), metrics
+        )

@@ -1,11 +1,15 @@
-"""The best size for a budget of operations, from runs: Hoffmann et al. 2022 (2203.15556), approaches 1 and 2.
+"""The best size for a budget of operations, from runs: Hoffmann et al. 2022 (2203.15556),
+approaches 1 and 2.
 
-    envelope   approach 1 (section 3.1): at each C, the training curve with the lowest loss gives N and D
-    isoflop    approach 2 (section 3.2): at each budget C, the vertex of a parabola of the loss over log N
+    envelope   approach 1 (section 3.1): at each C, the training curve with the lowest loss gives N
+               and D
+    isoflop    approach 2 (section 3.2): at each budget C, the vertex of a parabola of the loss over
+               log N
 
-Each fits N = k C^a and D = m C^b by least squares in the logs. Deviations: curves are interpolated linearly in log C, not
-smoothed first, since they are held-out losses; `envelope` uses only budgets at which at least `least` curves have a loss,
-and leaves out those where the smallest or the largest of these models is the best, since the true one may lie beyond.
+Each fits N = k C^a and D = m C^b by least squares in the logs. Deviations: curves are interpolated
+linearly in log C, not smoothed first, since they are held-out losses; `envelope` uses only budgets
+at which at least `least` curves have a loss, and leaves out those where the smallest or the largest
+of these models is the best, since the true one may lie beyond.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ from ptm_jax.core.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Frontier:
-    """N = scale C^exponent, from points [P] of operations, parameters, tokens and losses. `remarks`: what was left out."""
+    """N = scale C^exponent, from points [P] of operations, parameters, tokens and losses.
+    `remarks`: what was left out."""
 
     exponent: float
     scale: float
@@ -46,16 +51,23 @@ class Curve:
     losses: np.ndarray
 
 
-def envelope(curves: Sequence[Curve], *, count: int = 1500, least: int = 3, draws: int = 0, seed: int = 0) -> Frontier:
-    """Approach 1, at `count` budgets in equal steps of log C (the paper's 1,500). The bootstrap draws runs.
+def envelope(
+    curves: Sequence[Curve], *, count: int = 1500, least: int = 3, draws: int = 0, seed: int = 0
+) -> Frontier:
+    """Approach 1, at `count` budgets in equal steps of log C (the paper's 1,500). The bootstrap
+    draws runs.
 
-    Raises UserError for fewer than three sizes, or where every budget's best model is an end of the sizes."""
+    Raises UserError for fewer than three sizes, or where every budget's best model is an end of the
+    sizes."""
     if len({curve.parameters for curve in curves}) < 3:
-        raise UserError(f"{len(curves)} curves have fewer than three sizes; an envelope needs at least three")
+        raise UserError(
+            f"{len(curves)} curves have fewer than three sizes; an envelope needs at least three"
+        )
     points = _envelope(curves, count, least)
     pick = np.random.default_rng(seed)
     again = (
-        _envelope([curves[i] for i in pick.integers(len(curves), size=len(curves))], count, least) for _ in range(draws)
+        _envelope([curves[i] for i in pick.integers(len(curves), size=len(curves))], count, least)
+        for _ in range(draws)
     )
     return _frontier(points, [found for found in again if len(np.unique(found[:, 1])) > 1], ())
 
@@ -65,9 +77,12 @@ def _envelope(curves, count, least) -> np.ndarray:
     first = min(curve.operations[0] for curve in curves)
     last = max(curve.operations[-1] for curve in curves)
     budgets = np.geomspace(first, last, count)
-    at = lambda curve, values: np.interp(
-        np.log(budgets), np.log(curve.operations), values, left=np.inf, right=np.inf
-    )  # fmt: skip
+
+    def at(curve, values):
+        return np.interp(
+            np.log(budgets), np.log(curve.operations), values, left=np.inf, right=np.inf
+        )  # fmt: skip
+
     losses = np.stack([at(curve, curve.losses) for curve in curves])
     tokens = np.stack([at(curve, np.log(curve.tokens)) for curve in curves])
     sizes = np.array([curve.parameters for curve in curves])
@@ -78,15 +93,19 @@ def _envelope(curves, count, least) -> np.ndarray:
         low, high = np.nanmin(np.where(kept, ends, 0), 0), np.nanmax(np.where(kept, ends, 0), 0)
     kept &= (sizes[best] > low) & (sizes[best] < high)
     chosen = np.flatnonzero(kept)
-    return np.stack([budgets, sizes[best], np.exp(tokens[best, np.arange(count)]), losses.min(0)], 1)[chosen]
+    return np.stack(
+        [budgets, sizes[best], np.exp(tokens[best, np.arange(count)]), losses.min(0)], 1
+    )[chosen]
 
 
 def isoflop(
-    operations: Sequence[float], parameters: Sequence[float], tokens: Sequence[float], losses: Sequence[float], *,
+    operations: Sequence[float], parameters: Sequence[float], tokens: Sequence[float],
+    losses: Sequence[float], *,
     draws: int = 0, seed: int = 0,
 ) -> Frontier:  # fmt: skip
-    """Approach 2: runs [R] whose operations fall into groups of equal budgets (within 5%). The bootstrap draws residuals of
-    the parabolas. A budget with fewer than three sizes, or without a minimum between its sizes, is left out with a remark.
+    """Approach 2: runs [R] whose operations fall into groups of equal budgets (within 5%). The
+    bootstrap draws residuals of the parabolas. A budget with fewer than three sizes, or without a
+    minimum between its sizes, is left out with a remark.
 
     Raises UserError if fewer than two budgets are left."""
     table = np.array([operations, parameters, tokens, losses], np.float64).T
@@ -104,7 +123,9 @@ def isoflop(
         points.append(found[0])
         fitted, spare = found[1], (len(group) / max(1, len(group) - 3)) ** 0.5
         residuals = (group[:, 3] - fitted) * spare
-        samples.append([_vertex(group, fitted + pick.choice(residuals, len(group))) for _ in range(draws)])
+        samples.append(
+            [_vertex(group, fitted + pick.choice(residuals, len(group))) for _ in range(draws)]
+        )
     again = []
     for drawn in zip(*samples, strict=True):
         whole = [one[0] for one in drawn if not isinstance(one, str)]
@@ -124,18 +145,30 @@ def _vertex(group: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarr
     if not x.min() <= at <= x.max():
         return f"the minimum at {np.exp(at):.3g} parameters is beyond the sizes; add runs there"
     tokens = np.exp(np.polyval(np.polyfit(x - centre, np.log(group[:, 2]), 1), at - centre))
-    return np.array([group[:, 0].mean(), np.exp(at), tokens, c - b**2 / (4 * a)]), np.polyval((a, b, c), x - centre)
+    return np.array([group[:, 0].mean(), np.exp(at), tokens, c - b**2 / (4 * a)]), np.polyval(
+        (a, b, c), x - centre
+    )
 
 
-def _frontier(points: np.ndarray, again: Sequence[np.ndarray], remarks: tuple[str, ...]) -> Frontier:
+def _frontier(
+    points: np.ndarray, again: Sequence[np.ndarray], remarks: tuple[str, ...]
+) -> Frontier:
     if len(points) < 2 or len(np.unique(points[:, 0])) < 2:
         why = f" ({'; '.join(remarks)})" if remarks else ""
-        raise UserError(f"{len(points)} budgets have a best size between the sizes that were run; a law needs two{why}")
-    slope = lambda found, column: np.polyfit(np.log(found[:, 0]), np.log(found[:, column]), 1)
+        raise UserError(
+            f"{len(points)} budgets have a best size between the sizes that were run; a law "
+            f"needs two{why}"
+        )
+
+    def slope(found, column):
+        return np.polyfit(np.log(found[:, 0]), np.log(found[:, column]), 1)
+
     exponent, scale = slope(points, 1)
     drawn = [slope(found, 1)[0] for found in again]
     interval = tuple(map(float, np.percentile(drawn, (2.5, 97.5)))) if drawn else (np.nan, np.nan)
     return Frontier(
-        exponent=float(exponent), scale=float(np.exp(scale)), tokens_exponent=float(slope(points, 2)[0]), interval=interval,
-        operations=points[:, 0], parameters=points[:, 1], tokens=points[:, 2], losses=points[:, 3], remarks=remarks,
+        exponent=float(exponent), scale=float(np.exp(scale)),
+        tokens_exponent=float(slope(points, 2)[0]), interval=interval,
+        operations=points[:, 0], parameters=points[:, 1], tokens=points[:, 2], losses=points[:, 3],
+        remarks=remarks,
     )  # fmt: skip

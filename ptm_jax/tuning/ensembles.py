@@ -1,8 +1,9 @@
 """Ensembles: combine several models of a task by the mean of their scores.
 
-Examples: ULMFiT's two directions (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), the teachers of MT-DNN's
-distillation (Liu et al. 2019, arXiv 1904.09482, with the mean of probabilities), and one model fine-tuned with several
-seeds. The mean is taken for classes, tags, numbers and the start and end of answers.
+Examples: ULMFiT's two directions (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), the
+teachers of MT-DNN's distillation (Liu et al. 2019, arXiv 1904.09482, with the mean of
+probabilities), and one model fine-tuned with several seeds. The mean is taken for classes, tags,
+numbers and the start and end of answers.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from ptm_jax.inference.pretrained import Output, Pretrained
 
 
 class Ensemble(Pretrained):
-    """Models with equal vocabulary, task heads and names of classes, as one model with the mean of their scores.
+    """Models with equal vocabulary, task heads and names of classes, as one model with the mean of
+    their scores.
 
-    The mean of class scores is the normalised geometric mean of the probabilities. `classify`, `tag`, `answer` and the tasks
-    on such heads use the mean. An ensemble has no parameters, so it does not generate, fill masks or embed, and a
-    conditional random field cannot decode its tags.
+    The mean of class scores is the normalised geometric mean of the probabilities. `classify`,
+    `tag`, `answer` and the tasks on such heads use the mean. An ensemble has no parameters, so it
+    does not generate, fill masks or embed, and a conditional random field cannot decode its tags.
 
     Raises UserError: fewer than two models, or models that do not fit the first.
     """
@@ -34,7 +36,9 @@ class Ensemble(Pretrained):
         first = models[0]
         for number, model in enumerate(models[1:], 2):
             if what := _differs(first, model):
-                raise UserError(f"model {number} has other {what} than the first; an ensemble needs the same")
+                raise UserError(
+                    f"model {number} has other {what} than the first; an ensemble needs the same"
+                )
         for name in ("system", "tokenizer", "vocab", "tower", "published"):
             object.__setattr__(self, name, vars(first)[name])
         object.__setattr__(self, "models", tuple(models))
@@ -46,7 +50,8 @@ class Ensemble(Pretrained):
     def params(self) -> Any:
         """Raises UserError: an ensemble has none."""
         raise UserError(
-            f"an ensemble of {len(self.models)} models has only the mean of the scores of their task heads; for this "
+            f"an ensemble of {len(self.models)} models has only the mean of the scores of "
+            "their task heads; for this "
             "take one of them, or the mean of their parameters (`ptm average`)"
         )
 
@@ -55,20 +60,33 @@ class Ensemble(Pretrained):
         return self.params
 
     def __call__(self, *arrays, **options) -> Output:
-        """An `Output` with the mean scores alone. Raises UserError for a head whose scores are no plain arrays."""
+        """An `Output` with the mean scores alone. Raises UserError for a head whose scores are no
+        plain arrays."""
         found: dict[str, Any] = {}
         for model in self.models:
             for name, scores in model(*arrays, **options).scores.items():
                 parts = scores if isinstance(scores, tuple) else (scores,)
-                if not all(isinstance(part, np.ndarray) and part.dtype.kind == "f" for part in parts):
-                    raise UserError(f"{model.system.name} answers in steps (head {name!r}), which have no mean; give one")
+                if not all(
+                    isinstance(part, np.ndarray) and part.dtype.kind == "f" for part in parts
+                ):
+                    raise UserError(
+                        f"{model.system.name} answers in steps (head {name!r}), which have "
+                        "no mean; give one"
+                    )
                 found.setdefault(name, []).append(scores)
-        mean = lambda *parts: np.mean(parts, 0, np.float64).astype(parts[0].dtype)
-        return Output(hidden=None, scores={name: jax.tree.map(mean, *scores) for name, scores in found.items()})
+
+        def mean(*parts):
+            return np.mean(parts, 0, np.float64).astype(parts[0].dtype)
+
+        return Output(
+            hidden=None,
+            scores={name: jax.tree.map(mean, *scores) for name, scores in found.items()},
+        )
 
 
 def _differs(first: Pretrained, other: Pretrained) -> str:
-    """Returns the first property that must be equal in two models of an ensemble but differs; "" if there is none."""
+    """Returns the first property that must be equal in two models of an ensemble but differs; "" if
+    there is none."""
     hashes = [None if model.tokenizer is None else model.tokenizer.hash for model in (first, other)]
     if hashes[0] != hashes[1] or first.vocab.size != other.vocab.size:
         return "words"
@@ -88,4 +106,9 @@ def _sizes(model: Pretrained) -> dict[str, int | None]:
 
 
 def _named(sizes: dict[str, int | None]) -> str:
-    return ", ".join(name if size is None else f"{name} of {size} classes" for name, size in sizes.items()) or "none"
+    return (
+        ", ".join(
+            name if size is None else f"{name} of {size} classes" for name, size in sizes.items()
+        )
+        or "none"
+    )

@@ -1,4 +1,5 @@
-"""Downstream tasks as experiments: a model's encoder, a task head, the task's data and the usual recipe."""
+"""Downstream tasks as experiments: a model's encoder, a task head, the task's data and the usual
+recipe."""
 
 from __future__ import annotations
 
@@ -50,25 +51,39 @@ def experiment(
     steps: int | None = None,
     tagger: Literal["linear", "crf"] = "linear",
 ) -> Experiment:
-    """A model's encoder with a head for a task, fine-tuned as BERT was (Devlin et al. 2019, appendix A.3).
+    """A model's encoder with a head for a task, fine-tuned as BERT was (Devlin et al. 2019,
+    appendix A.3).
 
-    AdamW with bias correction, warm-up over a tenth of the steps, linear decay to 0, clipped at 1, dropout as in the model.
+    AdamW with bias correction, warm-up over a tenth of the steps, linear decay to 0, clipped at 1,
+    dropout as in the model.
 
-    init      the model, or (tower, model) pairs with one for "main" (`Experiment.init`). Other towers are kept if an
-              adaptation or the objective uses them
-    batch     examples per batch; length: tokens per row, at most the length of the position table. Options that are None
-              get the task's default
-    adapt     the wrappers of the system (`System.adapt`); compress: its compressions (`System.compress`)
+    init      the model, or (tower, model) pairs with one for "main" (`Experiment.init`). Other
+              towers are kept if an adaptation or the objective uses them
+    batch     examples per batch; length: tokens per row, at most the length of the position table.
+              Options that are None get the task's default
+    adapt     the wrappers of the system (`System.adapt`); compress: its compressions
+              (`System.compress`)
     steps     in place of the epochs; the data are then not counted
     tagger    "crf": a conditional random field over the tags of the task's scheme
 
     Raises UserError for an unknown task, data in another format, or a model without a text encoder.
     """
     task_, model = catalogue.get(task), _model(init, bool(compress))
-    own = lambda value, name: vars(task_)[name] if value is None else value
-    epochs, batch, length, lr = own(epochs, "epochs"), own(batch, "batch"), own(length, "length"), own(lr, "lr")
+
+    def own(value, name):
+        return vars(task_)[name] if value is None else value
+
+    epochs, batch, length, lr = (
+        own(epochs, "epochs"),
+        own(batch, "batch"),
+        own(length, "length"),
+        own(lr, "lr"),
+    )
     if not 0 < epochs < math.inf or batch < 1 or not 0 <= lr < math.inf:
-        raise UserError(f"epochs is {epochs}, batch {batch}, lr {lr}; they must be positive, lr finite and at least 0")
+        raise UserError(
+            f"epochs is {epochs}, batch {batch}, lr {lr}; they must be positive, lr finite "
+            "and at least 0"
+        )
     examples = task_.examples.settled(data)
     kind = kind_of(examples)
     if kind.writes and examples.start is None:
@@ -107,11 +122,12 @@ def usual(phase: Phase, lr: float) -> Recipe:
 
 
 def from_scratch(
-    parent: System, task: str, recipe: Recipe, data: Sequence[str], *, min_count: int = 1, dropout: float = 0.5,
+    parent: System, task: str, recipe: Recipe, data: Sequence[str], *, min_count: int = 1,
+    dropout: float = 0.5,
     tagger: Literal["linear", "crf"] = "linear", adapt: Sequence[Any] = (), **fields: Any,
 ) -> Experiment:  # fmt: skip
-    """A network of the catalogue with a head for a task, or an encoder with a decoder as it is, all of it trained on the
-    task from random values.
+    """A network of the catalogue with a head for a task, or an encoder with a decoder as it is, all
+    of it trained on the task from random values.
 
     min_count  occurrences that a word needs among the training examples to be in the vocabulary
     dropout    before the last layer
@@ -144,7 +160,11 @@ def _spelled(examples: TaskExamples, before: Any) -> TaskExamples:
     if before.alphabet is None:
         return examples
     own = isinstance(before, TaskExamples)
-    spelling = before.spelling if own else Spelled(length=before.length, style=before.style, letters=before.letters)
+    spelling = (
+        before.spelling
+        if own
+        else Spelled(length=before.length, style=before.style, letters=before.letters)
+    )
     return dataclasses.replace(examples, spelling=spelling)
 
 
@@ -157,13 +177,19 @@ def _start_of(model: str, compress: Sequence[Any]) -> Any:
 
 
 def _model(init: Any, made: bool) -> str:
-    """Returns the model of `init` that provides the fine-tuned encoder: that of the tower main, or, if it is `made` by a
-    compression, its teacher's. Raises UserError."""
-    found = [path for names in (("", "main"), ("teacher",)[:made]) for at, path in initial.models_of(init) if at in names]
+    """Returns the model of `init` that provides the fine-tuned encoder: that of the tower main, or,
+    if it is `made` by a compression, its teacher's. Raises UserError."""
+    found = [
+        path
+        for names in (("", "main"), ("teacher",)[:made])
+        for at, path in initial.models_of(init)
+        if at in names
+    ]
     if not found and not initial.models_of(init):
         (_, path), *_ = initial.pairs_of(init)
         raise UserError(
-            f"{path} gives vectors of tokens; name the model that they fill: --init main=MODEL embeddings={path}"
+            f"{path} gives vectors of tokens; name the model that they fill: --init "
+            f"main=MODEL embeddings={path}"
         )
     if not found:
         raise UserError("init names no model for the tower main; give main=MODEL beside the others")
@@ -179,8 +205,8 @@ def _towers(model: str) -> Mapping[str, Any]:
 
 
 def keeping_towers(system: System, init: Any) -> System:
-    """The system with the other towers of the run of `init`, and of the pairs of `init`, that its objective is given or its
-    wrappers reach."""
+    """The system with the other towers of the run of `init`, and of the pairs of `init`, that its
+    objective is given or its wrappers reach."""
     towers = _towers(_model(init, bool(system.compress)))
     others = {name: tower for name, tower in towers.items() if name != _tuned(towers)}
     for at, path in initial.models_of(init):
@@ -189,7 +215,9 @@ def keeping_towers(system: System, init: Any) -> System:
             others[at] = towers[at if at in towers else _tuned(towers)]
     if not others:
         return system
-    objective = slots.objective(adapted(dataclasses.replace(system, towers={**others, **system.towers})).objective)
+    objective = slots.objective(
+        adapted(dataclasses.replace(system, towers={**others, **system.towers})).objective
+    )
     used = {*objective.given}.union(*(wrapper.towers or () for wrapper in system.wrappers))
     kept = {name: tower for name, tower in others.items() if name in used}
     return dataclasses.replace(system, towers={**system.towers, **kept})
@@ -209,10 +237,14 @@ def _start(init: str) -> int | None:
 
 
 def _tagged(system: System, examples: TaskExamples, tagger: str) -> tuple[System, Any]:
-    """(the system with another head, its objective). Raises UserError for a kind of task without such a tagger."""
+    """(the system with another head, its objective). Raises UserError for a kind of task without
+    such a tagger."""
     kind, tower = kind_of(examples), system.towers["main"]
     if tagger not in kind.taggers:
-        raise UserError(f"the tagger {tagger} is for tasks that tag words; this one reads {type(examples).__name__}")
+        raise UserError(
+            f"the tagger {tagger} is for tasks that tag words; this one reads "
+            f"{type(examples).__name__}"
+        )
     head, objective = kind.taggers[tagger](examples, tower.heads[kind.head])
     towers = {"main": Model(encoder=tower.encoder, heads={kind.head: head})}
     return dataclasses.replace(system, towers=towers), objective
@@ -223,7 +255,11 @@ def per_epoch(config: Experiment) -> int:
     examples, phase = config.system.examples, config.system.recipe.phases[-1]
     spec = config.tokenizer.path if isinstance(config.tokenizer, TokenizerSpec) else None
     mixed = isinstance(examples, MixedTasks)
-    parts, files = (examples.parts, examples.files(config.data)) if mixed else ({"": examples}, {"": config.data})
+    parts, files = (
+        (examples.parts, examples.files(config.data))
+        if mixed
+        else ({"": examples}, {"": config.data})
+    )
     tokenizer = _tokenizer(spec or _model(config.init, bool(config.system.compress)))
     counts = (parts[name].count(files[name], tokenizer, phase.length) for name in parts)
     return sum(math.ceil(count * examples.readings / phase.batch) for count in counts)
@@ -238,17 +274,26 @@ def _tokenizer(init: str | os.PathLike) -> Any:
 
 
 def _with_specials(system: System, tokenizer: Any) -> System:
-    """The system with the special tokens of the tokenizer, which config.json lacks. Its vocabulary keeps its size. One that
-    is too small for the tokenizer stays as it is, and the run refuses it."""
+    """The system with the special tokens of the tokenizer, which config.json lacks. Its vocabulary
+    keeps its size. One that is too small for the tokenizer stays as it is, and the run refuses
+    it."""
     if tokenizer is None:
         return system
-    own = lambda old: old if old.size < tokenizer.vocab.size else dataclasses.replace(tokenizer.vocab, size=old.size)
+
+    def own(old):
+        return (
+            old
+            if old.size < tokenizer.vocab.size
+            else dataclasses.replace(tokenizer.vocab, size=old.size)
+        )
+
     return dataclasses.replace(system, towers=spec.respell(dict(system.towers), Vocab, own))
 
 
 def with_head(init: str, examples: TaskExamples) -> System:
-    """Replaces the heads of a model's system by the head of a task: that of the published class, or one on the mean of the
-    states if the checkpoint was trained for that (Reimers and Gurevych 2019). Raises UserError."""
+    """Replaces the heads of a model's system by the head of a task: that of the published class, or
+    one on the mean of the states if the checkpoint was trained for that (Reimers and Gurevych
+    2019). Raises UserError."""
     folder, kind = locate(init), kind_of(examples)
     if checkpoint.is_published(folder):
         return _published(init, folder, examples)
@@ -257,17 +302,29 @@ def with_head(init: str, examples: TaskExamples) -> System:
 
 
 def headed(system: System, examples: TaskExamples) -> System:
-    """Returns the encoder of a system with the head of a task, which reads as the system's own head does."""
+    """Returns the encoder of a system with the head of a task, which reads as the system's own head
+    does."""
     name = _tuned(system.towers)
-    encoder = system.towers[name].encoder.without_memory()  # texts of a task do not follow one another
+    encoder = system.towers[
+        name
+    ].encoder.without_memory()  # texts of a task do not follow one another
     kind = kind_of(examples, encoder)
     if system.examples.backward:
         encoder = encoder.turned()
-    # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that of its task.
+    # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that
+    # of its task.
     heads = system.towers[name].heads
     before, pool = heads.get("classify"), heads.get("pool")
-    own = before.summary if isinstance(before, SequenceHead) else pool if isinstance(pool, Summary | DynamicCNN) else None
-    tower = Model(encoder=encoder, heads={kind.head: kind.new_head(examples, own or _summary(encoder))})
+    own = (
+        before.summary
+        if isinstance(before, SequenceHead)
+        else pool
+        if isinstance(pool, Summary | DynamicCNN)
+        else None
+    )
+    tower = Model(
+        encoder=encoder, heads={kind.head: kind.new_head(examples, own or _summary(encoder))}
+    )
     return dataclasses.replace(system, towers={"main": tower}, ties=(), adapt=())
 
 
@@ -279,29 +336,40 @@ def _published(init: str, folder: Path, examples: TaskExamples) -> System:
     config = Config({**config, **kind.config(examples.outputs)}, config.file)
     named = [name for name, heads in family.heads.items() if heads == (kind.head,)]
     if not named and not kind.bare:
-        raise UserError(f"{init}: the family {family.model_type} has no class with a head {kind.head!r} on texts")
+        raise UserError(
+            f"{init}: the family {family.model_type} has no class with a head {kind.head!r} "
+            "on texts"
+        )
     system = checkpoint.record_of(config, named[0] if named else family.bare)[0]
     kind = kind_of(examples, system.towers["main"].encoder)
-    if reading := [name for name, heads in family.heads.items() if heads == (kind.head,) and name not in named]:
+    if reading := [
+        name for name, heads in family.heads.items() if heads == (kind.head,) and name not in named
+    ]:
         return checkpoint.record_of(config, reading[0])[0]
     encoder, averages = system.towers["main"].encoder, kind.pooled and _averages(folder)
     if named and not averages:
         return system
     summary = Summary("none", at="mean") if averages else _summary(encoder)
     head = kind.new_head(examples, summary)
-    return dataclasses.replace(system, towers={"main": Model(encoder=encoder, heads={kind.head: head})})
+    return dataclasses.replace(
+        system, towers={"main": Model(encoder=encoder, heads={kind.head: head})}
+    )
 
 
 def _writer(system: System, init: str) -> System:
     """A system that writes answers. Raises UserError for one without a decoder."""
     tower = system.towers["main"]
     if not tower.encoder.reads_source or "lm" not in tower.heads:
-        raise UserError(f"{init} has no encoder with a decoder that writes; take a T5, BART, mBART, PEGASUS or RNNsearch")
+        raise UserError(
+            f"{init} has no encoder with a decoder that writes; take a T5, BART, mBART, "
+            "PEGASUS or RNNsearch"
+        )
     return system
 
 
 def _averages(folder: Path) -> bool:
-    """Whether a checkpoint was trained to represent a sentence by the mean of its states (Sentence-BERT)."""
+    """Whether a checkpoint was trained to represent a sentence by the mean of its states
+    (Sentence-BERT)."""
     sentence = sentence_of(folder)
     return sentence is not None and sentence.modes == ("mean",)
 

@@ -1,4 +1,5 @@
-"""What a model weighs and how fast it is: layers, parameters, operations, bytes on disk, texts a second.
+"""What a model weighs and how fast it is: layers, parameters, operations, bytes on disk, texts a
+second.
 
 found = facts(load("small"), load("teacher"), "small", task, ["SST-2"], length=32)
 """
@@ -28,29 +29,38 @@ from ptm_jax.train.flops import flops
 
 BATCHES = (1, 32)
 COLUMNS = (
-    "layers", "nonzero", "gflops", "megabytes", *(f"texts_{n}" for n in BATCHES), *(f"times_{n}" for n in BATCHES), "peak_mb"
+    "layers", "nonzero", "gflops", "megabytes", *(f"texts_{n}" for n in BATCHES),
+    *(f"times_{n}" for n in BATCHES), "peak_mb"
 )  # fmt: skip
 Rows = Mapping[str, np.ndarray]
 
 
 def facts(
-    model: Pretrained, beside: Pretrained, folder: str | os.PathLike, task: Any, data: Any, *, length: int,
+    model: Pretrained, beside: Pretrained, folder: str | os.PathLike, task: Any, data: Any, *,
+    length: int,
     speed: float | None = None, rounds: int = 9,
 ) -> dict[str, Any]:  # fmt: skip
     """Returns `COLUMNS` and "parameters" of a model that reads rows of `length` tokens.
 
     layers      of the encoder; None where it declares no levels (`slots.Encoder.level_of`)
     nonzero     parameters that are not 0
-    gflops      10^9 operations of the products of a row; with `speed`, the mean share of the layers that texts passed
+    gflops      10^9 operations of the products of a row; with `speed`, the mean share of the layers
+                that texts passed
     megabytes   10^6 bytes of the parameters' files in `folder`
-    texts_B     texts of the task's held-out data a second in batches of B rows of `length`, the median of `rounds`
-    times_B     how many times as fast as `beside`, which takes turns with it: the median of the rounds
-    peak_mb     10^6 bytes that the program of 32 rows holds at once: parameters, inputs, results and temporaries
+    texts_B     texts of the task's held-out data a second in batches of B rows of `length`, the
+                median of `rounds`
+    times_B     how many times as fast as `beside`, which takes turns with it: the median of the
+                rounds
+    peak_mb     10^6 bytes that the program of 32 rows holds at once: parameters, inputs, results
+                and temporaries
     speed       threshold at which a text leaves a layer (`inference.exits`); None: no text does
 
     Raises UserError for a model without the head of the task.
     """
-    first, second = _Timed(model, task, data, length, speed), _Timed(beside, task, data, length, None)
+    first, second = (
+        _Timed(model, task, data, length, speed),
+        _Timed(beside, task, data, length, None),
+    )
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model.params[model.tower])]
     found: dict[str, Any] = {
         "layers": _layers(model),
@@ -61,7 +71,9 @@ def facts(
         "peak_mb": first.memory() / 1e6,
     }
     for rows in BATCHES:
-        pairs = np.array([(first.seconds(rows), second.seconds(rows)) for _ in range(1 + rounds)])[1:]
+        pairs = np.array([(first.seconds(rows), second.seconds(rows)) for _ in range(1 + rounds)])[
+            1:
+        ]
         found[f"texts_{rows}"] = float(1 / np.median(pairs[:, 0]))
         found[f"times_{rows}"] = float(np.median(pairs[:, 1] / pairs[:, 0]))
     return found
@@ -75,17 +87,24 @@ class _Timed:
         spec = evaluating.task_for(model, task).examples
         self.head = kind_of(spec).head
         if self.head not in model.module.heads:
-            raise UserError(f"{model.system.name} has no head {self.head!r} for {task.name}; fine-tune it on the task")
+            raise UserError(
+                f"{model.system.name} has no head {self.head!r} for {task.name}; fine-tune "
+                "it on the task"
+            )
         examples = spec.examples(evaluating.heldout_of(task, data), Remarks(), True)[: max(BATCHES)]
         groups, _ = rows_of(model, spec, examples, self.length)
         every = [group[0] for group in groups]
-        padded = taskrows.padded([every[i % len(every)] for i in range(max(BATCHES))], spec, model.vocab, self.length, 32)
+        padded = taskrows.padded(
+            [every[i % len(every)] for i in range(max(BATCHES))], spec, model.vocab, self.length, 32
+        )
         self._rows = {name: np.asarray(value) for name, value in padded.items()}
         self._params = jax.tree.map(jax.numpy.asarray, model.weights)
         self._programs: dict[int, Callable[..., Any]] = {}
 
     def _part(self, rows: int, number: int = 0) -> Rows:
-        part = {name: value[number * rows : (number + 1) * rows] for name, value in self._rows.items()}
+        part = {
+            name: value[number * rows : (number + 1) * rows] for name, value in self._rows.items()
+        }
         return part | {"rows": np.arange(rows, dtype=np.int32)}
 
     def _call(self, params: Any, batch: Rows) -> Any:
@@ -94,7 +113,9 @@ class _Timed:
 
     def _program(self, rows: int) -> Any:
         if rows not in self._programs:
-            self._programs[rows] = jax.jit(self._call).lower(self._params, self._part(rows)).compile()
+            self._programs[rows] = (
+                jax.jit(self._call).lower(self._params, self._part(rows)).compile()
+            )
         return self._programs[rows]
 
     def operations(self) -> float:
@@ -130,4 +151,6 @@ def _layers(model: Pretrained) -> int | None:
 
 
 def _bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in (folder / "checkpoints").rglob("*") if file.is_file())
+    return sum(
+        file.stat().st_size for file in (folder / "checkpoints").rglob("*") if file.is_file()
+    )

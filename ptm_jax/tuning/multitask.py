@@ -1,4 +1,5 @@
-"""Several tasks at once: one encoder, a head for each (MT-DNN: Liu et al. 2019, arXiv 1901.11504)."""
+"""Several tasks at once: one encoder, a head for each (MT-DNN: Liu et al. 2019, arXiv
+1901.11504)."""
 
 from __future__ import annotations
 
@@ -35,34 +36,53 @@ def experiment(
     adapt: Sequence[Any] = (),
     seed: int = 0,
 ) -> Experiment:
-    """A model fine-tuned on all tasks of `data` {name of a task: its data}, on texts or pairs, as MT-DNN (section 4.2, and
-    namisan/mt-dnn): Adamax without bias correction, warm-up over a tenth of the steps, linear decay to 0, clipped at 1.
+    """A model fine-tuned on all tasks of `data` {name of a task: its data}, on texts or pairs, as
+    MT-DNN (section 4.2, and namisan/mt-dnn): Adamax without bias correction, warm-up over a tenth
+    of the steps, linear decay to 0, clipped at 1.
 
-    init             the model; with `parent`, a network of the catalogue, what its parts begin with (`Experiment.init`)
+    init             the model; with `parent`, a network of the catalogue, what its parts begin with
+                     (`Experiment.init`)
     answer_networks  tasks on pairs whose head is a stochastic answer network (`nn.heads.san`)
     kind             how the task of a batch is drawn (`tasks.formats.mixed.MixedTasks`)
     Raises UserError.
     """
-    sources = {name: (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths) for name, paths in data.items()}
+    sources = {
+        name: (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths)
+        for name, paths in data.items()
+    }
     parts, heads, tasks, system = {}, {}, [], None
     for name, paths in sources.items():
         examples = catalogue.get(name).examples.settled(paths)
         found = kind_of(examples)
         if found.head != "classify":
-            raise UserError(f"{name} is no task on whole texts; mix tasks with a class or a number for a text or a pair")
-        system = with_head(os.fspath(init), examples) if parent is None else headed(parent, examples)
+            raise UserError(
+                f"{name} is no task on whole texts; mix tasks with a class or a number for a "
+                "text or a pair"
+            )
+        system = (
+            with_head(os.fspath(init), examples) if parent is None else headed(parent, examples)
+        )
         head = system.towers["main"].heads[found.head]
         if name in answer_networks:
             if not examples.second:
-                raise UserError(f"{name} has one text a row, and an answer network reads two; leave it out")
+                raise UserError(
+                    f"{name} has one text a row, and an answer network reads two; leave it out"
+                )
             head = AnswerNetwork(examples.outputs)
         parts[name], heads[f"classify_{name}"] = examples, head
-        tasks.append(NamedTask(name=name, task=dataclasses.replace(found.objective(examples), head=f"classify_{name}")))
+        tasks.append(
+            NamedTask(
+                name=name,
+                task=dataclasses.replace(found.objective(examples), head=f"classify_{name}"),
+            )
+        )
     if system is None:
         raise UserError("data names no task; give at least one")
     mixture = MixedTasks(parts=parts, kind=kind, epochs=epochs)
     words = tuple(f"{name}={os.fspath(path)}" for name, paths in sources.items() for path in paths)
-    steps = sum(math.ceil(part.count(sources[name]) / batch) for name, part in parts.items()) * epochs
+    steps = (
+        sum(math.ceil(part.count(sources[name]) / batch) for name, part in parts.items()) * epochs
+    )
     system = dataclasses.replace(
         system,
         name="_".join(parts),
@@ -82,7 +102,12 @@ def experiment(
 
 def _recipe(phase: Phase, lr: float) -> Recipe:
     optimizer = Adamax(eps=1e-6, weight_decay=0.01, bias_correction=False)
-    return Recipe(phases=(phase,), lr=lr, optimizer=optimizer, schedule=Linear(warmup=max(1, phase.steps // 10)))
+    return Recipe(
+        phases=(phase,),
+        lr=lr,
+        optimizer=optimizer,
+        schedule=Linear(warmup=max(1, phase.steps // 10)),
+    )
 
 
 def has_task(model: Any, task: str | None) -> bool:
@@ -102,7 +127,10 @@ def of_task(model: Pretrained, name: str) -> Pretrained:
     if f"heads_classify_{name}" in params:
         own["heads_classify"] = params[f"heads_classify_{name}"]
     encoder = tower.encoder.of_task(list(parts).index(name))
-    towers = {**model.system.towers, "main": dataclasses.replace(tower, encoder=encoder, heads=heads)}
+    towers = {
+        **model.system.towers,
+        "main": dataclasses.replace(tower, encoder=encoder, heads=heads),
+    }
     system = dataclasses.replace(model.system, towers=towers, examples=parts[name])
     return dataclasses.replace(model, system=system, params={**model.params, "main": own})
 

@@ -1,14 +1,17 @@
 """Maximal update parametrisation: the best learning rate of a narrow model is that of a wide one.
 
-Yang et al. 2022, arXiv 2203.03466, Table 8 for Adam, which allows a tied table. With m = width / base width:
+Yang et al. 2022, arXiv 2203.03466, Table 8 for Adam, which allows a tied table. With m = width /
+base width:
 
     embeddings, biases, gains   initial scale and rate as at the base width
     matrices of the stack       standard deviation / sqrt(m), rate / m
     logits                      the features are divided by m
-    attention                   scores are divided by K instead of sqrt(K), equal at the base's head width (Definition 4.1)
+    attention                   scores are divided by K instead of sqrt(K), equal at the base's head
+                                width (Definition 4.1)
 
-A system at the base width is unchanged. Deviations: Adam's epsilon and the decoupled decay (rate times decay) are not
-adjusted; queries keep their initial scale (the paper's Appendix D.2 suggests zero).
+A system at the base width is unchanged. Deviations: Adam's epsilon and the decoupled decay (rate
+times decay) are not adjusted; queries keep their initial scale (the paper's Appendix D.2 suggests
+zero).
 """
 
 from __future__ import annotations
@@ -43,23 +46,33 @@ class MuP:
     def of(self, system: System) -> System:
         """The system with its initial scales, multipliers and rates by path for its own width.
 
-        Raises UserError for an optimizer that is not Adam's, and for a head without a multiplier of its features."""
+        Raises UserError for an optimizer that is not Adam's, and for a head without a multiplier of
+        its features."""
         if not isinstance(system.recipe.optimizer, AdamW | Adamax):
             raise UserError(
-                f"muP's table is Adam's; the optimizer is {type(system.recipe.optimizer).__name__}: choose AdamW"
+                "muP's table is Adam's; the optimizer is "
+                f"{type(system.recipe.optimizer).__name__}: choose AdamW"
             )
         parts = [part for _, part in spec.walk(system.towers)]
-        if odd := [part for part in parts if isinstance(part, WordHead) and not isinstance(part, LMHead)]:
+        if odd := [
+            part for part in parts if isinstance(part, WordHead) and not isinstance(part, LMHead)
+        ]:
             raise UserError(
-                f"{type(odd[0]).__name__} does not scale its features, as muP asks; choose a system with an LMHead"
+                f"{type(odd[0]).__name__} does not scale its features, as muP asks; choose a "
+                "system with an LMHead"
             )
         widths = {part.width for part in parts if isinstance(part, Attention)}
         if len(widths) != 1:
-            raise UserError(f"{system.name or 'the system'} has {len(widths)} widths of attention; muP is for one")
+            raise UserError(
+                f"{system.name or 'the system'} has {len(widths)} widths of attention; muP "
+                "is for one"
+            )
         m = widths.pop() / self.width
         towers = respell(system.towers, Attention, self._attention(m))
         towers = respell(towers, FeedForward, lambda part: _narrowed(part, m))
-        towers = respell(towers, LMHead, lambda head: dataclasses.replace(head, scale=head.scale / m))
+        towers = respell(
+            towers, LMHead, lambda head: dataclasses.replace(head, scale=head.scale / m)
+        )
         rules = () if m == 1 else ((MATRICES, 1 / m),)
         recipe = dataclasses.replace(system.recipe, lr_rules=(*rules, *system.recipe.lr_rules))
         return dataclasses.replace(system, towers=towers, recipe=recipe)
@@ -68,7 +81,9 @@ class MuP:
         def change(part: Attention) -> Attention:
             own = part.each[1]
             before = own**-0.5 if part.scale is None else part.scale
-            scale = part.scale if own == self.head_width else before * (self.head_width / own) ** 0.5
+            scale = (
+                part.scale if own == self.head_width else before * (self.head_width / own) ** 0.5
+            )
             return dataclasses.replace(_narrowed(part, m), scale=scale)
 
         return change
@@ -85,4 +100,7 @@ def _scaled(initializer: Any, m: float) -> Any:
         return initializer
     if isinstance(initializer, Normal | TruncatedNormal):
         return dataclasses.replace(initializer, std=initializer.std * m**-0.5)
-    raise UserError(f"muP scales Normal, TruncatedNormal and FanIn; the initializer is {type(initializer).__name__}")
+    raise UserError(
+        "muP scales Normal, TruncatedNormal and FanIn; the initializer is "
+        f"{type(initializer).__name__}"
+    )

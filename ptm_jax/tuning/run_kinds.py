@@ -1,8 +1,10 @@
-"""What a run of a study does in its folder: pre-training and fine-tunings, one fine-tuning, or the compression of a model.
+"""What a run of a study does in its folder: pre-training and fine-tunings, one fine-tuning, or the
+compression of a model.
 
 runs/NAME/           the workdir of the training
 runs/NAME/model/     the model alone, of a run on a task
-runs/NAME/stage_N/   the models of the stages before the last one, and stage_N.run the workdirs of their fine-tunings
+runs/NAME/stage_N/   the models of the stages before the last one, and stage_N.run the workdirs of
+                     their fine-tunings
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Outcome:
     stopped: Any = None
 
 
-def outcome(point: Point, workdir: Path, metrics: Sequence[str], tasks: str | None, quiet: bool) -> Outcome:
+def outcome(
+    point: Point, workdir: Path, metrics: Sequence[str], tasks: str | None, quiet: bool
+) -> Outcome:
     """Runs a run, or goes on with it. Raises UserError."""
     folder = workdir / "runs" / point.name
     if point.task:
@@ -49,10 +53,13 @@ def outcome(point: Point, workdir: Path, metrics: Sequence[str], tasks: str | No
 
 
 def _transferred(point: Point, folder: Path, tasks: str | None) -> tuple[dict[str, float], Any]:
-    """({column: first metric of the task}, the result of a fine-tuning that a signal stopped, else None)."""
+    """({column: first metric of the task}, the result of a fine-tuning that a signal stopped, else
+    None)."""
     found: dict[str, float] = {}
     for transfer in point.transfers:
-        given = {name: vars(transfer)[name] for name in ("epochs", "batch", "length", "lr", "adapt")}
+        given = {
+            name: vars(transfer)[name] for name in ("epochs", "batch", "length", "lr", "adapt")
+        }
         data = (str(Path(tasks or "") / transfer.data),)
         config = finetuning.experiment(transfer.task, folder, data, seed=point.config.seed, **given)
         tuned = selection.finetune(config, folder / transfer.name, transfer.task, quiet=True)
@@ -63,14 +70,19 @@ def _transferred(point: Point, folder: Path, tasks: str | None) -> tuple[dict[st
 
 
 def _on_task(
-    point: Point, folder: Path, workdir: Path, metrics: Sequence[str], tasks: str | None, quiet: bool
+    point: Point, folder: Path, workdir: Path, metrics: Sequence[str], tasks: str | None,
+    quiet: bool
 ) -> Outcome:  # fmt: skip
     """Fine-tunes or compresses, and measures the model beside the one that is compressed."""
     data = tuple(str(Path(tasks or "") / source) for source in point.config.data)
     config = dataclasses.replace(point.config, data=data)
     teacher, stopped = workdir / "runs" / (point.after or point.name) / MODEL, None
     if not (folder / MODEL).is_dir():
-        stopped = _compressed(point, folder, teacher, data, quiet) if point.stages else _tuned(point, config, folder, quiet)
+        stopped = (
+            _compressed(point, folder, teacher, data, quiet)
+            if point.stages
+            else _tuned(point, config, folder, quiet)
+        )
     if stopped is not None:
         return Outcome(stopped=stopped)
     model, first = loading.load(folder / MODEL), loading.load(teacher)
@@ -78,7 +90,9 @@ def _on_task(
     length = config.system.recipe.phases[0].length
     facts = model_facts.facts(model, first, folder / MODEL, task, data, length=length, speed=speed)
     scored = model if speed is None else exits.EarlyExit(model, speed)
-    found = evaluating.evaluate(scored, task, evaluating.heldout_of(task, data), length=length).metrics
+    found = evaluating.evaluate(
+        scored, task, evaluating.heldout_of(task, data), length=length
+    ).metrics
     values = {name: {**found, **facts}.get(name) for name in metrics}
     return Outcome(values, None, {"parameters": facts["parameters"]}, (*found, *facts))
 
@@ -97,7 +111,10 @@ def _compressed(point: Point, folder: Path, teacher: Path, data: Sequence[str], 
     before = teacher
     for number, stage in enumerate(point.stages):
         last = number + 1 == len(point.stages)
-        out, workdir = folder / (MODEL if last else f"stage_{number}"), folder / f"stage_{number}.run"
+        out, workdir = (
+            folder / (MODEL if last else f"stage_{number}"),
+            folder / f"stage_{number}.run",
+        )
         if out.is_dir():
             before = out
             continue
@@ -113,7 +130,14 @@ def _compressed(point: Point, folder: Path, teacher: Path, data: Sequence[str], 
             loading.load(tuned.checkpoint).save(out)
         else:
             found = compressing.compress(
-                own, model, out, task=point.task, data=data, workdir=workdir, quiet=quiet, change=change
+                own,
+                model,
+                out,
+                task=point.task,
+                data=data,
+                workdir=workdir,
+                quiet=quiet,
+                change=change,
             )
             if found.after is None:
                 return found.result
@@ -122,7 +146,8 @@ def _compressed(point: Point, folder: Path, teacher: Path, data: Sequence[str], 
 
 
 def _as_planned(planned: Experiment) -> Any:
-    """A function that gives an experiment on the real models the recipe, the seed and the settings of the planned one."""
+    """A function that gives an experiment on the real models the recipe, the seed and the settings
+    of the planned one."""
 
     def change(made: Experiment) -> Experiment:
         system = dataclasses.replace(made.system, recipe=planned.system.recipe)

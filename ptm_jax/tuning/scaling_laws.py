@@ -1,18 +1,24 @@
-"""Scaling laws: the loss as a function of parameters N, tokens D and operations C, fitted to the results of many runs.
+"""Scaling laws: the loss as a function of parameters N, tokens D and operations C, fitted to the
+results of many runs.
 
-    Power(floor=False)  L(x) = A x^-alpha; A = x_c^alpha                     Kaplan et al. 2020 (2001.08361), Eqs. 1.1-1.3
+    Power(floor=False)  L(x) = A x^-alpha; A = x_c^alpha                     Kaplan et al. 2020
+                        (2001.08361), Eqs. 1.1-1.3
     Power(floor=True)   L(x) = E + A x^-alpha
-    Joint()             L(N, D) = ((N_c / N)^(alpha_N / alpha_D) + D_c / D)^alpha_D                   Kaplan et al., Eq. 1.5
-    Parametric()        L(N, D) = E + A N^-alpha + B D^-beta               Hoffmann et al. 2022 (2203.15556), Eqs. 2 and 10
+    Joint()             L(N, D) = ((N_c / N)^(alpha_N / alpha_D) + D_c / D)^alpha_D
+                        Kaplan et al., Eq. 1.5
+    Parametric()        L(N, D) = E + A N^-alpha + B D^-beta               Hoffmann et al. 2022
+                        (2203.15556), Eqs. 2 and 10
 
-Every form is fitted as in Hoffmann et al., Appendix D.3: the Huber loss with delta 1e-3 of the difference of log losses, the
-sum of terms as a log-sum-exp, L-BFGS from a grid of initial values. The objective is the sum over runs, not their mean, with
-which L-BFGS ends too early (Besiroglu et al. 2024, 2404.10102). Deviation: L-BFGS begins at the `starts` points of the grid
-with the lowest objective, not at all 4,500. The logs of x are centred for the fit: A and alpha are else nearly one variable.
+Every form is fitted as in Hoffmann et al., Appendix D.3: the Huber loss with delta 1e-3 of the
+difference of log losses, the sum of terms as a log-sum-exp, L-BFGS from a grid of initial values.
+The objective is the sum over runs, not their mean, with which L-BFGS ends too early (Besiroglu et
+al. 2024, 2404.10102). Deviation: L-BFGS begins at the `starts` points of the grid with the lowest
+objective, not at all 4,500. The logs of x are centred for the fit: A and alpha are else nearly one
+variable.
 
-Intervals are percentiles of a bootstrap, which draws the runs with replacement. (Residuals drawn again give too short ones:
-the fit goes through some runs exactly.) The optimum for a budget of operations is `Parametric.optimum`; approaches 1 and 2
-are in `tuning.compute_optimal`.
+Intervals are percentiles of a bootstrap, which draws the runs with replacement. (Residuals drawn
+again give too short ones: the fit goes through some runs exactly.) The optimum for a budget of
+operations is `Parametric.optimum`; approaches 1 and 2 are in `tuning.compute_optimal`.
 """
 
 from __future__ import annotations
@@ -59,11 +65,19 @@ class Power:
         return ("A", "alpha", "E") if self.floor else ("A", "alpha")
 
     def grid(self, logs, loss):
-        """Exponents of Kaplan's and Hoffmann's range, floors below the lowest loss, A from the mean."""
+        """Exponents of Kaplan's and Hoffmann's range, floors below the lowest loss, A from the
+        mean."""
         floors = loss.min() + np.log([0.3, 0.6, 0.8, 0.9, 0.97]) if self.floor else [-np.inf]
-        above = [np.log(np.maximum(np.exp(loss) - np.exp(floor), 1e-3 * np.exp(loss))).mean() for floor in floors]
+        above = [
+            np.log(np.maximum(np.exp(loss) - np.exp(floor), 1e-3 * np.exp(loss))).mean()
+            for floor in floors
+        ]
         pairs = zip(above, floors, strict=True)
-        found = [(a, alpha, *([floor] if self.floor else [])) for a, floor in pairs for alpha in (0.05, 0.1, 0.3, 0.6, 1.0)]
+        found = [
+            (a, alpha, *([floor] if self.floor else []))
+            for a, floor in pairs
+            for alpha in (0.05, 0.1, 0.3, 0.6, 1.0)
+        ]
         return np.array(found)
 
     def log_loss(self, theta, logs):
@@ -76,19 +90,24 @@ class Power:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parametric:
-    """Hoffmann et al. 2022, approach 3. theta is (log A, alpha, log B, beta, log E) of the centred N and D."""
+    """Hoffmann et al. 2022, approach 3. theta is (log A, alpha, log B, beta, log E) of the centred
+    N and D."""
 
     variables: tuple[str, ...] = ("parameters", "tokens")
     names: tuple[str, ...] = ("A", "alpha", "B", "beta", "E")
 
     def grid(self, logs, loss):
-        """Appendix D.3's exponents, with 0.25 for 0, and floors; the rest of the mean loss is divided between the terms."""
+        """Appendix D.3's exponents, with 0.25 for 0, and floors; the rest of the mean loss is
+        divided between the terms."""
         found = []
         for share, floor in itertools.product((0.2, 0.5, 0.8), (0.3, 0.6, 0.8, 0.9, 0.97)):
             least = loss.min() + np.log(floor)
             rest = np.log(np.maximum(np.exp(loss) - np.exp(least), 1e-3 * np.exp(loss))).mean()
             ends = np.log(share) + rest, np.log(1 - share) + rest
-            found += [(ends[0], a, ends[1], b, least) for a, b in itertools.product((0.25, 0.5, 1.0, 1.5, 2.0), repeat=2)]
+            found += [
+                (ends[0], a, ends[1], b, least)
+                for a, b in itertools.product((0.25, 0.5, 1.0, 1.5, 2.0), repeat=2)
+            ]
         return np.array(found)
 
     def log_loss(self, theta, logs):
@@ -97,12 +116,20 @@ class Parametric:
     def constants(self, theta, centre):
         a, alpha, b, beta, e = theta
         with np.errstate(over="ignore"):  # a draw of the bootstrap may have no finite constants
-            found = {"A": np.exp(a + alpha * centre[0]), "alpha": alpha, "B": np.exp(b + beta * centre[1]), "beta": beta}
+            found = {
+                "A": np.exp(a + alpha * centre[0]),
+                "alpha": alpha,
+                "B": np.exp(b + beta * centre[1]),
+                "beta": beta,
+            }
             return {name: float(value) for name, value in (found | {"E": np.exp(e)}).items()}
 
     @staticmethod
-    def optimum(constants: Mapping[str, float], operations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(N, D) of the lowest loss with C = 6 N D operations (Eq. 4): N = G (C / 6)^a, D = (C / 6)^b / G."""
+    def optimum(
+        constants: Mapping[str, float], operations: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(N, D) of the lowest loss with C = 6 N D operations (Eq. 4): N = G (C / 6)^a, D = (C /
+        6)^b / G."""
         alpha, beta = constants["alpha"], constants["beta"]
         g = (alpha * constants["A"] / (beta * constants["B"])) ** (1 / (alpha + beta))
         each = np.asarray(operations, np.float64) / 6
@@ -111,7 +138,8 @@ class Parametric:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Joint:
-    """Kaplan et al. 2020, Eq. 1.5. theta is (log alpha_N, log alpha_D, log N_c, log D_c) of the centred N and D."""
+    """Kaplan et al. 2020, Eq. 1.5. theta is (log alpha_N, log alpha_D, log N_c, log D_c) of the
+    centred N and D."""
 
     variables: tuple[str, ...] = ("parameters", "tokens")
     names: tuple[str, ...] = ("alpha_N", "alpha_D", "N_c", "D_c")
@@ -145,7 +173,9 @@ def _log_sum_exp(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.log(each.sum(1)) + top[:, 0], each / each.sum(1, keepdims=True)
 
 
-def _sum_of_terms(theta: np.ndarray, logs: np.ndarray, floor: bool) -> tuple[np.ndarray, np.ndarray]:
+def _sum_of_terms(
+    theta: np.ndarray, logs: np.ndarray, floor: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Log of a sum of powers, theta = (log A, alpha) of each variable and the log of the floor."""
     count = logs.shape[1]
     scales, powers = theta[0 : 2 * count : 2], theta[1 : 2 * count : 2]
@@ -153,14 +183,16 @@ def _sum_of_terms(theta: np.ndarray, logs: np.ndarray, floor: bool) -> tuple[np.
     if floor:
         terms = np.concatenate([terms, np.full((len(logs), 1), theta[-1])], 1)
     total, weights = _log_sum_exp(terms)
-    slopes = np.stack([weights[:, :count], -weights[:, :count] * logs], 2).reshape(len(logs), 2 * count)
+    slopes = np.stack([weights[:, :count], -weights[:, :count] * logs], 2).reshape(
+        len(logs), 2 * count
+    )
     return total, np.concatenate([slopes, weights[:, count:]], 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """A fitted law: constants, {constant: (low, high)} of the bootstrap (empty without draws), and the root mean square
-    difference of log losses. `points` is the number of runs."""
+    """A fitted law: constants, {constant: (low, high)} of the bootstrap (empty without draws), and
+    the root mean square difference of log losses. `points` is the number of runs."""
 
     form: Form
     constants: Mapping[str, float]
@@ -176,30 +208,48 @@ class Fit:
 
 
 def fit(
-    form: Form, x: np.ndarray, loss: Sequence[float], *, draws: int = 0, starts: int = 8, delta: float = DELTA, seed: int = 0
+    form: Form,
+    x: np.ndarray,
+    loss: Sequence[float],
+    *,
+    draws: int = 0,
+    starts: int = 8,
+    delta: float = DELTA,
+    seed: int = 0,
 ) -> Fit:
-    """Fits a form to x [R, K] (or [R] of one variable) and losses [R], with `draws` of the bootstrap.
+    """Fits a form to x [R, K] (or [R] of one variable) and losses [R], with `draws` of the
+    bootstrap.
 
-    Raises UserError for a value that is not a positive number, and for fewer runs than the form has constants plus one."""
+    Raises UserError for a value that is not a positive number, and for fewer runs than the form has
+    constants plus one."""
     x, loss = _table(x), np.asarray(loss, np.float64)
     _check(form, x, loss)
     centre = np.log(x).mean(0)
     logs, target = np.log(x) - centre, np.log(loss)
     grid = form.grid(logs, target)
-    first = np.argsort([_objective(theta, form, logs, target, delta)[0] for theta in grid], kind="stable")[:starts]
-    theta, _ = min((_descend(form, logs, target, grid[i], delta) for i in first), key=lambda found: found[1])
+    first = np.argsort(
+        [_objective(theta, form, logs, target, delta)[0] for theta in grid], kind="stable"
+    )[:starts]
+    theta, _ = min(
+        (_descend(form, logs, target, grid[i], delta) for i in first), key=lambda found: found[1]
+    )
     fitted = form.log_loss(theta, logs)[0]
     pick, found, intervals = np.random.default_rng(seed), [], {}
     for _ in range(draws):
         again = pick.integers(len(loss), size=len(loss))
         if len({*again}) > len(theta):
-            found.append(form.constants(_descend(form, logs[again], target[again], theta, delta)[0], centre))
+            found.append(
+                form.constants(_descend(form, logs[again], target[again], theta, delta)[0], centre)
+            )
     for name in form.names if found else ():
-        low, high = np.percentile([one[name] for one in found], LEVELS, method="closest_observation")  # also beside inf
+        low, high = np.percentile(
+            [one[name] for one in found], LEVELS, method="closest_observation"
+        )  # also beside inf
         intervals[name] = float(low), float(high)
     error = float(np.sqrt(np.mean((target - fitted) ** 2)))
     return Fit(
-        form=form, constants=form.constants(theta, centre), intervals=intervals, error=error, points=len(loss), theta=theta,
+        form=form, constants=form.constants(theta, centre), intervals=intervals, error=error,
+        points=len(loss), theta=theta,
         centre=centre,
     )  # fmt: skip
 
@@ -213,13 +263,21 @@ def _objective(theta, form, logs, target, delta) -> tuple[float, np.ndarray]:
 
 
 def _descend(form, logs, target, start, delta) -> tuple[np.ndarray, float]:
-    """Returns (theta, objective) of L-BFGS from a start, first with a Huber loss ten times as wide, which is smoother."""
+    """Returns (theta, objective) of L-BFGS from a start, first with a Huber loss ten times as wide,
+    which is smoother."""
     from scipy.optimize import minimize
 
     options = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-7}
     for width in (10 * delta, delta):
         with np.errstate(over="ignore", invalid="ignore"):
-            found = minimize(_objective, start, (form, logs, target, width), "L-BFGS-B", jac=True, options=options)
+            found = minimize(
+                _objective,
+                start,
+                (form, logs, target, width),
+                "L-BFGS-B",
+                jac=True,
+                options=options,
+            )
         start = found.x
     return found.x, float(found.fun)
 
@@ -232,15 +290,18 @@ def _table(x) -> np.ndarray:
 def _check(form: Form, x: np.ndarray, loss: np.ndarray) -> None:
     if x.shape != (len(loss), len(form.variables)):
         raise UserError(
-            f"x has shape {list(x.shape)} and there are {len(loss)} losses; give {', '.join(form.variables)} of each run"
+            f"x has shape {list(x.shape)} and there are {len(loss)} losses; give "
+            f"{', '.join(form.variables)} of each run"
         )
     for name, column in (*zip(form.variables, x.T, strict=True), ("loss", loss)):
         if bad := [number for number, value in enumerate(column) if not 0 < value < np.inf]:
             raise UserError(
-                f"the {name} of run {bad[0]} is {column[bad[0]]}; a law is fitted to positive numbers: leave it out"
+                f"the {name} of run {bad[0]} is {column[bad[0]]}; a law is fitted to "
+                "positive numbers: leave it out"
             )
     if len({*map(tuple, x)}) <= len(form.names):
         raise UserError(
-            f"{len({*map(tuple, x)})} different runs do not determine the {len(form.names)} constants "
+            f"{len({*map(tuple, x)})} different runs do not determine the {len(form.names)} "
+            "constants "
             f"{', '.join(form.names)}; give at least {len(form.names) + 1}"
         )

@@ -1,13 +1,15 @@
-"""Fine-tuning runs: evaluation during training, choice of the best checkpoint, early stopping, and several seeds.
+"""Fine-tuning runs: evaluation during training, choice of the best checkpoint, early stopping, and
+several seeds.
 
-The trainer calls a function at each evaluation (`train.loop.Watch`). Results are in the workdir, so a stopped run can
-continue, and a finished run is only read:
+The trainer calls a function at each evaluation (`train.loop.Watch`). Results are in the workdir, so
+a stopped run can continue, and a finished run is only read:
 
     task.jsonl     {"step", "metrics"} of each evaluation on the held-out examples
     task.json      task, number of examples, metrics and their step, how the run ended
 
-The metrics of several tasks are "TASK/METRIC" of each task, and "mean", the mean of their first metrics, which is used to
-choose checkpoints. `parts` has the numbers of examples and the remarks of the tasks.
+The metrics of several tasks are "TASK/METRIC" of each task, and "mean", the mean of their first
+metrics, which is used to choose checkpoints. `parts` has the numbers of examples and the remarks of
+the tasks.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ CURVE = "task.jsonl"
 class Selection:
     """How the checkpoint of a fine-tuning run is chosen.
 
-    best      choose the best held-out metric, measured every epoch or every `eval_every` steps; otherwise the last step
+    best      choose the best held-out metric, measured every epoch or every `eval_every` steps;
+              otherwise the last step
     patience  number of measurements without improvement after which the run ends; 0: never
     """
 
@@ -52,7 +55,10 @@ class Selection:
 
     def __post_init__(self):
         if self.patience < 0:
-            raise ValueError(f"patience is {self.patience}; it must be at least 1, or 0 for no end before the last step")
+            raise ValueError(
+                f"patience is {self.patience}; it must be at least 1, or 0 for no end before "
+                "the last step"
+            )
 
     @property
     def watches(self) -> bool:
@@ -90,14 +96,18 @@ class Tuned:
 
 
 class _Measure:
-    """Measures a model on the held-out examples of the task of a run, or (None) of all tasks of its mixture."""
+    """Measures a model on the held-out examples of the task of a run, or (None) of all tasks of its
+    mixture."""
 
     def __init__(self, config: Experiment, task: str | None):
         examples = config.system.examples
         self._mixed = task is None
         files = examples.files(config.data) if self._mixed else {task: config.data}
         parts = examples.parts if self._mixed else {task: examples}
-        own = lambda name: dataclasses.replace(catalogue.get(name), examples=parts[name])
+
+        def own(name):
+            return dataclasses.replace(catalogue.get(name), examples=parts[name])
+
         self._parts = {name: (own(name), files[name]) for name in parts}
         self.name = "+".join(parts)
 
@@ -113,13 +123,21 @@ class _Measure:
         if not self._mixed:
             return {"examples": examples, "metrics": dict(found[self.name].metrics), "parts": {}}
         metrics = {"mean": float(np.mean([_main(one.metrics) for one in found.values()]))}
-        metrics |= {f"{name}/{metric}": value for name, one in found.items() for metric, value in one.metrics.items()}
-        parts = {name: {"examples": len(one.examples), "remarks": dict(one.remarks)} for name, one in found.items()}
+        metrics |= {
+            f"{name}/{metric}": value
+            for name, one in found.items()
+            for metric, value in one.metrics.items()
+        }
+        parts = {
+            name: {"examples": len(one.examples), "remarks": dict(one.remarks)}
+            for name, one in found.items()
+        }
         return {"examples": examples, "metrics": metrics, "parts": parts}
 
 
 class _Watcher:
-    """Measures the model at each evaluation of the trainer, and keeps the best and the newest checkpoints."""
+    """Measures the model at each evaluation of the trainer, and keeps the best and the newest
+    checkpoints."""
 
     def __init__(self, workdir: Path, measure: _Measure, selection: Selection):
         self._workdir, self._measure, self._selection = workdir, measure, selection
@@ -129,12 +147,15 @@ class _Watcher:
     def __call__(self, step: int, program: Any, params: Any) -> bool:
         self.curve = [line for line in self.curve if line["step"] < step]
         model = Pretrained(
-            dataclasses.replace(program.system, towers=program.towers), in_effect(program.system, params),
+            dataclasses.replace(program.system, towers=program.towers),
+                in_effect(program.system, params),
             saved.load(self._workdir / "tokenizer"),
         )  # fmt: skip
         self.last = self._measure(model)
         self.curve.append({"step": step, "metrics": self.last["metrics"]})
-        (self._workdir / CURVE).write_text("".join(json.dumps(line) + "\n" for line in self.curve), encoding="utf8")
+        (self._workdir / CURVE).write_text(
+            "".join(json.dumps(line) + "\n" for line in self.curve), encoding="utf8"
+        )
         self._sweep()
         scores = [_main(line["metrics"]) for line in self.curve]
         since = len(scores) - 1 - int(np.argmax(scores))
@@ -159,11 +180,12 @@ def tuned(workdir: str | Path) -> Tuned | None:
 
 
 def finetune(
-    config: Experiment, workdir: str | Path, task: str | None, *, selection: Selection | None = None, quiet: bool = False,
+    config: Experiment, workdir: str | Path, task: str | None, *,
+    selection: Selection | None = None, quiet: bool = False,
     callbacks: Sequence[loop.Callback] = (),
 ) -> Tuned:  # fmt: skip
-    """Trains, and measures on the held-out examples of a task, or (None) of all tasks of a mixture. A stopped run has no
-    metrics. Raises UserError."""
+    """Trains, and measures on the held-out examples of a task, or (None) of all tasks of a mixture.
+    A stopped run has no metrics. Raises UserError."""
     selection, workdir = selection or Selection(), Path(workdir)
     known, measure = tuned(workdir), _Measure(config, task)
     if known is not None and known.ended != "done":
@@ -173,7 +195,13 @@ def finetune(
         every = config.eval_every or finetuning.per_epoch(config)
         count = max(1, math.ceil(config.system.recipe.steps / every))
         config = dataclasses.replace(config, eval_every=every, save_every=every, keep=count + 1)
-    result = loop.train(config, workdir, quiet=quiet, watch=watcher if selection.watches else None, callbacks=callbacks)
+    result = loop.train(
+        config,
+        workdir,
+        quiet=quiet,
+        watch=watcher if selection.watches else None,
+        callbacks=callbacks,
+    )
     if result.stopped and not watcher.ended:
         return Tuned(workdir, measure.name, result.step, 0, {}, "stopped", result)
     if known is None:
@@ -186,11 +214,15 @@ def finetune(
         "held-out examples": known.examples,
     }
     metrics = {f"held-out {name}": figure(value) for name, value in known.metrics.items()}
-    logs.report(workdir, facts | metrics, splits=("train",))  # the trainer's own held-out figures are of its precision
+    logs.report(
+        workdir, facts | metrics, splits=("train",)
+    )  # the trainer's own held-out figures are of its precision
     return dataclasses.replace(known, result=result)
 
 
-def _chosen(workdir, measure: _Measure, step: int, watcher: _Watcher, selection: Selection) -> Tuned:
+def _chosen(
+    workdir, measure: _Measure, step: int, watcher: _Watcher, selection: Selection
+) -> Tuned:
     """Writes the choice of the last checkpoint, or of the best, with its metrics."""
     found = watcher.last if watcher.ended else measure(loading.load(workdir), aloud=True)
     if not watcher.ended:
@@ -218,17 +250,22 @@ def _main(metrics: Mapping[str, float]) -> float:
 
 
 def spread(runs: Sequence[Tuned]) -> dict[str, tuple[float, float]]:
-    """{metric: (mean, standard deviation with n - 1)} over the seeds; the latter is 0 for one run."""
+    """{metric: (mean, standard deviation with n - 1)} over the seeds; the latter is 0 for one
+    run."""
     found = {}
     for name in runs[0].metrics:
         values = [run.metrics[name] for run in runs]
-        found[name] = float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        found[name] = (
+            float(np.mean(values)),
+            float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+        )
     return found
 
 
 def expected_best(scores: Sequence[float], most: int | None = None) -> np.ndarray:
-    """The expected best of n = 1, 2, ... `most` runs drawn with replacement [most]: sum_v v (P(V <= v)^n - P(V < v)^n)
-    (Dodge et al. 2019, arXiv 1909.03004, Eq. 7). Default of `most`: the number of scores."""
+    """The expected best of n = 1, 2, ... `most` runs drawn with replacement [most]: sum_v v (P(V <=
+    v)^n - P(V < v)^n) (Dodge et al. 2019, arXiv 1909.03004, Eq. 7). Default of `most`: the number
+    of scores."""
     values = np.sort(np.asarray(scores, np.float64))
     if not len(values):
         raise ValueError("no run has a score; give at least one")

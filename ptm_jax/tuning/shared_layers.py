@@ -1,4 +1,5 @@
-"""Parameters against operations where layers share parameters (ALBERT's patterns; Lan et al. 2020, Table 4)."""
+"""Parameters against operations where layers share parameters (ALBERT's patterns; Lan et al. 2020,
+Table 4)."""
 
 from __future__ import annotations
 
@@ -34,21 +35,29 @@ class Shared(NamedTuple):
 
 
 def report(system: Any, length: int = 128, tower: str = "main") -> list[Shared]:
-    """Returns parameters and operations of a system's encoder under each of `PATTERNS`, for a row of `length` tokens.
+    """Returns parameters and operations of a system's encoder under each of `PATTERNS`, for a row
+    of `length` tokens.
 
     Nothing is computed but shapes. Raises UserError for an encoder without a `Stack`."""
     found, plain = [], {"share": False, "groups": 1, "cycle": 1, "shared": None}
     row = {name: jax.ShapeDtypeStruct((1, length), "int32") for name in example(system)}
     for name, fields in PATTERNS.items():
         network = respell(
-            system.towers[tower], Stack, lambda stack, own=fields: dataclasses.replace(stack, **{**plain, **own})
+            system.towers[tower],
+            Stack,
+            lambda stack, own=fields: dataclasses.replace(stack, **{**plain, **own}),
         )
         stacks = [stack for stack in network.encoder.stacks.values() if isinstance(stack, Stack)]
         if not stacks:
-            raise UserError(f"{system.name} has no stack of layers that could share; take a Transformer")
+            raise UserError(
+                f"{system.name} has no stack of layers that could share; take a Transformer"
+            )
         if any(stack.layers % stack.groups for stack in stacks):
             continue
         params = towers.abstract({tower: network}, row)
-        work = lambda params, rows, network=network: towers.bind({tower: network}, params)[tower](rows).hidden
+
+        def work(params, rows, network=network):
+            return towers.bind({tower: network}, params)[tower](rows).hidden
+
         found.append(Shared(name, count(params[tower]["encoder"]), flops(work, params, row)))
     return found

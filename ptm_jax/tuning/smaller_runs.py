@@ -1,4 +1,5 @@
-"""Runs of a study that compress the model of another run: their values, and the experiments of their stages."""
+"""Runs of a study that compress the model of another run: their values, and the experiments of
+their stages."""
 
 from __future__ import annotations
 
@@ -39,13 +40,15 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compressed:
-    """A value of the axis "compression": the model of another run, made smaller in one stage or several.
+    """A value of the axis "compression": the model of another run, made smaller in one stage or
+    several.
 
-    stages  a distillation after the first stage trains the model of the stage before as its student, with the same teacher;
-            another method takes that model
-    of      labels of the run whose model is compressed, where they are not this run's own; by default the axis' value None
-    speed   threshold of the uncertainty at which a text leaves a model with classifiers on its layers
-            (`inference.exits`); None: no text does
+    stages  a distillation after the first stage trains the model of the stage before as its
+            student, with the same teacher; another method takes that model
+    of      labels of the run whose model is compressed, where they are not this run's own; by
+            default the axis' value None
+    speed   threshold of the uncertainty at which a text leaves a model with classifiers on its
+            layers (`inference.exits`); None: no text does
     """
 
     stages: tuple[Stage, ...]
@@ -57,9 +60,19 @@ class Compressed:
             raise ValueError("a compression has no stage; give stages=(Stage(method=...),)")
 
     @classmethod
-    def by(cls, *methods: str, of: Mapping[str, str] | None = None, speed: float | None = None, **fields: Any) -> Compressed:
+    def by(
+        cls,
+        *methods: str,
+        of: Mapping[str, str] | None = None,
+        speed: float | None = None,
+        **fields: Any,
+    ) -> Compressed:
         """One method, or several one after another; fields: of each `Stage`, as steps and lr."""
-        return cls(stages=tuple(Stage(method=method, **fields) for method in methods), of=of or {}, speed=speed)
+        return cls(
+            stages=tuple(Stage(method=method, **fields) for method in methods),
+            of=of or {},
+            speed=speed,
+        )
 
     @property
     def methods(self) -> str:
@@ -94,10 +107,11 @@ class Staged:
 
 
 def staged(value: Compressed, base: Experiment) -> list[Staged]:
-    """The stages of a run, from the fine-tuning of the model that is compressed. Raises UserError, ValueError.
+    """The stages of a run, from the fine-tuning of the model that is compressed. Raises UserError,
+    ValueError.
 
-    What a method measures, and the sizes after a removal, are not known before the run: there the experiment has the whole
-    model."""
+    What a method measures, and the sizes after a removal, are not known before the run: there the
+    experiment has the whole model."""
     found, tower = [], base.system.towers["main"]
     for number, stage in enumerate(value.stages):
         own, towers = stage.compression, {"main": tower}
@@ -119,21 +133,30 @@ def staged(value: Compressed, base: Experiment) -> list[Staged]:
 
 
 def _recipe(stage: Stage, recipe: Any) -> Any:
-    given = {name: vars(stage)[name] for name in ("steps", "batch", "length") if vars(stage)[name] is not None}
+    given = {
+        name: vars(stage)[name]
+        for name in ("steps", "batch", "length")
+        if vars(stage)[name] is not None
+    }
     lr = recipe.lr if stage.lr is None else stage.lr
-    return rescheduled(dataclasses.replace(recipe, lr=lr), dataclasses.replace(recipe.phases[0], **given))
+    return rescheduled(
+        dataclasses.replace(recipe, lr=lr), dataclasses.replace(recipe.phases[0], **given)
+    )
 
 
 def rescheduled(recipe: Any, phase: Any) -> Any:
     """The recipe with this phase alone; warm-up keeps its share of the steps."""
     schedule = recipe.schedule
     if warmup := vars(schedule).get("warmup"):
-        schedule = dataclasses.replace(schedule, warmup=max(1, round(warmup * phase.steps / recipe.steps)))
+        schedule = dataclasses.replace(
+            schedule, warmup=max(1, round(warmup * phase.steps / recipe.steps))
+        )
     return dataclasses.replace(recipe, phases=(phase,), schedule=schedule)
 
 
 def check(axis: Any) -> None:
-    """Raises ValueError for an axis of compressions without the model that is compressed, or with a circle."""
+    """Raises ValueError for an axis of compressions without the model that is compressed, or with a
+    circle."""
     known = axis.labelled
     plain = next((label for label, value in known.items() if value is None), None)
     for label, value in known.items():
@@ -141,9 +164,14 @@ def check(axis: Any) -> None:
         while value is not None:
             label = value.of.get(axis.name, plain)
             if label not in known:
-                raise ValueError(f"{seen[-1]!r} compresses the run {label!r}, which is no label of {axis.name}; add one")
+                raise ValueError(
+                    f"{seen[-1]!r} compresses the run {label!r}, which is no label of "
+                    f"{axis.name}; add one"
+                )
             if label in seen:
-                raise ValueError(f"{label!r} compresses itself; leave {axis.name!r} out of its `of`")
+                raise ValueError(
+                    f"{label!r} compresses itself; leave {axis.name!r} out of its `of`"
+                )
             seen.append(label)
             value = known[label]
 

@@ -1,6 +1,8 @@
-"""A study: many runs as one value. Its runs are the product of its axes; `tuning.study_runs` runs those that are missing.
+"""A study: many runs as one value. Its runs are the product of its axes; `tuning.study_runs` runs
+those that are missing.
 
-A study file defines `study`, and `ptm study FILE --workdir W` runs it; configs/studies has examples.
+A study file defines `study`, and `ptm study FILE --workdir W` runs it; configs/studies has
+examples.
 """
 
 from __future__ import annotations
@@ -43,10 +45,11 @@ class Axis:
     """One thing that varies.
 
     name    of the axis, and a key of `PATHS` where `paths` is empty
-    values  the values, or {label: value}. On "system" and "size" a value is a System or a name of the catalogue, which takes
-            the recipe (beside its own rates by path) and the tokenizer of the base; on "task" a System or a name whose task
-            the network gets (`systems.compose`), or a function from System to System; on "budget" the budget's amount; on
-            "compression" a `Compressed`, or None for the model that is compressed
+    values  the values, or {label: value}. On "system" and "size" a value is a System or a name of
+            the catalogue, which takes the recipe (beside its own rates by path) and the tokenizer
+            of the base; on "task" a System or a name whose task the network gets
+            (`systems.compose`), or a function from System to System; on "budget" the budget's
+            amount; on "compression" a `Compressed`, or None for the model that is compressed
     paths   paths of `--set` that take the value
     """
 
@@ -56,16 +59,24 @@ class Axis:
 
     def __post_init__(self):
         if not self.paths and self.name not in PATHS:
-            raise ValueError(f"axis {self.name!r} has no paths; give them, or name one of {', '.join(PATHS)}")
+            raise ValueError(
+                f"axis {self.name!r} has no paths; give them, or name one of {', '.join(PATHS)}"
+            )
         if not self.values or len(self.labelled) < len(self.values):
-            raise ValueError(f"axis {self.name!r} has {len(self.values)} values, {len(self.labelled)} of them different")
+            raise ValueError(
+                f"axis {self.name!r} has {len(self.values)} values, {len(self.labelled)} of "
+                "them different"
+            )
 
     @property
     def labelled(self) -> dict[str, Any]:
         """{label: value}."""
         if isinstance(self.values, Mapping):
             return dict(self.values)
-        return {value.name if isinstance(value, System) else _label(value): value for value in self.values}
+        return {
+            value.name if isinstance(value, System) else _label(value): value
+            for value in self.values
+        }
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -78,20 +89,24 @@ def _label(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What is equal in all runs, and gives their steps: tokens (B L of every step), operations (products of every step,
-    `Cost.operations`), or seconds as the plan predicts them. Warm-up takes its share of the steps in the base."""
+    """What is equal in all runs, and gives their steps: tokens (B L of every step), operations
+    (products of every step, `Cost.operations`), or seconds as the plan predicts them. Warm-up takes
+    its share of the steps in the base."""
 
     kind: Literal["tokens", "operations", "seconds"]
     amount: float
 
     def __post_init__(self):
         if not 0 < self.amount < math.inf:
-            raise ValueError(f"the amount of the budget is {self.amount}; it must be a finite number above 0")
+            raise ValueError(
+                f"the amount of the budget is {self.amount}; it must be a finite number above 0"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Law:
-    """A law fitted to the runs that are done: their `metric` over the variables of the form, which are columns of the table.
+    """A law fitted to the runs that are done: their `metric` over the variables of the form, which
+    are columns of the table.
 
     by    axis whose labels get a fit each ("": one fit)
     hold  number of runs with the most operations that are left out of each fit, and predicted by it
@@ -106,7 +121,8 @@ class Law:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """A task on which every run is fine-tuned once it is pre-trained; its first metric is a column of the table.
+    """A task on which every run is fine-tuned once it is pre-trained; its first metric is a column
+    of the table.
 
     data    file or folder below that of `--tasks`
     column  name of the column (default: the task's)
@@ -130,7 +146,8 @@ class Transfer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published figure beside those of a study: of the runs with these labels, in a column or another measure.
+    """A published figure beside those of a study: of the runs with these labels, in a column or
+    another measure.
 
     differs  what is not the same there: corpus, size, steps, split
     """
@@ -144,7 +161,8 @@ class Published:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Picture:
-    """The column `y` over the column `x`, a point for each label of the axis `by`, the mean of its runs."""
+    """The column `y` over the column `x`, a point for each label of the axis `by`, the mean of its
+    runs."""
 
     x: str
     y: str
@@ -157,11 +175,14 @@ class Study:
     """Many runs of one experiment.
 
     base     the experiment of all runs, with one phase
-    task     of a base with labelled examples: its runs are fine-tunings, measured by the task's metrics and by what the
-             model weighs (`tuning.model_facts`). Data that are no absolute paths lie below the folder of `--tasks`
-    axes     what varies; the runs are the product. `keep` selects among them: {axis: label} -> bool (default: all)
+    task     of a base with labelled examples: its runs are fine-tunings, measured by the task's
+             metrics and by what the model weighs (`tuning.model_facts`). Data that are no absolute
+             paths lie below the folder of `--tasks`
+    axes     what varies; the runs are the product. `keep` selects among them: {axis: label} -> bool
+             (default: all)
     budget   what is equal; None: the recipe's steps
-    metrics  held-out metrics of the table. Every run has the first; others are empty where the task has none of that name
+    metrics  held-out metrics of the table. Every run has the first; others are empty where the task
+             has none of that name
     laws     what is fitted
     transfers  tasks on which every run is fine-tuned
     published  published figures, beside the means over seeds
@@ -185,33 +206,64 @@ class Study:
     def __post_init__(self):
         names = [axis.name for axis in self.axes]
         places = [place for axis in self.axes for place in axis.places]
-        twice = sorted({name for name in [*names, *places] if (names + places).count(name) > 1 and name not in PATHS})
-        twice += sorted({name for name in names if names.count(name) > 1} | {p for p in places if places.count(p) > 1})
+        twice = sorted(
+            {
+                name
+                for name in [*names, *places]
+                if (names + places).count(name) > 1 and name not in PATHS
+            }
+        )
+        twice += sorted(
+            {name for name in names if names.count(name) > 1}
+            | {p for p in places if places.count(p) > 1}
+        )
         if twice:
-            raise ValueError(f"two axes set {twice[0]}; the axes contradict each other: leave one out")
+            raise ValueError(
+                f"two axes set {twice[0]}; the axes contradict each other: leave one out"
+            )
         if not self.metrics:
             raise ValueError("metrics is empty; name at least one held-out metric, as loss")
         if self.budget is not None and "recipe.phases.0.steps" in places:
-            raise ValueError(f"an axis sets the steps, which the budget of {self.budget.kind} gives; leave one out")
+            raise ValueError(
+                f"an axis sets the steps, which the budget of {self.budget.kind} gives; "
+                "leave one out"
+            )
         if self.budget is None and "budget" in names:
-            raise ValueError("there is an axis of budgets and no budget; give budget=Budget(kind=..., amount=...)")
+            raise ValueError(
+                "there is an axis of budgets and no budget; give budget=Budget(kind=..., "
+                "amount=...)"
+            )
         if len(self.base.system.recipe.phases) > 1:
-            raise ValueError(f"{self.base.system.name} has several phases; a study needs a base with one")
+            raise ValueError(
+                f"{self.base.system.name} has several phases; a study needs a base with one"
+            )
         if "compression" in names and (not self.task or self.budget is not None):
             raise ValueError("runs that compress need a base on a task, its `task`, and no budget")
         if self.task and not self.base.system.examples.labelled:
-            raise ValueError(f"the task is {self.task} and the base reads text; take `finetuning.experiment` as the base")
+            raise ValueError(
+                f"the task is {self.task} and the base reads text; take "
+                "`finetuning.experiment` as the base"
+            )
         for axis in self.axes:
             if axis.name == "compression":
                 smaller_runs.check(axis)
         for law in self.laws:
             if law.by and law.by not in names:
-                raise ValueError(f"a law is fitted by {law.by!r}, which is no axis; there are: {', '.join(names)}")
+                raise ValueError(
+                    f"a law is fitted by {law.by!r}, which is no axis; there are: "
+                    f"{', '.join(names)}"
+                )
         if len(set(self.columns)) < len(self.columns):
-            raise ValueError(f"the columns {', '.join(self.columns)} are not all different; give a transfer its `column`")
+            raise ValueError(
+                f"the columns {', '.join(self.columns)} are not all different; give a "
+                "transfer its `column`"
+            )
         for one in self.published:
             if unknown := [name for name in one.labels if name not in names]:
-                raise ValueError(f"a published figure has the label {unknown[0]!r}, which is no axis: {', '.join(names)}")
+                raise ValueError(
+                    f"a published figure has the label {unknown[0]!r}, which is no axis: "
+                    f"{', '.join(names)}"
+                )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -223,8 +275,10 @@ class Study:
 class Cost:
     """What a run costs.
 
-    parameters  of all towers; `body`: without the tables and heads of the vocabulary, and without positions
-    operations  of a step, forward and backward, 2 m n k of every product; `body_operations`: without those of the vocabulary
+    parameters  of all towers; `body`: without the tables and heads of the vocabulary, and without
+                positions
+    operations  of a step, forward and backward, 2 m n k of every product; `body_operations`:
+                without those of the vocabulary
     memory      bytes of a device, and `capacity`, those that it has
     seconds     of a step
     """
@@ -240,10 +294,12 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """A run of a study: its name, {axis: label}, its experiment, cost and transfers, or why it cannot be (`refusal`).
+    """A run of a study: its name, {axis: label}, its experiment, cost and transfers, or why it
+    cannot be (`refusal`).
 
     task     of a run that is a fine-tuning
-    value, stages, costs  of a run that compresses: its value, its stages, and the costs of those that train
+    value, stages, costs  of a run that compresses: its value, its stages, and the costs of those
+                          that train
     after    the name of the run whose model it compresses
     """
 
@@ -307,25 +363,47 @@ def point(study: Study, name: str, labels: Mapping[str, str], costs: Costs) -> P
         cost = costs(config)
         if budget is not None:
             config = _with_steps(config, budget, cost)
-        return Point(name=name, labels=labels, config=config, cost=cost, transfers=study.transfers, task=study.task)
+        return Point(
+            name=name,
+            labels=labels,
+            config=config,
+            cost=cost,
+            transfers=study.transfers,
+            task=study.task,
+        )
     except (UserError, ValueError) as error:
         return Point(name=name, labels=labels, refusal=" ".join(str(error).split()))
 
 
-def _compressing(study: Study, name: str, labels: Mapping[str, str], config: Experiment, costs: Costs) -> Point:
+def _compressing(
+    study: Study, name: str, labels: Mapping[str, str], config: Experiment, costs: Costs
+) -> Point:
     """The run of a compression, or of the model that others compress."""
     axis = next(axis for axis in study.axes if axis.name == "compression")
-    value, known = axis.labelled[labels["compression"]], {"name": name, "labels": labels, "config": config}
+    value, known = (
+        axis.labelled[labels["compression"]],
+        {"name": name, "labels": labels, "config": config},
+    )
     if value is None:
         return Point(**known, cost=costs(config), task=study.task)
     stages = smaller_runs.staged(value, config)
     wanted = smaller_runs.needed(labels, axis, value)
     after = [other for other, theirs in names(study) if theirs == wanted]
     if not after:
-        raise UserError(f"it compresses the run of {', '.join(wanted.values())}, which is no run of the study")
+        raise UserError(
+            f"it compresses the run of {', '.join(wanted.values())}, which is no run of the study"
+        )
     own = tuple(costs(stage.config) for stage in stages if stage.trains)
     first = own[0] if own else costs(config)
-    return Point(**known, cost=first, task=study.task, value=value, stages=tuple(stages), costs=own, after=after[0])
+    return Point(
+        **known,
+        cost=first,
+        task=study.task,
+        value=value,
+        stages=tuple(stages),
+        costs=own,
+        after=after[0],
+    )
 
 
 def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
@@ -337,8 +415,12 @@ def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
                 given = resolving.resolve(value) if isinstance(value, str) else value
                 own = given.system if isinstance(given, Experiment) else given
                 base = study.base.system
-                recipe = dataclasses.replace(base.recipe, lr_rules=(*own.recipe.lr_rules, *base.recipe.lr_rules))
-                own = dataclasses.replace(own, recipe=recipe, tokenizer=base.tokenizer, name=labels[axis.name])
+                recipe = dataclasses.replace(
+                    base.recipe, lr_rules=(*own.recipe.lr_rules, *base.recipe.lr_rules)
+                )
+                own = dataclasses.replace(
+                    own, recipe=recipe, tokenizer=base.tokenizer, name=labels[axis.name]
+                )
                 config = dataclasses.replace(config, system=own)
             else:
                 changes[place] = (value,) if place == "data" and isinstance(value, str) else value
@@ -346,7 +428,9 @@ def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
         task = next(axis for axis in study.axes if axis.name == "task").labelled[labels["task"]]
         task = resolving.resolve(task) if isinstance(task, str) else task
         system = compose(config.system, task) if isinstance(task, System) else task(config.system)
-        config = dataclasses.replace(config, system=dataclasses.replace(system, tokenizer=study.base.system.tokenizer))
+        config = dataclasses.replace(
+            config, system=dataclasses.replace(system, tokenizer=study.base.system.tokenizer)
+        )
     if reason := refusal(config.system):
         raise UserError(reason)
     return spec.override(config, changes) if changes else config
@@ -355,21 +439,31 @@ def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
 def _with_steps(config: Experiment, budget: Budget, cost: Cost) -> Experiment:
     recipe = config.system.recipe
     phase = recipe.phases[0]
-    step = {"tokens": phase.batch * phase.length, "operations": cost.operations, "seconds": cost.seconds}[budget.kind]
+    step = {
+        "tokens": phase.batch * phase.length,
+        "operations": cost.operations,
+        "seconds": cost.seconds,
+    }[budget.kind]
     steps = round(budget.amount / step)
     if steps < 1:
-        raise UserError(f"a step takes {step:.3g} {budget.kind} and the budget is {budget.amount:.3g}; give a larger budget")
+        raise UserError(
+            f"a step takes {step:.3g} {budget.kind} and the budget is {budget.amount:.3g}; "
+            "give a larger budget"
+        )
     recipe = smaller_runs.rescheduled(recipe, dataclasses.replace(phase, steps=steps))
     return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
 
 
 def defines(path: str | Path) -> bool:
     """Whether a file defines `study`, by its text: a config is not imported for the question."""
-    return Path(path).is_file() and bool(re.search(r"^study\s*=", Path(path).read_text(encoding="utf8"), re.M))
+    return Path(path).is_file() and bool(
+        re.search(r"^study\s*=", Path(path).read_text(encoding="utf8"), re.M)
+    )
 
 
 def load(path: str | Path) -> Study:
-    """The `study` of a Python file, or of a file of configs/studies by its name. Raises UserError."""
+    """The `study` of a Python file, or of a file of configs/studies by its name. Raises
+    UserError."""
     from ptm_jax.core.spec.own_code import import_file
 
     file = place(path)

@@ -1,4 +1,5 @@
-"""The results of a study: results.csv, study.md with its table and fitted laws, and a picture of each.
+"""The results of a study: results.csv, study.md with its table and fitted laws, and a picture of
+each.
 
 A run that failed or was refused is a row with its status; it is in no mean, no fit and no picture.
 """
@@ -26,7 +27,15 @@ Row = Mapping[str, Any]
 
 
 def columns(study: Study) -> list[str]:
-    return ["name", *(axis.name for axis in study.axes), *COUNTS, *study.columns, "baseline", "seconds", "status"]
+    return [
+        "name",
+        *(axis.name for axis in study.axes),
+        *COUNTS,
+        *study.columns,
+        "baseline",
+        "seconds",
+        "status",
+    ]
 
 
 def cells(study: Study, rows: Sequence[Row]) -> list[list[str]]:
@@ -39,7 +48,13 @@ def _cell(value: Any, name: str) -> str:
         return (value or "").replace("|", "\\|")
     if name.endswith("operations"):
         return f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.1f}" if name == "seconds" else figure(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:.1f}"
+        if name == "seconds"
+        else figure(value)
+    )
 
 
 def write(study: Study, rows: Sequence[Row], workdir: Path, command: str) -> Path:
@@ -59,8 +74,17 @@ def write(study: Study, rows: Sequence[Row], workdir: Path, command: str) -> Pat
         *([study.remark, ""] if study.remark else []),
     ]
     page += _markdown(columns(study)[1:], [line[1:] for line in cells(study, rows)])
-    page += ["", f"{len(failed)} of {len(rows)} runs have no result; `status` has the reason.", ""] if failed else [""]
-    page += [*_methods(study), *_seeds(study, rows), *_published(study, rows), *_curves(study, rows, workdir)]
+    page += (
+        ["", f"{len(failed)} of {len(rows)} runs have no result; `status` has the reason.", ""]
+        if failed
+        else [""]
+    )
+    page += [
+        *_methods(study),
+        *_seeds(study, rows),
+        *_published(study, rows),
+        *_curves(study, rows, workdir),
+    ]
     for number, picture in enumerate(study.pictures):
         page += _picture(study, picture, rows, workdir, f"picture_{number}.png")
     for number, law in enumerate(study.laws):
@@ -74,8 +98,15 @@ def write(study: Study, rows: Sequence[Row], workdir: Path, command: str) -> Pat
 def _budget(study: Study) -> str:
     if study.budget is None:
         return "Steps are those of the recipe."
-    amount = "its axis" if any(axis.name == "budget" for axis in study.axes) else f"{study.budget.amount:.3g}"
-    return f"Every run has equal {study.budget.kind}: {amount}. Operations are 2 m n k of every product of the real step."
+    amount = (
+        "its axis"
+        if any(axis.name == "budget" for axis in study.axes)
+        else f"{study.budget.amount:.3g}"
+    )
+    return (
+        f"Every run has equal {study.budget.kind}: {amount}. Operations are 2 m n k of every "
+        "product of the real step."
+    )
 
 
 def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
@@ -88,13 +119,27 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str
 
 def _methods(study: Study) -> list[str]:
     """The table of what the values of an axis of compressions are."""
-    found = [(label, value) for axis in study.axes if axis.name == "compression" for label, value in axis.labelled.items()]
-    lines = [[label, f"`{value.methods}`", value.losses] for label, value in found if value is not None]
-    return ["## Methods", "", *_markdown(["compression", "method", "loss"], lines), ""] if lines else []
+    found = [
+        (label, value)
+        for axis in study.axes
+        if axis.name == "compression"
+        for label, value in axis.labelled.items()
+    ]
+    lines = [
+        [label, f"`{value.methods}`", value.losses] for label, value in found if value is not None
+    ]
+    return (
+        ["## Methods", "", *_markdown(["compression", "method", "loss"], lines), ""]
+        if lines
+        else []
+    )
 
 
-def _picture(study: Study, picture: Picture, rows: Sequence[Row], workdir: Path, name: str) -> list[str]:
-    """A column over another: a point for each label, the mean of its runs, with the deviation over them."""
+def _picture(
+    study: Study, picture: Picture, rows: Sequence[Row], workdir: Path, name: str
+) -> list[str]:
+    """A column over another: a point for each label, the mean of its runs, with the deviation over
+    them."""
     groups: dict[str, list[tuple[float, float]]] = {}
     for row in done(rows):
         if row.get(picture.x) is not None and row.get(picture.y) is not None:
@@ -107,7 +152,12 @@ def _picture(study: Study, picture: Picture, rows: Sequence[Row], workdir: Path,
         spread = np.std([value for _, value in found], ddof=1) if len(found) > 1 else 0.0
         axes.errorbar(x, y, yerr=spread, fmt="o", markersize=5, linewidth=1.0)
         axes.annotate(label, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=6)
-    axes.set(xlabel=picture.x, ylabel=picture.y, title=study.name, xscale="log" if picture.log else "linear")
+    axes.set(
+        xlabel=picture.x,
+        ylabel=picture.y,
+        title=study.name,
+        xscale="log" if picture.log else "linear",
+    )
     return _saved(canvas, axes, workdir, name, f"{picture.y} over {picture.x}", False)
 
 
@@ -125,8 +175,14 @@ def _seeds(study: Study, rows: Sequence[Row]) -> list[str]:
         groups.setdefault(tuple(row[name] for name in others), []).append(row)
     lines = []
     for labels, found in groups.items():
-        values = [[row[metric] for row in found if row.get(metric) is not None] for metric in study.columns]
-        spread = [f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f}" if len(v) > 1 else figure(*v or (None,)) for v in values]
+        values = [
+            [row[metric] for row in found if row.get(metric) is not None]
+            for metric in study.columns
+        ]
+        spread = [
+            f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f}" if len(v) > 1 else figure(*v or (None,))
+            for v in values
+        ]
         lines.append([*labels, str(len(found)), *spread])
     return ["## Over seeds", "", *_markdown([*others, "seeds", *study.columns], lines), ""]
 
@@ -135,10 +191,23 @@ def _published(study: Study, rows: Sequence[Row]) -> list[str]:
     """The table of published figures beside ours: the mean of the runs with these labels."""
     lines = []
     for one in study.published:
-        fits = [row for row in done(rows) if all(row[name] == label for name, label in one.labels.items())]
+        fits = [
+            row
+            for row in done(rows)
+            if all(row[name] == label for name, label in one.labels.items())
+        ]
         own = [row[one.measure] for row in fits if row.get(one.measure) is not None]
         mean = f"{figure(float(np.mean(own)))} ({len(own)})" if own else ""
-        lines.append([", ".join(one.labels.values()), one.measure, mean, figure(one.value), one.source, one.differs])
+        lines.append(
+            [
+                ", ".join(one.labels.values()),
+                one.measure,
+                mean,
+                figure(one.value),
+                one.source,
+                one.differs,
+            ]
+        )
     if not lines:
         return []
     header = ["runs", "measure", "here (runs)", "published", "source", "what differs there"]
@@ -149,8 +218,13 @@ def _curves(study: Study, rows: Sequence[Row], workdir: Path) -> list[str]:
     """The picture of the training losses of the runs that are done."""
     drawn = []
     for row in done(rows):
-        lines = [line for line in logs.read(workdir / "runs" / row["name"]) if line["split"] == "train"]
-        found = [(line["step"] * row["operations"] / row["steps"], line["values"].get("loss")) for line in lines]
+        lines = [
+            line for line in logs.read(workdir / "runs" / row["name"]) if line["split"] == "train"
+        ]
+        found = [
+            (line["step"] * row["operations"] / row["steps"], line["values"].get("loss"))
+            for line in lines
+        ]
         if found := [(x, y) for x, y in found if y is not None]:
             drawn.append((row["name"], found))
     if not drawn:
@@ -162,8 +236,11 @@ def _curves(study: Study, rows: Sequence[Row], workdir: Path) -> list[str]:
     return _saved(canvas, axes, workdir, "curves.png", "Training losses", len(drawn) <= 12)
 
 
-def laws(study: Study, law: Law, rows: Sequence[Row]) -> list[tuple[str, list[Row], list[Row], Fit | str]]:
-    """[(label, runs of the fit, runs that are held out, the fit or why there is none)] of each label of `law.by`."""
+def laws(
+    study: Study, law: Law, rows: Sequence[Row]
+) -> list[tuple[str, list[Row], list[Row], Fit | str]]:
+    """[(label, runs of the fit, runs that are held out, the fit or why there is none)] of each
+    label of `law.by`."""
     found, groups = [], {}
     for row in done(rows):
         groups.setdefault(row[law.by] if law.by else "all runs", []).append(row)
@@ -181,9 +258,9 @@ def laws(study: Study, law: Law, rows: Sequence[Row]) -> list[tuple[str, list[Ro
 
 def variables(law: Law, rows: Sequence[Row]) -> np.ndarray:
     """The form's variables of the rows, [R, K]."""
-    return np.array([[row[name] for name in law.form.variables] for row in rows], np.float64).reshape(
-        len(rows), len(law.form.variables)
-    )
+    return np.array(
+        [[row[name] for name in law.form.variables] for row in rows], np.float64
+    ).reshape(len(rows), len(law.form.variables))
 
 
 def _law(study: Study, law: Law, rows: Sequence[Row], workdir: Path, picture: str) -> list[str]:
@@ -197,10 +274,29 @@ def _law(study: Study, law: Law, rows: Sequence[Row], workdir: Path, picture: st
             continue
         for name, value in made.constants.items():
             low, high = made.intervals.get(name, (math.nan, math.nan))
-            lines.append([label, str(made.points), name, f"{value:.4g}", f"{low:.4g} to {high:.4g}", f"{made.error:.2%}"])
-        for row, value in zip(held, made.predict(variables(law, held)) if held else (), strict=True):
+            lines.append(
+                [
+                    label,
+                    str(made.points),
+                    name,
+                    f"{value:.4g}",
+                    f"{low:.4g} to {high:.4g}",
+                    f"{made.error:.2%}",
+                ]
+            )
+        for row, value in zip(
+            held, made.predict(variables(law, held)) if held else (), strict=True
+        ):
             difference = value / row[law.metric] - 1
-            predictions.append([label, row["name"], figure(float(value)), figure(row[law.metric]), f"{difference:+.2%}"])
+            predictions.append(
+                [
+                    label,
+                    row["name"],
+                    figure(float(value)),
+                    figure(row[law.metric]),
+                    f"{difference:+.2%}",
+                ]
+            )
     page += [*_markdown(["runs", "count", "constant", "fit", "95% interval", "error"], lines), ""]
     if predictions:
         page += [
@@ -209,11 +305,14 @@ def _law(study: Study, law: Law, rows: Sequence[Row], workdir: Path, picture: st
             *_markdown(["runs", "run", "predicted", "measured", "difference"], predictions),
             "",
         ]
-    return page + (_drawn(law, fits, workdir, picture) if any(isinstance(one[3], Fit) for one in fits) else [])
+    return page + (
+        _drawn(law, fits, workdir, picture) if any(isinstance(one[3], Fit) for one in fits) else []
+    )
 
 
 def _drawn(law: Law, fits: Sequence[Any], workdir: Path, picture: str) -> list[str]:
-    """The picture of the laws: runs over the first variable, and the law's line for each value of the others."""
+    """The picture of the laws: runs over the first variable, and the law's line for each value of
+    the others."""
     canvas, axes = _axes()
     for number, (label, fitted, held, made) in enumerate(fits):
         if isinstance(made, str):
@@ -224,12 +323,35 @@ def _drawn(law: Law, fits: Sequence[Any], workdir: Path, picture: str) -> list[s
             line = x[(x[:, 1:] == others).all(1)]
             line = line[np.argsort(line[:, 0])]
             own = {"label": f"{label}, fit"} if place == 0 else {}
-            axes.plot(line[:, 0], made.predict(line), color=color, linewidth=1.2, marker="_", markersize=9, **own)
-        at = lambda rows: (variables(law, rows)[:, 0], [row[law.metric] for row in rows])
+            axes.plot(
+                line[:, 0],
+                made.predict(line),
+                color=color,
+                linewidth=1.2,
+                marker="_",
+                markersize=9,
+                **own,
+            )
+
+        def at(rows):
+            return (variables(law, rows)[:, 0], [row[law.metric] for row in rows])
+
         axes.plot(*at(fitted), "o", color=color, markersize=5)
         if held:
-            axes.plot(*at(held), "o", color=color, markersize=7, fillstyle="none", label=f"{label}, held out")
-    axes.set(xlabel=law.form.variables[0], ylabel=f"held-out {law.metric} (nats)", xscale="log", yscale="log")
+            axes.plot(
+                *at(held),
+                "o",
+                color=color,
+                markersize=7,
+                fillstyle="none",
+                label=f"{label}, held out",
+            )
+    axes.set(
+        xlabel=law.form.variables[0],
+        ylabel=f"held-out {law.metric} (nats)",
+        xscale="log",
+        yscale="log",
+    )
     return _saved(canvas, axes, workdir, picture, "The law and its runs", True)
 
 
@@ -260,7 +382,16 @@ def planned(
     study: Study, found: Sequence[Point], where: str, price: float | None, chips: int
 ) -> tuple[list[str], list[list[str]]]:
     """(header, cells) of the runs before they start, and of their sum."""
-    header = ["run", "parameters", "body", "steps", "tokens", "operations", f"memory of {where}", "hours"]
+    header = [
+        "run",
+        "parameters",
+        "body",
+        "steps",
+        "tokens",
+        "operations",
+        f"memory of {where}",
+        "hours",
+    ]
     header += ["cost"] if price is not None else []
     lines, hours, operations = [], 0.0, 0.0
     for point in found:

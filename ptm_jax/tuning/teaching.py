@@ -1,5 +1,6 @@
-"""Distillation from scores that teachers gave once: no teacher is in the step, and a student may have any vocabulary and
-network (Bucilua et al. 2006; Tang et al. 2019, arXiv 1903.12136; Chia et al. 2019; Liu et al. 2019, arXiv 1904.09482)."""
+"""Distillation from scores that teachers gave once: no teacher is in the step, and a student may
+have any vocabulary and network (Bucilua et al. 2006; Tang et al. 2019, arXiv 1903.12136; Chia et
+al. 2019; Liu et al. 2019, arXiv 1904.09482)."""
 
 from __future__ import annotations
 
@@ -21,21 +22,33 @@ from ptm_jax.tasks.kinds.base import class_scores, rows_of
 
 
 def write_scores(
-    teachers: Sequence[Any], task: Any, data: Sequence[str], path: str | os.PathLike, *, batch: int = 32
+    teachers: Sequence[Any],
+    task: Any,
+    data: Sequence[str],
+    path: str | os.PathLike,
+    *,
+    batch: int = 32,
 ) -> Path:
-    """Writes the logits of every training and held-out example of a task by each teacher; a file that is there is kept.
+    """Writes the logits of every training and held-out example of a task by each teacher; a file
+    that is there is kept.
 
-    The teachers are `Pretrained` models with the task's head and one order of classes. Raises UserError.
+    The teachers are `Pretrained` models with the task's head and one order of classes. Raises
+    UserError.
     """
     path = Path(path)
     if path.is_file():
         return path
     tasks = [evaluating.task_for(teacher, task) for teacher in teachers]
     if any(one.examples.labels != tasks[0].examples.labels for one in tasks):
-        raise UserError("the teachers have their classes in other orders; fine-tune them by one command")
+        raise UserError(
+            "the teachers have their classes in other orders; fine-tune them by one command"
+        )
     examples, every = tasks[0].examples, []
     if type(examples) is not Labelled:
-        raise UserError(f"{task.name} reads {type(examples).__name__}; stored scores are for texts with one class or number")
+        raise UserError(
+            f"{task.name} reads {type(examples).__name__}; stored scores are for texts with "
+            "one class or number"
+        )
     for source in examples.files(data).values():
         every += examples.examples(source)
     found = []
@@ -56,10 +69,16 @@ def taught(config: Experiment, path: str | os.PathLike) -> Experiment:
     """Returns the experiment of a task on examples with the scores of a file. Raises UserError."""
     examples, known = config.system.examples, read(str(path))
     if type(examples) is not Labelled:
-        raise UserError(f"{type(examples).__name__} has no stored scores; take a task of texts with one class or number")
+        raise UserError(
+            f"{type(examples).__name__} has no stored scores; take a task of texts with one "
+            "class or number"
+        )
     teachers, classes = next(iter(known.values())).shape
     if classes != examples.outputs:
-        raise UserError(f"{path} has scores of {classes} classes, and the task has {examples.outputs}; score its own data")
+        raise UserError(
+            f"{path} has scores of {classes} classes, and the task has {examples.outputs}; "
+            "score its own data"
+        )
     fields = {field.name: vars(examples)[field.name] for field in dataclasses.fields(examples)}
     own = TaughtLabels(**fields, scores=str(path), teachers=teachers, classes=classes)
     return dataclasses.replace(config, system=dataclasses.replace(config.system, examples=own))

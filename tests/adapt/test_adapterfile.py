@@ -1,4 +1,5 @@
-"""A saved adapter: small, whole, and bound to its base by hash; and what a run begins with from an adapted one."""
+"""A saved adapter: small, whole, and bound to its base by hash; and what a run begins with from an
+adapted one."""
 
 import json
 
@@ -24,7 +25,9 @@ def lora():
 def saved(trace, path):
     own, rest = adapter_parts(trace.states[-1].params, trace.program.freedom)
     record = spec.to_json(classifier("lora(rank=2)"))
-    file = adapterfile.AdapterFile(own, record, adapterfile.digest(rest), tuple(sorted(rest)), "small")
+    file = adapterfile.AdapterFile(
+        own, record, adapterfile.digest(rest), tuple(sorted(rest)), "small"
+    )
     return adapterfile.write(path, file), rest
 
 
@@ -37,7 +40,9 @@ def test_it_holds_what_was_trained_and_comes_back(lora, tmp_path):
     base = {path: leaf for path, leaf in lora.params(0).items() if path.startswith("main/")}
     both = adapterfile.joined(file, base, "base")
     after = lora.params(2)
-    assert both.keys() == after.keys() and all(both[path].tobytes() == after[path].tobytes() for path in after)
+    assert both.keys() == after.keys() and all(
+        both[path].tobytes() == after[path].tobytes() for path in after
+    )
     # What the network is given: the updates added, nothing beside the towers.
     given = in_effect(lora.program.system, unflatten(both))
     assert set(given) == {"main"}
@@ -63,7 +68,9 @@ def test_what_is_no_adapter(lora, tmp_path):
     (tmp_path / "cut.safetensors").write_bytes(whole[:-4])
     with pytest.raises(UserError, match="truncated"):
         adapterfile.read(tmp_path / "cut.safetensors")
-    (tmp_path / "other.safetensors").write_bytes(whole.replace(b"ptm_jax adapter 1", b"ptm_jax adapter 9"))
+    (tmp_path / "other.safetensors").write_bytes(
+        whole.replace(b"ptm_jax adapter 1", b"ptm_jax adapter 9")
+    )
     with pytest.raises(UserError, match="is not an adapter"):
         adapterfile.read(tmp_path / "other.safetensors")
     (tmp_path / "nan.safetensors").write_bytes(whole[:-4] + np.float32(np.nan).tobytes())
@@ -81,8 +88,11 @@ def test_a_run_goes_on_with_the_merged_model(lora, tmp_path):
 
 
 def test_heads_are_drawn_anew_on_demand(lora, monkeypatch):
-    """STILTs: the encoder is the intermediate task's, the head is not; what an adaptation adds is its own."""
-    source = unflatten({path: leaf + 1 for path, leaf in lora.params(0).items() if path.startswith("main/")})
+    """STILTs: the encoder is the intermediate task's, the head is not; what an adaptation adds is
+    its own."""
+    source = unflatten(
+        {path: leaf + 1 for path, leaf in lora.params(0).items() if path.startswith("main/")}
+    )
     monkeypatch.setattr(initial, "params_of", lambda path, system: (source, Report(0)))
     target = lora.states[0].params
     for words, same in ((("lora(rank=2)",), True), (("lora(rank=2)", "restart"), False)):
@@ -90,4 +100,8 @@ def test_heads_are_drawn_anew_on_demand(lora, monkeypatch):
         head, table = "main/heads_classify/classes/kernel", "main/encoder/embed/token"
         assert np.array_equal(found[table], flatten(source)[table])
         assert np.array_equal(found[head], flatten(source if same else target)[head])
-        assert all(np.array_equal(leaf, lora.params(0)[path]) for path, leaf in found.items() if path.startswith("lora/"))
+        assert all(
+            np.array_equal(leaf, lora.params(0)[path])
+            for path, leaf in found.items()
+            if path.startswith("lora/")
+        )

@@ -1,4 +1,5 @@
-"""R-Drop against its formula in numpy, over the tasks' kinds of scores; what two passes agree on is measured by one."""
+"""R-Drop against its formula in numpy, over the tasks' kinds of scores; what two passes agree on is
+measured by one."""
 
 import dataclasses
 
@@ -21,7 +22,9 @@ KEY = jax.random.key(7)
 
 
 def training_loss(program, params, rows):
-    loss = jax.jit(lambda rows: program.system.objective(program._bind(params, True), rows, KEY))(rows)
+    loss = jax.jit(lambda rows: program.system.objective(program._bind(params, True), rows, KEY))(
+        rows
+    )
     return float(loss.value()), {name: float(part.value()) for name, part in loss.metrics.items()}
 
 
@@ -35,12 +38,17 @@ def test_two_passes_and_their_predictions():
 
     def scores(key):
         noisy = {**rows, "noise": key}
-        return np.asarray(tower.read("classify", tower(noisy, key), noisy, named(key, "classify")), np.float64)
+        return np.asarray(
+            tower.read("classify", tower(noisy, key), noisy, named(key, "classify")), np.float64
+        )
 
     first, second = scores(KEY), scores(named(KEY, "again"))
     assert np.abs(first - second).max() > 0.05, "dropout of its own"
     label, weights = np.asarray(rows["label"]), np.asarray(rows["label_weights"])
-    nll = [-np.average(log_softmax(one, -1)[np.arange(4), label], weights=weights) for one in (first, second)]
+    nll = [
+        -np.average(log_softmax(one, -1)[np.arange(4), label], weights=weights)
+        for one in (first, second)
+    ]
     p, q = softmax(first, -1), softmax(second, -1)
     apart = np.average((rel_entr(p, q) + rel_entr(q, p)).sum(-1), weights=weights)
     found, metrics = training_loss(program, params, rows)
@@ -56,10 +64,16 @@ def test_without_dropout_it_is_the_task():
     program, plain = (step.program(classifier(*adapt), seed=0) for adapt in (("rdrop",), ()))
     params = jax.jit(plain.init)(batch()).params
     found, metrics = training_loss(program, params, batch())
-    assert found == pytest.approx(training_loss(plain, params, batch())[0], rel=1e-6) and metrics["disagreement"] == 0.0
+    assert (
+        found == pytest.approx(training_loss(plain, params, batch())[0], rel=1e-6)
+        and metrics["disagreement"] == 0.0
+    )
 
 
-ROWS = {"input_ids": jnp.ones((6, 5), jnp.int32), "segment_ids": jnp.ones((6, 5), jnp.int32).at[2, 3:].set(0).at[4].set(0)}
+ROWS = {
+    "input_ids": jnp.ones((6, 5), jnp.int32),
+    "segment_ids": jnp.ones((6, 5), jnp.int32).at[2, 3:].set(0).at[4].set(0),
+}
 TOKENS = np.asarray(ROWS["segment_ids"] > 0, np.float64)
 
 
@@ -77,7 +91,8 @@ def sure(p):
     ("task", "shape", "expected"),
     [
         (Classification(), (6, 3), lambda p, q: np.average(kl(p, q), weights=TOKENS.any(1))),
-        (Classification(kind="number"), (6, 1), lambda p, q: np.average(((p - q) ** 2)[:, 0], weights=TOKENS.any(1))),
+        (Classification(kind="number"), (6, 1), lambda p,
+        q: np.average(((p - q) ** 2)[:, 0], weights=TOKENS.any(1))),
         (
             Classification(kind="labels"), (6, 3),
             lambda p, q: np.average(kl(sure(p), sure(q)).mean(-1), weights=TOKENS.any(1)),
@@ -86,7 +101,8 @@ def sure(p):
         (Choosing(), (2, 3), lambda p, q: np.average(kl(p, q), weights=TOKENS.any(1)[::3])),
         (
             AnswerSpan(), (2, 6, 5),
-            lambda p, q: np.mean([np.average(kl(p[end], q[end]), weights=TOKENS.any(1)) for end in (0, 1)]),
+            lambda p, q: np.mean([np.average(kl(p[end], q[end]),
+                weights=TOKENS.any(1)) for end in (0, 1)]),
         ),
     ],
     ids=["classes", "number", "labels", "tags", "choices", "spans"],
@@ -100,14 +116,21 @@ def test_every_kind_of_scores_is_compared(task, shape, expected):
         scores = tuple(scores) if isinstance(task, AnswerSpan) else scores
         return task.distributions(scores, ROWS) if hasattr(task, "distributions") else scores
 
-    listed = lambda found: list(found) if isinstance(found, tuple | list) else [found]
+    def listed(found):
+        return list(found) if isinstance(found, tuple | list) else [found]
+
     found = divergence(listed(predicted(p)), listed(predicted(q)), ROWS, "apart")
     np.testing.assert_allclose(found.value(), expected(p, q), rtol=1e-5)
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(UserError, match="does not take RDrop: .* has no scores to compare; take a task with one head"):
-        step.program(dataclasses.replace(classifier("rdrop"), objective=lambda towers, batch, key: None), 0)
+    with pytest.raises(
+        UserError,
+        match="does not take RDrop: .* has no scores to compare; take a task with one head",
+    ):
+        step.program(
+            dataclasses.replace(classifier("rdrop"), objective=lambda towers, batch, key: None), 0
+        )
 
     class Lattice:
         """A tower whose head gives something else than arrays."""

@@ -17,13 +17,16 @@ WORDS = ["<pad>", "<mask>", "<cls>", "good", "fine", "bad", "poor", "a", "film"]
 
 
 class Teller:
-    """A conditional model: under label 1 masked words are good or fine, under 0 bad or poor. It predicts its input."""
+    """A conditional model: under label 1 masked words are good or fine, under 0 bad or poor. It
+    predicts its input."""
 
     vocab = Vocab(size=9, pad=0, mask=1, cls=2)
     tokenizer = SimpleNamespace(decode=lambda ids: " ".join(WORDS[i] for i in ids))
 
     def ids_of(self, texts):
-        return [np.array([2, *(WORDS.index(word) for word in text.split())], np.int32) for text in texts]
+        return [
+            np.array([2, *(WORDS.index(word) for word in text.split())], np.int32) for text in texts
+        ]
 
     def __call__(self, ids, mask, types):
         self.given = ids, mask, types
@@ -39,7 +42,9 @@ class Teller:
 
 def test_labels_stand_in_the_place_of_types():
     rows = {"segment_ids": jnp.array([[1, 1, 0], [1, 1, 1]]), "label": jnp.array([1, 4])}
-    found = LabelTypes()(jax.random.key(0), {"input_ids": jnp.ones((2, 3), jnp.int32), **rows})["token_type_ids"]
+    found = LabelTypes()(jax.random.key(0), {"input_ids": jnp.ones((2, 3), jnp.int32), **rows})[
+        "token_type_ids"
+    ]
     np.testing.assert_array_equal(found, [[1, 1, 0], [4, 4, 4]])
 
 
@@ -48,11 +53,17 @@ def test_words_are_drawn_by_their_label():
     texts = ["a film a film a film a film a film"] * 40
     found = augmentation.filled(model, texts, [0, 1] * 20, share=0.2)
     for text, label in zip(found, [0, 1] * 20, strict=True):
-        new = [word for word, old in zip(text.split(), texts[0].split(), strict=True) if word != old]
+        new = [
+            word for word, old in zip(text.split(), texts[0].split(), strict=True) if word != old
+        ]
         assert len(new) == 2 and set(new) <= ({"good", "fine"} if label else {"bad", "poor"})
-    assert len({text for text in found}) > 20 and found != augmentation.filled(model, texts, [0, 1] * 20, share=0.2, seed=1)
+    assert len({text for text in found}) > 20 and found != augmentation.filled(
+        model, texts, [0, 1] * 20, share=0.2, seed=1
+    )
     ids, mask, given = model.given
-    assert ((ids == 1).sum(1) == 2).all() and not (ids[:, 0] == 1).any() and not given[mask == 0].any()
+    assert (
+        ((ids == 1).sum(1) == 2).all() and not (ids[:, 0] == 1).any() and not given[mask == 0].any()
+    )
     assert augmentation.filled(model, ["film"], [1])[0] in ("good", "fine"), "at least one word"
     with pytest.raises(UserError, match="one label each"):
         augmentation.filled(model, ["film"], [])
@@ -61,7 +72,11 @@ def test_words_are_drawn_by_their_label():
 def test_texts_are_written_after_label_and_first_words():
     model = Teller()
     found = augmentation.written(model, ["a good film of old"], ["pos"], words=2)
-    assert model.prompts == ["pos SEP a good"] and found == ["a good and more"] and model.options["strategy"] == "sample"
+    assert (
+        model.prompts == ["pos SEP a good"]
+        and found == ["a good and more"]
+        and model.options["strategy"] == "sample"
+    )
     assert augmentation.lines(["x y"], ["neg"]) == ["neg SEP x y"]
 
 
@@ -90,7 +105,10 @@ def test_words_become_pieces_of_the_real_minilm():
     words = growing.candidates(model.tokenizer, [text], 9, least=3)
     assert words == ["dystrophin", "myopathy"] or words == ["myopathy", "dystrophin"]
     larger = growing.grown(model, [*words, "film"])
-    assert larger.vocab.size == model.vocab.size + 2 and len(larger.tokenizer.encode("dystrophin myopathy")) == 2
+    assert (
+        larger.vocab.size == model.vocab.size + 2
+        and len(larger.tokenizer.encode("dystrophin myopathy")) == 2
+    )
     old, new = (flatten(m.params)["main/encoder/embed/token"] for m in (model, larger))
     parts = model.tokenizer.encode("dystrophin")
     np.testing.assert_array_equal(new[larger.tokenizer.id("dystrophin")], old[parts].mean(0))

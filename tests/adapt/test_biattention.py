@@ -1,4 +1,5 @@
-"""The biattentive classification network over an encoder's states against plain numpy, word by word; what moves."""
+"""The biattentive classification network over an encoder's states against plain numpy, word by
+word; what moves."""
 
 import dataclasses
 import re
@@ -24,7 +25,8 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 6, 4)).astype(np.float32)
 SEGMENTS = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0]])
 TYPES = np.array([[0, 0, 1, 1, 1, 2], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]])
-"""A pair with a token behind it that is of neither text by its type, a pair with padding, one text with padding."""
+"""A pair with a token behind it that is of neither text by its type, a pair with padding, one text
+with padding."""
 READER = BiattentiveReader(hidden=3, initializer=Normal(0.7))
 HEAD = BiattentiveHead(classes=2, reductions=(2, 3), pieces=3, initializer=Normal(0.7))
 
@@ -43,7 +45,10 @@ def params():
     reader = jax.eval_shape(lambda x: READER.init(jax.random.key(0), Encoded(x), rows), X)["params"]
     wide = Encoded(jnp.zeros((3, 6, 12)))
     head = jax.eval_shape(lambda: HEAD.init(jax.random.key(0), *HEAD.reads(wide, rows)))["params"]
-    draw = lambda leaf: 0.7 * RNG.normal(size=leaf.shape).astype(np.float32)
+
+    def draw(leaf):
+        return 0.7 * RNG.normal(size=leaf.shape).astype(np.float32)
+
     return {"reader": jax.tree.map(draw, reader), "head": jax.tree.map(draw, head)}
 
 
@@ -66,7 +71,13 @@ def pooled(p, words):
 def expected(params, texts):
     """Section 5 for one row, whose texts stand alone and without padding."""
     p, head = params["reader"], params["head"]
-    x, y = (lstm(p["encode"], [np.maximum(w @ p["project"]["kernel"] + p["project"]["bias"], 0) for w in t]) for t in texts)
+    x, y = (
+        lstm(
+            p["encode"],
+            [np.maximum(w @ p["project"]["kernel"] + p["project"]["bias"], 0) for w in t],
+        )
+        for t in texts
+    )
     first = pooled(head["attend_first"], integrated(p["integrate_first"], x, y))
     second = pooled(head["attend_second"], integrated(p["integrate_second"], y, x))
     z = np.concatenate([*first, *second])
@@ -96,8 +107,15 @@ def test_it_is_trained_alone_beside_a_frozen_encoder():
     system = classifier("feature", "mix", "bcn(hidden=2, reductions=(2,), pieces=2)")
     assert refusal(system) is None
     found = run(system)
-    moved, own = found.moved(0), {name for name in found.everything() if re.search("/heads_classify/|/readers_", name)}
-    assert moved <= own and {name for name in own if "kernel" in name or "_state" in name or "alpha" in name} <= moved
+    moved, own = (
+        found.moved(0),
+        {name for name in found.everything() if re.search("/heads_classify/|/readers_", name)},
+    )
+    assert (
+        moved <= own
+        and {name for name in own if "kernel" in name or "_state" in name or "alpha" in name}
+        <= moved
+    )
     assert np.isfinite(found.metrics[0]["nll"].value())
 
 
@@ -107,13 +125,18 @@ def test_it_is_trained_alone_beside_a_frozen_encoder():
 def test_every_encoder_has_it(name, pairs):
     """One that distinguishes texts by their types, and one with a decoder that does not."""
     plain, small = systems.get(name), classifier("bcn(hidden=2)")
-    tower = Model(encoder=plain.towers["main"].encoder, heads={"classify": SequenceHead(3, Summary("none", at="mean"))})
+    tower = Model(
+        encoder=plain.towers["main"].encoder,
+        heads={"classify": SequenceHead(3, Summary("none", at="mean"))},
+    )
     system = dataclasses.replace(small, name=name, towers={"main": tower})
     program = step.program(system, 0)
     heads = program.towers["main"].heads
     assert heads["classify"].pairs == pairs and heads["classify"].classes == 3
     fields = ("input_ids", "segment_ids", "token_type_ids")
-    rows = {field: jnp.ones((ROWS, LENGTH), jnp.int32) for field in fields} | {"rows": jnp.arange(ROWS)}
+    rows = {field: jnp.ones((ROWS, LENGTH), jnp.int32) for field in fields} | {
+        "rows": jnp.arange(ROWS)
+    }
     rows["label"] = jnp.zeros(ROWS, jnp.int32)
     state = jax.eval_shape(program.init, rows)
     assert "nll" in jax.eval_shape(program.step, state, rows)[1]
@@ -122,6 +145,12 @@ def test_every_encoder_has_it(name, pairs):
 def test_what_it_is_not_for_is_refused():
     system = classifier("bcn")
     tower = system.towers["main"]
-    tags = dataclasses.replace(system, towers={"main": Model(encoder=tower.encoder, heads={"tag": tower.heads["classify"]})})
-    with pytest.raises(UserError, match="does not take Biattentive: it is for tasks on whole texts; this one has tag"):
+    tags = dataclasses.replace(
+        system,
+        towers={"main": Model(encoder=tower.encoder, heads={"tag": tower.heads["classify"]})},
+    )
+    with pytest.raises(
+        UserError,
+        match="does not take Biattentive: it is for tasks on whole texts; this one has tag",
+    ):
         step.program(tags, 0)

@@ -1,4 +1,5 @@
-"""Adaptations on encoders of every kind: they are built, and a step of each is traced; what does not fit is one line."""
+"""Adaptations on encoders of every kind: they are built, and a step of each is traced; what does
+not fit is one line."""
 
 import dataclasses
 import re
@@ -15,7 +16,8 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.train import step
 
 ADDED = {
-    "houlsby": "/after_ffn/reduce/", "lora": "^lora/", "mix": "^main/readers_mix/alpha$", "prefix": "/attention/prefix_key",
+    "houlsby": "/after_ffn/reduce/", "lora": "^lora/", "mix": "^main/readers_mix/alpha$",
+    "prefix": "/attention/prefix_key",
 }  # fmt: skip
 
 
@@ -40,7 +42,9 @@ def test_every_kind_of_encoder_is_adapted(name, adapt):
     recipe = dataclasses.replace(system.recipe, accumulate=1)
     system = dataclasses.replace(system, adapt=catalogue.read_all(adapt), recipe=recipe)
     fields = system.examples.spec(32, system.towers["main"].encoder.embeddings.vocab)
-    batch = {field: jnp.zeros((4, *shape), dtype) for field, (shape, dtype) in fields.items()} | {"rows": jnp.arange(4)}
+    batch = {field: jnp.zeros((4, *shape), dtype) for field, (shape, dtype) in fields.items()} | {
+        "rows": jnp.arange(4)
+    }
     program = step.program(system, 0)
     state, metrics = jax.eval_shape(program.step, jax.eval_shape(program.init, batch), batch)
     for word in ADDED.keys() & set(adapt):
@@ -50,7 +54,10 @@ def test_every_kind_of_encoder_is_adapted(name, adapt):
     assert max(place.top for place in levels.values()) >= 2
     if name == "t5_mini":
         # The layers of the decoder stand above those of the encoder.
-        low, high = (levels[f"main/encoder/{part}/stack/block/ffn/up/kernel"].level for part in ("encoder", "decoder"))
+        low, high = (
+            levels[f"main/encoder/{part}/stack/block/ffn/up/kernel"].level
+            for part in ("encoder", "decoder")
+        )
         assert low.max() < high.min()
 
 
@@ -63,7 +70,11 @@ def test_every_kind_of_encoder_is_adapted(name, adapt):
         ("xlnet_mini", "prefix", "has a memory in front"),
         ("albert_mini", "prefix(hidden=8)", "leave hidden=0"),
         ("bert_mini", "prefix(length=0)", "at least one place"),
-        ("transformer_xl_lm1b", "adversarial", "does not take AdversarialTraining: the words of Adaptive"),
+        (
+            "transformer_xl_lm1b",
+            "adversarial",
+            "does not take AdversarialTraining: the words of Adaptive",
+        ),
     ],
 )
 def test_an_encoder_that_does_not_fit_is_refused(name, text, words):

@@ -1,5 +1,5 @@
-"""What the papers' formulas give, against plain numpy: adapters, projected attention, low-rank updates, mixtures of layers,
-means of parameters, teachers, fading losses."""
+"""What the papers' formulas give, against plain numpy: adapters, projected attention, low-rank
+updates, mixtures of layers, means of parameters, teachers, fading losses."""
 
 import dataclasses
 import math
@@ -57,16 +57,29 @@ def test_projected_attention():
     p = module.init(jax.random.key(1), X, CONTEXT)["params"]
     assert set(p) == {"encode", "query", "key", "value", "decode"}
     inner = X @ p["encode"]["kernel"] + p["encode"]["bias"]
-    q, k, v = (np.einsum("bld,dhk->bhlk", inner, p[n]["kernel"]) + p[n]["bias"][:, None] for n in ("query", "key", "value"))
-    scores = np.where(np.asarray(SEGMENTS)[:, None, None] > 0, np.einsum("bhqk,bhjk->bhqj", q, k) / math.sqrt(2), -np.inf)
+    q, k, v = (
+        np.einsum("bld,dhk->bhlk", inner, p[n]["kernel"]) + p[n]["bias"][:, None]
+        for n in ("query", "key", "value")
+    )
+    scores = np.where(
+        np.asarray(SEGMENTS)[:, None, None] > 0,
+        np.einsum("bhqk,bhjk->bhqj", q, k) / math.sqrt(2),
+        -np.inf,
+    )
     mixed = np.einsum("bhqj,bhjk->bqhk", softmax(scores), v).reshape(2, 5, 4)
     expected = gelu(mixed @ p["decode"]["kernel"] + p["decode"]["bias"])
     np.testing.assert_allclose(module.apply({"params": p}, X, CONTEXT), expected, atol=1e-5)
 
 
 def test_pals_share_their_projections_over_layers():
-    shapes = flatten(jax.eval_shape(step.program(classifier("pals(width=4, heads=2)"), 0).init, batch()).params)
-    beside = {path.rpartition("beside/")[2]: leaf.shape for path, leaf in shapes.items() if "beside" in path}
+    shapes = flatten(
+        jax.eval_shape(step.program(classifier("pals(width=4, heads=2)"), 0).init, batch()).params
+    )
+    beside = {
+        path.rpartition("beside/")[2]: leaf.shape
+        for path, leaf in shapes.items()
+        if "beside" in path
+    }
     assert beside["encode/kernel"] == (WIDTH, 4) and beside["decode/kernel"] == (4, WIDTH)
     assert beside["query/kernel"] == (3, 4, 2, 2)
 
@@ -83,21 +96,27 @@ def test_a_low_rank_update_is_added_to_its_weights():
     """W + alpha / r A B over the inner and outer sides of a kernel, of every layer of a stack."""
     kernels = {"query": (3, 8, 2, 4), "out": (3, 2, 4, 8)}
     params = {"main": {"stack": {"block": {"attention": {
-        name: {"kernel": jnp.asarray(RNG.normal(size=shape), jnp.float32)} for name, shape in kernels.items()
+        name: {"kernel": jnp.asarray(RNG.normal(size=shape), jnp.float32)} for name,
+        shape in kernels.items()
     }}}}}  # fmt: skip
     lora = LoRA(rank=2, alpha=6.0, targets=r"/(query|out)/kernel$")
     begun = lora.init(params, None)
     assert lora.init(begun, params) is begun, "what was trained is not drawn again"
     flat = flatten(begun["lora"])
     assert {path.rpartition("attention/")[2]: leaf.shape for path, leaf in flat.items()} == {
-        "query/kernel/a": (3, 8, 2), "query/kernel/b": (3, 2, 8), "out/kernel/a": (3, 8, 2), "out/kernel/b": (3, 2, 8),
+        "query/kernel/a": (3, 8, 2), "query/kernel/b": (3, 2, 8), "out/kernel/a": (3, 8, 2),
+        "out/kernel/b": (3, 2, 8),
     }  # fmt: skip
     assert not any(np.any(leaf) for path, leaf in flat.items() if path.endswith("/b"))
-    tuned = unflatten({path: jnp.asarray(RNG.normal(size=leaf.shape), jnp.float32) for path, leaf in flat.items()})
+    tuned = unflatten(
+        {path: jnp.asarray(RNG.normal(size=leaf.shape), jnp.float32) for path, leaf in flat.items()}
+    )
     found, flat = flatten(lora.finish({**params, "lora": tuned})), flatten(tuned)
     for path, weight in flatten(params).items():
         change = 3.0 * np.einsum("nir,nro->nio", flat[f"{path}/a"], flat[f"{path}/b"])
-        np.testing.assert_allclose(found[path], weight + change.reshape(weight.shape), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            found[path], weight + change.reshape(weight.shape), rtol=1e-5, atol=1e-5
+        )
 
 
 def test_layers_are_mixed_by_equation_6():
@@ -106,29 +125,43 @@ def test_layers_are_mixed_by_equation_6():
     alpha, gamma = np.array([0.3, -1.0, 0.5], np.float32), 1.7
     weights = softmax(alpha)
     read = [layers[1], layers[2], layers[3] * 2]  # the last has the norm after the stack
-    given = lambda n: {"params": {"alpha": jnp.asarray(alpha[-n:]), "gamma": jnp.float32(gamma)}}
+
+    def given(n):
+        return {"params": {"alpha": jnp.asarray(alpha[-n:]), "gamma": jnp.float32(gamma)}}
+
     found = LayerMix().apply(given(3), encoded, None).hidden
-    np.testing.assert_allclose(found, gamma * sum(w * h for w, h in zip(weights, read, strict=True)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        found, gamma * sum(w * h for w, h in zip(weights, read, strict=True)), rtol=1e-4, atol=1e-5
+    )
     top = softmax(alpha[1:])
     unit = [(h - h.mean(-1, keepdims=True)) / h.std(-1, keepdims=True) for h in read[1:]]
     found = LayerMix(top=2, normalise=True).apply(given(2), encoded, None).hidden
-    np.testing.assert_allclose(found, gamma * (top[0] * unit[0] + top[1] * unit[1]), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        found, gamma * (top[0] * unit[0] + top[1] * unit[1]), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_bidirectional_lstm():
     module, rows = BiLSTMReader(hidden=3), {"segment_ids": SEGMENTS}
     params, found = head_of(module, Encoded(jnp.asarray(X)), rows)
     for row, length in ((0, 5), (1, 3)):
-        np.testing.assert_allclose(found.hidden[row, :length], lstm(params, X[row, :length]), atol=1e-5)
+        np.testing.assert_allclose(
+            found.hidden[row, :length], lstm(params, X[row, :length]), atol=1e-5
+        )
         assert not np.any(found.hidden[row, length:])
 
 
 def test_the_last_parameters():
     """Of a ring of three: which there are, how old, and their means."""
-    params = lambda value: {"main": {"w": jnp.full((2,), float(value))}}
+
+    def params(value):
+        return {"main": {"w": jnp.full((2,), float(value))}}
+
     recent = begin(params(0), "main", 3)
     np.testing.assert_array_equal(ages(recent, "main"), [0, -1, -1])
-    assert mean(recent, "main", ages(recent, "main") > 0)["w"][0] == 0, "no past: the parameters themselves"
+    assert mean(recent, "main", ages(recent, "main") > 0)["w"][0] == 0, (
+        "no past: the parameters themselves"
+    )
     for value in (1, 2, 3, 4):
         recent = remember(recent, params(value), "main")
     np.testing.assert_array_equal(ages(recent, "main"), [1, 0, 2])
@@ -141,7 +174,11 @@ def test_the_last_parameters():
 def test_a_self_ensemble_is_evaluated_as_the_mean_of_its_last_steps():
     trace = run(classifier("self_ensemble(last=2)"), steps=3)
     (adaptation,) = trace.program.system.adapt
-    own = {path: (trace.params(2)[path] + trace.params(3)[path]) / 2 for path in trace.params(0) if path.startswith("main/")}
+    own = {
+        path: (trace.params(2)[path] + trace.params(3)[path]) / 2
+        for path in trace.params(0)
+        if path.startswith("main/")
+    }
     finished = flatten(adaptation.finish(trace.states[3].params))
     assert finished.keys() == own.keys()
     for path, value in own.items():
@@ -155,7 +192,8 @@ def test_a_self_ensemble_is_evaluated_as_the_mean_of_its_last_steps():
 
 @pytest.mark.rotate
 def test_a_network_learns_from_its_own_past():
-    """The loss of the third step: the task and lambda times the squared error to the mean of the two steps before."""
+    """The loss of the third step: the task and lambda times the squared error to the mean of the
+    two steps before."""
     trace = run(classifier("self_distillation(last=2, scale=0.5)"), steps=3)
     past = [trace.params(n) for n in (0, 1, 2)]
     plain = step.program(classifier(), 0)
@@ -166,7 +204,11 @@ def test_a_network_learns_from_its_own_past():
         return tower.read("classify", tower(batch()), batch())
 
     def scores(params):
-        return np.asarray(scores_of(unflatten({path: leaf for path, leaf in params.items() if path.startswith("main/")})))
+        return np.asarray(
+            scores_of(
+                unflatten({path: leaf for path, leaf in params.items() if path.startswith("main/")})
+            )
+        )
 
     teacher = scores({path: (past[0][path] + past[1][path]) / 2 for path in past[0]})
     student = scores(past[2])
@@ -178,7 +220,8 @@ def test_a_network_learns_from_its_own_past():
 
 
 def test_steps_of_the_past_vote():
-    """One teacher for each of the last steps; while there are fewer, the oldest has the votes that are left."""
+    """One teacher for each of the last steps; while there are fewer, the oldest has the votes that
+    are left."""
     voting = SelfDistillation(last=2, kind="vote")
     params = voting.init({"main": {"w": jnp.zeros(1)}, "teacher1": {}, "teacher2": {}}, None)
     assert voting.teachers == ("teacher1", "teacher2") and set(params) == {"main", "recent"}
@@ -199,12 +242,21 @@ def test_means_stand_alone():
 
 @pytest.mark.rotate
 def test_the_language_model_fades():
-    """gamma from 0.2 to 0.1: half-way at sqrt(0.02). The loss is the task's plus gamma times the language model's."""
+    """gamma from 0.2 to 0.1: half-way at sqrt(0.02). The loss is the task's plus gamma times the
+    language model's."""
     fading = FadingLanguage(task=None, language=None, first=0.2, last=0.1, steps=10)
-    np.testing.assert_allclose([fading.gamma(n) for n in (0, 5, 10)], [0.2, math.sqrt(0.02), 0.1], rtol=1e-6)
+    np.testing.assert_allclose(
+        [fading.gamma(n) for n in (0, 5, 10)], [0.2, math.sqrt(0.02), 0.1], rtol=1e-6
+    )
     trace = run(classifier("auxiliary", steps=10))
-    taught = {name: float(value.value().sum()) for name, value in trace.metrics[0].items() if hasattr(value, "value")}
-    assert taught["mlm_nll"] > 1 and taught["loss"] == pytest.approx(taught["nll"] + 0.2 * taught["mlm_nll"], rel=1e-5)
+    taught = {
+        name: float(value.value().sum())
+        for name, value in trace.metrics[0].items()
+        if hasattr(value, "value")
+    }
+    assert taught["mlm_nll"] > 1 and taught["loss"] == pytest.approx(
+        taught["nll"] + 0.2 * taught["mlm_nll"], rel=1e-5
+    )
     assert set(trace.program.towers["main"].heads) == {"classify", "mlm"}
 
 
@@ -238,6 +290,10 @@ def test_what_does_not_fit_a_network_is_refused():
 def test_every_name_is_read_and_listed():
     entries = catalogue.entries()
     assert len(entries) >= 18 and all(entry["what"] for entry in entries)
-    assert {entry["name"] for entry in entries if not entry["rows"]} == {"rdrop"}, "younger than the survey"
-    assert all(catalogue.read(entry["name"]) == catalogue.NAMES[entry["name"]][0]() for entry in entries)
+    assert {entry["name"] for entry in entries if not entry["rows"]} == {"rdrop"}, (
+        "younger than the survey"
+    )
+    assert all(
+        catalogue.read(entry["name"]) == catalogue.NAMES[entry["name"]][0]() for entry in entries
+    )
     assert isinstance(catalogue.read("self_ensemble(last=3)"), SelfEnsemble)

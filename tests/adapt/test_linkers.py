@@ -1,4 +1,5 @@
-"""KnowBERT's first stage: the linker alone moves, and the layer back begins as the inverse of the layer to the graph."""
+"""KnowBERT's first stage: the linker alone moves, and the layer back begins as the inverse of the
+layer to the graph."""
 
 import dataclasses
 
@@ -27,7 +28,10 @@ LEARNS = ("project", "pool", "span_norm", "spans", "entity_norm", "match", "scor
 def system(*adapt):
     """Two graphs, behind the first and the second of three layers."""
     lexicon = Entities(entities=20, candidates=3)
-    graphs = [(knowledge(lexicon, width, 2, 12, 4), loss) for width, loss in ((6, "margin"), (4, "softmax"))]
+    graphs = [
+        (knowledge(lexicon, width, 2, 12, 4), loss)
+        for width, loss in ((6, "margin"), (4, "softmax"))
+    ]
     made = knowbert("", (1, 1, 1), tuple(graphs), (8, 2), (100, 4, 0.1))
     made = dataclasses.replace(made, adapt=(*made.adapt, *adapt))
     return facts.stand_ins(made, VOCAB)
@@ -47,8 +51,14 @@ def test_one_linker_alone_moves_by_its_loss_on_whole_words():
     after, metrics = jax.jit(work.step)(before, batch())
     old, new = flatten(before.params), flatten(after.params)
     moved = {path for path, leaf in old.items() if not np.array_equal(leaf, new[path])}
-    linker = {path for path in old if path.startswith(tuple(f"main/encoder/knowledge_1/layer/{part}/" for part in LEARNS))}
-    assert moved <= linker and {path for path in linker if path.endswith(("kernel", "scale"))} <= moved
+    linker = {
+        path
+        for path in old
+        if path.startswith(tuple(f"main/encoder/knowledge_1/layer/{part}/" for part in LEARNS))
+    }
+    assert (
+        moved <= linker and {path for path in linker if path.endswith(("kernel", "scale"))} <= moved
+    )
     assert "linking_1_nll" in metrics and not {"mlm_nll", "nsp_nll", "linking_hinge"} & {*metrics}
     masked = work.system.corruption(jax.random.key(0), batch())
     assert np.array_equal(masked["input_ids"], batch()["input_ids"]) and "gold_entities_1" in masked
@@ -62,19 +72,31 @@ def test_a_run_that_begins_with_it_finds_the_inverse():
     (_, found) = initial.finished([spec.to_json(Linkers(source=1))], params, kinds_of())
     old, new = flatten(params), flatten(found)
     back = {f"main/encoder/knowledge_1/layer/back/{leaf}" for leaf in ("kernel", "bias")}
-    assert {path for path in old if not np.array_equal(old[path], new[path])} == back and {*old} == {*new}
-    layer = lambda name, x: (
-        x @ new[f"main/encoder/knowledge_1/layer/{name}/kernel"] + (new[f"main/encoder/knowledge_1/layer/{name}/bias"])
-    )
+    assert {path for path in old if not np.array_equal(old[path], new[path])} == back and {
+        *old
+    } == {*new}
+
+    def layer(name, x):
+        return (
+            x @ new[f"main/encoder/knowledge_1/layer/{name}/kernel"]
+            + (new[f"main/encoder/knowledge_1/layer/{name}/bias"])
+        )
+
     x = draw.normal(size=(5, 8))
-    q, _ = np.linalg.qr(np.asarray(old["main/encoder/knowledge_1/layer/project/kernel"], np.float64))
+    q, _ = np.linalg.qr(
+        np.asarray(old["main/encoder/knowledge_1/layer/project/kernel"], np.float64)
+    )
     np.testing.assert_allclose(layer("back", layer("project", x)), x @ q @ q.T, atol=1e-5)
 
 
 def test_layers_move_between_models_with_other_knowledge():
     """KnowBERT-Wiki (10 and 2 layers) begins KnowBERT-W+W (10, 1 and 1)."""
     encoder = systems.get("knowbert_wiki_wordnet").towers["main"].encoder
-    layers = {"parts_0/block/ffn/up/bias": np.arange(10), "parts_1/block/ffn/up/bias": np.arange(10, 12), "embed/token": 0}
+    layers = {
+        "parts_0/block/ffn/up/bias": np.arange(10),
+        "parts_1/block/ffn/up/bias": np.arange(10, 12),
+        "embed/token": 0,
+    }
     expected = {"parts_0": [*range(10)], "parts_1": [10], "parts_2": [11]}
     for given in (layers, {"stack/block/ffn/up/bias": np.arange(12), "embed/token": 0}):
         found = encoder.of_plain(given)

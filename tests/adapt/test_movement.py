@@ -1,4 +1,5 @@
-"""Which parameters every adaptation moves, at which step and how fast; what is frozen keeps its bits, whatever decays."""
+"""Which parameters every adaptation moves, at which step and how fast; what is frozen keeps its
+bits, whatever decays."""
 
 import dataclasses
 import re
@@ -32,7 +33,10 @@ NORM = r"norm/(scale|bias)"
         ("lora(rank=2)", rf"{HEAD}|^lora/main/encoder/stack/block/attention/(query|value)/kernel/"),
         ("pals(width=4, heads=2)", r""),
         ("k_adapter(reads=(0, -1), width=4, heads=2, layers=1)", rf"{HEAD}|/readers_side/"),
-        ("k_adapter(width=4, heads=2, layers=1, trains='network')", r"^(?!.*/readers_side/(down|up|stacks))"),
+        (
+            "k_adapter(width=4, heads=2, layers=1, trains='network')",
+            r"^(?!.*/readers_side/(down|up|stacks))",
+        ),
         ("frozen(pattern='/embed/|/ffn/')", rf"^(?!.*(/embed/|/ffn/))|{HEAD}"),
         ("bitfit", rf"{HEAD}|/bias$"),
         ("pfeiffer(width=3)", rf"{HEAD}|/after_ffn/"),
@@ -49,7 +53,11 @@ def test_what_moves(adapt, pattern):
     program = step.program(classifier(adapt), seed=0)
     shapes = jax.eval_shape(program.init, batch())
     free = {path for path in flatten(shapes.params) if re.search(pattern, path)}
-    assert {path for path, place in program.freedom.places(shapes.params).items() if program.freedom.trains(place)} == free
+    assert {
+        path
+        for path, place in program.freedom.places(shapes.params).items()
+        if program.freedom.trains(place)
+    } == free
     assert set(flatten(shapes.opt_state["mu"])) == free
     if adapt.startswith("rates"):
         assert program.freedom.rate("main/encoder/stack/block/ffn/up/kernel") == 0.5
@@ -58,18 +66,30 @@ def test_what_moves(adapt, pattern):
 @pytest.mark.rotate
 @pytest.mark.parametrize(
     "adapt",
-    ["houlsby(width=3)", "lora(rank=2)", "pals(width=4, heads=2)", "k_adapter(reads=(0, -1), width=4, heads=2, layers=1)"],
+    [
+        "houlsby(width=3)",
+        "lora(rank=2)",
+        "pals(width=4, heads=2)",
+        "k_adapter(reads=(0, -1), width=4, heads=2, layers=1)",
+    ],
     ids=lambda adapt: adapt.partition("(")[0],
 )
 def test_what_moves_has_a_gradient_of_the_task(adapt):
     """Away from the zeros that it begins with. The biases of keys have none."""
     program, draw = step.program(classifier(adapt), seed=0), np.random.default_rng(0)
     shapes = jax.eval_shape(program.init, batch()).params
-    params = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), leaf.dtype), shapes)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), leaf.dtype), shapes
+    )
     objective = program.system.objective
-    loss = lambda params: objective(program._bind(params, True), batch(), jax.random.key(0)).value()
+
+    def loss(params):
+        return objective(program._bind(params, True), batch(), jax.random.key(0)).value()
+
     slopes, known = flatten(jax.jit(jax.grad(loss))(params)), program.freedom.places(params)
-    free = {path for path in slopes if program.freedom.trains(known[path]) and "key/bias" not in path}
+    free = {
+        path for path in slopes if program.freedom.trains(known[path]) and "key/bias" not in path
+    }
     still = {path for path in free if not np.asarray(slopes[path]).any()}
     assert not still
 
@@ -95,7 +115,10 @@ def test_layers_are_set_free_from_the_top(gradual):
 @pytest.mark.parametrize(
     ("adaptation", "levels"),
     [
-        (GradualUnfreezing(steps=2, group=2), [{HEADS}, {HEADS}, {2, 3, HEADS}, {2, 3, HEADS}, {0, 1, 2, 3, HEADS}]),
+        (
+            GradualUnfreezing(steps=2, group=2),
+            [{HEADS}, {HEADS}, {2, 3, HEADS}, {2, 3, HEADS}, {0, 1, 2, 3, HEADS}],
+        ),
         (ChainThaw(steps=1), [{HEADS}, {0}, {1}, {2}, {3}, {0, 1, 2, 3, HEADS}]),
         (SequentialUnfreezing(steps=1), [{HEADS}, {1, 2, 3, HEADS}, {0, 1, 2, 3, HEADS}]),
     ],
@@ -106,13 +129,17 @@ def test_what_is_free_when(adaptation, levels):
     at = {level: Place(f"main/{level}", level, HEADS) for level in (0, HEADS)}
     stack = Place("main/stack", np.arange(1, HEADS), HEADS)
     for number, free in enumerate(levels):
-        live = lambda place, n=number: freedom.live(place, jnp.int32(n))
+
+        def live(place, n=number):
+            return freedom.live(place, jnp.int32(n))
+
         found = {level for level, place in at.items() if live(place) is None or bool(live(place))}
         assert found | set((np.flatnonzero(live(stack)) + 1).tolist()) == free
 
 
 def test_a_layer_begins_as_if_it_were_the_first_step(gradual):
-    """Adam's bias correction goes by a layer's own updates: the first is lr g / (|g| + eps), whenever it comes."""
+    """Adam's bias correction goes by a layer's own updates: the first is lr g / (|g| + eps),
+    whenever it comes."""
     path = "main/encoder/stack/block/ffn/up/kernel"
     counts = flatten(gradual.states[3].opt_state["updates"])[path]
     np.testing.assert_array_equal(np.ravel(counts), [0, 1, 2])
@@ -147,10 +174,18 @@ def test_rates_fall_with_depth():
 
 
 def test_published_rates():
-    """ULMFiT's 2.6 between neighbours, with the head a layer of its own; ELECTRA's 0.8^(N + 2 - depth); Sun's 0.95."""
-    rate = lambda level, **fields: LayerDecay(**fields).rate(Place("main/x", level, 13))
-    np.testing.assert_allclose([rate(13, decay=1 / 2.6, gap=1), rate(12, decay=1 / 2.6, gap=1)], [1, 1 / 2.6])
-    np.testing.assert_allclose(rate(np.arange(1, 13), decay=0.8, gap=2), 0.8 ** (14.0 - np.arange(1, 13)), rtol=1e-5)
+    """ULMFiT's 2.6 between neighbours, with the head a layer of its own; ELECTRA's 0.8^(N + 2 -
+    depth); Sun's 0.95."""
+
+    def rate(level, **fields):
+        return LayerDecay(**fields).rate(Place("main/x", level, 13))
+
+    np.testing.assert_allclose(
+        [rate(13, decay=1 / 2.6, gap=1), rate(12, decay=1 / 2.6, gap=1)], [1, 1 / 2.6]
+    )
+    np.testing.assert_allclose(
+        rate(np.arange(1, 13), decay=0.8, gap=2), 0.8 ** (14.0 - np.arange(1, 13)), rtol=1e-5
+    )
     np.testing.assert_allclose([rate(12), rate(11), rate(0)], [1, 0.95, 0.95**12], rtol=1e-6)
 
 

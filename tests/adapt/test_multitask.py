@@ -1,4 +1,5 @@
-"""Several tasks over one encoder: the answer network, the draw of a task, the objective of a batch's task; many runs."""
+"""Several tasks over one encoder: the answer network, the draw of a task, the objective of a
+batch's task; many runs."""
 
 import types
 
@@ -27,7 +28,8 @@ RNG = np.random.default_rng(0)
 
 @pytest.mark.rotate
 def test_an_answer_network_reasons_in_steps():
-    """Section 3.1 row by row: what is asked of the premise, the gated unit, the mean of the steps' predictions."""
+    """Section 3.1 row by row: what is asked of the premise, the gated unit, the mean of the steps'
+    predictions."""
     rows, length, width = 2, 6, 4
     h = RNG.normal(size=(rows, length, width)).astype(np.float32)
     segments = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
@@ -53,7 +55,9 @@ def test_an_answer_network_reasons_in_steps():
     # In training some of the predictions are left out, not all, for each row by itself.
     context = Context(visibility=None, rows=jnp.arange(rows), train=True)
     noisy = AnswerNetwork(classes=3, dropout=0.0, prediction_dropout=0.6)
-    noisy_scores = noisy.apply({"params": p}, *inputs, context=context, rngs={"dropout": jax.random.key(1)})
+    noisy_scores = noisy.apply(
+        {"params": p}, *inputs, context=context, rngs={"dropout": jax.random.key(1)}
+    )
     assert np.isfinite(noisy_scores).all() and not np.allclose(noisy_scores, found, atol=1e-4)
     np.testing.assert_allclose(np.exp(noisy_scores).sum(-1), 1, atol=1e-5)
 
@@ -71,7 +75,9 @@ class Fixed(OnePass):
 
 
 def test_a_batch_has_the_objective_of_its_task(monkeypatch):
-    monkeypatch.setattr(OnePass, "__call__", lambda self, towers, batch, key: self.of(None, None, batch))
+    monkeypatch.setattr(
+        OnePass, "__call__", lambda self, towers, batch, key: self.of(None, None, batch)
+    )
     kinds = {"a": Fixed(1.0, "classes"), "b": Fixed(2.0, "number")}
     tasks = [NamedTask(name=name, task=task) for name, task in kinds.items()]
     for number in (0, 1):
@@ -105,7 +111,11 @@ class PartStream:
             raise StopIteration
         self.done += 1
         rows = np.full((10, 4), self.done, np.int32)
-        return {"input_ids": rows, "rows": np.arange(10, dtype=np.int32), "label": np.arange(10, dtype=np.int32)}
+        return {
+            "input_ids": rows,
+            "rows": np.arange(10, dtype=np.int32),
+            "label": np.arange(10, dtype=np.int32),
+        }
 
     def state(self):
         return {"done": self.done}
@@ -118,19 +128,26 @@ def mixture(kind):
     parts = {"big": Labelled(first=("a",)), "small": Labelled(first=("a",), labels=())}
     examples = MixedTasks(parts=parts, kind=kind, epochs=3)
     corpus = types.SimpleNamespace(parts={"big": Part(4000), "small": Part(1000)}, vocab=None)
-    return lambda epochs=None: MixedStream(corpus, "train", examples, seed=3, epochs=epochs, length=4, batch=10)
+    return lambda epochs=None: MixedStream(
+        corpus, "train", examples, seed=3, epochs=epochs, length=4, batch=10
+    )
 
 
 def test_tasks_are_drawn_by_their_size():
     """alpha = 1, 0.6, 0.2 in the epochs 1, 2, 3 of 3: rates 4^alpha / (4^alpha + 1)."""
     stream = mixture("annealed")()
     for epoch, alpha in enumerate((1.0, 0.6, 0.2)):
-        np.testing.assert_allclose(stream.rates(epoch * stream.per_epoch)[0], 4**alpha / (4**alpha + 1))
+        np.testing.assert_allclose(
+            stream.rates(epoch * stream.per_epoch)[0], 4**alpha / (4**alpha + 1)
+        )
     stream = mixture("proportional")()
     drawn = [next(stream) for _ in range(2000)]
     share = np.mean([batch["task"][0] == 0 for batch in drawn])
     assert abs(share - 0.8) < 3 * np.sqrt(0.8 * 0.2 / 2000)
-    assert all((batch["task"] == batch["task"][0]).all() and batch["label"].dtype == np.float32 for batch in drawn[:20])
+    assert all(
+        (batch["task"] == batch["task"][0]).all() and batch["label"].dtype == np.float32
+        for batch in drawn[:20]
+    )
     assert drawn[0]["label_weights"].shape == (10,)
     assert (stream.cut, stream.remarks) == (4, {"rows are remarkable": 6})
 
@@ -152,12 +169,15 @@ def test_a_mixture_goes_on_where_it_stopped_and_ends():
 
 
 def test_a_network_of_the_catalogue_learns_several_tasks(tmp_path):
-    """Liu et al. 2016: each task has a head on the last state, and a model of all tasks reads a text as one of them."""
+    """Liu et al. 2016: each task has a head on the last state, and a model of all tasks reads a
+    text as one of them."""
     data, parent = {}, systems.get("liu_coupled_mini")
     for task, labels in {"sst2": "01", "classify": "ab"}.items():
         files = [tmp_path / f"{task}_{split}.tsv" for split in ("train", "dev")]
         for file in files:
-            file.write_text("text\tlabel\n" + "".join(f"a text {label}\t{label}\n" for label in labels))
+            file.write_text(
+                "text\tlabel\n" + "".join(f"a text {label}\t{label}\n" for label in labels)
+            )
         data[task] = tuple(map(str, files))
     config = multitask.experiment(data, None, parent=parent, epochs=1)
     tower = config.system.towers["main"]
@@ -167,4 +187,7 @@ def test_a_network_of_the_catalogue_learns_several_tasks(tmp_path):
     )
     assert config.system.recipe.steps == 2
     model = Pretrained(config.system, {"main": {"encoder": {}, "heads_classify_sst2": {}}}, None)
-    assert [multitask.of_task(model, task).system.towers["main"].encoder.task for task in data] == [0, 1]
+    assert [multitask.of_task(model, task).system.towers["main"].encoder.task for task in data] == [
+        0,
+        1,
+    ]

@@ -1,4 +1,5 @@
-"""ESIM over an encoder's states, and prefix tuning, against plain numpy; what moves; what does not fit is one line."""
+"""ESIM over an encoder's states, and prefix tuning, against plain numpy; what moves; what does not
+fit is one line."""
 
 import dataclasses
 import re
@@ -30,13 +31,19 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 6, 4)).astype(np.float32)
 SEGMENTS = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
 TYPES = np.array([[0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0]])
-PAIRS = {"input_ids": SEGMENTS, "segment_ids": jnp.asarray(SEGMENTS), "token_type_ids": jnp.asarray(TYPES)}
+PAIRS = {
+    "input_ids": SEGMENTS,
+    "segment_ids": jnp.asarray(SEGMENTS),
+    "token_type_ids": jnp.asarray(TYPES),
+}
 
 
 @pytest.mark.rotate
 def test_words_of_two_texts_are_aligned():
     """Sections 3.1 to 3.3, text by text: each is read as if it stood alone."""
-    p, found = head_of(AlignedReader(hidden=3, initializer=Normal(0.7)), Encoded(jnp.asarray(X)), PAIRS)
+    p, found = head_of(
+        AlignedReader(hidden=3, initializer=Normal(0.7)), Encoded(jnp.asarray(X)), PAIRS
+    )
     read = jax.jit(lambda part, x: BiLSTMReader(3).apply({"params": part}, Encoded(x), {}).hidden)
     for row in range(2):
         parts = [X[row][(SEGMENTS[row] > 0) & (TYPES[row] == kind)] for kind in (0, 1)]
@@ -58,7 +65,9 @@ def test_a_pair_is_pooled_by_mean_and_maximum():
         parts = [X[row][(SEGMENTS[row] > 0) & (TYPES[row] == kind)] for kind in (0, 1)]
         pooled = np.concatenate([part for x in parts for part in (x.mean(0), x.max(0))])
         inner = np.tanh(pooled @ p["dense"]["kernel"] + p["dense"]["bias"])
-        np.testing.assert_allclose(found[row], inner @ p["classes"]["kernel"] + p["classes"]["bias"], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            found[row], inner @ p["classes"]["kernel"] + p["classes"]["bias"], rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.rotate
@@ -68,30 +77,54 @@ def test_esim_reads_pairs_alone():
     assert "does not distinguish" in refusal(plain)
     encoder = transformer(vocab=VOCAB, layers=1, width=WIDTH, heads=2, hidden=12, types=2)
     tower = Model(encoder=encoder, heads=plain.towers["main"].heads)
-    pairs = dataclasses.replace(plain, towers={"main": tower}, examples=Labelled(first=("a",), second=("b",)))
+    pairs = dataclasses.replace(
+        plain, towers={"main": tower}, examples=Labelled(first=("a",), second=("b",))
+    )
     program = step.program(pairs, 0)
     rows = {**batch(), "token_type_ids": jnp.zeros((ROWS, LENGTH), jnp.int32)}
     shapes = jax.eval_shape(program.init, rows)
-    free = {p for p, place in program.freedom.places(shapes.params).items() if program.freedom.trains(place)}
-    assert free == {p for p in flatten(shapes.params) if re.search("/heads_|/readers_", p)} and len(free) > 12
+    free = {
+        p
+        for p, place in program.freedom.places(shapes.params).items()
+        if program.freedom.trains(place)
+    }
+    assert (
+        free == {p for p in flatten(shapes.params) if re.search("/heads_|/readers_", p)}
+        and len(free) > 12
+    )
     assert jax.eval_shape(program.step, shapes, rows)[1].keys() >= {"nll", "accuracy"}
     one = dataclasses.replace(pairs, examples=Labelled(first=("a",)))
     assert "take bilstm" in refusal(one)
-    tags = dataclasses.replace(pairs, towers={"main": Model(encoder=encoder, heads={"tag": tower.heads["classify"]})})
+    tags = dataclasses.replace(
+        pairs, towers={"main": Model(encoder=encoder, heads={"tag": tower.heads["classify"]})}
+    )
     with pytest.raises(UserError, match="does not take Aligned: it is for tasks on pairs"):
         step.program(tags, 0)
 
 
 def test_tokens_attend_to_a_learned_past():
-    """softmax(q [P_K; K]^T) [P_V; V], in a packed row and causally: every token sees the prefix and what it saw before."""
+    """softmax(q [P_K; K]^T) [P_V; V], in a packed row and causally: every token sees the prefix and
+    what it saw before."""
     order = np.broadcast_to(np.arange(6), (2, 6))
     segments = np.array([[1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 0, 0]])
-    vis = Visibility(jnp.maximum(jnp.asarray(segments), 1), jnp.asarray(segments), jnp.asarray(order), jnp.asarray(order))
+    vis = Visibility(
+        jnp.maximum(jnp.asarray(segments), 1),
+        jnp.asarray(segments),
+        jnp.asarray(order),
+        jnp.asarray(order),
+    )
     context = Context(visibility=vis, rows=jnp.arange(2))
-    module = PrefixAttention(heads=2, width=4, prefix=3, initializer=Normal(0.7), prefix_init=Normal(0.7))
+    module = PrefixAttention(
+        heads=2, width=4, prefix=3, initializer=Normal(0.7), prefix_init=Normal(0.7)
+    )
     p, (out, _, cache) = head_of(module, X, context)
-    q, k, v = (np.einsum("bld,dhk->bhlk", X, p[n]["kernel"]) + p[n]["bias"][:, None] for n in ("query", "key", "value"))
-    before = [np.broadcast_to(np.moveaxis(p[f"prefix_{n}"], 1, 0), (2, 2, 3, 2)) for n in ("key", "value")]
+    q, k, v = (
+        np.einsum("bld,dhk->bhlk", X, p[n]["kernel"]) + p[n]["bias"][:, None]
+        for n in ("query", "key", "value")
+    )
+    before = [
+        np.broadcast_to(np.moveaxis(p[f"prefix_{n}"], 1, 0), (2, 2, 3, 2)) for n in ("key", "value")
+    ]
     k, v = (np.concatenate(pair, 2) for pair in zip(before, (k, v), strict=True))
     seen = np.concatenate([np.ones((2, 1, 6, 3), bool), np.asarray(vis.dense())], -1)
     weights = softmax(np.where(seen, q @ k.swapaxes(-1, -2) / np.sqrt(2), -1e30))
@@ -104,12 +137,18 @@ def test_tokens_attend_to_a_learned_past():
 @pytest.mark.full
 def test_a_prefix_stays_in_front_while_tokens_are_written():
     """One token at a time through the cache of a decoder, against all at once."""
-    system = dataclasses.replace(systems.get("gpt_mini"), adapt=catalogue.read_all(["prefix(length=3)"]))
+    system = dataclasses.replace(
+        systems.get("gpt_mini"), adapt=catalogue.read_all(["prefix(length=3)"])
+    )
     program = step.program(system, 0)
     tower, ids = program.towers["main"], jnp.asarray(RNG.integers(5, 50, (2, 5)))
     params = jax.jit(program.init)({"input_ids": ids, "rows": jnp.arange(2)}).params["main"]
     grown = {k: 30 * v if "prefix_" in k else v for k, v in flatten(params).items()}
-    encode = jax.jit(lambda p, ids, cache=None: tower.apply({"params": p}, {"input_ids": ids}, method="encode", cache=cache))
+    encode = jax.jit(
+        lambda p, ids, cache=None: tower.apply(
+            {"params": p}, {"input_ids": ids}, method="encode", cache=cache
+        )
+    )
     whole = encode(unflatten(grown), ids).hidden
     assert np.abs(whole - encode(params, ids).hidden).max() > 0.01, "the prefix has an effect"
     cache, parts = tower.encoder.empty_cache(2, 8), []
@@ -120,14 +159,23 @@ def test_a_prefix_stays_in_front_while_tokens_are_written():
 
 
 def test_the_shapes_of_a_prefix():
-    """Of each layer its own; with `hidden` one table and one layer for all, a second layer each. What moves is a law."""
+    """Of each layer its own; with `hidden` one table and one layer for all, a second layer each.
+    What moves is a law."""
     for text, shapes in (
         ("prefix(length=2)", {"prefix_key": (3, 2, 2, 4), "prefix_value": (3, 2, 2, 4)}),
         (
             "prefix(length=2, hidden=5)",
-            {"prefix_table": (2, WIDTH), "prefix_hidden/kernel": (WIDTH, 5), "prefix_made/kernel": (3, 5, 2, 2, 4)},
+            {
+                "prefix_table": (2, WIDTH),
+                "prefix_hidden/kernel": (WIDTH, 5),
+                "prefix_made/kernel": (3, 5, 2, 2, 4),
+            },
         ),
     ):
         found = flatten(jax.eval_shape(step.program(classifier(text), seed=0).init, batch()).params)
-        own = {p.rpartition("attention/")[2]: leaf.shape for p, leaf in found.items() if "/prefix_" in p and "bias" not in p}
+        own = {
+            p.rpartition("attention/")[2]: leaf.shape
+            for p, leaf in found.items()
+            if "/prefix_" in p and "bias" not in p
+        }
         assert own == shapes

@@ -1,4 +1,5 @@
-"""K-Adapter's side network against its definition in numpy (Wang et al. 2020, section 3.1; microsoft/K-Adapter)."""
+"""K-Adapter's side network against its definition in numpy (Wang et al. 2020, section 3.1;
+microsoft/K-Adapter)."""
 
 import math
 
@@ -38,14 +39,18 @@ def layer(x, p, real):
 
 @pytest.mark.rotate
 def test_the_side_network_is_k_adapters():
-    """Each adapter reads a state of the encoder and what the one before returned: down, two layers, up, and a skip. The last
-    one and the encoder's last states are joined."""
+    """Each adapter reads a state of the encoder and what the one before returned: down, two layers,
+    up, and a skip. The last one and the encoder's last states are joined."""
     reads = (0, 1, 2)
     system = classifier(f"k_adapter(reads={reads}, width=4, heads=2, layers=2)")
     tower = adapted(system).towers["main"]
-    shapes = jax.eval_shape(lambda: init(adapted(system).towers, jax.random.key(0), batch()))["main"]
+    shapes = jax.eval_shape(lambda: init(adapted(system).towers, jax.random.key(0), batch()))[
+        "main"
+    ]
     draw = np.random.default_rng(1)
-    params = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(0, 0.4, leaf.shape), leaf.dtype), shapes)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(0, 0.4, leaf.shape), leaf.dtype), shapes
+    )
     plain = {name: tree for name, tree in params.items() if name != "readers_side"}
     encoded = classifier().towers["main"].apply({"params": plain}, batch(), method="encode")
     found = tower.apply({"params": params}, batch(), method="encode").hidden
@@ -57,7 +62,11 @@ def test_the_side_network_is_k_adapters():
             read = layers[place, row] + x
             inner = dense(read, p[f"down{number}"])
             for level in range(2):
-                inner = layer(inner, jax.tree.map(lambda leaf, n=level: leaf[n], p[f"stacks_{number}"]["block"]), real)
+                inner = layer(
+                    inner,
+                    jax.tree.map(lambda leaf, n=level: leaf[n], p[f"stacks_{number}"]["block"]),
+                    real,
+                )
             x = read + dense(inner, p[f"up{number}"])
         both = np.concatenate([np.asarray(encoded.hidden[row], np.float64), x], -1)
         np.testing.assert_allclose(found[row][real], dense(both, p["join"])[real], atol=2e-4)

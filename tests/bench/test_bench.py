@@ -16,9 +16,24 @@ TINY = {
     "input": {"text": 60_000, "vocab": 300, "lengths": (32,), "batch": 4, "seconds": 0.05},
     "masking": NETWORK,
     "step": {**NETWORK, "screening": 1, "compile_limit": 0},
-    "attention": {"cases": ("t5", "packed"), "batch": 1, "length": 24, "heads": 2, "width": 4, "documents": 8, "gemm": 64},
+    "attention": {
+        "cases": ("t5", "packed"),
+        "batch": 1,
+        "length": 24,
+        "heads": 2,
+        "width": 4,
+        "documents": 8,
+        "gemm": 64,
+    },
     "cross_entropy": {"vocabularies": (120,), "tokens": 8, "width": 4, "screening": 1, "gemm": 64},
-    "recurrent": {"batches": (2,), "length": 4, "width": 8, "lengths": (4, 6), "screening": 1, "gemm": 64},
+    "recurrent": {
+        "batches": (2,),
+        "length": 4,
+        "width": 8,
+        "lengths": (4, 6),
+        "screening": 1,
+        "gemm": 64,
+    },
     "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
     "sampling": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
 }
@@ -26,7 +41,9 @@ ROWS = {
     "input": {"input/32": {"packed"}},
     "masking": {"masking": {"step", "step without masking", "masking alone"}},
     "step": {"step": {"bfloat16", "float32"}},
-    "attention": {f"attention/{case}": {"xla, bfloat16", "xla, float32"} for case in ("t5", "packed")},
+    "attention": {
+        f"attention/{case}": {"xla, bfloat16", "xla, float32"} for case in ("t5", "packed")
+    },
     "cross_entropy": {"cross_entropy/120": {"bfloat16", "float32"}},
     "recurrent": {"recurrent/2": {"bfloat16", "float32"}},
     "generate": {"generate/2": {"bfloat16", "float32"}},
@@ -67,7 +84,12 @@ def entry(name="step", **changes):
         ratio=1.25,
         spread={"pairs": 15, "low": 1.2, "high": 1.31},
         roofline={"share": 0.5, "gemm_flops_per_second": 1.2e12},
-        settings={"device": "A chip (v2), 2 cores", "compares": "tokens_per_second", "ratio": "a / b", "date": "2026-01-01"},
+        settings={
+            "device": "A chip (v2), 2 cores",
+            "compares": "tokens_per_second",
+            "ratio": "a / b",
+            "date": "2026-01-01",
+        },
     )
     return dataclasses.replace(given, **changes)
 
@@ -79,11 +101,17 @@ def test_the_table_keeps_other_rows_and_replaces_its_own(tmp_path):
     rows = json.loads(path.with_suffix(".json").read_text())
     assert [(row["name"], row["ratio"]) for row in rows] == [("masking", 1.25), ("step", 2.5)]
     text = path.read_text()
-    assert "| masking | 1,000 tokens/s, bfloat16 | 800 tokens/s, torch | 1.25 (1.2 to 1.31) | 50% | 2026-01-01 |" in text
+    assert (
+        "| masking | 1,000 tokens/s, bfloat16 | 800 tokens/s, torch | 1.25 (1.2 to 1.31) | "
+        "50% | 2026-01-01 |" in text
+    )
     assert text.count("| step |") == 1
     assert all(f"| {kernel.name} | {kernel.platform} |" in text for kernel in choice.KERNELS)
     assert text.count("| not run on hardware |") == sum(not kernel.ran for kernel in choice.KERNELS)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a-chip-v2-2-cores.json", "a-chip-v2-2-cores.md"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "a-chip-v2-2-cores.json",
+        "a-chip-v2-2-cores.md",
+    ]
 
 
 def test_a_damaged_file_of_results_is_not_overwritten(tmp_path):
@@ -100,7 +128,9 @@ def test_numbers_of_no_value_are_null():
 
 
 def test_the_command_prints_one_document(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(suite, "run", lambda *names, **options: iter([[entry()], [entry("masking")]]))
+    monkeypatch.setattr(
+        suite, "run", lambda *names, **options: iter([[entry()], [entry("masking")]])
+    )
     assert main(["bench", "--json", "--out", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert [row["name"] for row in json.loads(out)] == ["step", "masking"]
@@ -117,7 +147,9 @@ def test_what_has_ended_is_printed_where_the_next_fails(capsys, monkeypatch):
     monkeypatch.setattr(suite, "run", run)
     assert main(["bench", "step", "masking", "--json"]) == 1
     out, err = capsys.readouterr()
-    assert [row["name"] for row in json.loads(out)] == ["step"] and err == "ptm: no room for masking\n"
+    assert [row["name"] for row in json.loads(out)] == [
+        "step"
+    ] and err == "ptm: no room for masking\n"
 
 
 def test_the_vocabulary_is_one_that_the_text_supports(tmp_path):
@@ -137,10 +169,16 @@ def test_the_command_lists_and_refuses(capsys):
 
 def test_the_command_changes_sizes(capsys, monkeypatch):
     asked = {}
-    monkeypatch.setattr(suite, "run", lambda *names, **options: asked.update(options) or iter([[entry()]]))
+    monkeypatch.setattr(
+        suite, "run", lambda *names, **options: asked.update(options) or iter([[entry()]])
+    )
     assert main(["bench", "step", "--set", "step.batch=16", "masking.layers=2"]) == 0
     assert asked["sizes"] == {"step": {"batch": 16}, "masking": {"layers": 2}}
     capsys.readouterr()
-    for word, hint in (("stp.batch=1", "'step'"), ("step.batsh=1", "batch"), ("step.batch=x", "whole number")):
+    for word, hint in (
+        ("stp.batch=1", "'step'"),
+        ("step.batsh=1", "batch"),
+        ("step.batch=x", "whole number"),
+    ):
         assert main(["bench", "--set", word]) == 1
         assert hint in capsys.readouterr().err

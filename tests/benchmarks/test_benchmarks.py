@@ -1,4 +1,5 @@
-"""The comparisons outside the package at sizes that measure nothing: whole rows, peers in turn, peers that fail."""
+"""The comparisons outside the package at sizes that measure nothing: whole rows, peers in turn,
+peers that fail."""
 
 import sys
 
@@ -38,11 +39,21 @@ TINY = {
     "checkpoint": {**NETWORK, "steps": 2},
     "compile": {**NETWORK, "shallow": 1},
     "step": {**NETWORK, "screening": 1, "compile_limit": 0},
-    "attention": {"cases": ("t5", "packed"), "batch": 1, "length": 24, "heads": 2, "width": 4, "documents": 8, "gemm": 64},
+    "attention": {
+        "cases": ("t5", "packed"),
+        "batch": 1,
+        "length": 24,
+        "heads": 2,
+        "width": 4,
+        "documents": 8,
+        "gemm": 64,
+    },
     "cross_entropy": {"vocabularies": (120,), "tokens": 8, "width": 4, "screening": 1, "gemm": 64},
     "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
 }
-CORRUPTING = [task for task, name in matrix.TASKS.items() if systems.get(name).corruption is not None]
+CORRUPTING = [
+    task for task, name in matrix.TASKS.items() if systems.get(name).corruption is not None
+]
 OF_THE_TABLE = (
     "alone, AdamW of the table",
     "alone, the head and its gradients",
@@ -56,7 +67,10 @@ ROWS = {
     "layer": {"layer/16": {"bfloat16"}},
     "import": {"import/fsdp": {"import"}},
     "checkpoint": {"checkpoint": {"write", "restore", "stall"}},
-    "compile": {"compile": {"1 layers", "2 layers"}, "compile, warm": {"from nothing", "from the cache"}},
+    "compile": {
+        "compile": {"1 layers", "2 layers"},
+        "compile, warm": {"from nothing", "from the cache"},
+    },
 }
 
 
@@ -78,13 +92,19 @@ def test_a_benchmark_gives_whole_rows(name, monkeypatch):
 
 @pytest.mark.full
 @pytest.mark.rotate
-@pytest.mark.parametrize("name", ["step", "lengths", "layer", "attention", "cross_entropy", "generate"])
+@pytest.mark.parametrize(
+    "name", ["step", "lengths", "layer", "attention", "cross_entropy", "generate"]
+)
 def test_a_peer_is_measured_in_turn(name):
     if peer.missing():
         pytest.skip(peer.missing())
     for entry in measured(name):
         row = check(entry)
-        assert row["ratio"] > 0 and any(peer.startswith("torch") for peer in row["peers"]) and len(row["peers"]) >= 3
+        assert (
+            row["ratio"] > 0
+            and any(peer.startswith("torch") for peer in row["peers"])
+            and len(row["peers"]) >= 3
+        )
 
 
 @pytest.mark.rotate

@@ -1,4 +1,5 @@
-"""The registry of results holds what its sources say, and nothing else; figures beside published ones earn `reproduces`."""
+"""The registry of results holds what its sources say, and nothing else; figures beside published
+ones earn `reproduces`."""
 
 import dataclasses
 import json
@@ -12,7 +13,10 @@ CHECKS = reproduced.checks()
 
 
 def marked(check):
-    marks = [pytest.mark.status(check.value, "reproduces"), *([pytest.mark.full] if check.data else [])]
+    marks = [
+        pytest.mark.status(check.value, "reproduces"),
+        *([pytest.mark.full] if check.data else []),
+    ]
     return pytest.param(check, marks=marks, id=f"{check.value}: {check.figure}")
 
 
@@ -25,15 +29,33 @@ def test_a_figure_is_within_the_tolerance_of_a_published_one(check, request):
 
 
 def test_the_registry_holds_these_figures_and_their_tolerances():
-    entries = [one for one in json.loads((registry.ROOT / "benchmarks" / "registry.json").read_text()) if one["value"]]
-    assert {one["name"]: (one["reference"], one["tolerance"], one["command"], one["published"]) for one in entries} == {
-        f"{check.value}: {check.figure}": (check.reference, pytest.approx(check.tolerance), check.command, check.source)
+    entries = [
+        one
+        for one in json.loads((registry.ROOT / "benchmarks" / "registry.json").read_text())
+        if one["value"]
+    ]
+    assert {
+        one["name"]: (one["reference"], one["tolerance"], one["command"], one["published"])
+        for one in entries
+    } == {
+        f"{check.value}: {check.figure}": (
+            check.reference,
+            pytest.approx(check.tolerance),
+            check.command,
+            check.source,
+        )
         for check in CHECKS
     }
     for one in entries:
         (ours,) = one["figures"].values()
-        assert abs(ours - one["reference"]) <= one["tolerance"] * (1 + 1e-9) <= 0.2 * abs(one["reference"]), one["name"]
-        assert one["why"] and one["device"] and one["date"] and one["commit"] and one["rows"], one["name"]
+        assert (
+            abs(ours - one["reference"])
+            <= one["tolerance"] * (1 + 1e-9)
+            <= 0.2 * abs(one["reference"])
+        ), one["name"]
+        assert one["why"] and one["device"] and one["date"] and one["commit"] and one["rows"], one[
+            "name"
+        ]
     assert len({row for one in entries for row in one["rows"]}) >= 40
     earned = {value for value, words in survey.status().items() if "reproduces" in words}
     assert earned <= {one["value"] for one in entries}, "the word without a figure in the registry"
@@ -52,18 +74,31 @@ def test_a_figure_beyond_its_tolerance_is_refused(monkeypatch):
 
 
 def test_a_config_a_table_and_a_record(monkeypatch):
-    monkeypatch.setattr(registry, "written", lambda source, text, date=None: {"commit": "c", "date": date})
-    found = {(one["source"], one["name"]): one for one in (*registry.configs(), *registry.tables(), *registry.records())}
+    monkeypatch.setattr(
+        registry, "written", lambda source, text, date=None: {"commit": "c", "date": date}
+    )
+    found = {
+        (one["source"], one["name"]): one
+        for one in (*registry.configs(), *registry.tables(), *registry.records())
+    }
     ctrl = found["configs/ctrl.py", "ctrl"]
-    assert ctrl["figures"] == {"nll": 6.046, "baseline": 6.422} and ctrl["published"].startswith("1.63 billion parameters")
+    assert ctrl["figures"] == {"nll": 6.046, "baseline": 6.422} and ctrl["published"].startswith(
+        "1.63 billion parameters"
+    )
     assert ctrl["rows"] and ctrl["device"] == "2 CPU cores" and ctrl["seed"] is None
     sst2 = found["benchmarks/tasks.md", "tasks: sst2"]
-    assert sst2["figures"]["accuracy"] == 87.4 and sst2["seed"] == [0, 1, 2] and "--task sst2 " in sst2["command"]
+    assert (
+        sst2["figures"]["accuracy"] == 87.4
+        and sst2["seed"] == [0, 1, 2]
+        and "--task sst2 " in sst2["command"]
+    )
     assert any(source.endswith("2-cores.json") for source, _ in found)
 
 
 def test_the_page_has_every_entry():
-    entries = json.loads((registry.ROOT / "benchmarks" / "registry.json").read_text(encoding="utf8"))
+    entries = json.loads(
+        (registry.ROOT / "benchmarks" / "registry.json").read_text(encoding="utf8")
+    )
     page = (registry.ROOT / "benchmarks" / "registry.md").read_text(encoding="utf8")
     assert page == registry.page(entries) and page.count("\n| ") == len(entries) + 4
     assert all(one["source"] and (one["figures"] or one["text"]) for one in entries)

@@ -1,4 +1,5 @@
-"""One text and one tiny run for all tests of the command line, and a folder of compiled programs."""
+"""One text and one tiny run for all tests of the command line, and a folder of compiled
+programs."""
 
 import pytest
 
@@ -25,10 +26,13 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory, text, programs):
-    """A finished run of nine steps, with checkpoints and evaluations of two batches after 4, 8 and 9."""
+    """A finished run of nine steps, with checkpoints and evaluations of two batches after 4, 8 and
+    9."""
     workdir = tmp_path_factory.mktemp("run") / "run"
     with tiny.compiling(programs):
-        assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, "--set", *tiny.SMALL) == 0
+        assert (
+            ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, "--set", *tiny.SMALL) == 0
+        )
     return workdir
 
 

@@ -37,7 +37,9 @@ def heldout(workdir):
 @pytest.mark.rotate
 def test_it_agrees_with_the_log_and_the_baseline_of_the_run(run, evaluate, text, capsys):
     found, logged = evaluate(run), heldout(run)[9]
-    assert (found["task"], found["step"], found["split"]) == ("mlm", 9, "heldout") and found["examples"] > 10
+    assert (found["task"], found["step"], found["split"]) == ("mlm", 9, "heldout") and found[
+        "examples"
+    ] > 10
     for name, value in logged.items():
         assert abs(found["metrics"][name] - value) < 1e-6
     assert found["metrics"]["mlm_perplexity"] == pytest.approx(math.exp(logged["mlm_nll"]))
@@ -46,7 +48,10 @@ def test_it_agrees_with_the_log_and_the_baseline_of_the_run(run, evaluate, text,
     assert ptm("evaluate", run) == 0
     assert f"mlm_nll            {logged['mlm_nll']:.4f}" in capsys.readouterr().out
     assert tiny.files(run) == before
-    assert ptm("train", tiny.FILE, "--data", text, "--workdir", run, "--set", *tiny.SMALL, "--json") == 0
+    assert (
+        ptm("train", tiny.FILE, "--data", text, "--workdir", run, "--set", *tiny.SMALL, "--json")
+        == 0
+    )
     baseline = json.loads(capsys.readouterr().out)["unigram_baseline"]
     assert found["metrics"]["unigram_nll"] == pytest.approx(baseline, abs=1e-12)
 
@@ -66,14 +71,19 @@ def test_an_earlier_checkpoint_in_rows_of_its_phase(run, evaluate, tmp_path):
 def test_another_text_is_read_with_the_tokenizer_of_the_run(run, evaluate, text, tmp_path):
     whole = evaluate(run, "--data", text)
     parts = [evaluate(run, "--split", split) for split in ("train", "heldout")]
-    assert whole["split"] == text and whole["examples"] == pytest.approx(sum(p["examples"] for p in parts), rel=0.1)
+    assert whole["split"] == text and whole["examples"] == pytest.approx(
+        sum(p["examples"] for p in parts), rel=0.1
+    )
     means = [p["metrics"]["mlm_nll"] for p in parts]
     assert min(means) - 0.1 < whole["metrics"]["mlm_nll"] < max(means) + 0.1
     prepared = evaluate(run, "--data", run / "data")
     assert prepared["metrics"] == parts[1]["metrics"]
     (tmp_path / "noise.txt").write_text("Zq xj vw qqq.\n" * 200)
     noise = evaluate(run, "--data", tmp_path / "noise.txt")["metrics"]
-    assert noise["mlm_nll"] > whole["metrics"]["mlm_nll"] and noise["unigram_nll"] > whole["metrics"]["unigram_nll"]
+    assert (
+        noise["mlm_nll"] > whole["metrics"]["mlm_nll"]
+        and noise["unigram_nll"] > whole["metrics"]["unigram_nll"]
+    )
 
 
 @pytest.mark.rotate
@@ -85,17 +95,26 @@ def test_a_users_own_objective(evaluate, refused, text, tmp_path):
     assert evaluate(workdir) == found
     assert found["task"] == "watched_mlm" and {k: found["metrics"][k] for k in logged} == logged
     masked = evaluate(workdir, "--task", "mlm")
-    assert masked["task"] == "mlm" and masked["metrics"]["mlm_nll"] == pytest.approx(logged["mlm_nll"], abs=1e-6)
-    (tmp_path / "other.py").write_text(Path(tiny.FILE).read_text().replace("watched_mlm", "seen_mlm"))
+    assert masked["task"] == "mlm" and masked["metrics"]["mlm_nll"] == pytest.approx(
+        logged["mlm_nll"], abs=1e-6
+    )
+    (tmp_path / "other.py").write_text(
+        Path(tiny.FILE).read_text().replace("watched_mlm", "seen_mlm")
+    )
     line = refused(workdir, "--config", tmp_path / "other.py")
-    assert "the objective of --config is not the one of the run" in line and "watched_mlm there" in line
+    assert (
+        "the objective of --config is not the one of the run" in line
+        and "watched_mlm there" in line
+    )
 
 
 @pytest.mark.rotate
 def test_bad_input(run, refused, tmp_path, text):
     assert "is no workdir of a run" in refused(tmp_path / "nowhere")
     assert "tiny has no head for --task lm; it has: mlm" in refused(run, "--task", "lm")
-    assert "unknown task 'mln'; there are: lm, mlm, linked. Did you mean 'mlm'?" in refused(run, "--task", "mln")
+    assert "unknown task 'mln'; there are: lm, mlm, linked. Did you mean 'mlm'?" in refused(
+        run, "--task", "mln"
+    )
     assert "--batches is -1" in refused(run, "--batches", -1)
     assert "no such data source: nothing.txt" in refused(run, "--data", "nothing.txt")
     spec = ["--tokenizer", "bytebpe", "--vocab", 300, "--out", tmp_path / "other"]

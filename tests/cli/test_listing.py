@@ -1,4 +1,5 @@
-"""`ptm list` and `ptm list --rows`: width, folding, filters, JSON; the rows of the survey and the values that name them."""
+"""`ptm list` and `ptm list --rows`: width, folding, filters, JSON; the rows of the survey and the
+values that name them."""
 
 import json
 import re
@@ -30,10 +31,23 @@ def ptm(capsys):
 def test_a_line_for_each_family_in_80_columns(ptm):
     out = ptm()
     lines = out.splitlines()
-    assert max(map(len, lines)) <= 80 and lines[0].split() == ["name", "row", "corruption", ">", "objective", "status"]
+    assert max(map(len, lines)) <= 80 and lines[0].split() == [
+        "name",
+        "row",
+        "corruption",
+        ">",
+        "objective",
+        "status",
+    ]
     families = lines[1 : lines.index("")]
-    assert len(families) < len(listing.systems()) / 2 and re.search(r"^bert_L{2..12}_H{128..768} +66 ", out, re.M)
-    assert [line for line in families if re.match(r"bert_tiny, _mini +66 +TokenMasking > MLM +b t$", line)]
+    assert len(families) < len(listing.systems()) / 2 and re.search(
+        r"^bert_L{2..12}_H{128..768} +66 ", out, re.M
+    )
+    assert [
+        line
+        for line in families
+        if re.match(r"bert_tiny, _mini +66 +TokenMasking > MLM +b t$", line)
+    ]
     assert all(re.search(rf"^  {word} +\w", out, re.M) for word in survey.WORDS)
 
 
@@ -49,7 +63,10 @@ def test_filters_keep_a_line_for_each_system(ptm):
     found = ptm("--status", "matches", "--text", "T5", "--json")
     assert {one["name"] for one in found} == {"t5_base", "t5_1_1_base"}
     lines = ptm("--text", "albert_xx").splitlines()
-    assert [line.split()[0] for line in lines[1 : lines.index("")]] == ["albert_xxlarge", "albert_xxlarge_v2"]
+    assert [line.split()[0] for line in lines[1 : lines.index("")]] == [
+        "albert_xxlarge",
+        "albert_xxlarge_v2",
+    ]
     assert {one["group"] for one in ptm("--group", "encoder-dec", "--json")} == {"Encoder-decoders"}
     assert not ptm("--status", "none", "--json") and ptm("--text", "nowhere") == "nothing matches\n"
 
@@ -87,7 +104,9 @@ def test_fold(names, short):
 
 def test_the_rows_of_the_survey():
     rows = survey.rows()
-    assert [row.number for row in rows] == [*range(1, 271)] and len({row.name for row in rows}) == 270
+    assert [row.number for row in rows] == [*range(1, 271)] and len(
+        {row.name for row in rows}
+    ) == 270
     assert {row.kind for row in rows} == {"system", "task", "corpus", "method"}
     sizes = [29, 12, 26, 30, 18, 12, 14, 13, 9, 25, 18, 40, 18, 6]
     assert [sum(row.table == f"A{i}" for row in rows) for i in range(1, 15)] == sizes
@@ -105,7 +124,9 @@ def test_every_row_that_a_value_names_is_there_and_every_part_exists():
 
 
 def test_the_help_of_a_command_that_a_row_names_has_its_words(capsys):
-    named = [part.split()[1:] for row in survey.rows() for part in row.parts if part.startswith("ptm ")]
+    named = [
+        part.split()[1:] for row in survey.rows() for part in row.parts if part.startswith("ptm ")
+    ]
     assert len(named) > 5
     for command in {words[0] for words in named}:
         assert main([command, "--help"]) == 0
@@ -115,7 +136,15 @@ def test_the_help_of_a_command_that_a_row_names_has_its_words(capsys):
 
 def test_rows_as_json_carry_values_and_the_run_that_earned_each_word(ptm):
     found = ptm("--rows", "--json")
-    assert len(found) == 270 and set(found[0]) >= {"row", "name", "section", "table", "kind", "values", "status"}
+    assert len(found) == 270 and set(found[0]) >= {
+        "row",
+        "name",
+        "section",
+        "table",
+        "kind",
+        "values",
+        "status",
+    }
     bert, mlm, glue, lora = (found[n - 1] for n in (44, 70, 207, 202))
     assert "bert_base" in bert["values"] and bert["status"] == ["built", "matches", "reproduces"]
     assert mlm["values"] == ["MLM", "TokenMasking"] and mlm["status"] == ["built"]
@@ -130,8 +159,15 @@ def test_rows_as_json_carry_values_and_the_run_that_earned_each_word(ptm):
 def test_rows_as_text(ptm):
     out = ptm("--rows", "--group", "a3")
     assert max(map(len, out.splitlines())) <= 80
-    assert "A3  Transformer models (survey 2.4.2" in out and "\n   44  BERT " in out and "\n       bert_base, _large" in out
-    assert re.search(r"\n       built matches \d{4}-\d\d-\d\d [0-9a-f]{7}", out) and out.count("\n   ") > 26
+    assert (
+        "A3  Transformer models (survey 2.4.2" in out
+        and "\n   44  BERT " in out
+        and "\n       bert_base, _large" in out
+    )
+    assert (
+        re.search(r"\n       built matches \d{4}-\d\d-\d\d [0-9a-f]{7}", out)
+        and out.count("\n   ") > 26
+    )
 
 
 def test_table_cuts_the_widest_column():

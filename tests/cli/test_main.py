@@ -1,4 +1,5 @@
-"""The `ptm` command: exit statuses, one line for bad input, help with examples that run, list, show and prepare."""
+"""The `ptm` command: exit statuses, one line for bad input, help with examples that run, list, show
+and prepare."""
 
 import dataclasses
 import errno
@@ -45,7 +46,8 @@ def a_task(towers, batch, key):
 def make(name, **changes):
     system = System(
         name=name,
-        paper="Devlin et al. 2019, arXiv 1810.04805, whose title is far longer than a line of a terminal can be",
+        paper="Devlin et al. 2019, arXiv 1810.04805, whose title is far longer than a line "
+        "of a terminal can be",
         section="3.1.2",
         rows=(44,),
         group="Transformer encoders",
@@ -111,7 +113,12 @@ def test_help_of_a_command_shows_examples_that_are_valid(ptm, name):
 
 
 FIRST_RUN = "train bert_base --data x.txt --workdir"
-COUNTS = {"save_every": "steps", "eval_every": "steps", "log_every": "steps", "eval_batches": "batches"}
+COUNTS = {
+    "save_every": "steps",
+    "eval_every": "steps",
+    "log_every": "steps",
+    "eval_batches": "batches",
+}
 EMPTY = """
 prepare --data x.txt --out ''
 import x --out ' '
@@ -124,7 +131,9 @@ plan bert_base --topology cpu:1 --plot ''
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("line", ["show", "show bert_base --nonsense", "list x", "prepare --data x", "prepare --vocab y"])
+@pytest.mark.parametrize(
+    "line", ["show", "show bert_base --nonsense", "list x", "prepare --data x", "prepare --vocab y"]
+)
 def test_usage_errors_exit_with_2(ptm, line):
     status, out, err = ptm(line)
     assert status == 2 and not out and err and "Traceback" not in err
@@ -138,12 +147,18 @@ def test_an_unknown_command_names_the_closest(ptm):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("show bert_bsae", ["unknown system 'bert_bsae'", "`ptm list` shows the 4", "Did you mean 'bert_base'?"]),
+        (
+            "show bert_bsae",
+            ["unknown system 'bert_bsae'", "`ptm list` shows the 4", "Did you mean 'bert_base'?"],
+        ),
         ("show nowhere.py", ["no such config: nowhere.py"]),
         ("show a/b", ["no such config: a/b"]),
         ("show .", ["directory"]),
         ("show empty.py", ["empty.py defines neither `config`", "`experiment()`"]),
-        ("show number.py", ["the config of number.py is of type int; it must be an Experiment or a System"]),
+        (
+            "show number.py",
+            ["the config of number.py is of type int; it must be an Experiment or a System"],
+        ),
         ("show raises.py", ["raises.py:2: ZeroDivisionError"]),
         ("show broken.py", ["broken.py:1:"]),
         ("show emty.py", ["Did you mean 'empty.py'"]),
@@ -151,11 +166,20 @@ def test_an_unknown_command_names_the_closest(ptm):
         ("show bert_base --set recipe.lr=-1", ["recipe.lr is -1.0", "number of at least 0"]),
         ("show bert_base --set recipe.lr=nan", ["recipe.lr must be a number; given 'nan'"]),
         ("show bert_base --set recipe.lr=inf", ["recipe.lr is inf", "number of at least 0"]),
-        *((f"{FIRST_RUN} w --set {name}=-5", [f"{name} is -5", f"number of {what}"]) for name, what in COUNTS.items()),
-        *((line, [f"{shlex.split(line)[-2]} is empty; give a path, or . for the folder"]) for line in EMPTY),
+        *(
+            (f"{FIRST_RUN} w --set {name}=-5", [f"{name} is -5", f"number of {what}"])
+            for name, what in COUNTS.items()
+        ),
+        *(
+            (line, [f"{shlex.split(line)[-2]} is empty; give a path, or . for the folder"])
+            for line in EMPTY
+        ),
         (f"{FIRST_RUN}=", ["--workdir is empty", "folder"]),
         ("plan bert_base --topology cpu:1 --efficiency 3", ["--efficiency is 3", "at most 1"]),
-        ("show bert_base --set corruption=NGrams()", ["corruption is NGrams, which is no core.slots.Corruption"]),
+        (
+            "show bert_base --set corruption=NGrams()",
+            ["corruption is NGrams, which is no core.slots.Corruption"],
+        ),
         ("show bert_base --set adapt=lora", ["give adaptations by --adapt"]),
         ("show bert_base --set 'recipe.schedule=Cosine(warmup=x)'", ["whole number"]),
         (f"show bert_base --set recipe.accumulate={'7' * 90}", ["777777777777... (90 digits)"]),
@@ -175,7 +199,12 @@ def test_an_unknown_command_names_the_closest(ptm):
 )
 def test_bad_input_is_one_line_and_1(ptm, tmp_path, line, words):
     (tmp_path / "run").mkdir()
-    files = {"empty.py": "", "number.py": "config = 3", "raises.py": "def f():\n  return 1 / 0\nf()", "broken.py": "x = ("}
+    files = {
+        "empty.py": "",
+        "number.py": "config = 3",
+        "raises.py": "def f():\n  return 1 / 0\nf()",
+        "broken.py": "x = (",
+    }
     for name, text in {**files, "run/config.json": "{"}.items():
         (tmp_path / name).write_text(text)
     status, out, err = ptm(line)
@@ -187,9 +216,21 @@ def test_bad_input_is_one_line_and_1(ptm, tmp_path, line, words):
     ("error", "status", "words"),
     [
         (UserError("two\nlines  here"), 1, "ptm: two lines here\n"),
-        (OSError(errno.ENOSPC, "x", "/a/b"), 1, "ptm: No space left on device: /a/b; free some space, or"),
-        (PermissionError(errno.EACCES, "x", "/a/b"), 1, "ptm: Permission denied: /a/b; check its permissions"),
-        (OSError(errno.EROFS, "x", "/a", None, "/b"), 1, "ptm: Read-only file system: /a -> /b; choose a place"),
+        (
+            OSError(errno.ENOSPC, "x", "/a/b"),
+            1,
+            "ptm: No space left on device: /a/b; free some space, or",
+        ),
+        (
+            PermissionError(errno.EACCES, "x", "/a/b"),
+            1,
+            "ptm: Permission denied: /a/b; check its permissions",
+        ),
+        (
+            OSError(errno.EROFS, "x", "/a", None, "/b"),
+            1,
+            "ptm: Read-only file system: /a -> /b; choose a place",
+        ),
         (KeyboardInterrupt(), 130, "ptm: interrupted\n"),
         (RuntimeError("what"), 1, "ptm: RuntimeError: what (unexpected: PTM_DEBUG=1"),
         (MemoryError(), 1, "ptm: out of memory"),
@@ -208,9 +249,16 @@ def test_errors_inside_a_command(ptm, monkeypatch, error, status, words):
 
 def test_show_prints_how_many_layers_this_device_runs_at_once(monkeypatch):
     monkeypatch.setattr(blocks, "UNROLLED", 12)
-    stack = lambda layers: blocks.Stack(block=Tower(), layers=layers)
+
+    def stack(layers):
+        return blocks.Stack(block=Tower(), layers=layers)
+
     shown = show.layers_at_once(make("two", towers={"main": stack(6), "deep": stack(24)}))
-    assert shown == ["unrolled on cpu", "  towers.main: 6 of 6 layers", "  towers.deep: 1 of 24 layers"]
+    assert shown == [
+        "unrolled on cpu",
+        "  towers.main: 6 of 6 layers",
+        "  towers.deep: 1 of 24 layers",
+    ]
 
 
 def test_show_counts_parameters_and_tied_ones_once(ptm):
@@ -220,11 +268,16 @@ def test_show_counts_parameters_and_tied_ones_once(ptm):
     document = json.loads(ptm("show bert_base --json")[1])
     assert document["parameters"] == {"main": 44} and document["record"]["recipe"]["lr"] == 1e-4
     assert len(document["fingerprint"]) == 64
-    assert show.parameter_counts(make("huge", towers={"main": Tower(width=1 << 30)})) == {"main": 11 << 30}  # shapes alone
+    assert show.parameter_counts(make("huge", towers={"main": Tower(width=1 << 30)})) == {
+        "main": 11 << 30
+    }  # shapes alone
 
 
 def test_show_with_changes_given_in_one_go_or_several(ptm):
-    line = "show bert_base --set recipe.lr=1 'recipe.schedule=Cosine(warmup=2)' --set towers.main.width=6 --json"
+    line = (
+        "show bert_base --set recipe.lr=1 'recipe.schedule=Cosine(warmup=2)' --set "
+        "towers.main.width=6 --json"
+    )
     document = json.loads(ptm(line)[1])
     assert document["record"]["recipe"]["lr"] == 1.0 and document["parameters"] == {"main": 66}
     assert document["record"]["recipe"]["schedule"] == {"kind": "Cosine", "warmup": 2, "end": 0.0}
@@ -232,7 +285,9 @@ def test_show_with_changes_given_in_one_go_or_several(ptm):
 
 def test_show_differences(ptm):
     status, out, err = ptm("show bert_base --set recipe.optimizer=LAMB --diff roberta_base")
-    assert status == 0 and "name: bert_base | roberta_base\n" in out and "rows: (44,) | (45,)\n" in out
+    assert (
+        status == 0 and "name: bert_base | roberta_base\n" in out and "rows: (44,) | (45,)\n" in out
+    )
     assert "recipe.optimizer: LAMB(b1=0.9," in out and "objective" not in out
     assert ptm("show bert_base --diff bert_base")[1] == "no differences\n"
     found = json.loads(ptm("show bert_base --diff bert_mini --json")[1])
@@ -295,7 +350,8 @@ def test_show_the_record_of_a_run(ptm, tmp_path):
 
 
 def test_a_system_wins_over_a_folder_of_its_name(tmp_path):
-    """`ptm train bert_mini --workdir bert_mini` starts, and resumes when the workdir holds a record."""
+    """`ptm train bert_mini --workdir bert_mini` starts, and resumes when the workdir holds a
+    record."""
     (tmp_path / "bert_mini").mkdir()
     expected = systems.get("bert_mini")
     assert target.resolve("bert_mini") == expected
@@ -308,17 +364,38 @@ def test_options_of_beam_search_reach_the_model(monkeypatch):
     model = SimpleNamespace(generate=lambda texts, **options: asked.update(options) or texts)
     monkeypatch.setattr(scoring, "load", lambda *names: model)
     monkeypatch.setattr(scoring, "together", lambda model: model)
-    words = ["predict", "m", "--task", "generate", "--text", "x", "--length-rule", "power", "--beams", "2"]
+    words = [
+        "predict",
+        "m",
+        "--task",
+        "generate",
+        "--text",
+        "x",
+        "--length-rule",
+        "power",
+        "--beams",
+        "2",
+    ]
     for given, wanted in {"true": True, "false": False, "never": "never"}.items():
         assert main([*words, "--early-stopping", given]) == 0
-        assert asked == {"early_stopping": wanted, "length_rule": "power", "beams": 2, "max_new_tokens": None, "seed": 0}
+        assert asked == {
+            "early_stopping": wanted,
+            "length_rule": "power",
+            "beams": 2,
+            "max_new_tokens": None,
+            "seed": 0,
+        }
 
 
 def test_prepare_end_to_end(ptm, tmp_path):
     words = "the quick brown fox jumps over a lazy dog while many small birds sing songs".split()
-    lines = [" ".join(words[(i * j) % len(words)] for j in range(1, 12)) + "." for i in range(1, 60)]
+    lines = [
+        " ".join(words[(i * j) % len(words)] for j in range(1, 12)) + "." for i in range(1, 60)
+    ]
     (tmp_path / "a.txt").write_text("\n\n".join(lines))
-    line = "prepare --data a.txt --out ready --tokenizer bytebpe --vocab 300 --heldout 0.1 --workers 1"
+    line = (
+        "prepare --data a.txt --out ready --tokenizer bytebpe --vocab 300 --heldout 0.1 --workers 1"
+    )
     status, out, err = ptm(line + " --json")
     assert status == 0, err
     report = json.loads(out)
@@ -333,15 +410,30 @@ def test_prepare_end_to_end(ptm, tmp_path):
 @pytest.mark.rotate
 def test_help_imports_no_slow_package():
     code = "import sys; from ptm_jax.cli.main import COMMANDS, main; main(['--help'])\n"
-    code += "print('slow:', *{'tyro', 'numpy', 'jax'} & {*sys.modules}); [main([name, '--help']) for name in COMMANDS]\n"
+    code += (
+        "print('slow:', *{'tyro', 'numpy', 'jax'} & {*sys.modules}); [main([name, "
+        "'--help']) for name in COMMANDS]\n"
+    )
     code += "print('slow:', *{'numpy', 'jax', 'flax'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [line for line in done.stdout.splitlines() if line.startswith("slow:")] == ["slow:", "slow:"]
+    assert [line for line in done.stdout.splitlines() if line.startswith("slow:")] == [
+        "slow:",
+        "slow:",
+    ]
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([sys.executable, "-m", "ptm_jax.cli.main", "list", "--help"], stdout=writer, stderr=-1, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "ptm_jax.cli.main", "list", "--help"],
+        stdout=writer,
+        stderr=-1,
+        text=True,
+    )
     os.close(writer)
-    assert done.returncode in (0, 141) and "Traceback" not in done.stderr and "Exception" not in done.stderr
+    assert (
+        done.returncode in (0, 141)
+        and "Traceback" not in done.stderr
+        and "Exception" not in done.stderr
+    )

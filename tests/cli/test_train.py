@@ -1,4 +1,5 @@
-"""`ptm train` and bad input: one line with the next step, exit 1, and nothing lost or half written."""
+"""`ptm train` and bad input: one line with the next step, exit 1, and nothing lost or half
+written."""
 
 import contextlib
 import dataclasses
@@ -66,18 +67,20 @@ BAD = {
     "--data folder": ["no text files below folder; expected"],
     "--data *.csv": ["no file matches *.csv; check the pattern"],
     "--data a.pdf": ["a.pdf has no format that is read; expected .txt"],
-    "--set system.tokenizer.vocab=5000": ["vocabulary of 5000 is larger than the text supports; the largest that works is"],
+    "--set " "system.tokenizer.vocab=5000": ["vocabulary of 5000 is larger than the text supports; " "the largest that works is"],
     "--set recipe.phases.1.length=64": [
-        "rows of 64 tokens are longer than the position table of 32", "set recipe.phases.1.length to at most 32",
+        "rows of 64 tokens are longer than the position table of 32",
+        "set recipe.phases.1.length to at most 32",
     ],
     "--set recipe.phases.0.length=1": ["rows of length 1 have no room"],
     "--set recipe.phases.0.step=3": [
-        "unknown field of system.recipe.phases.0 (Phase) 'step'", "batch, length, steps", "Did you mean 'steps'?",
+        "unknown field of system.recipe.phases.0 (Phase) 'step'", "batch, length, steps",
+        "Did you mean 'steps'?",
     ],
     "--set recipee.lr=3": ["unknown field 'recipee'", "Did you mean 'recipe'?"],
     "--set recipe.phases.0.steps=many": ["recipe.phases.0.steps must be a whole number", "'many'"],
     "--set recipe.phases.0.steps=0": ["steps is 0; it must be at least 1"],
-    "--set recipe.accumulate=3": ["recipe.accumulate is 3, which does not divide the batch of 8 rows"],
+    "--set " "recipe.accumulate=3": ["recipe.accumulate is 3, which does not divide the batch of 8 " "rows"],
     "--rules megatrom": ["unknown rule table 'megatrom'", "Did you mean"],
     "--mesh dato=1": ["unknown mesh axis 'dato'", "Did you mean 'data'"],
     "--mesh data=2,model=2": ["needs 4 devices; this process group has 1"],
@@ -99,20 +102,35 @@ def test_bad_input(case, refused, text, tmp_path):
     before = {*listed(tmp_path)}
     line = refused(tiny.FILE, *words.split(), "--workdir", "run")
     assert all(word in line for word in BAD[case]), line
-    assert {*listed(tmp_path)} - before <= {"run"} and set(listed("run")) <= {".data.preparing"}, listed("run")
+    assert {*listed(tmp_path)} - before <= {"run"} and set(listed("run")) <= {".data.preparing"}, (
+        listed("run")
+    )
 
 
 def test_a_vocabulary_without_a_token_that_the_system_needs(refused, prepared, text, tmp_path):
     line = refused(tiny.FILE, "--data", prepared, "--workdir", "run")
     assert "cls" in line and "tokenizer" in line
-    line = refused(tiny.FILE, "--data", prepared, "--workdir", "run", "--set", "examples=Contiguous(separator=eos)")
+    line = refused(
+        tiny.FILE,
+        "--data",
+        prepared,
+        "--workdir",
+        "run",
+        "--set",
+        "examples=Contiguous(separator=eos)",
+    )
     assert "no mask token" in line and "tokenizer" in line
     assert not listed("run")
-    line = refused("gpt_mini", "--data", prepared, "--workdir", "run", "--set", "system.examples.separator=sep")
+    line = refused(
+        "gpt_mini", "--data", prepared, "--workdir", "run", "--set", "system.examples.separator=sep"
+    )
     assert "sep" in line and not listed("run")
     spec = "tokenizer=TokenizerSpec(specials=bert,vocab=200)"
     line = refused("gpt_mini", "--data", text, "--workdir", "run", "--set", spec)
-    assert "no eos token" in line and "ptm prepare --data SOURCE --out DIR --tokenizer bytebpe --specials gpt2" in line
+    assert (
+        "no eos token" in line
+        and "ptm prepare --data SOURCE --out DIR --tokenizer bytebpe --specials gpt2" in line
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,25 +138,48 @@ def test_a_vocabulary_without_a_token_that_the_system_needs(refused, prepared, t
     [
         (
             'batch["nothing"]',
-            ["mine.py:6: KeyError: 'nothing'; the batch has the fields input_ids, ", "the towers are main"],
+            [
+                "mine.py:6: KeyError: 'nothing'; the batch has the fields input_ids, ",
+                "the towers are main",
+            ],
         ),
-        ('towers["main"](batch).hidden.sum()', ["objective mine (", "mine.py:5) returns float32[];", "Loss(sum, weight)"]),
-        ('towers["main"](batch).hidden[0, 0]', ["mine.py:5) returns float32[16]; it must return ptm_jax.core.types.Loss"]),
+        (
+            'towers["main"](batch).hidden.sum()',
+            ["objective mine (", "mine.py:5) returns float32[];", "Loss(sum, weight)"],
+        ),
+        (
+            'towers["main"](batch).hidden[0, 0]',
+            ["mine.py:5) returns float32[16]; it must return ptm_jax.core.types.Loss"],
+        ),
         ("None", ["mine.py:5) returns NoneType;"]),
     ],
 )
-def test_an_error_in_the_users_own_objective_names_their_line(refused, text, tmp_path, returns, words):
+def test_an_error_in_the_users_own_objective_names_their_line(
+    refused, text, tmp_path, returns, words
+):
     (tmp_path / "mine.py").write_text(BROKEN.replace("RETURNS", returns))
     line = refused("mine.py", "--data", text, "--workdir", "run")
-    assert all(word in line for word in words) and "tokenizer" not in line and not listed("run"), line
+    assert all(word in line for word in words) and "tokenizer" not in line and not listed("run"), (
+        line
+    )
 
 
 @pytest.mark.rotate
 @pytest.mark.parametrize("place", ["file/run", "/sys/run", "file"])
 def test_a_workdir_that_cannot_be_written(refused, text, prepared, tmp_path, place):
     (tmp_path / "file").write_text("x")
-    assert "cannot write" in (line := refused(tiny.FILE, "--data", text, "--workdir", place)) and "can be written" in line
-    words = ["--data", prepared, "--set", "examples=Contiguous(separator=eos)", "objective=LM", "corruption=none"]
+    assert (
+        "cannot write" in (line := refused(tiny.FILE, "--data", text, "--workdir", place))
+        and "can be written" in line
+    )
+    words = [
+        "--data",
+        prepared,
+        "--set",
+        "examples=Contiguous(separator=eos)",
+        "objective=LM",
+        "corruption=none",
+    ]
     line = refused("gpt_mini", *words[:2], "--workdir", place, "--set", "recipe.phases.0.length=32")
     assert "cannot write" in line and "name a workdir that can be written" in line
     assert listed(tmp_path) == ["file"]
@@ -163,17 +204,37 @@ def test_a_read_only_workdir_keeps_what_it_has(run, refused, text, monkeypatch, 
 @pytest.mark.full
 @pytest.mark.rotate
 def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
-    """A limit on the size of files stands for the disk: the arrays of the next checkpoint do not fit."""
+    """A limit on the size of files stands for the disk: the arrays of the next checkpoint do not
+    fit."""
     workdir = tmp_path / "run"
     shutil.copytree(run, workdir)
     for step in (8, 9):
         shutil.rmtree(workdir / "checkpoints" / f"step_{step:08d}")
-    arguments = [*tiny.PTM, "train", tiny.FILE, "--data", text, "--workdir", str(workdir), "--set", *tiny.SMALL]
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
-    result = subprocess.run(arguments, preexec_fn=limit, env=tiny.environment(cache), capture_output=True, text=True)
+    arguments = [
+        *tiny.PTM,
+        "train",
+        tiny.FILE,
+        "--data",
+        text,
+        "--workdir",
+        str(workdir),
+        "--set",
+        *tiny.SMALL,
+    ]
+
+    def limit():
+        return resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+
+    result = subprocess.run(
+        arguments, preexec_fn=limit, env=tiny.environment(cache), capture_output=True, text=True
+    )
     assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("ptm: ")]
-    assert "File too large" in line and "The checkpoint of step 4 is intact" in line and "free space" in line
+    assert (
+        "File too large" in line
+        and "The checkpoint of step 4 is intact" in line
+        and "free space" in line
+    )
     assert listed(workdir / "checkpoints") == ["step_00000004"]
     assert not [p for p in tiny.files(workdir) if "draft" in p]
     assert ptm(*arguments[len(tiny.PTM) :]) == 0
@@ -196,12 +257,15 @@ def test_a_disk_that_is_full_at_the_start(refused, text, prepared, monkeypatch, 
     monkeypatch.setattr(Path, name, full)
     line = refused(tiny.FILE, "--data", text, "--workdir", "run")
     assert "No space left on device" in line and "free space there or name a workdir" in line
-    assert not [name for name in listed("run") if name.endswith(".draft")] and "tokenizer" not in listed("run")
+    assert not [
+        name for name in listed("run") if name.endswith(".draft")
+    ] and "tokenizer" not in listed("run")
 
 
 @pytest.mark.rotate
 def test_a_tokenizer_that_does_not_match(run, refused, text, prepared, tmp_path):
-    """The workdir's was exchanged; the corpus was prepared anew with another; the checkpoint is of another run."""
+    """The workdir's was exchanged; the corpus was prepared anew with another; the checkpoint is of
+    another run."""
     shutil.copytree(run, tmp_path / "run")
     words = [tiny.FILE, "--data", text, "--workdir", "run", "--set", *tiny.SMALL]
     shutil.rmtree(tmp_path / "run" / "tokenizer")
@@ -233,28 +297,52 @@ def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
     """A plain function in a file of one's own, as the README shows it, in under 20 lines."""
     assert len(EXAMPLE.read_text().splitlines()) < 20
     shutil.copy(EXAMPLE, tmp_path / "my_config.py")
-    words = ["system.tokenizer.vocab=200", "recipe.phases=(Phase(steps=30, batch=8, length=32),)", "precision=float32"]
+    words = [
+        "system.tokenizer.vocab=200",
+        "recipe.phases=(Phase(steps=30, batch=8, length=32),)",
+        "precision=float32",
+    ]
     words += ["towers.main.encoder.stack.block.attention.heads=2"]
-    arguments = ["train", tmp_path / "my_config.py", "--data", text, "--workdir", tmp_path / "run", "--set", *words]
+    arguments = [
+        "train",
+        tmp_path / "my_config.py",
+        "--data",
+        text,
+        "--workdir",
+        tmp_path / "run",
+        "--set",
+        *words,
+    ]
     assert ptm(*arguments, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert result["step"] == result["steps"] == 30 and {"loss", "mlm_nll"} <= set(result["heldout"])
     lines = [x["values"]["loss"] for x in tiny.metrics(tmp_path / "run") if x["split"] == "train"]
     assert lines[-1] < 0.9 * lines[0]
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["system"]["objective"].endswith(":focal_mlm")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["system"][
+        "objective"
+    ].endswith(":focal_mlm")
 
 
 @pytest.mark.rotate
 def test_the_summary_of_a_run(run, text, capsys):
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", run, "--set", *tiny.SMALL) == 0
     out = capsys.readouterr().out
-    for word in ("done: 9 steps", "held-out mlm_nll", "unigram baseline", "checkpoint", "loss.png", "report.md"):
+    for word in (
+        "done: 9 steps",
+        "held-out mlm_nll",
+        "unigram baseline",
+        "checkpoint",
+        "loss.png",
+        "report.md",
+    ):
         assert word in out
     assert str(run / "checkpoints" / "step_00000009") in out
 
 
 def test_a_summary_compares_the_metric_that_the_objective_names(tmp_path):
-    result = loop.Result(tmp_path, 9, 9, {"nsp_nll": 0.25, "mlm_nll": 4.5}, 6.0, None, False, compared="mlm_nll")
+    result = loop.Result(
+        tmp_path, 9, 9, {"nsp_nll": 0.25, "mlm_nll": 4.5}, 6.0, None, False, compared="mlm_nll"
+    )
     lines = command._summary(result).splitlines()
     assert "  unigram baseline            6.0000 nats on the same held-out data" in lines
     assert "  mlm_nll below it by 1.5000" in lines
@@ -262,5 +350,8 @@ def test_a_summary_compares_the_metric_that_the_objective_names(tmp_path):
 
 
 def test_mesh_words():
-    assert options.layout("data=2, model=4", "fsdp") == ["mesh=(('data', 2), ('model', 4))", "rules=fsdp"]
+    assert options.layout("data=2, model=4", "fsdp") == [
+        "mesh=(('data', 2), ('model', 4))",
+        "rules=fsdp",
+    ]
     assert differing.FREE[-2:] == ("mesh", "rules")

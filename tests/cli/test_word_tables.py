@@ -32,9 +32,22 @@ def called(capsys, *words):
 
 
 def test_neighbours_and_analogies_are_printed(file, capsys):
-    words = ["predict", file, "--task", "similar", "--text", "queen", "--text", "king - man + woman", "--top", "2"]
+    words = [
+        "predict",
+        file,
+        "--task",
+        "similar",
+        "--text",
+        "queen",
+        "--text",
+        "king - man + woman",
+        "--top",
+        "2",
+    ]
     status, (out, _) = called(capsys, *words)
-    assert status == 0 and out.splitlines()[0] == "queen" and out.splitlines()[4].split()[1] == "queen"
+    assert (
+        status == 0 and out.splitlines()[0] == "queen" and out.splitlines()[4].split()[1] == "queen"
+    )
     status, (out, _) = called(capsys, *words, "--json", "--method", "3cosmul")
     found = json.loads(out)
     assert found[1]["similar"][0]["text"] == "queen" and len(found[0]["similar"]) == 2
@@ -45,13 +58,16 @@ def test_neighbours_and_analogies_are_printed(file, capsys):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--task", "similar", "--text", "kign"], "the word 'kign' is not among the 5 words of these vectors. Did you mean"),
+        (["--task", "similar", "--text", "kign"],
+        "the word 'kign' is not among the 5 words of these vectors. Did you mean"),
         (["--task", "similar", "--text", "king + - man"], "is no sum of words"),
         (["--task", "similar", "--text", "king - "], "ends with"),
         (["--task", "similar", "--text", "king", "--top", "0"], "top is 0"),
-        (["--task", "fill-mask", "--text", "king"], "give --task similar, embed or classify, not fill-mask"),
+        (["--task", "fill-mask", "--text", "king"],
+        "give --task similar, embed or classify, not fill-mask"),
         (["--task", "classify", "--text", "king"], "without classes"),
-        (["--task", "similar", "--text", "king", "--pooling", "mean"], "--pooling is for models with an encoder"),
+        (["--task", "similar", "--text", "king", "--pooling", "mean"],
+        "--pooling is for models with an encoder"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_ends_in_one_line(file, capsys, options, why):
@@ -60,7 +76,8 @@ def test_what_cannot_be_done_ends_in_one_line(file, capsys, options, why):
 
 
 @pytest.mark.parametrize(
-    ("name", "format"), [("o.bin", None), ("o.vec", None), ("o.x", "glove"), ("o", "folder"), ("o.kv", None)]
+    ("name", "format"),
+    [("o.bin", None), ("o.vec", None), ("o.x", "glove"), ("o", "folder"), ("o.kv", None)],
 )
 def test_export_writes_a_format_and_import_reads_it(file, tmp_path, capsys, name, format):
     out = str(tmp_path / name)
@@ -70,28 +87,46 @@ def test_export_writes_a_format_and_import_reads_it(file, tmp_path, capsys, name
     pickled = ["--allow-pickle"] if name == "o.kv" else []
     if pickled:
         assert "is a pickle" in called(capsys, "import", out, "--out", str(tmp_path / "no"))[1].err
-    status, (text, _) = called(capsys, "import", out, "--out", str(tmp_path / "model"), "--json", *pickled)
+    status, (text, _) = called(
+        capsys, "import", out, "--out", str(tmp_path / "model"), "--json", *pickled
+    )
     assert status == 0 and json.loads(text)["words"] == 5
     model = ptm_jax.load(tmp_path / "model")
     assert list(model.words) == WORDS and "5 words of width 3" in repr(model)
     np.testing.assert_array_equal(model.vectors, ROWS)
 
 
-def test_options_of_encoders_are_refused_with_files_and_options_of_files_with_encoders(file, tmp_path, capsys):
-    assert "--grow is for models" in called(capsys, "import", file, "--out", str(tmp_path / "a"), "--grow", "x")[1].err
-    assert "--push is for models" in called(capsys, "export", file, "--out", str(tmp_path / "a"), "--push", "x")[1].err
+def test_options_of_encoders_are_refused_with_files_and_options_of_files_with_encoders(
+    file, tmp_path, capsys
+):
+    assert (
+        "--grow is for models"
+        in called(capsys, "import", file, "--out", str(tmp_path / "a"), "--grow", "x")[1].err
+    )
+    assert (
+        "--push is for models"
+        in called(capsys, "export", file, "--out", str(tmp_path / "a"), "--push", "x")[1].err
+    )
     assert "--method is for word vectors" in called(
-        capsys, "predict", str(tmp_path / "no"), "--task", "embed", "--text", "x", "--method", "3cosmul"
+        capsys, "predict", str(tmp_path / "no"), "--task", "embed", "--text", "x", "--method",
+        "3cosmul"
     )[1].err  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["skipgram_mini", "cbow_mini"])
 def test_a_trained_table_is_written_without_its_special_pieces(name, tmp_path, monkeypatch, capsys):
-    tokenizer = make(TokenizerSpec(kind="word", specials="bert", vocab=9), ["the king and the queen"] * 9)
+    tokenizer = make(
+        TokenizerSpec(kind="word", specials="bert", vocab=9), ["the king and the queen"] * 9
+    )
     system = spec.respell(systems.get(name), Vocab, tokenizer.vocab)
     model = Pretrained(system, drawn(system), tokenizer)
     monkeypatch.setattr(ptm_jax, "load", lambda path, **options: model)
-    assert called(capsys, "export", "runs/x", "--out", str(tmp_path / "v.txt"), "--format", "word2vec")[0] == 0
+    assert (
+        called(
+            capsys, "export", "runs/x", "--out", str(tmp_path / "v.txt"), "--format", "word2vec"
+        )[0]
+        == 0
+    )
     monkeypatch.undo()
     found = ptm_jax.load(tmp_path / "v.txt")
     assert sorted(found.words) == ["and", "king", "queen", "the"]

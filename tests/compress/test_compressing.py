@@ -23,7 +23,10 @@ def data(tmp_path_factory):
 
 def test_without_training_the_folder_loads_and_exports(model, tmp_path, capsys):
     out, hub = tmp_path / "small", tmp_path / "hub"
-    assert main(["compress", "magnitude(share=0.5, when='after')", model, "--out", str(out), "--json"]) == 0
+    assert (
+        main(["compress", "magnitude(share=0.5, when='after')", model, "--out", str(out), "--json"])
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     before, after = found["before"], found["after"]
     assert before["parameters"] == after["parameters"] and after["zeros"] - before["zeros"] > 700
@@ -39,7 +42,18 @@ def test_without_training_the_folder_loads_and_exports(model, tmp_path, capsys):
 @pytest.mark.rotate
 def test_a_stopped_compression_goes_on_exactly(model, data, tmp_path, capsys):
     """The same parameters, bit for bit, as of a run that nothing stopped."""
-    words = ["compress", "magnitude(share=0.5, every=2)", model, "--task", "sst2", "--data", data, "--batch", "8", "--json"]
+    words = [
+        "compress",
+        "magnitude(share=0.5, every=2)",
+        model,
+        "--task",
+        "sst2",
+        "--data",
+        data,
+        "--batch",
+        "8",
+        "--json",
+    ]
     words += ["--epochs", "2", "--set", "save_every=3"]
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     whole = json.loads(capsys.readouterr().out)
@@ -56,7 +70,9 @@ def test_a_stopped_compression_goes_on_exactly(model, data, tmp_path, capsys):
     one, two = (flatten(ptm_jax.load(tmp_path / name).params) for name in ("whole", "again"))
     assert one.keys() == two.keys() and all(np.array_equal(one[path], two[path]) for path in one)
     assert (np.asarray(one["main/encoder/stack/block/ffn/up/kernel"]) == 0).mean() == 0.5
-    assert main(["evaluate", str(tmp_path / "again"), "--task", "sst2", "--data", data, "--json"]) == 0
+    assert (
+        main(["evaluate", str(tmp_path / "again"), "--task", "sst2", "--data", data, "--json"]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["metrics"] == whole["after"]["metrics"]
 
 
@@ -64,7 +80,10 @@ def test_a_stopped_compression_goes_on_exactly(model, data, tmp_path, capsys):
     ("words", "message"),
     [
         (["magnitud", "m"], "unknown compression 'magnitud'; there are:"),
-        (["magnitude", "m"], "Magnitude trains the model; give the task (--task) and its data (--data)"),
+        (
+            ["magnitude", "m"],
+            "Magnitude trains the model; give the task (--task) and its data (--data)",
+        ),
         (["magnitude(share=2)", "m"], "share is 2"),
         (["magnitude", "m", "--width", "3"], "--width is for static; leave it out"),
         (["static", "m", "--task", "sst2"], "--task is not for static; leave it out"),
@@ -80,8 +99,11 @@ def test_what_it_refuses(words, message, tmp_path, capsys):
 @pytest.mark.full
 @pytest.mark.rotate
 @pytest.mark.parametrize("method", ["columns(examples=16)", "layers"])
-def test_a_pruned_model_is_a_folder_that_evaluates_exports_and_trains_on(method, data, tmp_path, capsys):
-    """The task's classifier with fewer hidden units or layers; its Hugging Face folder gives the same scores."""
+def test_a_pruned_model_is_a_folder_that_evaluates_exports_and_trains_on(
+    method, data, tmp_path, capsys
+):
+    """The task's classifier with fewer hidden units or layers; its Hugging Face folder gives the
+    same scores."""
     labels = {"id2label": {"0": "0", "1": "1"}, "label2id": {"0": 0, "1": 1}}
     fields = {"num_hidden_layers": 2, "architectures": ["BertForSequenceClassification"], **labels}
     model = str(tiny_checkpoint.write(tmp_path / "bert", **fields))
@@ -90,7 +112,20 @@ def test_a_pruned_model_is_a_folder_that_evaluates_exports_and_trains_on(method,
     found = json.loads(capsys.readouterr().out)
     assert found["after"]["parameters"] < found["before"]["parameters"]
     assert main(["export", str(tmp_path / "small"), "--out", str(tmp_path / "hub")]) == 0
-    small, hub = (ptm_jax.load(tmp_path / name).classify(["a good film"]) for name in ("small", "hub"))
+    small, hub = (
+        ptm_jax.load(tmp_path / name).classify(["a good film"]) for name in ("small", "hub")
+    )
     assert list(small[0].values()) == list(hub[0].values())
-    words = ["train", "--init", str(tmp_path / "small"), "--task", "sst2", "--data", data, "--epochs", "1", "--json"]
+    words = [
+        "train",
+        "--init",
+        str(tmp_path / "small"),
+        "--task",
+        "sst2",
+        "--data",
+        data,
+        "--epochs",
+        "1",
+        "--json",
+    ]
     assert main([*words, "--workdir", str(tmp_path / "on")]) == 0

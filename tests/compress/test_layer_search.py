@@ -14,22 +14,29 @@ from support.classifier import batch, classifier
 @pytest.mark.full
 @pytest.mark.rotate
 def test_the_controller_learns_the_better_choices():
-    worth = lambda choice: -sum(abs(a - b) for a, b in zip(choice, (1, 3, 2), strict=True))
+    def worth(choice):
+        return -sum(abs(a - b) for a, b in zip(choice, (1, 3, 2), strict=True))
+
     found = search((4, 4, 4), worth, steps=150, controller=Controller(rate=0.02))
     assert found.best == (1, 3, 2) and found.reward == 0
-    assert np.mean(found.curve[-10:]) > np.mean(found.curve[:10]) + 1.5, "a random choice has -3.7 in the mean"
+    assert np.mean(found.curve[-10:]) > np.mean(found.curve[:10]) + 1.5, (
+        "a random choice has -3.7 in the mean"
+    )
 
 
 def test_the_probabilities_of_all_choices_sum_to_1():
     controller = Controller(hidden=3)
     params = controller.init(jax.random.key(0), (2, 3))
     every = jnp.asarray([[a, b] for a in range(2) for b in range(3)])
-    logs = jax.jit(jax.vmap(lambda choice: controller.run(params, (2, 3), None, choice)[1].sum()))(every)
+    logs = jax.jit(jax.vmap(lambda choice: controller.run(params, (2, 3), None, choice)[1].sum()))(
+        every
+    )
     np.testing.assert_allclose(np.exp(logs).sum(), 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "worth", "message"), [((), 0.0, "give at least one"), ((2,), float("nan"), "must be finite")]
+    ("sizes", "worth", "message"),
+    [((), 0.0, "give at least one"), ((2,), float("nan"), "must be finite")],
 )
 def test_what_it_refuses(sizes, worth, message):
     with pytest.raises(UserError, match=message):

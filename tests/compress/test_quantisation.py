@@ -1,4 +1,5 @@
-"""Whole numbers in place of weights: the definitions of Zafrir et al. 2019 as nlp-architect computes them, in numpy."""
+"""Whole numbers in place of weights: the definitions of Zafrir et al. 2019 as nlp-architect
+computes them, in numpy."""
 
 import json
 import types
@@ -29,13 +30,15 @@ KERNEL = "main/encoder/stack/block/ffn/up/kernel"
 
 
 def whole(x, threshold, bits=8):
-    """nlp-architect's `quantize` with `get_scale`: round(x * (2^(bits - 1) - 1) / threshold), clamped."""
+    """nlp-architect's `quantize` with `get_scale`: round(x * (2^(bits - 1) - 1) / threshold),
+    clamped."""
     most = 2 ** (bits - 1) - 1
     return np.clip(np.round(x * np.float32(most / threshold)), -most, most)
 
 
 def linear(x, w, b, threshold, bits=8):
-    """nlp-architect's `inference_quantized_forward`: whole inputs, weights and bias, one scale each."""
+    """nlp-architect's `inference_quantized_forward`: whole inputs, weights and bias, one scale
+    each."""
     most = 2 ** (bits - 1) - 1
     sx, sw = most / threshold, most / np.abs(w).max()
     total = whole(x, threshold, bits) @ whole(w, np.abs(w).max(), bits) + np.round(b * sx * sw)
@@ -47,7 +50,9 @@ def test_numbers_by_hand():
     w = jnp.asarray([[1.0, -0.5], [2.0, 0.0]])
     grid = Grid.of(w, 8)
     np.testing.assert_array_equal(grid.whole(w), [[64, -32], [127, 0]])
-    np.testing.assert_allclose(grid.real(grid.whole(w)), np.array([[64, -32], [127, 0]]) * 2 / 127, rtol=1e-6)
+    np.testing.assert_allclose(
+        grid.real(grid.whole(w)), np.array([[64, -32], [127, 0]]) * 2 / 127, rtol=1e-6
+    )
     np.testing.assert_array_equal(Grid.of(w, 2).whole(w), [[0, 0], [1, 0]])
     np.testing.assert_array_equal(Grid.of(w, 8, None).whole(w), [[64, -127], [127, 0]])
     four = Grid.of(jnp.asarray([[0.0, 1.0, 2.0, 3.5]]), 2, symmetric=False)
@@ -56,20 +61,32 @@ def test_numbers_by_hand():
     np.testing.assert_allclose(four.real(codes), [[0, 3.5 / 3, 7 / 3, 3.5]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("portable", [pytest.param(False, marks=pytest.mark.full), True], ids=["kernel", "xla"])
+@pytest.mark.parametrize(
+    "portable", [pytest.param(False, marks=pytest.mark.full), True], ids=["kernel", "xla"]
+)
 @pytest.mark.parametrize("shape", [(1, 5, 3), (7, 33, 17), (50, 64, 40)], ids=str)
 def test_a_product_is_its_definition(shape, portable):
-    """Rows by their own range or a given one, with offsets, against float64; the kernel and XLA's product."""
+    """Rows by their own range or a given one, with offsets, against float64; the kernel and XLA's
+    product."""
     if not portable and (why := integers.refusal()):
         pytest.skip(why)
     rows, inner, outer = shape
-    x, bias, offset = (DRAW.normal(size=s).astype(np.float32) for s in ((rows, inner), outer, outer))
-    kernel, scale = DRAW.integers(-127, 128, (inner, outer)).astype(np.int8), DRAW.random(outer).astype(np.float32)
+    x, bias, offset = (
+        DRAW.normal(size=s).astype(np.float32) for s in ((rows, inner), outer, outer)
+    )
+    kernel, scale = (
+        DRAW.integers(-127, 128, (inner, outer)).astype(np.int8),
+        DRAW.random(outer).astype(np.float32),
+    )
     for limit in (0.0, 2.0):
         inputs = np.array([limit, 127], np.float32)
         most = np.abs(x).max(-1, keepdims=True) if limit == 0 else np.float32(limit)
         q, step = np.clip(np.round(x * (np.float32(127) / most)), -127, 127), np.float64(most) / 127
-        right = q @ kernel.astype(np.float64) * step * scale + step * q.sum(-1, keepdims=True) * offset + bias
+        right = (
+            q @ kernel.astype(np.float64) * step * scale
+            + step * q.sum(-1, keepdims=True) * offset
+            + bias
+        )
         with integers.portable() if portable else jax.disable_jit(False):
             found = integers.product(x, kernel, scale, inputs, offset, bias)
         np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
@@ -88,7 +105,8 @@ def test_a_layer_is_nlp_architects():
 
 @pytest.mark.rotate
 def test_training_sees_ranges_and_passes_gradients_straight():
-    """Three batches: the moving range (`_update_ema`), the rounded forward pass, gradients that pass straight through."""
+    """Three batches: the moving range (`_update_ema`), the rounded forward pass, gradients that
+    pass straight through."""
     wrapper, layer = Q8BERT(decay=0.9), Dense(4, precision=Precision())
     w = DRAW.normal(size=(5, 4)).astype(np.float32)
     params = wrapper.init({"main": {"up": {"kernel": jnp.asarray(w), "bias": jnp.zeros(4)}}}, None)
@@ -110,17 +128,23 @@ def test_training_sees_ranges_and_passes_gradients_straight():
         value, grads = jax.value_and_grad(loss)(params)
         np.testing.assert_allclose(value, (q @ qw).sum(), rtol=1e-5, atol=1e-5)
         grads, seen = freedom.parted(grads)
-        np.testing.assert_allclose(grads["main"]["up"]["kernel"], np.repeat(q.sum(0)[:, None], 4, 1), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            grads["main"]["up"]["kernel"], np.repeat(q.sum(0)[:, None], 4, 1), rtol=1e-5, atol=1e-6
+        )
         np.testing.assert_allclose(seen["main/up/kernel_seen"], [now, 1])
-        params["main"]["up"]["kernel_seen"] = params["main"]["up"]["kernel_seen"] + seen["main/up/kernel_seen"]
+        params["main"]["up"]["kernel_seen"] = (
+            params["main"]["up"]["kernel_seen"] + seen["main/up/kernel_seen"]
+        )
         params = wrapper.on_step(params, 0)
-        np.testing.assert_allclose(params["main"]["up"]["kernel_inputs"], [moving, 127, 0.9], rtol=1e-6)
+        np.testing.assert_allclose(
+            params["main"]["up"]["kernel_inputs"], [moving, 127, 0.9], rtol=1e-6
+        )
 
 
 @pytest.mark.full
 def test_a_model_predicts_saves_and_loads(tmp_path):
-    """Eight bits change a small BERT's states by a percent; the folder's predictions have the bits of the model's; the other
-    rows of a batch do not matter."""
+    """Eight bits change a small BERT's states by a percent; the folder's predictions have the bits
+    of the model's; the other rows of a batch do not matter."""
     model = tiny_models.build("bert")
     params = Int8().whole(model.params)
     flat = flatten(params)
@@ -132,13 +156,17 @@ def test_a_model_predicts_saves_and_loads(tmp_path):
     small.save(tmp_path / "small")
     again = ptm_jax.load(tmp_path / "small")
     np.testing.assert_array_equal(again(ids).hidden, found)
-    bytes_of = lambda params: sum(np.asarray(leaf).nbytes for leaf in flatten(params).values())
+
+    def bytes_of(params):
+        return sum(np.asarray(leaf).nbytes for leaf in flatten(params).values())
+
     assert bytes_of(again.params) < 0.4 * bytes_of(model.params)
 
 
 @pytest.mark.rotate
 def test_a_trained_model_is_served_in_whole_numbers():
-    """`effective` without training gives int8 with the trained ranges; `finish` the parameters in float32, untouched."""
+    """`effective` without training gives int8 with the trained ranges; `finish` the parameters in
+    float32, untouched."""
     model, wrapper = tiny_models.build("bert"), Q8BERT()
     begun = wrapper.init(model.params, None)
     served = flatten(wrapper.effective(begun, False))
@@ -167,8 +195,13 @@ def test_impossible_settings_are_one_line(text, line):
 def test_calibration_takes_the_greatest_inputs():
     """Two batches of a layer: the greatest magnitude of both; no batch is refused."""
     layer, wrapper = Dense(4, precision=Precision()), Int8(rows=2)
-    tower = types.SimpleNamespace(apply=lambda variables, x, **_: layer.apply({"params": variables["params"]["up"]}, x))
-    objective = lambda towers, batch, key: Loss(towers["main"]._apply("up", batch["x"], key=None).sum(), 1.0)
+    tower = types.SimpleNamespace(
+        apply=lambda variables, x, **_: layer.apply({"params": variables["params"]["up"]}, x)
+    )
+
+    def objective(towers, batch, key):
+        return Loss(towers["main"]._apply("up", batch["x"], key=None).sum(), 1.0)
+
     system = types.SimpleNamespace(objective=objective, towers={"main": tower})
     params = {"main": {"up": {"kernel": jnp.ones((5, 4)), "bias": jnp.zeros(4)}}}
     batches = [{"x": jnp.asarray(DRAW.normal(size=(3, 5)), jnp.float32)} for _ in range(2)]
@@ -190,36 +223,73 @@ def test_groups_must_divide_and_patterns_must_find():
 @pytest.mark.full
 @pytest.mark.parametrize("method", ["int8", "qbert(layer_bits=(8, 4), groups=8)"])
 def test_a_published_folder_has_int8_tensors(tmp_path, method):
-    """`ptm export` writes int8 with its scales, and `ptm_jax.load` gives the same parameters and predictions."""
+    """`ptm export` writes int8 with its scales, and `ptm_jax.load` gives the same parameters and
+    predictions."""
     model, wrapper = tiny_models.build("bert"), catalogue.read(method)
-    small = ptm_jax.inference.pretrained.Pretrained(model.system, wrapper.whole(model.params), model.tokenizer)
+    small = ptm_jax.inference.pretrained.Pretrained(
+        model.system, wrapper.whole(model.params), model.tokenizer
+    )
     files = run.export(tmp_path / "served", small)
-    assert json.loads((tmp_path / "served" / "config.json").read_text())["quantization_config"]["quant_method"] == "ptm_jax"
+    assert (
+        json.loads((tmp_path / "served" / "config.json").read_text())["quantization_config"][
+            "quant_method"
+        ]
+        == "ptm_jax"
+    )
     again = ptm_jax.load(tmp_path / "served")
     for path, leaf in flatten(small.params).items():
         np.testing.assert_array_equal(flatten(again.params)[path], leaf, err_msg=path)
     ids = np.arange(5, 25).reshape(2, 10)
     np.testing.assert_array_equal(again(ids).hidden, small(ids).hidden)
     run.export(tmp_path / "float32", model)
-    size = lambda name: sum(tensor.nbytes for tensor in load_file(tmp_path / name / "model.safetensors").values())
-    assert size("served") < 0.5 * size("float32") and files, "a quarter, and the scales of columns of 16 weights"
+
+    def size(name):
+        return sum(
+            tensor.nbytes for tensor in load_file(tmp_path / name / "model.safetensors").values()
+        )
+
+    assert size("served") < 0.5 * size("float32") and files, (
+        "a quarter, and the scales of columns of 16 weights"
+    )
 
 
 @pytest.mark.full
 @pytest.mark.rotate
-@pytest.mark.parametrize("method", ["q8bert", "qbert(examples=16, steps=3, groups=4, choices=((3, 1.0),))"])
+@pytest.mark.parametrize(
+    "method", ["q8bert", "qbert(examples=16, steps=3, groups=4, choices=((3, 1.0),))"]
+)
 def test_a_trained_method_ends_in_a_folder(method, tmp_path, capsys):
-    """`ptm compress` with training: int8 with ranges that were seen, bits that were measured; the folder has the score."""
+    """`ptm compress` with training: int8 with ranges that were seen, bits that were measured; the
+    folder has the score."""
     model = tiny_checkpoint.write(tmp_path / "bert")
     data = str(tiny_checkpoint.written(tmp_path / "data"))
-    words = ["compress", method, str(model), "--task", "sst2", "--data", data, "--batch", "8", "--epochs", "1", "--json"]
+    words = [
+        "compress",
+        method,
+        str(model),
+        "--task",
+        "sst2",
+        "--data",
+        data,
+        "--batch",
+        "8",
+        "--epochs",
+        "1",
+        "--json",
+    ]
     assert main([*words, "--out", str(tmp_path / "small")]) == 0
     found = json.loads(capsys.readouterr().out)
     loaded = ptm_jax.load(tmp_path / "small")
     flat = flatten(loaded.params)
-    assert flat[KERNEL].dtype == np.int8 and (flat[f"{KERNEL}_inputs"][:, 0] > 0).all() and loaded.system.compress == ()
+    assert (
+        flat[KERNEL].dtype == np.int8
+        and (flat[f"{KERNEL}_inputs"][:, 0] > 0).all()
+        and loaded.system.compress == ()
+    )
     assert found["after"]["bytes"] < 0.5 * found["before"]["bytes"]
     if method.startswith("qbert"):
         assert np.abs(np.asarray(flat[KERNEL], int)).max() == 4, "three bits"
-    assert main(["evaluate", str(tmp_path / "small"), "--task", "sst2", "--data", data, "--json"]) == 0
+    assert (
+        main(["evaluate", str(tmp_path / "small"), "--task", "sst2", "--data", data, "--json"]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["metrics"] == found["after"]["metrics"]

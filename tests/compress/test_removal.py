@@ -1,4 +1,5 @@
-"""Structured removal: the smaller model equals the whole one with the removed parts at zero; importance against numpy."""
+"""Structured removal: the smaller model equals the whole one with the removed parts at zero;
+importance against numpy."""
 
 import dataclasses
 
@@ -43,12 +44,25 @@ def without(params, gates, part):
 def test_a_model_without_heads_is_the_whole_with_these_heads_at_zero(small):
     system, params = small
     chosen = [np.flatnonzero(gate) for gate in GATES]
-    pruned, less = removal.changed(system, params, ("main",), lambda _, layers: removal.kept(layers, "heads", chosen))
+    pruned, less = removal.changed(
+        system, params, ("main",), lambda _, layers: removal.kept(layers, "heads", chosen)
+    )
     stack = pruned.towers["main"].encoder.stack
-    assert isinstance(stack, UnevenStack) and [block.attention.heads for block in stack.blocks] == [1, 1, 2]
-    assert less["main"]["encoder"]["stack"]["blocks_0"]["attention"]["query"]["kernel"].shape == (8, 1, 4)
+    assert isinstance(stack, UnevenStack) and [block.attention.heads for block in stack.blocks] == [
+        1,
+        1,
+        2,
+    ]
+    assert less["main"]["encoder"]["stack"]["blocks_0"]["attention"]["query"]["kernel"].shape == (
+        8,
+        1,
+        4,
+    )
     assert count(params) - count(less) == 2 * (4 * 8 * 4 + 3 * 4)
-    (found, encoded), (wanted, _) = logits(pruned, less), logits(system, without(params, GATES, "heads"))
+    (found, encoded), (wanted, _) = (
+        logits(pruned, less),
+        logits(system, without(params, GATES, "heads")),
+    )
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     assert encoded.layers.shape == (4, ROWS, 6, 8)
     again = rebuild(spec.to_json(pruned.towers["main"]), kinds_of())
@@ -58,14 +72,18 @@ def test_a_model_without_heads_is_the_whole_with_these_heads_at_zero(small):
 
 def test_a_model_without_hidden_units_is_one_stack(small):
     system, params = small
-    scores = [np.linalg.norm(up, axis=0) * np.linalg.norm(down, axis=1) for up, down in _ffn(params)]
+    scores = [
+        np.linalg.norm(up, axis=0) * np.linalg.norm(down, axis=1) for up, down in _ffn(params)
+    ]
     method = catalogue.read("columns(share=0.25, by='magnitude')")
     assert method.rows == 0
     pruned, less = method.smaller(system, params, None)
     assert isinstance(pruned.towers["main"].encoder.stack, Stack)
     assert less["main"]["encoder"]["stack"]["block"]["ffn"]["down"]["kernel"].shape == (3, 9, 8)
     gates = [np.isin(np.arange(12), np.argsort(score)[3:]).astype(np.float32) for score in scores]
-    np.testing.assert_allclose(logits(pruned, less)[0], logits(system, without(params, gates, "columns"))[0], atol=1e-6)
+    np.testing.assert_allclose(
+        logits(pruned, less)[0], logits(system, without(params, gates, "columns"))[0], atol=1e-6
+    )
 
 
 def _ffn(params):
@@ -75,7 +93,11 @@ def _ffn(params):
 
 @pytest.mark.parametrize(
     ("text", "stay"),
-    [("layers", [0, 2, 4]), ("layers(drop=0.25)", [0, 1, 2, 4, 5]), ("layers(keep=(0, -1))", [0, 5])],
+    [
+        ("layers", [0, 2, 4]),
+        ("layers(drop=0.25)", [0, 1, 2, 4, 5]),
+        ("layers(keep=(0, -1))", [0, 5]),
+    ],
 )
 def test_which_layers_stay(text, stay):
     """Fan et al.: of layers 1 to 6 those with d = 0 (mod floor(1 / p)) go."""
@@ -87,7 +109,9 @@ def test_a_model_without_a_layer_is_the_rest_of_its_layers(small):
     pruned, less = catalogue.read("layers").smaller(system, params, None)
     assert pruned.towers["main"].encoder.stack.layers == 2
     for path, leaf in flatten(less["main"]["encoder"]["stack"]).items():
-        np.testing.assert_array_equal(leaf, flatten(params["main"]["encoder"]["stack"])[path][[0, 2]])
+        np.testing.assert_array_equal(
+            leaf, flatten(params["main"]["encoder"]["stack"])[path][[0, 2]]
+        )
 
 
 def linear(gates, row):
@@ -101,7 +125,9 @@ def test_importance_is_the_mean_magnitude_of_each_rows_slope_by_layer_norm():
     rows["x"] = rows["x"].at[5].set(0)
     found = removal.importance(linear, [np.ones(3, np.float32)] * 2, iter([rows]))
     wanted = np.abs(x[:5]).mean(0)
-    np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted, axis=1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(
+        found, wanted / np.linalg.norm(wanted, axis=1, keepdims=True), rtol=1e-5
+    )
     drop = removal.ablation(linear, [np.ones(3, np.float32)] * 2, iter([rows]))
     np.testing.assert_allclose(drop, -x[:5].mean(0), atol=1e-5)
     for measure in (removal.importance, removal.ablation):
@@ -116,7 +142,9 @@ def test_the_least_important_heads_go_and_each_layer_keeps_one(monkeypatch):
     gates = method.gates([3, 3], None, lambda: None)
     np.testing.assert_array_equal(gates, [[0, 0, 1], [1, 1, 0]])
     assert len(asked) == 3
-    with pytest.raises(ValueError, match=r"share is 0.9, and 1 of the 6 heads in each layer stay; take less"):
+    with pytest.raises(
+        ValueError, match=r"share is 0.9, and 1 of the 6 heads in each layer stay; take less"
+    ):
         catalogue.read("heads(share=0.9)").gates([3, 3], None, lambda: None)
 
 
@@ -137,7 +165,9 @@ def test_importance_of_the_heads_of_a_model(small):
                 gates[layer][head] += change
                 sides.append(float(loss(gates, one)[0]))
             slopes[layer, head] += abs(sides[0] - sides[1]) / 2e-2
-    np.testing.assert_allclose(found, slopes / np.linalg.norm(slopes, axis=1, keepdims=True), atol=0.02)
+    np.testing.assert_allclose(
+        found, slopes / np.linalg.norm(slopes, axis=1, keepdims=True), atol=0.02
+    )
 
 
 def test_the_hard_concrete_distribution():
@@ -156,12 +186,17 @@ def test_the_loss_with_gates_adds_the_expected_number_of_open_heads(small):
     system, params = small
     method = catalogue.read("gates(weight=0.5, opening=0.0)")
     params = method.init(params, None)
-    task = lambda bound, rows, key: Loss(jnp.asarray(6.0), 4.0)
+
+    def task(bound, rows, key):
+        return Loss(jnp.asarray(6.0), 4.0)
+
     whole = adapted(dataclasses.replace(system, objective=task, compress=(method,)))
     assert isinstance(whole.objective, GatedHeads)
     loss = whole.objective(towers.bind(system.towers, params, True), batch(), jax.random.key(0))
     opened = 6 / (1 + np.exp(0.33 * np.log(0.1 / 1.1)))
-    np.testing.assert_allclose((np.asarray(loss.sum) / np.asarray(loss.weight)).sum(), 1.5 + 0.5 * opened, rtol=1e-6)
+    np.testing.assert_allclose(
+        (np.asarray(loss.sum) / np.asarray(loss.weight)).sum(), 1.5 + 0.5 * opened, rtol=1e-6
+    )
     assert method.rate("main/gates/0/bias") == 1000 and method.rate("main/encoder/embed/token") == 1
 
 
@@ -175,11 +210,18 @@ def test_heads_with_closed_gates_are_removed(small):
     assert method.effective(trained, True) is trained and "gates" not in effective["main"]
     np.testing.assert_allclose(
         logits(system, effective)[0],
-        logits(system, without(params, [np.array(g, np.float32) for g in ([1, 0], [0, 0], [0.5, 1])], "heads"))[0],
+        logits(
+            system,
+            without(params, [np.array(g, np.float32) for g in ([1, 0], [0, 0], [0.5, 1])], "heads"),
+        )[0],
         atol=1e-6,
     )
     pruned, less = method.smaller(system, effective, None)
-    assert [block.attention.heads for block in pruned.towers["main"].encoder.stack.blocks] == [1, 1, 2]
+    assert [block.attention.heads for block in pruned.towers["main"].encoder.stack.blocks] == [
+        1,
+        1,
+        2,
+    ]
     np.testing.assert_allclose(logits(pruned, less)[0], logits(system, effective)[0], atol=1e-6)
 
 

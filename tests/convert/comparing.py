@@ -29,7 +29,10 @@ def refused(path: Path, *words: str, **options) -> str:
 
 def flax_tree(seed: int = 0) -> dict:
     draw = np.random.default_rng(seed)
-    f = lambda *shape: draw.standard_normal(shape).astype("f4")
+
+    def f(*shape):
+        return draw.standard_normal(shape).astype("f4")
+
     layer = {
         "dense": {"kernel": f(4, 6), "bias": f(6)},
         "LayerNorm": {"scale": f(4).astype(ml_dtypes.bfloat16), "bias": f(4)},

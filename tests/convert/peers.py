@@ -1,8 +1,9 @@
-"""Published architectures with random weights in torch, and ours made of their files: outputs, losses, gradients, and back.
+"""Published architectures with random weights in torch, and ours made of their files: outputs,
+losses, gradients, and back.
 
-One comparison runs all classes of a family that share an encoder: torch's classes get one encoder's weights, ours is one
-encoder with all their heads, compiled once. Gradients of heads are compared class by class, those of the encoder as the
-sum over the classes.
+One comparison runs all classes of a family that share an encoder: torch's classes get one encoder's
+weights, ours is one encoder with all their heads, compiled once. Gradients of heads are compared
+class by class, those of the encoder as the sum over the classes.
 """
 
 import copy
@@ -29,27 +30,41 @@ except ModuleNotFoundError:
 LIVE = [
     pytest.mark.full,
     pytest.mark.rotate,
-    pytest.mark.skipif(torch is None, reason="torch and transformers are not installed; make test-full installs them"),
+    pytest.mark.skipif(
+        torch is None,
+        reason="torch and transformers are not installed; make test-full installs them",
+    ),
 ]
 """The marks of a test against transformers."""
 
 IGNORED = -100
 ROWS, CHOICES = 4, 2
 WORDS = ("input_ids", "attention_mask", "token_type_ids", "task_type_ids", "langs", "mc_token_ids")
-WORDS += ("decoder_input_ids", "decoder_attention_mask", "encoder_hidden_states", "encoder_attention_mask")
+WORDS += (
+    "decoder_input_ids",
+    "decoder_attention_mask",
+    "encoder_hidden_states",
+    "encoder_attention_mask",
+)
 
-OUTPUTS = dict.fromkeys(("mlm", "lm", "nsp", "sop", "rtd", "classify", "tag", "choose"), ("labels", "logits"))
+OUTPUTS = dict.fromkeys(
+    ("mlm", "lm", "nsp", "sop", "rtd", "classify", "tag", "choose"), ("labels", "logits")
+)
 OUTPUTS |= {"span": (("start_positions", "end_positions"), ("start_logits", "end_logits"))}
-OUTPUTS |= {"answer": (("start_positions", "end_positions", "cls_index", "is_impossible"), ())}  # its scores: in inference
-"""{task: (word of torch's forward, attribute of its output)}; classes of two tasks name theirs in `Case.outputs`."""
+OUTPUTS |= {
+    "answer": (("start_positions", "end_positions", "cls_index", "is_impossible"), ())
+}  # its scores: in inference
+"""{task: (word of torch's forward, attribute of its output)}; classes of two tasks name theirs in
+`Case.outputs`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One published class: the tasks it is trained on, and where its words and outputs have other names.
+    """One published class: the tasks it is trained on, and where its words and outputs have other
+    names.
 
-    `objective` is ours in the place of the record's; `ready` changes a fresh model of torch; `total` is the loss in its
-    output; it does not get the words `without`.
+    `objective` is ours in the place of the record's; `ready` changes a fresh model of torch;
+    `total` is the loss in its output; it does not get the words `without`.
     """
 
     name: str
@@ -64,13 +79,20 @@ class Case:
         return self.outputs.get(task, OUTPUTS[task])
 
 
-BERT_TASKS = {"ForMaskedLM": "mlm", "ForSequenceClassification": "classify", "ForMultipleChoice": "choose"}
+BERT_TASKS = {
+    "ForMaskedLM": "mlm",
+    "ForSequenceClassification": "classify",
+    "ForMultipleChoice": "choose",
+}
 BERT_TASKS |= {"ForTokenClassification": "tag", "ForQuestionAnswering": "span"}
 
 
 def cases(prefix: str, tasks: dict[str, str] = BERT_TASKS, **words: Any) -> list[Case]:
     """The bare model and a class for each task."""
-    return [Case(f"{prefix}Model"), *(Case(prefix + name, (task,), **words) for name, task in tasks.items())]
+    return [
+        Case(f"{prefix}Model"),
+        *(Case(prefix + name, (task,), **words) for name, task in tasks.items()),
+    ]
 
 
 def masked(lengths: np.ndarray, length: int, side: str) -> np.ndarray:
@@ -79,12 +101,24 @@ def masked(lengths: np.ndarray, length: int, side: str) -> np.ndarray:
     return (slots < lengths if side == "right" else slots >= length - lengths).astype(np.int32)
 
 
-def drawn(vocab: int, length: int, side: str = "right", types: int = 2, classes: int = 3, seed: int = 0, least: int = 3):
-    """Inputs and labels as numpy: rows of the greatest length, of length 1, and two between, padded on one side."""
+def drawn(
+    vocab: int,
+    length: int,
+    side: str = "right",
+    types: int = 2,
+    classes: int = 3,
+    seed: int = 0,
+    least: int = 3,
+):
+    """Inputs and labels as numpy: rows of the greatest length, of length 1, and two between, padded
+    on one side."""
     draw = np.random.default_rng(seed)
     lengths = np.array([length, 1, length // 2, length - 1])[:, None]
     mask = masked(lengths, length, side)
-    token = lambda: np.where(mask, draw.integers(least, vocab, (ROWS, length)), 0).astype(np.int32)
+
+    def token():
+        return np.where(mask, draw.integers(least, vocab, (ROWS, length)), 0).astype(np.int32)
+
     chosen = (draw.random((ROWS, length)) < 0.6) & (mask > 0)
     chosen[:, [0, -1]] |= mask[:, [0, -1]] > 0  # every row has one
     first = (mask > 0).argmax(1)
@@ -105,12 +139,18 @@ def drawn(vocab: int, length: int, side: str = "right", types: int = 2, classes:
     }
 
 
-def paired(given: dict, vocab: int, length: int, side: str = "right", eos: int | None = None, seed: int = 0):
-    """The same inputs with a decoder's, padded on one side; texts end in one `eos`, answers lie in the decoder's."""
+def paired(
+    given: dict, vocab: int, length: int, side: str = "right", eos: int | None = None, seed: int = 0
+):
+    """The same inputs with a decoder's, padded on one side; texts end in one `eos`, answers lie in
+    the decoder's."""
     draw = np.random.default_rng(seed + 1)
     lengths = np.array([length // 2, length, 1, length - 1])[:, None]
     mask = masked(lengths, length, side)
-    token = lambda: draw.integers(3, vocab, (ROWS, length)).astype(np.int32)
+
+    def token():
+        return draw.integers(3, vocab, (ROWS, length)).astype(np.int32)
+
     chosen = draw.random((ROWS, length)) < 0.6
     chosen[:, 0 if side == "right" else -1] = True  # every row has one
     chosen &= mask > 0
@@ -143,10 +183,16 @@ def label(task: str, given: dict) -> Any:
     """Torch's labels of a task."""
     if task in ("span", "answer"):
         ends = [torch.tensor(given[name]).long() for name in ("start", "end")]
-        return ends if task == "span" else [*ends, torch.tensor(given["cls"]).long(), torch.tensor(given["pair"]).float()]
+        return (
+            ends
+            if task == "span"
+            else [*ends, torch.tensor(given["cls"]).long(), torch.tensor(given["pair"]).float()]
+        )
     found = {
         "mlm": np.where(given["chosen"], given["words"], IGNORED),
-        "lm": given.get("lm_labels", np.where(given["attention_mask"] > 0, given["input_ids"], IGNORED)),
+        "lm": given.get(
+            "lm_labels", np.where(given["attention_mask"] > 0, given["input_ids"], IGNORED)
+        ),
         "tag": np.where(given["chosen"], given["tags"], IGNORED),
         "classify": given["class"],
         "nsp": given["pair"],
@@ -159,10 +205,22 @@ def label(task: str, given: dict) -> Any:
 
 def labels(given: dict, width: int) -> dict:
     """Our batch's fields of all tasks, rows as wide as the bucket."""
-    wide = lambda a: np.pad(a, ((0, 0), (0, width - a.shape[1])))
+
+    def wide(a):
+        return np.pad(a, ((0, 0), (0, width - a.shape[1])))
+
     chosen = wide(given["chosen"].astype(np.float32))
-    theirs = {"labels": "labels", "weights": "chosen", "input_ids": "input_ids", "segment_ids": "attention_mask"}
-    pair = {f"decoder_{ours}": given[f"decoder_{name}"] for ours, name in theirs.items() if "decoder_labels" in given}
+    theirs = {
+        "labels": "labels",
+        "weights": "chosen",
+        "input_ids": "input_ids",
+        "segment_ids": "attention_mask",
+    }
+    pair = {
+        f"decoder_{ours}": given[f"decoder_{name}"]
+        for ours, name in theirs.items()
+        if "decoder_labels" in given
+    }
     return {
         **pair,
         "mlm_positions": np.broadcast_to(np.arange(width, dtype=np.int32), (ROWS, width)),
@@ -213,20 +271,33 @@ def run_torch(model, case, given):
     """(output, {published name: gradient} or None) of one class on the inputs."""
     words = {name: torch.tensor(given[name]) for name in WORDS if name in given}
     accepted = inspect.signature(model.forward).parameters
-    words = {name: value for name, value in words.items() if name in accepted and name not in case.without}
+    words = {
+        name: value
+        for name, value in words.items()
+        if name in accepted and name not in case.without
+    }
     for task in case.tasks:
         names, _ = case.of(task)
         found = label(task, given)
-        words |= dict(zip(names, found, strict=True)) if isinstance(names, tuple) else {names: found}
+        words |= (
+            dict(zip(names, found, strict=True)) if isinstance(names, tuple) else {names: found}
+        )
     if "choose" in case.tasks:
-        grouped = [name for name in WORDS if name != "task_type_ids"]  # ERNIE's class does not make these flat again
+        grouped = [
+            name for name in WORDS if name != "task_type_ids"
+        ]  # ERNIE's class does not make these flat again
         grouped += ["labels"] if "lm" in case.tasks else []
-        words |= {n: words[n].reshape(-1, CHOICES, *words[n].shape[1:]) for n in grouped if n in words}
+        words |= {
+            n: words[n].reshape(-1, CHOICES, *words[n].shape[1:]) for n in grouped if n in words
+        }
     out = model(**words, output_hidden_states=True, output_attentions=True)
     if not case.tasks:
         return out, None
     case.total(out).backward()
-    grads = {n: np.zeros(p.shape, np.float32) if p.grad is None else p.grad.numpy() for n, p in model.named_parameters()}
+    grads = {
+        n: np.zeros(p.shape, np.float32) if p.grad is None else p.grad.numpy()
+        for n, p in model.named_parameters()
+    }
     if hasattr(model, "final_logits_bias"):  # a buffer, which is not trained
         grads["final_logits_bias"] = np.zeros(model.final_logits_bias.shape, np.float32)
     return out, grads
@@ -234,36 +305,59 @@ def run_torch(model, case, given):
 
 def close(ours, theirs, atol, what):
     theirs = theirs.detach().numpy() if hasattr(theirs, "detach") else np.asarray(theirs)
-    np.testing.assert_allclose(np.asarray(ours, np.float32), theirs, atol=atol, rtol=0, err_msg=what)
+    np.testing.assert_allclose(
+        np.asarray(ours, np.float32), theirs, atol=atol, rtol=0, err_msg=what
+    )
 
 
 def close_gradient(ours, theirs, what):
-    """Within 1e-3 of the largest entry of the tensor's gradient, or two roundings of 1 in float32: the gradient of a
-    bias that a softmax does not see is 0, up to the rounding of each side."""
+    """Within 1e-3 of the largest entry of the tensor's gradient, or two roundings of 1 in float32:
+    the gradient of a bias that a softmax does not see is 0, up to the rounding of each side."""
     off, scale = np.abs(np.asarray(ours) - theirs).max(), np.abs(theirs).max()
-    assert off <= max(1e-3 * scale, 2 * np.finfo(np.float32).eps), f"{what}: {off:.3g} off a gradient of {scale:.3g}"
+    assert off <= max(1e-3 * scale, 2 * np.finfo(np.float32).eps), (
+        f"{what}: {off:.3g} off a gradient of {scale:.3g}"
+    )
 
 
 def compare(folder, config, group, given, *, atol=1e-4, unused=()):
     """Every class of `group` under one config: read, run, differentiate, write, and read again.
 
-    `unused` are published parameters that torch holds and does not use; they are reported, and do not come back.
+    `unused` are published parameters that torch holds and does not use; they are reported, and do
+    not come back.
     """
     models, found = torch_models(config, group), []
     for number, model in enumerate(models):
         model.save_pretrained(folder / str(number))
         found.append(checkpoint.read(folder / str(number)))
-        assert set(found[-1].report.extra) <= set(unused) and found[-1].report.missing == (), found[-1].report
-    outs, grads = zip(*(run_torch(model, case, given) for model, case in zip(models, group, strict=True)), strict=True)
+        assert set(found[-1].report.extra) <= set(unused) and found[-1].report.missing == (), found[
+            -1
+        ].report
+    outs, grads = zip(
+        *(run_torch(model, case, given) for model, case in zip(models, group, strict=True)),
+        strict=True,
+    )
     modules = [pair for model in models for pair in model.named_modules()]
-    still = {f"{name}.weight" for name, part in modules if getattr(part, "padding_idx", None) is not None}
-    agree(found, group, outs, grads, given, atol=atol, unused=unused, pad=config.pad_token_id, still=still)
+    still = {
+        f"{name}.weight" for name, part in modules if getattr(part, "padding_idx", None) is not None
+    }
+    agree(
+        found,
+        group,
+        outs,
+        grads,
+        given,
+        atol=atol,
+        unused=unused,
+        pad=config.pad_token_id,
+        still=still,
+    )
     for number, (model, case) in enumerate(zip(models, group, strict=True)):
         _check_way_back(folder, number, found[number], model, case, unused)
 
 
 def agree(found, group, outs, grads, given, *, atol, unused=(), pad=None, still=()):
-    """The classes that were read give torch's states, maps, scores, loss and gradients; `still`: tables with `pad`'s row."""
+    """The classes that were read give torch's states, maps, scores, loss and gradients; `still`:
+    tables with `pad`'s row."""
     encoder = found[0].system.towers["main"].encoder
     batch, ours = _batch(encoder, given), _ours(found, group, given)
     losses, scores, encoded, gradient = ours(batch)
@@ -284,22 +378,31 @@ def _batch(encoder, given):
     for name, ours in (("langs", "language_ids"), ("task_type_ids", "task_type_ids")):
         if name in given:
             batch[ours] = np.pad(given[name], ((0, 0), (0, width - given[name].shape[1])))
-    for name, ours in (("encoder_hidden_states", "source_states"), ("encoder_attention_mask", "source_segments")):
+    for name, ours in (
+        ("encoder_hidden_states", "source_states"),
+        ("encoder_attention_mask", "source_segments"),
+    ):
         batch |= {ours: given[name]} if name in given else {}
     return {**batch, **labels(given, width), "rows": np.arange(ROWS, dtype=np.int32)}
 
 
 def _ours(found, group, given):
-    """A compiled function: (losses, scores {task: array}, encoding, gradients) of all classes on a batch."""
+    """A compiled function: (losses, scores {task: array}, encoding, gradients) of all classes on a
+    batch."""
     params = {"encoder": found[0].params["main"]["encoder"]}
-    params |= {str(n): {k: v for k, v in c.params["main"].items() if k != "encoder"} for n, c in enumerate(found)}
+    params |= {
+        str(n): {k: v for k, v in c.params["main"].items() if k != "encoder"}
+        for n, c in enumerate(found)
+    }
     label = {"choose": given["choice"], "classify": given["class"]}
 
     def total(params, batch):
         losses, scores, encoded = [], [], None
         for number, case in enumerate(group):
             system = found[number].system
-            tower = Tower(system.towers["main"], {"encoder": params["encoder"], **params[str(number)]})
+            tower = Tower(
+                system.towers["main"], {"encoder": params["encoder"], **params[str(number)]}
+            )
             encoded = tower(batch) if encoded is None else encoded
             mine = {**batch, "label": label.get(case.tasks[-1] if case.tasks else "")}
             objective = case.objective or system.objective
@@ -322,10 +425,20 @@ def _scores(tower, task, encoded, batch):
 
 
 def _check_states(encoded, out, given, atol):
-    """The states of every layer and the maps, at real tokens; of both halves and between them where there are two."""
+    """The states of every layer and the maps, at real tokens; of both halves and between them where
+    there are two."""
     real = given["attention_mask"] > 0
     if "decoder_input_ids" not in given:
-        _check_half(encoded.layers, encoded.hidden, encoded.attention, out.hidden_states, out.attentions, real, atol, "")
+        _check_half(
+            encoded.layers,
+            encoded.hidden,
+            encoded.attention,
+            out.hidden_states,
+            out.attentions,
+            real,
+            atol,
+            "",
+        )
         return
     extra, target = encoded.extra, given["decoder_attention_mask"] > 0
     source = extra["source_layers"], extra["source"], extra["source_attention"]
@@ -339,7 +452,12 @@ def _check_half(layers, hidden, attention, their_states, their_maps, real, atol,
     states = [*layers[:-1], hidden]
     assert len(states) == len(their_states)
     for number, (ours, theirs) in enumerate(zip(states, their_states, strict=True)):
-        close(np.asarray(ours)[:ROWS, : real.shape[1]][real], theirs.detach().numpy()[real], atol, f"{what}layer {number}")
+        close(
+            np.asarray(ours)[:ROWS, : real.shape[1]][real],
+            theirs.detach().numpy()[real],
+            atol,
+            f"{what}layer {number}",
+        )
     _check_maps(attention, their_maps, real, atol, what)
 
 
@@ -356,7 +474,9 @@ def _check_scores(case, task, ours, out, given, atol):
     length = real.shape[1]
     if not names:
         return
-    for ours_, name in zip(ours if task == "span" else (ours,), names if task == "span" else (names,), strict=True):
+    for ours_, name in zip(
+        ours if task == "span" else (ours,), names if task == "span" else (names,), strict=True
+    ):
         ours_, theirs = np.asarray(ours_), getattr(out, name).detach().numpy()
         theirs = theirs.reshape(ROWS, *theirs.shape[2:]) if theirs.ndim == 4 else theirs
         if task in ("mlm", "lm", "tag", "span", "rtd"):
@@ -365,9 +485,15 @@ def _check_scores(case, task, ours, out, given, atol):
 
 
 def _check_gradients(found, group, grads, gradient, unused, vocab, pad, still=()):
-    """Every published parameter's gradient; the encoder's is the sum over the classes. `still`: tables with a row `pad`."""
+    """Every published parameter's gradient; the encoder's is the sum over the classes. `still`:
+    tables with a row `pad`."""
     trained = [n for n, case in enumerate(group) if case.tasks]
-    plain = lambda name: name.removeprefix(family_of(found[0].config).root)  # some classes of T5 have it, others not
+
+    def plain(name):
+        return name.removeprefix(
+            family_of(found[0].config).root
+        )  # some classes of T5 have it, others not
+
     total, written, inside = {}, {}, {}
     for number in trained:
         checked, family = found[number], family_of(found[number].config)
@@ -375,7 +501,10 @@ def _check_gradients(found, group, grads, gradient, unused, vocab, pad, still=()
         tree = {"encoder": gradient["encoder"], **gradient[str(number)]}
         inside[number] = dict(engine.write({"encoder": tree["encoder"]}, family, lines, bare=False))
         written[number] = ours = dict(engine.write(tree, family, lines, bare=False))
-        for again, source in family.ties.items():  # torch names a shared tensor by the part that was made first
+        for (
+            again,
+            source,
+        ) in family.ties.items():  # torch names a shared tensor by the part that was made first
             if source in ours and source not in grads[number] and again in grads[number]:
                 grads[number][source] = grads[number].pop(again)
         for name, value in grads[number].items():
@@ -385,13 +514,16 @@ def _check_gradients(found, group, grads, gradient, unused, vocab, pad, still=()
         assert set(ours) == set(theirs) - set(unused), set(ours) ^ set(theirs)
         for name, value in ours.items():
             wanted = total[plain(name)] if name in inside[number] else theirs[name]
-            if pad is not None and (len(value) == vocab or name in still):  # lookups give the row of `pad` no gradient
+            if pad is not None and (
+                len(value) == vocab or name in still
+            ):  # lookups give the row of `pad` no gradient
                 value, wanted = np.delete(value, pad, 0), np.delete(wanted, pad, 0)
             close_gradient(value, wanted, f"{group[number].name}: {name}")
 
 
 def _check_way_back(folder, number, read, model, case, unused):
-    """Written, it is the original again, in torch and here; and the record alone gives the config."""
+    """Written, it is the original again, in torch and here; and the record alone gives the
+    config."""
     out = folder / f"{number}-out"
     checkpoint.write(out, read.system, read.params, config=read.config)
     again = getattr(transformers, case.name).from_pretrained(out)
@@ -406,7 +538,8 @@ def _check_way_back(folder, number, read, model, case, unused):
 
 
 def check_record(read):
-    """The record alone gives its config again. A bare ELECTRA of one width is a bare BERT whose file has no pooler."""
+    """The record alone gives its config again. A bare ELECTRA of one width is a bare BERT whose
+    file has no pooler."""
     family, fields, architecture = checkpoint.published(read.system)
     rebuilt, _ = checkpoint.record_of(Config({**fields, "architectures": [architecture]}))
     if architecture == family.bare and "pool" not in read.system.towers["main"].heads:

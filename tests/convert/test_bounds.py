@@ -1,4 +1,5 @@
-"""What a checkpoint may cost: sizes, numbers and files that no checkpoint has are refused before anything is built."""
+"""What a checkpoint may cost: sizes, numbers and files that no checkpoint has are refused before
+anything is built."""
 
 import json
 import os
@@ -20,13 +21,16 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 @pytest.fixture
 def copied(published, tmp_path):
-    """`copied(file=content)`: a copy of a small checkpoint with files replaced; None takes one away."""
+    """`copied(file=content)`: a copy of a small checkpoint with files replaced; None takes one
+    away."""
 
     def copy(**files):
         for path in published.iterdir():
             content = files.get(path.name.partition(".")[0], b"")
             if content is not None:
-                (tmp_path / path.name).write_bytes(content.encode() if content else path.read_bytes())
+                (tmp_path / path.name).write_bytes(
+                    content.encode() if content else path.read_bytes()
+                )
         return tmp_path
 
     return copy
@@ -35,11 +39,26 @@ def copied(published, tmp_path):
 @pytest.mark.parametrize(
     "fields, words",
     [
-        ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1,000,000, too many for its tensors: expected at most 100"),
-        ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; expected a number of at most 2,147,483,647"),
-        ({"num_hidden_layers": 90}, "the config has 90 layers of .*, and the checkpoint has 23 tensors"),
-        ({"hidden_size": 10**9}, "hidden_size is 1,000,000,000, too large for its tensors: expected at most 1,048,576"),
-        ({"vocab_size": 2**31}, "vocab_size is 2147483648; expected a number of at most 2,147,483,647"),
+        (
+            {"num_hidden_layers": 10**6},
+            "num_hidden_layers is 1,000,000, too many for its tensors: expected at most 100",
+        ),
+        (
+            {"num_hidden_layers": 10**12},
+            "num_hidden_layers is 1000000000000; expected a number of at most 2,147,483,647",
+        ),
+        (
+            {"num_hidden_layers": 90},
+            "the config has 90 layers of .*, and the checkpoint has 23 tensors",
+        ),
+        (
+            {"hidden_size": 10**9},
+            "hidden_size is 1,000,000,000, too large for its tensors: expected at most 1,048,576",
+        ),
+        (
+            {"vocab_size": 2**31},
+            "vocab_size is 2147483648; expected a number of at most 2,147,483,647",
+        ),
         ({"vocab_size": -(10**30)}, "vocab_size is -1000000000000000000000000000000; expected"),
         ({"pad_token_id": [[1]]}, r"pad_token_id is \[1\]; expected a whole number"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps is nan; expected a finite number"),
@@ -59,14 +78,23 @@ def test_a_size_that_the_tensors_cannot_have(copied, published, fields, words):
 
 def test_names_are_not_built_for_more_layers_than_tensors():
     line = Line("stack/scale", "layer.{i}.part.{j}.scale")
-    with pytest.raises(UserError, match="10000 x 10000 layers of .*, and the checkpoint has 40 tensors in all"):
+    with pytest.raises(
+        UserError, match="10000 x 10000 layers of .*, and the checkpoint has 40 tensors in all"
+    ):
         engine.leaves({"stack/scale": (PARTS, PARTS, 8)}, (line,), most=40)
-    assert len(engine.leaves({"stack/scale": (5, 8, 8)}, (line,), most=40)[0]["stack/scale"].names) == 40
+    assert (
+        len(engine.leaves({"stack/scale": (5, 8, 8)}, (line,), most=40)[0]["stack/scale"].names)
+        == 40
+    )
 
 
 def test_the_bounds_of_a_config_grow_with_its_tensors():
     config = Config({"width": 3 << 20, "layers": 300})
-    assert (config.positive("width"), config.count("layers"), config.most) == (3 << 20, 300, LARGEST)
+    assert (config.positive("width"), config.count("layers"), config.most) == (
+        3 << 20,
+        300,
+        LARGEST,
+    )
     wide = config.within([(3 << 20,), *[(1,)] * 299])
     assert (wide.positive("width"), wide.count("layers")) == (3 << 20, 300)
     assert wide.filled(more=1).most == wide.most and wide.renamed(layers="deep").parts == 300
@@ -77,19 +105,36 @@ def test_the_bounds_of_a_config_grow_with_its_tensors():
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "model.safetensors", "generation_config.json", "modules.json"]
+    "name",
+    [
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "generation_config.json",
+        "modules.json",
+    ],
 )
 @pytest.mark.parametrize("kind", ["fifo", "zero", "folder", "sparse"])
 def test_only_regular_files_of_a_plausible_size_are_read(copied, name, kind):
     path = copied() / name
     path.touch()
     hostile.special(path, kind)
-    with pytest.raises(UserError, match="is not a regular file|has 1,099,511,627,776 bytes|header is not JSON|no workdir"):
+    with pytest.raises(
+        UserError,
+        match="is not a regular file|has 1,099,511,627,776 bytes|header is not JSON|no workdir",
+    ):
         ptm_jax.load(path.parent)
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "modules.json"]
+    "name",
+    [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "modules.json",
+    ],
 )
 def test_deep_json_is_refused(copied, name):
     folder = copied()
@@ -103,8 +148,12 @@ def test_deep_json_is_refused(copied, name):
 def test_a_vocabulary_without_its_unknown_token(copied, published):
     whole = json.loads((published / "tokenizer.json").read_text())
     del whole["model"]["vocab"]["[UNK]"]
-    whole["added_tokens"] = [token for token in whole["added_tokens"] if token["content"] != "[UNK]"]
-    with pytest.raises(UserError, match=r"cannot encode a text \(WordPiece error: Missing \[UNK\]|has no '\[UNK\]'"):
+    whole["added_tokens"] = [
+        token for token in whole["added_tokens"] if token["content"] != "[UNK]"
+    ]
+    with pytest.raises(
+        UserError, match=r"cannot encode a text \(WordPiece error: Missing \[UNK\]|has no '\[UNK\]'"
+    ):
         read_published(copied(tokenizer=json.dumps(whole))).encode("жжж")
 
 
@@ -134,7 +183,8 @@ def test_a_file_is_read_up_to_a_size_and_keys_are_counted_in_one_pass(tmp_path):
 @pytest.mark.rotate
 @pytest.mark.parametrize("part", range(7))
 def test_damage_gives_a_model_or_one_line(part, tmp_path):
-    """Ten thousand damaged checkpoints of fourteen families: a model, or one line for the user; none takes 10 seconds."""
+    """Ten thousand damaged checkpoints of fourteen families: a model, or one line for the user;
+    none takes 10 seconds."""
     counts, wrong = hostile.survey(tmp_path, range(10_000 * part // 7, 10_000 * (part + 1) // 7))
     assert not wrong
     assert counts["loaded"] > 150 and counts["refused"] > 800

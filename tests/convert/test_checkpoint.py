@@ -1,4 +1,5 @@
-"""A published directory without torch: written, read again, and everything that can be wrong with it."""
+"""A published directory without torch: written, read again, and everything that can be wrong with
+it."""
 
 import json
 import shutil
@@ -77,29 +78,45 @@ def test_the_record_alone_gives_the_config(original):
 @pytest.mark.rotate
 def test_a_bare_checkpoint_has_no_root_and_fills_every_class(original, tmp_path):
     _, system, params = original
-    bare = spec.override(system, {"towers.main.heads": {"pool": system.towers["main"].heads["pool"]}})
+    bare = spec.override(
+        system, {"towers.main.heads": {"pool": system.towers["main"].heads["pool"]}}
+    )
     kept = {"main": {k: v for k, v in params["main"].items() if k in ("encoder", "heads_pool")}}
     checkpoint.write(tmp_path, bare, kept)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertModel"]
     names = checkpoint.open_tensors(tmp_path).names()
-    assert "embeddings.word_embeddings.weight" in names and not any(name.startswith("bert.") for name in names)
+    assert "embeddings.word_embeddings.weight" in names and not any(
+        name.startswith("bert.") for name in names
+    )
     equal(checkpoint.read(tmp_path).params, kept)
     found = checkpoint.read(tmp_path, architecture="BertForSequenceClassification", seed=1)
     assert found.report.missing == ("heads_classify/classes/bias", "heads_classify/classes/kernel")
     pooler = found.params["main"]["heads_classify"]["summary"]["dense"]["kernel"]
     np.testing.assert_array_equal(pooler, params["main"]["heads_pool"]["dense"]["kernel"])
     other = checkpoint.read(tmp_path, architecture="BertForSequenceClassification", seed=2)
-    drawn = lambda c: np.asarray(c.params["main"]["heads_classify"]["classes"]["kernel"])
+
+    def drawn(c):
+        return np.asarray(c.params["main"]["heads_classify"]["classes"]["kernel"])
+
     assert not np.array_equal(drawn(found), drawn(other))
-    with pytest.raises(UserError, match="no tensor 'cls.predictions.transform.dense.weight'|has no tensor"):
-        (tmp_path / "config.json").write_text(json.dumps({**FIELDS, "architectures": ["BertForMaskedLM"]}))
+    with pytest.raises(
+        UserError, match="no tensor 'cls.predictions.transform.dense.weight'|has no tensor"
+    ):
+        (tmp_path / "config.json").write_text(
+            json.dumps({**FIELDS, "architectures": ["BertForMaskedLM"]})
+        )
         checkpoint.read(tmp_path)
 
 
 def test_the_names_of_tensorflow_s_norms_and_ties_are_known(original, tmp_path):
     folder, _, params = original
     tensors = checkpoint.open_tensors(folder)
-    old = lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+    def old(name):
+        return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        )
+
     values = {old(name): tensors.read(name) for name in tensors}
     values["cls.predictions.decoder.weight"] = values["bert.embeddings.word_embeddings.weight"]
     values["bert.embeddings.position_ids"] = np.arange(10, dtype=np.int64)[None]
@@ -108,16 +125,21 @@ def test_the_names_of_tensorflow_s_norms_and_ties_are_known(original, tmp_path):
     assert found.report.extra == ()
     values["cls.predictions.decoder.weight"] = values["cls.predictions.decoder.weight"] + 1
     with pytest.raises(
-        UserError, match="cls.predictions.decoder.weight differs from bert.embeddings.word_embeddings.weight"
+        UserError,
+        match="cls.predictions.decoder.weight differs from bert.embeddings.word_embeddings.weight",
     ):
         checkpoint.read(changed(folder, tmp_path, values))
 
 
 def test_a_tensor_beside_the_model_is_reported(original, tmp_path):
     tensors = checkpoint.open_tensors(original[0])
-    values = {name: tensors.read(name) for name in tensors} | {"something.else": np.zeros(3, np.float32)}
+    values = {name: tensors.read(name) for name in tensors} | {
+        "something.else": np.zeros(3, np.float32)
+    }
     report = checkpoint.read(changed(original[0], tmp_path, values)).report
-    assert report.extra == ("something.else",) and report.lines() == ["in the checkpoint, not used: something.else"]
+    assert report.extra == ("something.else",) and report.lines() == [
+        "in the checkpoint, not used: something.else"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -131,8 +153,14 @@ def test_a_tensor_beside_the_model_is_reported(original, tmp_path):
         ({"hidden_size": -8}, "hidden_size is -8; it must be at least 1"),
         ({"num_attention_heads": 3}, "width 8 is not a multiple of 3 heads"),
         ({"hidden_act": "gulu"}, "hidden_act is 'gulu'; supported are .*Did you mean 'gelu'"),
-        ({"intermediate_size": 13}, r"layer.0.output.dense.weight has the shape \[8, 12\]; the config expects \[8, 13\]"),
-        ({"vocab_size": 30}, r"word_embeddings.weight has the shape \[29, 8\]; the config expects \[30, 8\]"),
+        (
+            {"intermediate_size": 13},
+            r"layer.0.output.dense.weight has the shape \[8, 12\]; the config expects \[8, 13\]",
+        ),
+        (
+            {"vocab_size": 30},
+            r"word_embeddings.weight has the shape \[29, 8\]; the config expects \[30, 8\]",
+        ),
         ({"num_hidden_layers": 4}, "no tensor 'bert.encoder.layer.3"),
     ],
 )
@@ -150,7 +178,9 @@ def test_a_tensor_that_is_not_finite_is_named(original, tmp_path, value):
     values = {name: tensors.read(name).copy() for name in tensors}
     name = next(name for name in values if name.endswith("layer.1.output.dense.weight"))
     values[name][1, 2] = value
-    with pytest.raises(UserError, match=f"safetensors: {name} has numbers that are NaN or infinite"):
+    with pytest.raises(
+        UserError, match=f"safetensors: {name} has numbers that are NaN or infinite"
+    ):
         checkpoint.read(changed(original[0], tmp_path, values))
 
 
@@ -178,7 +208,9 @@ def test_import_show_and_export_by_command(original, tmp_path, capsys):
     (folder / "generation_config.json").write_text('{"num_beams": 3, "early_stopping": true}')
     assert main(["import", str(folder), "--out", str(model), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["missing"] == facts["extra"] == [] and facts["architecture"] == "BertForPreTraining"
+    assert (
+        facts["missing"] == facts["extra"] == [] and facts["architecture"] == "BertForPreTraining"
+    )
     assert facts["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(params))
     assert main(["import", str(folder), "--out", str(model)]) == 1
     assert "is there already" in capsys.readouterr().err
@@ -188,10 +220,20 @@ def test_import_show_and_export_by_command(original, tmp_path, capsys):
     capsys.readouterr()
     assert main(["export", str(model), "--out", str(back)]) == 0
     assert (back / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
-    assert ptm_jax.load(model).published["num_beams"] == ptm_jax.load(folder).published["num_beams"] == 3
-    assert (back / "generation_config.json").read_text() == (folder / "generation_config.json").read_text()
-    assert json.loads((back / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
-    assert main(["export", str(folder), "--out", str(tmp_path / "half"), "--dtype", "bfloat16"]) == 0
+    assert (
+        ptm_jax.load(model).published["num_beams"]
+        == ptm_jax.load(folder).published["num_beams"]
+        == 3
+    )
+    assert (back / "generation_config.json").read_text() == (
+        folder / "generation_config.json"
+    ).read_text()
+    assert json.loads((back / "config.json").read_text()) == json.loads(
+        (folder / "config.json").read_text()
+    )
+    assert (
+        main(["export", str(folder), "--out", str(tmp_path / "half"), "--dtype", "bfloat16"]) == 0
+    )
     half = checkpoint.read(tmp_path / "half").params
     for path, leaf in flatten(params).items():
         np.testing.assert_allclose(flatten(half)[path], leaf, rtol=2**-8, err_msg=path)
@@ -208,16 +250,28 @@ def test_a_system_that_is_no_published_architecture_is_refused(original):
 @pytest.mark.rotate
 def test_fixed_tables_are_written_and_others_are_refused(tmp_path):
     """PEGASUS's positions are a formula here, and a tensor in the file."""
-    sizes = dict(vocab_size=9, d_model=4, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=3, decoder_ffn_dim=3)
+    sizes = dict(
+        vocab_size=9,
+        d_model=4,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_ffn_dim=3,
+        decoder_ffn_dim=3,
+    )
     heads = dict(encoder_attention_heads=1, decoder_attention_heads=2, max_position_embeddings=5)
     system, _ = checkpoint.record_of(Config({"model_type": "pegasus", **sizes, **heads}))
-    params = jax.tree.map(lambda leaf: np.ones(leaf.shape, "f4"), towers.abstract(system.towers, checkpoint.example(system)))
+    params = jax.tree.map(
+        lambda leaf: np.ones(leaf.shape, "f4"),
+        towers.abstract(system.towers, checkpoint.example(system)),
+    )
     checkpoint.write(tmp_path, system, params)
     equal(checkpoint.read(tmp_path).params, params)
     tensors = checkpoint.open_tensors(tmp_path)
     values = {name: np.array(tensors.read(name)) for name in tensors}
     values["decoder.embed_positions.weight"][2, 3] += 0.01
-    with pytest.raises(UserError, match="decoder.embed_positions.weight is not the fixed table of pegasus"):
+    with pytest.raises(
+        UserError, match="decoder.embed_positions.weight is not the fixed table of pegasus"
+    ):
         checkpoint.read(changed(tmp_path, tmp_path / "other", values))
 
 

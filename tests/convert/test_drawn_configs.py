@@ -1,4 +1,5 @@
-"""A hundred drawn configs against `transformers`: states and logits of the model, and the file that we write of it."""
+"""A hundred drawn configs against `transformers`: states and logits of the model, and the file that
+we write of it."""
 
 import numpy as np
 import peers
@@ -18,10 +19,22 @@ FLAG = (True, False)
 def bert(draw, layers="num_hidden_layers", **more):
     heads = int(draw.integers(1, 4))
     sizes = dict(
-        hidden_size=heads * int(draw.choice([4, 6, 10])), num_attention_heads=heads, intermediate_size=draw.integers(5, 40)
+        hidden_size=heads * int(draw.choice([4, 6, 10])),
+        num_attention_heads=heads,
+        intermediate_size=draw.integers(5, 40),
     )
-    words = dict(type_vocab_size=int(draw.integers(1, 4)), hidden_act=draw.choice(ACTS), layer_norm_eps=draw.choice(EPS))
-    return {**sizes, **words, layers: draw.integers(1, 5), "max_position_embeddings": draw.integers(20, 40), **more}
+    words = dict(
+        type_vocab_size=int(draw.integers(1, 4)),
+        hidden_act=draw.choice(ACTS),
+        layer_norm_eps=draw.choice(EPS),
+    )
+    return {
+        **sizes,
+        **words,
+        layers: draw.integers(1, 5),
+        "max_position_embeddings": draw.integers(20, 40),
+        **more,
+    }
 
 
 def electra(draw):
@@ -30,53 +43,95 @@ def electra(draw):
 
 def albert(draw):
     groups, inner = int(draw.integers(1, 3)), int(draw.integers(1, 3))
-    more = dict(num_hidden_groups=groups, inner_group_num=inner, embedding_size=int(draw.choice([6, 12])))
+    more = dict(
+        num_hidden_groups=groups, inner_group_num=inner, embedding_size=int(draw.choice([6, 12]))
+    )
     return bert(draw) | more | {"num_hidden_layers": groups * int(draw.integers(1, 3))}
 
 
 def distilbert(draw):
     heads, wave = int(draw.integers(1, 4)), bool(draw.choice(FLAG))
-    words = dict(dim=heads * 6, n_heads=heads, hidden_dim=int(draw.integers(5, 40)), n_layers=int(draw.integers(1, 4)))
-    return words | dict(activation=draw.choice(ACTS), sinusoidal_pos_embds=wave, max_position_embeddings=24)
+    words = dict(
+        dim=heads * 6,
+        n_heads=heads,
+        hidden_dim=int(draw.integers(5, 40)),
+        n_layers=int(draw.integers(1, 4)),
+    )
+    return words | dict(
+        activation=draw.choice(ACTS), sinusoidal_pos_embds=wave, max_position_embeddings=24
+    )
 
 
 def gpt(draw, **more):
     heads = int(draw.integers(1, 4))
-    words = dict(n_embd=heads * int(draw.choice([4, 6])), n_head=heads, n_layer=int(draw.integers(1, 5)), n_positions=24)
-    return words | dict(layer_norm_epsilon=draw.choice(EPS)) | {name: draw.choice(values) for name, values in more.items()}
+    words = dict(
+        n_embd=heads * int(draw.choice([4, 6])),
+        n_head=heads,
+        n_layer=int(draw.integers(1, 5)),
+        n_positions=24,
+    )
+    return (
+        words
+        | dict(layer_norm_epsilon=draw.choice(EPS))
+        | {name: draw.choice(values) for name, values in more.items()}
+    )
 
 
 def gpt2(draw):
-    flags = dict.fromkeys(("scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"), FLAG)
+    flags = dict.fromkeys(
+        ("scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"), FLAG
+    )
     return gpt(draw, activation_function=ACTS, n_inner=(7, 24), tie_word_embeddings=FLAG, **flags)
 
 
 def t5(draw):
     heads, kinds = int(draw.integers(1, 4)), ("relu", "gated-gelu", "gated-silu", "gelu")
     words = dict(
-        d_model=int(draw.integers(3, 9)) * 2, num_heads=heads, d_kv=int(draw.integers(2, 8)), d_ff=int(draw.integers(5, 30))
+        d_model=int(draw.integers(3, 9)) * 2,
+        num_heads=heads,
+        d_kv=int(draw.integers(2, 8)),
+        d_ff=int(draw.integers(5, 30)),
     )
     words |= dict(
         num_layers=int(draw.integers(1, 3)),
         num_decoder_layers=int(draw.integers(1, 3)),
         feed_forward_proj=draw.choice(kinds),
     )
-    places = dict(relative_attention_num_buckets=int(draw.integers(3, 9)) * 2, relative_attention_max_distance=20)
+    places = dict(
+        relative_attention_num_buckets=int(draw.integers(3, 9)) * 2,
+        relative_attention_max_distance=20,
+    )
     return words | places | dict(decoder_start_token_id=0, layer_norm_epsilon=draw.choice(EPS))
 
 
 def bart(draw):
-    words = dict(d_model=12, max_position_embeddings=int(draw.integers(20, 40)), activation_function=draw.choice(ACTS))
+    words = dict(
+        d_model=12,
+        max_position_embeddings=int(draw.integers(20, 40)),
+        activation_function=draw.choice(ACTS),
+    )
     for side in ("encoder", "decoder"):
         words |= {f"{side}_layers": draw.integers(1, 4), f"{side}_ffn_dim": draw.integers(5, 30)}
-        words |= {f"{side}_attention_heads": draw.choice([1, 2, 3, 4]), f"{side}_layerdrop": float(draw.choice([0.0, 0.1]))}
+        words |= {
+            f"{side}_attention_heads": draw.choice([1, 2, 3, 4]),
+            f"{side}_layerdrop": float(draw.choice([0.0, 0.1])),
+        }
     return words | dict(scale_embedding=draw.choice(FLAG), eos_token_id=2, pad_token_id=1)
 
 
 def xlm(draw, **more):
     heads = int(draw.integers(1, 4))
-    words = dict(emb_dim=heads * int(draw.choice([4, 6])), n_heads=heads, n_layers=int(draw.integers(1, 4)), n_langs=1)
-    words |= dict(gelu_activation=draw.choice(FLAG), max_position_embeddings=24, layer_norm_eps=draw.choice(EPS))
+    words = dict(
+        emb_dim=heads * int(draw.choice([4, 6])),
+        n_heads=heads,
+        n_layers=int(draw.integers(1, 4)),
+        n_langs=1,
+    )
+    words |= dict(
+        gelu_activation=draw.choice(FLAG),
+        max_position_embeddings=24,
+        layer_norm_eps=draw.choice(EPS),
+    )
     return words | {name: draw.choice(values) for name, values in more.items()}
 
 
@@ -89,34 +144,52 @@ def xlnet(draw):
         d_inner=int(draw.integers(5, 30)),
     )
     return words | dict(
-        ff_activation=draw.choice(ACTS), clamp_len=int(draw.choice([-1, 4])), layer_norm_eps=draw.choice(EPS)
+        ff_activation=draw.choice(ACTS),
+        clamp_len=int(draw.choice([-1, 4])),
+        layer_norm_eps=draw.choice(EPS),
     )
 
 
 def pair(draw):
-    kind = lambda: str(draw.choice(["bert", "roberta"]))
+    def kind():
+        return str(draw.choice(["bert", "roberta"]))
+
     halves = [
-        {**bert(draw), "hidden_size": 12, "num_attention_heads": int(draw.choice([1, 2, 3])), "vocab_size": 61}
+        {
+            **bert(draw),
+            "hidden_size": 12,
+            "num_attention_heads": int(draw.choice([1, 2, 3])),
+            "vocab_size": 61,
+        }
         for _ in range(2)
     ]
     encoder, decoder = ({**half, "model_type": kind(), "pad_token_id": 0} for half in halves)
     cross = {"is_decoder": True, "add_cross_attention": True}
-    return dict(encoder=peers_plain(encoder), decoder=peers_plain(decoder | cross), decoder_start_token_id=2)
+    return dict(
+        encoder=peers_plain(encoder), decoder=peers_plain(decoder | cross), decoder_start_token_id=2
+    )
 
 
 def peers_plain(words):
     """Plain numbers and texts of what numpy drew."""
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in words.items()}
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in words.items()
+    }
 
 
 KINDS = {
-    "BertForMaskedLM": bert, "RobertaForMaskedLM": bert, "MegatronBertForMaskedLM": bert, "ErnieForMaskedLM": bert,
-    "BertLMHeadModel": lambda draw: bert(draw, is_decoder=True), "RobertaModel": bert, "XLMRobertaForMaskedLM": bert,
+    "BertForMaskedLM": bert, "RobertaForMaskedLM": bert, "MegatronBertForMaskedLM": bert,
+    "ErnieForMaskedLM": bert,
+    "BertLMHeadModel": lambda draw: bert(draw, is_decoder=True), "RobertaModel": bert,
+    "XLMRobertaForMaskedLM": bert,
     "ElectraForMaskedLM": electra, "AlbertForMaskedLM": albert, "DistilBertForMaskedLM": distilbert,
-    "OpenAIGPTLMHeadModel": lambda draw: gpt(draw, afn=("gelu", "relu", "swish")), "GPT2LMHeadModel": gpt2,
+    "OpenAIGPTLMHeadModel": lambda draw: gpt(draw, afn=("gelu", "relu", "swish")),
+    "GPT2LMHeadModel": gpt2,
     "CTRLLMHeadModel": lambda draw: gpt(draw, dff=(9, 30)), "T5ForConditionalGeneration": t5,
     "BartForConditionalGeneration": bart, "MBartForConditionalGeneration": bart,
-    "XLMWithLMHeadModel": lambda draw: xlm(draw, sinusoidal_embeddings=FLAG), "FlaubertWithLMHeadModel": xlm,
+    "XLMWithLMHeadModel": lambda draw: xlm(draw, sinusoidal_embeddings=FLAG),
+    "FlaubertWithLMHeadModel": xlm,
     "XLNetLMHeadModel": xlnet, "EncoderDecoderModel": pair,
 }  # fmt: skip
 EACH = 5
@@ -127,7 +200,12 @@ EACH = 5
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in KINDS for seed in range(EACH)])
 def test_a_drawn_config(name, seed, tmp_path):
     draw, kind = np.random.default_rng([seed, *map(ord, name)]), getattr(peers.transformers, name)
-    words = {"vocab_size": 61, "pad_token_id": 0, "attn_implementation": "eager", **peers_plain(KINDS[name](draw))}
+    words = {
+        "vocab_size": 61,
+        "pad_token_id": 0,
+        "attn_implementation": "eager",
+        **peers_plain(KINDS[name](draw)),
+    }
     model = peers.randomise(kind(kind.config_class(**words)), seed)
     model.save_pretrained(tmp_path / "theirs")
     found = checkpoint.read(tmp_path / "theirs")

@@ -26,7 +26,8 @@ from ptm_jax.nn.heads.tasks import TokenHead
 h5py = pytest.importorskip("h5py")
 FIXTURE = Path(os.environ.get("PTM_DATA", "../shared/data")) / "fixtures/elmo"
 OPTIONS = {
-    "lstm": {"cell_clip": 3, "use_skip_connections": True, "n_layers": 1, "proj_clip": 3, "projection_dim": 2, "dim": 3},
+    "lstm": {"cell_clip": 3, "use_skip_connections": True, "n_layers": 1, "proj_clip": 3,
+    "projection_dim": 2, "dim": 3},
     "char_cnn": {
         "embedding": {"dim": 2}, "filters": [[1, 2], [2, 1]], "n_highway": 1, "n_characters": 262,
         "max_characters_per_token": 6, "activation": "relu",
@@ -38,10 +39,23 @@ def shapes_of(cells=3, width=2, total=3):
     cell = {"W_0": (2 * width, 4 * cells), "B": (4 * cells,), "W_P_0": (cells, width)}
     return {
         "char_embed": (261, 2),
-        **{"CNN/W_cnn_0": (1, 1, 2, 2), "CNN/b_cnn_0": (2,), "CNN/W_cnn_1": (1, 2, 2, 1), "CNN/b_cnn_1": (1,)},
-        **{f"CNN_high_0/{kind}_{part}": (total,) * n for kind, n in (("W", 2), ("b", 1)) for part in ("carry", "transform")},
+        **{
+            "CNN/W_cnn_0": (1, 1, 2, 2),
+            "CNN/b_cnn_0": (2,),
+            "CNN/W_cnn_1": (1, 2, 2, 1),
+            "CNN/b_cnn_1": (1,),
+        },
+        **{
+            f"CNN_high_0/{kind}_{part}": (total,) * n
+            for kind, n in (("W", 2), ("b", 1))
+            for part in ("carry", "transform")
+        },
         **{"CNN_proj/W_proj": (total, width), "CNN_proj/b_proj": (width,)},
-        **{f"RNN_{way}/RNN/MultiRNNCell/Cell0/LSTMCell/{name}": shape for way in (0, 1) for name, shape in cell.items()},
+        **{
+            f"RNN_{way}/RNN/MultiRNNCell/Cell0/LSTMCell/{name}": shape
+            for way in (0, 1)
+            for name, shape in cell.items()
+        },
     }
 
 
@@ -59,7 +73,8 @@ def folder_of(where, options=OPTIONS, change=None):
 
 
 def test_parameters_are_those_of_the_file(tmp_path):
-    """Gates i, g, f, o become i, f, g, o; the highway's gate changes its sign; character 0 is a row of zeros."""
+    """Gates i, g, f, o become i, f, g, o; the highway's gate changes its sign; character 0 is a row
+    of zeros."""
     folder = folder_of(tmp_path / "elmo")
     assert elmo_folder.is_elmo(folder) and not elmo_folder.is_elmo(tmp_path)
     system, params, _ = elmo_folder.read(folder)
@@ -69,9 +84,14 @@ def test_parameters_are_those_of_the_file(tmp_path):
         both = np.concatenate([found["left_0"]["inputs"]["kernel"], found["left_0"]["state"]])
         np.testing.assert_array_equal(both, np.concatenate([i, f, g, o], -1))
         high, own = file["CNN_high_0"], found["embed"]["highway0"]
-        np.testing.assert_array_equal(own["kernel"], np.concatenate([high["W_transform"][()], -high["W_carry"][()]], -1))
+        np.testing.assert_array_equal(
+            own["kernel"], np.concatenate([high["W_transform"][()], -high["W_carry"][()]], -1)
+        )
         np.testing.assert_array_equal(found["embed"]["characters"][1:], file["char_embed"][()])
-    assert not found["embed"]["characters"][0].any() and system.towers["main"].encoder.right[0].cell_clip == 3.0
+    assert (
+        not found["embed"]["characters"][0].any()
+        and system.towers["main"].encoder.right[0].cell_clip == 3.0
+    )
 
 
 def gone(name):
@@ -93,19 +113,39 @@ def outside(file):
 
 WRONG = {
     "missing": (gone("CNN/b_cnn_1"), {}, r"hdf5: has no data set CNN/b_cnn_1; .* shape \[1\]"),
-    "shape": (replaced("CNN_proj/b_proj", np.zeros(5, np.float32)), {}, r"CNN_proj/b_proj is \[5\] float32; .* shape \[2\]"),
+    "shape": (
+        replaced("CNN_proj/b_proj", np.zeros(5, np.float32)),
+        {},
+        r"CNN_proj/b_proj is \[5\] float32; .* shape \[2\]",
+    ),
     "type": (replaced("CNN_proj/b_proj", np.zeros(2, np.int32)), {}, r"is \[2\] int32"),
     "group": (replaced("CNN_proj", np.zeros(2, np.float32)), {}, "has no data set CNN_proj/W_proj"),
     "nan": (replaced("CNN_proj/b_proj", np.full(2, np.nan, np.float32)), {}, "b_proj holds NaN"),
     "link": (outside, {}, "char_embed is a link"),
-    "cells": (None, {"lstm": {**OPTIONS["lstm"], "dim": 4}}, r"W_0 is \[4, 12\] float32; .* \[4, 16\]"),
+    "cells": (
+        None,
+        {"lstm": {**OPTIONS["lstm"], "dim": 4}},
+        r"W_0 is \[4, 12\] float32; .* \[4, 16\]",
+    ),
     "size": (None, {"lstm": {**OPTIONS["lstm"], "dim": 1 << 40}}, "lstm.dim is 1099511627776"),
-    "kind": (None, {"lstm": {**OPTIONS["lstm"], "dim": "64"}}, "lstm.dim is '64'; expected a value of type int"),
+    "kind": (
+        None,
+        {"lstm": {**OPTIONS["lstm"], "dim": "64"}},
+        "lstm.dim is '64'; expected a value of type int",
+    ),
     "no part": (None, {"char_cnn": 3}, "char_cnn.activation is None"),
     "clip": (None, {"lstm": {**OPTIONS["lstm"], "cell_clip": -1}}, "cell_clip is -1"),
     "filters": (None, {"char_cnn": {**OPTIONS["char_cnn"], "filters": [[1]]}}, "filters is"),
-    "activation": (None, {"char_cnn": {**OPTIONS["char_cnn"], "activation": "gelu"}}, "must be relu or tanh"),
-    "characters": (None, {"char_cnn": {**OPTIONS["char_cnn"], "n_characters": 100}}, "n_characters is 100"),
+    "activation": (
+        None,
+        {"char_cnn": {**OPTIONS["char_cnn"], "activation": "gelu"}},
+        "must be relu or tanh",
+    ),
+    "characters": (
+        None,
+        {"char_cnn": {**OPTIONS["char_cnn"], "n_characters": 100}},
+        "n_characters is 100",
+    ),
 }
 
 
@@ -131,8 +171,15 @@ def test_a_file_that_is_no_hdf5_is_one_line(content, tmp_path):
 def test_every_word_has_an_id_and_its_spelling(tmp_path):
     tokenizer = spaced()
     first, second = tokenizer.encode_batch(["a <s> cat", "cat a bird"])
-    assert first.tolist() == [5, 6, 7] and second.tolist() == [7, 5, 8] and tokenizer.decode([0, 7, 8, 2]) == "cat bird"
-    bytes_of = lambda word: [259, *(byte + 1 for byte in word.encode()), 260]
+    assert (
+        first.tolist() == [5, 6, 7]
+        and second.tolist() == [7, 5, 8]
+        and tokenizer.decode([0, 7, 8, 2]) == "cat bird"
+    )
+
+    def bytes_of(word):
+        return [259, *(byte + 1 for byte in word.encode()), 260]
+
     table = spellings(tokenizer, 8, "elmo", [6, 0, tokenizer.vocab.pad])
     assert table[0].tolist() == [*bytes_of("<s>"), 261, 261, 261]
     assert table[1, :3].tolist() == [259, 257, 260] and not table[2].any()
@@ -163,7 +210,11 @@ def test_an_exported_folder_is_the_file_that_was_read(tmp_path):
         system, params, _ = elmo_folder.read(folder)
         elmo_folder.write(out, system.towers["main"], params["main"], system.examples)
         assert json.loads((out / "options.json").read_text()) == options
-        high = () if options["char_cnn"]["n_highway"] else [name for name in shapes_of() if "high" in name]
+        high = (
+            ()
+            if options["char_cnn"]["n_highway"]
+            else [name for name in shapes_of() if "high" in name]
+        )
         assert same_files(folder, out) == shapes_of().keys() - set(high)
 
 
@@ -171,7 +222,9 @@ def same_files(first, second):
     """The names of the second file's data sets, after comparing each with the first file's."""
     names = []
     with h5py.File(first / "lm_weights.hdf5") as a, h5py.File(second / "lm_weights.hdf5") as b:
-        b.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None)
+        b.visititems(
+            lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None
+        )
         for name in names:
             assert a[name].dtype == b[name].dtype
             np.testing.assert_array_equal(a[name][()], b[name][()])
@@ -182,7 +235,12 @@ def same_files(first, second):
     ("change", "message"),
     [
         (lambda s: with_field(s, "forget", 0.0), r"right\.0\.forget = 0\.0; expected 1\.0"),
-        (lambda s: with_field(s, "embed", Embeddings(vocab=s.towers["main"].encoder.embed.vocab, width=64)), "Embeddings"),
+        (
+            lambda s: with_field(
+                s, "embed", Embeddings(vocab=s.towers["main"].encoder.embed.vocab, width=64)
+            ),
+            "Embeddings",
+        ),
         (lambda s: with_field(s, "heads", {"tag": TokenHead(3)}), "no place for 'tag'"),
     ],
 )
@@ -200,12 +258,28 @@ def test_the_published_file_is_written_again(tmp_path, capsys):
     ptm_jax.load(FIXTURE).save(tmp_path / "run")
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
     assert "lm_weights.hdf5" in capsys.readouterr().out
-    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "other"), "--dtype", "bfloat16"]) == 1
+    assert (
+        main(
+            [
+                "export",
+                str(tmp_path / "run"),
+                "--out",
+                str(tmp_path / "other"),
+                "--dtype",
+                "bfloat16",
+            ]
+        )
+        == 1
+    )
     assert "bfloat16; ELMo's folder has float32" in capsys.readouterr().err
-    assert json.loads((tmp_path / "out/options.json").read_text()) == json.loads((FIXTURE / "options.json").read_text())
+    assert json.loads((tmp_path / "out/options.json").read_text()) == json.loads(
+        (FIXTURE / "options.json").read_text()
+    )
     with h5py.File(FIXTURE / "lm_weights.hdf5") as file:
         there = set()
-        file.visititems(lambda name, found: there.add(name) if isinstance(found, h5py.Dataset) else None)
+        file.visititems(
+            lambda name, found: there.add(name) if isinstance(found, h5py.Dataset) else None
+        )
     assert same_files(FIXTURE, tmp_path / "out") == there
     system = systems.get("elmo_mini")
     params = towers.init(system.towers, jax.random.key(0), elmo_batch())["main"]
@@ -224,7 +298,8 @@ def elmo_batch():
 
 @pytest.mark.full
 def test_states_equal_those_of_the_original_code(tmp_path):
-    """Batch i is the i-th sentence of each list; the states are carried from batch to batch (AllenNLP's own test)."""
+    """Batch i is the i-th sentence of each list; the states are carried from batch to batch
+    (AllenNLP's own test)."""
     lists, expected = originals()
     model = ptm_jax.load(FIXTURE)
     batches = [list(batch) for batch in zip(*lists, strict=True)]
@@ -236,7 +311,9 @@ def test_states_equal_those_of_the_original_code(tmp_path):
             np.testing.assert_allclose(layers[-1], np.concatenate(state, -1), atol=1e-6)
     words = (FIXTURE / "vocab_test.txt").read_text(encoding="utf8").split("\n")
     (layers,) = model.encode([" ".join(words)], layers=True)
-    words_only = [i for i, word in enumerate(words) if word not in ("<S>", "</S>")]  # the original reads these as marks
+    words_only = [
+        i for i, word in enumerate(words) if word not in ("<S>", "</S>")
+    ]  # the original reads these as marks
     with h5py.File(FIXTURE / "elmo_token_embeddings.hdf5") as file:
         expected = np.tile(file["embedding"], 2)
     # a unit in the last place of values up to 5 is 5e-7

@@ -1,4 +1,5 @@
-"""AWD-LSTM from the file of fastai: its class from the same weights, its words, and files that lie."""
+"""AWD-LSTM from the file of fastai: its class from the same weights, its words, and files that
+lie."""
 
 import importlib.util
 import pickle
@@ -29,7 +30,10 @@ SIZES = len(WORDS), 6, 10, 3
 def state_of(place="0."):
     """Tensors by fastai's names, drawn; the decoder is tied."""
     draw, (words, width, hidden, layers) = torch.Generator().manual_seed(0), SIZES
-    tensor = lambda *shape: torch.randn(*shape, generator=draw) * 0.5
+
+    def tensor(*shape):
+        return torch.randn(*shape, generator=draw) * 0.5
+
     state = {f"{place}encoder.weight": tensor(words, width)}
     for n in range(layers):
         reads, size = (width, hidden, hidden)[n], (hidden, hidden, width)[n]
@@ -39,7 +43,11 @@ def state_of(place="0."):
             f"{place}rnns.{n}.module.bias_ih_l0": tensor(4 * size),
             f"{place}rnns.{n}.module.bias_hh_l0": tensor(4 * size),
         }
-    return state | ({"1.decoder.weight": state[f"{place}encoder.weight"], "1.decoder.bias": tensor(words)} if place else {})
+    return state | (
+        {"1.decoder.weight": state[f"{place}encoder.weight"], "1.decoder.bias": tensor(words)}
+        if place
+        else {}
+    )
 
 
 def definition(state, ids, place="0."):
@@ -48,10 +56,17 @@ def definition(state, ids, place="0."):
     for n in range(SIZES[3]):
         weights = [
             state[f"{place}rnns.{n}.{name}"]
-            for name in ("module.weight_ih_l0", "weight_hh_l0_raw", "module.bias_ih_l0", "module.bias_hh_l0")
+            for name in (
+                "module.weight_ih_l0",
+                "weight_hh_l0_raw",
+                "module.bias_ih_l0",
+                "module.bias_hh_l0",
+            )
         ]
         layer = torch.nn.LSTM(weights[0].shape[1], weights[1].shape[1], batch_first=True)
-        for name, tensor in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), weights, strict=True):
+        for name, tensor in zip(
+            ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), weights, strict=True
+        ):
             getattr(layer, name).data = tensor
         x = layer(x)[0].detach()
     return x
@@ -60,14 +75,26 @@ def definition(state, ids, place="0."):
 @pytest.mark.parametrize("layout", ["learner", "weights", "encoder"])
 def test_the_states_are_those_of_torch_and_the_words_those_of_the_list(layout, tmp_path):
     state = state_of("" if layout == "encoder" else "0.")
-    torch.save({"model": state, "opt": {"lr": 0.1}} if layout == "learner" else state, tmp_path / "lstm_fwd.pth")
+    torch.save(
+        {"model": state, "opt": {"lr": 0.1}} if layout == "learner" else state,
+        tmp_path / "lstm_fwd.pth",
+    )
     (tmp_path / "itos_wt103.pkl").write_bytes(pickle.dumps(WORDS))
     model = ptm_jax.load(tmp_path, allow_pickle=True)
-    assert model.vocab.size == SIZES[0] and model.vocab.unk == 0 and model.vocab.pad == 1 and model.vocab.bos == 2
+    assert (
+        model.vocab.size == SIZES[0]
+        and model.vocab.unk == 0
+        and model.vocab.pad == 1
+        and model.vocab.bos == 2
+    )
     ids = jnp.asarray([[3, 4, 0, 5]])
     place = "" if layout == "encoder" else "0."
-    encoded = model.system.towers["main"].apply({"params": model.params["main"]}, {"input_ids": ids}, method="encode")
-    np.testing.assert_allclose(encoded.hidden[0], definition(state, torch.tensor([[3, 4, 0, 5]]), place)[0], atol=1e-5)
+    encoded = model.system.towers["main"].apply(
+        {"params": model.params["main"]}, {"input_ids": ids}, method="encode"
+    )
+    np.testing.assert_allclose(
+        encoded.hidden[0], definition(state, torch.tensor([[3, 4, 0, 5]]), place)[0], atol=1e-5
+    )
     assert model.tokenizer.encode_batch(["the cat slept"])[0].tolist() == [3, 4, 0]
 
 
@@ -98,11 +125,18 @@ class Layer(torch.nn.Module):
 
 @pytest.fixture
 def awdlstm(monkeypatch):
-    """fastai's file of AWD-LSTM. `make test-full` installs it beside the environment; what it takes from the rest of the
-    package is here, since the package needs torchvision, pandas and spacy."""
+    """fastai's file of AWD-LSTM. `make test-full` installs it beside the environment; what it takes
+    from the rest of the package is here, since the package needs torchvision, pandas and spacy."""
     if not FILE.exists():
         pytest.skip(f"no {FILE}; make test-full installs it")
-    for name in ("fastai", "fastai.data", "fastai.data.all", "fastai.text", "fastai.text.core", "fastai.text.models"):
+    for name in (
+        "fastai",
+        "fastai.data",
+        "fastai.data.all",
+        "fastai.text",
+        "fastai.text.core",
+        "fastai.text.models",
+    ):
         module = types.ModuleType(name)
         module.__path__ = []
         monkeypatch.setitem(sys.modules, name, module)
@@ -113,10 +147,26 @@ def awdlstm(monkeypatch):
         for name in names.split(","):
             setattr(frame["self"], name, frame[name])
 
-    detached = lambda states, **options: [tuple(part.detach() for part in state) for state in states]
-    given = {"Module": Layer, "L": lambda names: [names], "store_attr": store_attr, "to_detach": detached}
-    given |= {"ifnone": lambda a, b: b if a is None else a, "one_param": lambda module: next(module.parameters())}
-    given |= {"nn": torch.nn, "F": torch.nn.functional, "Tensor": torch.Tensor, "torch": torch, "warnings": warnings}
+    def detached(states, **options):
+        return [tuple(part.detach() for part in state) for state in states]
+
+    given = {
+        "Module": Layer,
+        "L": lambda names: [names],
+        "store_attr": store_attr,
+        "to_detach": detached,
+    }
+    given |= {
+        "ifnone": lambda a, b: b if a is None else a,
+        "one_param": lambda module: next(module.parameters()),
+    }
+    given |= {
+        "nn": torch.nn,
+        "F": torch.nn.functional,
+        "Tensor": torch.Tensor,
+        "torch": torch,
+        "warnings": warnings,
+    }
     vars(around).update(given, MutableSequence=MutableSequence)
     spec = importlib.util.spec_from_file_location("fastai.text.models.awdlstm", FILE)
     module = importlib.util.module_from_spec(spec)
@@ -125,20 +175,26 @@ def awdlstm(monkeypatch):
 
 
 def test_awd_lstm_is_fastais_class(tmp_path, awdlstm):
-    """Outputs and gradients of `AWD_LSTM` from the weights that fastai drew; its dropout is off, as in evaluation."""
+    """Outputs and gradients of `AWD_LSTM` from the weights that fastai drew; its dropout is off, as
+    in evaluation."""
     torch.manual_seed(0)
     words, width, hidden, layers = SIZES
     theirs = awdlstm.AWD_LSTM(words, width, hidden, layers).eval()
     torch.save(theirs.state_dict(), tmp_path / "encoder.pth")
     model = ptm_jax.load(tmp_path / "encoder.pth", allow_pickle=True)
-    ids, weights = np.array([[3, 4, 0, 5, 2], [2, 2, 7, 6, 3]]), np.random.default_rng(1).normal(size=(2, 5, width))
+    ids, weights = (
+        np.array([[3, 4, 0, 5, 2], [2, 2, 7, 6, 3]]),
+        np.random.default_rng(1).normal(size=(2, 5, width)),
+    )
     theirs.reset()
     expected = theirs(torch.tensor(ids))
     (expected * torch.tensor(weights, dtype=torch.float32)).sum().backward()
     module = model.system.towers["main"]
 
     def loss(params):
-        hidden = module.apply({"params": params}, {"input_ids": jnp.asarray(ids)}, method="encode").hidden
+        hidden = module.apply(
+            {"params": params}, {"input_ids": jnp.asarray(ids)}, method="encode"
+        ).hidden
         return (hidden * weights).sum(), hidden
 
     gradients, found = jax.grad(loss, has_aux=True)(model.params["main"])
@@ -146,10 +202,14 @@ def test_awd_lstm_is_fastais_class(tmp_path, awdlstm):
     gradients = flatten(gradients)
     named = dict(theirs.named_parameters())
     table = named["encoder.weight"].grad.numpy()
-    np.testing.assert_allclose(np.delete(gradients["encoder/embed/token"], 1, 0), np.delete(table, 1, 0), atol=1e-5)
+    np.testing.assert_allclose(
+        np.delete(gradients["encoder/embed/token"], 1, 0), np.delete(table, 1, 0), atol=1e-5
+    )
     for n in range(layers):
         for ours, name in (("state", "weight_hh_l0_raw"), ("inputs/kernel", "module.weight_ih_l0")):
-            np.testing.assert_allclose(gradients[f"encoder/layers_{n}/{ours}"], named[f"rnns.{n}.{name}"].grad.T, atol=1e-5)
+            np.testing.assert_allclose(
+                gradients[f"encoder/layers_{n}/{ours}"], named[f"rnns.{n}.{name}"].grad.T, atol=1e-5
+            )
 
 
 LIES = {

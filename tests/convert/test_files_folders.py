@@ -65,13 +65,25 @@ def test_extra_tensors_of_shards_are_shown(tmp_path):
     shard(tmp_path, "b.safetensors", b=ONE, both=2 * ONE)
     index(tmp_path, a="a.safetensors", b="b.safetensors", both="b.safetensors")
     tensors = open_tensors(tmp_path)
-    assert set(tensors) == {"a", "b", "both", "extra"} and tensors.files == ("a.safetensors", "b.safetensors")
+    assert set(tensors) == {"a", "b", "both", "extra"} and tensors.files == (
+        "a.safetensors",
+        "b.safetensors",
+    )
     assert (tensors.read("both") == 2).all()
     index(tmp_path, a="a.safetensors", b="b.safetensors")
     refused(tmp_path, "b.safetensors", "'both'", "a.safetensors", "which counts")
 
 
-OUTSIDE = ["../x.safetensors", "/etc/passwd", "sub/x.safetensors", "..", ".", "", "a\\b.safetensors", "C:x.safetensors"]
+OUTSIDE = [
+    "../x.safetensors",
+    "/etc/passwd",
+    "sub/x.safetensors",
+    "..",
+    ".",
+    "",
+    "a\\b.safetensors",
+    "C:x.safetensors",
+]
 
 
 @pytest.mark.parametrize("name", [*OUTSIDE, "x\0.safetensors"])
@@ -110,10 +122,16 @@ def test_a_shard_does_not_link_out_of_its_directory(tmp_path):
         (b'{"weight_map": {}}', ["no weight_map"]),
         (b'{"weight_map": {"w": 3}}', ["no weight_map"]),
         (b'{"weight_map": {"w": "x.safetensors", "w": "y.safetensors"}}', ["'w' twice"]),
-        (b'{"weight_map": {"w": "gone.safetensors"}}', ["tensor 'w'", "'gone.safetensors'", "missing"]),
+        (
+            b'{"weight_map": {"w": "gone.safetensors"}}',
+            ["tensor 'w'", "'gone.safetensors'", "missing"],
+        ),
         (b'{"weight_map": {"v": "x.safetensors"}}', ["x.safetensors", "tensor 'v' is not there"]),
         (b'{"weight_map": {"w": "x.bin"}}', ["tensor 'w'", "'x.bin'", "format"]),
-        (b'{"weight_map": {"w": "x.safetensors", "v": "torn.safetensors"}}', ["torn.safetensors", "truncated"]),
+        (
+            b'{"weight_map": {"w": "x.safetensors", "v": "torn.safetensors"}}',
+            ["torn.safetensors", "truncated"],
+        ),
     ],
 )
 def test_an_index_that_lies_gets_one_line(tmp_path, content, words):

@@ -23,9 +23,17 @@ def state() -> dict:
     """Tensors of every type, one that shares memory with another, one that is transposed."""
     draw = torch.Generator().manual_seed(0)
     kinds = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
-    found = {f"of.{kind}": (4 * torch.randn(5, 3, generator=draw)).to(getattr(torch, kind)) for kind in kinds}
+    found = {
+        f"of.{kind}": (4 * torch.randn(5, 3, generator=draw)).to(getattr(torch, kind))
+        for kind in kinds
+    }
     found["turned"] = torch.randn(4, 6, generator=draw).T
-    return {**found, "tied": found["of.float32"], "part": found["of.float32"][1:3], "scalar": torch.tensor(2.0)}
+    return {
+        **found,
+        "tied": found["of.float32"],
+        "part": found["of.float32"][1:3],
+        "scalar": torch.tensor(2.0),
+    }
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -39,7 +47,9 @@ def test_a_pickle_of_tensors_is_read_on_demand(tmp_path, zipped):
         as_float = tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
         assert bits(found.read(name)) == bits(as_float), name
         kept = found.read(name, keep=True)
-        assert kept.shape == tuple(tensor.shape) and kept.dtype.name == str(tensor.dtype).removeprefix("torch.")
+        assert kept.shape == tuple(tensor.shape) and kept.dtype.name == str(
+            tensor.dtype
+        ).removeprefix("torch.")
         assert bits(kept.astype("f8")) == bits(tensor.double().numpy())
         if tensor.ndim:
             assert bits(found.read_slice(name, (slice(1, 2),))) == bits(as_float[1:2])
@@ -53,7 +63,9 @@ def test_shards_of_pickles(tmp_path):
     refused(tmp_path, "--allow-pickle")
     assert set(open_tensors(tmp_path, allow_pickle=True)) == {"a", "b"}
     torch.save({}, tmp_path / "pytorch_model-00002-of-00002.bin")
-    refused(tmp_path, "pytorch_model-00002-of-00002.bin", "tensor 'b' is not there", allow_pickle=True)
+    refused(
+        tmp_path, "pytorch_model-00002-of-00002.bin", "tensor 'b' is not there", allow_pickle=True
+    )
 
 
 class Hostile:
@@ -70,13 +82,25 @@ class Hostile:
 @pytest.mark.parametrize("call", ["os", "builtins", "nested"])
 def test_a_pickle_with_code_runs_nothing(tmp_path, zipped, call):
     trace = tmp_path / "ran"
-    code = {"os": Hostile(os.mkdir, str(trace)), "builtins": Hostile(eval, f"open({str(trace)!r}, 'w')")}.get(call)
-    content = {"w": torch.ones(2), "x": {"deep": [Hostile(os.mkdir, str(trace))]} if code is None else code}
+    code = {
+        "os": Hostile(os.mkdir, str(trace)),
+        "builtins": Hostile(eval, f"open({str(trace)!r}, 'w')"),
+    }.get(call)
+    content = {
+        "w": torch.ones(2),
+        "x": {"deep": [Hostile(os.mkdir, str(trace))]} if code is None else code,
+    }
     folder = tmp_path / "model"
     folder.mkdir()
     torch.save(content, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     refused(folder, "--allow-pickle")
-    refused(folder, "pytorch_model.bin", "nothing was run", "eval" if call == "builtins" else "mkdir", allow_pickle=True)
+    refused(
+        folder,
+        "pytorch_model.bin",
+        "nothing was run",
+        "eval" if call == "builtins" else "mkdir",
+        allow_pickle=True,
+    )
     assert not trace.exists()
 
 
@@ -84,7 +108,13 @@ def test_a_broken_pickle_gets_one_line(tmp_path):
     path = tmp_path / "pytorch_model.bin"
     torch.save(state(), path)
     truncated = [path.read_bytes()[:length] for length in (10, 500, -30, -1)]
-    for content in (b"", b"not a pickle", b"PK\x03\x04 half a zip", b"\x80\x02}q\x00X\xff\xff\xff\x7f", *truncated):
+    for content in (
+        b"",
+        b"not a pickle",
+        b"PK\x03\x04 half a zip",
+        b"\x80\x02}q\x00X\xff\xff\xff\x7f",
+        *truncated,
+    ):
         path.write_bytes(content)
         refused(tmp_path, str(path), allow_pickle=True)
 
@@ -104,14 +134,28 @@ def test_a_pickle_of_other_things_gets_one_line(tmp_path, content, words):
     refused(tmp_path, "pytorch_model.bin", *words, allow_pickle=True)
 
 
-@pytest.mark.parametrize(("shard", "limit"), [("1KB", 1000), ("20KB", 20000), ("5GB", 5_000_000_000)])
+@pytest.mark.parametrize(
+    ("shard", "limit"), [("1KB", 1000), ("20KB", 20000), ("5GB", 5_000_000_000)]
+)
 def test_files_are_those_of_save_pretrained(tmp_path, shard, limit):
     transformers = pytest.importorskip("transformers")
-    sizes = dict(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    sizes = dict(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+    )
     model = transformers.BertModel(transformers.BertConfig(**sizes, max_position_embeddings=20))
     model.save_pretrained(tmp_path / "theirs", max_shard_size=shard)
-    paths = write_tensors(tmp_path / "ours", [(n, t.numpy()) for n, t in model.state_dict().items()], max_shard_bytes=limit)
-    theirs = sorted(path.name for path in (tmp_path / "theirs").iterdir() if path.name.startswith("model"))
+    paths = write_tensors(
+        tmp_path / "ours",
+        [(n, t.numpy()) for n, t in model.state_dict().items()],
+        max_shard_bytes=limit,
+    )
+    theirs = sorted(
+        path.name for path in (tmp_path / "theirs").iterdir() if path.name.startswith("model")
+    )
     assert sorted(path.name for path in paths) == theirs
     for path in paths:
         assert path.read_bytes() == (tmp_path / "theirs" / path.name).read_bytes()
@@ -128,9 +172,12 @@ def large(tmp_path_factory):
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize(("mesh", "rules"), [({"fsdp": 8}, "fsdp"), ({"fsdp": 2, "model": 4}, "megatron_fsdp")])
+@pytest.mark.parametrize(
+    ("mesh", "rules"), [({"fsdp": 8}, "fsdp"), ({"fsdp": 2, "model": 4}, "megatron_fsdp")]
+)
 def test_two_gigabytes_go_into_their_shards(large, mesh, rules):
-    """Memory: the shards and one tensor. `python -m benchmarks import` measures time, beside reading the files."""
+    """Memory: the shards and one tensor. `python -m benchmarks import` measures time, beside
+    reading the files."""
     folder, total, largest = large
     assert total > 2e9 and len(open_tensors(folder).files) == 5
     found = streaming.measure("import", str(folder), json.dumps(mesh), rules)

@@ -1,4 +1,5 @@
-"""Files that are broken, or lie: one line that names the file and the tensor, and nothing is run."""
+"""Files that are broken, or lie: one line that names the file and the tensor, and nothing is
+run."""
 
 from __future__ import annotations
 
@@ -47,7 +48,10 @@ LIES = {
     "no header": (raw(b""), ["not JSON"]),
     "endless nesting": (raw(b'{"a":' * 50000 + b"1" + b"}" * 50000), ["not JSON"]),
     "endless number": (raw(b'{"w.x":' + b"9" * 10000 + b"}"), ["not JSON"]),
-    "a name twice": (raw(b'{"w.x":' + json.dumps(one()["w.x"]).encode() + b',"w.x":{}}', bytes(8)), ["'w.x' twice"]),
+    "a name twice": (
+        raw(b'{"w.x":' + json.dumps(one()["w.x"]).encode() + b',"w.x":{}}', bytes(8)),
+        ["'w.x' twice"],
+    ),
     "a field twice": (raw(b'{"w.x":{"dtype":"F32","dtype":"F16"}}'), ["'dtype' twice"]),
     "lone surrogate": (raw(b'{"\\ud800":{}}'), ["not Unicode"]),
     "no table": (raw({"w.x": 3}), [W, "lacks"]),
@@ -57,7 +61,10 @@ LIES = {
     "negative size": (raw(one([-2]), bytes(8)), [W, "[-2]"]),
     "fractional size": (raw(one([2.0]), bytes(8)), [W, "[2.0]"]),
     "true size": (raw(one([True, 2]), bytes(8)), [W, "[True, 2]"]),
-    "shape is a text": (raw({"w.x": {"dtype": "F32", "shape": "2", "data_offsets": [0, 8]}}, bytes(8)), [W, "shape"]),
+    "shape is a text": (
+        raw({"w.x": {"dtype": "F32", "shape": "2", "data_offsets": [0, 8]}}, bytes(8)),
+        [W, "shape"],
+    ),
     "too many sizes": (raw(one([1] * 70 + [2]), bytes(8)), [W, "do not go together"]),
     "absurd size": (raw(one([1 << 70]), bytes(8)), [W, "do not go together"]),
     "absurd empty size": (raw(one([0, 1 << 70], (0, 0))), [W, "do not go together"]),
@@ -81,7 +88,8 @@ LIES = {
 
 @pytest.mark.parametrize("low", [b"\x80\x02", b"\x80\x03", b"\x80\x04", b"PK"])
 def test_a_header_whose_length_looks_like_a_pickle(tmp_path, low):
-    """The first bytes of a safetensors file are a length; only what follows them decides what the file is."""
+    """The first bytes of a safetensors file are a length; only what follows them decides what the
+    file is."""
     length = int.from_bytes(low, "little")
     text = json.dumps(one())
     path = tmp_path / "model.safetensors"
@@ -123,17 +131,29 @@ PACKS = {
     "huge list": (b"\x81\xa1a\xdd\xff\xff\xff\xff", ["'a'", "4,294,967,295 entries"]),
     "huge bytes": (b"\x81\xa1a\xc6\xff\xff\xff\xff", ["'a'", "4,294,967,295 bytes"]),
     "huge text": (b"\x81\xdb\xff\xff\xff\xff", ["4,294,967,295 bytes"]),
-    "huge array": (b"\x81\xa1a\xc9\xff\xff\xff\xff\x01" + packed().data, ["'a'", "not (shape, type, bytes)"]),
+    "huge array": (
+        b"\x81\xa1a\xc9\xff\xff\xff\xff\x01" + packed().data,
+        ["'a'", "not (shape, type, bytes)"],
+    ),
     "nesting": (b"\x81\xa1a" * 500 + b"\x01", ["nested deeper"]),
     "lists of lists": (b"\x81\xa1a" + b"\x91" * 5000, ["nested deeper"]),
     "key is a number": (msgpack.packb({1: packed()}), ["no text"]),
     "key is a list": (b"\x81\x91\x01\x01", ["nested deeper"]),
     "key is not UTF-8": (b"\x81\xa1\xff\x01", ["not UTF-8"]),
     "key twice": (b"\x82\xa1a\x01\xa1a\x01", ["'a' is there twice"]),
-    "other extension": (msgpack.packb({"a": {"b": msgpack.ExtType(42, b"os.system")}}), ["'a.b'", "extension type 42"]),
-    "complex number": (msgpack.packb({"a": msgpack.ExtType(2, msgpack.packb((1.0, 2.0)))}), ["'a'", "extension type 2"]),
+    "other extension": (
+        msgpack.packb({"a": {"b": msgpack.ExtType(42, b"os.system")}}),
+        ["'a.b'", "extension type 42"],
+    ),
+    "complex number": (
+        msgpack.packb({"a": msgpack.ExtType(2, msgpack.packb((1.0, 2.0)))}),
+        ["'a'", "extension type 2"],
+    ),
     "timestamp": (msgpack.packb({"a": msgpack.Timestamp(1)}), ["'a'", "extension type -1"]),
-    "no array": (msgpack.packb({"a": msgpack.ExtType(1, b"\x01")}), ["'a'", "not (shape, type, bytes)"]),
+    "no array": (
+        msgpack.packb({"a": msgpack.ExtType(1, b"\x01")}),
+        ["'a'", "not (shape, type, bytes)"],
+    ),
     "size lies": (msgpack.packb({"a": {"w": packed((3,))}}), ["'a.w'", "not the size"]),
     "negative size": (msgpack.packb({"a": packed((-2,))}), ["'a'", "list of sizes"]),
     "absurd size": (msgpack.packb({"a": packed((1 << 63, 0), data=b"")}), ["'a'", "not the size"]),
@@ -141,18 +161,32 @@ PACKS = {
     "structured type": (msgpack.packb({"a": packed(dtype="V8")}), ["'a'", "'V8'"]),
     "text leaf": (msgpack.packb({"a": {"b": "text"}}), ["'a.b'", "neither"]),
     "none leaf": (msgpack.packb({"a": None}), ["'a'", "neither"]),
-    "a name twice": (msgpack.packb({"a": {"scale": packed(), "embedding": packed()}}), ["'a.weight'", "twice"]),
+    "a name twice": (
+        msgpack.packb({"a": {"scale": packed(), "embedding": packed()}}),
+        ["'a.weight'", "twice"],
+    ),
     "no chunks": (msgpack.packb({"a": chunked({"0": 2}, {})}), ["'a'", "incomplete"]),
-    "chunks of another size": (msgpack.packb({"a": chunked({"0": 5}, {"0": packed(), "1": packed()})}), ["'a'", "[5]"]),
-    "a chunk missing": (msgpack.packb({"a": chunked({"0": 4}, {"0": packed(), "2": packed()})}), ["'a'", "incomplete"]),
-    "chunks of two types": (msgpack.packb({"a": chunked({"0": 4}, {"0": packed(), "1": packed(dtype="int32")})}), ["'a'"]),
+    "chunks of another size": (
+        msgpack.packb({"a": chunked({"0": 5}, {"0": packed(), "1": packed()})}),
+        ["'a'", "[5]"],
+    ),
+    "a chunk missing": (
+        msgpack.packb({"a": chunked({"0": 4}, {"0": packed(), "2": packed()})}),
+        ["'a'", "incomplete"],
+    ),
+    "chunks of two types": (
+        msgpack.packb({"a": chunked({"0": 4}, {"0": packed(), "1": packed(dtype="int32")})}),
+        ["'a'"],
+    ),
 }
 
 
 FILES = {"model.safetensors": LIES, "flax_model.msgpack": PACKS}
 
 
-@pytest.mark.parametrize(("name", "lie"), [(name, lie) for name, lies in FILES.items() for lie in lies])
+@pytest.mark.parametrize(
+    ("name", "lie"), [(name, lie) for name, lies in FILES.items() for lie in lies]
+)
 def test_a_file_that_lies_gets_one_line(tmp_path, name, lie):
     content, words = FILES[name][lie]
     (tmp_path / name).write_bytes(content)
@@ -168,12 +202,19 @@ def test_every_truncation_of_a_flax_file_is_refused(tmp_path):
 
 
 EDIT = st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255))
-FUZZ = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-SMALL = {"a.b": np.arange(6, dtype="f4").reshape(2, 3), "c": np.arange(3, dtype="f2"), "d": np.arange(2)}
+FUZZ = settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+SMALL = {
+    "a.b": np.arange(6, dtype="f4").reshape(2, 3),
+    "c": np.arange(3, dtype="f2"),
+    "d": np.arange(2),
+}
 
 
 def read_or_refused(path, content: bytes, whole: bytes) -> list | None:
-    """[(name, bits)] of a damaged file as we read it; None if it is refused, which the whole one is not."""
+    """[(name, bits)] of a damaged file as we read it; None if it is refused, which the whole one is
+    not."""
     path.write_bytes(content)
     try:
         tensors = open_tensors(path)
@@ -199,10 +240,14 @@ def test_a_damaged_file_is_read_as_its_library_does_or_refused(tmp_path, edits, 
     content = damage(whole, edits, keep, len(whole) - 46)
     found = read_or_refused(tmp_path / "model.safetensors", content, whole)
     if found is not None:
-        assert dict(found) == {name: bits(array) for name, array in safetensors.numpy.load(content).items()}
+        assert dict(found) == {
+            name: bits(array) for name, array in safetensors.numpy.load(content).items()
+        }
     whole = serialization.to_bytes(SMALL)
     content = damage(whole, edits, keep, len(whole))
     found = read_or_refused(tmp_path / "flax_model.msgpack", content, whole)
     if found is not None:
         leaves = jax.tree.leaves(serialization.msgpack_restore(content))
-        assert sorted(value for _, value in found) == sorted(bits(np.asarray(leaf)) for leaf in leaves)
+        assert sorted(value for _, value in found) == sorted(
+            bits(np.asarray(leaf)) for leaf in leaves
+        )

@@ -1,4 +1,5 @@
-"""Contextual string embeddings: the stream of characters, Flair's saved models, and a run of ours."""
+"""Contextual string embeddings: the stream of characters, Flair's saved models, and a run of
+ours."""
 
 import sys
 import types
@@ -28,8 +29,13 @@ def test_a_row_is_read_as_its_words_with_blanks():
     batch = {"characters": jnp.asarray(characters), "segment_ids": jnp.asarray(segments)}
     cut = jax.jit(stream, static_argnums=(1, 2, 3))
     ahead, behind, documents, before, after = map(np.asarray, cut(batch, 32, 10, 1))
-    assert ahead.shape == (2, 4 + 5 + 2), "of a row with longer words the last would end at the stream's end"
-    text = lambda codes: "".join(map(chr, codes[codes > 0]))
+    assert ahead.shape == (2, 4 + 5 + 2), (
+        "of a row with longer words the last would end at the stream's end"
+    )
+
+    def text(codes):
+        return "".join(map(chr, codes[codes > 0]))
+
     assert text(ahead[0]) == "\nab c \nd " and text(behind[0]) == " ab c\n d\n"
     assert documents[0].tolist() == [1] * 6 + [2] * 3 + [0] * 2
     assert text(ahead[1]) == "\nx " and text(behind[1]) == " x\n"
@@ -42,7 +48,9 @@ def test_the_letters_of_bytes_are_those_of_the_tokenizers():
     letters = flair.byte_letters()
     assert sorted(letters) == sorted(ByteLevel.alphabet())
     pieces = ByteLevel(add_prefix_space=False).pre_tokenize_str("é \n\x00ÿ")
-    assert "".join(piece for piece, _ in pieces) == "".join(letters[byte] for byte in "é \n\x00ÿ".encode())
+    assert "".join(piece for piece, _ in pieces) == "".join(
+        letters[byte] for byte in "é \n\x00ÿ".encode()
+    )
 
 
 class Dictionary:
@@ -54,14 +62,18 @@ Dictionary.__module__ = "flair.data"
 
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
-    """(folder, torch layers by direction, save) of models as `flair.models.LanguageModel.save` writes them."""
+    """(folder, torch layers by direction, save) of models as `flair.models.LanguageModel.save`
+    writes them."""
     torch = pytest.importorskip("torch")
     monkeypatch.setitem(sys.modules, "flair", types.ModuleType("flair"))
     module = types.ModuleType("flair.data")
     module.Dictionary = Dictionary
     monkeypatch.setitem(sys.modules, "flair.data", module)
     torch.manual_seed(0)
-    nets = {way: (torch.nn.Embedding(len(LETTERS), 3), torch.nn.LSTM(3, 4)) for way in ("forward", "backward")}
+    nets = {
+        way: (torch.nn.Embedding(len(LETTERS), 3), torch.nn.LSTM(3, 4))
+        for way in ("forward", "backward")
+    }
 
     def save(way, **changed):
         embed, rnn = nets[way]
@@ -70,9 +82,22 @@ def saved(tmp_path, monkeypatch):
         dictionary = Dictionary()
         dictionary.idx2item = [letter.encode() for letter in LETTERS]
         dictionary.item2idx = {letter.encode(): i for i, letter in enumerate(LETTERS)}
-        fields = {"state_dict": state, "dictionary": dictionary, "is_forward_lm": way == "forward", "hidden_size": 4}
-        fields |= {"nlayers": 1, "embedding_size": 3, "nout": None, "document_delimiter": "\n", "dropout": 0.1}
-        layout = {"_use_new_zipfile_serialization": way == "forward"}  # the other as before torch 1.6
+        fields = {
+            "state_dict": state,
+            "dictionary": dictionary,
+            "is_forward_lm": way == "forward",
+            "hidden_size": 4,
+        }
+        fields |= {
+            "nlayers": 1,
+            "embedding_size": 3,
+            "nout": None,
+            "document_delimiter": "\n",
+            "dropout": 0.1,
+        }
+        layout = {
+            "_use_new_zipfile_serialization": way == "forward"
+        }  # the other as before torch 1.6
         torch.save(fields | changed, tmp_path / f"news-{way}-0.pt", pickle_protocol=4, **layout)
 
     for way in nets:
@@ -82,7 +107,8 @@ def saved(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_flairs_models_give_its_vectors_of_words(saved):
-    """`LanguageModel.get_representation` and the offsets of `FlairEmbeddings` (flair 0.15.1), one text after another."""
+    """`LanguageModel.get_representation` and the offsets of `FlairEmbeddings` (flair 0.15.1), one
+    text after another."""
     import torch
 
     folder, nets, _ = saved

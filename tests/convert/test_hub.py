@@ -1,4 +1,5 @@
-"""Where a checkpoint is: a path, the cache, or the Hub, for which a server on this machine stands."""
+"""Where a checkpoint is: a path, the cache, or the Hub, for which a server on this machine
+stands."""
 
 from __future__ import annotations
 
@@ -24,7 +25,18 @@ def test_a_path_is_what_it_is_and_nonsense_is_no_name(tmp_path):
     assert hub.locate(tmp_path) == tmp_path
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert hub.locate(str(tmp_path / "model.safetensors")) == tmp_path / "model.safetensors"
-    for name in ("../no such", "a/b/c", "/nowhere/at/all", "", "org/", "a..b", "-x", "a b", "x\n", "http://x"):
+    for name in (
+        "../no such",
+        "a/b/c",
+        "/nowhere/at/all",
+        "",
+        "org/",
+        "a..b",
+        "-x",
+        "a b",
+        "x\n",
+        "http://x",
+    ):
         with pytest.raises(UserError, match="no such directory") as caught:
             hub.locate(name)
         assert "\n" not in str(caught.value)
@@ -41,14 +53,20 @@ def test_weights_are_asked_for_in_order(tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     assert hub.locate("org/name", revision="v1") == tmp_path
-    assert [patterns for _, _, patterns in asked] == [hub.SMALL + hub.SAFETENSORS, hub.SMALL + hub.FLAX]
+    assert [patterns for _, _, patterns in asked] == [
+        hub.SMALL + hub.SAFETENSORS,
+        hub.SMALL + hub.FLAX,
+    ]
     hub.locate("org/name", allow_pickle=True)
     assert asked[-1][2] == hub.SMALL + hub.PICKLE
     (tmp_path / "model.safetensors.index.json").write_text("{}")
     asked.clear()
     hub.locate("org/name", revision="v1")
     hub.locate("org/name", files=["config.json"])
-    assert asked == [("org/name", "v1", hub.SMALL + hub.SAFETENSORS), ("org/name", None, ("config.json",))]
+    assert asked == [
+        ("org/name", "v1", hub.SMALL + hub.SAFETENSORS),
+        ("org/name", None, ("config.json",)),
+    ]
 
 
 CODE = """
@@ -66,8 +84,12 @@ for name, revision in (("org/name", None), ("org/name", "v9"), ("nobody/nothing"
 
 
 def located(endpoint, cache) -> list[str]:
-    """What a fresh process finds of three names, a line each: a model, its revision "v9", and a model nobody has."""
-    ours = lambda name: name.lower().endswith("_proxy") or name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE")
+    """What a fresh process finds of three names, a line each: a model, its revision "v9", and a
+    model nobody has."""
+
+    def ours(name):
+        return name.lower().endswith("_proxy") or name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE")
+
     environment = {name: value for name, value in os.environ.items() if not ours(name)}
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(cache)}
     environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -90,18 +112,26 @@ def test_without_a_network_the_cache_is_asked_and_named(tmp_path):
     (snapshot / "model.safetensors").write_bytes(safetensors.numpy.save({"w": np.ones(3, "f4")}))
     found, _, absent = located(NOBODY, tmp_path)
     assert found == "['model.safetensors'] 3.0"
-    assert absent.startswith("'nobody/nothing': no such directory") and str(tmp_path / "hub") in absent
+    assert (
+        absent.startswith("'nobody/nothing': no such directory") and str(tmp_path / "hub") in absent
+    )
     assert f"{NOBODY} could not be asked (ConnectError" in absent
 
 
 SHA = "1" * 40
 WEIGHTS = safetensors.numpy.save({"w": np.arange(5000, dtype="f4")})
-FILES = {"config.json": b"{}", "model.safetensors": WEIGHTS, "vocab.txt": b"a\nb\n", "README.md": b"#"}
+FILES = {
+    "config.json": b"{}",
+    "model.safetensors": WEIGHTS,
+    "vocab.txt": b"a\nb\n",
+    "README.md": b"#",
+}
 FILES["pytorch_model.bin"] = b"x"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """One model, org/name; everything else is unknown, as in the real one (401 for who is not logged in)."""
+    """One model, org/name; everything else is unknown, as in the real one (401 for who is not
+    logged in)."""
 
     log: list[str] = []
 
@@ -121,16 +151,28 @@ class Hub(http.server.BaseHTTPRequestHandler):
         self.log.append(f"{self.command} {path}")
         if path.startswith("/api/models/org/name/revision/main"):
             files = [{"rfilename": name} for name in FILES]
-            return self.answer(200, json.dumps({"id": "org/name", "sha": SHA, "siblings": files}).encode())
+            return self.answer(
+                200, json.dumps({"id": "org/name", "sha": SHA, "siblings": files}).encode()
+            )
         if path.startswith(f"/api/models/org/name/tree/{SHA}"):
-            entry = lambda i, name: {"type": "file", "path": name, "size": len(FILES[name]), "oid": f"{i:040d}"}
-            return self.answer(200, json.dumps([entry(i, name) for i, name in enumerate(FILES)]).encode())
-        if path.startswith(f"/org/name/resolve/{SHA}/") and (name := path.rsplit("/", 1)[1]) in FILES:
+
+            def entry(i, name):
+                return {"type": "file", "path": name, "size": len(FILES[name]), "oid": f"{i:040d}"}
+
+            return self.answer(
+                200, json.dumps([entry(i, name) for i, name in enumerate(FILES)]).encode()
+            )
+        if (
+            path.startswith(f"/org/name/resolve/{SHA}/")
+            and (name := path.rsplit("/", 1)[1]) in FILES
+        ):
             tag = f'"{list(FILES).index(name):040d}"'
             return self.answer(200, FILES[name], ETag=tag, X_Repo_Commit=SHA)
         if path.startswith("/api/models/org/name/revision/"):
             return self.answer(404, b"{}", X_Error_Code="RevisionNotFound", X_Error_Message="no")
-        return self.answer(401, b"{}", X_Error_Code="RepoNotFound", X_Error_Message="Repository not found")
+        return self.answer(
+            401, b"{}", X_Error_Code="RepoNotFound", X_Error_Message="Repository not found"
+        )
 
     do_HEAD = do_GET
 
@@ -161,13 +203,17 @@ class Uploads(Hub):
             return self.answer(200, b'{"errors": [], "warnings": []}')
         if self.path == "/api/models/org/name/preupload/main":
             names = [one["path"] for one in json.loads(body)["files"]]
-            files = [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]
+            files = [
+                {"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names
+            ]
             return self.answer(200, json.dumps({"files": files}).encode())
         assert self.path == "/api/models/org/name/commit/main", self.path
         for line in map(json.loads, body.splitlines()):
             if line["key"] == "file":
                 self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
-        return self.answer(200, json.dumps({"commitUrl": f"{address}/commit/{SHA}", "commitOid": SHA}).encode())
+        return self.answer(
+            200, json.dumps({"commitUrl": f"{address}/commit/{SHA}", "commitOid": SHA}).encode()
+        )
 
 
 @pytest.mark.rotate
@@ -177,8 +223,14 @@ def test_an_export_is_pushed_with_its_card(tmp_path):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Uploads)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     at = f"http://127.0.0.1:{server.server_port}"
-    environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    environment |= {"HF_ENDPOINT": at, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": "1"}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
+    }
+    environment |= {
+        "HF_ENDPOINT": at,
+        "HF_HOME": str(tmp_path / "cache"),
+        "HF_HUB_DISABLE_XET": "1",
+    }
     call = "import sys; from ptm_jax.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
     def pushed(token, out):
@@ -193,15 +245,27 @@ def test_an_export_is_pushed_with_its_card(tmp_path):
             "--push",
             "org/name",
         ]
-        words = dict(args=words, env=environment | {"HF_TOKEN": token}, capture_output=True, text=True, timeout=200)
+        words = dict(
+            args=words,
+            env=environment | {"HF_TOKEN": token},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
         return subprocess.run(**words)
 
     done = pushed("good", "out")
-    assert done.returncode == 0 and done.stdout.splitlines()[-1] == f"pushed to {at}/org/name", done.stderr
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == f"pushed to {at}/org/name", (
+        done.stderr
+    )
     assert Uploads.files == {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
     assert b"library_name: transformers" in Uploads.files["README.md"]
     done = pushed("bad", "other")
-    assert done.returncode == 1 and "'org/name' was not pushed (" in done.stderr and "log in with" in done.stderr
+    assert (
+        done.returncode == 1
+        and "'org/name' was not pushed (" in done.stderr
+        and "log in with" in done.stderr
+    )
     assert len([line for line in done.stderr.splitlines() if line.startswith("ptm")]) == 1
     server.shutdown()
     server.server_close()

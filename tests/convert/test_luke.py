@@ -22,21 +22,47 @@ from support.marking import marked, tokenizer
 pytestmark = peers.LIVE
 
 ROWS, L, E, M = 3, 9, 4, 3
-SIZES = dict(vocab_size=61, entity_vocab_size=23, intermediate_size=14, num_hidden_layers=2, num_attention_heads=2)
+SIZES = dict(
+    vocab_size=61,
+    entity_vocab_size=23,
+    intermediate_size=14,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+)
 SIZES |= dict(max_position_embeddings=16, attn_implementation="eager", num_labels=3)
 CONFIGS = {
     "published": dict(hidden_size=24, entity_emb_size=10, num_attention_heads=3),
-    "wide": dict(hidden_size=8, entity_emb_size=8, num_attention_heads=1, hidden_act="relu", type_vocab_size=1),
-    "lite": dict(hidden_size=12, entity_emb_size=20, use_entity_aware_attention=False, layer_norm_eps=1e-5),
+    "wide": dict(
+        hidden_size=8,
+        entity_emb_size=8,
+        num_attention_heads=1,
+        hidden_act="relu",
+        type_vocab_size=1,
+    ),
+    "lite": dict(
+        hidden_size=12, entity_emb_size=20, use_entity_aware_attention=False, layer_norm_eps=1e-5
+    ),
 }
-CLASSES = ("Model", "ForMaskedLM", "ForEntityClassification", "ForEntityPairClassification", "ForEntitySpanClassification")
-PLAIN = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+CLASSES = (
+    "Model",
+    "ForMaskedLM",
+    "ForEntityClassification",
+    "ForEntityPairClassification",
+    "ForEntitySpanClassification",
+)
+PLAIN = (
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    "ForMultipleChoice",
+)
 UNTRAINED = "pooler."
 """Parameters that the classes of entities hold and do not use."""
 
 
 def drawn(types: int):
-    """Torch's words: rows of several lengths, mentions of 1 to M tokens, the last mentions of a row unused."""
+    """Torch's words: rows of several lengths, mentions of 1 to M tokens, the last mentions of a row
+    unused."""
     draw = np.random.default_rng(types)
     mask = np.arange(L) < np.array([L, 5, 7])[:, None]
     places = draw.integers(0, 4, (ROWS, E, 1)) + np.arange(M)
@@ -55,8 +81,16 @@ def drawn(types: int):
 
 def ours_of(given):
     """The same words as a batch of ours."""
-    names = {"input_ids": "input_ids", "attention_mask": "segment_ids", "token_type_ids": "token_type_ids"}
-    names |= {"entity_ids": "mention_ids", "entity_attention_mask": "mention_segments", "labels": "label"}
+    names = {
+        "input_ids": "input_ids",
+        "attention_mask": "segment_ids",
+        "token_type_ids": "token_type_ids",
+    }
+    names |= {
+        "entity_ids": "mention_ids",
+        "entity_attention_mask": "mention_segments",
+        "labels": "label",
+    }
     names |= {"entity_token_type_ids": "mention_types", "entity_position_ids": "mention_places"}
     batch = {ours: given[theirs].astype(np.int32) for theirs, ours in names.items()}
     start = given["entity_position_ids"][..., 0].astype(np.int32)
@@ -74,19 +108,29 @@ def torch_run(model, name, given):
         return out, None
     labels, weights = words["input_ids"] * words["attention_mask"], words["entity_attention_mask"]
     if name == "ForMaskedLM":
-        hide = lambda value, mask: torch.where(mask > 0, value, peers.IGNORED)
-        out = model(**words, labels=hide(labels, words["attention_mask"]), entity_labels=hide(words["entity_ids"], weights))
+
+        def hide(value, mask):
+            return torch.where(mask > 0, value, peers.IGNORED)
+
+        out = model(
+            **words,
+            labels=hide(labels, words["attention_mask"]),
+            entity_labels=hide(words["entity_ids"], weights),
+        )
     elif name == "ForEntitySpanClassification":
         start = words["entity_position_ids"][..., 0]
         labels = torch.where(weights > 0, words["entity_ids"] % 3, peers.IGNORED)
-        out = model(**words, entity_start_positions=start, entity_end_positions=start + 1, labels=labels)
+        out = model(
+            **words, entity_start_positions=start, entity_end_positions=start + 1, labels=labels
+        )
     else:
         out = model(**words, labels=torch.tensor(given["labels"]))
     return out, out.loss
 
 
 def ours_run(read, name, batch):
-    """(encoded, scores, loss, gradient) of a class of ours; torch's losses, written here on our readouts."""
+    """(encoded, scores, loss, gradient) of a class of ours; torch's losses, written here on our
+    readouts."""
     module = read.system.towers["main"]
 
     def run(params):
@@ -107,13 +151,20 @@ def ours_run(read, name, batch):
         more = {**batch, "mention_labels": batch["mention_ids"] % 3}
         more["mention_weights"] = batch["mention_segments"].astype(np.float32)
         loss = read.system.objective.of(tower, encoded, more).value()
-        return loss, (encoded, {"logits": tower.read(*read.system.towers["main"].heads, encoded, batch)})
+        return loss, (
+            encoded,
+            {"logits": tower.read(*read.system.towers["main"].heads, encoded, batch)},
+        )
 
-    (loss, (encoded, scores)), gradient = jax.jit(jax.value_and_grad(run, has_aux=True))(read.params["main"])
+    (loss, (encoded, scores)), gradient = jax.jit(jax.value_and_grad(run, has_aux=True))(
+        read.params["main"]
+    )
     return encoded, scores, loss, gradient
 
 
-FORMS = [(name, "published") for name in CLASSES] + [(name, form) for form in ("wide", "lite") for name in CLASSES[:2]]
+FORMS = [(name, "published") for name in CLASSES] + [
+    (name, form) for form in ("wide", "lite") for name in CLASSES[:2]
+]
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
@@ -133,13 +184,20 @@ def test_classes_of_entities_equal_transformers(name, form, tmp_path):
         _states(encoded, out, words, entities)
         peers.close(scores["pool"], out.pooler_output, 1e-4, "pooler")
     elif name == "ForMaskedLM":
-        peers.close(np.asarray(scores["mlm"])[words], out.logits.detach().numpy()[words], 1e-4, "words")
         peers.close(
-            np.asarray(scores["entity_words"])[entities], out.entity_logits.detach().numpy()[entities], 1e-4, "entities"
+            np.asarray(scores["mlm"])[words], out.logits.detach().numpy()[words], 1e-4, "words"
+        )
+        peers.close(
+            np.asarray(scores["entity_words"])[entities],
+            out.entity_logits.detach().numpy()[entities],
+            1e-4,
+            "entities",
         )
     else:
         real = entities if name == "ForEntitySpanClassification" else slice(None)
-        peers.close(np.asarray(scores["logits"])[real], out.logits.detach().numpy()[real], 1e-4, "logits")
+        peers.close(
+            np.asarray(scores["logits"])[real], out.logits.detach().numpy()[real], 1e-4, "logits"
+        )
     if loss is not None:
         loss.backward()
         peers.close(mine, loss, 1e-4, "loss")
@@ -149,9 +207,16 @@ def test_classes_of_entities_equal_transformers(name, form, tmp_path):
 
 def _states(encoded, out, words, entities):
     """States of every layer, and the maps, of real tokens."""
-    for layer, (word, entity) in enumerate(zip(out.hidden_states, out.entity_hidden_states, strict=True)):
-        for ours, theirs, real in ((encoded.layers, word, words), (encoded.extra["entity_layers"], entity, entities)):
-            peers.close(np.asarray(ours[layer])[real], theirs.detach().numpy()[real], 1e-4, f"layer {layer}")
+    for layer, (word, entity) in enumerate(
+        zip(out.hidden_states, out.entity_hidden_states, strict=True)
+    ):
+        for ours, theirs, real in (
+            (encoded.layers, word, words),
+            (encoded.extra["entity_layers"], entity, entities),
+        ):
+            peers.close(
+                np.asarray(ours[layer])[real], theirs.detach().numpy()[real], 1e-4, f"layer {layer}"
+            )
     real = np.concatenate([words, entities], 1)
     for layer, theirs in enumerate(out.attentions):
         ours = np.asarray(encoded.attention[layer]).swapaxes(1, 2)[real]
@@ -159,9 +224,12 @@ def _states(encoded, out, words, entities):
 
 
 def _gradients(read, gradient, model):
-    """The gradient of every parameter but that of the rows of padding, which torch's lookups give none."""
+    """The gradient of every parameter but that of the rows of padding, which torch's lookups give
+    none."""
     family = family_of(read.config)
-    ours = dict(engine.write(gradient, family, family.lines(read.config, read.architecture), bare=False))
+    ours = dict(
+        engine.write(gradient, family, family.lines(read.config, read.architecture), bare=False)
+    )
     for name, parameter in model.named_parameters():
         if UNTRAINED in name:
             continue
@@ -195,14 +263,18 @@ def test_classes_of_words_are_those_of_roberta(name, tmp_path):
     read = checkpoint.read(tmp_path / "theirs")
     given = drawn(2)
     words = {
-        key: peers.torch.tensor(value) for key, value in given.items() if not key.startswith("entity") and key != "labels"
+        key: peers.torch.tensor(value)
+        for key, value in given.items()
+        if not key.startswith("entity") and key != "labels"
     }
     if name == "ForMultipleChoice":
         words = {key: value[None] for key, value in words.items()}
     batch = {key: value for key, value in ours_of(given).items() if not key.startswith("mention")}
     main = read.system.towers["main"]
     if name == "ForMultipleChoice":
-        main = dataclasses.replace(main, heads={"choose": dataclasses.replace(main.heads["choose"], choices=ROWS)})
+        main = dataclasses.replace(
+            main, heads={"choose": dataclasses.replace(main.heads["choose"], choices=ROWS)}
+        )
     tower = Tower(main, read.params["main"])
     encoded = tower(batch)
     scores, out = tower.read(*main.heads, encoded, batch), model(**words)
@@ -233,23 +305,34 @@ TASKS = {
 
 @pytest.mark.parametrize("task", TASKS)
 def test_rows_of_a_task_are_the_input_of_the_published_class(task, tmp_path):
-    """The task's head of a published LUKE, on the task's own rows, equals Transformers' class on [MASK] at the marks."""
+    """The task's head of a published LUKE, on the task's own rows, equals Transformers' class on
+    [MASK] at the marks."""
     name, text, masks = TASKS[task]
     own = tokenizer(text)
-    sizes = {**SIZES, **CONFIGS["published"], "vocab_size": own.vocab.size, "max_position_embeddings": 64}
+    sizes = {
+        **SIZES,
+        **CONFIGS["published"],
+        "vocab_size": own.vocab.size,
+        "max_position_embeddings": 64,
+    }
     config = peers.transformers.LukeConfig(**sizes, pad_token_id=own.vocab.pad)
     model = peers.randomise(getattr(peers.transformers, f"LukeFor{name}")(config), 1).eval()
     model.save_pretrained(tmp_path)
     labels = ("a", "b", "c")
     spec = dataclasses.replace(catalogue.get(task).examples, labels=labels)
-    example = Mention(text, frozenset("a"), "") if task == "open_entity" else Example(text, None, "a", "")
+    example = (
+        Mention(text, frozenset("a"), "") if task == "open_entity" else Example(text, None, "a", "")
+    )
     rows = [group[0] for group in spec.features(own, spec.encode(own, [example]), 64)[0]]
     batch = taskrows.padded(rows, spec, own.vocab, 48, 1)
     system, read = finetuning.with_head(str(tmp_path), spec), checkpoint.read(tmp_path)
     (head,) = system.towers["main"].heads
     tower = Tower(system.towers["main"], read.params["main"])
     ours = tower.read(head, tower(batch), batch)
-    torch = lambda value: peers.torch.tensor(np.asarray(value, np.int64))
+
+    def torch(value):
+        return peers.torch.tensor(np.asarray(value, np.int64))
+
     ids, _ = own.frame(own.encode_batch([text])[0])
     spans = [marked(own, ids, number + 1) for number in range(len(masks))]
     width = max(map(len, spans))

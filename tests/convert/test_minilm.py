@@ -23,7 +23,8 @@ HERE = importlib.util.find_spec(PACKAGE)
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(
-        torch is None or HERE is None, reason="torch or the MiniLM package is not installed; make test-full installs them"
+        torch is None or HERE is None,
+        reason="torch or the MiniLM package is not installed; make test-full installs them",
     ),
 ]
 
@@ -37,7 +38,11 @@ def pairs(data):
     """(first sentences, second sentences, similarities) of the dev set of STS-B."""
     text = (data / "glue" / "stsb" / "sts-dev.tsv").read_text(encoding="utf8")
     rows = [line.split("\t") for line in text.splitlines()]
-    return [row[5] for row in rows], [row[6] for row in rows], np.array([float(row[4]) for row in rows])
+    return (
+        [row[5] for row in rows],
+        [row[6] for row in rows],
+        np.array([float(row[4]) for row in rows]),
+    )
 
 
 def torch_vectors(folder, texts):
@@ -63,19 +68,33 @@ def test_vectors_of_sentences_and_their_rank_correlation(folder, data):
     ours = model.encode([*first, *second], normalize=True, batch_size=64)
     theirs = torch_vectors(folder, [*first, *second])
     np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=0)
-    rho = [scipy.stats.spearmanr((v[:1500] * v[1500:]).sum(1), wanted).statistic for v in (ours, theirs)]
+    rho = [
+        scipy.stats.spearmanr((v[:1500] * v[1500:]).sum(1), wanted).statistic
+        for v in (ours, theirs)
+    ]
     print(f"Spearman on STS-B dev: {rho[0]:.4f} here, {rho[1]:.4f} in torch")
     assert abs(rho[0] - rho[1]) < 1e-4 and rho[0] > 0.8
 
 
 @pytest.mark.rotate
 def test_a_quarter_of_an_epoch_of_sst2(folder, data, tmp_path, capsys):
-    """`ptm train --task sst2` from the published directory, on 3,000 of the 12,000 sentences that are there.
+    """`ptm train --task sst2` from the published directory, on 3,000 of the 12,000 sentences that
+    are there.
 
-    One epoch with `--batch 16 --set recipe.lr=1.5e-4` gave 87.2% of the dev set on 2026-11-21, in about 100 CPU-seconds;
-    with the defaults 86.1%. Torch's own class gave 86.2% (32 rows, a rate of 1e-4). A guess gives 50.9%.
+    One epoch with `--batch 16 --set recipe.lr=1.5e-4` gave 87.2% of the dev set on 2026-11-21, in
+    about 100 CPU-seconds; with the defaults 86.1%. Torch's own class gave 86.2% (32 rows, a rate of
+    1e-4). A guess gives 50.9%.
     """
-    words = ["--init", str(folder), "--task", "sst2", "--data", str(data / "glue" / "sst2"), "--epochs", "0.25"]
+    words = [
+        "--init",
+        str(folder),
+        "--task",
+        "sst2",
+        "--data",
+        str(data / "glue" / "sst2"),
+        "--epochs",
+        "0.25",
+    ]
     words += ["--batch", "16", "--set", "recipe.lr=1.5e-4"]
     assert main(["train", *words, "--workdir", str(tmp_path / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["heldout"]
@@ -85,7 +104,14 @@ def test_a_quarter_of_an_epoch_of_sst2(folder, data, tmp_path, capsys):
     texts = ["a charming film", "it never comes to life"]
     given, again = (ptm_jax.load(tmp_path / name).classify(texts) for name in ("run", "out"))
     assert [list(one) for one in given] == [list(one) for one in again]
-    values = lambda found: [list(one.values()) for one in found]
+
+    def values(found):
+        return [list(one.values()) for one in found]
+
     np.testing.assert_allclose(values(again), values(given), atol=1e-5)
-    peer = pytest.importorskip("sentence_transformers").SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    np.testing.assert_allclose(scipy.special.softmax(peer.encode(texts), -1), values(given), atol=1e-5)
+    peer = pytest.importorskip("sentence_transformers").SentenceTransformer(
+        str(tmp_path / "out"), device="cpu"
+    )
+    np.testing.assert_allclose(
+        scipy.special.softmax(peer.encode(texts), -1), values(given), atol=1e-5
+    )

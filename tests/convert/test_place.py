@@ -16,8 +16,13 @@ from ptm_jax.convert.table import Line
 
 def boxes(shape: tuple[int, ...], axis: int, parts: int) -> set:
     """The bounds of equal parts of an array along an axis."""
-    cut = lambda i, n: (i * n // parts, (i + 1) * n // parts)
-    return {tuple(cut(i, n) if a == axis else (0, n) for a, n in enumerate(shape)) for i in range(parts)}
+
+    def cut(i, n):
+        return (i * n // parts, (i + 1) * n // parts)
+
+    return {
+        tuple(cut(i, n) if a == axis else (0, n) for a, n in enumerate(shape)) for i in range(parts)
+    }
 
 
 def test_shards_are_filled_reading_every_part_once():
@@ -28,7 +33,13 @@ def test_shards_are_filled_reading_every_part_once():
         asked.append(where)
         return turned[where].copy()
 
-    for axis, parts, lead, reads in ((1, 4, 1, 3), (2, 4, 1, 3), (0, 3, 1, 3), (0, 1, 1, 3), (2, 2, 0, 1)):
+    for axis, parts, lead, reads in (
+        (1, 4, 1, 3),
+        (2, 4, 1, 3),
+        (0, 3, 1, 3),
+        (0, 1, 1, 3),
+        (2, 2, 0, 1),
+    ):
         asked.clear()
         wanted = boxes(turned.shape, axis, parts)
         shards = place._shards(turned.shape, np.dtype("f4"), wanted, read, lead)
@@ -42,7 +53,9 @@ def test_only_what_this_process_holds_is_read():
     truth = np.arange(4 * 6.0).reshape(4, 6)
     asked: list[tuple] = []
     wanted = {((1, 2), (0, 2)), ((3, 4), (4, 6))}
-    shards = place._shards((4, 6), np.dtype("f4"), wanted, lambda where: asked.append(where) or truth[where], 1)
+    shards = place._shards(
+        (4, 6), np.dtype("f4"), wanted, lambda where: asked.append(where) or truth[where], 1
+    )
     assert asked == [(slice(1, 2), slice(0, 6)), (slice(3, 4), slice(0, 6))]
     assert {box: values.tolist() for box, values in shards.items()} == {
         ((1, 2), (0, 2)): [[6, 7]],
@@ -89,8 +102,13 @@ def test_shards_are_filled_by_blocks_of_rows(rows, monkeypatch):
 )
 def test_the_axis_of_the_rows_cuts_theirs_there_alone(line, leaf, shape, theirs):
     axis, whole = line.axis(leaf, shape, theirs), line.theirs_of(leaf, shape)
-    cut = line.window(leaf, tuple(slice(1, 3) if a == axis else slice(0, n) for a, n in enumerate(shape)), shape)
-    assert [s.indices(n)[:2] == (0, n) for s, n in zip(cut, whole, strict=True)] == [theirs != 0, theirs != 1]
+    cut = line.window(
+        leaf, tuple(slice(1, 3) if a == axis else slice(0, n) for a, n in enumerate(shape)), shape
+    )
+    assert [s.indices(n)[:2] == (0, n) for s, n in zip(cut, whole, strict=True)] == [
+        theirs != 0,
+        theirs != 1,
+    ]
     for changes in ({"part": (0, 2)}, {"axes": (1, 0)}, {"shape": (48,)}, {"rows": (0, 9)}):
         assert dataclasses.replace(line, **changes).axis(leaf, shape, theirs) is None
 

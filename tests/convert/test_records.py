@@ -1,4 +1,5 @@
-"""The families' configs without torch: every class's record written as a config again, sizes, old names, what is refused."""
+"""The families' configs without torch: every class's record written as a config again, sizes, old
+names, what is refused."""
 
 import functools
 
@@ -22,22 +23,41 @@ from ptm_jax.nn.layers import Context
 from ptm_jax.objectives.downstream import Classification
 from support.tiny_models import drawn
 
-BERT = dict(vocab_size=61, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=12)
+BERT = dict(
+    vocab_size=61, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=12
+)
 BERT |= dict(max_position_embeddings=20)
 NARROW = dict(BERT, embedding_size=6, intra_bottleneck_size=4)
 XLM = dict(vocab_size=61, emb_dim=8, n_heads=2, n_layers=2)
 T5 = dict(vocab_size=61, d_model=12, num_heads=2, d_kv=5, d_ff=9, num_layers=1)
-BART = dict(vocab_size=61, d_model=12, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=9, decoder_ffn_dim=9)
+BART = dict(
+    vocab_size=61,
+    d_model=12,
+    encoder_layers=1,
+    decoder_layers=1,
+    encoder_ffn_dim=9,
+    decoder_ffn_dim=9,
+)
 BART |= dict(encoder_attention_heads=2, decoder_attention_heads=3, max_position_embeddings=16)
 GPT = dict(vocab_size=61, n_embd=8, n_head=2, n_layer=2, n_positions=16, dff=12)
-SIZES = dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "ernie", "megatron-bert", "nezha"), BERT)
-SIZES |= dict.fromkeys(("albert", "electra", "mobilebert"), NARROW) | dict.fromkeys(("xlm", "flaubert"), XLM)
+SIZES = dict.fromkeys(
+    ("bert", "roberta", "xlm-roberta", "camembert", "ernie", "megatron-bert", "nezha"), BERT
+)
+SIZES |= dict.fromkeys(("albert", "electra", "mobilebert"), NARROW) | dict.fromkeys(
+    ("xlm", "flaubert"), XLM
+)
 SIZES |= dict.fromkeys(("t5", "mt5"), T5) | dict.fromkeys(("bart", "mbart", "pegasus"), BART)
 SIZES |= dict.fromkeys(("openai-gpt", "gpt2", "ctrl"), GPT)
-SIZES["encoder-decoder"] = dict(encoder={"model_type": "bert", **BERT}, decoder={"model_type": "roberta", **BERT})
-SIZES["distilbert"] = dict(vocab_size=61, dim=8, n_layers=2, n_heads=2, hidden_dim=12, max_position_embeddings=20)
+SIZES["encoder-decoder"] = dict(
+    encoder={"model_type": "bert", **BERT}, decoder={"model_type": "roberta", **BERT}
+)
+SIZES["distilbert"] = dict(
+    vocab_size=61, dim=8, n_layers=2, n_heads=2, hidden_dim=12, max_position_embeddings=20
+)
 SIZES["xlnet"] = dict(vocab_size=61, d_model=8, n_head=2, n_layer=2, d_inner=12)
-SIZES["transfo-xl"] = dict(vocab_size=61, cutoffs=[20, 40], d_model=8, d_embed=8, n_head=2, d_head=4, d_inner=9, n_layer=2)
+SIZES["transfo-xl"] = dict(
+    vocab_size=61, cutoffs=[20, 40], d_model=8, d_embed=8, n_head=2, d_head=4, d_inner=9, n_layer=2
+)
 
 HEADS = dict(hidden_act="relu", classifier_dropout=0.3, num_labels=5, tie_word_embeddings=False)
 ODD = {
@@ -48,21 +68,65 @@ ODD = {
     "nezha": {**HEADS, "max_relative_position": 5},
     "megatron-bert": HEADS,
     "camembert": {"is_decoder": True, "add_cross_attention": True},
-    "distilbert": {"qa_dropout": 0.4, "seq_classif_dropout": 0.2, "activation": "tanh", "dropout": 0.3},
-    "electra": {"hidden_act": "relu", "summary_type": "mean", "summary_last_dropout": 0.3, "is_decoder": True},
-    "albert": {"num_hidden_groups": 2, "inner_group_num": 3, "classifier_dropout_prob": 0.2, "tie_word_embeddings": False},
-    "mobilebert": {"normalization_type": "layer_norm", "key_query_shared_bottleneck": False, "intra_bottleneck_size": 8},
-    "xlm": {"n_langs": 3, "gelu_activation": False, "dropout": 0.3, "start_n_top": 2, "summary_type": "mean"},
-    "flaubert": {"pre_norm": True, "layerdrop": 0.1, "tie_word_embeddings": False, "num_labels": 5, "causal": True},
+    "distilbert": {
+        "qa_dropout": 0.4,
+        "seq_classif_dropout": 0.2,
+        "activation": "tanh",
+        "dropout": 0.3,
+    },
+    "electra": {
+        "hidden_act": "relu",
+        "summary_type": "mean",
+        "summary_last_dropout": 0.3,
+        "is_decoder": True,
+    },
+    "albert": {
+        "num_hidden_groups": 2,
+        "inner_group_num": 3,
+        "classifier_dropout_prob": 0.2,
+        "tie_word_embeddings": False,
+    },
+    "mobilebert": {
+        "normalization_type": "layer_norm",
+        "key_query_shared_bottleneck": False,
+        "intra_bottleneck_size": 8,
+    },
+    "xlm": {
+        "n_langs": 3,
+        "gelu_activation": False,
+        "dropout": 0.3,
+        "start_n_top": 2,
+        "summary_type": "mean",
+    },
+    "flaubert": {
+        "pre_norm": True,
+        "layerdrop": 0.1,
+        "tie_word_embeddings": False,
+        "num_labels": 5,
+        "causal": True,
+    },
     "gpt2": {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
     "bart": {"encoder_layerdrop": 0.1, "decoder_layerdrop": 0.2},
-    "xlnet": {"d_head": 3, "attn_type": "uni", "mem_len": None, "reuse_len": 3, "clamp_len": 4, "summary_use_proj": False},
+    "xlnet": {
+        "d_head": 3,
+        "attn_type": "uni",
+        "mem_len": None,
+        "reuse_len": 3,
+        "clamp_len": 4,
+        "summary_use_proj": False,
+    },
 }
-ODD["mobilebert"] |= {"classifier_activation": False, "layer_norm_eps": 1e-6, "trigram_input": False}
+ODD["mobilebert"] |= {
+    "classifier_activation": False,
+    "layer_norm_eps": 1e-6,
+    "trigram_input": False,
+}
 
 
 def record(family, architecture=None, **fields):
-    return checkpoint.record_of(Config({"model_type": family, **SIZES[family], **fields}), architecture)[0]
+    return checkpoint.record_of(
+        Config({"model_type": family, **SIZES[family], **fields}), architecture
+    )[0]
 
 
 def encoder(family, **fields):
@@ -76,7 +140,9 @@ def test_every_record_gives_its_config_and_class(family):
     for architecture in home.heads:
         for fields in ({}, ODD.get(family, {})):
             system = record(family, architecture, **fields)
-            again = checkpoint.record_of(Config({"model_type": family, **home.config(system)}), architecture)[0]
+            again = checkpoint.record_of(
+                Config({"model_type": family, **home.config(system)}), architecture
+            )[0]
             assert again.towers == system.towers, architecture
             assert home.architecture_of(system) == architecture
 
@@ -84,7 +150,13 @@ def test_every_record_gives_its_config_and_class(family):
 @pytest.mark.rotate
 def test_the_library_s_mobilebert_has_its_size():
     """The number of parameters of the class that the library makes of its default config."""
-    sizes = dict(hidden_size=512, embedding_size=128, intra_bottleneck_size=128, num_hidden_layers=24, num_attention_heads=4)
+    sizes = dict(
+        hidden_size=512,
+        embedding_size=128,
+        intra_bottleneck_size=128,
+        num_hidden_layers=24,
+        num_attention_heads=4,
+    )
     sizes |= dict(vocab_size=30_522, intermediate_size=512, max_position_embeddings=512)
     system = record("mobilebert", "MobileBertForPreTraining", **sizes)
     leaves = jax.tree.leaves(towers.abstract(system.towers, checkpoint.example(system)))
@@ -95,15 +167,26 @@ def test_the_library_s_mobilebert_has_its_size():
     ("family", "fields", "reason"),
     [
         ("roberta", {"position_embedding_type": "relative_key"}, "not supported"),
-        ("encoder-decoder", {"encoder": {"model_type": "gpt2"}}, "encoder: unknown model_type 'gpt2'"),
+        (
+            "encoder-decoder",
+            {"encoder": {"model_type": "gpt2"}},
+            "encoder: unknown model_type 'gpt2'",
+        ),
         (
             "encoder-decoder",
             {"decoder": {"model_type": "bert", **BERT, "vocab_size": 7}},
             "61 and 7 pieces are not supported",
         ),
         ("encoder-decoder", {"tie_encoder_decoder": True}, "one set of layers"),
-        *((name, {"add_cross_attention": True}, "of this family") for name in ("albert", "megatron-bert", "nezha")),
-        ("camembert", {"add_cross_attention": True}, "cross-attention is for a decoder; set is_decoder"),
+        *(
+            (name, {"add_cross_attention": True}, "of this family")
+            for name in ("albert", "megatron-bert", "nezha")
+        ),
+        (
+            "camembert",
+            {"add_cross_attention": True},
+            "cross-attention is for a decoder; set is_decoder",
+        ),
         (
             "gpt2",
             {"add_cross_attention": True, "scale_attn_by_inverse_layer_idx": True},
@@ -121,7 +204,11 @@ def test_the_library_s_mobilebert_has_its_size():
         ("mobilebert", {"normalization_type": "rms"}, "supported are no_norm, layer_norm"),
         ("mobilebert", {"key_query_shared_bottleneck": False}, "intra_bottleneck_size is 4"),
         ("mobilebert", {"true_hidden_size": 5}, "true_hidden_size is 5"),
-        ("mobilebert", {"embedding_size": 9, "architectures": ["MobileBertForMaskedLM"]}, "greater than hidden_size"),
+        (
+            "mobilebert",
+            {"embedding_size": 9, "architectures": ["MobileBertForMaskedLM"]},
+            "greater than hidden_size",
+        ),
         ("xlm", {"is_encoder": False}, "no decoder"),
         ("xlm", {"summary_use_proj": False}, "states in the place of classes"),
         ("xlm", {"summary_type": "attn"}, "supported are first"),
@@ -132,8 +219,16 @@ def test_the_library_s_mobilebert_has_its_size():
         ("t5", {"feed_forward_proj": "double-gelu"}, "feed_forward_proj is 'double-gelu'"),
         ("t5", {"relative_attention_num_buckets": 2}, "relative_attention_num_buckets 2"),
         ("bart", {"normalize_before": True}, "normalize_before is True: Bart has it False"),
-        ("mbart", {"add_final_layer_norm": False}, "add_final_layer_norm is False: MBart has it True"),
-        ("bart", {"decoder_attention_heads": 5}, "d_model 12 is not a multiple of decoder_attention_heads 5"),
+        (
+            "mbart",
+            {"add_final_layer_norm": False},
+            "add_final_layer_norm is False: MBart has it True",
+        ),
+        (
+            "bart",
+            {"decoder_attention_heads": 5},
+            "d_model 12 is not a multiple of decoder_attention_heads 5",
+        ),
         ("transfo-xl", {"attn_type": 2}, "attn_type"),
         ("transfo-xl", {"sample_softmax": 5}, "sample_softmax"),
         ("transfo-xl", {"tie_weight": False}, "tie_weight"),
@@ -141,35 +236,68 @@ def test_the_library_s_mobilebert_has_its_size():
         ("transfo-xl", {"mem_len": 0}, "same_length"),
         ("transfo-xl", {"d_model": 7}, "d_model"),
         ("transfo-xl", {"cutoffs": [70]}, "cutoffs"),
-        ("transfo-xl", {"d_embed": 4, "architectures": ["TransfoXLForSequenceClassification"]}, "d_embed"),
+        (
+            "transfo-xl",
+            {"d_embed": 4, "architectures": ["TransfoXLForSequenceClassification"]},
+            "d_embed",
+        ),
     ],
 )
 def test_an_unsupported_field_is_refused_in_one_line(family, fields, reason):
-    named = {"architectures": ["TransfoXLLMHeadModel"], **fields} if family == "transfo-xl" else fields
+    named = (
+        {"architectures": ["TransfoXLLMHeadModel"], **fields} if family == "transfo-xl" else fields
+    )
     with pytest.raises(UserError, match=reason) as caught:
         record(family, **named)
     assert "\n" not in str(caught.value) and "config.json" in str(caught.value)
 
 
 def test_dropout_of_task_heads():
-    heads = lambda family, name, **fields: record(family, name, **{**ODD[family], **fields}).towers["main"].heads
+    def heads(family, name, **fields):
+        return record(family, name, **{**ODD[family], **fields}).towers["main"].heads
+
     classify = heads("roberta", "RobertaForSequenceClassification")["classify"]
     assert (classify.dropout, classify.summary.dropout) == (0.3, 0.3)
     assert heads("roberta", "RobertaForMultipleChoice")["choose"].dropout == 0.1
     assert heads("megatron-bert", "MegatronBertForTokenClassification")["tag"].dropout == 0.1
     assert heads("distilbert", "DistilBertForTokenClassification")["tag"].dropout == 0.3
-    assert heads("distilbert", "DistilBertForQuestionAnswering", qa_dropout=None)["span"].dropout == 0.1
+    assert (
+        heads("distilbert", "DistilBertForQuestionAnswering", qa_dropout=None)["span"].dropout
+        == 0.1
+    )
     block = encoder("distilbert", dropout=0.3).stack.block
-    assert (block.dropout, block.after_ffn.rate) == (0.0, 0.3)  # nothing is dropped from what attention gives
+    assert (block.dropout, block.after_ffn.rate) == (
+        0.0,
+        0.3,
+    )  # nothing is dropped from what attention gives
 
 
 def test_old_configs_have_other_names():
-    read = lambda **fields: checkpoint.record_of(Config(fields))[0].towers["main"].encoder
-    old = read(model_type="xlm", n_words=61, emb_dim=8, n_layers=1, n_heads=2, pad_index=4, n_langs=2)
+    def read(**fields):
+        return checkpoint.record_of(Config(fields))[0].towers["main"].encoder
+
+    old = read(
+        model_type="xlm", n_words=61, emb_dim=8, n_layers=1, n_heads=2, pad_index=4, n_langs=2
+    )
     assert (old.embed.vocab.size, old.embed.vocab.pad, old.embed.languages) == (61, 4, 2)
-    old = read(model_type="xlnet", n_token=61, d_model=8, n_layer=1, n_head=2, d_head=4, untie_r=True, mem_len=None)
+    old = read(
+        model_type="xlnet",
+        n_token=61,
+        d_model=8,
+        n_layer=1,
+        n_head=2,
+        d_head=4,
+        untie_r=True,
+        mem_len=None,
+    )
     assert (old.embed.vocab.size, old.memory, old.reuse) == (61, 0, 1.0)
-    sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, hidden_dim=12, max_position_embeddings=20)
+    sizes = dict(
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        hidden_dim=12,
+        max_position_embeddings=20,
+    )
     assert read(model_type="distilbert", vocab_size=61, **sizes).stack.layers == 1
 
 
@@ -187,13 +315,17 @@ def test_layerdrop():
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra", "albert"])
 def test_a_model_without_pooler_is_read_and_written(family, tmp_path):
-    """The files of `add_pooling_layer=False`: no tensor of the pooler, and no mark in the config."""
+    """The files of `add_pooling_layer=False`: no tensor of the pooler, and no mark in the
+    config."""
     system = record(family)
     bare = checkpoint.without_pooler(system)
     params = drawn(bare, scale=0.1)
     checkpoint.write(tmp_path, bare, params)
     found = checkpoint.read(tmp_path)
-    assert "pool" not in found.system.towers["main"].heads and found.architecture == families.get(family).bare
+    assert (
+        "pool" not in found.system.towers["main"].heads
+        and found.architecture == families.get(family).bare
+    )
     jax.tree.map(np.testing.assert_array_equal, found.params["main"], params["main"])
     assert (family == "electra") == ("pool" not in system.towers["main"].heads)
 
@@ -202,7 +334,10 @@ def test_languages_are_given_token_by_token():
     core = encoder("xlm", n_langs=3)
     ids, vocab = np.full((2, 5), 7), core.embed.vocab
     batch = batch_of(core, vocab, ids, language_ids=ids - 5)
-    assert batch["language_ids"].shape == (2, 16) and batch["language_ids"][0].tolist() == [2] * 5 + [0] * 11
+    assert (
+        batch["language_ids"].shape == (2, 16)
+        and batch["language_ids"][0].tolist() == [2] * 5 + [0] * 11
+    )
     with pytest.raises(UserError, match="the languages of this model: 0 to 2"):
         batch_of(core, vocab, ids, language_ids=ids)
 
@@ -217,8 +352,14 @@ def test_languages_are_given_token_by_token():
     ],
 )
 def test_the_problem_type_determines_the_loss(family, architecture):
-    kind = lambda **fields: record(family, architecture, **fields).objective.kind
-    assert (kind(), kind(num_labels=1), kind(problem_type="regression")) == ("classes", "number", "number")
+    def kind(**fields):
+        return record(family, architecture, **fields).objective.kind
+
+    assert (kind(), kind(num_labels=1), kind(problem_type="regression")) == (
+        "classes",
+        "number",
+        "number",
+    )
     assert kind(problem_type="multi_label_classification") == "labels"
     assert kind(problem_type="single_label_classification", num_labels=1) == "classes"
     if family == "bart":
@@ -242,16 +383,23 @@ def test_vectors_of_tasks_are_added_before_the_norm():
     run = functools.partial(embed.apply, context=context)
     params = embed.init(jax.random.key(0), {"input_ids": ids}, context)
     token, task = (np.asarray(params["params"][name]) for name in ("token", "task"))
-    np.testing.assert_allclose(run(params, {"input_ids": ids, "task_type_ids": tasks}), token[ids] + task[tasks], rtol=1e-6)
+    np.testing.assert_allclose(
+        run(params, {"input_ids": ids, "task_type_ids": tasks}), token[ids] + task[tasks], rtol=1e-6
+    )
     np.testing.assert_allclose(run(params, {"input_ids": ids}), token[ids] + task[0], rtol=1e-6)
 
 
 @pytest.mark.rotate
 @pytest.mark.parametrize("gate", ["", "gated-"])
 def test_every_activation_of_t5_is_written_as_it_was_read(gate):
-    config = lambda name: Config({"model_type": "t5", **T5, "feed_forward_proj": name})
+    def config(name):
+        return Config({"model_type": "t5", **T5, "feed_forward_proj": name})
+
     for name in ACTIVATIONS:
-        read, ffn = t5.activation(config(gate + name)), encoder("t5", feed_forward_proj=gate + name).decoder.stack.block.ffn
+        read, ffn = (
+            t5.activation(config(gate + name)),
+            encoder("t5", feed_forward_proj=gate + name).decoder.stack.block.ffn,
+        )
         assert (ffn.activation, ffn.gated) == read
         assert t5.activation(config(t5.projection(ffn))) == read
     assert t5.activation(config("gated-gelu")) == ("gelu_tanh", True)

@@ -1,4 +1,5 @@
-"""XLM, FlauBERT and XLNet against `transformers`: random configs, all head classes; answers by beams; two streams."""
+"""XLM, FlauBERT and XLNet against `transformers`: random configs, all head classes; answers by
+beams; two streams."""
 
 import json
 
@@ -16,22 +17,77 @@ pytestmark = peers.LIVE
 
 XLM = {
     "languages": dict(emb_dim=24, n_heads=3, n_langs=4),
-    "narrow": dict(emb_dim=8, n_heads=1, n_layers=1, gelu_activation=False, summary_activation="tanh"),
-    "untied": dict(emb_dim=12, n_heads=2, tie_word_embeddings=False, n_langs=3, use_lang_emb=False, summary_type="last"),
-    "causal": dict(emb_dim=16, n_heads=4, sinusoidal_embeddings=True, causal=True, layer_norm_eps=1e-5),
+    "narrow": dict(
+        emb_dim=8, n_heads=1, n_layers=1, gelu_activation=False, summary_activation="tanh"
+    ),
+    "untied": dict(
+        emb_dim=12,
+        n_heads=2,
+        tie_word_embeddings=False,
+        n_langs=3,
+        use_lang_emb=False,
+        summary_type="last",
+    ),
+    "causal": dict(
+        emb_dim=16, n_heads=4, sinusoidal_embeddings=True, causal=True, layer_norm_eps=1e-5
+    ),
 }
 FLAUBERT = {
     "post": dict(emb_dim=24, n_heads=2, n_langs=2),
     "pre": dict(emb_dim=16, n_heads=4, pre_norm=True, gelu_activation=False),
-    "left": dict(emb_dim=12, n_heads=1, layerdrop=0.2, n_layers=3, tie_word_embeddings=False, summary_type="cls_index"),
-    "single": dict(emb_dim=8, n_heads=2, pre_norm=True, layerdrop=0.1, n_layers=1, causal=True, summary_activation="relu"),
+    "left": dict(
+        emb_dim=12,
+        n_heads=1,
+        layerdrop=0.2,
+        n_layers=3,
+        tie_word_embeddings=False,
+        summary_type="cls_index",
+    ),
+    "single": dict(
+        emb_dim=8,
+        n_heads=2,
+        pre_norm=True,
+        layerdrop=0.1,
+        n_layers=1,
+        causal=True,
+        summary_activation="relu",
+    ),
 }
 XLNET = {
     "left": dict(d_model=24, n_head=3, d_inner=40),
-    "right": dict(d_model=8, n_head=1, d_inner=7, n_layer=1, ff_activation="relu", summary_type="first", clamp_len=3),
-    "untied": dict(d_model=12, n_head=2, ff_activation="gelu_new", tie_word_embeddings=False, summary_activation=""),
-    "uni": dict(d_model=16, n_head=4, attn_type="uni", reuse_len=5, mem_len=None, summary_use_proj=False, clamp_len=6),
-    "mean": dict(d_model=20, n_head=2, layer_norm_eps=1e-5, summary_type="mean", summary_activation="relu", mem_len=7),
+    "right": dict(
+        d_model=8,
+        n_head=1,
+        d_inner=7,
+        n_layer=1,
+        ff_activation="relu",
+        summary_type="first",
+        clamp_len=3,
+    ),
+    "untied": dict(
+        d_model=12,
+        n_head=2,
+        ff_activation="gelu_new",
+        tie_word_embeddings=False,
+        summary_activation="",
+    ),
+    "uni": dict(
+        d_model=16,
+        n_head=4,
+        attn_type="uni",
+        reuse_len=5,
+        mem_len=None,
+        summary_use_proj=False,
+        clamp_len=6,
+    ),
+    "mean": dict(
+        d_model=20,
+        n_head=2,
+        layer_norm_eps=1e-5,
+        summary_type="mean",
+        summary_activation="relu",
+        mem_len=7,
+    ),
 }
 XLNET["heads"] = dict(d_model=12, n_head=3, d_head=5)
 FAMILIES = {"XLM": XLM, "Flaubert": FLAUBERT, "XLNet": XLNET}
@@ -41,27 +97,41 @@ XL_WORDS = dict(n_layer=2, d_inner=24, use_mems_eval=False, start_n_top=3, end_n
 
 def classes(family):
     """All classes. The library shifts no labels."""
-    words, task = ("XLNetLMHeadModel", "lm") if family == "XLNet" else (f"{family}WithLMHeadModel", "mlm")
-    tasks = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag", "ForMultipleChoice": "choose"}
+    words, task = (
+        ("XLNetLMHeadModel", "lm") if family == "XLNet" else (f"{family}WithLMHeadModel", "mlm")
+    )
+    tasks = {
+        "ForSequenceClassification": "classify",
+        "ForTokenClassification": "tag",
+        "ForMultipleChoice": "choose",
+    }
     tasks |= {"ForQuestionAnsweringSimple": "span", "ForQuestionAnswering": "answer"}
     first, *others = peers.cases(family, tasks)
     return [first, peers.Case(words, (task,), objective=MLM(head=task)), *others]
 
 
 def config(family, **fields):
-    words = dict(vocab_size=61, num_labels=3, attn_implementation="eager", **(XL_WORDS if family == "XLNet" else WORDS))
+    words = dict(
+        vocab_size=61,
+        num_labels=3,
+        attn_implementation="eager",
+        **(XL_WORDS if family == "XLNet" else WORDS),
+    )
     return getattr(peers.transformers, f"{family}Config")(**{**words, **fields})
 
 
 def drawn(seed, left, languages=0):
     given = peers.drawn(61, 16, side="left" if left else "right", seed=seed, least=6)
     if languages:
-        given["langs"] = np.random.default_rng(1).integers(0, languages, (peers.ROWS, 16)).astype(np.int32)
+        given["langs"] = (
+            np.random.default_rng(1).integers(0, languages, (peers.ROWS, 16)).astype(np.int32)
+        )
     return given
 
 
 class Rows:
-    """A mask [L, L] that is indexed once, for all rows: the library adds padding to that of one row in place, and fails."""
+    """A mask [L, L] that is indexed once, for all rows: the library adds padding to that of one row
+    in place, and fails."""
 
     def __init__(self, mask):
         self.mask = mask
@@ -71,18 +141,26 @@ class Rows:
 
 
 def runnable(monkeypatch):
-    """Repairs the library's layers: with norms before the branches they ask a cache for a layer's part, which it has not,
-    and for maps that they do not ask their attention for; a causal XLNet fails on padding."""
+    """Repairs the library's layers: with norms before the branches they ask a cache for a layer's
+    part, which it has not, and for maps that they do not ask their attention for; a causal XLNet
+    fails on padding."""
     from transformers.models.flaubert import modeling_flaubert as published
 
     attend, mask = published.MultiHeadAttention.forward, peers.transformers.XLNetModel.create_mask
-    with_maps = lambda self, *given, cache=None, **words: attend(self, *given, **{**words, "output_attentions": True})
+
+    def with_maps(self, *given, cache=None, **words):
+        return attend(self, *given, **{**words, "output_attentions": True})
+
     monkeypatch.setattr(published.MultiHeadAttention, "forward", with_maps)
-    monkeypatch.setattr(published.EncoderDecoderCache, "__getitem__", lambda self, layer: None, raising=False)
+    monkeypatch.setattr(
+        published.EncoderDecoderCache, "__getitem__", lambda self, layer: None, raising=False
+    )
     monkeypatch.setattr(peers.transformers.XLNetModel, "create_mask", lambda *of: Rows(mask(*of)))
 
 
-@pytest.mark.parametrize(("family", "name"), [(family, name) for family, configs in FAMILIES.items() for name in configs])
+@pytest.mark.parametrize(
+    ("family", "name"), [(family, name) for family, configs in FAMILIES.items() for name in configs]
+)
 def test_all_classes(family, name, tmp_path, monkeypatch):
     fields = FAMILIES[family][name]
     if fields.get("pre_norm") or name == "uni":
@@ -102,7 +180,8 @@ def test_all_classes(family, name, tmp_path, monkeypatch):
 
 
 def test_adaptive_softmax(tmp_path, monkeypatch):
-    """The library's own prediction fails on a batch: here it gets the rows' tokens one after the other."""
+    """The library's own prediction fails on a batch: here it gets the rows' tokens one after the
+    other."""
     from transformers.models.xlm.modeling_xlm import XLMPredLayer
 
     def flat(self, x, y=None):
@@ -118,32 +197,55 @@ def test_adaptive_softmax(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["XLM", "Flaubert", "XLNet"])
 def test_answers_by_beams(kind, tmp_path):
-    """The best starts, the best ends of each, and whether there is an answer; some places hold none."""
+    """The best starts, the best ends of each, and whether there is an answer; some places hold
+    none."""
     torch, case = peers.torch, peers.Case(f"{kind}ForQuestionAnswering", ("answer",))
-    sizes = dict(d_model=12, n_head=2, n_layer=1) if kind == "XLNet" else dict(emb_dim=12, n_heads=2, n_layers=1)
+    sizes = (
+        dict(d_model=12, n_head=2, n_layer=1)
+        if kind == "XLNet"
+        else dict(emb_dim=12, n_heads=2, n_layers=1)
+    )
     (model,) = peers.torch_models(config(kind, **sizes, start_n_top=4, end_n_top=3), [case])
     model.save_pretrained(tmp_path)
     found, given = checkpoint.read(tmp_path), drawn(6, left=True)
-    names, places = ("input_ids", "attention_mask"), given["attention_mask"] * (given["input_ids"] > 20)
+    names, places = (
+        ("input_ids", "attention_mask"),
+        given["attention_mask"] * (given["input_ids"] > 20),
+    )
     p_mask, cls = torch.tensor(1.0 - places).float(), torch.tensor(given["cls"]).long()
     with torch.no_grad():
-        out = model(**{name: torch.tensor(given[name]) for name in names}, p_mask=p_mask, cls_index=cls)
-    batch = {"input_ids": given["input_ids"], "segment_ids": given["attention_mask"], "answer_places": places}
+        out = model(
+            **{name: torch.tensor(given[name]) for name in names}, p_mask=p_mask, cls_index=cls
+        )
+    batch = {
+        "input_ids": given["input_ids"],
+        "segment_ids": given["attention_mask"],
+        "answer_places": places,
+    }
     tower = Tower(found.system.towers["main"], found.params["main"])
     ours = tower.read("answer", tower(batch), batch)  # the classifying token is the last
     many = places.sum(1) >= 4  # where less than K places are left, the best are not the only ones
     assert many.sum() >= 2
-    best = out.end_top_log_probs.reshape(-1, 3, 4).transpose(1, 2), out.end_top_index.reshape(-1, 3, 4).transpose(1, 2)
+    best = (
+        out.end_top_log_probs.reshape(-1, 3, 4).transpose(1, 2),
+        out.end_top_index.reshape(-1, 3, 4).transpose(1, 2),
+    )
     theirs = (out.start_top_log_probs, out.start_top_index, *best)
-    for mine, wanted in zip((ours.starts, ours.start_places, ours.ends, ours.end_places), theirs, strict=True):
+    for mine, wanted in zip(
+        (ours.starts, ours.start_places, ours.ends, ours.end_places), theirs, strict=True
+    ):
         peers.close(np.asarray(mine)[many], wanted[torch.tensor(many)], 1e-5, kind)
     peers.close(np.asarray(ours.none)[many], out.cls_logits[torch.tensor(many)], 1e-5, kind)
 
 
 def test_permuted_words_with_a_memory(tmp_path):
-    """What pre-training does: two rows in turn, half of a batch from the right, words predicted from the query stream."""
+    """What pre-training does: two rows in turn, half of a batch from the right, words predicted
+    from the query stream."""
     torch, case = peers.torch, peers.Case("XLNetLMHeadModel", ("lm",))
-    sizes, recurrence = dict(vocab_size=61, d_model=12, n_head=2, n_layer=2, d_inner=20), dict(mem_len=6, reuse_len=5)
+    sizes, recurrence = (
+        dict(vocab_size=61, d_model=12, n_head=2, n_layer=2, d_inner=20),
+        dict(mem_len=6, reuse_len=5),
+    )
     published = peers.transformers.XLNetConfig(**sizes, **recurrence, bi_data=True, clamp_len=9)
     (model,) = peers.torch_models(published, [case])
     model.save_pretrained(tmp_path)
@@ -157,7 +259,10 @@ def test_permuted_words_with_a_memory(tmp_path):
             tower = Tower(found.system.towers["main"], params)
             encoded = tower(batch)
             logits = tower.head("lm", encoded.extra["query"]).logits()
-            return found.system.objective.of(tower, encoded, batch).value(), (encoded.memory, logits)
+            return found.system.objective.of(tower, encoded, batch).value(), (
+                encoded.memory,
+                logits,
+            )
 
         return jax.value_and_grad(loss, has_aux=True)(params)
 
@@ -165,13 +270,24 @@ def test_permuted_words_with_a_memory(tmp_path):
         batch = rows(draw)
         chosen = np.where(batch["plm_weights"] > 0, batch["input_ids"], peers.IGNORED)
         hidden = torch.tensor(batch["order"][:, None, :] >= batch["order"][:, :, None]).float()
-        ids, types, labels = (torch.tensor(field).long() for field in (batch["input_ids"], batch["token_type_ids"], chosen))
-        words = {"perm_mask": hidden, "target_mapping": torch.eye(10).expand(4, -1, -1), "labels": labels}
+        ids, types, labels = (
+            torch.tensor(field).long()
+            for field in (batch["input_ids"], batch["token_type_ids"], chosen)
+        )
+        words = {
+            "perm_mask": hidden,
+            "target_mapping": torch.eye(10).expand(4, -1, -1),
+            "labels": labels,
+        }
         model.zero_grad()
         out = model(ids, token_type_ids=types, mems=mems, use_mems=True, **words)
         out.loss.backward()
-        (loss, (memory, logits)), gradient = run(found.params["main"], batch if carry is None else {**batch, "carry": carry})
-        seen = (batch["order"] > 0) | (carry is not None)  # the first of an order sees nothing where there is no memory
+        (loss, (memory, logits)), gradient = run(
+            found.params["main"], batch if carry is None else {**batch, "carry": carry}
+        )
+        seen = (batch["order"] > 0) | (
+            carry is not None
+        )  # the first of an order sees nothing where there is no memory
         peers.close(np.asarray(logits)[seen], out.logits.detach().numpy()[seen], 1e-4, "logits")
         peers.close(loss, out.loss, 1e-4, "loss")
         peers.close(memory["layers"], torch.stack(out.mems).permute(2, 0, 1, 3), 1e-4, "memory")
@@ -183,7 +299,8 @@ def test_permuted_words_with_a_memory(tmp_path):
 
 
 def rows(draw):
-    """Four rows of 10 as pre-training has them; of the part that is remembered, all is of the first sentence."""
+    """Four rows of 10 as pre-training has them; of the part that is remembered, all is of the first
+    sentence."""
     ids, slots = draw.integers(6, 61, (4, 10)).astype(np.int32), np.arange(10, dtype=np.int32)
     order = np.stack([draw.permutation(slots) for _ in range(4)])
     return {

@@ -1,4 +1,5 @@
-"""Kinds of the package and of a user's own file: found again from a record, and when they must not be."""
+"""Kinds of the package and of a user's own file: found again from a record, and when they must not
+be."""
 
 import json
 import shutil
@@ -23,11 +24,15 @@ from ptm_jax.runs import run
 @pytest.fixture
 def workdir(tmp_path):
     """A run of a system of the user's own file, which is not imported any more."""
-    file = Path(shutil.copy(Path(__file__).parents[1] / "support" / "own_encoder.py", tmp_path / "mine.py"))
+    file = Path(
+        shutil.copy(Path(__file__).parents[1] / "support" / "own_encoder.py", tmp_path / "mine.py")
+    )
     system, folder = sources.import_file(file).system, tmp_path / "run"
     batch = {name: jnp.ones((1, 4), "int32") for name in ("input_ids", "segment_ids")}
     record = {"config": {"system": spec.to_json(system)}, "own": sources.sources_of(system, folder)}
-    assert record["own"]["classes"] == {name: {"name": name, "file": str(file)} for name in ("Neighbours", "Words")}
+    assert record["own"]["classes"] == {
+        name: {"name": name, "file": str(file)} for name in ("Neighbours", "Words")
+    }
     run.write(folder, record, None, init(system.towers, jax.random.key(0), batch))
     del sys.modules["config_mine"]
     return folder
@@ -36,7 +41,9 @@ def workdir(tmp_path):
 @pytest.mark.rotate
 def test_a_run_that_was_moved_imports_nothing(workdir, tmp_path):
     moved = workdir.rename(tmp_path / "moved")
-    with pytest.raises(UserError, match="Words is of .*mine.py, which a run that was moved .* import it first"):
+    with pytest.raises(
+        UserError, match="Words is of .*mine.py, which a run that was moved .* import it first"
+    ):
         ptm_jax.load(moved)
     assert "config_mine" not in sys.modules
     sources.import_file(tmp_path / "mine.py")
@@ -76,8 +83,13 @@ def test_a_name_of_two_rooms_is_written_with_its_room(monkeypatch):
     monkeypatch.setattr(kinds, "_index", lambda: {"Block": (Layer.__module__, Data.__module__)})
     kinds._classes.cache_clear()
     assert (kinds.kind_of(Layer), kinds.kind_of(Data)) == ("nn.Block", "data.Block")
-    assert kinds.kinds_of()["data.Block"] is Data and list(kinds.kinds_of()) == ["nn.Block", "data.Block"]
-    with pytest.raises(UserError, match="Block is the name of several classes: nn.Block, data.Block"):
+    assert kinds.kinds_of()["data.Block"] is Data and list(kinds.kinds_of()) == [
+        "nn.Block",
+        "data.Block",
+    ]
+    with pytest.raises(
+        UserError, match="Block is the name of several classes: nn.Block, data.Block"
+    ):
         rebuild({"kind": "Block"}, kinds.kinds_of())
     monkeypatch.undo()
     kinds._classes.cache_clear()
@@ -85,6 +97,13 @@ def test_a_name_of_two_rooms_is_written_with_its_room(monkeypatch):
 
 
 def test_a_new_class_takes_no_name_that_records_already_use():
-    """A record of yesterday names a class without its folder. A second class of that name makes the record unreadable."""
-    shared = {name for name, modules in kinds._index().items() if len(modules) > 1 and len(kinds._classes(name)) > 1}
-    assert shared == {"Recurrent", "Source"}, "rename the newer class: runs on disk name the older one"
+    """A record of yesterday names a class without its folder. A second class of that name makes the
+    record unreadable."""
+    shared = {
+        name
+        for name, modules in kinds._index().items()
+        if len(modules) > 1 and len(kinds._classes(name)) > 1
+    }
+    assert shared == {"Recurrent", "Source"}, (
+        "rename the newer class: runs on disk name the older one"
+    )

@@ -26,13 +26,39 @@ def level(found, path):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("bert_mini", {"embed/token": 0, "stack/block/ffn/up/kernel": [1, 2, 3, 4], "stack/final_norm/scale": 4}),
+        (
+            "bert_mini",
+            {
+                "embed/token": 0,
+                "stack/block/ffn/up/kernel": [1, 2, 3, 4],
+                "stack/final_norm/scale": 4,
+            },
+        ),
         ("albert_mini", {"embed/token": 0, "stack/block/ffn/up/kernel": 1}),
-        ("albert_base_shared_attention", {"stack/block/attention/key/bias": 1, "stack/block/ffn/up/bias": [*range(1, 13)]}),
+        (
+            "albert_base_shared_attention",
+            {"stack/block/attention/key/bias": 1, "stack/block/ffn/up/bias": [*range(1, 13)]},
+        ),
         ("universal_mini", {"stack/block/ffn/up/bias": 1, "stack/halting/bias": 1}),
-        ("t5_mini", {"encoder/stack/block/ffn/up/kernel": [1, 2], "decoder/stack/block/ffn/up/kernel": [3, 4]}),
-        ("hibert_mini", {"sentence/stack/block/a": [1, 2], "document/block/a": [3, 4], "decoder/stack/block/a": [5, 6]}),
-        ("cloze_mini", {"forward/block/a": [1, 2], "backward/block/a": [1, 2], "merge/ffn/up/bias": 3}),
+        (
+            "t5_mini",
+            {
+                "encoder/stack/block/ffn/up/kernel": [1, 2],
+                "decoder/stack/block/ffn/up/kernel": [3, 4],
+            },
+        ),
+        (
+            "hibert_mini",
+            {
+                "sentence/stack/block/a": [1, 2],
+                "document/block/a": [3, 4],
+                "decoder/stack/block/a": [5, 6],
+            },
+        ),
+        (
+            "cloze_mini",
+            {"forward/block/a": [1, 2], "backward/block/a": [1, 2], "merge/ffn/up/bias": 3},
+        ),
     ],
 )
 def test_levels_count_from_the_input(name, expected):
@@ -43,7 +69,9 @@ def test_levels_count_from_the_input(name, expected):
 
 
 def test_what_stands_beside_a_tower_has_the_level_of_what_it_stands_for():
-    params = unflatten({"lora/main/encoder/stack/block/a": np.zeros((4, 2)), "recent/count": np.zeros(())})
+    params = unflatten(
+        {"lora/main/encoder/stack/block/a": np.zeros((4, 2)), "recent/count": np.zeros(())}
+    )
     found = levels.places(params, systems.get("bert_mini").towers)
     assert found["lora/main/encoder/stack/block/a"].level.tolist() == [1, 2, 3, 4]
     assert (found["recent/count"].level, found["recent/count"].top) == (0, 1)
@@ -62,8 +90,12 @@ class Bag(slots.Encoder, nn.Module):
 
 
 def test_an_encoder_without_levels_is_one_line_where_they_are_needed():
-    params = {"main": jax.eval_shape(Bag().init, jax.random.key(0), {"ids": jnp.zeros(1)})["params"]}
+    params = {
+        "main": jax.eval_shape(Bag().init, jax.random.key(0), {"ids": jnp.zeros(1)})["params"]
+    }
     (place,) = levels.places(params, {"main": Bag()}).values()
     assert place == "main/table"
-    with pytest.raises(UserError, match="main/table has no level, because Bag does not declare .*define level_of"):
+    with pytest.raises(
+        UserError, match="main/table has no level, because Bag does not declare .*define level_of"
+    ):
         LayerDecay().rate(place)

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.lexicons import PARTS, POLARITIES, SUPERSENSES, Branches, Entities, TypedNames, WordClasses
+from ptm_jax.core.lexicons import (
+    PARTS,
+    POLARITIES,
+    SUPERSENSES,
+    Branches,
+    Entities,
+    TypedNames,
+    WordClasses,
+)
 from ptm_jax.core.triples import Triples
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.graphs.compiling import compile_graph
@@ -16,9 +24,17 @@ WORDS = "[PAD] [UNK] good bad dog hot new york city ##s".split()
 
 
 def tokenizer():
-    encode = lambda texts: [np.array([WORDS.index(w) if w in WORDS else 1 for w in text.split()]) for text in texts]
-    starts = lambda: np.array([not word.startswith("##") for word in WORDS])
-    return types.SimpleNamespace(vocab=Vocab(size=len(WORDS), pad=0, unk=1), encode_batch=encode, word_starts=starts)
+    def encode(texts):
+        return [
+            np.array([WORDS.index(w) if w in WORDS else 1 for w in text.split()]) for text in texts
+        ]
+
+    def starts():
+        return np.array([not word.startswith("##") for word in WORDS])
+
+    return types.SimpleNamespace(
+        vocab=Vocab(size=len(WORDS), pad=0, unk=1), encode_batch=encode, word_starts=starts
+    )
 
 
 def read(lexicon):
@@ -26,11 +42,20 @@ def read(lexicon):
 
 
 def test_sense_keys_of_wordnet(tmp_path):
-    lines = ["dog%1:05:00:: 02086723 1 42", "dog%2:38:00:: 02005890 1 2", "hot_dog%1:13:00:: 07697537 1 0"]
+    lines = [
+        "dog%1:05:00:: 02086723 1 42",
+        "dog%2:38:00:: 02005890 1 2",
+        "hot_dog%1:13:00:: 07697537 1 0",
+    ]
     (tmp_path / "index.sense").write_text("\n".join(lines) + "\n")
     found = read(WordClasses(file=str(tmp_path / "index.sense")))
-    senses = lambda low, high: [SUPERSENSES[i] for i in range(45) if (low >> i if i < 24 else high >> i - 24) & 1]
-    assert senses(*found["dog"][2:]) == ["noun.animal", "verb.motion"] and senses(*found["hot dog"][2:]) == ["noun.food"]
+
+    def senses(low, high):
+        return [SUPERSENSES[i] for i in range(45) if (low >> i if i < 24 else high >> i - 24) & 1]
+
+    assert senses(*found["dog"][2:]) == ["noun.animal", "verb.motion"] and senses(
+        *found["hot dog"][2:]
+    ) == ["noun.food"]
     assert PARTS[found["dog"][0] - 1] == "n"
     (tmp_path / "index.sense").write_text("dog%1:05:00:: 1\nnothing here\n")
     with pytest.raises(UserError, match="line 2"):
@@ -40,8 +65,15 @@ def test_sense_keys_of_wordnet(tmp_path):
 def test_scores_of_sentiwordnet(tmp_path):
     """softmax(1 / rank) of (0.75, 0, -0.5): 0.4747, 0.2879, 0.2374; positive minus negative."""
     head = "# SentiWordNet v3.0.0\n# POS\tID\tPosScore\tNegScore\tSynsetTerms\tGloss\n"
-    rows = ["a\t1\t0.75\t0\tgood#1\tx", "a\t2\t0\t0\tgood#2\tx", "a\t3\t0\t0.5\tgood#3\tx", "a\t4\t0\t0.625\tbad#1\tx"]
-    (tmp_path / "swn.txt").write_text(head + "\n".join([*rows, "n\t5\t0\t0\tdog#1 hot_dog#2\tx"]) + "\n")
+    rows = [
+        "a\t1\t0.75\t0\tgood#1\tx",
+        "a\t2\t0\t0\tgood#2\tx",
+        "a\t3\t0\t0.5\tgood#3\tx",
+        "a\t4\t0\t0.625\tbad#1\tx",
+    ]
+    (tmp_path / "swn.txt").write_text(
+        head + "\n".join([*rows, "n\t5\t0\t0\tdog#1 hot_dog#2\tx"]) + "\n"
+    )
     found = read(WordClasses(file=str(tmp_path / "swn.txt")))
     assert {word: POLARITIES[row[1] - 1] for word, row in found.items()} == {
         "good": "+",
@@ -64,7 +96,9 @@ def test_lines_of_words_classes(tmp_path):
 
 
 def test_entities_of_a_name_by_prior(tmp_path):
-    (tmp_path / "aliases.tsv").write_text("new york\tQ60\t0.7\nnew york\tQ1384\t0.3\ncity\tQ515\t1\n")
+    (tmp_path / "aliases.tsv").write_text(
+        "new york\tQ60\t0.7\nnew york\tQ1384\t0.3\ncity\tQ515\t1\n"
+    )
     found = read(Entities(file=str(tmp_path / "aliases.tsv"), candidates=2))
     assert found["new york"] == [3, 1, 700000, 300000] and found["city"] == [2, 0, 1000000, 0]
     with pytest.raises(UserError, match="set entities to at least 4"):
@@ -75,7 +109,11 @@ def test_entities_of_a_name_by_prior(tmp_path):
 
 
 def test_what_the_package_brings():
-    assert len(read(WordClasses())) > 600 and len(read(Branches())) > 60 and len(read(Entities())) > 100
+    assert (
+        len(read(WordClasses())) > 600
+        and len(read(Branches())) > 60
+        and len(read(Entities())) > 100
+    )
     assert {row[1] - 1 for row in read(WordClasses()).values()} == {0, 1, 2}
     senses = np.bitwise_or.reduce([row[2:] for row in read(WordClasses()).values()])
     assert bin(senses[0]).count("1") + bin(senses[1]).count("1") >= 42
@@ -104,13 +142,21 @@ def test_a_compiled_graph_is_a_lexicon(tmp_path):
     file = str(tmp_path / "out")
     assert [*read(Branches(file=file, width=2))] == ["dog", "new york"]
     assert read(Branches(file=file, width=2))["dog"] == [1, 3, 9, 0, 0]
-    assert read(Entities(file=file))["dog"][0] == 2 and set(read(Entities(file=file))) == {"city", "dog", "new york"}
+    assert read(Entities(file=file))["dog"][0] == 2 and set(read(Entities(file=file))) == {
+        "city",
+        "dog",
+        "new york",
+    }
     classes = read(WordClasses(file=file))
-    assert classes["dog"] == (4, 3, 1 << 5, 0) and classes["new york"][2] == 1 << SUPERSENSES.index("noun.location")
+    assert classes["dog"] == (4, 3, 1 << 5, 0) and classes["new york"][2] == 1 << SUPERSENSES.index(
+        "noun.location"
+    )
     kinds = {name: row[1] for name, row in read(TypedNames(file=file)).items()}
     assert kinds["city"] == kinds["new york"] != kinds["dog"]
     graph = Triples(file=file, width=3)
     graph = graph.filled(graph.of_tokenizer(tokenizer()))
-    assert graph.sizes == (2, 3, 2) and (5, 4) in {tuple(row[row > 0] - 1) for row in graph.entities()}
+    assert graph.sizes == (2, 3, 2) and (5, 4) in {
+        tuple(row[row > 0] - 1) for row in graph.entities()
+    }
     with pytest.raises(UserError, match="no compiled graph"):
         read(Branches(file=str(tmp_path)))

@@ -43,8 +43,16 @@ def test_first_match_wins():
 
 
 def test_no_decay_names_whole_components():
-    assert paths.first_match(NO_DECAY, "a/bias", 1.0) == 0.0 == paths.first_match(NO_DECAY, "scale", 1.0)
-    assert paths.first_match(NO_DECAY, "a/bias/kernel", 1.0) == 1.0 == paths.first_match(NO_DECAY, "a/rescale", 1.0)
+    assert (
+        paths.first_match(NO_DECAY, "a/bias", 1.0)
+        == 0.0
+        == paths.first_match(NO_DECAY, "scale", 1.0)
+    )
+    assert (
+        paths.first_match(NO_DECAY, "a/bias/kernel", 1.0)
+        == 1.0
+        == paths.first_match(NO_DECAY, "a/rescale", 1.0)
+    )
 
 
 def test_count_of_arrays_and_of_shapes():

@@ -1,4 +1,5 @@
-"""Products: float32 equals numpy, bfloat16 accumulates in float32 in both directions, gradients follow the product rule."""
+"""Products: float32 equals numpy, bfloat16 accumulates in float32 in both directions, gradients
+follow the product rule."""
 
 import os
 import re
@@ -38,8 +39,12 @@ def test_product_and_gradients(spec, compute, tolerance):
     expected = np.einsum(spec, *[np.asarray(x, np.float64) for x in (a, b)])
     np.testing.assert_allclose(value, expected, atol=tolerance * 10)
     g = jnp.asarray(np.random.default_rng(1).normal(size=expected.shape), jnp.float32)
-    found = jax.grad(lambda a, b: (precision.einsum(spec, a, b, jnp.float32) * g).sum(), (0, 1))(a, b)
-    wanted = jax.grad(lambda a, b: (jnp.einsum(spec, a, b, precision="highest") * g).sum(), (0, 1))(a, b)
+    found = jax.grad(lambda a, b: (precision.einsum(spec, a, b, jnp.float32) * g).sum(), (0, 1))(
+        a, b
+    )
+    wanted = jax.grad(lambda a, b: (jnp.einsum(spec, a, b, precision="highest") * g).sum(), (0, 1))(
+        a, b
+    )
     for x, y in zip(found, wanted, strict=True):
         assert x.dtype == jnp.float32
         np.testing.assert_allclose(x, y, atol=tolerance * 10)
@@ -47,7 +52,9 @@ def test_product_and_gradients(spec, compute, tolerance):
 
 def test_dense_contracts_several_axes():
     x, kernel = jnp.ones((2, 3, 4, 5)), jnp.arange(4 * 5 * 6.0).reshape(4, 5, 6)
-    np.testing.assert_allclose(Precision().dense(x, kernel, axes=2), np.einsum("abcd,cde->abe", x, kernel), rtol=1e-6)
+    np.testing.assert_allclose(
+        Precision().dense(x, kernel, axes=2), np.einsum("abcd,cde->abe", x, kernel), rtol=1e-6
+    )
 
 
 def test_every_bfloat16_product_accumulates_in_float32_both_ways():
@@ -89,11 +96,14 @@ for layers in (1, 3):
 
 @pytest.mark.rotate
 def test_scanned_bfloat16_products_run_on_this_cpu():
-    """Weight gradients inside a scan once failed at run time: 'Unsupported element type for DotThunk'.
+    """Weight gradients inside a scan once failed at run time: 'Unsupported element type for
+    DotThunk'.
 
     In a process of its own, at the optimisation level that users have."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    done = subprocess.run([sys.executable, "-c", SCAN], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCAN], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -119,9 +129,18 @@ def test_no_product_of_a_compiled_step_accumulates_in_bfloat16():
     work = program(programs.bert(sizes, "bfloat16"), 0)
     state = jax.eval_shape(work.init, batch)
     lines = jax.jit(work.step).lower(state, batch).compile().as_text().splitlines()
-    kinds = {m[1]: m[2] for line in lines if (m := re.match(r"\s*(?:ROOT )?%?([\w.-]+) = \(?(\w+)\[", line))}
+    kinds = {
+        m[1]: m[2]
+        for line in lines
+        if (m := re.match(r"\s*(?:ROOT )?%?([\w.-]+) = \(?(\w+)\[", line))
+    }
     dot = r"= (\w+)\[[^ ]* dot\((?:\S+ )?%?([\w.-]+), (?:\S+ )?%?([\w.-]+)\)"
     products = [m for line in lines if (m := re.search(dot, line))]
-    assert len(products) >= 3 * (6 + 2 + 2)  # a layer's kernels, its attention, the head: each in both directions
+    assert len(products) >= 3 * (
+        6 + 2 + 2
+    )  # a layer's kernels, its attention, the head: each in both directions
     found = {(m[1], kinds[m[2]], kinds[m[3]]) for m in products}
-    assert found <= {("f32", "bf16", "bf16"), ("f32", "f32", "f32")} and ("f32", "bf16", "bf16") in found
+    assert (
+        found <= {("f32", "bf16", "bf16"), ("f32", "f32", "f32")}
+        and ("f32", "bf16", "bf16") in found
+    )

@@ -12,14 +12,25 @@ from ptm_jax.core import System, spec
 from ptm_jax.core.public import public, statements
 from ptm_jax.systems import get
 
-ROOMS = "core", "corruptions", "objectives", "encoders", "adapt", "nn", "data.rows", "data.tokenizers"
+ROOMS = (
+    "core",
+    "corruptions",
+    "objectives",
+    "encoders",
+    "adapt",
+    "nn",
+    "data.rows",
+    "data.tokenizers",
+)
 ROOT = Path(ptm_jax.__file__).parent
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_class_has_one_place_in_its_room(room):
     files = (ROOT / room.replace(".", "/")).rglob("*.py")
-    names = [name for path in files for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.M)]
+    names = [
+        name for path in files for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.M)
+    ]
     assert names and len(names) == len(set(names))
 
 
@@ -52,12 +63,21 @@ assert {"train", "finetune", "evaluate", "load", "__version__"} <= {*dir(ptm_jax
 
 
 def test_a_name_of_two_files_is_found_in_neither(tmp_path):
-    for name, text in {"a.py": "class Two: ...", "in/b.py": "class Two: ...\nclass One: ..."}.items():
+    for name, text in {
+        "a.py": "class Two: ...",
+        "in/b.py": "class Two: ...\nclass One: ...",
+    }.items():
         (tmp_path / "pack/room" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "pack/room" / name).write_text(text)
-    assert statements([tmp_path], tmp_path) == {"Two": ["pack.room.a", "pack.room.in.b"], "One": ["pack.room.in.b"]}
+    assert statements([tmp_path], tmp_path) == {
+        "Two": ["pack.room.a", "pack.room.in.b"],
+        "One": ["pack.room.in.b"],
+    }
     find, _ = public("pack.room", str(tmp_path / "pack/room"))
-    with pytest.raises(AttributeError, match=r"no attribute 'Two'; import it from pack\.room\.a or pack\.room\.in\.b"):
+    with pytest.raises(
+        AttributeError,
+        match=r"no attribute 'Two'; import it from pack\.room\.a or pack\.room\.in\.b",
+    ):
         find("Two")
 
 
@@ -72,5 +92,10 @@ def test_a_repr_is_a_few_lines():
     from ptm_jax.core import Experiment
 
     text = repr(Experiment(system=system, seed=3, data=("a.txt",)))
-    assert len(text.splitlines()) == 6 and "  seed 3" in text and "a.txt" in text and "heldout" not in text
+    assert (
+        len(text.splitlines()) == 6
+        and "  seed 3" in text
+        and "a.txt" in text
+        and "heldout" not in text
+    )
     assert System.__name__ in text

@@ -56,7 +56,10 @@ def test_values_after_respelling_come_back():
     ("old", "parts"),
     [
         ({"types": 2, "word_types": False, "languages": 0, "tasks": 3}, (Types(2), TaskTypes(3))),
-        ({"types": 2, "word_types": True, "languages": 5, "tasks": 0}, (WordTypes(2), Languages(5))),
+        (
+            {"types": 2, "word_types": True, "languages": 5, "tasks": 0},
+            (WordTypes(2), Languages(5)),
+        ),
         ({"types": 0}, ()),
     ],
 )
@@ -113,6 +116,19 @@ def test_a_record_that_does_not_fit_is_an_error_with_its_place(record, message):
 
 def test_kinds_are_unique_and_public():
     assert KINDS["Recipe"] is Recipe and KINDS["Phase"] is Phase
-    assert {"Vocab", "Model", "Transformer", "MLM", "TokenMasking", "Packed", "TokenizerSpec"} <= set(KINDS)
+    assert {
+        "Vocab",
+        "Model",
+        "Transformer",
+        "MLM",
+        "TokenMasking",
+        "Packed",
+        "TokenizerSpec",
+    } <= set(KINDS)
     assert not [name for name in KINDS if name.startswith("_")]
-    assert not {cls.__module__.split(".")[1] for cls in KINDS.values()} & {"cli", "kernels", "mesh", "train"}
+    assert not {cls.__module__.split(".")[1] for cls in KINDS.values()} & {
+        "cli",
+        "kernels",
+        "mesh",
+        "train",
+    }

@@ -30,9 +30,14 @@ def test_factories_are_called_when_their_name_is_read():
 def test_a_taken_name_and_an_unknown_name_are_errors():
     catalogue = Catalogue("system")
     catalogue.register("bert_base", lambda: 1)
-    with pytest.raises(ValueError, match="'bert_base' is in the catalogue already, from .*test_registry"):
+    with pytest.raises(
+        ValueError, match="'bert_base' is in the catalogue already, from .*test_registry"
+    ):
         catalogue.register("bert_base", lambda: 2)
-    with pytest.raises(UserError, match=r"unknown system 'bert_bsae'; there are: bert_base. Did you mean 'bert_base'"):
+    with pytest.raises(
+        UserError,
+        match=r"unknown system 'bert_bsae'; there are: bert_base. Did you mean 'bert_base'",
+    ):
         catalogue.get("bert_bsae")
 
 

@@ -1,4 +1,5 @@
-"""The supersenses of a vocabulary's words: those of WordNet's lemmas, by its rules of detachment and its exceptions."""
+"""The supersenses of a vocabulary's words: those of WordNet's lemmas, by its rules of detachment
+and its exceptions."""
 
 import types
 
@@ -11,11 +12,15 @@ from ptm_jax.core.lexicons import PARTS, SUPERSENSES
 from ptm_jax.core.supersenses import VocabularySenses
 from ptm_jax.core.types import Vocab
 
-PIECES = """[PAD] [UNK] dogs dog child children running bigger larger churches boxes wolves saw sawing that were cats
+PIECES = """[PAD] [UNK] dogs dog child children running bigger larger churches boxes wolves saw sawing that were
+cats
     axes flies ##s fliers women Dogs""".split()
-SENSES = """child%1:18:00:: dog%1:05:00:: dog%2:38:00:: run%2:38:00:: run%1:04:00:: big%3:00:00:: large%3:00:00:: were%1:05:00::
-    church%1:14:00:: box%1:06:00:: box%2:35:00:: saw%1:06:00:: saw%2:30:00:: see%2:39:00:: that%4:02:00:: ax%1:06:00::
-    axis%1:15:00:: axe%1:06:00:: axe%2:30:00:: fly%1:05:00:: fly%2:38:00:: woman%1:18:00:: wolf%1:05:00:: running%1:04:00::
+SENSES = """child%1:18:00:: dog%1:05:00:: dog%2:38:00:: run%2:38:00:: run%1:04:00:: big%3:00:00::
+large%3:00:00:: were%1:05:00::
+    church%1:14:00:: box%1:06:00:: box%2:35:00:: saw%1:06:00:: saw%2:30:00:: see%2:39:00::
+    that%4:02:00:: ax%1:06:00::
+    axis%1:15:00:: axe%1:06:00:: axe%2:30:00:: fly%1:05:00:: fly%2:38:00:: woman%1:18:00::
+    wolf%1:05:00:: running%1:04:00::
     the%1:10:00::""".split()
 # WordNet's own exc files have these lines
 EXCEPTIONS = {
@@ -52,11 +57,17 @@ def folder(tmp_path):
 
 
 def tokenizer():
-    starts = lambda: np.array([not piece.startswith(("##", "[")) for piece in PIECES])
-    encode = lambda texts: [np.array([PIECES.index(part) for part in text.split()]) for text in texts]
+    def starts():
+        return np.array([not piece.startswith(("##", "[")) for piece in PIECES])
+
+    def encode(texts):
+        return [np.array([PIECES.index(part) for part in text.split()]) for text in texts]
+
     special = {piece: PIECES.index(piece) for piece in ("[PAD]", "[UNK]")}
     vocab = Vocab(size=len(PIECES), pad=0, unk=1)
-    return types.SimpleNamespace(pieces=PIECES, special_pieces=special, word_starts=starts, encode_batch=encode, vocab=vocab)
+    return types.SimpleNamespace(
+        pieces=PIECES, special_pieces=special, word_starts=starts, encode_batch=encode, vocab=vocab
+    )
 
 
 def kinds(row):
@@ -64,17 +75,23 @@ def kinds(row):
 
 
 def test_words_allow_the_supersenses_of_their_lemmas(folder):
-    """Short words (saw, dog), stop words (that, were), pieces inside words and unknown words (cats, fliers) have none."""
+    """Short words (saw, dog), stop words (that, were), pieces inside words and unknown words (cats,
+    fliers) have none."""
     lexicon = VocabularySenses(file=str(folder / "index.sense"), exceptions=str(folder))
     found = lexicon.entries(tokenizer())
-    assert {word: kinds(row) for word, row in found.items()} == {word: {*text.split()} for word, text in ALLOWED.items()}
+    assert {word: kinds(row) for word, row in found.items()} == {
+        word: {*text.split()} for word, text in ALLOWED.items()
+    }
     assert PARTS[found["larger"][0] - 1] == "a" and PARTS[found["running"][0] - 1] == "n"
 
 
 def test_without_exceptions_lemmas_are_those_of_the_rules(folder):
     found = VocabularySenses(file=str(folder / "index.sense")).entries(tokenizer())
     assert {*found} == {*ALLOWED} - {"children", "bigger"}  # wolves: the rule ves -> f gives wolf
-    assert kinds(found["running"]) == {"noun.act"} and kinds(found["axes"]) == {"noun.artifact", "verb.change"}
+    assert kinds(found["running"]) == {"noun.act"} and kinds(found["axes"]) == {
+        "noun.artifact",
+        "verb.change",
+    }
 
 
 def test_a_row_has_the_supersenses_of_whole_words(folder):
@@ -83,11 +100,16 @@ def test_a_row_has_the_supersenses_of_whole_words(folder):
     ids = jnp.array([[PIECES.index(piece) for piece in "dogs dogs ##s that axes children".split()]])
     low, high = np.asarray(lexicon.classes({"input_ids": ids})["senses"]).transpose(2, 0, 1)
     rows = [kinds((0, 0, int(a), int(b))) for a, b in zip(low[0], high[0], strict=True)]
-    of = lambda word: {*ALLOWED[word].split()}
+
+    def of(word):
+        return {*ALLOWED[word].split()}
+
     assert rows == [of("dogs"), set(), set(), set(), of("axes"), of("children")]
 
 
 def test_a_broken_file_of_exceptions_is_one_line(folder):
     (folder / "verb.exc").write_text("saw see\nwent\n")
     with pytest.raises(UserError, match=r"verb.exc.* line 2 is 'went'"):
-        VocabularySenses(file=str(folder / "index.sense"), exceptions=str(folder)).entries(tokenizer())
+        VocabularySenses(file=str(folder / "index.sense"), exceptions=str(folder)).entries(
+            tokenizer()
+        )

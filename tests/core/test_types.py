@@ -12,12 +12,17 @@ SEGMENTS = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 1, 1, 1, 1, 0, 0]])
 ONE = np.ones((B, L), int)
 POSITION = np.tile(np.arange(L), (B, 1))
 PERMUTATION = np.stack([np.random.default_rng(i).permutation(L) for i in range(B)])
-PREFIX = np.stack([np.maximum(0, np.arange(L) - p + 1) for p in (3, 5)])  # 0 on the prefix, then 1, 2, ...
+PREFIX = np.stack(
+    [np.maximum(0, np.arange(L) - p + 1) for p in (3, 5)]
+)  # 0 on the prefix, then 1, 2, ...
 
 
 def brute(rule, segments=SEGMENTS):
     """[B, 1, L, L] of rule(row, i, j) inside a segment, by loops."""
-    seen = lambda b, i, j: segments[b, i] == segments[b, j] != 0 and rule(b, i, j)
+
+    def seen(b, i, j):
+        return segments[b, i] == segments[b, j] != 0 and rule(b, i, j)
+
     return np.array([[[[seen(b, i, j) for j in range(L)] for i in range(L)]] for b in range(B)])
 
 
@@ -40,7 +45,16 @@ def prefix_rule(b, i, j):
         (PERMUTATION, False, lambda b, i, j: i == j or PERMUTATION[b, j] < PERMUTATION[b, i]),
         (PERMUTATION, True, lambda b, i, j: PERMUTATION[b, j] < PERMUTATION[b, i]),
     ],
-    ids=["both", "constant", "causal", "backward", "strict causal", "prefix", "permutation", "query stream"],
+    ids=[
+        "both",
+        "constant",
+        "causal",
+        "backward",
+        "strict causal",
+        "prefix",
+        "permutation",
+        "query stream",
+    ],
 )
 def test_masks_equal_loops(order, strict, rule, segments):
     rule_of = Visibility(segments, segments, order, order, strict=strict)
@@ -48,7 +62,9 @@ def test_masks_equal_loops(order, strict, rule, segments):
 
 
 def test_queries_and_keys_of_two_lengths():
-    keys = np.concatenate([np.ones((B, 2), int), SEGMENTS], axis=1)  # two cached positions before the row
+    keys = np.concatenate(
+        [np.ones((B, 2), int), SEGMENTS], axis=1
+    )  # two cached positions before the row
     q, k = POSITION, np.concatenate([np.full((B, 2), -1), POSITION], axis=1)
     dense = np.asarray(Visibility(SEGMENTS, keys, q, k).dense())
     assert dense.shape == (B, 1, L, L + 2)
@@ -72,7 +88,10 @@ def test_visibility_is_a_tree_whose_strictness_is_structure():
 def test_zero_weight_is_zero_and_so_is_its_gradient():
     assert float(Ratio(jnp.float32(5), jnp.float32(0)).value()) == 0
     assert float(Ratio(jnp.float32(6), jnp.float32(4)).value()) == 1.5
-    value = lambda s, w: Loss(s, w).value()
+
+    def value(s, w):
+        return Loss(s, w).value()
+
     assert float(jax.grad(value)(jnp.float32(3), jnp.float32(0))) == 0
     assert float(jax.grad(value)(jnp.float32(3), jnp.float32(4))) == 0.25
     assert np.isfinite(float(jax.grad(value, argnums=1)(jnp.float32(0), jnp.float32(0))))

@@ -1,4 +1,5 @@
-"""Noise on entities: rates and labels, and rows in which names are replaced, against rows written by hand."""
+"""Noise on entities: rates and labels, and rows in which names are replaced, against rows written
+by hand."""
 
 import numpy as np
 import pytest
@@ -18,7 +19,10 @@ def names_of(lexicon):
     table, size = lexicon.values, VOCAB.size
     walk = [((i,), table[i, 1]) for i in range(size) if table[i, 1]]
     for name, node in walk:
-        walk += [((*name, int(table[child, 0])), child) for child in range(table[node, 1], table[node, 2])]
+        walk += [
+            ((*name, int(table[child, 0])), child)
+            for child in range(table[node, 1], table[node, 2])
+        ]
     return {name: table[node, 3:] for name, node in walk if table[node, 3]}
 
 
@@ -27,7 +31,11 @@ def mentions(names, ids, segments):
     at, found = 0, []
     while at < len(ids):
         fits = [
-            n for n in (1, 2) if tuple(ids[at : at + n]) in names and len({*segments[at : at + n]}) == 1 and segments[at]
+            n
+            for n in (1, 2)
+            if tuple(ids[at : at + n]) in names
+            and len({*segments[at : at + n]}) == 1
+            and segments[at]
         ]
         if fits:
             found.append((at, fits[-1], names[tuple(ids[at : at + fits[-1]])]))
@@ -50,9 +58,13 @@ def test_entities_are_wrong_dropped_or_kept():
         assert np.array_equal(gold[row], expected)
         seen = out["entities"][row]
         assert not seen[expected == 0].any()
-        fates += [0 if seen[at] == values[0] else 1 if seen[at] == 0 else 2 for at, _, values in found]
+        fates += [
+            0 if seen[at] == values[0] else 1 if seen[at] == 0 else 2 for at, _, values in found
+        ]
     for fate, rate in ((1, 0.15), (2, 0.05 * 254 / 255)):
-        assert abs(np.mean(np.array(fates) == fate) - rate) < 3 * np.sqrt(rate * (1 - rate) / len(fates))
+        assert abs(np.mean(np.array(fates) == fate) - rate) < 3 * np.sqrt(
+            rate * (1 - rate) / len(fates)
+        )
 
 
 def test_entities_stand_beside_the_words_and_some_are_masked():
@@ -64,10 +76,16 @@ def test_entities_stand_beside_the_words_and_some_are_masked():
         masked = out["masked_entity_positions"][row][chosen]
         wanted = max(1, int(0.3 * len(found) + 0.5)) if found else 0
         assert used.sum() == len(found) and len({*masked}) == chosen.sum() == wanted
-        assert out["masked_entity_labels"][row][chosen].tolist() == [true[place] for place in masked]
-        expected = [value.mask if number in masked else entity for number, entity in enumerate(true)]
+        assert out["masked_entity_labels"][row][chosen].tolist() == [
+            true[place] for place in masked
+        ]
+        expected = [
+            value.mask if number in masked else entity for number, entity in enumerate(true)
+        ]
         assert out["mention_ids"][row][used].tolist() == expected
-        assert out["mention_segments"][row][used].tolist() == [SEGMENTS[row, at] for at, _, _ in found]
+        assert out["mention_segments"][row][used].tolist() == [
+            SEGMENTS[row, at] for at, _, _ in found
+        ]
         for places, (at, size, _) in zip(out["mention_places"][row], found, strict=False):
             assert places[places >= 0].tolist() == [*range(at, at + size)]
         assert (out["mention_places"][row][~used] == -1).all()
@@ -77,7 +95,10 @@ def test_replaced_names_are_of_their_type_and_never_neighbours():
     value = facts.stand_ins(EntityReplacement(vocab=VOCAB, share=0.5, masking=0.001), VOCAB)
     names = names_of(value.names)
     of_entity = {int(row[0]): row for row in names.values()}
-    written = lambda row: [int(i) - 1 for i in row[2:] if i]
+
+    def written(row):
+        return [int(i) - 1 for i in row[2:] if i]
+
     kinds = {}
     for row in of_entity.values():
         kinds.setdefault(int(row[1]), []).append(written(row))
@@ -85,7 +106,9 @@ def test_replaced_names_are_of_their_type_and_never_neighbours():
     replaced = total = 0
     for row in range(len(IDS)):
         found, real = mentions(names, IDS[row], SEGMENTS[row]), int((SEGMENTS[row] > 0).sum())
-        labels = dict(zip(out["erd_before"][row], out["erd_labels"][row], strict=True)) if found else {}
+        labels = (
+            dict(zip(out["erd_before"][row], out["erd_labels"][row], strict=True)) if found else {}
+        )
         weights, new = out["erd_weights"][row], out["input_ids"][row]
         at = old = 0
         flags = []
@@ -106,14 +129,18 @@ def test_replaced_names_are_of_their_type_and_never_neighbours():
             else:
                 assert name == IDS[row, first : first + size].tolist()
             at += length
-        assert not any(a and b for a, b in zip(flags, flags[1:], strict=False)), "no two beside each other"
+        assert not any(a and b for a, b in zip(flags, flags[1:], strict=False)), (
+            "no two beside each other"
+        )
         replaced, total = replaced + sum(flags), total + len(flags)
         assert labels is not None and real >= 0
     assert 0.15 < replaced / total < 0.45
     segments, positions = out["segment_ids"], out["positions"]
     for row in range(len(IDS)):
         for number in {*segments[row]} - {0}:
-            assert np.array_equal(positions[row][segments[row] == number], np.arange((segments[row] == number).sum()))
+            assert np.array_equal(
+                positions[row][segments[row] == number], np.arange((segments[row] == number).sum())
+            )
 
 
 def test_five_of_a_hundred_tokens_outside_of_names_are_predicted():
@@ -123,13 +150,21 @@ def test_five_of_a_hundred_tokens_outside_of_names_are_predicted():
     assert not out["erd_labels"].any(), "no name is replaced, so no token moves"
     fates = []
     for row in range(len(IDS)):
-        inside = {at + n for at, size, _ in mentions(names, IDS[row], SEGMENTS[row]) for n in range(size)}
+        inside = {
+            at + n for at, size, _ in mentions(names, IDS[row], SEGMENTS[row]) for n in range(size)
+        }
         real = SEGMENTS[row] > 0
-        free = [at for at in np.flatnonzero(real) if at not in inside and IDS[row, at] not in VOCAB.specials]
+        free = [
+            at
+            for at in np.flatnonzero(real)
+            if at not in inside and IDS[row, at] not in VOCAB.specials
+        ]
         chosen = out["mlm_weights"][row] > 0
         places = out["mlm_positions"][row][chosen]
         assert len(places) == len({*places}) == (max(1, int(0.05 * len(free) + 0.5)) if free else 0)
-        assert {*places} <= {*free} and np.array_equal(out["mlm_labels"][row][chosen], IDS[row, places])
+        assert {*places} <= {*free} and np.array_equal(
+            out["mlm_labels"][row][chosen], IDS[row, places]
+        )
         changed = np.flatnonzero(out["input_ids"][row] != IDS[row])
         assert {*changed} <= {*places}
         fates += (out["input_ids"][row, places] == VOCAB.mask).tolist()

@@ -15,7 +15,8 @@ LENGTH = 24
 
 
 def batch(rows=96):
-    """Rows of two documents of sentences of 1 to 4 tokens, some rows of one document or of one sentence."""
+    """Rows of two documents of sentences of 1 to 4 tokens, some rows of one document or of one
+    sentence."""
     draw = np.random.default_rng(0)
     ids, segments, sentences = (np.zeros((rows, LENGTH), np.int32) for _ in range(3))
     for row in range(rows):
@@ -24,14 +25,26 @@ def batch(rows=96):
             for _ in range(1 if row % 8 == 1 else draw.integers(2, 4)):
                 size, number = draw.integers(1, 5), number + 1
                 stop = min(at + size, LENGTH - 2)
-                ids[row, at:stop], segments[row, at:stop] = draw.integers(10, 350, stop - at), document
+                ids[row, at:stop], segments[row, at:stop] = (
+                    draw.integers(10, 350, stop - at),
+                    document,
+                )
                 sentences[row, at:stop], at = number, stop
-    return {"input_ids": ids, "segment_ids": segments, "sentences": sentences, "rows": np.arange(rows, dtype=np.int32)}
+    return {
+        "input_ids": ids,
+        "segment_ids": segments,
+        "sentences": sentences,
+        "rows": np.arange(rows, dtype=np.int32),
+    }
 
 
 def parts(before, row, document):
     """The sentences of a document as tuples."""
-    ids, inside, numbers = before["input_ids"][row], before["segment_ids"][row] == document, before["sentences"][row]
+    ids, inside, numbers = (
+        before["input_ids"][row],
+        before["segment_ids"][row] == document,
+        before["sentences"][row],
+    )
     return [tuple(ids[inside & (numbers == n)].tolist()) for n in np.unique(numbers[inside])]
 
 
@@ -44,22 +57,38 @@ def test_stories_are_true_or_one_of_three_fakes():
         own, rest, label = parts(before, row, 1), parts(before, row, 2), out["truth_labels"][row]
         real = out["segment_ids"][row] > 0
         found = out["input_ids"][row][real].tolist()
-        joined = lambda story: [word for part in [*story, *rest] for word in part][:LENGTH]
+
+        def joined(story):
+            return [word for part in [*story, *rest] for word in part][:LENGTH]
+
         if label == 1:
             story = out["input_ids"][row][out["segment_ids"][row] == 1].tolist()
-            orders = [own[:1] + [own[i] for i in p] for p in itertools.permutations(range(1, len(own)))]
+            orders = [
+                own[:1] + [own[i] for i in p] for p in itertools.permutations(range(1, len(own)))
+            ]
             assert story in [[word for part in one for word in part] for one in orders]
             assert found[len(story) :] == joined(own)[len(story) :]
             moved += story != [word for part in own for word in part]
         elif label == 0:
             assert found == joined(own)
         elif label == 3:
-            assert found in [joined([*own[: j + 1], own[j], *own[j + 1 :]]) for j in range(1, len(own))]
+            assert found in [
+                joined([*own[: j + 1], own[j], *own[j + 1 :]]) for j in range(1, len(own))
+            ]
         else:
-            donors = lambda j: rest[j : j + 1] or rest
-            able = [[*own[:j], donor, *own[j + 1 :]] for j in range(1, len(own)) for donor in donors(j)]
+
+            def donors(j):
+                return rest[j : j + 1] or rest
+
+            able = [
+                [*own[:j], donor, *own[j + 1 :]] for j in range(1, len(own)) for donor in donors(j)
+            ]
             assert found in [joined(story) for story in able]
-        assert out["truth_weights"][row] == 1 and len(own) > (0, 2, 1, 1)[label] and (label != 2 or rest)
+        assert (
+            out["truth_weights"][row] == 1
+            and len(own) > (0, 2, 1, 1)[label]
+            and (label != 2 or rest)
+        )
         assert out["positions"][row][real].tolist() == [
             n for size in np.bincount(out["segment_ids"][row][real])[1:] for n in range(size)
         ]
@@ -79,4 +108,6 @@ def test_triples_are_sentences(tmp_path):
     name = f"sentences:{tmp_path / 'graph'}"
     texts = [text for document in documents(name) for text in document.sentences]
     assert sorted(texts) == ["cat is used for company.", "dog is a animal."]
-    assert [d for d in sources.documents([name])] == [*documents(name)] and sources.fingerprints([name])[0]["sha256"]
+    assert [d for d in sources.documents([name])] == [*documents(name)] and sources.fingerprints(
+        [name]
+    )[0]["sha256"]

@@ -17,7 +17,8 @@ LENGTH, WIDTH = 96, 64
 
 
 def batch_of(rows=64, seed=0):
-    """Rows of sentences of 2 to 11 words from 30 different ones, so that they overlap, then eos and padding."""
+    """Rows of sentences of 2 to 11 words from 30 different ones, so that they overlap, then eos and
+    padding."""
     rng = np.random.default_rng(seed)
     ids, sentences = np.zeros((2, rows, LENGTH), np.int32)
     for row in range(rows):
@@ -31,7 +32,9 @@ def batch_of(rows=64, seed=0):
     segments = (ids > 0).astype(np.int32)
     fields = {"input_ids": ids, "segment_ids": segments, "sentences": sentences}
     fields["positions"] = np.arange(LENGTH) * segments
-    return {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()} | {"rows": jnp.arange(rows)}
+    return {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()} | {
+        "rows": jnp.arange(rows)
+    }
 
 
 def sentences_of(batch, row):
@@ -67,7 +70,9 @@ def selected(sentences, select, rate=0.3):
         return set(sorted(everything, key=lambda k: (-score({k}), k))[:count])
     chosen = set()
     for _ in range(count):
-        chosen |= {min((k for k in everything if k not in chosen), key=lambda k: (-score(chosen | {k}), k))}
+        chosen |= {
+            min((k for k in everything if k not in chosen), key=lambda k: (-score(chosen | {k}), k))
+        }
     return chosen
 
 
@@ -75,12 +80,17 @@ def selected(sentences, select, rate=0.3):
 def outputs():
     batch = batch_of()
     kinds = ("ind_orig", "ind_uniq", "seq_orig", "seq_uniq", "lead", "random")
-    return batch, {kind: numpied(GapSentences(vocab=VOCAB, select=kind, width=WIDTH), 0, batch) for kind in kinds}
+    return batch, {
+        kind: numpied(GapSentences(vocab=VOCAB, select=kind, width=WIDTH), 0, batch)
+        for kind in kinds
+    }
 
 
 def hidden_in(batch, out, row):
     """Indices of the sentences of a row that its input lacks."""
-    there = set(out["sentences"][row][(out["input_ids"][row] != 4) & (out["sentences"][row] > 0)].tolist())
+    there = set(
+        out["sentences"][row][(out["input_ids"][row] != 4) & (out["sentences"][row] > 0)].tolist()
+    )
     return {n - 1 for n in range(1, len(sentences_of(batch, row)) + 1) if n not in there}
 
 
@@ -95,17 +105,23 @@ def test_the_chosen_sentences_are_those_of_the_definition(outputs, select):
 
 def test_the_four_scores_differ(outputs):
     batch, outs = outputs
-    ways = [outs[select]["input_ids"] for select in ("ind_orig", "ind_uniq", "seq_orig", "seq_uniq")]
+    ways = [
+        outs[select]["input_ids"] for select in ("ind_orig", "ind_uniq", "seq_orig", "seq_uniq")
+    ]
     assert all((a != b).any() for i, a in enumerate(ways) for b in ways[:i])
 
 
 def test_random_choices_are_uniform_and_of_the_same_number(outputs):
     batch, outs = outputs
     for row in range(64):
-        assert len(hidden_in(batch, outs["random"], row)) == len(selected(sentences_of(batch, row), "lead"))
+        assert len(hidden_in(batch, outs["random"], row)) == len(
+            selected(sentences_of(batch, row), "lead")
+        )
     tens = jnp.tile(jnp.minimum(1 + jnp.arange(LENGTH) // 8, 10), (4000, 1))
     row = {"input_ids": jnp.full((4000, LENGTH), 9), "sentences": tens}
-    chosen = GapSentences(vocab=VOCAB, select="random").chosen(jax.random.key(1), row, row["sentences"])
+    chosen = GapSentences(vocab=VOCAB, select="random").chosen(
+        jax.random.key(1), row, row["sentences"]
+    )
     counts = np.asarray(chosen).sum(0)[1:11]
     assert counts.sum() == 3 * 4000
     assert (abs(counts - 1200) < 4 * np.sqrt(4000 * 0.3 * 0.7)).all()
@@ -123,11 +139,21 @@ def test_sentences_put_back_give_the_row(outputs, select):
         assert labels == target[:WIDTH]
         real = out["segment_ids"][row] > 0
         back = []
-        for word, number in zip(out["input_ids"][row][real], out["sentences"][row][real], strict=True):
+        for word, number in zip(
+            out["input_ids"][row][real], out["sentences"][row][real], strict=True
+        ):
             back += sentences[number - 1] if word == 4 else [word]
-        assert back == np.asarray(batch["input_ids"])[row][np.asarray(batch["segment_ids"])[row] > 0].tolist()
+        assert (
+            back
+            == np.asarray(batch["input_ids"])[row][
+                np.asarray(batch["segment_ids"])[row] > 0
+            ].tolist()
+        )
         assert (out["input_ids"][row] == 4).sum() == len(hidden)
-        assert out["decoder_input_ids"][row][: len(labels)].tolist() == [0, *labels[:-1]][: len(labels)]
+        assert (
+            out["decoder_input_ids"][row][: len(labels)].tolist()
+            == [0, *labels[:-1]][: len(labels)]
+        )
         assert (np.diff(real.astype(int)) <= 0).all() and (out["input_ids"][row][~real] == 0).all()
         np.testing.assert_array_equal(out["positions"][row][real], np.arange(real.sum()))
 
@@ -145,7 +171,11 @@ def test_words_may_be_masked_as_well():
 
 def test_a_row_of_one_sentence_and_a_row_of_padding_predict_nothing():
     ids = jnp.array([[10, 11, 12, 1, 0, 0], [0] * 6], jnp.int32)
-    batch = {"input_ids": ids, "segment_ids": (ids > 0).astype(jnp.int32), "sentences": (ids > 5).astype(jnp.int32)}
+    batch = {
+        "input_ids": ids,
+        "segment_ids": (ids > 0).astype(jnp.int32),
+        "sentences": (ids > 5).astype(jnp.int32),
+    }
     out = numpied(GapSentences(vocab=VOCAB), 0, batch)
     np.testing.assert_array_equal(out["input_ids"], ids)
     assert out["decoder_weights"].sum() == 0

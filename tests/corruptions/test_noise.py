@@ -1,4 +1,5 @@
-"""BART's noises against brute-force definitions: what is lost, what stays where it is, and what is reconstructed."""
+"""BART's noises against brute-force definitions: what is lost, what stays where it is, and what is
+reconstructed."""
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +54,9 @@ def rounded(count, rate):
 @pytest.mark.parametrize("name", NOISES)
 def test_documents_of_a_packed_row_do_not_mix(made, name):
     before, after = made[name, True]
-    assert (np.diff((after["segment_ids"] > 0).astype(int), axis=1) <= 0).all(), "padding is at the end"
+    assert (np.diff((after["segment_ids"] > 0).astype(int), axis=1) <= 0).all(), (
+        "padding is at the end"
+    )
     for row in range(2, ROWS, 5):
         for document in (1, 2):
             was = before["input_ids"][row][before["segment_ids"][row] == document]
@@ -69,7 +72,9 @@ def test_masking_hides_an_exact_number_and_nothing_else(made):
     changed = before["input_ids"] != after["input_ids"]
     assert (after["input_ids"][changed] == 4).all()
     count = np.array([len(words(before, row)) for row in range(ROWS)])
-    np.testing.assert_array_equal(changed.sum(1), np.where(count > 0, np.minimum(rounded(count, 0.15), 20), 0))
+    np.testing.assert_array_equal(
+        changed.sum(1), np.where(count > 0, np.minimum(rounded(count, 0.15), 20), 0)
+    )
 
 
 def test_deletion_leaves_a_subsequence_with_its_fields(made):
@@ -77,8 +82,18 @@ def test_deletion_leaves_a_subsequence_with_its_fields(made):
     for row in range(2, ROWS, 3):
         was, now = words(before, row), words(after, row)
         assert len(now) == len(was) - min(20, rounded(len(was), 0.15))
-        rest = iter(zip(was, *(before[f][row][1 : len(was) + 1] for f in ("sentences", "word_starts")), strict=True))
-        fields = zip(now, *(after[f][row][1 : len(now) + 1] for f in ("sentences", "word_starts")), strict=True)
+        rest = iter(
+            zip(
+                was,
+                *(before[f][row][1 : len(was) + 1] for f in ("sentences", "word_starts")),
+                strict=True,
+            )
+        )
+        fields = zip(
+            now,
+            *(after[f][row][1 : len(now) + 1] for f in ("sentences", "word_starts")),
+            strict=True,
+        )
         assert all(token in rest for token in fields), "in order, with its sentence and word start"
 
 
@@ -118,13 +133,18 @@ def full():
     row = np.arange(10, 50, dtype=np.int32)
     out = numpied(TextInfilling(vocab=VOCAB), 2, {"input_ids": jnp.tile(row, (RATES, 1))})
     rng = np.random.default_rng(0)
-    ours = [ids[real > 0].tolist() for ids, real in zip(out["input_ids"], out["segment_ids"], strict=True)]
+    ours = [
+        ids[real > 0].tolist()
+        for ids, real in zip(out["input_ids"], out["segment_ids"], strict=True)
+    ]
     return ours, [infill(row.tolist(), rng) for _ in range(RATES)]
 
 
 MEASURES = {
     "masks": lambda row: row.count(4),
-    "inserted": lambda row: sum(b == 4 and a + 1 == c for a, b, c in zip(row, row[1:], row[2:], strict=False)),
+    "inserted": lambda row: sum(
+        b == 4 and a + 1 == c for a, b, c in zip(row, row[1:], row[2:], strict=False)
+    ),
     "touching": lambda row: sum(a == b == 4 for a, b in zip(row, row[1:], strict=False)),
     "first hidden": lambda row: 10 not in row,
     "last hidden": lambda row: 49 not in row,
@@ -144,16 +164,24 @@ def test_infilling_is_distributed_as_defined(full, measure):
 
 
 def test_infilling_hides_every_word_equally_often_as_the_definition(full):
-    ours, theirs = (np.array([sum(word in row for row in rows) for word in range(10, 50)]) for rows in full)
+    ours, theirs = (
+        np.array([sum(word in row for row in rows) for word in range(10, 50)]) for rows in full
+    )
     share = (ours + theirs) / (2 * RATES)
-    assert np.abs((ours - theirs) / np.sqrt(2 * RATES * share * (1 - share))).max() < 4.2  # 99.9% point for 40 words
+    assert (
+        np.abs((ours - theirs) / np.sqrt(2 * RATES * share * (1 - share))).max() < 4.2
+    )  # 99.9% point for 40 words
 
 
 def test_a_span_over_a_special_token_is_divided():
     ids = jnp.tile(jnp.array([[10, 11, 12, 3, 13, 14, 15, 3]], jnp.int32), (512, 1))
-    now = numpied(TextInfilling(vocab=VOCAB, rate=0.8, mean=6.0), 0, {"input_ids": ids})["input_ids"]
+    now = numpied(TextInfilling(vocab=VOCAB, rate=0.8, mean=6.0), 0, {"input_ids": ids})[
+        "input_ids"
+    ]
     assert ((now == 3).sum(1) == 2).all()
-    assert (now == np.array([4, 3, 4, 3, 0, 0, 0, 0])).all(1).sum() == 0, "four or five of six words are hidden"
+    assert (now == np.array([4, 3, 4, 3, 0, 0, 0, 0])).all(1).sum() == 0, (
+        "four or five of six words are hidden"
+    )
     assert ((now[:, :3] == [4, 3, 4]).all(1)).any()
 
 
@@ -208,7 +236,9 @@ def test_the_decoder_predicts_the_row_as_it_was(rows):
         for document in range(1, segments[row].max() + 1):
             inside = segments[row] == document
             labels = out["decoder_labels"][row][inside]
-            np.testing.assert_array_equal(out["decoder_input_ids"][row][inside], [VOCAB.eos, *labels[:-1]])
+            np.testing.assert_array_equal(
+                out["decoder_input_ids"][row][inside], [VOCAB.eos, *labels[:-1]]
+            )
     assert (out["input_ids"] != np.asarray(batch["input_ids"])).any()
 
 

@@ -1,4 +1,5 @@
-"""Noisy words: taking out what is tagged gives the row back, and the pair holds the original at the place of its label."""
+"""Noisy words: taking out what is tagged gives the row back, and the pair holds the original at the
+place of its label."""
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +15,26 @@ WORDS, PAIRS = NoisyWords(vocab=VOCAB), NoisyPairs(vocab=VOCAB)
 
 
 def batch_of(rows=ROWS, length=LENGTH, seed=0, longest=None):
-    """[CLS] words [SEP] padding; a third of the tokens go on with a word, and no token occurs twice in a row."""
+    """[CLS] words [SEP] padding; a third of the tokens go on with a word, and no token occurs twice
+    in a row."""
     rng = np.random.default_rng(seed)
-    ids = np.stack([rng.permutation(np.arange(5, 1000))[:length] for _ in range(rows)]).astype(np.int32)
+    ids = np.stack([rng.permutation(np.arange(5, 1000))[:length] for _ in range(rows)]).astype(
+        np.int32
+    )
     real = rng.integers(3, (longest or length) + 1, rows)[:, None]
     place = np.arange(length)
     ids = np.where(place == 0, 2, np.where(place == real - 1, 3, np.where(place < real, ids, 0)))
     words = (place > 0) & (place < real - 1)
     starts = words & ((rng.random((rows, length)) < 0.67) | (place == 1))
-    fields = {"input_ids": ids, "segment_ids": place < real, "word_starts": starts, "sentences": words}
-    return {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()} | {"rows": jnp.arange(rows)}
+    fields = {
+        "input_ids": ids,
+        "segment_ids": place < real,
+        "word_starts": starts,
+        "sentences": words,
+    }
+    return {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()} | {
+        "rows": jnp.arange(rows)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +64,9 @@ def test_taking_out_what_is_tagged_gives_the_row(tagged):
         for name in ("input_ids", "word_starts", "sentences"):
             np.testing.assert_array_equal(after[name][row][kept], before[name][row][real])
         weighed = after["noise_weights"][row] > 0
-        assert weighed.sum() == (after["segment_ids"][row] > 0).sum() - 2, "all words, neither [CLS] nor [SEP]"
+        assert weighed.sum() == (after["segment_ids"][row] > 0).sum() - 2, (
+            "all words, neither [CLS] nor [SEP]"
+        )
         assert (after["noise_labels"][row][~weighed] == 0).all()
 
 
@@ -69,7 +82,9 @@ def test_added_words_are_repeated_or_random(tagged):
             if (ids[first:last] == ids[last : last + size]).all():
                 copied = starts[at : at + size].sum()
                 behind = at + size
-                assert 1 <= copied <= 6 and (starts[behind] or before["input_ids"][row][behind] == 3)
+                assert 1 <= copied <= 6 and (
+                    starts[behind] or before["input_ids"][row][behind] == 3
+                )
                 twice += 1
             else:
                 fresh += 1
@@ -89,7 +104,8 @@ def test_one_to_three_places_and_one_to_six_words():
         kinds.append((ids[first:last] == ids[last : 2 * last - first]).all())
     assert (min(sizes), max(sizes)) == (1, 6)
     assert abs(np.mean(kinds) - 0.5) < 3 * 0.5 / np.sqrt(len(kinds))
-    # Two places of 3.5 words each; a repetition near the end of the row is cut: n words at one of the last n - 1.
+    # Two places of 3.5 words each; a repetition near the end of the row is cut: n words at one of
+    # the last n - 1.
     cut = sum(n * (n - 1) / 2 for n in range(1, 7)) / 6 / words[words >= 20]
     added = three["noise_labels"][words >= 20].sum(1)
     error = added.std() / np.sqrt(len(added))
@@ -102,14 +118,20 @@ def test_full_rows_lose_their_last_words_and_keep_their_frame():
     batch = batch_of(rows=512)
     ids = jnp.where(batch["segment_ids"] > 0, batch["input_ids"], 7).at[:, -1].set(3)
     ids = jnp.where((ids == 3) & (jnp.arange(LENGTH) < LENGTH - 1), 7, ids)
-    batch |= {"input_ids": ids, "segment_ids": jnp.ones_like(ids), "word_starts": jnp.ones_like(ids)}
+    batch |= {
+        "input_ids": ids,
+        "segment_ids": jnp.ones_like(ids),
+        "word_starts": jnp.ones_like(ids),
+    }
     out = numpied(WORDS, 0, batch)
     size = out["segment_ids"].sum(1)
     # A word goes with what was put in before it, which may leave a little room.
     assert (size == LENGTH).mean() > 0.5 and size.min() > LENGTH // 2
     for row in range(512):
         assert out["input_ids"][row, size[row] - 1] == 3 and out["input_ids"][row, 0] == 2
-        kept = out["input_ids"][row][(out["noise_labels"][row] == 0) & (out["segment_ids"][row] > 0)][:-1]
+        kept = out["input_ids"][row][
+            (out["noise_labels"][row] == 0) & (out["segment_ids"][row] > 0)
+        ][:-1]
         np.testing.assert_array_equal(kept, np.asarray(ids)[row, : len(kept)])
 
 
@@ -147,7 +169,10 @@ def test_the_label_is_the_place_of_the_original(paired):
         assert original == words[:room]
         assert noisy != original or len(original) == 1
         assert len(noisy) >= 1
-        longer, shorter = longer + (len(noisy) > len(original)), shorter + (len(noisy) < len(original))
+        longer, shorter = (
+            longer + (len(noisy) > len(original)),
+            shorter + (len(noisy) < len(original)),
+        )
     assert longer > ROWS / 2 and shorter > ROWS / 8
     share = after["pair_label"].mean()
     assert abs(share - 0.5) < 3 * 0.5 / np.sqrt(ROWS)
@@ -164,7 +189,9 @@ def test_words_that_are_left_out_are_contiguous():
         if len(original) < 14:
             continue
         difference = len(noisy) - len(original)
-        same = next(i for i, (x, y) in enumerate(zip([*original, 0], [*noisy, 1], strict=False)) if x != y)
+        same = next(
+            i for i, (x, y) in enumerate(zip([*original, 0], [*noisy, 1], strict=False)) if x != y
+        )
         if difference < 0:
             assert noisy[same:] == original[same - difference :] and difference >= -6
             kinds[2] += 1

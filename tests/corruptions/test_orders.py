@@ -34,7 +34,9 @@ def seen(batch, strict=False):
     """[B, L, L] who sees whom, as the encoders read a batch."""
     order, group, segments = batch["order"], batch.get("group"), batch["segment_ids"]
     keys = batch.get("key_order", order)
-    return np.asarray(Visibility(segments, segments, order, keys, None, group, group, strict).dense()[:, 0])
+    return np.asarray(
+        Visibility(segments, segments, order, keys, None, group, group, strict).dense()[:, 0]
+    )
 
 
 def documents(segments):
@@ -52,10 +54,16 @@ ONLY = {kind: {**dict.fromkeys(KINDS, 0.0), kind: 1.0} for kind in KINDS}
 def test_a_kind_of_mask_is_its_matrix(kind, pairs):
     batch = batch_of(rows=64, pairs=pairs)
     out = numpied(MaskMixture(**ONLY[kind]), 1, batch)
-    matrix, same, segments = seen(out), documents(batch["segment_ids"]), np.asarray(batch["segment_ids"])
+    matrix, same, segments = (
+        seen(out),
+        documents(batch["segment_ids"]),
+        np.asarray(batch["segment_ids"]),
+    )
     old = np.asarray(batch.get("token_type_ids", np.zeros_like(segments)))
     i, j = np.arange(128)[:, None], np.arange(128)[None]
-    assert (out["order"][segments == 0] == 0).all() and (out["token_type_ids"][segments == 0] == 0).all()
+    assert (out["order"][segments == 0] == 0).all() and (
+        out["token_type_ids"][segments == 0] == 0
+    ).all()
     for row in range(64):
         if kind == "seq2seq":
             target = out["token_type_ids"][row] == 5
@@ -68,7 +76,9 @@ def test_a_kind_of_mask_is_its_matrix(kind, pairs):
                     assert not inside[0] and inside[-1] and (np.diff(inside.astype(int)) >= 0).all()
             visible = ~target[None] | (target[:, None] & (j <= i))
         else:
-            visible = {"bidirectional": j == j, "causal": j <= i, "backward": j >= i}[kind] & (i == i)
+            visible = {"bidirectional": j == j, "causal": j <= i, "backward": j >= i}[kind] & (
+                i == i
+            )
             number = {"causal": 2, "backward": 3}.get(kind, old[row])
             assert (out["token_type_ids"][row] == np.where(segments[row] > 0, number, 0)).all()
         np.testing.assert_array_equal(matrix[row], visible & same[row])
@@ -84,7 +94,9 @@ def test_kinds_have_their_shares_and_cuts_are_uniform():
     cuts = (out["token_type_ids"][first == 4] == 4).sum(1)
     counts, mean = np.bincount(cuts, minlength=16), len(cuts) / 15
     assert counts[0] == 0
-    assert ((counts[1:] - mean) ** 2 / mean).sum() < 36.1  # 99.9% point of chi-square with 14 degrees of freedom
+    assert (
+        (counts[1:] - mean) ** 2 / mean
+    ).sum() < 36.1  # 99.9% point of chi-square with 14 degrees of freedom
 
 
 def test_without_types_the_row_keeps_its_own():
@@ -96,12 +108,17 @@ def test_without_types_the_row_keeps_its_own():
 @pytest.fixture(scope="module")
 def permuted():
     choices = ("first", "ranked")
-    return {specials: numpied(PermutationOrder(vocab=VOCAB, specials=specials), 0, batch_of()) for specials in choices}
+    return {
+        specials: numpied(PermutationOrder(vocab=VOCAB, specials=specials), 0, batch_of())
+        for specials in choices
+    }
 
 
 def targets_of(out, prefix="plm"):
     chosen = np.zeros(out["input_ids"].shape, bool)
-    for row, (positions, weights) in enumerate(zip(out[f"{prefix}_positions"], out[f"{prefix}_weights"], strict=True)):
+    for row, (positions, weights) in enumerate(
+        zip(out[f"{prefix}_positions"], out[f"{prefix}_weights"], strict=True)
+    ):
         used = positions[weights > 0]
         assert (np.diff(used) > 0).all() and (positions[weights == 0] == 0).all()
         chosen[row, used] = True
@@ -119,22 +136,37 @@ def test_a_sixth_is_predicted_last_and_in_a_random_order(permuted, specials):
     wanted = [min(22, int(np.floor(n / 6 + 0.5))) for n in maskable.sum(1)]
     assert chosen.sum(1).tolist() == wanted
     np.testing.assert_array_equal(out["input_ids"], batch["input_ids"])
-    np.testing.assert_array_equal(out["plm_labels"], np.take_along_axis(batch["input_ids"], out["plm_positions"], 1))
-    ranked = chosen | (np.isin(batch["input_ids"], [2, 3]) & (batch["segment_ids"] > 0) & (specials == "ranked"))
+    np.testing.assert_array_equal(
+        out["plm_labels"], np.take_along_axis(batch["input_ids"], out["plm_positions"], 1)
+    )
+    ranked = chosen | (
+        np.isin(batch["input_ids"], [2, 3]) & (batch["segment_ids"] > 0) & (specials == "ranked")
+    )
     assert (out["order"][~ranked] == 0).all()
     for row in range(384):
         assert sorted(out["order"][row][ranked[row]]) == list(range(1, ranked[row].sum() + 1))
-    places = out["order"][chosen.cumsum(1) * chosen == 1]  # the rank of the leftmost target of each row
+    places = out["order"][
+        chosen.cumsum(1) * chosen == 1
+    ]  # the rank of the leftmost target of each row
     assert abs((places == 1).mean() - np.mean([1 / n for n in ranked.sum(1) if n])) < 0.03
 
 
 @pytest.mark.parametrize("specials", ["first", "ranked"])
 def test_streams_see_what_the_published_masks_allow(permuted, specials):
-    """zihangdai/xlnet, data_utils.py, _local_perm, in words: i may not see j where j is a target (or, ranked, a
-    special) and i does not come after it; a target does not see itself in the query stream, all do in the content."""
+    """zihangdai/xlnet, data_utils.py, _local_perm, in words: i may not see j where j is a target
+    (or, ranked, a special) and i does not come after it; a target does not see itself in the query
+    stream, all do in the content."""
     few = slice(0, 64)
-    out, batch = (jax.tree.map(lambda x: np.asarray(x[few]), full) for full in (permuted[specials], batch_of()))
-    same, chosen, matrix, strict = documents(batch["segment_ids"]), targets_of(out), seen(out), seen(out, strict=True)
+    out, batch = (
+        jax.tree.map(lambda x: np.asarray(x[few]), full)
+        for full in (permuted[specials], batch_of())
+    )
+    same, chosen, matrix, strict = (
+        documents(batch["segment_ids"]),
+        targets_of(out),
+        seen(out),
+        seen(out, strict=True),
+    )
     functional = np.isin(batch["input_ids"], [2, 3]) & (specials == "ranked")
     for row in range(1, 64):
         index = np.where(chosen[row] | functional[row], out["order"][row] - 1, -1)
@@ -148,8 +180,9 @@ def test_streams_see_what_the_published_masks_allow(permuted, specials):
 @pytest.mark.rotate
 @pytest.mark.full
 def test_streams_see_what_transformers_lets_them_see():
-    """The mask of DataCollatorForPermutationLanguageModeling is that of the order we read off it, for all tokens but
-    [CLS] and [SEP], which there see targets that come before their own random rank and so leak them to all."""
+    """The mask of DataCollatorForPermutationLanguageModeling is that of the order we read off it,
+    for all tokens but [CLS] and [SEP], which there see targets that come before their own random
+    rank and so leak them to all."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     ids = np.asarray(batch_of(rows=8)["input_ids"])
@@ -158,15 +191,23 @@ def test_streams_see_what_transformers_lets_them_see():
         return np.isin(row, VOCAB.specials).astype(int).tolist()
 
     tokenizer = SimpleNamespace(
-        mask_token="[MASK]", mask_token_id=4, pad_token="[PAD]", pad_token_id=0, get_special_tokens_mask=specials
+        mask_token="[MASK]",
+        mask_token_id=4,
+        pad_token="[PAD]",
+        pad_token_id=0,
+        get_special_tokens_mask=specials,
     )
     torch.manual_seed(0)
     collator = transformers.DataCollatorForPermutationLanguageModeling(tokenizer=tokenizer)
-    _, mask, _, labels = (x.numpy() for x in collator.torch_mask_tokens(torch.tensor(ids, dtype=torch.long)))
+    _, mask, _, labels = (
+        x.numpy() for x in collator.torch_mask_tokens(torch.tensor(ids, dtype=torch.long))
+    )
     target = labels != -100
     rank = ((1 - mask) * target[:, None]).sum(2).astype(int) + 1
     order, ones = jnp.asarray(np.where(target, rank, 0)), jnp.ones(ids.shape, jnp.int32)
-    query, content = (seen({"order": order, "segment_ids": ones}, strict) for strict in (True, False))
+    query, content = (
+        seen({"order": order, "segment_ids": ones}, strict) for strict in (True, False)
+    )
     rest = ~target & ~np.isin(ids, VOCAB.specials)  # their query stream is not read
     assert target.sum() > 50
     np.testing.assert_array_equal(query[target], (mask == 0)[target])
@@ -188,13 +229,22 @@ def test_spans_of_targets_follow_the_law():
     allowed = jnp.ones((rows, length), bool)
     order = PermutationOrder(vocab=VOCAB, k=20)
     runs, count = jnp.ones((rows, length), jnp.int32), jnp.full(rows, 10)
-    spans = np.asarray(jax.jit(lambda key: order._spans(key, jnp.arange(rows), allowed, runs, count, 10))(jax.random.key(1)))
+    spans = np.asarray(
+        jax.jit(lambda key: order._spans(key, jnp.arange(rows), allowed, runs, count, 10))(
+            jax.random.key(1)
+        )
+    )
     begin = spans.argmax(1)
-    size = np.array([np.argmin(np.append(row[at:], False)) for row, at in zip(spans, begin, strict=True)])
-    # Two spans touch once in a thousand, where one ends its context and the next one begins its own.
+    size = np.array(
+        [np.argmin(np.append(row[at:], False)) for row, at in zip(spans, begin, strict=True)]
+    )
+    # Two spans touch once in a thousand, where one ends its context and the next one begins its
+    # own.
     expected = np.array([60, 30, 20, 15, 12]) / 137
     shares = np.bincount(size, minlength=12)[1:6] / rows
-    assert (np.abs(shares - expected) < 3 * np.sqrt(expected * (1 - expected) / rows) + 0.002).all(), shares
+    assert (
+        np.abs(shares - expected) < 3 * np.sqrt(expected * (1 - expected) / rows) + 0.002
+    ).all(), shares
     ones = begin[size == 1]
     assert ones.max() < 20 and abs(ones.mean() - 9.5) < 3 * np.sqrt(399 / 12 / len(ones))
     assert (spans.sum(1) <= 10).all()
@@ -202,10 +252,14 @@ def test_spans_of_targets_follow_the_law():
 
 def test_spans_end_at_specials_and_borders():
     rows, length, key = 200, 12, jax.random.key(0)
-    order = PermutationOrder(vocab=VOCAB, k=1)  # spans follow each other without a gap, but for what the ends take away
+    order = PermutationOrder(
+        vocab=VOCAB, k=1
+    )  # spans follow each other without a gap, but for what the ends take away
     allowed = jnp.ones((rows, length), bool).at[:, 6].set(False)
     runs = np.tile([1, 1, 1, 1, 2, 2, 3, 4, 4, 4, 4, 4], (rows, 1))
-    spans = np.asarray(order._spans(key, jnp.arange(rows), allowed, runs, jnp.full(rows, 9), length))
+    spans = np.asarray(
+        order._spans(key, jnp.arange(rows), allowed, runs, jnp.full(rows, 9), length)
+    )
     shares = tuple(60 / n / 137 for n in range(1, 6))
     sizes = np.asarray(draw_lengths(named(key, "lengths"), jnp.arange(rows), length, shares))
     for row in range(rows):
@@ -230,7 +284,9 @@ def test_the_row_grows_by_pseudo_masks_and_tokens(pseudo):
     maskable = (batch["segment_ids"] > 0) & ~np.isin(batch["input_ids"], VOCAB.specials)
     assert pseudo["input_ids"].shape == (384, 128 + 2 * 20) and not (chosen & ~maskable).any()
     assert n.tolist() == [min(20, int(np.floor(m * 0.15 + 0.5))) for m in maskable.sum(1)]
-    np.testing.assert_array_equal(pseudo["input_ids"][:, :128][~chosen], batch["input_ids"][~chosen])
+    np.testing.assert_array_equal(
+        pseudo["input_ids"][:, :128][~chosen], batch["input_ids"][~chosen]
+    )
     share = (pseudo["input_ids"][:, :128][chosen] == 4).mean()
     assert abs(share - 0.8) < 3 * np.sqrt(0.16 / chosen.sum())
     for row in range(0, 384, 9):
@@ -238,13 +294,21 @@ def test_the_row_grows_by_pseudo_masks_and_tokens(pseudo):
         tokens = slice(148, 148 + n[row])
         assert (pseudo["input_ids"][row, used] == 999).all()
         np.testing.assert_array_equal(pseudo["input_ids"][row, tokens], batch["input_ids"][row, at])
-        np.testing.assert_array_equal(pseudo["plm_positions"][row, : n[row]], np.arange(128, 128 + n[row]))
-        np.testing.assert_array_equal(pseudo["plm_labels"][row, : n[row]], batch["input_ids"][row, at])
+        np.testing.assert_array_equal(
+            pseudo["plm_positions"][row, : n[row]], np.arange(128, 128 + n[row])
+        )
+        np.testing.assert_array_equal(
+            pseudo["plm_labels"][row, : n[row]], batch["input_ids"][row, at]
+        )
         for part in (used, tokens):
             np.testing.assert_array_equal(pseudo["positions"][row, part], at)
             np.testing.assert_array_equal(pseudo["places"][row, part], at)
-            np.testing.assert_array_equal(pseudo["segment_ids"][row, part], batch["segment_ids"][row, at])
-            np.testing.assert_array_equal(pseudo["token_type_ids"][row, part], batch["token_type_ids"][row, at])
+            np.testing.assert_array_equal(
+                pseudo["segment_ids"][row, part], batch["segment_ids"][row, at]
+            )
+            np.testing.assert_array_equal(
+                pseudo["token_type_ids"][row, part], batch["token_type_ids"][row, at]
+            )
     rest = np.r_[128 + n[5] : 148, 148 + n[5] : 168]
     assert (pseudo["segment_ids"][5, rest] == 0).all() and (pseudo["input_ids"][5, rest] == 0).all()
     np.testing.assert_array_equal(pseudo["plm_weights"], pseudo["mlm_weights"])
@@ -259,7 +323,9 @@ def test_pseudo_masks_see_what_the_paper_draws(pseudo):
         what = np.repeat(["context", "P", "none", "token", "none"], [128, n, rest, n, rest])
         query, key, ago = what[:, None], what[None], step[:, None] - step[None]
         allowed = (key == "context") | ((key == "P") & (query == "P") & (ago == 0))
-        allowed |= (key == "token") & (((query == "token") & (ago >= 0)) | ((query == "P") & (ago > 0)))
+        allowed |= (key == "token") & (
+            ((query == "token") & (ago >= 0)) | ((query == "P") & (ago > 0))
+        )
         segments = pseudo["segment_ids"][row]
         allowed &= segments[:, None] == segments[None]
         matrix = seen({name: value[row : row + 1] for name, value in pseudo.items()})[0]
@@ -275,11 +341,15 @@ def test_blocks_are_contiguous_and_follow_the_law(pseudo):
         assert set(step) == set(range(1, step.max() + 1))
         for number in range(1, step.max() + 1):
             assert (np.diff(at[step == number]) == 1).all()
-        if n > 8 and 10 < at[step == 1][0] < 53:  # neither the budget nor a border shortens the first block
+        if (
+            n > 8 and 10 < at[step == 1][0] < 53
+        ):  # neither the budget nor a border shortens the first block
             sizes.append((step == 1).sum())
     shares = np.bincount(sizes, minlength=7)[1:] / len(sizes)
     expected = np.array([0.6, *[0.08] * 5])
-    assert (np.abs(shares - expected) < 3 * np.sqrt(expected * (1 - expected) / len(sizes))).all(), shares
+    assert (
+        np.abs(shares - expected) < 3 * np.sqrt(expected * (1 - expected) / len(sizes))
+    ).all(), shares
 
 
 TWO_MORE = dataclasses.replace(VOCAB, extra=(999, 998))
@@ -292,10 +362,17 @@ def pseudo_masked(corruption):
 
 @pytest.mark.rotate
 def test_pseudo_tokens_differ_from_pseudo_masks_only_there():
-    found, masks = pseudo_masked(PseudoTokens(vocab=TWO_MORE)), pseudo_masked(PseudoMasks(vocab=TWO_MORE))
+    found, masks = (
+        pseudo_masked(PseudoTokens(vocab=TWO_MORE)),
+        pseudo_masked(PseudoMasks(vocab=TWO_MORE)),
+    )
     there = np.zeros(found["input_ids"].shape, bool)
     there[:, 40:46] = found["plm_weights"] > 0
-    assert there.sum() == 64 * 6 and (found["input_ids"][there] == 999).all() and (masks["input_ids"][there] == 4).all()
+    assert (
+        there.sum() == 64 * 6
+        and (found["input_ids"][there] == 999).all()
+        and (masks["input_ids"][there] == 4).all()
+    )
     np.testing.assert_array_equal(found["input_ids"][~there], masks["input_ids"][~there])
     assert not np.isin(found["input_ids"][~there], TWO_MORE.extra).any()
     for name in masks:
@@ -310,7 +387,11 @@ def test_a_vocabulary_without_a_pseudo_token_is_refused():
         pseudo_masked(PseudoTokens(vocab=poor))
     assert "sentinels=1" in refused.value.advice
     system = systems.get("unilmv2_base")
-    assert refusal(system) is None and system.corruption.vocab.extra == (1,) and system.tokenizer.sentinels == 1
+    assert (
+        refusal(system) is None
+        and system.corruption.vocab.extra == (1,)
+        and system.tokenizer.sentinels == 1
+    )
     assert system.tokenizer.lowercase
     assert "sentinels=1" in refusal(respell(system, Vocab, poor))
     assert refusal(respell(system, Vocab, TWO_MORE)) is None

@@ -49,7 +49,9 @@ def test_a_chosen_sentence_is_masked_replaced_or_kept_and_no_other_changes(hidde
         np.testing.assert_array_equal(was[others], now[others])
         real = slots(after, row, "segment_ids")
         np.testing.assert_array_equal(real, np.where(now != 1, 1 + np.arange(SLOTS)[:, None], 0))
-        np.testing.assert_array_equal(slots(after, row, "positions"), np.where(now != 1, np.arange(WIDTH), 0))
+        np.testing.assert_array_equal(
+            slots(after, row, "positions"), np.where(now != 1, np.arange(WIDTH), 0)
+        )
         if not was[1:].any() or (was[1] == 1).all():
             continue  # one sentence has no other to become
         for slot in at:
@@ -59,7 +61,11 @@ def test_a_chosen_sentence_is_masked_replaced_or_kept_and_no_other_changes(hidde
             elif (now[slot] == was[slot]).all():
                 fates["kept"] += 1
             else:
-                assert any((now[slot] == was[k]).all() and (was[k] != 1).any() for k in range(SLOTS) if k != slot)
+                assert any(
+                    (now[slot] == was[k]).all() and (was[k] != 1).any()
+                    for k in range(SLOTS)
+                    if k != slot
+                )
                 fates["replaced"] += 1
     count = sum(fates.values())
     for fate, share in {"masked": 0.8, "replaced": 0.1, "kept": 0.1}.items():
@@ -76,13 +82,17 @@ def test_the_decoder_reads_each_sentence_as_it_was(hidden):
             here = slice(number * WIDTH, number * WIDTH + len(sentence) - 1)
             np.testing.assert_array_equal(after["decoder_input_ids"][row][here], sentence[:-1])
             np.testing.assert_array_equal(after["decoder_labels"][row][here], sentence[1:])
-            np.testing.assert_array_equal(after["decoder_positions"][row][here], np.arange(len(sentence) - 1))
+            np.testing.assert_array_equal(
+                after["decoder_positions"][row][here], np.arange(len(sentence) - 1)
+            )
             assert (after["decoder_segment_ids"][row][here] == number + 1).all()
             assert (after["decoder_weights"][row][here] == 1).all()
         sizes = [(was[slot] != 1).sum() - 1 for slot in chosen(after, row)]
         assert after["decoder_weights"][row].sum() == sum(sizes)
     unused = after["decoder_weights"] == 0
-    assert (after["decoder_segment_ids"][unused] == 0).all() and (after["decoder_input_ids"][unused] == 1).all()
+    assert (after["decoder_segment_ids"][unused] == 0).all() and (
+        after["decoder_input_ids"][unused] == 1
+    ).all()
 
 
 def test_the_sentence_that_takes_a_place_is_any_other():

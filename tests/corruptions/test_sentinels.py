@@ -22,7 +22,8 @@ def batch_of(rows=512, length=128, seed=0, padded=False):
 
 
 def spliced(inputs, labels):
-    """The row that inputs and labels were made of: every sentinel of the inputs replaced by what it stands for."""
+    """The row that inputs and labels were made of: every sentinel of the inputs replaced by what it
+    stands for."""
     spans, name = {}, None
     for token in labels:
         if token >= 1000:
@@ -42,7 +43,9 @@ def test_published_lengths():
 
 def test_full_rows_have_no_padding_and_begin_with_a_kept_piece_and_end_with_a_span():
     after = numpied(SPANS, 0, batch_of())
-    assert (after["input_ids"].shape[1], after["decoder_labels"].shape[1]) == span_lengths(128, 0.15, 3.0)
+    assert (after["input_ids"].shape[1], after["decoder_labels"].shape[1]) == span_lengths(
+        128, 0.15, 3.0
+    )
     assert (after["segment_ids"] == 1).all() and (after["decoder_weights"] == 1).all()
     assert (after["input_ids"][:, 0] < 1000).all() and (after["input_ids"][:, -2] >= 1000).all()
 
@@ -52,7 +55,9 @@ def test_spans_put_back_give_the_row(padded):
     batch = batch_of(rows=128, padded=padded, seed=3)
     out = numpied(SPANS, 1, batch)
     for row in range(128):
-        was = np.asarray(batch["input_ids"])[row][np.asarray(batch["segment_ids"])[row] > 0].tolist()
+        was = np.asarray(batch["input_ids"])[row][
+            np.asarray(batch["segment_ids"])[row] > 0
+        ].tolist()
         inputs = out["input_ids"][row][out["segment_ids"][row] > 0].tolist()
         labels = out["decoder_labels"][row][out["decoder_weights"][row] > 0].tolist()
         noise, spans = noise_counts(len(was), 0.15, 3.0)
@@ -81,16 +86,24 @@ def test_all_divisions_are_equally_likely():
 def test_an_eos_that_ends_the_row_is_not_doubled():
     """Two documents of a row are one stream."""
     ids = np.array([[10, 11, 12, 13, 14, 15, 16, 1, 0, 0]], np.int32)
-    out = numpied(SPANS, 0, {"input_ids": ids, "segment_ids": np.array([[1] * 4 + [2] * 4 + [0] * 2])})
+    out = numpied(
+        SPANS, 0, {"input_ids": ids, "segment_ids": np.array([[1] * 4 + [2] * 4 + [0] * 2])}
+    )
     assert (out["input_ids"] == 1).sum() == 1 and set(out["segment_ids"][0]) <= {0, 1}
-    inputs, labels = out["input_ids"][out["segment_ids"] > 0], out["decoder_labels"][out["decoder_weights"] > 0]
+    inputs, labels = (
+        out["input_ids"][out["segment_ids"] > 0],
+        out["decoder_labels"][out["decoder_weights"] > 0],
+    )
     assert spliced(inputs.tolist(), labels.tolist())[0] == [10, 11, 12, 13, 14, 15, 16]
 
 
 @pytest.mark.rotate
 def test_the_last_sentinel_of_the_paper():
     batch = batch_of(rows=4, length=32)
-    plain, more = (numpied(SentinelSpans(vocab=VOCAB, last=last), 0, batch)["decoder_labels"] for last in (False, True))
+    plain, more = (
+        numpied(SentinelSpans(vocab=VOCAB, last=last), 0, batch)["decoder_labels"]
+        for last in (False, True)
+    )
     assert more.shape[1] == plain.shape[1] + 1
     np.testing.assert_array_equal(more[:, :-2], plain[:, :-1])
     spans = noise_counts(32, 0.15, 3.0)[1]

@@ -32,6 +32,8 @@ def test_random_words_are_uniform_over_the_words():
 
 
 def test_choose_takes_every_place_when_all_are_wanted():
-    places, weights = choose(jax.random.key(0), jnp.arange(2), jnp.ones((2, 6), bool), jnp.array([6, 2]), 6)
+    places, weights = choose(
+        jax.random.key(0), jnp.arange(2), jnp.ones((2, 6), bool), jnp.array([6, 2]), 6
+    )
     assert places[0].tolist() == [0, 1, 2, 3, 4, 5]
     assert weights.sum(1).tolist() == [6, 2]

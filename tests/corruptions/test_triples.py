@@ -12,8 +12,16 @@ from support.corrupting import VOCAB
 
 pytestmark = pytest.mark.rotate
 GRAPH = facts.stand_ins(Triples(width=4), VOCAB)
-text = lambda row: tuple((row[row > 0] - 1).tolist())
-ENTITIES, RELATIONS = [text(row) for row in GRAPH.entities()], [text(row) for row in GRAPH.relations()]
+
+
+def text(row):
+    return tuple((row[row > 0] - 1).tolist())
+
+
+ENTITIES, RELATIONS = (
+    [text(row) for row in GRAPH.entities()],
+    [text(row) for row in GRAPH.relations()],
+)
 TRUE = {(ENTITIES[h], RELATIONS[r], ENTITIES[t]) for h, r, t in GRAPH.triples()}
 ROWS = 256
 
@@ -37,10 +45,13 @@ def test_triples_are_those_of_the_graph_or_differ_in_one_entity(negatives):
     real = (out["segment_ids"] > 0).any(1)
     assert not real[0] and real[1:].all() and out["input_ids"].shape == (ROWS, 3 * 4 + 4)
     for ids, segments, types, label in zip(
-        *(out[f][1:] for f in ("input_ids", "segment_ids", "token_type_ids", "triple_label")), strict=True
+        *(out[f][1:] for f in ("input_ids", "segment_ids", "token_type_ids", "triple_label")),
+        strict=True,
     ):
         h, r, t = found = parts(ids, segments)
-        assert types[segments > 0].tolist() == [0] * (len(h) + 2) + [1] * (len(r) + 1) + [0] * (len(t) + 1)
+        assert types[segments > 0].tolist() == [0] * (len(h) + 2) + [1] * (len(r) + 1) + [0] * (
+            len(t) + 1
+        )
         near = {(a, b, c) for a, b, c in TRUE if b == r and (a == h) + (c == t) >= 1}
         assert found in TRUE if label else near and found not in TRUE
     share = 1 / (1 + negatives)
@@ -52,7 +63,8 @@ def test_pairs_are_entities_of_triples_and_the_label_is_their_relation():
     assert out["input_ids"].shape == (ROWS, 2 * 4 + 3) and not (out["segment_ids"][0] > 0).any()
     drawn = set()
     for ids, segments, types, label in zip(
-        *(out[f][1:] for f in ("input_ids", "segment_ids", "token_type_ids", "relation_label")), strict=True
+        *(out[f][1:] for f in ("input_ids", "segment_ids", "token_type_ids", "relation_label")),
+        strict=True,
     ):
         h, t = parts(ids, segments)
         assert types[segments > 0].tolist() == [0] * (len(h) + 2) + [1] * (len(t) + 1)
@@ -61,7 +73,10 @@ def test_pairs_are_entities_of_triples_and_the_label_is_their_relation():
 
 
 def test_known_triples_are_found_among_all():
-    facts, asked = GRAPH.triples(), np.stack(np.meshgrid(range(24), range(4), range(24), indexing="ij"), -1)
+    facts, asked = (
+        GRAPH.triples(),
+        np.stack(np.meshgrid(range(24), range(4), range(24), indexing="ij"), -1),
+    )
     want = (asked[..., None, :] == facts).all(-1).any(-1)
     np.testing.assert_array_equal(known(facts, asked), want)
     np.testing.assert_array_equal(known(jnp.asarray(facts), jnp.asarray(asked)), want)
@@ -71,10 +86,15 @@ def test_a_file_with_texts(tmp_path):
     import types
 
     words = ["[PAD]", "[UNK]", "dog", "is", "a", "animal", "the", "pet"]
-    encode = lambda texts: [np.array([words.index(w) for w in text.split()]) for text in texts]
+
+    def encode(texts):
+        return [np.array([words.index(w) for w in text.split()]) for text in texts]
+
     (tmp_path / "graph.tsv").write_text("dog\tis a\tanimal\n")
     (tmp_path / "texts.tsv").write_text("dog\tthe pet\n")
     graph = Triples(file=str(tmp_path / "graph.tsv"), texts=str(tmp_path / "texts.tsv"), width=3)
     graph = graph.filled(graph.of_tokenizer(types.SimpleNamespace(encode_batch=encode)))
     assert graph.sizes == (1, 2, 1) and graph.triples().tolist() == [[1, 0, 0]]
-    assert [text(row) for row in graph.entities()] == [(5,), (6, 7)] and [text(row) for row in graph.relations()] == [(3, 4)]
+    assert [text(row) for row in graph.entities()] == [(5,), (6, 7)] and [
+        text(row) for row in graph.relations()
+    ] == [(3, 4)]

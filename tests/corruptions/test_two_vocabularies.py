@@ -1,4 +1,5 @@
-"""Rows in two vocabularies, token by token in plain Python; the second vocabulary beside the tokenizers library."""
+"""Rows in two vocabularies, token by token in plain Python; the second vocabulary beside the
+tokenizers library."""
 
 import dataclasses
 
@@ -44,13 +45,17 @@ def unmasked(out, view):
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_every_word_has_the_pieces_of_one_vocabulary(share):
     given = batch()
-    out = jax.jit(TwoVocabularies(vocab=VOCAB, second=FACT, share=share, room=1.5))(jax.random.key(0), given)
+    out = jax.jit(TwoVocabularies(vocab=VOCAB, second=FACT, share=share, room=1.5))(
+        jax.random.key(0), given
+    )
     pieces = [[int(i) for i in row if i >= 0] for row in FACT.values]
     mixed, student, second = unmasked(out, "mixed"), unmasked(out, "student"), []
     for r, row in enumerate(given["input_ids"]):
         tokens = [int(i) for i, real in zip(row, given["segment_ids"][r], strict=True) if real]
         own = [piece for token in tokens for piece in pieces[token]]
-        assert student[r].tolist() == (own + [0] * 24)[:24] and np.asarray(out["student_segment_ids"])[r].sum() == len(own)
+        assert student[r].tolist() == (own + [0] * 24)[:24] and np.asarray(
+            out["student_segment_ids"]
+        )[r].sum() == len(own)
         left, chosen = mixed[r].tolist(), None
         for place, token in enumerate(tokens):
             if given["word_starts"][r, place] or place == 0:
@@ -68,12 +73,18 @@ def test_what_it_refuses():
     with pytest.raises(ValueError, match="share is 2"):
         TwoVocabularies(vocab=VOCAB, share=2)
     with pytest.raises(UserError, match="reads word_starts"):
-        TwoVocabularies(vocab=VOCAB, second=FACT)(jax.random.key(0), {"input_ids": np.ones((1, 4), np.int32)})
+        TwoVocabularies(vocab=VOCAB, second=FACT)(
+            jax.random.key(0), {"input_ids": np.ones((1, 4), np.int32)}
+        )
 
 
 def test_the_second_vocabulary_divides_words_as_wordpiece_does():
-    """Words that the first vocabulary has whole: their pieces are those of the library's WordPiece."""
-    text = ["the cat sat on the mat while the other cats played", "a player plays and played the matted game again"] * 4
+    """Words that the first vocabulary has whole: their pieces are those of the library's
+    WordPiece."""
+    text = [
+        "the cat sat on the mat while the other cats played",
+        "a player plays and played the matted game again",
+    ] * 4
     first = vocabularies.make(TokenizerSpec(kind="wordpiece", vocab=70), text)
     rows = first.encode_batch(text)
     block = Block(np.concatenate(rows), *(np.zeros(0, np.int32),) * 3)

@@ -1,4 +1,5 @@
-"""Masking of tokens, whole words, n-grams and spans against sequential definitions, and their laws of length."""
+"""Masking of tokens, whole words, n-grams and spans against sequential definitions, and their laws
+of length."""
 
 import functools
 import math
@@ -11,7 +12,15 @@ import pytest
 from ptm_jax.core.streams import named
 from ptm_jax.corruptions.base import draws
 from ptm_jax.corruptions.token import TokenMasking
-from ptm_jax.corruptions.units import Masking, NGrams, NormalSpans, Spans, Units, WholeWords, draw_lengths
+from ptm_jax.corruptions.units import (
+    Masking,
+    NGrams,
+    NormalSpans,
+    Spans,
+    Units,
+    WholeWords,
+    draw_lengths,
+)
 from support.corrupting import THOUSAND as VOCAB
 from support.corrupting import bordered, numpied
 
@@ -31,7 +40,8 @@ def maskable(batch):
 
 
 def words_of(batch, row, allowed):
-    """The words of a row as lists of positions: a new one at a start, after a gap, and at a document's border."""
+    """The words of a row as lists of positions: a new one at a start, after a gap, and at a
+    document's border."""
     words, ids = [], np.flatnonzero(allowed[row])
     for at in ids:
         follows = words and words[-1][-1] == at - 1
@@ -53,7 +63,11 @@ def masked():
     @functools.cache
     def of(name, together=False):
         tokens = TokenMasking(vocab=VOCAB)
-        masking = tokens if name == "tokens" else Masking(vocab=VOCAB, units=UNITS[name], together=together)
+        masking = (
+            tokens
+            if name == "tokens"
+            else Masking(vocab=VOCAB, units=UNITS[name], together=together)
+        )
         return numpied(masking, 0, bordered(1024))
 
     return of
@@ -62,7 +76,9 @@ def masked():
 def chosen_of(after, shape):
     """[B, L] True at the used positions, which are ascending and first."""
     chosen = np.zeros(shape, bool)
-    for row, (positions, weights) in enumerate(zip(after["mlm_positions"], after["mlm_weights"], strict=True)):
+    for row, (positions, weights) in enumerate(
+        zip(after["mlm_positions"], after["mlm_weights"], strict=True)
+    ):
         used = positions[weights > 0]
         assert (np.diff(used) > 0).all() and (np.diff(weights) <= 0).all()
         chosen[row, used] = True
@@ -71,7 +87,9 @@ def chosen_of(after, shape):
 
 def budget(batch):
     """[B] the largest number of tokens to mask."""
-    return np.array([min(20, max(1, math.floor(n * 0.15 + 0.5))) if n else 0 for n in maskable(batch).sum(1)])
+    return np.array(
+        [min(20, max(1, math.floor(n * 0.15 + 0.5))) if n else 0 for n in maskable(batch).sum(1)]
+    )
 
 
 @pytest.mark.rotate
@@ -86,11 +104,14 @@ def test_only_maskable_tokens_change_and_labels_are_the_tokens(name, before, mas
     labels = np.take_along_axis(before["input_ids"], after["mlm_positions"], 1)
     np.testing.assert_array_equal(after["mlm_labels"], labels)
     if name in ("tokens", "unilm", "infoword"):
-        assert (chosen.sum(1) == budget(before))[before["segment_ids"].sum(1) > 40].all(), "tokens use the whole budget"
+        assert (chosen.sum(1) == budget(before))[before["segment_ids"].sum(1) > 40].all(), (
+            "tokens use the whole budget"
+        )
 
 
 def sequential(words, segments, priority, lengths, left):
-    """The unit of each token of a row, one unit after the other: whole words, in one stretch, within the budget."""
+    """The unit of each token of a row, one unit after the other: whole words, in one stretch,
+    within the budget."""
     units = np.zeros(len(segments), int)
     for unit, length in enumerate(lengths, 1):
         free = [k for k, word in enumerate(words) if not units[word[0]] and len(word) <= left]
@@ -120,8 +141,14 @@ def test_selection_is_the_sequential_one(name, before, masked):
     priority = np.asarray(draws(named(key, "starts"), rows, 128))
     lengths = np.asarray(draw_lengths(named(key, "lengths"), rows, 20, kind.distribution()))
     for row in range(0, 1024, 7):
-        words = words_of(before, row, allowed) if name in BY_WORDS else [[at] for at in np.flatnonzero(allowed[row])]
-        expected = sequential(words, before["segment_ids"][row], priority[row], lengths[row], count[row])
+        words = (
+            words_of(before, row, allowed)
+            if name in BY_WORDS
+            else [[at] for at in np.flatnonzero(allowed[row])]
+        )
+        expected = sequential(
+            words, before["segment_ids"][row], priority[row], lengths[row], count[row]
+        )
         np.testing.assert_array_equal(found[row], expected, err_msg=f"row {row}")
 
 
@@ -130,16 +157,31 @@ LAWS = {
     "unilm": [0.8, 0.1, 0.1],
     "spanbert": [0.2 * 0.8**n / (1 - 0.8**10) for n in range(10)],
     # P(N(5, 1) rounds to n), from tables of the normal distribution.
-    "infoword": [0.00023, 0.00598, 0.06060, 0.24173, 0.38292, 0.24173, 0.06060, 0.00598, 0.00023, 0.0],
+    "infoword": [
+        0.00023,
+        0.00598,
+        0.06060,
+        0.24173,
+        0.38292,
+        0.24173,
+        0.06060,
+        0.00598,
+        0.00023,
+        0.0,
+    ],
 }
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_lengths_follow_the_law_within_three_standard_errors(name):
-    lengths = np.asarray(draw_lengths(jax.random.key(5), jnp.arange(4096), 8, UNITS[name].distribution()))
+    lengths = np.asarray(
+        draw_lengths(jax.random.key(5), jnp.arange(4096), 8, UNITS[name].distribution())
+    )
     expected = np.asarray(LAWS[name])
     shares = np.bincount(lengths.ravel(), minlength=len(expected) + 1)[1:] / lengths.size
-    assert (np.abs(shares - expected) < 3 * np.sqrt(expected * (1 - expected) / lengths.size) + 1e-4).all(), shares
+    assert (
+        np.abs(shares - expected) < 3 * np.sqrt(expected * (1 - expected) / lengths.size) + 1e-4
+    ).all(), shares
 
 
 def test_the_mean_span_of_spanbert_is_the_published_one():
@@ -155,13 +197,19 @@ def test_boundaries_are_the_unmasked_tokens_beside_the_span(name, before, masked
     chosen = chosen_of(after, before["input_ids"].shape)
     for row in range(0, 1024, 5):
         for p in range(20):
-            left, right, offset = (int(after[f"span_{field}"][row, p]) for field in ("left", "right", "offset"))
+            left, right, offset = (
+                int(after[f"span_{field}"][row, p]) for field in ("left", "right", "offset")
+            )
             if after["mlm_weights"][row, p] == 0:
                 assert (left, right, offset) == (0, 0, 0)
                 continue
             at = int(after["mlm_positions"][row, p])
             assert left < at < right and offset == at - left - 1
-            assert chosen[row, left + 1 : right].all() and not chosen[row, left] and not chosen[row, right]
+            assert (
+                chosen[row, left + 1 : right].all()
+                and not chosen[row, left]
+                and not chosen[row, right]
+            )
             assert len(set(before["segment_ids"][row, left : right + 1])) == 1
 
 
@@ -173,7 +221,9 @@ def test_one_draw_for_a_span(before, masked):
         used = after["mlm_weights"][row] > 0
         for left in set(after["span_left"][row, used]):
             places = after["mlm_positions"][row, used & (after["span_left"][row] == left)]
-            if len(places) == 1:  # a random word may be the old one: several are all alike or none is
+            if (
+                len(places) == 1
+            ):  # a random word may be the old one: several are all alike or none is
                 continue
             now, then = after["input_ids"][row, places], before["input_ids"][row, places]
             kinds = {"mask": now == 4, "same": now == then, "random": (now != 4) & (now != then)}
@@ -202,6 +252,8 @@ def test_a_chooser_of_ones_own():
             return (jnp.arange(batch["input_ids"].shape[1]) < count[:, None]).astype(jnp.int32)
 
     batch = {"input_ids": jnp.full((2, 20), 7)}
-    out = jax.jit(Masking(vocab=VOCAB, units=Everything(), mask=1.0, random=0.0))(jax.random.key(0), batch)
+    out = jax.jit(Masking(vocab=VOCAB, units=Everything(), mask=1.0, random=0.0))(
+        jax.random.key(0), batch
+    )
     assert out["mlm_positions"].tolist() == [[0, 1, 2]] * 2
     assert (out["input_ids"][:, :3] == 4).all() and "span_left" not in out

@@ -1,4 +1,5 @@
-"""Second texts of a row: crops, n-grams and replaced words against their definitions, and the laws of a corruption."""
+"""Second texts of a row: crops, n-grams and replaced words against their definitions, and the laws
+of a corruption."""
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +15,28 @@ from support.corrupting import numpied
 
 VOCAB = Vocab(size=4096, pad=0, cls=1, sep=2, mask=3)
 ROWS, LENGTH = 768, 32
-VIEWS = {"crops": TwoCrops(vocab=VOCAB), "ngram": NGramView(vocab=VOCAB), "word": ReplacedWord(vocab=VOCAB)}
+VIEWS = {
+    "crops": TwoCrops(vocab=VOCAB),
+    "ngram": NGramView(vocab=VOCAB),
+    "word": ReplacedWord(vocab=VOCAB),
+}
 
 
 def batch_of(rows=ROWS):
     """Rows of two documents whose words count upwards, so that a place is known by its word."""
     batch = corrupting.documents(rows, LENGTH, vocab=VOCAB)
     counted = 100 + np.arange(LENGTH) + np.random.default_rng(0).integers(0, 3000, (rows, 1))
-    return batch | {"input_ids": jnp.where(corrupting.words(batch, VOCAB), counted, batch["input_ids"])}
+    return batch | {
+        "input_ids": jnp.where(corrupting.words(batch, VOCAB), counted, batch["input_ids"])
+    }
 
 
 @pytest.fixture(scope="module")
 def made():
     batch = batch_of()
-    return jax.tree.map(np.asarray, batch), {name: numpied(view, 0, batch) for name, view in VIEWS.items()}
+    return jax.tree.map(np.asarray, batch), {
+        name: numpied(view, 0, batch) for name, view in VIEWS.items()
+    }
 
 
 def documents(batch, i):
@@ -39,7 +48,14 @@ def documents(batch, i):
 @pytest.mark.rotate
 def test_crops_are_half_of_one_document_between_cls_and_sep(made):
     before, after = made[0], made[1]["crops"]
-    assert set(after) == {"input_ids", "segment_ids", "positions", "pair_input_ids", "pair_segment_ids", "rows"}
+    assert set(after) == {
+        "input_ids",
+        "segment_ids",
+        "positions",
+        "pair_input_ids",
+        "pair_segment_ids",
+        "rows",
+    }
     starts = []
     for i in range(2, ROWS, 7):
         homes = []
@@ -67,10 +83,18 @@ def test_ngrams_are_masked_and_handed_out(made):
         hidden = np.flatnonzero(before["input_ids"][i] != after["input_ids"][i])
         real = after["ngram_segment_ids"][i] > 0
         assert (after["input_ids"][i, hidden] == VOCAB.mask).all()
-        assert len(hidden) and (np.diff(hidden) == 1).all() and len(set(before["segment_ids"][i, hidden])) == 1
+        assert (
+            len(hidden)
+            and (np.diff(hidden) == 1).all()
+            and len(set(before["segment_ids"][i, hidden])) == 1
+        )
         ngram = after["ngram_input_ids"][i]
         np.testing.assert_array_equal(ngram[: len(hidden)], before["input_ids"][i, hidden])
-        assert real[: len(hidden)].all() and not real[len(hidden) :].any() and not ngram[len(hidden) :].any()
+        assert (
+            real[: len(hidden)].all()
+            and not real[len(hidden) :].any()
+            and not ngram[len(hidden) :].any()
+        )
     assert not after["ngram_segment_ids"][0].any() and not after["input_ids"][0].any()
 
 
@@ -80,7 +104,10 @@ def test_ngrams_are_as_long_as_the_normal_law_has_it_and_begin_anywhere():
     starts, lengths = out["ngram_input_ids"][:, 0] - 4, out["ngram_segment_ids"].sum(1)
     lengths = lengths[starts <= LENGTH - 10]  # there is room for every length
     spread = np.sqrt(1 + 1 / 12)  # that of a rounded N(5, 1)
-    assert abs(lengths.mean() - 5) < 3 * spread / np.sqrt(len(lengths)) and abs(lengths.std() / spread - 1) < 0.03
+    assert (
+        abs(lengths.mean() - 5) < 3 * spread / np.sqrt(len(lengths))
+        and abs(lengths.std() / spread - 1) < 0.03
+    )
     expected = len(starts) / LENGTH
     chi2 = ((np.bincount(starts, minlength=LENGTH) - expected) ** 2 / expected).sum()
     assert chi2 < 61.1  # 99.9% point of chi-square with 31 degrees of freedom

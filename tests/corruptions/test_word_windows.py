@@ -1,4 +1,5 @@
-"""Windows and noise words against their distributions; subsampling against the rule of word2vec.c."""
+"""Windows and noise words against their distributions; subsampling against the rule of
+word2vec.c."""
 
 import jax
 import numpy as np
@@ -24,7 +25,10 @@ def test_windows_are_uniform_and_noise_is_unigram_to_the_three_quarters():
     expected[[*vocab.specials, vocab.unk]] = 0
     expected /= expected.sum()
     np.testing.assert_allclose(noise_of(COUNTS.values, vocab, 0.75), expected)
-    found = np.bincount(np.asarray(out["noise_ids"]).ravel(), minlength=vocab.size) / out["noise_ids"].size
+    found = (
+        np.bincount(np.asarray(out["noise_ids"]).ravel(), minlength=vocab.size)
+        / out["noise_ids"].size
+    )
     assert not found[expected == 0].any()
     assert (np.abs(found - expected) < 5 * np.sqrt(expected / out["noise_ids"].size) + 1e-9).all()
 
@@ -37,9 +41,15 @@ def test_every_word_is_a_centre_once_with_its_neighbours():
     sentence = np.repeat(np.arange(len(block.sentences)), block.sentences)
     for row, t in zip(*np.nonzero(centres), strict=True):
         word = found["input_ids"][row, t] - cutting.FIRST
-        near = {u for u in range(max(0, word - 3), min(len(sentence), word + 4)) if sentence[u] == sentence[word]}
+        near = {
+            u
+            for u in range(max(0, word - 3), min(len(sentence), word + 4))
+            if sentence[u] == sentence[word]
+        }
         places = [
-            u for u in range(max(0, t - 3), min(16, t + 4)) if found["segment_ids"][row, u] == found["segment_ids"][row, t]
+            u
+            for u in range(max(0, t - 3), min(16, t + 4))
+            if found["segment_ids"][row, u] == found["segment_ids"][row, t]
         ]
         assert {found["input_ids"][row, u] - cutting.FIRST for u in places} == near
     assert vocab.pad == 0
@@ -57,7 +67,9 @@ def test_subsampling_is_the_rule_of_word2vec():
     found = cutting.cut(examples, cutting.document(*tokens), 64)
     left = np.bincount(found["input_ids"][found["centres"] > 0] - cutting.FIRST, minlength=2)
     before = np.bincount(tokens - cutting.FIRST, minlength=2)
-    rates = np.minimum(1, (np.sqrt(np.array([0.99, 0.01]) / 1e-2) + 1) * 1e-2 / np.array([0.99, 0.01]))
+    rates = np.minimum(
+        1, (np.sqrt(np.array([0.99, 0.01]) / 1e-2) + 1) * 1e-2 / np.array([0.99, 0.01])
+    )
     assert (np.abs(left - before * rates) <= 4 * np.sqrt(before * rates * (1 - rates)) + 1e-9).all()
 
 
@@ -70,11 +82,20 @@ def test_impossible_windows_and_frequencies_are_refused(field):
 @pytest.mark.parametrize(("step", "size"), [(0, 50), (6, 50), (7, 200), (99, 200)])
 def test_centres_are_replaced_by_words_of_a_growing_dictionary(step, size):
     vocab, batch = corrupting.VOCAB, corrupting.documents(rows=128)
-    out = ReplacedCentres(vocab=vocab, dictionary=((0, 50), (7, 200)))(jax.random.key(0), {**batch, "step": step})
+    out = ReplacedCentres(vocab=vocab, dictionary=((0, 50), (7, 200)))(
+        jax.random.key(0), {**batch, "step": step}
+    )
     ids, special = np.asarray(batch["input_ids"]), np.isin(batch["input_ids"], vocab.specials)
-    np.testing.assert_array_equal(out["input_ids"], np.where((ids < size) | special, ids, vocab.unk))
-    np.testing.assert_array_equal(out["replaced_weights"], (np.asarray(batch["segment_ids"]) > 0) & (ids < size) & ~special)
-    drawn, words = np.bincount(np.asarray(out["replaced_ids"]).ravel(), minlength=vocab.size), np.arange(7, size)
+    np.testing.assert_array_equal(
+        out["input_ids"], np.where((ids < size) | special, ids, vocab.unk)
+    )
+    np.testing.assert_array_equal(
+        out["replaced_weights"], (np.asarray(batch["segment_ids"]) > 0) & (ids < size) & ~special
+    )
+    drawn, words = (
+        np.bincount(np.asarray(out["replaced_ids"]).ravel(), minlength=vocab.size),
+        np.arange(7, size),
+    )
     assert drawn.sum() == drawn[words].sum()
     expected = ids.size / len(words)
     assert (np.abs(drawn[words] - expected) < 5 * np.sqrt(expected)).all()

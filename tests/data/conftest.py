@@ -16,7 +16,9 @@ def prose(documents: int, seed: int = 0, sentences: int = 12) -> str:
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(200)]
     pages = []
     for _ in range(documents):
-        lines = (draw.choices(words, k=draw.randint(3, 14)) for _ in range(draw.randint(1, sentences)))
+        lines = (
+            draw.choices(words, k=draw.randint(3, 14)) for _ in range(draw.randint(1, sentences))
+        )
         pages.append("\n".join(" ".join(line).capitalize() + "." for line in lines))
     return "\n\n".join(pages) + "\n"
 

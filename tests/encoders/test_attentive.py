@@ -1,4 +1,5 @@
-"""Recurrent encoder-decoders with attention against loops in torch, sentence by sentence, with gradients."""
+"""Recurrent encoder-decoders with attention against loops in torch, sentence by sentence, with
+gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -31,13 +32,19 @@ ATTENTION = {
 
 def narrow(name):
     made = {"cove": cove, "lm_seq2seq": lambda: language_pair("")}
-    system = systems.get(name) if name == "rnnsearch_mini" else made.get(name, lambda: luong("", "general", layers=2))()
+    system = (
+        systems.get(name)
+        if name == "rnnsearch_mini"
+        else made.get(name, lambda: luong("", "general", layers=2))()
+    )
     attention = ATTENTION.get(name, SoftAttention(score="general"))
     tower = spec.with_field(system.towers["main"], "dropout", 0.0)
     tower = spec.respell(spec.respell(tower, Vocab, VOCAB), SoftAttention, attention)
     for field, value in {"width": H, "hidden": H, "features": 4}.items():
         tower = spec.with_field(tower, field, value)
-    tower = spec.with_field(tower, "project", 4, lambda part: isinstance(part, LSTM) and part.project is not None)
+    tower = spec.with_field(
+        tower, "project", 4, lambda part: isinstance(part, LSTM) and part.project is not None
+    )
     if name == "cove":
         tower = spec.with_field(tower, "hidden", 2 * H, lambda part: isinstance(part, LuongDecoder))
     return spec.respell(tower, SoftAttention, attention)
@@ -46,7 +53,11 @@ def narrow(name):
 def batch():
     draw = np.random.default_rng(2)
     places = [[row[:i].count(s) for i, s in enumerate(row)] for row in TARGET]
-    fields = {"input_ids": draw.integers(5, V, (2, 7)), "segment_ids": SOURCE, "decoder_segment_ids": TARGET}
+    fields = {
+        "input_ids": draw.integers(5, V, (2, 7)),
+        "segment_ids": SOURCE,
+        "decoder_segment_ids": TARGET,
+    }
     fields |= {"decoder_input_ids": draw.integers(5, V, (2, 5)), "decoder_positions": places}
     return {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}
 
@@ -54,14 +65,19 @@ def batch():
 def drawn(model, fields):
     draw = np.random.default_rng(0)
     shapes = towers.abstract({"main": model}, fields)["main"]
-    return jax.tree.map(lambda leaf: jnp.asarray(draw.normal(0, 0.6, leaf.shape), jnp.float32), shapes)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(0, 0.6, leaf.shape), jnp.float32), shapes
+    )
 
 
 def sentences(fields):
     """(source ids, target ids, row, target slots)."""
     for row in range(2):
         for number in {*TARGET[row]} - {0}:
-            own, there = np.array(SOURCE[row]) == number, np.flatnonzero(np.array(TARGET[row]) == number)
+            own, there = (
+                np.array(SOURCE[row]) == number,
+                np.flatnonzero(np.array(TARGET[row]) == number),
+            )
             yield fields["input_ids"][row][own], fields["decoder_input_ids"][row][there], row, there
 
 
@@ -70,7 +86,9 @@ class Loops:
 
     def __init__(self, torch, name, params):
         self.torch, self.rules, self.p = torch, ATTENTION[name], params["encoder"]
-        self.sentence = {"rnnsearch_mini": self.bahdanau, "lm_seq2seq": self.pair}.get(name, self.luong)
+        self.sentence = {"rnnsearch_mini": self.bahdanau, "lm_seq2seq": self.pair}.get(
+            name, self.luong
+        )
 
     def dense(self, layer, x):
         y = x @ layer["kernel"]
@@ -102,11 +120,20 @@ class Loops:
 
     def pair(self, source, target):
         """Two language models with layers above them (Ramachandran et al. 2017)."""
-        torch, p, layers, x = self.torch, self.p["decoder"], [], list(self.p["encoder"]["embed"]["token"][source])
+        torch, p, layers, x = (
+            self.torch,
+            self.p["decoder"],
+            [],
+            list(self.p["encoder"]["embed"]["token"][source]),
+        )
         for n in range(3):
             layers.append(self.layer(self.p["encoder"][f"layers_{n}"], x))
             x = layers[-1][0]
-        top, first, last = torch.stack(x), torch.stack(layers[0][0]), [state for _, state in layers[1:]]
+        top, first, last = (
+            torch.stack(x),
+            torch.stack(layers[0][0]),
+            [state for _, state in layers[1:]],
+        )
         fed, features = torch.zeros(H), []
         for below in self.layer(p["first"], p["embed"]["token"][target])[0]:
             read = self.dense(p["dense_inputs_0"], below) + self.dense(p["feeding"], fed)
@@ -114,7 +141,9 @@ class Loops:
                 read = read if n == 0 else self.dense(p["dense_inputs_1"], last[0][0])
                 last[n] = self.lstm(read + h @ p[f"state{n}"], h, c)
             weights = torch.softmax(top @ last[-1][0], 0)
-            fed = torch.tanh(self.dense(p["out"], torch.cat([weights @ first, weights @ top, last[-1][0]])))
+            fed = torch.tanh(
+                self.dense(p["out"], torch.cat([weights @ first, weights @ top, last[-1][0]]))
+            )
             features.append(below + self.dense(p["lift"], fed))
         return torch.stack(features)
 
@@ -122,11 +151,17 @@ class Loops:
         torch, p, rules = self.torch, self.p["decoder"].get("attention", {}), self.rules
         if rules.score == "additive":
             keys = self.dense(self.p["keys"]["of_source"], values)
-            scores = torch.stack([torch.tanh(self.dense(p["of_query"], query) + key) @ p["score"] for key in keys])
+            scores = torch.stack(
+                [torch.tanh(self.dense(p["of_query"], query) + key) @ p["score"] for key in keys]
+            )
         elif rules.score == "location":
             scores = self.dense(p["location"], query)[: len(values)]
         else:
-            keys = self.dense(self.p["keys"]["of_source"], values) if rules.score == "general" else values
+            keys = (
+                self.dense(self.p["keys"]["of_source"], values)
+                if rules.score == "general"
+                else values
+            )
             scores = keys @ query
         places, centre, scale = torch.arange(len(values)), torch.tensor(float(t)), 1.0
         if rules.score == "location" and len(values) > rules.longest:
@@ -151,11 +186,19 @@ class Loops:
                 h = self.gru(self.dense(ways[way]["inputs"], vector), ways[way]["state"], h)
                 found.append(h)
             states.append(torch.stack(found[::step]))
-        values, s, features = torch.cat(states, 1), torch.tanh(self.dense(p["start"], states[1][0])), []
+        values, s, features = (
+            torch.cat(states, 1),
+            torch.tanh(self.dense(p["start"], states[1][0])),
+            [],
+        )
         for t, y in enumerate(p["embed"]["token"][target]):
             c = self.attend(s, values, t)
             s = self.gru(self.dense(p["gates"], y) + self.dense(p["reading"], c), p["state"], s)
-            out = self.dense(p["of_state"], s) + self.dense(p["of_word"], y) + self.dense(p["of_context"], c)
+            out = (
+                self.dense(p["of_state"], s)
+                + self.dense(p["of_word"], y)
+                + self.dense(p["of_context"], c)
+            )
             features.append(torch.stack([torch.maximum(a, b) for a, b in out.reshape(-1, 2)]))
         return torch.stack(features)
 
@@ -200,9 +243,16 @@ def test_packed_rows_equal_loops_in_torch(name):
         total = total + (found * torch.tensor(weights[row, slots, : found.shape[1]])).sum()
     total.backward()
     real = (np.array(TARGET) > 0)[..., None]
-    loss = lambda params: (towers.Tower(model, params)(fields).hidden * (weights[..., : hidden.shape[-1]] * real)).sum()
+
+    def loss(params):
+        return (
+            towers.Tower(model, params)(fields).hidden * (weights[..., : hidden.shape[-1]] * real)
+        ).sum()
+
     theirs = dict(
-        jax.tree.leaves_with_path(jax.tree.map(lambda x: np.zeros(x.shape) if x.grad is None else x.grad.numpy(), p))
+        jax.tree.leaves_with_path(
+            jax.tree.map(lambda x: np.zeros(x.shape) if x.grad is None else x.grad.numpy(), p)
+        )
     )
     for path, leaf in jax.tree.leaves_with_path(jax.grad(loss)(params)["encoder"]):
         expected = theirs[(jax.tree_util.DictKey("encoder"), *path)]
@@ -214,27 +264,45 @@ def test_packed_rows_equal_loops_in_torch(name):
 @pytest.mark.parametrize("name", ["rnnsearch_mini", "luong_mini", "cove"])
 def test_packed_rows_equal_their_documents_in_rows_of_their_own(name):
     model, fields = narrow(name), batch()
-    tower, rows = towers.Tower(model, drawn(model, fields)), [part for part in sentences(fields) if len(part[0])]
-    padded = lambda place, width: jnp.stack([jnp.pad(part[place], (0, width - len(part[place]))) for part in rows])
-    real = lambda place, width: jnp.stack([jnp.arange(width) < len(part[place]) for part in rows]).astype(jnp.int32)
+    tower, rows = (
+        towers.Tower(model, drawn(model, fields)),
+        [part for part in sentences(fields) if len(part[0])],
+    )
+
+    def padded(place, width):
+        return jnp.stack([jnp.pad(part[place], (0, width - len(part[place]))) for part in rows])
+
+    def real(place, width):
+        return jnp.stack([jnp.arange(width) < len(part[place]) for part in rows]).astype(jnp.int32)
+
     alone = {"input_ids": padded(0, 7), "segment_ids": real(0, 7)}
     alone |= {"decoder_input_ids": padded(1, 5), "decoder_segment_ids": real(1, 5)}
     found, whole = tower(alone).hidden, tower(fields).hidden
     for number, (_, target, row, slots) in enumerate(rows):
-        np.testing.assert_allclose(whole[row, slots], found[number, : len(target)], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            whole[row, slots], found[number, : len(target)], rtol=1e-5, atol=1e-5
+        )
 
 
 @pytest.mark.rotate
 @pytest.mark.parametrize("name", ["rnnsearch_mini", "luong_mini", "lm_seq2seq"])
 def test_decoding_step_by_step_is_one_pass(name):
     model, fields = narrow(name), batch()
-    fields = {k: v[1:] for k, v in fields.items() if not k.endswith(("decoder_segment_ids", "decoder_positions"))}
+    fields = {
+        k: v[1:]
+        for k, v in fields.items()
+        if not k.endswith(("decoder_segment_ids", "decoder_positions"))
+    }
     tower, ids = towers.Tower(model, drawn(model, fields)), fields.pop("decoder_input_ids")
     whole = tower({**fields, "decoder_input_ids": ids}).hidden
-    step = tower({**fields, "decoder_input_ids": ids[:, :1]}, cache=model.encoder.empty_cache(1, 6, 7))
+    step = tower(
+        {**fields, "decoder_input_ids": ids[:, :1]}, cache=model.encoder.empty_cache(1, 6, 7)
+    )
     found = [step.hidden]
     for t in range(1, 5):
-        step = tower({"input_ids": ids[:, t : t + 1], "positions": jnp.full((1, 1), t)}, cache=step.cache)
+        step = tower(
+            {"input_ids": ids[:, t : t + 1], "positions": jnp.full((1, 1), t)}, cache=step.cache
+        )
         found.append(step.hidden)
     np.testing.assert_allclose(jnp.concatenate(found, 1), whole, rtol=1e-5, atol=1e-5)
 

@@ -1,4 +1,5 @@
-"""Supervised fastText: rows of n-grams of words, the mean of a text, steps on some rows, the file that fastText reads."""
+"""Supervised fastText: rows of n-grams of words, the mean of a text, steps on some rows, the file
+that fastText reads."""
 
 import dataclasses
 import types
@@ -26,16 +27,24 @@ from ptm_jax.train import in_place
 from ptm_jax.train.step import program
 from ptm_jax.tuning.finetuning import from_scratch
 
-TEXTS = ["naïve kings in 東京 and queens", "the dark night and the stormy day", "queens and kings", "night after night"]
+TEXTS = [
+    "naïve kings in 東京 and queens",
+    "the dark night and the stormy day",
+    "queens and kings",
+    "night after night",
+]
 COUNTS = (3, 9, 1, 4)
 TOKENIZER = make(TokenizerSpec(kind="word", specials="t5", vocab=15), TEXTS)
 
 
 def experiment(counts=()):
-    """The four classes of AG News on the words of `TEXTS`, width 6, 50 buckets, three words an n-gram."""
+    """The four classes of AG News on the words of `TEXTS`, width 6, 50 buckets, three words an
+    n-gram."""
     system = respell(fasttext.supervised(), Vocab, lambda _: TOKENIZER.vocab)
     system = with_field(with_field(with_field(system, "width", 6), "buckets", 50), "longest", 3)
-    return fasttext.classes(from_scratch(system, "ag_news", fasttext.labelled(0.5, 64, length=16), ()), counts).system
+    return fasttext.classes(
+        from_scratch(system, "ag_news", fasttext.labelled(0.5, 64, length=16), ()), counts
+    ).system
 
 
 def known(system):
@@ -50,14 +59,18 @@ def batch_of(texts, length=12):
     rows = jnp.arange(len(texts), dtype=jnp.int32)
     fields = {"input_ids": ids, "segment_ids": (np.arange(length) < (ids > 0).sum(1)[:, None])}
     return {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()} | {
-        "label": label, "label_weights": jnp.ones(len(texts)), "rows": rows, "token_type_ids": jnp.zeros_like(ids),
+        "label": label, "label_weights": jnp.ones(len(texts)), "rows": rows,
+        "token_type_ids": jnp.zeros_like(ids),
         "positions": jnp.zeros_like(ids),
     }  # fmt: skip
 
 
 def random(work, batch):
     draw, state = np.random.default_rng(0), work.init(batch)
-    fill = lambda leaf: jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32)
+
+    def fill(leaf):
+        return jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32)
+
     return dataclasses.replace(state, params=jax.tree.map(fill, state.params))
 
 
@@ -82,14 +95,19 @@ def test_a_step_on_some_rows_is_the_dense_one():
     found, metrics = jax.jit(work.step)(state, batch)
     params, grams = state.params["main"], work.system.towers["main"].encoder.grams
     tables = {name: np.asarray(params["encoder"][name], np.float64) for name in ("token", "ngrams")}
-    change, kernel = {name: np.zeros_like(table) for name, table in tables.items()}, params["heads_classify"]["classes"]
+    change, kernel = (
+        {name: np.zeros_like(table) for name, table in tables.items()},
+        params["heads_classify"]["classes"],
+    )
     kernel, lr, losses = np.asarray(kernel["kernel"], np.float64), work.system.recipe.lr, []
     for ids, segments, label in zip(
         *(np.asarray(batch[name]) for name in ("input_ids", "segment_ids", "label")), strict=True
     ):
         words = [i for i in ids[segments > 0] if i != TOKENIZER.vocab.unk]
         there = (segments > 0) & (ids != TOKENIZER.vocab.unk)
-        rows = np.asarray(grams.of(jnp.asarray(ids[None]), jnp.asarray(there[None].astype(np.int32))))
+        rows = np.asarray(
+            grams.of(jnp.asarray(ids[None]), jnp.asarray(there[None].astype(np.int32)))
+        )
         rows = rows[rows < NONE]
         hidden = np.concatenate([tables["token"][words], tables["ngrams"][rows]]).mean(0)
         p = np.exp(hidden @ kernel) / np.exp(hidden @ kernel).sum()
@@ -99,9 +117,13 @@ def test_a_step_on_some_rows_is_the_dense_one():
         np.add.at(change["ngrams"], rows, -lr * slope)
     np.testing.assert_allclose(metrics["nll"].sum, sum(losses), rtol=1e-5)
     for name, table in tables.items():
-        np.testing.assert_allclose(found.params["main"]["encoder"][name], table + change[name], atol=1e-5)
+        np.testing.assert_allclose(
+            found.params["main"]["encoder"][name], table + change[name], atol=1e-5
+        )
         same = (change[name] == 0).all(1)
-        np.testing.assert_array_equal(found.params["main"]["encoder"][name][same], params["encoder"][name][same])
+        np.testing.assert_array_equal(
+            found.params["main"]["encoder"][name][same], params["encoder"][name][same]
+        )
 
 
 @pytest.mark.rotate
@@ -117,11 +139,22 @@ def test_the_native_step_is_the_plain_one(counts):
     state = random(work, batch)
     expected, plain = jax.jit(work.step)(state, batch)
     native = in_place.kernel_of(work.system, rules.make_mesh(devices=jax.devices()[:1]))
-    assert native == ("bags", ("main/encoder/token", "main/encoder/ngrams", "main/heads_classify/classes/kernel"))
+    assert native == (
+        "bags",
+        ("main/encoder/token", "main/encoder/ngrams", "main/heads_classify/classes/kernel"),
+    )
     found, metrics = jax.jit(dataclasses.replace(work, native=native).step)(state, batch)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5), found.params, expected.params)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5),
+        found.params,
+        expected.params,
+    )
     assert metrics.keys() == plain.keys() - ({"accuracy"} if counts else set())
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5), metrics, {name: plain[name] for name in metrics})
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5),
+        metrics,
+        {name: plain[name] for name in metrics},
+    )
 
 
 @pytest.mark.rotate
@@ -130,10 +163,24 @@ def test_a_run_and_the_file_that_it_exports_predict_alike(counts, tmp_path):
     system = experiment(counts)
     state = random(program(known(system), 0), batch_of(TEXTS))
     Pretrained(system, state.params, TOKENIZER).save(tmp_path / "run")
-    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "v.bin"), "--format", "fasttext-bin"]) == 0
+    assert (
+        main(
+            [
+                "export",
+                str(tmp_path / "run"),
+                "--out",
+                str(tmp_path / "v.bin"),
+                "--format",
+                "fasttext-bin",
+            ]
+        )
+        == 0
+    )
     ours, file = ptm_jax.load(tmp_path / "run"), ptm_jax.load(tmp_path / "v.bin")
     for one, other in zip(ours.classify(TEXTS), file.classify(TEXTS), strict=True):
-        assert other == pytest.approx({name.replace(" ", "_"): score for name, score in one.items()}, abs=1e-5)
+        assert other == pytest.approx(
+            {name.replace(" ", "_"): score for name, score in one.items()}, abs=1e-5
+        )
 
 
 @pytest.mark.full
@@ -142,10 +189,17 @@ def test_fasttext_predicts_what_the_run_predicts(counts, tmp_path):
     """Probabilities to 1e-4: fastText adds 1e-5 to each factor under the logarithm."""
     fasttext_ = pytest.importorskip("fasttext")
     system = experiment(counts)
-    model = Pretrained(known(system), random(program(known(system), 0), batch_of(TEXTS)).params, TOKENIZER)
+    model = Pretrained(
+        known(system), random(program(known(system), 0), batch_of(TEXTS)).params, TOKENIZER
+    )
     WordVectors.of_model(model).save(tmp_path / "v.bin", "fasttext-bin")
     peer = fasttext_.load_model(str(tmp_path / "v.bin"))
     for text, one in zip(TEXTS, model.classify(TEXTS), strict=True):
         labels, scores = peer.predict(text, k=-1)
-        found = {label.removeprefix("__label__"): score for label, score in zip(labels, scores, strict=True)}
-        assert found == pytest.approx({name.replace(" ", "_"): score for name, score in one.items()}, abs=1e-4)
+        found = {
+            label.removeprefix("__label__"): score
+            for label, score in zip(labels, scores, strict=True)
+        }
+        assert found == pytest.approx(
+            {name.replace(" ", "_"): score for name, score in one.items()}, abs=1e-4
+        )

@@ -41,13 +41,21 @@ def test_rows_begin_at_their_own_ends_and_states_are_carried():
     draw = np.random.default_rng(0)
     ids = jnp.ones((1, 4), jnp.int32)
     shapes = abstract({"main": MODULE}, {"input_ids": ids, "segment_ids": ids})["main"]
-    params = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(0, 0.7, leaf.shape), jnp.float32), shapes)
-    row = lambda *numbers: jnp.asarray(numbers, jnp.int32)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(0, 0.7, leaf.shape), jnp.float32), shapes
+    )
+
+    def row(*numbers):
+        return jnp.asarray(numbers, jnp.int32)
+
     empty = ENCODER.empty_memory(2)
-    # Padding: row 0 has two tokens; in row 1 a document of three tokens stands before one of one token.
+    # Padding: row 0 has two tokens; in row 1 a document of three tokens stands before one of one
+    # token.
     ids, segments = row([1, 2, 3, 4], [5, 6, 7, 8]), row([1, 1, 0, 0], [1, 1, 1, 2])
     found, gradient = run(params, ids, segments, empty)
-    assert (np.asarray(gradient)[[1, 2, 5, 6, 7, 8]] > 0).all() and not np.asarray(gradient)[[3, 4]].any()
+    assert (np.asarray(gradient)[[1, 2, 5, 6, 7, 8]] > 0).all() and not np.asarray(gradient)[
+        [3, 4]
+    ].any()
     alone, _ = run(params, row([9, 9, 1, 2], [9, 5, 6, 7]), row([0, 0, 1, 1], [0, 1, 1, 1]), empty)
     np.testing.assert_allclose(found.hidden[0, :2], alone.hidden[0, 2:], atol=1e-6)
     np.testing.assert_allclose(found.hidden[1, :3], alone.hidden[1, 1:], atol=1e-6)

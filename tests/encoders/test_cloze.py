@@ -1,4 +1,5 @@
-"""Two towers: no token sees itself, every other of its document is seen; the combination against loops."""
+"""Two towers: no token sees itself, every other of its document is seen; the combination against
+loops."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,9 @@ def model(combine="attention", masked=True, query="sum"):
         embed=Embeddings(vocab=VOCAB, width=WIDTH, position=Sinusoids()),
         forward=stack,
         backward=stack,
-        merge=Combination(attention=attention, ffn=ffn, query=query) if combine == "attention" else None,
+        merge=Combination(attention=attention, ffn=ffn, query=query)
+        if combine == "attention"
+        else None,
         combine=combine,
         masked=masked,
     )
@@ -37,9 +40,16 @@ def model(combine="attention", masked=True, query="sum"):
 @pytest.mark.parametrize(("combine", "masked"), [("attention", False), ("sum", True)])
 def test_every_other_token_of_the_document_is_seen(combine, masked):
     module = model(combine, masked)
-    encode = lambda params: module.apply({"params": params}, BATCH)
-    states = lambda out: jnp.stack([out.hidden[0], out.extra["forward"][0], out.extra["backward"][0]])
-    flow = sees(lambda params: states(encode(params)), drawn(module, BATCH), "embed/token")[..., :LENGTH]
+
+    def encode(params):
+        return module.apply({"params": params}, BATCH)
+
+    def states(out):
+        return jnp.stack([out.hidden[0], out.extra["forward"][0], out.extra["backward"][0]])
+
+    flow = sees(lambda params: states(encode(params)), drawn(module, BATCH), "embed/token")[
+        ..., :LENGTH
+    ]
     same = np.asarray((SEGMENTS[0][:, None] == SEGMENTS[0][None]) & (SEGMENTS[0] > 0)[None])
     itself = np.eye(LENGTH, dtype=bool)
     real = np.asarray(SEGMENTS[0] > 0)
@@ -60,7 +70,10 @@ def test_the_combination_equals_loops(kind):
     merge = jax.tree.map(lambda leaf: leaf.astype(np.float64), params["merge"])
     ahead, behind = norm(ahead, merge["forward_norm"]), norm(behind, merge["backward_norm"])
     p, nothing = merge["attention"], np.zeros(WIDTH)
-    heads = lambda x, name: np.einsum("...d,dhk->...hk", x, p[name]["kernel"]) + p[name]["bias"]
+
+    def heads(x, name):
+        return np.einsum("...d,dhk->...hk", x, p[name]["kernel"]) + p[name]["bias"]
+
     for i in range(6):
         left = [j for j in range(i) if SEGMENTS[0, j] == SEGMENTS[0, i]]
         right = [j for j in range(i + 1, 6) if SEGMENTS[0, j] == SEGMENTS[0, i]]
@@ -83,7 +96,9 @@ def test_the_combination_equals_loops(kind):
 def test_the_towers_share_the_table_alone():
     params = begun(model(), BATCH)
     assert set(params) == {"embed", "forward", "backward", "merge"}
-    a, b = (params[name]["block"]["attention"]["query"]["kernel"] for name in ("forward", "backward"))
+    a, b = (
+        params[name]["block"]["attention"]["query"]["kernel"] for name in ("forward", "backward")
+    )
     assert (a != b).any()
 
 

@@ -30,16 +30,27 @@ SEGMENTS = np.array([[1, 1, 1, 1, 2, 2, 0], [1, 2, 2, 2, 2, 2, 2]])
 
 @pytest.mark.rotate
 def test_the_vector_of_a_context_is_an_mlp_of_the_states_on_both_sides():
-    encoder = ContextLSTM(vocab=VOCAB, width=3, right=LSTM(4), left=LSTM(4, backward=True), hidden=5, out=2)
+    encoder = ContextLSTM(
+        vocab=VOCAB, width=3, right=LSTM(4), left=LSTM(4, backward=True), hidden=5, out=2
+    )
     batch = {"input_ids": jnp.arange(14).reshape(2, 7), "segment_ids": jnp.asarray(SEGMENTS)}
     params = drawn(encoder, batch)
     found = encoder.apply({"params": params}, batch).hidden
     for b, segments in enumerate(SEGMENTS):
         x = params["token"][np.asarray(batch["input_ids"][b])]
-        ahead, behind = (defined(lstm, params[n], x, segments, backward=n == "left")[0] for n in ("right", "left"))
+        ahead, behind = (
+            defined(lstm, params[n], x, segments, backward=n == "left")[0]
+            for n in ("right", "left")
+        )
         for t in np.flatnonzero(segments):
-            mine = lambda k, b=b: 0 <= k < 7 and SEGMENTS[b, k] == segments[t]  # noqa: B023
-            sides = [ahead[t - 1] if mine(t - 1) else np.zeros(4), behind[t + 1] if mine(t + 1) else np.zeros(4)]
+
+            def mine(k, b=b):
+                return 0 <= k < 7 and SEGMENTS[b, k] == segments[t]  # noqa: B023
+
+            sides = [
+                ahead[t - 1] if mine(t - 1) else np.zeros(4),
+                behind[t + 1] if mine(t + 1) else np.zeros(4),
+            ]
             inner = np.maximum(dense(params["inner"], np.concatenate(sides)), 0)
             np.testing.assert_allclose(found[b, t], dense(params["outer"], inner), atol=1e-6)
 
@@ -50,7 +61,10 @@ def test_a_gap_is_filled_by_the_words_of_the_largest_cosines():
     system = spec.respell(context2vec("context2vec_tiny", 3, 4, 5, 2), Vocab, tokenizer.vocab)
     model = Pretrained(system, tiny_models.drawn(system), tokenizer)
     ids = [tokenizer.id(piece) for piece in ("[CLS]", "the", "[MASK]", "sees", "[SEP]")]
-    context, words = model(np.array([ids])).hidden[0, 2], np.asarray(model.params["main"]["heads_context"]["table"])
+    context, words = (
+        model(np.array([ids])).hidden[0, 2],
+        np.asarray(model.params["main"]["heads_context"]["table"]),
+    )
     cosines = words @ context / np.linalg.norm(words, axis=-1) / np.linalg.norm(context)
     cosines[list(tokenizer.special_pieces.values())] = -2
     best = np.argsort(-cosines)[:4]
@@ -64,13 +78,26 @@ def test_a_gap_is_filled_by_the_words_of_the_largest_cosines():
 @pytest.mark.rotate
 def test_a_trained_run_fills_gaps_by_both_sides(tmp_path):
     small, draw = systems.get("context2vec_mini"), np.random.default_rng(0)
-    line = lambda a, b, word: f"left{a} {word} right{b}."
+
+    def line(a, b, word):
+        return f"left{a} {word} right{b}."
+
     answers = {(a, b): f"middle{a}{b}" for a in range(3) for b in range(3)}
-    (tmp_path / "text.txt").write_text("\n\n".join(line(a, b, answers[a, b]) for a, b in draw.integers(3, size=(3000, 2))))
+    (tmp_path / "text.txt").write_text(
+        "\n\n".join(line(a, b, answers[a, b]) for a, b in draw.integers(3, size=(3000, 2)))
+    )
     tokenizer = dataclasses.replace(small.tokenizer, vocab=21)
     prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", tokenizer=tokenizer, heldout=0.05)
-    recipe = dataclasses.replace(small.recipe, phases=(Phase(steps=200, batch=8, length=64),), lr=1e-2)
-    config = Experiment(system=dataclasses.replace(small, recipe=recipe), data=(str(tmp_path / "corpus"),), save_every=0)
+    recipe = dataclasses.replace(
+        small.recipe, phases=(Phase(steps=200, batch=8, length=64),), lr=1e-2
+    )
+    config = Experiment(
+        system=dataclasses.replace(small, recipe=recipe),
+        data=(str(tmp_path / "corpus"),),
+        save_every=0,
+    )
     loop.train(config, tmp_path / "run", quiet=True)
-    found = ptm_jax.load(tmp_path / "run").fill_mask([line(a, b, "[MASK]") for a, b in answers], top=1)
+    found = ptm_jax.load(tmp_path / "run").fill_mask(
+        [line(a, b, "[MASK]") for a, b in answers], top=1
+    )
     assert [best.token for ((best,),) in found] == list(answers.values())

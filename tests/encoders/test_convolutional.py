@@ -1,4 +1,5 @@
-"""TextCNN and ConvS2S against plain torch modules; the dynamic CNN against its definition in numpy."""
+"""TextCNN and ConvS2S against plain torch modules; the dynamic CNN against its definition in
+numpy."""
 
 import math
 
@@ -22,11 +23,14 @@ VOCAB = Vocab(size=13, pad=0, unk=1, cls=2, sep=3, mask=4)
 def drawn(model, batch, std=0.5):
     draw = np.random.default_rng(0)
     shapes = towers.abstract({"main": model}, batch)["main"]
-    return jax.tree.map(lambda leaf: jnp.asarray(draw.normal(0, std, leaf.shape), jnp.float32), shapes)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(0, std, leaf.shape), jnp.float32), shapes
+    )
 
 
 def by_definition(x, network, params):
-    """One text [s, D] through wide convolutions, folding, k-max pooling of Eq. 5, bias and tanh, value by value."""
+    """One text [s, D] through wide convolutions, folding, k-max pooling of Eq. 5, bias and tanh,
+    value by value."""
     maps, size, count = [x.T], len(x), len(network.layers)
     for layer, _ in enumerate(network.layers, 1):
         kernel, bias = params[f"layer{layer}_kernel"], params[f"layer{layer}_bias"]
@@ -52,10 +56,14 @@ def test_the_dynamic_network_is_its_definition():
     sizes, hidden = [9, 1, 6], draw.normal(size=(3, 9, 8)).astype(np.float32)
     segments = jnp.asarray(np.arange(9) < np.array(sizes)[:, None], jnp.int32)
     params = network.init(jax.random.key(0), hidden, segments)["params"]
-    params = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), jnp.float32), params)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), jnp.float32), params
+    )
     found = network.apply({"params": params}, jnp.asarray(hidden), segments)
     for row, size in enumerate(sizes):
-        expected = by_definition(hidden[row, :size].astype(float), network, jax.tree.map(np.asarray, params))
+        expected = by_definition(
+            hidden[row, :size].astype(float), network, jax.tree.map(np.asarray, params)
+        )
         np.testing.assert_allclose(found[row], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -64,8 +72,14 @@ def test_the_dynamic_network_is_its_definition():
 def test_textcnn_equals_torch():
     torch = pytest.importorskip("torch")
     encoder = TextCNN(embed=Embeddings(vocab=VOCAB, width=6), filters=4)
-    model = Model(encoder=encoder, heads={"classify": SequenceHead(3, Summary("none", at="max"), dropout=0.5)})
-    ids, sizes, labels = np.random.default_rng(1).integers(0, 13, (3, 9)), [9, 2, 5], np.array([0, 2, 1])
+    model = Model(
+        encoder=encoder, heads={"classify": SequenceHead(3, Summary("none", at="max"), dropout=0.5)}
+    )
+    ids, sizes, labels = (
+        np.random.default_rng(1).integers(0, 13, (3, 9)),
+        [9, 2, 5],
+        np.array([0, 2, 1]),
+    )
     segments = (np.arange(9) < np.array(sizes)[:, None]).astype(np.int32)
     batch = {"input_ids": jnp.asarray(ids, jnp.int32), "segment_ids": jnp.asarray(segments)}
     params = drawn(model, batch)
@@ -90,13 +104,19 @@ def test_textcnn_equals_torch():
     texts = []
     for row, size in zip(ids, sizes, strict=True):
         x = embed(torch.tensor(row[:size])).T
-        pad = lambda width: torch.nn.functional.pad(x, (width - 1, width - 1))  # noqa: B023
+
+        def pad(width):
+            return torch.nn.functional.pad(x, (width - 1, width - 1))  # noqa: B023
+
         pairs = zip(convolutions, encoder.widths, strict=True)
         texts.append(torch.cat([torch.relu(conv(pad(width))).amax(1) for conv, width in pairs]))
     theirs = torch.nn.functional.cross_entropy(out(torch.stack(texts)), torch.tensor(labels))
     theirs.backward()
     np.testing.assert_allclose(value, theirs.item(), rtol=1e-5)
-    near = lambda a, b: np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-5)
+
+    def near(a, b):
+        return np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-5)
+
     near(ours["encoder"]["embed"]["token"], embed.weight.grad)
     near(ours["heads_classify"]["classes"]["kernel"], out.weight.grad.T)
     for conv, width in zip(convolutions, encoder.widths, strict=True):
@@ -104,10 +124,13 @@ def test_textcnn_equals_torch():
 
 
 def narrow():
-    """ConvS2S of two widths in miniature: a residual projection, an even number of layers, positions."""
+    """ConvS2S of two widths in miniature: a residual projection, an even number of layers,
+    positions."""
     tower = systems.get("convs2s_mini").towers["main"]
     tower = spec.with_field(spec.respell(tower, Vocab, VOCAB), "width", 8)
-    tower = spec.with_field(spec.with_field(tower, "features", 5), "convolutions", ((6, 3), (10, 3)))
+    tower = spec.with_field(
+        spec.with_field(tower, "features", 5), "convolutions", ((6, 3), (10, 3))
+    )
     return spec.with_field(tower, "size", 16)
 
 
@@ -125,7 +148,10 @@ def test_convs2s_equals_torch():
     torch = pytest.importorskip("torch")
     model, batch = narrow(), pair()
     params = drawn(model, batch)
-    readers, labels = model.encoder.encoder.readers, np.random.default_rng(3).integers(0, 13, (2, 5))
+    readers, labels = (
+        model.encoder.encoder.readers,
+        np.random.default_rng(3).integers(0, 13, (2, 5)),
+    )
 
     def loss(params):
         tower = towers.Tower(model, params)
@@ -145,7 +171,9 @@ def test_convs2s_equals_torch():
         kernel = both["kernel"] * (both["scale"] / both["kernel"].norm(dim=0))
         weight = kernel.reshape(3, x.shape[-1], -1).permute(2, 1, 0)
         x = torch.nn.functional.pad(x.transpose(1, 2), (left, right))
-        return torch.nn.functional.glu(torch.nn.functional.conv1d(x, weight, both["bias"]), 1).transpose(1, 2)
+        return torch.nn.functional.glu(
+            torch.nn.functional.conv1d(x, weight, both["bias"]), 1
+        ).transpose(1, 2)
 
     class Scaled(torch.autograd.Function):
         @staticmethod
@@ -158,7 +186,9 @@ def test_convs2s_equals_torch():
 
     def embedded(part, ids):
         ids = torch.tensor(np.asarray(ids))
-        return part["embed"]["token"][ids.long()] + part["embed"]["position"]["table"][: ids.shape[1]]
+        return (
+            part["embed"]["token"][ids.long()] + part["embed"]["position"]["table"][: ids.shape[1]]
+        )
 
     def stacked(part, x, step):
         for number in range(2):
@@ -171,7 +201,9 @@ def test_convs2s_equals_torch():
     part = p["encoder"]["encoder"]
     e = embedded(part, batch["input_ids"])
     x = dense(part["inputs"], e) * real[..., None]
-    x = stacked(part, x, lambda n, layer, x, r: (convolved(layer, x, 1, 1) + r) * half * real[..., None])
+    x = stacked(
+        part, x, lambda n, layer, x, r: (convolved(layer, x, 1, 1) + r) * half * real[..., None]
+    )
     keys = Scaled.apply(dense(part["outputs"], x))
     values = (keys + e) * half
 
@@ -192,12 +224,16 @@ def test_convs2s_equals_torch():
     tower = towers.Tower(model, params)
     logits = tower.head("lm", tower(batch).hidden).logits()
     np.testing.assert_allclose(logits, scores.detach().numpy(), rtol=1e-4, atol=1e-5)
-    theirs = torch.nn.functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), torch.tensor(labels).reshape(-1))
+    theirs = torch.nn.functional.cross_entropy(
+        scores.reshape(-1, scores.shape[-1]), torch.tensor(labels).reshape(-1)
+    )
     theirs.backward()
     np.testing.assert_allclose(value, theirs.item(), rtol=1e-5)
     flat, other = jax.tree.leaves_with_path(ours), dict(jax.tree.leaves_with_path(p))
     for path, leaf in flat:
-        np.testing.assert_allclose(leaf, other[path].grad.numpy(), rtol=1e-4, atol=1e-5, err_msg=str(path))
+        np.testing.assert_allclose(
+            leaf, other[path].grad.numpy(), rtol=1e-4, atol=1e-5, err_msg=str(path)
+        )
 
 
 @pytest.mark.rotate
@@ -205,10 +241,17 @@ def test_convs2s_decodes_step_by_step_as_in_one_pass():
     model, batch = narrow(), pair()
     tower = towers.Tower(model, drawn(model, batch))
     whole = tower(batch).hidden
-    ids, source = batch["decoder_input_ids"], {name: batch[name] for name in ("input_ids", "segment_ids")}
-    step = tower({**source, "decoder_input_ids": ids[:, :1]}, cache=model.encoder.empty_cache(2, 6, 7))
+    ids, source = (
+        batch["decoder_input_ids"],
+        {name: batch[name] for name in ("input_ids", "segment_ids")},
+    )
+    step = tower(
+        {**source, "decoder_input_ids": ids[:, :1]}, cache=model.encoder.empty_cache(2, 6, 7)
+    )
     found = [step.hidden]
     for t in range(1, 5):
-        step = tower({"input_ids": ids[:, t : t + 1], "positions": jnp.full((2, 1), t)}, cache=step.cache)
+        step = tower(
+            {"input_ids": ids[:, t : t + 1], "positions": jnp.full((2, 1), t)}, cache=step.cache
+        )
         found.append(step.hidden)
     np.testing.assert_allclose(jnp.concatenate(found, 1), whole, rtol=1e-5, atol=1e-5)

@@ -1,4 +1,5 @@
-"""ERNIE's encoder, its head of entities and WKLM's head of mentions against definitions in numpy, row by row."""
+"""ERNIE's encoder, its head of entities and WKLM's head of mentions against definitions in numpy,
+row by row."""
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +21,23 @@ from support.corrupting import VOCAB
 from support.numpy_layers import attention, block, dense, gelu, norm
 
 D, W, H, HE, F = 8, 6, 2, 3, 10
-LOW = transformer(vocab=VOCAB, layers=1, width=D, heads=H, hidden=F, positions=LearnedPositions(9), types=2, dropout=0.0)
-FUSION = FusionBlock(attention=LOW.stack.block.attention, entity_attention=Attention(heads=HE, width=W), hidden=F)
+LOW = transformer(
+    vocab=VOCAB,
+    layers=1,
+    width=D,
+    heads=H,
+    hidden=F,
+    positions=LearnedPositions(9),
+    types=2,
+    dropout=0.0,
+)
+FUSION = FusionBlock(
+    attention=LOW.stack.block.attention, entity_attention=Attention(heads=HE, width=W), hidden=F
+)
 LEXICON = facts.stand_ins(Entities(entities=12), VOCAB)
-ENCODER = EntityTransformer(embed=LOW.embed, stack=LOW.stack, fusion=Stack(block=FUSION, layers=2), lexicon=LEXICON, width=W)
+ENCODER = EntityTransformer(
+    embed=LOW.embed, stack=LOW.stack, fusion=Stack(block=FUSION, layers=2), lexicon=LEXICON, width=W
+)
 MODEL = Model(encoder=ENCODER, heads={"entities": EntityScores(12, W), "erd": BesideMentions()})
 BATCH = {
     "input_ids": np.array([[7, 8, 9, 10, 11, 12], [20, 21, 22, 23, 0, 0]], np.int32),
@@ -40,10 +54,14 @@ BATCH = {
 
 
 def parameters():
-    shapes = jax.eval_shape(lambda: MODEL.init(jax.random.key(0), BATCH, method="initialise"))["params"]
+    shapes = jax.eval_shape(lambda: MODEL.init(jax.random.key(0), BATCH, method="initialise"))[
+        "params"
+    ]
     leaves, tree = jax.tree.flatten(shapes)
     draw = np.random.default_rng(0)
-    return tree.unflatten([jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32) for leaf in leaves])
+    return tree.unflatten(
+        [jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32) for leaf in leaves]
+    )
 
 
 PARAMS = parameters()
@@ -51,12 +69,19 @@ P = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), PARAMS)
 
 
 def aggregated(words, entities, sees, meets, there, p):
-    """Zhang et al. 2019, Eq. 3 to 5: where a token has no entity its hidden layer is that of the word alone (Eq. 5)."""
+    """Zhang et al. 2019, Eq. 3 to 5: where a token has no entity its hidden layer is that of the
+    word alone (Eq. 5)."""
     words = norm(words + attention(words, sees, p["attention"]), p["attention_norm"])
     entities = norm(entities + attention(entities, meets, p["entity_attention"]), p["entity_norm"])
-    of_words, of_entities = words @ p["up"]["kernel"] + p["up"]["bias"], entities @ p["entity_up"]["kernel"]
+    of_words, of_entities = (
+        words @ p["up"]["kernel"] + p["up"]["bias"],
+        entities @ p["entity_up"]["kernel"],
+    )
     hidden = np.stack(
-        [gelu(w + p["entity_up"]["bias"] + (e if t else 0)) for w, e, t in zip(of_words, of_entities, there, strict=True)]
+        [
+            gelu(w + p["entity_up"]["bias"] + (e if t else 0))
+            for w, e, t in zip(of_words, of_entities, there, strict=True)
+        ]
     )
     out = norm(words + dense(hidden, p["down"]), p["ffn_norm"])
     kept = np.where(there[:, None], entities, 0.0)
@@ -68,7 +93,10 @@ def defined(row):
     p, batch = P["encoder"], {name: value[row] for name, value in BATCH.items()}
     ids, segments, given = batch["input_ids"], batch["segment_ids"], batch["entities"]
     embed = p["embed"]
-    words = norm(embed["token"][ids] + embed["position"]["table"][: len(ids)] + embed["type"][0], embed["norm"])
+    words = norm(
+        embed["token"][ids] + embed["position"]["table"][: len(ids)] + embed["type"][0],
+        embed["norm"],
+    )
     same = (segments[:, None] == segments) & (segments > 0)
     words = block(words, same, jax.tree.map(lambda leaf: leaf[0], p["stack"]["block"]))
     first = np.append(True, segments[1:] != segments[:-1]) & (segments > 0)
@@ -90,9 +118,13 @@ def test_states_are_those_of_the_paper():
 
 
 def test_without_entities_in_the_batch_those_of_the_names_are_read():
-    """The likeliest entity of every name at its first token; a token without one has the vector 0."""
+    """The likeliest entity of every name at its first token; a token without one has the vector
+    0."""
     ids = VOCAB.size // 8 + np.arange(12, dtype=np.int32).reshape(2, 6)  # the names of the stand-in
-    plain = {**{name: value for name, value in BATCH.items() if name != "entities"}, "input_ids": ids}
+    plain = {
+        **{name: value for name, value in BATCH.items() if name != "entities"},
+        "input_ids": ids,
+    }
     found = LEXICON.find(jnp.asarray(ids), jnp.asarray(BATCH["segment_ids"]))
     given = np.where(np.asarray(found.starts), np.asarray(found.values[..., 0]), 0)
     assert given.any() and not given.all()
@@ -101,7 +133,8 @@ def test_without_entities_in_the_batch_those_of_the_names_are_read():
 
 
 def test_denoising_scores_the_entities_of_the_row():
-    """Eq. 7: the softmax of linear(w) . e_k over the entities of the sequence; the head has vectors of its own here."""
+    """Eq. 7: the softmax of linear(w) . e_k over the entities of the sequence; the head has vectors
+    of its own here."""
     tower = Tower(MODEL, PARAMS)
     loss = jax.jit(lambda batch: DEA().of(tower, tower(batch), batch))(BATCH)
     total, p = 0.0, P["heads_entities"]

@@ -1,4 +1,5 @@
-"""LUKE's encoder against its definition in numpy; the loss of masked entities; entities change words of their document."""
+"""LUKE's encoder against its definition in numpy; the loss of masked entities; entities change
+words of their document."""
 
 import dataclasses
 
@@ -18,10 +19,21 @@ from ptm_jax.objectives.masked_entities import MaskedEntities
 from support.corrupting import VOCAB
 
 D, W, H = 8, 6, 2
-LOW = transformer(vocab=VOCAB, layers=1, width=D, heads=H, hidden=10, positions=LearnedPositions(9), types=2, dropout=0.0)
+LOW = transformer(
+    vocab=VOCAB,
+    layers=1,
+    width=D,
+    heads=H,
+    hidden=10,
+    positions=LearnedPositions(9),
+    types=2,
+    dropout=0.0,
+)
 ENCODER = MentionTransformer(
     embed=LOW.embed,
-    entities=EntityEmbeddings(size=11, width=W, words=D, position=LearnedPositions(9), norm=LayerNorm(1e-12)),
+    entities=EntityEmbeddings(
+        size=11, width=W, words=D, position=LearnedPositions(9), norm=LayerNorm(1e-12)
+    ),
     stack=dataclasses.replace(LOW.stack, block=mixed(LOW.stack.block)),
 )
 MODEL = Model(encoder=ENCODER, heads={"entity_words": EntityWords(11)})
@@ -38,17 +50,23 @@ BATCH = {
 
 
 def parameters():
-    shapes = jax.eval_shape(lambda: MODEL.init(jax.random.key(0), BATCH, method="initialise"))["params"]
+    shapes = jax.eval_shape(lambda: MODEL.init(jax.random.key(0), BATCH, method="initialise"))[
+        "params"
+    ]
     leaves, tree = jax.tree.flatten(shapes)
     draw = np.random.default_rng(0)
-    return tree.unflatten([jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32) for leaf in leaves])
+    return tree.unflatten(
+        [jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32) for leaf in leaves]
+    )
 
 
 PARAMS = parameters()
 
 
 def norm(x, p):
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * p["scale"] + p["bias"]
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * p[
+        "scale"
+    ] + p["bias"]
 
 
 def gelu(x):
@@ -57,7 +75,10 @@ def gelu(x):
 
 def attention(x, length, sees, p):
     """One row: a score for each pair of tokens with the matrix of its pair of kinds."""
-    dense = lambda name, x: np.einsum("d,dhk->hk", x, p[name]["kernel"]) + p[name]["bias"]
+
+    def dense(name, x):
+        return np.einsum("d,dhk->hk", x, p[name]["kernel"]) + p[name]["bias"]
+
     names = {(0, 0): "query", (0, 1): "w2e_query", (1, 0): "e2w_query", (1, 1): "e2e_query"}
     out = []
     for i in range(len(x)):
@@ -76,10 +97,16 @@ def attention(x, length, sees, p):
 def defined(row):
     """The states of a row's words and entities after one layer."""
     p = jax.tree.map(np.asarray, PARAMS["encoder"])
-    words, entities, batch = p["embed"], p["entities"], {name: value[row] for name, value in BATCH.items()}
+    words, entities, batch = (
+        p["embed"],
+        p["entities"],
+        {name: value[row] for name, value in BATCH.items()},
+    )
     length = len(batch["input_ids"])
     # without `positions` a place of a row is its position
-    inputs = words["token"][batch["input_ids"]] + words["position"]["table"][:length] + words["type"][0]
+    inputs = (
+        words["token"][batch["input_ids"]] + words["position"]["table"][:length] + words["type"][0]
+    )
     x = [*norm(inputs, words["norm"])]
     for number, places in zip(batch["mention_ids"], batch["mention_places"], strict=True):
         vector = entities["entities"][number] @ entities["project"]["kernel"] + entities["type"][0]
@@ -89,7 +116,10 @@ def defined(row):
     sees = (np.maximum(segments, 1)[:, None] == segments) & (segments > 0)
     block = jax.tree.map(lambda leaf: leaf[0], p["stack"]["block"])
     x = norm(x + attention(x, length, sees, block["attention"]), block["attention_norm"])
-    ffn = gelu(x @ block["ffn"]["up"]["kernel"] + block["ffn"]["up"]["bias"]) @ block["ffn"]["down"]["kernel"]
+    ffn = (
+        gelu(x @ block["ffn"]["up"]["kernel"] + block["ffn"]["up"]["bias"])
+        @ block["ffn"]["down"]["kernel"]
+    )
     x = norm(x + ffn + block["ffn"]["down"]["bias"], block["ffn_norm"])
     return x[:length], x[length:]
 
@@ -106,7 +136,10 @@ def test_states_and_loss_equal_the_definition():
         head = jax.tree.map(np.asarray, PARAMS["heads_entity_words"])
         asked = (BATCH[f"masked_entity_{name}"][row] for name in ("positions", "labels", "weights"))
         for place, label, weight in zip(*asked, strict=True):
-            h = norm(gelu(entities[place] @ head["dense"]["kernel"] + head["dense"]["bias"]), head["norm"])
+            h = norm(
+                gelu(entities[place] @ head["dense"]["kernel"] + head["dense"]["bias"]),
+                head["norm"],
+            )
             logits = h @ np.asarray(PARAMS["encoder"]["entities"]["entities"]).T + head["bias"]
             total += weight * (np.log(np.exp(logits).sum()) - logits[label])
     loss = MaskedEntities().of(tower, encoded, BATCH)

@@ -1,4 +1,5 @@
-"""Tokens hidden from the decoder are no keys of its cross-attention; the encoder itself attends to them."""
+"""Tokens hidden from the decoder are no keys of its cross-attention; the encoder itself attends to
+them."""
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +19,15 @@ from support.tiny_decoders import drawn
 @pytest.mark.rotate
 def test_hidden_places_are_read_through_the_others_only():
     vocab = Vocab(size=40, pad=0, mask=4)
-    plain = seq2seq(vocab=vocab, layers=1, width=8, heads=2, positions=LearnedPositions(8), initializer=Normal())
+    plain = seq2seq(
+        vocab=vocab, layers=1, width=8, heads=2, positions=LearnedPositions(8), initializer=Normal()
+    )
     hides, other = (Model(encoder=both, heads={}) for both in (hiding(plain), plain))
     ids, segments = jnp.asarray([[7, 4, 9, 10, 4, 0]], jnp.int32), jnp.asarray([[1, 1, 1, 1, 1, 0]])
     target = {"input_ids": ids[:, :3], "segment_ids": segments[:, :3]}
-    batch = {"input_ids": ids, "segment_ids": segments} | {f"decoder_{name}": field for name, field in target.items()}
+    batch = {"input_ids": ids, "segment_ids": segments} | {
+        f"decoder_{name}": field for name, field in target.items()
+    }
     hidden = {"source_segments": jnp.where(ids == 4, 0, segments)}
     params = jax.tree.map(jnp.asarray, drawn(hides, 0, 0.5, batch).params)
     encode = jax.jit(lambda module, batch: Tower(module, params)(batch), static_argnums=0)
@@ -36,5 +41,9 @@ def test_hidden_places_are_read_through_the_others_only():
         options = {"source": given["source"][None], "source_segments": segments, "table": table}
         return hides.encoder.decoder.apply({"params": parts}, target | hidden, **options).hidden[0]
 
-    read = sees(decoded, {"source": np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)}, "source")
+    read = sees(
+        decoded,
+        {"source": np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)},
+        "source",
+    )
     np.testing.assert_array_equal(read, [[True, False, True, True, False, False]] * 3)

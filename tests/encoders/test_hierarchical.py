@@ -1,4 +1,5 @@
-"""HIBERT's three networks: what a sentence's vector, a document state and a decoded word depend on."""
+"""HIBERT's three networks: what a sentence's vector, a document state and a decoded word depend
+on."""
 
 import dataclasses
 
@@ -24,7 +25,9 @@ def model():
     attention = Attention(heads=2, width=WIDTH)
     block = Block(attention=attention, ffn=FeedForward(12))
     stack = Stack(block=block, layers=2)
-    decoding = dataclasses.replace(stack, block=dataclasses.replace(block, cross=CrossAttention(attention)))
+    decoding = dataclasses.replace(
+        stack, block=dataclasses.replace(block, cross=CrossAttention(attention))
+    )
     embed = Embeddings(vocab=VOCAB, width=WIDTH, position=Sinusoids())
     encoder = Hierarchical(
         sentence=Transformer(embed=embed, stack=stack),
@@ -48,8 +51,15 @@ def test_vectors_see_their_sentence_states_the_document_and_words_one_state(net)
     # slot 1 is two tokens long, slot 3 is empty
     segments = jnp.asarray([[1, 1, 1, 2, 2, 0, 3, 3, 3, 0, 0, 0]])
     decoder = jnp.asarray([[1, 1, 1, 2, 2, 0]])
-    batch = {"input_ids": jnp.arange(T * S)[None], "decoder_input_ids": jnp.arange(T * S, T * S + 2 * T)[None]}
-    batch |= {"segment_ids": segments, "decoder_segment_ids": decoder, "sentence_positions": jnp.asarray([[2, 0]])}
+    batch = {
+        "input_ids": jnp.arange(T * S)[None],
+        "decoder_input_ids": jnp.arange(T * S, T * S + 2 * T)[None],
+    }
+    batch |= {
+        "segment_ids": segments,
+        "decoder_segment_ids": decoder,
+        "sentence_positions": jnp.asarray([[2, 0]]),
+    }
 
     def outputs(params):
         out = run(params, batch)
@@ -72,15 +82,28 @@ def test_a_word_depends_on_its_own_sentence_state_alone(net):
     module, _, params = net
     ids = jnp.arange(2 * T)[None]
     segments = jnp.repeat(jnp.asarray([[1, 2]]), T, 1)
-    inner = {"input_ids": ids, "segment_ids": segments, "positions": jnp.tile(jnp.arange(T), 2)[None]}
-    options = {"source_segments": jnp.asarray([[1, 2]]), "table": params["sentence"]["embed"]["token"]}
+    inner = {
+        "input_ids": ids,
+        "segment_ids": segments,
+        "positions": jnp.tile(jnp.arange(T), 2)[None],
+    }
+    options = {
+        "source_segments": jnp.asarray([[1, 2]]),
+        "table": params["sentence"]["embed"]["token"],
+    }
 
     def outputs(given):
         own = {"params": params["decoder"]}
         return module.decoder.apply(own, inner, source=given["source"][None], **options).hidden[0]
 
-    seen = sees(outputs, {"source": np.random.default_rng(1).normal(size=(2, WIDTH)).astype(np.float32)}, "source")
-    np.testing.assert_array_equal(seen, np.asarray(segments[0][:, None] == jnp.asarray([1, 2])[None]))
+    seen = sees(
+        outputs,
+        {"source": np.random.default_rng(1).normal(size=(2, WIDTH)).astype(np.float32)},
+        "source",
+    )
+    np.testing.assert_array_equal(
+        seen, np.asarray(segments[0][:, None] == jnp.asarray([1, 2])[None])
+    )
 
 
 @pytest.mark.rotate
@@ -88,11 +111,20 @@ def test_sentences_are_the_sentence_encoder_alone_and_places_are_chosen(net):
     module, run, params = net
     ids = jax.random.randint(jax.random.key(3), (2, T * S), 0, VOCAB.size)
     out = run(params, {"input_ids": ids})
-    alone = bare_layers.run(module.sentence, params["sentence"], {"input_ids": ids.reshape(-1, T)}).hidden[:, 0]
+    alone = bare_layers.run(
+        module.sentence, params["sentence"], {"input_ids": ids.reshape(-1, T)}
+    ).hidden[:, 0]
     np.testing.assert_allclose(out.extra["vectors"].reshape(-1, WIDTH), alone, atol=1e-5)
     # decoding sentences 3 and 1 is decoding all of them, and taking those
     words = ids.reshape(2, S, T)[:, jnp.asarray([3, 1])].reshape(2, -1)
-    chosen = run(params, {"input_ids": ids, "decoder_input_ids": words, "sentence_positions": jnp.asarray([[3, 1]] * 2)})
+    chosen = run(
+        params,
+        {
+            "input_ids": ids,
+            "decoder_input_ids": words,
+            "sentence_positions": jnp.asarray([[3, 1]] * 2),
+        },
+    )
     whole = out.hidden.reshape(2, S, T, WIDTH)[:, jnp.asarray([3, 1])]
     np.testing.assert_allclose(chosen.hidden.reshape(whole.shape), whole, atol=1e-5)
 
@@ -102,6 +134,11 @@ def test_a_short_last_slot_is_padded(net):
     module, run, params = net
     ids = jnp.arange(T + 1)[None]
     out = run(params, {"input_ids": ids})
-    whole = {"input_ids": jnp.pad(ids, ((0, 0), (0, T - 1))), "segment_ids": jnp.asarray([[1] * T + [2] + [0] * (T - 1)])}
-    np.testing.assert_allclose(out.extra["sentences"], run(params, whole).extra["sentences"], atol=1e-6)
+    whole = {
+        "input_ids": jnp.pad(ids, ((0, 0), (0, T - 1))),
+        "segment_ids": jnp.asarray([[1] * T + [2] + [0] * (T - 1)]),
+    }
+    np.testing.assert_allclose(
+        out.extra["sentences"], run(params, whole).extra["sentences"], atol=1e-6
+    )
     assert (module.direction, module.obeys_order) == ("decoder", False)

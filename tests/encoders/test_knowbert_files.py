@@ -1,5 +1,5 @@
-"""KnowBERT's public test files (allenai/kb, tests/fixtures): they load, and knowledge attention on them is its definition in
-torch, between two layers of the small BERT."""
+"""KnowBERT's public test files (allenai/kb, tests/fixtures): they load, and knowledge attention on
+them is its definition in torch, between two layers of the small BERT."""
 
 import dataclasses
 import io
@@ -30,7 +30,8 @@ pytestmark = pytest.mark.full
 
 HEADS, W = 4, 24
 NAMES = {"fox": (0.5, 0.3, 0.2), "lazy dog": (0.9, 0.1), "quickest": (1.0,)}
-"""Names that the vocabulary can write, and the priors of their candidates, which are entities of the TuckER vectors."""
+"""Names that the vocabulary can write, and the priors of their candidates, which are entities of
+the TuckER vectors."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,9 @@ def tucker(files):
     """{synset or lemma: its vector}."""
     torch = pytest.importorskip("torch")
     raw = member(files / "kg_embeddings/tucker_wordnet/model.tar.gz", "weights.th")
-    rows = torch.load(io.BytesIO(raw), weights_only=True, map_location="cpu")["kg_tuple_predictor.entities.weight"]
+    rows = torch.load(io.BytesIO(raw), weights_only=True, map_location="cpu")[
+        "kg_tuple_predictor.entities.weight"
+    ]
     names = (files / "kg_embeddings/tucker_wordnet/vocabulary/entity.txt").read_text().splitlines()
     assert len(names) == len(rows) - 1  # row 0 is padding
     return dict(zip(names, rows.numpy()[1:], strict=True))
@@ -71,11 +74,14 @@ def tucker(files):
 
 @pytest.fixture(scope="module")
 def model(bert, tucker, tmp_path_factory):
-    """(system, parameters, tokenizer): KnowBERT on the small BERT and the TuckER vectors, both by `Experiment.init`."""
+    """(system, parameters, tokenizer): KnowBERT on the small BERT and the TuckER vectors, both by
+    `Experiment.init`."""
     folder = tmp_path_factory.mktemp("vectors")
     entities = [name for name in tucker if not name.startswith("@@")][5:11]
     chosen = iter(entities)
-    rows = [f"{name}\t{next(chosen)}\t{prior}" for name, several in NAMES.items() for prior in several]
+    rows = [
+        f"{name}\t{next(chosen)}\t{prior}" for name, several in NAMES.items() for prior in several
+    ]
     (folder / "names.tsv").write_text("\n".join(rows) + "\n")
     table = WordTable(words=list(tucker), rows=np.stack(list(tucker.values())))
     wordfiles.write(folder / "tucker.vec", table)
@@ -85,7 +91,9 @@ def model(bert, tucker, tmp_path_factory):
     encoder = KnowledgeTransformer(
         embed=low.embed,
         parts=(dataclasses.replace(low.stack, layers=1),) * 2,
-        knowledge=(dataclasses.replace(knowledge(lexicon, W, HEADS, hidden=48, match=10), share=0.5),),
+        knowledge=(
+            dataclasses.replace(knowledge(lexicon, W, HEADS, hidden=48, match=10), share=0.5),
+        ),
     )
     system = dataclasses.replace(found.system, towers={"main": Model(encoder=encoder, heads={})})
     tokenizer = vocabularies.read(TokenizerSpec(path=str(bert)))
@@ -97,32 +105,48 @@ def model(bert, tucker, tmp_path_factory):
     params = initial.begin(params, given, system, lambda: tokenizer)
     assert lexicon.names() == sorted(entities)
     rows = np.asarray(params["main"]["encoder"]["knowledge_0"]["entities"])
-    np.testing.assert_allclose(rows, [np.zeros(W), *(tucker[name] for name in lexicon.names())], rtol=1e-5)
+    np.testing.assert_allclose(
+        rows, [np.zeros(W), *(tucker[name] for name in lexicon.names())], rtol=1e-5
+    )
     return system, params, tokenizer
 
 
 def attention(torch, p, x, y):
-    """Attention of x [L, W] over y [S, W], with the residual branch and the feed-forward of BERT."""
+    """Attention of x [L, W] over y [S, W], with the residual branch and the feed-forward of
+    BERT."""
     gelu, norm = torch.nn.functional.gelu, torch.nn.functional.layer_norm
-    heads = lambda name, v: (
-        torch.einsum("ld,dhk->hlk", v, p[f"attention/{name}/kernel"]) + p[f"attention/{name}/bias"][:, None]
-    )
+
+    def heads(name, v):
+        return (
+            torch.einsum("ld,dhk->hlk", v, p[f"attention/{name}/kernel"])
+            + p[f"attention/{name}/bias"][:, None]
+        )
+
     q, k, v = heads("query", x), heads("key", y), heads("value", y)
     out = torch.softmax(q @ k.transpose(1, 2) / (W / HEADS) ** 0.5, -1) @ v
     out = torch.einsum("hlk,hkd->ld", out, p["attention/out/kernel"]) + p["attention/out/bias"]
     x = norm(x + out, (W,), p["attention_norm/scale"], p["attention_norm/bias"], 1e-12)
-    out = gelu(x @ p["ffn/up/kernel"] + p["ffn/up/bias"]) @ p["ffn/down/kernel"] + p["ffn/down/bias"]
+    out = (
+        gelu(x @ p["ffn/up/kernel"] + p["ffn/up/bias"]) @ p["ffn/down/kernel"] + p["ffn/down/bias"]
+    )
     return norm(x + out, (W,), p["ffn_norm/scale"], p["ffn_norm/bias"], 1e-12)
 
 
 def definition(torch, p, states, spans):
-    """Peters et al. 2019, section 3.3, and kb/knowbert.py: the states [L, D] of a text with mentions (first, last,
-    candidates, priors), and the scores of their candidates."""
-    norm = lambda x, name: torch.nn.functional.layer_norm(
-        x, x.shape[-1:], p[f"layer/{name}/scale"], p[f"layer/{name}/bias"], 1e-5
-    )
-    dense = lambda x, name: x @ p[f"layer/{name}/kernel"] + p[f"layer/{name}/bias"]
-    inside = lambda head: {name.removeprefix(head): leaf for name, leaf in p.items() if name.startswith(head)}
+    """Peters et al. 2019, section 3.3, and kb/knowbert.py: the states [L, D] of a text with
+    mentions (first, last, candidates, priors), and the scores of their candidates."""
+
+    def norm(x, name):
+        return torch.nn.functional.layer_norm(
+            x, x.shape[-1:], p[f"layer/{name}/scale"], p[f"layer/{name}/bias"], 1e-5
+        )
+
+    def dense(x, name):
+        return x @ p[f"layer/{name}/kernel"] + p[f"layer/{name}/bias"]
+
+    def inside(head):
+        return {name.removeprefix(head): leaf for name, leaf in p.items() if name.startswith(head)}
+
     words = dense(states, "project")
     pooled = []
     for first, last, _, _ in spans:
@@ -137,23 +161,36 @@ def definition(torch, p, states, spans):
         both = torch.stack([vectors @ mention / W**0.5, torch.tensor(priors)], -1)
         scores.append(dense(torch.relu(dense(both, "match")), "score")[:, 0])
         known.append(mention + torch.softmax(scores[-1], 0) @ vectors)
-    attended = attention(torch, inside("layer/words/"), words, norm(torch.stack(known), "mention_norm"))
+    attended = attention(
+        torch, inside("layer/words/"), words, norm(torch.stack(known), "mention_norm")
+    )
     return norm(states + dense(attended, "back"), "out_norm"), scores
 
 
 def test_knowledge_attention_on_the_public_files_is_its_definition(bert, model):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     system, params, tokenizer = model
-    peer = transformers.BertModel.from_pretrained(bert, attn_implementation="eager", add_pooling_layer=False).eval()
-    text = [f"[CLS] the quick ##est fox jumped over the lazy dog {end} [SEP]".split() for end in (".", "fox")]
+    peer = transformers.BertModel.from_pretrained(
+        bert, attn_implementation="eager", add_pooling_layer=False
+    ).eval()
+    text = [
+        f"[CLS] the quick ##est fox jumped over the lazy dog {end} [SEP]".split()
+        for end in (".", "fox")
+    ]
     place = {piece: number for number, piece in enumerate(tokenizer.pieces)}
     ids = np.array([[place[piece] for piece in row] for row in text])
     batch = {"input_ids": jnp.asarray(ids), "segment_ids": jnp.ones_like(ids)}
     lexicon = system.towers["main"].encoder.knowledge[0].lexicon
     number = {name: n for n, name in enumerate(lexicon.names(), 1)}
     entity = iter((lexicon.path).read_text().splitlines())
-    candidates = {name: [number[next(entity).split("\t")[1]] for _ in several] for name, several in NAMES.items()}
-    span = lambda first, last, name: (first, last, candidates[name], NAMES[name])
+    candidates = {
+        name: [number[next(entity).split("\t")[1]] for _ in several]
+        for name, several in NAMES.items()
+    }
+
+    def span(first, last, name):
+        return (first, last, candidates[name], NAMES[name])
+
     row = [span(2, 3, "quickest"), span(4, 4, "fox"), span(8, 9, "lazy dog")]
     spans = [row, [*row, span(10, 10, "fox")]]
     weights = {
@@ -163,10 +200,16 @@ def test_knowledge_attention_on_the_public_files_is_its_definition(bert, model):
     }
     with torch.no_grad():
         lower = peer(torch.tensor(ids), output_hidden_states=True).hidden_states[1]
-        made = [definition(torch, weights, states, some) for states, some in zip(lower, spans, strict=True)]
+        made = [
+            definition(torch, weights, states, some)
+            for states, some in zip(lower, spans, strict=True)
+        ]
         theirs = peer.encoder.layer[1](torch.stack([states for states, _ in made]))
     theirs = theirs[0] if isinstance(theirs, tuple) else theirs
-    encode = lambda params: system.towers["main"].apply({"params": params}, batch, method="encode")
+
+    def encode(params):
+        return system.towers["main"].apply({"params": params}, batch, method="encode")
+
     found = jax.jit(encode)(params["main"])
     np.testing.assert_allclose(found.hidden, theirs.numpy(), atol=2e-5)
     (linking,) = found.extra["linking"]
@@ -183,16 +226,31 @@ def test_names_and_synsets_are_read(files, tmp_path):
     best = graph.alias_entities[alias][0]
     assert graph.entities[best] == "United_States" and graph.names[best] == "United States"
     line = next(
-        line for line in (files / "linking/priors.txt").read_text().splitlines() if line.startswith("United States\t")
+        line
+        for line in (files / "linking/priors.txt").read_text().splitlines()
+        if line.startswith("United States\t")
     )
     shares = [float(cell.split(",")[1]) for cell in filter(None, line.split("\t")[2:])]
-    np.testing.assert_allclose(graph.alias_priors[alias][:3], np.array(shares[:3]) / sum(shares), rtol=1e-5)
+    np.testing.assert_allclose(
+        graph.alias_priors[alias][:3], np.array(shares[:3]) / sum(shares), rtol=1e-5
+    )
     assert graph.counts["aliases"] == 50
-    words = compile_graph(sources([f"synsets:{files / 'wordnet/entities_cat_hat.jsonl'}"]), tmp_path / "synsets")
+    words = compile_graph(
+        sources([f"synsets:{files / 'wordnet/entities_cat_hat.jsonl'}"]), tmp_path / "synsets"
+    )
     hat = words.alias_texts.places["hat"]
-    assert [words.entities[e] for e in words.alias_entities[hat]] == ["hat.v.02", "hat.v.01", "hat.n.01", "hat.n.02"]
+    assert [words.entities[e] for e in words.alias_entities[hat]] == [
+        "hat.v.02",
+        "hat.v.01",
+        "hat.n.01",
+        "hat.n.02",
+    ]
     np.testing.assert_allclose(words.alias_priors[hat], np.array([5, 4, 3, 2]) / 14, rtol=1e-6)
     cat = words.entity("cat.n.01")
     assert words.descriptions[cat].startswith("feline mammal")
-    assert [words.entities[t] for h, _, t in words.triples().tolist() if h == cat] == ["cat%1:05:00::"]
-    assert "line 11: a triple of 'true_cat%1:05:00::'" in words.manifest["faults"]["dangling"]["first"]
+    assert [words.entities[t] for h, _, t in words.triples().tolist() if h == cat] == [
+        "cat%1:05:00::"
+    ]
+    assert (
+        "line 11: a triple of 'true_cat%1:05:00::'" in words.manifest["faults"]["dangling"]["first"]
+    )

@@ -1,4 +1,5 @@
-"""Layers of logistic units: bags of words, CD-1 and the denoising autoencoder in numpy, scikit-learn's BernoulliRBM."""
+"""Layers of logistic units: bags of words, CD-1 and the denoising autoencoder in numpy,
+scikit-learn's BernoulliRBM."""
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +24,14 @@ def test_codes_are_those_of_the_words_of_each_document():
     model = Model(encoder=LogisticEncoder(vocab=VOCAB, widths=(6, 3), documents=2), heads={})
     segments = np.array([[1, 1, 1, 2, 2, 3, 0], [1] * 7])
     ids = np.random.default_rng(0).integers(0, 20, segments.shape)
-    batch = {"input_ids": jnp.asarray(ids, jnp.int32), "segment_ids": jnp.asarray(segments, jnp.int32)}
+    batch = {
+        "input_ids": jnp.asarray(ids, jnp.int32),
+        "segment_ids": jnp.asarray(segments, jnp.int32),
+    }
     shapes, draw = towers.abstract({"main": model}, batch)["main"], np.random.default_rng(1)
-    params = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), jnp.float32), shapes)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), jnp.float32), shapes
+    )
     found = np.asarray(towers.Tower(model, params)(batch).hidden)
     p = jax.tree.map(np.asarray, params["encoder"])
     for row, t in np.ndindex(segments.shape):
@@ -34,18 +40,24 @@ def test_codes_are_those_of_the_words_of_each_document():
         h[:5] = 0
         for layer in ("layer0", "layer1"):
             h = sigmoid(h @ p[layer]["kernel"] + p[layer]["bias"])
-        np.testing.assert_allclose(found[row, t], h if 0 < segments[row, t] < 3 else 0 * h, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            found[row, t], h if 0 < segments[row, t] < 3 else 0 * h, rtol=1e-5, atol=1e-6
+        )
 
 
 def rbm(seed=0):
     draw = np.random.default_rng(seed)
-    return (draw.integers(0, 2, (8, 7)).astype(float), (draw.integers(0, 2, (8, 7))).astype(float), draw.normal(size=(7, 5)),
+    return (draw.integers(0, 2, (8, 7)).astype(float), (draw.integers(0, 2, (8, 7))).astype(float),
+        draw.normal(size=(7, 5)),
             draw.normal(size=5), draw.normal(size=7))  # fmt: skip
 
 
 def ours(v0, v1, *layer):
     """The gradient of F(v0) - F(v1), summed over the batch."""
-    loss = lambda layer: (free_energy(layer, jnp.asarray(v0)) - free_energy(layer, jnp.asarray(v1))).sum()
+
+    def loss(layer):
+        return (free_energy(layer, jnp.asarray(v0)) - free_energy(layer, jnp.asarray(v1))).sum()
+
     return jax.grad(loss)(tuple(map(jnp.asarray, layer)))
 
 
@@ -53,7 +65,9 @@ def test_the_gradient_is_that_of_contrastive_divergence():
     v0, v1, kernel, bias, below = rbm()
     found = ours(v0, v1, kernel, bias, below)
     h0, h1 = (sigmoid(v @ kernel + bias) for v in (v0, v1))
-    for mine, expected in zip(found, (v1.T @ h1 - v0.T @ h0, (h1 - h0).sum(0), (v1 - v0).sum(0)), strict=True):
+    for mine, expected in zip(
+        found, (v1.T @ h1 - v0.T @ h0, (h1 - h0).sum(0), (v1 - v0).sum(0)), strict=True
+    ):
         np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -61,11 +75,19 @@ def test_an_update_is_that_of_scikit_learn():
     neural_network = pytest.importorskip("sklearn.neural_network")
     v0, v1, kernel, bias, below = rbm()
     peer = neural_network.BernoulliRBM(n_components=5, learning_rate=0.1)
-    peer.components_, peer.intercept_hidden_, peer.intercept_visible_ = kernel.T.copy(), bias.copy(), below.copy()
+    peer.components_, peer.intercept_hidden_, peer.intercept_visible_ = (
+        kernel.T.copy(),
+        bias.copy(),
+        below.copy(),
+    )
     peer.h_samples_, peer._sample_visibles = None, lambda h, rng: v1
     peer._fit(v0, np.random.RandomState(0))
     found = ours(v0, v1, kernel, bias, below)
-    moved = peer.components_.T - kernel, peer.intercept_hidden_ - bias, peer.intercept_visible_ - below
+    moved = (
+        peer.components_.T - kernel,
+        peer.intercept_hidden_ - bias,
+        peer.intercept_visible_ - below,
+    )
     for mine, theirs in zip(found, moved, strict=True):
         np.testing.assert_allclose(-0.1 / len(v0) * np.asarray(mine), theirs, rtol=1e-4, atol=1e-6)
 
@@ -77,7 +99,10 @@ def test_units_are_drawn_from_one_step_of_gibbs_sampling(monkeypatch):
     def definition(p, b):
         v0, kernel, bias, below = first(p, b)
         v1 = (sigmoid((sigmoid(v0 @ kernel + bias) > 0.5) @ kernel.T + below) > 0.5).astype(float)
-        energy = lambda v: -v @ below - np.log1p(np.exp(v @ kernel + bias)).sum(-1)
+
+        def energy(v):
+            return -v @ below - np.log1p(np.exp(v @ kernel + bias)).sum(-1)
+
         real = v0.any(-1)
         return [((energy(v0) - energy(v1))[real].sum(), real.sum())]
 
@@ -85,7 +110,9 @@ def test_units_are_drawn_from_one_step_of_gibbs_sampling(monkeypatch):
 
 
 def first(p, b):
-    levels = jax.tree.map(lambda leaf: np.asarray(leaf, float), layer_of(p, b["input_ids"], b["segment_ids"]))
+    levels = jax.tree.map(
+        lambda leaf: np.asarray(leaf, float), layer_of(p, b["input_ids"], b["segment_ids"])
+    )
     return levels["levels"][0], p["table"], p["none"][:, 0], p["word_bias"]
 
 
@@ -95,7 +122,8 @@ def with_step(step=3):
 
 @pytest.mark.parametrize("step", [3, 10])
 def test_an_autoencoder_reconstructs_its_input(step):
-    """Alone in the first steps, and as a part of all layers: with one layer and no noise they are the same."""
+    """Alone in the first steps, and as a part of all layers: with one layer and no noise they are
+    the same."""
 
     def definition(p, b):
         v, kernel, bias, below = first(p, b)
@@ -120,5 +148,7 @@ def test_layers_are_trained_one_by_one_and_then_together(name):
         before = state.params["main"]["encoder"]
         state, _ = step(state, batch)
         after = state.params["main"]["encoder"]
-        moved.append({layer for layer in before if (before[layer]["kernel"] != after[layer]["kernel"]).any()})
+        moved.append(
+            {layer for layer in before if (before[layer]["kernel"] != after[layer]["kernel"]).any()}
+        )
     assert moved == [{"layer0"}, {"layer1"}, {"layer0", "layer1"}]

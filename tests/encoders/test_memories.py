@@ -1,4 +1,5 @@
-"""KT-NET's memories and self-matching against their definition in numpy; the cloze of names against rows read by hand."""
+"""KT-NET's memories and self-matching against their definition in numpy; the cloze of names against
+rows read by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -16,20 +17,29 @@ from support.corrupting import VOCAB
 pytestmark = pytest.mark.rotate
 BEFORE = corrupting.documents(rows=64)
 IDS, SEGMENTS = (np.asarray(BEFORE[name]) for name in ("input_ids", "segment_ids"))
-softmax = lambda x: np.exp(x - x.max()) / np.exp(x - x.max()).sum()
+
+
+def softmax(x):
+    return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
 
 
 def test_memories_are_means_of_concepts_and_a_sentinel():
-    layer = facts.stand_ins(ConceptMemory(lexicon=Entities(entities=40, candidates=3), width=5), VOCAB)
+    layer = facts.stand_ins(
+        ConceptMemory(lexicon=Entities(entities=40, candidates=3), width=5), VOCAB
+    )
     ids, segments = jnp.asarray(IDS[:3, :12]), jnp.asarray(SEGMENTS[:3, :12])
     states = np.random.default_rng(0).normal(size=(3, 12, 6)).astype(np.float32)
-    p = jax.tree.map(lambda x: x * 9, layer.init(jax.random.key(0), states, ids, segments)["params"])
+    p = jax.tree.map(
+        lambda x: x * 9, layer.init(jax.random.key(0), states, ids, segments)["params"]
+    )
     assert not p["sentinel"].any()
     p["sentinel"] = jnp.asarray(np.random.default_rng(1).normal(size=5), jnp.float32)
     found = layer.apply({"params": p}, states, ids, segments)
     values = np.asarray(layer.lexicon.find(ids, segments).values)[..., :3]
     assert (values[..., 0] > 0).any() and (values[..., 0] == 0).any()
-    table, sentinel, kernel = (np.asarray(x) for x in (p["entities"], p["sentinel"], p["relevance"]["kernel"]))
+    table, sentinel, kernel = (
+        np.asarray(x) for x in (p["entities"], p["sentinel"], p["relevance"]["kernel"])
+    )
     for row, place in np.ndindex(values.shape[:2]):
         concepts = [table[i] for i in values[row, place] if i]
         if not concepts:
@@ -54,14 +64,16 @@ def test_matching_is_dual():
             scores[i, j] = w @ np.concatenate([x[i], x[j], x[i] * x[j]])
         a = np.array([softmax(line) for line in scores])
         v, far = a @ x, (a @ a) @ x
-        np.testing.assert_allclose(found[row], np.concatenate([x, v, x - v, x * v, far, x - far], -1), atol=1e-5)
+        np.testing.assert_allclose(
+            found[row], np.concatenate([x, v, x - v, x * v, far, x - far], -1), atol=1e-5
+        )
 
 
 def test_weights_of_matching_begin_as_in_paddle():
     w = np.asarray(
-        SelfMatching().init(jax.random.key(0), np.zeros((1, 2, 3000), np.float32), np.ones((1, 2, 2), bool))["params"][
-            "match"
-        ]
+        SelfMatching().init(
+            jax.random.key(0), np.zeros((1, 2, 3000), np.float32), np.ones((1, 2, 2), bool)
+        )["params"]["match"]
     )
     for row, variance in zip(w, (2 / 3001, 2 / 3001, 2 / 6000), strict=True):
         assert np.abs(row).max() <= (3 * variance) ** 0.5 and abs(row.var() / variance - 1) < 0.1
@@ -71,8 +83,14 @@ def test_the_first_stage_trains_what_bert_lacks():
     system = systems.get("kt_net_first")
     (frozen,) = system.adapt
     trained = {path for path in splitting.parameters("kt_net_first") if frozen.trainable(path, 0)}
-    ours = {f"main/encoder/memories_{n}/{name}" for n in (0, 1) for name in ("relevance/kernel", "sentinel")}
-    span = {path for path in splitting.parameters("kt_net_first") if path.startswith("main/heads_span/")}
+    ours = {
+        f"main/encoder/memories_{n}/{name}"
+        for n in (0, 1)
+        for name in ("relevance/kernel", "sentinel")
+    }
+    span = {
+        path for path in splitting.parameters("kt_net_first") if path.startswith("main/heads_span/")
+    }
     assert trained == ours | {"main/encoder/matching/match"} | span and len(span) == 2
 
 
@@ -90,17 +108,22 @@ def test_a_repeated_name_is_hidden_and_its_first_mention_asked_for():
     asked = 0
     for r in range(64):
         mentions = [m for m in np.unique(owner[r]) if m >= 0]
-        earlier = lambda m: [
-            n for n in mentions if n < m and entity[r, n] == entity[r, m] and SEGMENTS[r, n] == SEGMENTS[r, m]
-        ]
+
+        def earlier(m):
+            return [
+                n
+                for n in mentions
+                if n < m and entity[r, n] == entity[r, m] and SEGMENTS[r, n] == SEGMENTS[r, m]
+            ]
+
         hidden = np.flatnonzero(out["input_ids"][r] != ids[r])
         if not any(map(earlier, mentions)):
             assert out["answer_start"][r] == out["answer_end"][r] == -1 and not len(hidden)
             continue
         name, asked = owner[r, hidden[0]], asked + 1
-        assert (out["input_ids"][r, hidden] == VOCAB.mask).all() and hidden.tolist() == np.flatnonzero(
-            owner[r] == name
-        ).tolist()
+        assert (
+            out["input_ids"][r, hidden] == VOCAB.mask
+        ).all() and hidden.tolist() == np.flatnonzero(owner[r] == name).tolist()
         answer = np.flatnonzero(owner[r] == earlier(name)[0])
         assert [out["answer_start"][r], out["answer_end"][r]] == [answer[0], answer[-1]]
     assert asked

@@ -1,4 +1,5 @@
-"""Records of the catalogue, small, against `transformers`: states, maps, scores of heads, loss and gradients in float32."""
+"""Records of the catalogue, small, against `transformers`: states, maps, scores of heads, loss and
+gradients in float32."""
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +16,57 @@ torch = oracles.torch
 pytestmark = [
     pytest.mark.full,
     pytest.mark.rotate,
-    pytest.mark.skipif(torch is None, reason="torch and transformers are not installed; make test-full installs them"),
+    pytest.mark.skipif(
+        torch is None,
+        reason="torch and transformers are not installed; make test-full installs them",
+    ),
 ]
 
 PAIRS = ("t5", "t5v11", "bart", "pegasus")
 SOURCE = ("source", "source_layers", "source_attention")
-PRE = ("t5", "t5v11", "pegasus", "ctrl", "megatron_bert")  # the oracle's last state has passed the final norm
-TYPED = {"xlnet": 2, "albert": 2, "electra": 2, "electra_generator": 2, "megatron_bert": 2, "unilm": 6}
-SIZES = {"layers", "width", "heads", "head_width", "hidden", "features", "size", "buckets", "most", "memory"}
+PRE = (
+    "t5",
+    "t5v11",
+    "pegasus",
+    "ctrl",
+    "megatron_bert",
+)  # the oracle's last state has passed the final norm
+TYPED = {
+    "xlnet": 2,
+    "albert": 2,
+    "electra": 2,
+    "electra_generator": 2,
+    "megatron_bert": 2,
+    "unilm": 6,
+}
+SIZES = {
+    "layers",
+    "width",
+    "heads",
+    "head_width",
+    "hidden",
+    "features",
+    "size",
+    "buckets",
+    "most",
+    "memory",
+}
 FACTORS = {"scale"}  # a power of the width
-WORDS = {"pad", "unk", "cls", "sep", "mask", "bos", "eos", "extra"}  # of a vocabulary of another size
+WORDS = {
+    "pad",
+    "unk",
+    "cls",
+    "sep",
+    "mask",
+    "bos",
+    "eos",
+    "extra",
+}  # of a vocabulary of another size
 LENGTHS, LENGTH, TARGETS = (9, 6), 9, 7
-EVERY = [pytest.param(name, marks=pytest.mark.status(system, "matches")) for name, (system, _) in oracles.RECORDS.items()]
+EVERY = [
+    pytest.param(name, marks=pytest.mark.status(system, "matches"))
+    for name, (system, _) in oracles.RECORDS.items()
+]
 
 
 def drawn(family):
@@ -34,7 +74,11 @@ def drawn(family):
     draw = np.random.default_rng(3)
     mask = (np.arange(LENGTH) < np.array(LENGTHS)[:, None]).astype(np.int32)
     ids = draw.integers(5, 61, (2, LENGTH))
-    given = {"ids": np.where(mask, ids, 0), "mask": mask, "types": draw.integers(0, TYPED.get(family, 2), (2, LENGTH))}
+    given = {
+        "ids": np.where(mask, ids, 0),
+        "mask": mask,
+        "types": draw.integers(0, TYPED.get(family, 2), (2, LENGTH)),
+    }
     length = TARGETS if family in PAIRS else LENGTH
     given["target"] = draw.integers(5, 61, (2, length))
     given["labels"] = draw.integers(5, 61, (2, length))
@@ -52,7 +96,8 @@ def drawn(family):
 
 
 def theirs(family, model, given):
-    """(outputs, scores {head: tensor}, loss) of the oracle. What it was pre-trained with beside words is its own loss."""
+    """(outputs, scores {head: tensor}, loss) of the oracle. What it was pre-trained with beside
+    words is its own loss."""
     t = {name: torch.tensor(value) for name, value in given.items()}
     words = {"attention_mask": t["mask"], "output_hidden_states": True, "output_attentions": True}
     if family in PAIRS:
@@ -61,8 +106,14 @@ def theirs(family, model, given):
         words["token_type_ids"] = t["types"]
     if family == "xlnet":
         hidden = t["order"][:, None, :] >= t["order"][:, :, None]
-        words |= {"perm_mask": hidden.float(), "target_mapping": torch.eye(LENGTH).expand(2, -1, -1)}
-        words |= {"mems": [layer.transpose(0, 1) for layer in t["memory"].transpose(0, 1)], "use_mems": True}
+        words |= {
+            "perm_mask": hidden.float(),
+            "target_mapping": torch.eye(LENGTH).expand(2, -1, -1),
+        }
+        words |= {
+            "mems": [layer.transpose(0, 1) for layer in t["memory"].transpose(0, 1)],
+            "use_mems": True,
+        }
     if family == "unilm":
         unseen = (t["order"][:, None, :] > t["order"][:, :, None]) | (t["mask"][:, None, :] == 0)
         words["attention_mask"] = unseen[:, None] * torch.finfo(torch.float32).min
@@ -96,7 +147,10 @@ def batch_of(family, given):
     if family == "xlnet":
         places = np.ones((2, 4), np.int32)
         # The oracle takes every token of a memory for the first sentence.
-        batch |= {"order": given["order"], "carry": {"layers": given["memory"], "segments": places, "types": 0 * places}}
+        batch |= {
+            "order": given["order"],
+            "carry": {"layers": given["memory"], "segments": places, "types": 0 * places},
+        }
     return jax.tree.map(jnp.asarray, batch)
 
 
@@ -104,12 +158,18 @@ def loss(module, params, batch, given):
     """(loss, (encoded, {head: scores})), the sum of what the tower's heads are trained with."""
     tower = Tower(module, params)
     encoded = tower(batch)
-    stream = encoded.hidden if encoded.extra is None or "query" not in encoded.extra else encoded.extra["query"]
+    stream = (
+        encoded.hidden
+        if encoded.extra is None or "query" not in encoded.extra
+        else encoded.extra["query"]
+    )
     total, scores = 0.0, {}
     for name in module.heads:
         if name in ("lm", "mlm"):
             readout = tower.head(name, stream)
-            total += (readout.nll(given["labels"]) * given["weights"]).sum() / given["weights"].sum()
+            total += (readout.nll(given["labels"]) * given["weights"]).sum() / given[
+                "weights"
+            ].sum()
             scores[name] = readout.logits()
         elif name == "rtd":
             scores[name] = tower.head(name, stream)
@@ -130,9 +190,16 @@ def test_a_record_is_compared_with_only_its_sizes_changed(family):
 @pytest.mark.parametrize("family", EVERY)
 def test_live_parity(family):
     model, module, given = oracles.oracle(family), oracles.ours(family), drawn(family)
-    params, batch = unflatten(oracles.tree(family, model, dict(model.named_parameters()))), batch_of(family, given)
-    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), batch, method="initialise")["params"])
-    assert {k: v.shape for k, v in flatten(params).items()} == {k: v.shape for k, v in flatten(shapes).items()}
+    params, batch = (
+        unflatten(oracles.tree(family, model, dict(model.named_parameters()))),
+        batch_of(family, given),
+    )
+    shapes = jax.eval_shape(
+        lambda: module.init(jax.random.key(0), batch, method="initialise")["params"]
+    )
+    assert {k: v.shape for k, v in flatten(params).items()} == {
+        k: v.shape for k, v in flatten(shapes).items()
+    }
     out, expected_scores, expected = theirs(family, model, given)
     run = jax.jit(jax.value_and_grad(lambda p: loss(module, p, batch, given), has_aux=True))
     (found, (encoded, scores)), slopes = run(jax.tree.map(jnp.asarray, params))
@@ -144,8 +211,13 @@ def test_live_parity(family):
         close(scores[name] if of_row else scores[name][real], value if of_row else value[real])
     compare_states(family, encoded, out, real)
     expected.backward()
-    zero = lambda p: torch.zeros_like(p) if p.grad is None else p.grad
-    expected_slopes = oracles.tree(family, model, {name: zero(p) for name, p in model.named_parameters()})
+
+    def zero(p):
+        return torch.zeros_like(p) if p.grad is None else p.grad
+
+    expected_slopes = oracles.tree(
+        family, model, {name: zero(p) for name, p in model.named_parameters()}
+    )
     compare_slopes(flatten(slopes), expected_slopes)
 
 
@@ -170,18 +242,43 @@ def compare_states(family, encoded, out, real):
     if family in PAIRS:
         source = np.arange(LENGTH) < np.array(LENGTHS)[:, None]
         halves = [
-            (encoded.hidden, encoded.layers, encoded.attention, out.decoder_hidden_states, out.decoder_attentions, real),
-            (*(encoded.extra[name] for name in SOURCE), out.encoder_hidden_states, out.encoder_attentions, source),
+            (
+                encoded.hidden,
+                encoded.layers,
+                encoded.attention,
+                out.decoder_hidden_states,
+                out.decoder_attentions,
+                real,
+            ),
+            (
+                *(encoded.extra[name] for name in SOURCE),
+                out.encoder_hidden_states,
+                out.encoder_attentions,
+                source,
+            ),
         ]
     elif family == "xlnet":
         content, maps = out.hidden_states[::2], [pair[0] for pair in out.attentions]
         halves = [(encoded.hidden, encoded.layers, encoded.attention, content, maps, real)]
         close(encoded.extra["query"][real], out.hidden_states[-1][real])
-        new = torch.stack(list(out.mems))  # [N, M', B, D]: as long as memory and row, ours keeps the last 4
-        kept = np.asarray(encoded.memory["segments"]).T > 0  # padding sees itself there, and not here
+        new = torch.stack(
+            list(out.mems)
+        )  # [N, M', B, D]: as long as memory and row, ours keeps the last 4
+        kept = (
+            np.asarray(encoded.memory["segments"]).T > 0
+        )  # padding sees itself there, and not here
         close(encoded.memory["layers"].transpose(1, 2, 0, 3)[:, kept], new[:, -4:][:, kept])
     else:
-        halves = [(encoded.hidden, encoded.layers, encoded.attention, out.hidden_states, out.attentions, real)]
+        halves = [
+            (
+                encoded.hidden,
+                encoded.layers,
+                encoded.attention,
+                out.hidden_states,
+                out.attentions,
+                real,
+            )
+        ]
     for hidden, layers, attention, states, maps, seen in halves:
         close(hidden[seen], states[-1][seen])
         for index, state in enumerate(states[:-1] if family in PRE else states):

@@ -1,4 +1,5 @@
-"""A recurrent encoder that reads a text from its end, and one whose gradient stops between pieces, against torch."""
+"""A recurrent encoder that reads a text from its end, and one whose gradient stops between pieces,
+against torch."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,10 @@ def encoder(**fields):
 def batch_of(*lengths):
     ids = np.random.default_rng(0).integers(0, VOCAB.size, (len(lengths), LENGTH))
     segments = (np.arange(LENGTH) < np.array(lengths)[:, None]).astype(int)
-    return {"input_ids": jnp.asarray(ids, jnp.int32), "segment_ids": jnp.asarray(segments, jnp.int32)}
+    return {
+        "input_ids": jnp.asarray(ids, jnp.int32),
+        "segment_ids": jnp.asarray(segments, jnp.int32),
+    }
 
 
 @pytest.mark.full
@@ -32,14 +36,23 @@ def test_no_gradient_passes_from_piece_to_piece(backward):
     torch = pytest.importorskip("torch")
     whole = encoder(bptt=PIECE)
     whole, batch = whole.turned() if backward else whole, batch_of(LENGTH, LENGTH)
-    params, weights = drawn(whole, batch), np.random.default_rng(1).normal(size=(2, LENGTH, HIDDEN)).astype(np.float32)
-    loss = lambda params: (whole.apply({"params": params}, batch).hidden * weights).sum()
+    params, weights = (
+        drawn(whole, batch),
+        np.random.default_rng(1).normal(size=(2, LENGTH, HIDDEN)).astype(np.float32),
+    )
+
+    def loss(params):
+        return (whole.apply({"params": params}, batch).hidden * weights).sum()
+
     value, gradients = jax.value_and_grad(loss)(params)
     table = torch.tensor(np.asarray(params["embed"]["token"]), requires_grad=True)
     layers = [torch.nn.LSTM(size, HIDDEN, batch_first=True) for size in (3, HIDDEN)]
     for number, layer in enumerate(layers):
         mine = params[f"layers_{number}"]
-        for name, kernel in (("weight_ih_l0", mine["inputs"]["kernel"].T), ("weight_hh_l0", mine["state"].T)):
+        for name, kernel in (
+            ("weight_ih_l0", mine["inputs"]["kernel"].T),
+            ("weight_hh_l0", mine["state"].T),
+        ):
             getattr(layer, name).data = torch.tensor(np.array(kernel))
         layer.bias_ih_l0.data, layer.bias_hh_l0.data = (
             torch.tensor(np.array(mine["inputs"]["bias"])),
@@ -53,15 +66,21 @@ def test_no_gradient_passes_from_piece_to_piece(backward):
     for piece in np.split(places, cuts):
         h = x[:, piece.copy()]
         for number, layer in enumerate(layers):
-            state = None if states[number] is None else tuple(part.detach() for part in states[number])
+            state = (
+                None if states[number] is None else tuple(part.detach() for part in states[number])
+            )
             h, states[number] = layer(h, state)
         total = total + (h * torch.tensor(weights[:, piece])).sum()
     total.backward()
     np.testing.assert_allclose(value, total.detach(), rtol=1e-5)
     np.testing.assert_allclose(gradients["embed"]["token"], table.grad, atol=1e-5)
     for number, layer in enumerate(layers):
-        np.testing.assert_allclose(gradients[f"layers_{number}"]["state"], layer.weight_hh_l0.grad.T, atol=1e-5)
-        np.testing.assert_allclose(gradients[f"layers_{number}"]["inputs"]["kernel"], layer.weight_ih_l0.grad.T, atol=1e-5)
+        np.testing.assert_allclose(
+            gradients[f"layers_{number}"]["state"], layer.weight_hh_l0.grad.T, atol=1e-5
+        )
+        np.testing.assert_allclose(
+            gradients[f"layers_{number}"]["inputs"]["kernel"], layer.weight_ih_l0.grad.T, atol=1e-5
+        )
 
 
 @pytest.mark.rotate
@@ -69,7 +88,11 @@ def test_an_encoder_that_is_turned_reads_a_text_as_the_other_reads_it_from_its_e
     plain, batch = encoder(), batch_of(5, LENGTH)
     params, turned = drawn(plain, batch), encoder().turned()
     states = np.asarray(turned.apply({"params": params}, batch).hidden)
-    ends = {"input_ids": jnp.stack([batch["input_ids"][0, np.r_[4:-1:-1, 5:8]], batch["input_ids"][1, ::-1]])}
+    ends = {
+        "input_ids": jnp.stack(
+            [batch["input_ids"][0, np.r_[4:-1:-1, 5:8]], batch["input_ids"][1, ::-1]]
+        )
+    }
     before = np.asarray(plain.apply({"params": params}, {**batch, **ends}).hidden)
     np.testing.assert_allclose(states[0, :5], before[0, 4::-1], atol=1e-6)
     np.testing.assert_allclose(states[1], before[1, ::-1], atol=1e-6)

@@ -1,4 +1,5 @@
-"""K-BERT's sentence trees: the paper's drawn example, the reference's visible matrix, and no leak into the trunk."""
+"""K-BERT's sentence trees: the paper's drawn example, the reference's visible matrix, and no leak
+into the trunk."""
 
 import dataclasses
 import functools
@@ -20,20 +21,37 @@ from ptm_jax.encoders.sentence_trees import TreeTransformer, planted
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 
-WORDS = "[PAD] [CLS] Tim Cook CEO Apple is currently visiting Beijing capital China is_a City now".split()
+WORDS = (
+    "[PAD] [CLS] Tim Cook CEO Apple is currently visiting Beijing capital China is_a "
+    "City now".split()
+)
 TEXT = "[CLS] Tim Cook is visiting Beijing now"
 FLAT = "[CLS] Tim Cook CEO Apple is visiting Beijing capital China is_a City now"
 SOFT = [0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 6, 7, 6]
-"""Figure 3 of Liu et al. 2020 (arXiv 1909.07606): the text of the embedding layer and the numbers on the nodes."""
+"""Figure 3 of Liu et al. 2020 (arXiv 1909.07606): the text of the embedding layer and the numbers
+on the nodes."""
 TRIPLES = {"Tim Cook": ["CEO Apple"], "Beijing": ["capital China", "is_a City"]}
 VOCAB = Vocab(size=len(WORDS), pad=0, cls=1)
-ids = lambda text: [WORDS.index(word) for word in text.split()]
+
+
+def ids(text):
+    return [WORDS.index(word) for word in text.split()]
 
 
 def lexicon(count=2, width=2):
     branches = Branches(count=count, width=width)
-    pad = lambda row: row + [0] * (width - len(row))
-    payload = lambda texts: [1, *np.ravel([pad([i + 1 for i in ids(t)]) for t in [*texts, *[""] * (count - len(texts))]])]
+
+    def pad(row):
+        return row + [0] * (width - len(row))
+
+    def payload(texts):
+        return [
+            1,
+            *np.ravel(
+                [pad([i + 1 for i in ids(t)]) for t in [*texts, *[""] * (count - len(texts))]]
+            ),
+        ]
+
     names = {tuple(ids(name)): payload(texts) for name, texts in TRIPLES.items()}
     return branches.filled(trie(names, np.ones(len(WORDS), bool)))
 
@@ -48,8 +66,8 @@ def tree_of(text, room=7):
 
 
 def by_hand():
-    """The visible matrix of Figure 4, from the paths of the tree: tokens see each other on the trunk, or on the path of one
-    branch from its stem (Eq. 3)."""
+    """The visible matrix of Figure 4, from the paths of the tree: tokens see each other on the
+    trunk, or on the path of one branch from its stem (Eq. 3)."""
     trunk = {0, 1, 2, 5, 6, 7, 12}
     paths = [trunk, {1, 2, 3, 4}, {7, 8, 9}, {7, 10, 11}]
     return np.array([[any({i, j} <= path for path in paths) for j in range(13)] for i in range(13)])
@@ -73,7 +91,9 @@ def test_branches_that_do_not_fit_are_left_out():
 
 
 def model(layers, room=8):
-    base = transformer(vocab=VOCAB, layers=layers, width=8, heads=2, positions=LearnedPositions(16), dropout=0.0)
+    base = transformer(
+        vocab=VOCAB, layers=layers, width=8, heads=2, positions=LearnedPositions(16), dropout=0.0
+    )
     return TreeTransformer(**spec.values_of(base), branches=lexicon(), room=room), base
 
 
@@ -81,7 +101,9 @@ def drawn(network, batch):
     """Parameters from numpy: compiling the initialisation takes longer than the test."""
     draw = np.random.default_rng(0)
     shapes = jax.eval_shape(network.init, jax.random.key(0), batch)["params"]
-    return jax.tree.map(lambda leaf: jnp.asarray(draw.normal(0.0, 0.5, leaf.shape), jnp.float32), shapes)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(0.0, 0.5, leaf.shape), jnp.float32), shapes
+    )
 
 
 def reach(layers, places):
@@ -92,7 +114,9 @@ def reach(layers, places):
     weights = np.random.default_rng(1).normal(size=(len(places), 8))
 
     def seen(table):
-        states = base.apply({"params": {**params, "embed": {**params["embed"], "token": table}}}, tree).hidden[0]
+        states = base.apply(
+            {"params": {**params, "embed": {**params["embed"], "token": table}}}, tree
+        ).hidden[0]
         return jnp.sum(states[jnp.array(places)] * weights)
 
     slope = jax.jit(jax.grad(seen))(params["embed"]["token"])
@@ -101,7 +125,8 @@ def reach(layers, places):
 
 @pytest.mark.rotate
 def test_a_branch_does_not_reach_the_trunk():
-    """In a layer no token of the trunk but the stem has a gradient from a branch, exactly (section 3.4)."""
+    """In a layer no token of the trunk but the stem has a gradient from a branch, exactly (section
+    3.4)."""
     others = [FLAT.split().index(word) for word in "[CLS] is visiting now".split()]
     assert reach(1, others) == {*TEXT.split()}
 
@@ -120,7 +145,10 @@ def test_the_states_are_those_of_the_trunk():
     network, base = model(2)
     tree, hard = tree_of(TEXT, 8)
     params = drawn(base, tree)
-    run = lambda one, batch: jax.jit(one.apply)({"params": params}, batch)
+
+    def run(one, batch):
+        return jax.jit(one.apply)({"params": params}, batch)
+
     ours, theirs = run(network, {"input_ids": jnp.array([ids(TEXT)])}), run(base, tree)
     np.testing.assert_allclose(ours.hidden[0], theirs.hidden[0][hard[0]], atol=1e-5)
     bare = {"input_ids": jnp.array([ids("[CLS] is visiting now City now")])}
@@ -130,12 +158,23 @@ def test_the_states_are_those_of_the_trunk():
 
 
 def defined(tokens, segments, names, room):
-    """K-BERT's tree of a row, token by token (autoliuweijie/K-BERT, brain/knowgraph.py): ids, positions and segments in hard
-    order, the visible matrix, and how many names are without their branches, which have `room`."""
-    flat, place, left, bare = [], 0, room, 0  # of every token: id, position, segment, stem or None, branch or None
+    """K-BERT's tree of a row, token by token (autoliuweijie/K-BERT, brain/knowgraph.py): ids,
+    positions and segments in hard order, the visible matrix, and how many names are without their
+    branches, which have `room`."""
+    flat, place, left, bare = (
+        [],
+        0,
+        room,
+        0,
+    )  # of every token: id, position, segment, stem or None, branch or None
     while place < len(tokens):
         spans = [range(place, place + size) for size in (3, 2, 1) if place + size <= len(tokens)]
-        named = lambda span: tuple(tokens[i] for i in span) in names and {segments[i] for i in span} == {segments[place]}
+
+        def named(span):
+            return tuple(tokens[i] for i in span) in names and {segments[i] for i in span} == {
+                segments[place]
+            }
+
         stem = next((span for span in spans if segments[place] and named(span)), None)
         mine = stem or spans[-1]
         flat += [(tokens[i], i, segments[i], stem, None) for i in mine]
@@ -143,38 +182,70 @@ def defined(tokens, segments, names, room):
         left -= sum(map(len, branches))
         bare += stem is not None and left < 0
         for number, branch in enumerate(branches if left >= 0 else ()):
-            flat += [(token, mine.stop + n, segments[place], stem, number) for n, token in enumerate(branch)]
+            flat += [
+                (token, mine.stop + n, segments[place], stem, number)
+                for n, token in enumerate(branch)
+            ]
         place = mine.stop
-    trunk = lambda token: token[4] is None
-    on_path = lambda a, b: a[3] is not None and a[3] == b[3] and (trunk(a) or trunk(b) or a[4] == b[4])
+
+    def trunk(token):
+        return token[4] is None
+
+    def on_path(a, b):
+        return a[3] is not None and a[3] == b[3] and (trunk(a) or trunk(b) or a[4] == b[4])
+
     visible = [[(trunk(a) and trunk(b)) or on_path(a, b) for b in flat] for a in flat]
     return [list(part) for part in zip(*(token[:3] for token in flat), strict=True)], visible, bare
 
 
 def test_random_trees_are_the_originals():
     draw, room = np.random.default_rng(0), 20
-    words = lambda size: tuple(draw.integers(2, 12, size).tolist())
-    names = {words(draw.integers(1, 4)): [list(words(draw.integers(1, 4))) for _ in range(1 + n % 2)] for n in range(24)}
-    pad = lambda row: [i + 1 for i in row] + [0] * (3 - len(row))
-    held = {name: [1, *np.ravel([pad(row) for row in [*rows, []][:2]])] for name, rows in names.items()}
+
+    def words(size):
+        return tuple(draw.integers(2, 12, size).tolist())
+
+    names = {
+        words(draw.integers(1, 4)): [list(words(draw.integers(1, 4))) for _ in range(1 + n % 2)]
+        for n in range(24)
+    }
+
+    def pad(row):
+        return [i + 1 for i in row] + [0] * (3 - len(row))
+
+    held = {
+        name: [1, *np.ravel([pad(row) for row in [*rows, []][:2]])] for name, rows in names.items()
+    }
     branches = Branches(count=2, width=3).filled(trie(held, np.ones(12, bool)))
     ids = draw.integers(2, 12, (40, 14))
-    places, border, stop = np.arange(14), draw.integers(5, 12, (40, 1)), draw.integers(9, 15, (40, 1))
+    places, border, stop = (
+        np.arange(14),
+        draw.integers(5, 12, (40, 1)),
+        draw.integers(9, 15, (40, 1)),
+    )
     segments = np.where(places < border, 1, 2) * (places < stop)
 
     @jax.jit
     def trees(ids, segments):
         found = branches.find(ids, segments)
-        ends = (found.first >= 0) & (jnp.pad(found.first[:, 1:], ((0, 0), (0, 1)), constant_values=-1) != found.first)
+        ends = (found.first >= 0) & (
+            jnp.pad(found.first[:, 1:], ((0, 0), (0, 1)), constant_values=-1) != found.first
+        )
         batch = {"input_ids": ids, "segment_ids": segments}
-        return planted(batch, ends, 1 + found.first, found.values[..., 1:].reshape(*ids.shape, 2, 3), room)
+        return planted(
+            batch, ends, 1 + found.first, found.values[..., 1:].reshape(*ids.shape, 2, 3), room
+        )
 
     tree, hard = jax.tree.map(np.asarray, trees(jnp.asarray(ids), jnp.asarray(segments)))
     without = 0
     for row in range(len(ids)):
-        (flat, soft, of), visible, bare = defined(ids[row].tolist(), segments[row].tolist(), names, room)
+        (flat, soft, of), visible, bare = defined(
+            ids[row].tolist(), segments[row].tolist(), names, room
+        )
         size, without = len(flat), without + bare
-        assert tree["input_ids"][row, :size].tolist() == flat and tree["segment_ids"][row, :size].tolist() == of
+        assert (
+            tree["input_ids"][row, :size].tolist() == flat
+            and tree["segment_ids"][row, :size].tolist() == of
+        )
         assert tree["positions"][row, :size].tolist() == soft
         assert np.array_equal(tree["visible"][row, :size, :size], visible)
         assert [flat[i] for i in hard[row]] == ids[row].tolist()
@@ -188,7 +259,9 @@ def test_a_model_is_given_trees_by_an_adaptation():
     params, batch = drawn(base, tree), {"input_ids": jnp.array([ids(TEXT)])}
     given = SentenceTrees(branches=lexicon(), room=8).wrap(Model(encoder=base, heads={}))
     assert given.encoder == network
-    same = jax.tree.map(jnp.shape, jax.eval_shape(given.encoder.init, jax.random.key(0), batch)["params"])
+    same = jax.tree.map(
+        jnp.shape, jax.eval_shape(given.encoder.init, jax.random.key(0), batch)["params"]
+    )
     assert same == jax.tree.map(jnp.shape, params), "the parameters of the model that it wraps"
     with pytest.raises(ValueError, match="is no Transformer that reads both sides"):
         SentenceTrees().wrap(systems.get("gpt_mini").towers["main"])
@@ -198,9 +271,18 @@ def test_a_file_is_compiled_with_a_tokenizer(tmp_path):
     (tmp_path / "kg.spo").write_text(
         "Tim Cook\tCEO\tApple\nBeijing\tcapital\tChina\nBeijing\tis_a\tCity\nnobody\tis_a\tCity\n"
     )
-    encode = lambda texts: [np.array([WORDS.index(w) if w in WORDS else 99 for w in text.split()]) for text in texts]
-    starts = lambda: np.ones(len(WORDS), bool)
-    fake = types.SimpleNamespace(vocab=dataclasses.replace(VOCAB, size=100, unk=99), encode_batch=encode, word_starts=starts)
+
+    def encode(texts):
+        return [
+            np.array([WORDS.index(w) if w in WORDS else 99 for w in text.split()]) for text in texts
+        ]
+
+    def starts():
+        return np.ones(len(WORDS), bool)
+
+    fake = types.SimpleNamespace(
+        vocab=dataclasses.replace(VOCAB, size=100, unk=99), encode_batch=encode, word_starts=starts
+    )
     read = Branches(file=str(tmp_path / "kg.spo"), width=2).of_tokenizer(fake)
     assert np.array_equal(read, lexicon().values)
     assert facts.stand_ins(Branches(), VOCAB).values.shape[1] == 3 + 1 + 2 * 8

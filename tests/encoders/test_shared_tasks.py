@@ -25,8 +25,8 @@ def narrow(kind):
 
 
 def step(p, t, at, x, h, c, others):
-    """A word of the LSTM of task t, whose parameters have the index `at`: (h, c). `others` yields the terms of c~ that are
-    not of its own word, from the product of the gate."""
+    """A word of the LSTM of task t, whose parameters have the index `at`: (h, c). `others` yields
+    the terms of c~ that are not of its own word, from the product of the gate."""
     w, b, v = p["inputs"][at], p["bias"][at], p["peepholes"][at]
     inputs = np.split(x @ w + b, len(b) // H)
     state = np.split(h @ p["state"][at], 3)
@@ -69,20 +69,26 @@ def states(kind, params, ids, task):
         before = h.copy()
         for t in range(TASKS) if kind == "coupled" else (task,):
             if kind == "uniform":
-                others = lambda inputs: before[task] @ p["content"][0]
+
+                def others(inputs):
+                    return before[task] @ p["content"][0]
             elif kind == "coupled":
-                terms = lambda inputs, i: (
-                    expit(inputs[4] + before[i] @ p["share"][i])
-                    * (
+
+                def terms(inputs, i):
+                    return expit(inputs[4] + before[i] @ p["share"][i]) * (
                         before[i] @ p["content"][i].reshape(H, TASKS, H)[:, t]  # noqa: B023
                     )
-                )
-                others = lambda inputs: sum(terms(inputs, i) for i in range(TASKS))
+
+                def others(inputs):
+                    return sum(terms(inputs, i) for i in range(TASKS))
             else:
-                others = lambda inputs: (
-                    expit(inputs[4] + before[t] @ p["share"][t]) * (before[t] @ p["content"][t])  # noqa: B023
-                    + expit(inputs[4] + s @ p["share_beside"][t]) * (s @ p["content_beside"])  # noqa: B023
-                )
+
+                def others(inputs):
+                    return (
+                        expit(inputs[4] + before[t] @ p["share"][t]) * (before[t] @ p["content"][t])  # noqa: B023
+                        + expit(inputs[4] + s @ p["share_beside"][t]) * (s @ p["content_beside"])  # noqa: B023
+                    )
+
             h[t], c[t] = step(p, t, 0 if kind == "uniform" else t, x, before[t], c[t], others)
         found.append(h[task].copy())
     return np.stack(found)
@@ -91,20 +97,30 @@ def states(kind, params, ids, task):
 @pytest.mark.rotate
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=pytest.mark.status(f"liu_{kind}", "matches")) for kind in ("uniform", "coupled", "shared")],
+    [
+        pytest.param(kind, marks=pytest.mark.status(f"liu_{kind}", "matches"))
+        for kind in ("uniform", "coupled", "shared")
+    ],
 )
 def test_the_states_of_each_task_are_those_of_the_equations(kind):
     encoder = narrow(kind)
     model = Model(encoder=encoder, heads={"pool": Summary("none", at="last")})
-    fields = {"input_ids": jnp.asarray(IDS, jnp.int32), "segment_ids": jnp.asarray(SEGMENTS, jnp.int32)}
+    fields = {
+        "input_ids": jnp.asarray(IDS, jnp.int32),
+        "segment_ids": jnp.asarray(SEGMENTS, jnp.int32),
+    }
     draw = np.random.default_rng(0)
     shapes = towers.abstract({"main": model}, fields)["main"]["encoder"]
     params = jax.tree.map(lambda leaf: draw.normal(0, 0.7, leaf.shape).astype(np.float32), shapes)
-    run = jax.jit(lambda params, task: encoder.apply({"params": params}, {**fields, "task": task}).hidden)
+    run = jax.jit(
+        lambda params, task: encoder.apply({"params": params}, {**fields, "task": task}).hidden
+    )
     for task in range(TASKS):
         found = run(params, jnp.full(2, task))
         for row, slots, ids in texts():
-            np.testing.assert_allclose(found[row, slots], states(kind, params, ids, task), rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(
+                found[row, slots], states(kind, params, ids, task), rtol=1e-5, atol=1e-5
+            )
 
 
 def test_a_model_of_several_tasks_reads_as_one_of_them():

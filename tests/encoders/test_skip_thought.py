@@ -28,7 +28,9 @@ BATCH = {
 def other(b, t, step):
     """The segment before (-1) or after (1) that of token t in its document, or None."""
     number = SEGMENTS[b, t] + step
-    there = np.flatnonzero((SEGMENTS[b] == number) & (DOCUMENTS[b] == DOCUMENTS[b, t]) & (number > 0))
+    there = np.flatnonzero(
+        (SEGMENTS[b] == number) & (DOCUMENTS[b] == DOCUMENTS[b, t]) & (number > 0)
+    )
     return there if len(there) and SEGMENTS[b, t] else None
 
 
@@ -37,7 +39,10 @@ def other(b, t, step):
 def test_each_decoder_reads_the_vector_of_the_sentence_beside(kind):
     sentence = GRU(H) if kind == "uni" else Bidirectional(GRU(H), GRU(H, backward=True))
     encoder = SkipThought(
-        embed=Embeddings(vocab=Vocab(size=20), width=D), sentence=sentence, following=GRU(H), preceding=GRU(H)
+        embed=Embeddings(vocab=Vocab(size=20), width=D),
+        sentence=sentence,
+        following=GRU(H),
+        preceding=GRU(H),
     )
     params = drawn(encoder, BATCH)
     found = encoder.apply({"params": params}, BATCH)
@@ -45,28 +50,42 @@ def test_each_decoder_reads_the_vector_of_the_sentence_beside(kind):
         x = params["embed"]["token"][np.asarray(BATCH["input_ids"][b])]
         if kind == "uni":
             states = defined(gru, params["sentence"], x, segments)[0]
-            vector = lambda there, states=states: states[there[-1]]
+
+            def vector(there, states=states):
+                return states[there[-1]]
         else:
             right, left = (
-                defined(gru, params["sentence"][n], x, segments, backward=n == "left")[0] for n in ("right", "left")
+                defined(gru, params["sentence"][n], x, segments, backward=n == "left")[0]
+                for n in ("right", "left")
             )
             states = np.concatenate([right, left], -1)
-            vector = lambda there, right=right, left=left: np.concatenate([right[there[-1]], left[there[0]]])
+
+            def vector(there, right=right, left=left):
+                return np.concatenate([right[there[-1]], left[there[0]]])
+
         np.testing.assert_allclose(found.hidden[b], states, atol=1e-6)
         for name, decoder, step in (("forward", "following", -1), ("backward", "preceding", 1)):
             for number in range(1, segments.max() + 1):
                 mine = np.flatnonzero(segments == number)
                 read = np.concatenate([np.zeros((1, D)), x[mine[:-1]]])
                 there = other(b, mine[0], step)
-                more = 0.0 if there is None else vector(there) @ params[f"condition_{name}"]["kernel"]
-                expected = defined(gru, params[decoder], read, np.ones(len(mine), int), more=more)[0]
+                more = (
+                    0.0 if there is None else vector(there) @ params[f"condition_{name}"]["kernel"]
+                )
+                expected = defined(gru, params[decoder], read, np.ones(len(mine), int), more=more)[
+                    0
+                ]
                 np.testing.assert_allclose(found.extra[name][b, mine], expected, atol=1e-6)
-                np.testing.assert_allclose(found.extra["vectors"][b, mine], [vector(mine)] * len(mine), atol=1e-6)
+                np.testing.assert_allclose(
+                    found.extra["vectors"][b, mine], [vector(mine)] * len(mine), atol=1e-6
+                )
 
 
 def test_the_sentences_beside_are_of_the_same_document():
     found = np.asarray(beside(BATCH))
-    expected = [[[other(b, t, step) is not None for t in range(8)] for b in range(2)] for step in (-1, 1)]
+    expected = [
+        [[other(b, t, step) is not None for t in range(8)] for b in range(2)] for step in (-1, 1)
+    ]
     np.testing.assert_array_equal(found, expected)
 
 

@@ -24,9 +24,12 @@ CAUSAL = ("gpt", "gpt2")
 
 
 def compare(family, system, params, given, expected, atol=1e-4):
-    """Our model's record and loss against an oracle's arrays. A decoder's padding query that sees nothing is left out."""
+    """Our model's record and loss against an oracle's arrays. A decoder's padding query that sees
+    nothing is left out."""
     model = Pretrained(system, {"main": params})
-    words = {k: v for k, v in given.items() if k in ("input_ids", "attention_mask", "token_type_ids")}
+    words = {
+        k: v for k, v in given.items() if k in ("input_ids", "attention_mask", "token_type_ids")
+    }
     out = model(**words, layers=True, attention=True)
     mask = given["attention_mask"]
     seeing = np.cumsum(mask, 1) > 0 if family in CAUSAL else np.ones_like(mask, bool)
@@ -37,7 +40,9 @@ def compare(family, system, params, given, expected, atol=1e-4):
     for name, places in chosen.items():
         ours, theirs = getattr(out, name)[places], np.asarray(expected[name])[places]
         np.testing.assert_allclose(ours, theirs, atol=atol, rtol=atol, err_msg=name)
-    np.testing.assert_allclose(jitted(family)[0](params, batch_of(system, given)), expected["loss"], rtol=atol)
+    np.testing.assert_allclose(
+        jitted(family)[0](params, batch_of(system, given)), expected["loss"], rtol=atol
+    )
 
 
 @functools.cache
@@ -46,7 +51,9 @@ def jitted(family):
     system = small(family)
 
     def loss(params, batch):
-        return system.objective(towers.bind(system.towers, {"main": params}), batch, jax.random.key(0)).value()
+        return system.objective(
+            towers.bind(system.towers, {"main": params}), batch, jax.random.key(0)
+        ).value()
 
     return jax.jit(loss), jax.jit(jax.grad(loss))
 
@@ -56,35 +63,51 @@ def jitted(family):
 def test_golden_parity(family):
     with np.load(path_of(family)) as file:
         parts = {name: file[name] for name in file.files}
-    under = lambda top: {k.removeprefix(f"{top}/"): v for k, v in parts.items() if k.startswith(f"{top}/")}
+
+    def under(top):
+        return {k.removeprefix(f"{top}/"): v for k, v in parts.items() if k.startswith(f"{top}/")}
+
     system = small(family)
     params = unflatten({k: jnp.asarray(v) for k, v in under("param").items()})
     shapes = towers.abstract(system.towers, {"input_ids": jnp.zeros((1, 4), jnp.int32)})["main"]
-    assert {k: v.shape for k, v in flatten(params).items()} == {k: v.shape for k, v in flatten(shapes).items()}
+    assert {k: v.shape for k, v in flatten(params).items()} == {
+        k: v.shape for k, v in flatten(shapes).items()
+    }
     compare(family, system, params, under("input"), under("output"))
 
 
 @pytest.mark.rotate
 @pytest.mark.full
 @each_family
-@pytest.mark.parametrize("lengths, left", [((11, 7, 9), 2), ((1, 1), None), ((LIMIT, LIMIT), None), ((5, LIMIT), 0)])
+@pytest.mark.parametrize(
+    "lengths, left", [((11, 7, 9), 2), ((1, 1), None), ((LIMIT, LIMIT), None), ((5, LIMIT), 0)]
+)
 def test_live_parity_of_outputs_loss_and_gradients(family, lengths, left):
     pytest.importorskip("torch")
     import golden_oracles
 
-    system, model, given = small(family), golden_oracles.build(family, seed=1), arrays(family, lengths, left, seed=2)
+    system, model, given = (
+        small(family),
+        golden_oracles.build(family, seed=1),
+        arrays(family, lengths, left, seed=2),
+    )
     params = unflatten(golden_oracles.tree(family, model))
     if family in CAUSAL and lengths == (1, 1):
-        given = arrays(family, (2, 2), None, seed=2)  # one token predicts nothing: a mean over no token
+        given = arrays(
+            family, (2, 2), None, seed=2
+        )  # one token predicts nothing: a mean over no token
     found = golden_oracles.run(family, model, given)
     found["loss"].backward()
     compare(family, system, params, given, {k: v.detach().numpy() for k, v in found.items()})
     theirs = golden_oracles.tree(family, model, golden_oracles.gradients(model))
     ours = flatten(jitted(family)[1](params, batch_of(system, given)))
     assert set(ours) == set(theirs)
-    if family == "bert" and left is not None:  # the first token is padding, whose lookup torch gives no gradient
+    if (
+        family == "bert" and left is not None
+    ):  # the first token is padding, whose lookup torch gives no gradient
         ours["encoder/embed/token"], theirs["encoder/embed/token"] = (
-            np.delete(g, VOCABS[family].pad, 0) for g in (ours["encoder/embed/token"], theirs["encoder/embed/token"])
+            np.delete(g, VOCABS[family].pad, 0)
+            for g in (ours["encoder/embed/token"], theirs["encoder/embed/token"])
         )
     for path, gradient in ours.items():
         scale = max(1.0, float(np.abs(theirs[path]).max()))
@@ -94,7 +117,9 @@ def test_live_parity_of_outputs_loss_and_gradients(family, lengths, left):
 @pytest.fixture(scope="module", params=["bert", "gpt", "gpt2"])
 def net(request):
     """hidden(batch), jitted."""
-    tower = drawn(small(request.param).towers["main"], 0, 0.2, {"input_ids": np.zeros((1, 4), np.int32)})
+    tower = drawn(
+        small(request.param).towers["main"], 0, 0.2, {"input_ids": np.zeros((1, 4), np.int32)}
+    )
     run = jax.jit(lambda params, batch: towers.Tower(tower.module, params)(batch).hidden)
     return functools.partial(run, tower.params)
 
@@ -115,7 +140,8 @@ def test_a_packed_row_equals_its_documents_alone(net):
 
 @pytest.mark.rotate
 def test_rows_of_one_batch_see_by_their_orders():
-    """UniLM's four: both ways, left to right, right to left, prefix and continuation; by gradients that are exactly zero."""
+    """UniLM's four: both ways, left to right, right to left, prefix and continuation; by gradients
+    that are exactly zero."""
     slots, ones = jnp.arange(LENGTH), np.ones((LENGTH, LENGTH), bool)
     prefix = np.tril(ones)
     prefix[: LENGTH // 2, : LENGTH // 2] = True
@@ -123,6 +149,11 @@ def test_rows_of_one_batch_see_by_their_orders():
     batch = {"input_ids": jnp.tile(slots + 4, (4, 1)), "order": order}
     tower = drawn(Model(encoder=encoder(), heads={}), 0, 0.4, batch)
     tower = dataclasses.replace(tower, params=jax.tree.map(jnp.asarray, tower.params))
-    seen = sees(tower, "encoder/embed/token", lambda tower: tower(batch).hidden.reshape(4 * LENGTH, -1), slots + 4)
+    seen = sees(
+        tower,
+        "encoder/embed/token",
+        lambda tower: tower(batch).hidden.reshape(4 * LENGTH, -1),
+        slots + 4,
+    )
     expected = np.stack([ones, np.tril(ones), np.triu(ones), prefix])
     np.testing.assert_array_equal(seen.reshape(4, LENGTH, LENGTH), expected)

@@ -24,7 +24,9 @@ SEGMENTS = np.array([[1, 1, 1, 2, 2, 2, 0], [1] * 7])
 def drawn(model, batch, seed=0):
     draw = np.random.default_rng(seed)
     shapes = towers.abstract({"main": model}, batch)["main"]
-    return jax.tree.map(lambda leaf: jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32), shapes)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32), shapes
+    )
 
 
 def batch_of(**more):
@@ -37,7 +39,9 @@ def words_of(p, b, row, t, reach, centre=None):
     """The vectors of the window around a place, with padding outside of its document."""
     for u in range(t - reach[0], t + reach[1] + 1):
         inside = 0 <= u < SEGMENTS.shape[1] and SEGMENTS[row, u] == SEGMENTS[row, t]
-        word = centre if centre is not None and u == t else b["input_ids"][row, u] if inside else None
+        word = (
+            centre if centre is not None and u == t else b["input_ids"][row, u] if inside else None
+        )
         yield p["padding"] if word is None else p["embed"]["token"][word]
 
 
@@ -52,7 +56,9 @@ def test_states_are_those_of_the_window(reach):
         found = np.asarray(towers.Tower(model, params)(batch).hidden)
         p, b = jax.tree.map(np.asarray, (params["encoder"], batch))
         for row, t in np.argwhere(SEGMENTS > 0):
-            x = np.concatenate(list(words_of(p, b, row, t, reach, None if centres is None else centres[row, t])))
+            x = np.concatenate(
+                list(words_of(p, b, row, t, reach, None if centres is None else centres[row, t]))
+            )
             h = np.tanh(p["hidden"]["bias"] + x @ p["hidden"]["kernel"])
             np.testing.assert_allclose(found[row, t], np.concatenate([h, x]), rtol=1e-5, atol=1e-5)
 
@@ -60,7 +66,9 @@ def test_states_are_those_of_the_window(reach):
 @pytest.mark.rotate
 def test_the_sentence_approach_is_its_formula():
     shape = {"features": 5, "filters": 6, "distance_width": 2, "longest": 3}
-    model = Model(encoder=SentenceEncoder(embed=Embeddings(vocab=VOCAB, width=4), **shape), heads={})
+    model = Model(
+        encoder=SentenceEncoder(embed=Embeddings(vocab=VOCAB, width=4), **shape), heads={}
+    )
     params, batch = drawn(model, batch_of()), batch_of()
     found = np.asarray(towers.Tower(model, params)(batch).hidden)
     p, b = jax.tree.map(np.asarray, (params["encoder"], batch))
@@ -69,7 +77,10 @@ def test_the_sentence_approach_is_its_formula():
         for u in np.flatnonzero(SEGMENTS[row] == SEGMENTS[row, t]):
             words = np.concatenate(list(words_of(p, b, row, u, (1, 1))))
             apart = np.clip(np.arange(u - 1, u + 2) - t, -3, 3) + 3
-            over.append(words @ p["convolution"]["kernel"] + p["distance"][apart].ravel() @ p["distance_kernel"])
+            over.append(
+                words @ p["convolution"]["kernel"]
+                + p["distance"][apart].ravel() @ p["distance_kernel"]
+            )
         h = np.max(over, 0) + p["convolution"]["bias"]
         h = np.clip(h @ p["hidden"]["kernel"] + p["hidden"]["bias"], -1, 1)
         np.testing.assert_allclose(found[row, t], h, rtol=1e-5, atol=1e-5)
@@ -82,23 +93,40 @@ def narrow(name):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.status(name, "matches")) for name in ("nnlm", "senna")]
+    "name",
+    [pytest.param(name, marks=pytest.mark.status(name, "matches")) for name in ("nnlm", "senna")],
 )
 def test_logits_loss_and_gradients_equal_torch(name):
     torch = pytest.importorskip("torch")
     model = narrow(name).towers["main"]
     rows = {"input_ids": np.arange(24).reshape(2, 12) % 11, "segment_ids": np.ones((2, 12), int)}
     batch = {field: jnp.asarray(value, jnp.int32) for field, value in rows.items()}
-    batch |= {"replaced_ids": (batch["input_ids"] * 7 + 3) % 11, "replaced_weights": jnp.ones((2, 12))}
+    batch |= {
+        "replaced_ids": (batch["input_ids"] * 7 + 3) % 11,
+        "replaced_weights": jnp.ones((2, 12)),
+    }
     params = drawn(model, batch)
     objective = LM() if name == "nnlm" else WindowRanking()
-    value = lambda params: objective({"main": towers.Tower(model, params)}, batch, None).value()
+
+    def value(params):
+        return objective({"main": towers.Tower(model, params)}, batch, None).value()
+
     loss, ours = jax.value_and_grad(value)(params)
 
-    flat = {path: torch.tensor(np.asarray(leaf), requires_grad=True) for path, leaf in jax.tree.leaves_with_path(params)}
-    of = lambda *path: next(leaf for at, leaf in flat.items() if tuple(part.key for part in at) == path)
+    flat = {
+        path: torch.tensor(np.asarray(leaf), requires_grad=True)
+        for path, leaf in jax.tree.leaves_with_path(params)
+    }
+
+    def of(*path):
+        return next(leaf for at, leaf in flat.items() if tuple(part.key for part in at) == path)
+
     before, after = model.encoder.before, model.encoder.after
-    table, padding, ids = of("encoder", "embed", "token"), of("encoder", "padding"), torch.tensor(rows["input_ids"])
+    table, padding, ids = (
+        of("encoder", "embed", "token"),
+        of("encoder", "padding"),
+        torch.tensor(rows["input_ids"]),
+    )
 
     def states(ids, centres):
         x, c = table[ids], table[centres]
@@ -113,15 +141,25 @@ def test_logits_loss_and_gradients_equal_torch(name):
         window, h = states(ids, ids)
         out = of("heads_lm", "table")
         y = of("heads_lm", "bias") + window @ out[:, h.shape[-1] :].T + h @ out[:, : h.shape[-1]].T
-        theirs = torch.nn.functional.cross_entropy(y[:, :-1].reshape(-1, 11), ids[:, 1:].reshape(-1))
+        theirs = torch.nn.functional.cross_entropy(
+            y[:, :-1].reshape(-1, 11), ids[:, 1:].reshape(-1)
+        )
     else:
-        dense = lambda h: h @ of("heads_score", "dense", "kernel") + of("heads_score", "dense", "bias")
-        good, bad = (dense(states(ids, c)[1]) for c in (ids, torch.tensor(np.asarray(batch["replaced_ids"]).astype(int))))
+
+        def dense(h):
+            return h @ of("heads_score", "dense", "kernel") + of("heads_score", "dense", "bias")
+
+        good, bad = (
+            dense(states(ids, c)[1])
+            for c in (ids, torch.tensor(np.asarray(batch["replaced_ids"]).astype(int)))
+        )
         theirs = torch.clamp(1 - good + bad, min=0).mean()
     theirs.backward()
     np.testing.assert_allclose(loss, theirs.item(), rtol=1e-5)
     for path, leaf in jax.tree.leaves_with_path(ours):
-        np.testing.assert_allclose(leaf, flat[path].grad.numpy(), rtol=1e-4, atol=1e-5, err_msg=str(path))
+        np.testing.assert_allclose(
+            leaf, flat[path].grad.numpy(), rtol=1e-4, atol=1e-5, err_msg=str(path)
+        )
 
 
 @pytest.mark.parametrize(("name", "path"), [("skipgram", ("token",)), ("nnlm", ("embed", "token"))])
@@ -131,7 +169,9 @@ def test_the_table_is_exported_without_special_pieces(name, path):
     tokenizer = SimpleNamespace(pieces=["<pad>", "a", "b", "c"], special_pieces={"<pad>": 0})
     module, system = systems.get(name).towers["main"], systems.get(name)
     given = {"main": {"encoder": params, "heads_context": {"table": table}}}
-    model = SimpleNamespace(module=module, system=system, tower="main", params=given, _tokenizer=lambda: tokenizer)
+    model = SimpleNamespace(
+        module=module, system=system, tower="main", params=given, _tokenizer=lambda: tokenizer
+    )
     found = WordVectors.of_model(model)
     assert found.words == ["a", "b", "c"]
     np.testing.assert_array_equal(found.vectors, table[1:])

@@ -16,14 +16,23 @@ from ptm_jax.nn.attention.relative import ShiftedScores
 
 def like(module, memory, reuse=0.5):
     """The encoder as an `XLNetEncoder` whose scores know directions."""
-    module = respell(module, ShiftedScores, lambda s: DirectedScores(segments=s.segments, initializer=s.initializer))
-    fields = {f.name: getattr(module, f.name) for f in dataclasses.fields(module) if f.name not in ("parent", "name")}
+    module = respell(
+        module,
+        ShiftedScores,
+        lambda s: DirectedScores(segments=s.segments, initializer=s.initializer),
+    )
+    fields = {
+        f.name: getattr(module, f.name)
+        for f in dataclasses.fields(module)
+        if f.name not in ("parent", "name")
+    }
     return XLNetEncoder(**{**fields, "memory": memory}, reuse=reuse)
 
 
 @pytest.fixture(scope="module")
 def one_layer():
-    """Of one layer: what is remembered are token vectors, so that memory and row equal one long row."""
+    """Of one layer: what is remembered are token vectors, so that memory and row equal one long
+    row."""
     module = like(encoder(layers=1, direction="bidirectional"), memory=4)
     batch = {"input_ids": draw(), "backward": jnp.zeros(2, jnp.int32)}
     return module, *begin(module, batch)
@@ -33,7 +42,9 @@ def one_layer():
 def test_memory_and_row_equal_one_long_row_in_both_directions(one_layer):
     module, run, params = one_layer
     first, second, sides = draw(seed=1), draw(seed=2), jnp.asarray([0, 1])
-    memory = run(params, {"input_ids": first, "backward": sides, "carry": module.empty_memory(2)}).memory
+    memory = run(
+        params, {"input_ids": first, "backward": sides, "carry": module.empty_memory(2)}
+    ).memory
     np.testing.assert_array_equal(memory["segments"], [[0, 1, 1, 1]] * 2)
     found = run(params, {"input_ids": second, "backward": sides, "carry": memory})
     np.testing.assert_array_equal(found.memory["segments"], [[1] * 4] * 2)
@@ -50,7 +61,10 @@ def test_memory_and_row_equal_one_long_row_in_both_directions(one_layer):
 def test_places_of_tokens_keep_their_meaning(one_layer):
     """As a corruption writes them: the same row with and without, and turned round."""
     module, run, params = one_layer
-    batch, slots = {"input_ids": draw(seed=1), "backward": jnp.asarray([1, 1])}, jnp.arange(LENGTH)[None]
+    batch, slots = (
+        {"input_ids": draw(seed=1), "backward": jnp.asarray([1, 1])},
+        jnp.arange(LENGTH)[None],
+    )
     places = jnp.concatenate([slots, -slots])
     found = run(params, {**batch, "places": places})
     wanted = run(params, {**batch, "backward": jnp.asarray([0, 1])})
@@ -60,11 +74,17 @@ def test_places_of_tokens_keep_their_meaning(one_layer):
 @pytest.mark.rotate
 def test_it_holds_the_first_part_of_the_last_rows():
     module = like(encoder(direction="bidirectional"), memory=5, reuse=1 / 3)
-    ids, types = draw(length=2 * LENGTH), jnp.asarray(np.tile([0, 0, 0, 1, 1, 2], (2, 1)), jnp.int32)
+    ids, types = (
+        draw(length=2 * LENGTH),
+        jnp.asarray(np.tile([0, 0, 0, 1, 1, 2], (2, 1)), jnp.int32),
+    )
     run, params = begin(module, {"input_ids": ids[:, :LENGTH], "token_type_ids": types})
     carry, inputs = module.empty_memory(2), []
     for start in (0, LENGTH):
-        out = run(params, {"input_ids": ids[:, start : start + LENGTH], "token_type_ids": types, "carry": carry})
+        out = run(
+            params,
+            {"input_ids": ids[:, start : start + LENGTH], "token_type_ids": types, "carry": carry},
+        )
         inputs.append(np.moveaxis(np.asarray(out.layers[:-1]), 0, 1)[:, :, :2])
         carry = out.memory
     wanted = np.concatenate([np.zeros_like(inputs[0][:, :, :1]), *inputs], 2)
@@ -72,14 +92,19 @@ def test_it_holds_the_first_part_of_the_last_rows():
     np.testing.assert_array_equal(carry["segments"], [[0, 1, 1, 1, 1]] * 2)
     assert not np.asarray(carry["types"]).any()
     alone = run(params, {"input_ids": ids[:, :LENGTH], "token_type_ids": types})
-    np.testing.assert_array_equal(alone.memory["layers"], np.moveaxis(np.asarray(alone.layers[:-1]), 0, 1)[:, :, :2])
+    np.testing.assert_array_equal(
+        alone.memory["layers"], np.moveaxis(np.asarray(alone.layers[:-1]), 0, 1)[:, :, :2]
+    )
     assert like(encoder(), memory=0).empty_memory(2) is None
 
 
 def test_no_gradient_flows_into_what_is_remembered(one_layer):
     module, run, params = one_layer
     batch = {"input_ids": draw(), "backward": jnp.asarray([0, 1])}
-    loss = lambda token: (run({**params, "embed": {"token": token}}, batch).memory["layers"] ** 2).sum()
+
+    def loss(token):
+        return (run({**params, "embed": {"token": token}}, batch).memory["layers"] ** 2).sum()
+
     assert (jax.jit(jax.grad(loss))(params["embed"]["token"]) == 0).all()
 
 
@@ -96,4 +121,7 @@ def test_padding_sees_itself_beside_the_text(one_layer):
     text = run(params, {"input_ids": ids, "segment_ids": segments.at[:, 4].set(1)})
     np.testing.assert_allclose(found.hidden[:, 4], text.hidden[:, 4], atol=2e-5)
     assert np.abs(found.hidden[:, 4] - plain.hidden[:, 4]).max() > 1e-2
-    assert found.memory["segments"].shape == (2, 2)  # `reuse` places of the row, whatever its length
+    assert found.memory["segments"].shape == (
+        2,
+        2,
+    )  # `reuse` places of the row, whatever its length

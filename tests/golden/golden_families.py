@@ -1,4 +1,5 @@
-"""Small values of the four Transformer systems, for parity: the catalogue's records with other sizes."""
+"""Small values of the four Transformer systems, for parity: the catalogue's records with other
+sizes."""
 
 import dataclasses
 from pathlib import Path
@@ -32,11 +33,14 @@ def small(family):
         "gpt2": lambda: catalogue.gpt2("gpt2", **sizes),
     }[family]()
     system = spec.respell(system, Vocab, VOCABS[family])
-    return spec.respell(system, LearnedPositions, lambda p: dataclasses.replace(p, size=LIMIT + p.offset))
+    return spec.respell(
+        system, LearnedPositions, lambda p: dataclasses.replace(p, size=LIMIT + p.offset)
+    )
 
 
 def arrays(family, lengths=(11, 7, 9), left=2, seed=0):
-    """Inputs [B, L] of `lengths`, row number `left` padded on the left, others on the right; with what a loss needs."""
+    """Inputs [B, L] of `lengths`, row number `left` padded on the left, others on the right; with
+    what a loss needs."""
     draw, vocab = np.random.default_rng(seed), VOCABS[family]
     rows, length = len(lengths), max(lengths)
     mask = (np.arange(length) < np.array(lengths)[:, None]).astype(np.int32)
@@ -46,17 +50,27 @@ def arrays(family, lengths=(11, 7, 9), left=2, seed=0):
     found = {"input_ids": ids, "attention_mask": mask, "next_label": draw.integers(0, 2, rows)}
     if family == "bert":
         found["token_type_ids"] = draw.integers(0, 2, (rows, length)) * mask
-    positions = np.stack([np.sort(draw.choice(np.flatnonzero(row), min(3, row.sum()), False)) for row in mask])
-    found["mlm_positions"], found["mlm_labels"] = positions, draw.integers(5, vocab.size - 1, positions.shape)
+    positions = np.stack(
+        [np.sort(draw.choice(np.flatnonzero(row), min(3, row.sum()), False)) for row in mask]
+    )
+    found["mlm_positions"], found["mlm_labels"] = (
+        positions,
+        draw.integers(5, vocab.size - 1, positions.shape),
+    )
     return {name: part.astype(np.int32) for name, part in found.items()}
 
 
 def batch_of(system, given):
     """The training batch of `arrays`, with the positions that the family counts."""
     encoder = system.towers["main"].encoder
-    words = {k: v for k, v in given.items() if k in ("input_ids", "attention_mask", "token_type_ids")}
+    words = {
+        k: v for k, v in given.items() if k in ("input_ids", "attention_mask", "token_type_ids")
+    }
     rows, length = given["input_ids"].shape
-    batch = {k: v[:rows, :length] for k, v in inputs.batch_of(encoder, encoder.embed.vocab, **words).items()}
+    batch = {
+        k: v[:rows, :length]
+        for k, v in inputs.batch_of(encoder, encoder.embed.vocab, **words).items()
+    }
     rest = {name: given[name] for name in ("next_label", "mlm_positions", "mlm_labels")}
     weights = np.ones(given["mlm_positions"].shape, np.float32)
     return {k: jnp.asarray(v) for k, v in {**batch, **rest, "mlm_weights": weights}.items()}

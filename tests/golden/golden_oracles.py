@@ -1,6 +1,8 @@
-"""The four families in the `transformers` library, with random weights, and those weights in our parameter tree.
+"""The four families in the `transformers` library, with random weights, and those weights in our
+parameter tree.
 
-`make golden` runs this file, which writes the golden parity files of tests/encoders/test_transformer.py.
+`make golden` runs this file, which writes the golden parity files of
+tests/encoders/test_transformer.py.
 """
 
 import numpy as np
@@ -25,7 +27,8 @@ def build(family, seed=0):
         model = transformers.BertForPreTraining(config)
     elif family == "roberta":
         config = transformers.RobertaConfig(
-            max_position_embeddings=LIMIT + 2, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1, bos_token_id=0,
+            max_position_embeddings=LIMIT + 2, type_vocab_size=1, layer_norm_eps=1e-5,
+            pad_token_id=1, bos_token_id=0,
             eos_token_id=2, **encoder,
         )  # fmt: skip
         model = transformers.RobertaForMaskedLM(config)
@@ -43,15 +46,25 @@ def build(family, seed=0):
 
 
 def run(family, model, given):
-    """The oracle's outputs for `golden_families.arrays`, as torch tensors; `loss` can be differentiated."""
+    """The oracle's outputs for `golden_families.arrays`, as torch tensors; `loss` can be
+    differentiated."""
     ids, mask = (torch.tensor(given[k]).long() for k in ("input_ids", "attention_mask"))
-    words = {"input_ids": ids, "attention_mask": mask, "output_hidden_states": True, "output_attentions": True}
+    words = {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "output_hidden_states": True,
+        "output_attentions": True,
+    }
     if family in ("bert", "roberta"):
         labels = torch.full_like(ids, -100)
-        labels.scatter_(1, torch.tensor(given["mlm_positions"]).long(), torch.tensor(given["mlm_labels"]).long())
+        labels.scatter_(
+            1, torch.tensor(given["mlm_positions"]).long(), torch.tensor(given["mlm_labels"]).long()
+        )
     else:
         labels = torch.where(mask > 0, ids, -100)
-        labels[:, 1:][mask[:, :-1] == 0] = -100  # ours: a token is predicted by a token, not by padding
+        labels[:, 1:][
+            mask[:, :-1] == 0
+        ] = -100  # ours: a token is predicted by a token, not by padding
     words["labels"] = labels
     if family == "bert":
         words["token_type_ids"] = torch.tensor(given["token_type_ids"]).long()
@@ -70,13 +83,18 @@ def run(family, model, given):
 
 
 def tree(family, model, tensors=None):
-    """{path: array} of our parameter tree from a model's parameters, or from {name: tensor} of their gradients."""
-    return oracles.tree_of(small(family).towers["main"], model, tensors or dict(model.named_parameters()))
+    """{path: array} of our parameter tree from a model's parameters, or from {name: tensor} of
+    their gradients."""
+    return oracles.tree_of(
+        small(family).towers["main"], model, tensors or dict(model.named_parameters())
+    )
 
 
 def gradients(model):
     """{name: tensor} of the gradients that `backward` left."""
-    return {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
+    return {
+        n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()
+    }
 
 
 def main():
@@ -85,8 +103,12 @@ def main():
         model, given = build(family), arrays(family)
         with torch.no_grad():
             found = run(family, model, given)
-        parts = {f"param/{k}": v for k, v in tree(family, model).items()} | {f"input/{k}": v for k, v in given.items()}
-        np.savez_compressed(path_of(family), **parts, **{f"output/{k}": v.numpy() for k, v in found.items()})
+        parts = {f"param/{k}": v for k, v in tree(family, model).items()} | {
+            f"input/{k}": v for k, v in given.items()
+        }
+        np.savez_compressed(
+            path_of(family), **parts, **{f"output/{k}": v.numpy() for k, v in found.items()}
+        )
         print(f"{path_of(family).name}: {path_of(family).stat().st_size:,} bytes")
 
 

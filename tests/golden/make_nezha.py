@@ -1,4 +1,5 @@
-"""Writes nezha.npz: small random models of NEZHA and what transformers 4.57.6 answers, the last 4.x, as 5 has no NEZHA.
+"""Writes nezha.npz: small random models of NEZHA and what transformers 4.57.6 answers, the last
+4.x, as 5 has no NEZHA.
 
 In an environment of its own with transformers 4.57.6, torch (2.13.0 was used) and this package:
     PYTHONPATH=.:tests/convert python tests/golden/make_nezha.py
@@ -38,14 +39,18 @@ def answers(name, folder):
         model.save_pretrained(folder / case.name)
         for key, value in load_file(folder / case.name / "model.safetensors").items():
             if case.tasks:
-                parts["shared/" + key if golden_nezha.shared(key) else f"{case.name}/tensor/{key}"] = value
+                parts[
+                    "shared/" + key if golden_nezha.shared(key) else f"{case.name}/tensor/{key}"
+                ] = value
             elif "pooler" in key:
                 parts[f"{case.name}/tensor/{key}"] = value
         fields = json.loads((folder / case.name / "config.json").read_text())
         parts[f"{case.name}/config"] = np.array(json.dumps(fields, sort_keys=True))
         out, grads = peers.run_torch(model, case, given)
         if not case.tasks:
-            parts |= {f"states/{n}": state.detach().numpy() for n, state in enumerate(out.hidden_states)}
+            parts |= {
+                f"states/{n}": state.detach().numpy() for n, state in enumerate(out.hidden_states)
+            }
             parts |= {f"maps/{n}": maps.detach().numpy() for n, maps in enumerate(out.attentions)}
             continue
         parts |= {f"{case.name}/out/{key}": out[key].detach().numpy() for key in outputs(case)}
@@ -60,7 +65,10 @@ def answers(name, folder):
 def outputs(case):
     """Names of the loss and the scores."""
     named = [case.of(task)[1] for task in case.tasks]
-    return ["loss", *(key for names in named for key in ((names,) if isinstance(names, str) else names))]
+    return [
+        "loss",
+        *(key for names in named for key in ((names,) if isinstance(names, str) else names)),
+    ]
 
 
 if __name__ == "__main__":

@@ -1,16 +1,30 @@
-"""Writes transfo_xl_*.npz: small random Transformer-XLs and what transformers 4.35.2 answers, whose classes 5 has no more.
+"""Writes transfo_xl_*.npz: small random Transformer-XLs and what transformers 4.35.2 answers, whose
+classes 5 has no more.
 
     PYTHONPATH=tests/convert python tests/golden/make_transfo_xl.py
 
-In an environment of its own with transformers 4.35.2, numpy 1.26.4 and torch 2.13.0; with USE_FLAX=0 where jax is installed
-beside numpy 1. That release read what this package exported from these files: every tensor, output and loss was bit-equal.
+In an environment of its own with transformers 4.35.2, numpy 1.26.4 and torch 2.13.0; with
+USE_FLAX=0 where jax is installed beside numpy 1. That release read what this package exported from
+these files: every tensor, output and loss was bit-equal.
 """
 
 import json
 import warnings
 
 import numpy as np
-from golden_transfo_xl import BARE, CLASSIFIER, CONFIGS, LENGTH, LM, PAD, RUNS, WORDS, classes, fields, file
+from golden_transfo_xl import (
+    BARE,
+    CLASSIFIER,
+    CONFIGS,
+    LENGTH,
+    LM,
+    PAD,
+    RUNS,
+    WORDS,
+    classes,
+    fields,
+    file,
+)
 
 IGNORED = -100
 
@@ -28,7 +42,9 @@ def answers():
         for model in models[1:]:
             model.transformer.load_state_dict(models[0].transformer.state_dict())
         parts = inputs(name, np.random.default_rng(number))
-        parts["config"] = np.array(json.dumps({**config.to_dict(), "architectures": [LM]}, sort_keys=True))
+        parts["config"] = np.array(
+            json.dumps({**config.to_dict(), "architectures": [LM]}, sort_keys=True)
+        )
         values = {key: value for model in models for key, value in stored(model).items()}
         grads = gradients(models, parts)
         parts["shapes"] = np.array(json.dumps({key: value.shape for key, value in values.items()}))
@@ -73,10 +89,19 @@ def run(model, parts):
 
     kind, found, mems = type(model).__name__, {}, None
     for name in RUNS[-1:] if kind == CLASSIFIER else RUNS:
-        ids, words = torch.tensor(parts[name]), dict(output_hidden_states=True, output_attentions=True)
+        ids, words = (
+            torch.tensor(parts[name]),
+            dict(output_hidden_states=True, output_attentions=True),
+        )
         if kind != BARE:
-            words["labels"] = torch.tensor(parts["label"]) if kind == CLASSIFIER else torch.where(ids < 0, IGNORED, ids)
-        found[name] = model(torch.where(ids < 0, PAD, ids), mems=mems if name == "second" else None, **words)
+            words["labels"] = (
+                torch.tensor(parts["label"])
+                if kind == CLASSIFIER
+                else torch.where(ids < 0, IGNORED, ids)
+            )
+        found[name] = model(
+            torch.where(ids < 0, PAD, ids), mems=mems if name == "second" else None, **words
+        )
         mems = found[name].mems
     return found
 
@@ -89,10 +114,14 @@ def outputs(model, parts):
     for name, out in run(model, parts).items():
         if kind != BARE:
             found[f"{kind}/{name}/loss"] = out.loss
-            found[f"{kind}/{name}/scores"] = out.logits if kind == CLASSIFIER else scores(model, out)
+            found[f"{kind}/{name}/scores"] = (
+                out.logits if kind == CLASSIFIER else scores(model, out)
+            )
         if name == "second":
             lists = {"states": out.hidden_states, "maps": out.attentions, "mems": out.mems}
-            found |= {f"{LM}/{name}/{key}": torch.stack(list(all)) for key, all in lists.items() if all}
+            found |= {
+                f"{LM}/{name}/{key}": torch.stack(list(all)) for key, all in lists.items() if all
+            }
     return {key: value.detach().numpy() for key, value in found.items()}
 
 

@@ -19,8 +19,18 @@ from ptm_jax.inference.decoding.settings import Generation, bucket
 from support.tiny_decoders import causal, full_scores, pair, prompts_of, scores_of
 
 EOS, PAD = 3, 12
-RULES = {"min_new_tokens": 3, "no_repeat_ngram": 2, "repetition_penalty": 1.3, "forced_bos": 7, "forced_eos": EOS}
-STRATEGIES = {"greedy": {}, "sample": {"temperature": 0.7, "answers": 2}, "beam": {"beams": 3, "answers": 3}}
+RULES = {
+    "min_new_tokens": 3,
+    "no_repeat_ngram": 2,
+    "repetition_penalty": 1.3,
+    "forced_bos": 7,
+    "forced_eos": EOS,
+}
+STRATEGIES = {
+    "greedy": {},
+    "sample": {"temperature": 0.7, "answers": 2},
+    "beam": {"beams": 3, "answers": 3},
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +48,14 @@ def greedy(model):
 @pytest.mark.rotate
 def test_positions_count_on_by_themselves_with_a_cache(model):
     ids = prompts_of(6)[0][None]
-    run = jax.jit(lambda params, ids, cache: Tower(model.module, params)({"input_ids": ids}, cache=cache))
+    run = jax.jit(
+        lambda params, ids, cache: Tower(model.module, params)({"input_ids": ids}, cache=cache)
+    )
     first = run(model.params, ids[:, :3], model.module.encoder.empty_cache(1, 8))
     second = run(model.params, ids[:, 3:], first.cache)
-    whole = jax.jit(lambda params: Tower(model.module, params)({"input_ids": ids}).hidden)(model.params)
+    whole = jax.jit(lambda params: Tower(model.module, params)({"input_ids": ids}).hidden)(
+        model.params
+    )
     np.testing.assert_allclose(jnp.concatenate([first.hidden, second.hidden], 1), whole, atol=1e-5)
 
 
@@ -62,7 +76,8 @@ def test_greedy_equals_decoding_without_cache_for_prompts_of_different_lengths(n
 
 @pytest.mark.rotate
 def test_cached_passes_of_a_pair_equal_whole_ones():
-    """Greedy answers to sources of different lengths are the likeliest tokens under one pass without a cache."""
+    """Greedy answers to sources of different lengths are the likeliest tokens under one pass
+    without a cache."""
     tower, sources = pair(31, layers=2), prompts_of(3, 8, 1, 12, vocab=31)
     found = decoding.decode(tower, sources, Generation(max_new_tokens=10))
     ids, mask = decoding.pad_left(sources)
@@ -75,8 +90,20 @@ def test_cached_passes_of_a_pair_equal_whole_ones():
 
 
 def test_a_decoder_needs_a_token_to_begin_with():
-    small = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("ffn_dim", "attention_heads", "layers")}
-    config = Config({"model_type": "mbart", "vocab_size": 9, "d_model": 8, "max_position_embeddings": 9, **small})
+    small = {
+        f"{side}_{name}": 2
+        for side in ("encoder", "decoder")
+        for name in ("ffn_dim", "attention_heads", "layers")
+    }
+    config = Config(
+        {
+            "model_type": "mbart",
+            "vocab_size": 9,
+            "d_model": 8,
+            "max_position_embeddings": 9,
+            **small,
+        }
+    )
     system, _ = checkpoint.record_of(config)
     with pytest.raises(ValueError, match="give its id as start"):
         decoding.decode(Tower(system.towers["main"], {}), prompts_of(3), Generation())
@@ -85,7 +112,8 @@ def test_a_decoder_needs_a_token_to_begin_with():
 def test_buckets():
     assert [bucket(n) for n in (1, 2, 3, 5, 64, 65)] == [1, 2, 4, 8, 64, 128]
     assert bucket(3, least=16) == 16 and bucket(400, most=500) == 500
-    assert [decoding.pad_left(prompts_of(*lengths))[0].shape for lengths in ([7], [3, 16, 2], [17])] == [
+    assert [decoding.pad_left(prompts_of(*lengths))[0].shape for lengths in ([7], [3, 16, 2],
+        [17])] == [
         (1, 16), (4, 16), (1, 32),
     ]  # fmt: skip
 
@@ -99,17 +127,28 @@ def test_rules_hold_whatever_else_is_in_the_batch(model, strategy):
     found = decoding.decode(model, prompts, options, eos=EOS, pad=PAD)
     for prompt, answers, lengths in zip(prompts, found.tokens, found.lengths, strict=True):
         for tokens, length in zip(answers, lengths, strict=True):
-            assert tokens[0] == 7 and EOS not in tokens[:3] and tokens[length - 1] == EOS and (tokens[length:] == PAD).all()
+            assert (
+                tokens[0] == 7
+                and EOS not in tokens[:3]
+                and tokens[length - 1] == EOS
+                and (tokens[length:] == PAD).all()
+            )
             pairs = list(itertools.pairwise([*prompt, *tokens[:length]]))[len(prompt) - 1 :]
             assert len(set(pairs)) == len(pairs)
     before = decoding._decode._cache_size()
     for row, prompt in enumerate(prompts):
         other = prompts_of(16, 1, 9, seed=row)
-        mixed = decoding.decode(model, [prompt, *other], options, eos=EOS, pad=PAD, rows=[row, 90, 91, 92])
+        mixed = decoding.decode(
+            model, [prompt, *other], options, eos=EOS, pad=PAD, rows=[row, 90, 91, 92]
+        )
         np.testing.assert_array_equal(mixed.tokens[0], found.tokens[row])
         np.testing.assert_allclose(mixed.scores[0], found.scores[row], atol=1e-4)
-    changed = {"sample": {"temperature": 2.0}, "beam": {"length_penalty": 1.1}}.get(strategy, {"repetition_penalty": 1.1})
-    decoding.decode(model, prompts, dataclasses.replace(options, max_new_tokens=31, **changed), eos=EOS, pad=PAD)
+    changed = {"sample": {"temperature": 2.0}, "beam": {"length_penalty": 1.1}}.get(
+        strategy, {"repetition_penalty": 1.1}
+    )
+    decoding.decode(
+        model, prompts, dataclasses.replace(options, max_new_tokens=31, **changed), eos=EOS, pad=PAD
+    )
     assert decoding._decode._cache_size() == before
 
 
@@ -119,16 +158,23 @@ def test_an_answer_is_the_same_alone_ends_with_eos_and_is_padded(model, greedy):
     eos = int(free[3])
     stop = int(np.argmax(free == eos)) + 1
     found = decoding.decode(model, [prompt], Generation(max_new_tokens=9), eos=eos, pad=PAD)
-    assert list(found.tokens[0, 0]) == [*free[:stop], *[PAD] * (9 - stop)] and found.lengths[0, 0] == stop
+    assert (
+        list(found.tokens[0, 0]) == [*free[:stop], *[PAD] * (9 - stop)]
+        and found.lengths[0, 0] == stop
+    )
 
 
 @pytest.mark.rotate
 def test_a_beam_of_one_is_greedy_and_a_wider_one_scores_at_least_as_well(model, greedy):
     prompts, found = greedy
-    one = decoding.decode(model, prompts, Generation(max_new_tokens=9, strategy="beam", length_penalty=0.0))
+    one = decoding.decode(
+        model, prompts, Generation(max_new_tokens=9, strategy="beam", length_penalty=0.0)
+    )
     np.testing.assert_array_equal(one.tokens, found.tokens)
     np.testing.assert_allclose(one.scores, found.scores, atol=1e-4)
-    wide = decoding.decode(model, prompts, Generation(max_new_tokens=9, beams=5, answers=5, length_penalty=0.0))
+    wide = decoding.decode(
+        model, prompts, Generation(max_new_tokens=9, beams=5, answers=5, length_penalty=0.0)
+    )
     assert (wide.scores[:, 0] >= found.scores[:, 0] - 1e-5).all()
     assert (np.diff(wide.scores, axis=1) <= 0).all()
     assert all(len({tuple(a) for a in answers}) == 5 for answers in wide.tokens)
@@ -164,17 +210,22 @@ def test_contradictory_options_are_refused():
 
 
 def test_the_compiled_shape_does_not_hold_values():
-    one, two = Generation(temperature=0.3, top_k=5, top_p=0.2), Generation(temperature=2.0, top_k=50, top_p=0.9)
+    one, two = (
+        Generation(temperature=0.3, top_k=5, top_p=0.2),
+        Generation(temperature=2.0, top_k=50, top_p=0.9),
+    )
     assert one.shape() == two.shape() == dataclasses.replace(one.shape(), strategy="sample")
 
 
 @pytest.mark.rotate
 def test_bfloat16_on_a_cpu_is_what_it_is_without_the_shortcuts(monkeypatch):
-    """Layers one by one, products by columns and a cache in float32 against scanned layers and a cache in bfloat16: the same
-    answers, scores within bfloat16 (a compiler that fuses more leaves out some roundings: JAX 0.11; 0.10 gives the same to
-    1e-5)."""
+    """Layers one by one, products by columns and a cache in float32 against scanned layers and a
+    cache in bfloat16: the same answers, scores within bfloat16 (a compiler that fuses more leaves
+    out some roundings: JAX 0.11; 0.10 gives the same to 1e-5)."""
     model = causal(seed=3)
-    half = dataclasses.replace(model, module=spec.respell(model.module, Precision, Precision("bfloat16")))
+    half = dataclasses.replace(
+        model, module=spec.respell(model.module, Precision, Precision("bfloat16"))
+    )
     prompts = prompts_of(3, 5)
     options = Generation(max_new_tokens=4)
     quick = decoding.decode(half, prompts, options)

@@ -1,4 +1,5 @@
-"""Encoders that read other fields than tokens: what the examples declare is what a request may give."""
+"""Encoders that read other fields than tokens: what the examples declare is what a request may
+give."""
 
 import dataclasses
 
@@ -21,7 +22,8 @@ from support.tiny_systems import VOCAB, encoder, system
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured(slots.Examples):
-    """Rows of tokens with three measurements each and an image of two; without tokens where `words` is False."""
+    """Rows of tokens with three measurements each and an image of two; without tokens where `words`
+    is False."""
 
     words: bool = True
 
@@ -42,7 +44,10 @@ class Mixed(slots.Encoder, nn.Module):
 
     @nn.compact
     def __call__(self, batch, train=False):
-        hidden = Dense(16, name="measured")(batch["measured"]) + Dense(16, name="image")(batch["image"])[:, None]
+        hidden = (
+            Dense(16, name="measured")(batch["measured"])
+            + Dense(16, name="image")(batch["image"])[:, None]
+        )
         if self.text is not None:
             hidden = hidden + self.text(batch, train).hidden
         return Encoded(jnp.where(batch["segment_ids"][..., None] > 0, hidden, 0.0))
@@ -52,9 +57,16 @@ def model_of(words):
     network = Model(encoder=Mixed(text=encoder(layers=1) if words else None), heads={
         "classify": SequenceHead(2, Summary("none", at="first")),
     })  # fmt: skip
-    record = system("mixed", towers={"main": network}, examples=Measured(words=words), objective=None)
+    record = system(
+        "mixed", towers={"main": network}, examples=Measured(words=words), objective=None
+    )
     ids = np.ones((2, 16), np.int32)
-    batch = {"input_ids": ids, "segment_ids": ids, "measured": np.zeros((2, 16, 3)), "image": np.zeros((2, 2))}
+    batch = {
+        "input_ids": ids,
+        "segment_ids": ids,
+        "measured": np.zeros((2, 16, 3)),
+        "image": np.zeros((2, 2)),
+    }
     return Pretrained(record, drawn(record, batch=batch))
 
 
@@ -80,15 +92,23 @@ def test_an_encoder_without_tokens_takes_its_fields_alone():
     model, fields = model_of(False), given()
     found = model(fields=fields).hidden
     own = model.params["main"]["encoder"]
-    expected = fields["measured"] @ own["measured"]["kernel"] + (fields["image"] @ own["image"]["kernel"])[:, None]
-    np.testing.assert_allclose(found, expected + own["measured"]["bias"] + own["image"]["bias"], atol=1e-4)
+    expected = (
+        fields["measured"] @ own["measured"]["kernel"]
+        + (fields["image"] @ own["image"]["kernel"])[:, None]
+    )
+    np.testing.assert_allclose(
+        found, expected + own["measured"]["bias"] + own["image"]["bias"], atol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"measurd": np.zeros((3, 5, 3))}, "unknown field 'measurd'.*Did you mean 'measured'"),
-        ({"measured": np.zeros((3, 5, 2))}, r"measured has the shape \(3, 5, 2\) .*expected \(3, 5, 3\) and float32"),
+        (
+            {"measured": np.zeros((3, 5, 2))},
+            r"measured has the shape \(3, 5, 2\) .*expected \(3, 5, 3\) and float32",
+        ),
         ({"image": np.zeros((2, 2))}, r"image has the shape \(2, 2\)"),
         ({"image": np.full((3, 2), "a")}, "type <U1"),
         (None, "reads the field 'measured' of a batch; give it in fields"),

@@ -38,10 +38,14 @@ def test_generate_goes_on_with_the_prompt(gpt2):
 
 @pytest.mark.rotate
 def test_generate_samples_by_seed_and_number(gpt2):
-    sample = lambda seed, count=3, **more: gpt2.generate(["the king"] * count, 8, seed, temperature=1.5, **more)
+    def sample(seed, count=3, **more):
+        return gpt2.generate(["the king"] * count, 8, seed, temperature=1.5, **more)
+
     first = sample(0)
     assert first == sample(0) != sample(1)
-    assert sample(0, 6, batch_size=3)[:3] == sample(0, 7, batch_size=4)[:3] == first  # buckets of four rows
+    assert (
+        sample(0, 6, batch_size=3)[:3] == sample(0, 7, batch_size=4)[:3] == first
+    )  # buckets of four rows
     assert [len(several) for several in sample(0, answers=2)] == [2, 2, 2]
 
 
@@ -64,17 +68,24 @@ def test_the_record_of_a_pair_has_both_halves(bart):
     target = np.random.default_rng(0).integers(5, 280, (3, 5))
     out = bart(ids, mask, decoder_input_ids=target, layers=True, attention=True)
     length, vocab = ids.shape[1], bart.vocab.size
-    shapes = {name: getattr(value, "shape", None) for name, value in vars(out).items() if name != "scores"}
+    shapes = {
+        name: getattr(value, "shape", None) for name, value in vars(out).items() if name != "scores"
+    }
     assert shapes == {
-        "hidden": (3, 5, 16), "layers": (3, 3, 5, 16), "attention": (2, 3, 2, 5, 5), "pooled": None, "logits": (3, 5, vocab),
-        "source": (3, length, 16), "source_layers": (3, 3, length, 16), "source_attention": (2, 3, 2, length, length),
+        "hidden": (3, 5, 16), "layers": (3, 3, 5, 16), "attention": (2, 3, 2, 5, 5), "pooled": None,
+        "logits": (3, 5, vocab),
+        "source": (3, length, 16), "source_layers": (3, 3, length, 16),
+        "source_attention": (2, 3, 2, length, length),
         "cross_attention": (2, 3, 2, 5, length),
     }  # fmt: skip
     np.testing.assert_array_equal(out.source_layers[-1], out.source)
     np.testing.assert_allclose(out.cross_attention.sum(-1), 1.0, atol=1e-5)
     assert np.abs(out.cross_attention * (mask == 0)[None, :, None, None, :]).max() == 0
     plain = bart(ids, mask, logits=False)
-    assert plain.source_layers is plain.source_attention is plain.cross_attention is None and plain.source is not None
+    assert (
+        plain.source_layers is plain.source_attention is plain.cross_attention is None
+        and plain.source is not None
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +107,9 @@ def test_an_answer_is_the_likeliest_tokens_after_the_start(bart):
     ids, mask = inputs.rectangle(bart.ids_of(SOURCES), bart.vocab.pad)
     tokens = np.full((3, 1), bart.vocab.eos)  # denoising begins with eos
     for _ in range(6):
-        tokens = np.append(tokens, bart(ids, mask, decoder_input_ids=tokens).logits[:, -1:].argmax(-1), 1)
+        tokens = np.append(
+            tokens, bart(ids, mask, decoder_input_ids=tokens).logits[:, -1:].argmax(-1), 1
+        )
     for answer, row in zip(answers, tokens[:, 1:].tolist(), strict=True):
         row = row[: row.index(bart.vocab.eos)] if bart.vocab.eos in row else row
         assert answer == bart.tokenizer.decode(row)
@@ -123,13 +136,21 @@ def test_what_an_answer_cannot_be(bart, options, message):
 
 
 def test_where_the_start_comes_from(bart):
-    begin = lambda model, *given: generating.start_of(model, *given)
+    def begin(model, *given):
+        return generating.start_of(model, *given)
+
     published = dataclasses.replace(bart, published=Config({"decoder_start_token_id": 7}))
     assert (begin(bart), begin(published)) == (bart.vocab.eos, 7)
     assert (begin(published, 5), begin(published, "<s>")) == (5, bart.vocab.bos)
     small = {"vocab_size": 30, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
-    small |= {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("ffn_dim", "attention_heads")}
-    mbart, _ = checkpoint.record_of(Config({"model_type": "mbart", "max_position_embeddings": 9, **small}))
+    small |= {
+        f"{side}_{name}": 2
+        for side in ("encoder", "decoder")
+        for name in ("ffn_dim", "attention_heads")
+    }
+    mbart, _ = checkpoint.record_of(
+        Config({"model_type": "mbart", "max_position_embeddings": 9, **small})
+    )
     assert begin(bare(mbart)) == "last"
     assert begin(bare(mbart, decoder_start_token_id=4)) == 4
     assert begin(bare(t5.t5("t5_tiny", "1.0", 1, 8, 2, 4, 8))) == 0
@@ -137,10 +158,20 @@ def test_where_the_start_comes_from(bart):
 
 @pytest.mark.rotate
 def test_what_is_published_beside_the_config(tmp_path):
-    fields = {"model_type": "t5", "vocab_size": 30, "d_model": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4, "d_ff": 8}
+    fields = {
+        "model_type": "t5",
+        "vocab_size": 30,
+        "d_model": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+        "d_kv": 4,
+        "d_ff": 8,
+    }
     system, _ = checkpoint.record_of(Config(fields), "T5ForConditionalGeneration")
     shapes = towers.abstract(system.towers, checkpoint.example(system))
-    checkpoint.write(tmp_path, system, jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes))
+    checkpoint.write(
+        tmp_path, system, jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
+    )
     assert generating.start_of(ptm_jax.load(tmp_path)) == 0
     file = tmp_path / "generation_config.json"
     file.write_text('{"decoder_start_token_id": 3, "pad_token_id": null}')
@@ -155,21 +186,33 @@ def test_what_is_published_beside_the_config(tmp_path):
 
 def test_sentinels_stay_in_an_answer():
     tokenizer = make(TokenizerSpec(kind="unigram", specials="t5", vocab=26, sentinels=3), TEXTS)
-    model = bare(spec.respell(t5.t5("t5_tiny", "1.0", 1, 8, 2, 4, 8), Vocab, tokenizer.vocab), tokenizer)
+    model = bare(
+        spec.respell(t5.t5("t5_tiny", "1.0", 1, 8, 2, 4, 8), Vocab, tokenizer.vocab), tokenizer
+    )
     ids = tokenizer.encode("<extra_id_0> the king <extra_id_1> hat", specials=True)
     pad, eos = tokenizer.vocab.pad, tokenizer.vocab.eos
-    assert generating._text(model, "", ids, [pad, *ids, eos]) == "<extra_id_0> the king <extra_id_1> hat"
+    assert (
+        generating._text(model, "", ids, [pad, *ids, eos])
+        == "<extra_id_0> the king <extra_id_1> hat"
+    )
     (source,) = generating._sources(model, ["a <extra_id_0> hat"], 3)
     assert source[-1] == eos and tokenizer.id("<extra_id_0>") in source
-    with pytest.raises(UserError, match="t5_tiny does not fill masks; its decoder .*: use generate"):
+    with pytest.raises(
+        UserError, match="t5_tiny does not fill masks; its decoder .*: use generate"
+    ):
         model.fill_mask(["a [MASK]"])
 
 
 def test_pairs_that_do_not_generate(bart):
     headless = dataclasses.replace(bart.module, heads={})
     with pytest.raises(UserError, match="no vocabulary head; load .*ForConditionalGeneration"):
-        bare(dataclasses.replace(bart.system, towers={"main": headless}), bart.tokenizer).generate(["a"])
-    with pytest.raises(UserError, match="mass_tiny does not generate .* token by token; gpt.* bart_base and t5_base, do"):
+        bare(dataclasses.replace(bart.system, towers={"main": headless}), bart.tokenizer).generate(
+            ["a"]
+        )
+    with pytest.raises(
+        UserError,
+        match="mass_tiny does not generate .* token by token; gpt.* bart_base and t5_base, do",
+    ):
         bare(seq2seq.mass("mass_tiny", 1, 8, 2)).generate(["a"])
 
 
@@ -181,4 +224,6 @@ def test_bart_fills_a_mask_with_the_prediction_of_its_decoder_there(bart):
     read = np.asarray(shifted(jnp.asarray(ids), jnp.ones_like(ids), bart.vocab.eos))
     scores = np.array(jax.nn.softmax(bart(ids, decoder_input_ids=read).logits[0, 1 + len(left)]))
     scores[list(bart.vocab.specials)] = 0
-    np.testing.assert_allclose([f.probability for f in fillings], np.sort(scores)[:-4:-1], rtol=1e-4)
+    np.testing.assert_allclose(
+        [f.probability for f in fillings], np.sort(scores)[:-4:-1], rtol=1e-4
+    )

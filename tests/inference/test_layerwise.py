@@ -1,4 +1,5 @@
-"""A loaded model reads the parameters of its layers as arrays of their own; its numbers are those of the stacked arrays."""
+"""A loaded model reads the parameters of its layers as arrays of their own; its numbers are those
+of the stacked arrays."""
 
 import jax
 import numpy as np
@@ -21,8 +22,14 @@ def test_layers_apart_give_the_numbers_of_the_stack(name, monkeypatch):
     module, params, batch = system.towers["main"], drawn(system)["main"], checkpoint.example(system)
     parts = layerwise(module, params)
     first, *_ = module.encoder.stacks
-    assert {path.split("/block/")[1].split("/")[0] for path in flatten(parts) if f"{first}/block/" in path} >= {"0", "1"}
-    whole, apart = (jax.jit(lambda tree: vars(Tower(module, tree)(batch)))(tree) for tree in (params, parts))
+    assert {
+        path.split("/block/")[1].split("/")[0]
+        for path in flatten(parts)
+        if f"{first}/block/" in path
+    } >= {"0", "1"}
+    whole, apart = (
+        jax.jit(lambda tree: vars(Tower(module, tree)(batch)))(tree) for tree in (params, parts)
+    )
     assert jax.tree.structure(whole) == jax.tree.structure(apart)
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(apart), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

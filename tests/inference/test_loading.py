@@ -34,7 +34,9 @@ def test_load_keeps_the_record_of_an_objective_it_does_not_know(tmp_path, bert):
     assert ptm_jax.load(tmp_path).system.objective == {"kind": "NoSuchKind", "rate": 2}
     config["config"]["system"]["towers"]["main"]["encoder"]["kind"] = "NoSuchKind"
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="system.towers.main.encoder is of the unknown kind 'NoSuchKind'"):
+    with pytest.raises(
+        UserError, match="system.towers.main.encoder is of the unknown kind 'NoSuchKind'"
+    ):
         ptm_jax.load(tmp_path)
 
 
@@ -43,7 +45,11 @@ def test_load_fills_tied_parameters(tmp_path, gpt2):
     params = flatten(gpt2.params)
     source = "main/copy"
     rest = {k: v for k, v in params.items() if k != path} | {source: params[path]}
-    save_run(tmp_path, dataclasses.replace(gpt2, params=unflatten(rest)), ties=(Tie(path=path, source=source),))
+    save_run(
+        tmp_path,
+        dataclasses.replace(gpt2, params=unflatten(rest)),
+        ties=(Tie(path=path, source=source),),
+    )
     model = ptm_jax.load(tmp_path)
     np.testing.assert_array_equal(flatten(model.params)[path], params[path])
 
@@ -58,7 +64,10 @@ def test_what_cannot_be_loaded(tmp_path, monkeypatch, bert, run):
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "huggingface_hub", None)
         refuses(tmp_path / "absent", "absent': there is no such directory")
-        refuses("runs/absent", "^'runs/absent': there is no such directory, and huggingface_hub is not installed$")
+        refuses(
+            "runs/absent",
+            "^'runs/absent': there is no such directory, and huggingface_hub is not installed$",
+        )
     refuses(tmp_path, "no config.json.*ptm train")
     save_run(tmp_path, bert, tokenizer_hash="0" * 64)
     refuses(tmp_path, "is not the one that the run was trained with")

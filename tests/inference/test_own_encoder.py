@@ -1,4 +1,5 @@
-"""An encoder of a user's own file: trained, evaluated, loaded and predicted with, and fine-tuned."""
+"""An encoder of a user's own file: trained, evaluated, loaded and predicted with, and
+fine-tuned."""
 
 import json
 import shutil
@@ -38,20 +39,41 @@ def test_it_is_evaluated_and_predicts(trained, capsys):
     _, run = trained
     assert main(["evaluate", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"]["mlm_nll"] > 0
-    assert main(["predict", str(run), "--task", "fill-mask", "--text", "the old [MASK] sees", "--top", "2", "--json"]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                str(run),
+                "--task",
+                "fill-mask",
+                "--text",
+                "the old [MASK] sees",
+                "--top",
+                "2",
+                "--json",
+            ]
+        )
+        == 0
+    )
     (found,) = json.loads(capsys.readouterr().out)
     model = ptm_jax.load(run)
     ((fillings,),) = model.fill_mask(["the old [MASK] sees"], top=2)
     assert [one["token"] for one in found["masks"][0]] == [one.token for one in fillings]
-    assert type(model.module.encoder).__name__ == "Neighbours" and model.encode(["the old"]).shape == (1, 16)
-    np.testing.assert_allclose(model.encode(["the old", "the old red heavy"])[0], model.encode(["the old"])[0], atol=1e-6)
+    assert type(model.module.encoder).__name__ == "Neighbours" and model.encode(
+        ["the old"]
+    ).shape == (1, 16)
+    np.testing.assert_allclose(
+        model.encode(["the old", "the old red heavy"])[0], model.encode(["the old"])[0], atol=1e-6
+    )
     assert main(["predict", str(run), "--task", "generate", "--text", "the"]) == 1
     assert "does not generate text" in capsys.readouterr().err
 
 
 @pytest.mark.rotate
 def test_it_is_fine_tuned(trained, tmp_path):
-    config = finetuning.experiment("sst2", trained[1], [str(tiny_checkpoint.written(tmp_path / "sst2", 8, 4))])
+    config = finetuning.experiment(
+        "sst2", trained[1], [str(tiny_checkpoint.written(tmp_path / "sst2", 8, 4))]
+    )
     assert type(config.system.towers["main"].encoder).__name__ == "Neighbours"
 
 

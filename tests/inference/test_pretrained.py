@@ -31,11 +31,22 @@ def ids_of(model, rows, length, seed=0):
 @pytest.mark.rotate
 def test_the_record_has_what_was_asked_for(bert, gpt2):
     ids = ids_of(bert, 3, 7)
-    out = bert(input_ids=ids, attention_mask=np.ones_like(ids), token_type_ids=ids % 2, layers=True, attention=True)
-    shapes = {name: array.shape for name, array in vars(out).items() if name != "scores" and array is not None}
+    out = bert(
+        input_ids=ids,
+        attention_mask=np.ones_like(ids),
+        token_type_ids=ids % 2,
+        layers=True,
+        attention=True,
+    )
+    shapes = {
+        name: array.shape
+        for name, array in vars(out).items()
+        if name != "scores" and array is not None
+    }
     assert {name: scores.shape for name, scores in out.scores.items()} == {"nsp": (3, 2)}
     assert shapes == {
-        "hidden": (3, 7, 16), "layers": (3, 3, 7, 16), "attention": (2, 3, 2, 7, 7), "pooled": (3, 16),
+        "hidden": (3, 7, 16), "layers": (3, 3, 7, 16), "attention": (2, 3, 2, 7, 7),
+        "pooled": (3, 16),
         "logits": (3, 7, bert.vocab.size),
     }  # fmt: skip
     assert all(isinstance(vars(out)[name], np.ndarray) for name in shapes)
@@ -80,10 +91,22 @@ def test_other_lengths_in_a_bucket_do_not_recompile(bert):
         ({"input_ids": np.zeros((1, 4))}, "whole numbers.*float64"),
         ({"input_ids": np.full((1, 4), 9999)}, "9999, outside the vocabulary"),
         ({"input_ids": np.full((1, 4), -1)}, "-1, outside the vocabulary"),
-        ({"input_ids": np.zeros((1, 4), int), "attention_mask": np.ones((1, 5), int)}, r"\(1, 5\).*\(1, 4\)"),
-        ({"input_ids": np.zeros((1, 4), int), "attention_mask": np.full((1, 4), 2)}, "attention_mask holds 2"),
-        ({"input_ids": np.zeros((1, 4), int), "token_type_ids": np.full((1, 4), 2)}, "token types of this model: 0 to 1"),
-        ({"input_ids": np.zeros((1, 4), int), "position_ids": np.full((1, 4), LIMIT)}, "position table"),
+        (
+            {"input_ids": np.zeros((1, 4), int), "attention_mask": np.ones((1, 5), int)},
+            r"\(1, 5\).*\(1, 4\)",
+        ),
+        (
+            {"input_ids": np.zeros((1, 4), int), "attention_mask": np.full((1, 4), 2)},
+            "attention_mask holds 2",
+        ),
+        (
+            {"input_ids": np.zeros((1, 4), int), "token_type_ids": np.full((1, 4), 2)},
+            "token types of this model: 0 to 1",
+        ),
+        (
+            {"input_ids": np.zeros((1, 4), int), "position_ids": np.full((1, 4), LIMIT)},
+            "position table",
+        ),
     ],
 )
 def test_bad_arrays_are_one_line(bert, words, message):
@@ -104,7 +127,9 @@ def test_encode_pools_real_tokens_and_ignores_batches(bert):
         np.testing.assert_allclose(pooled["cls"][number], hidden[0], atol=1e-5)
     units = bert.encode(texts, normalize=True)
     np.testing.assert_allclose(np.linalg.norm(units, axis=1), 1.0, atol=1e-5)
-    np.testing.assert_allclose(units, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), atol=1e-5)
+    np.testing.assert_allclose(
+        units, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), atol=1e-5
+    )
     with pytest.raises(UserError, match="text 2 has .* tokens"):
         bert.encode(["hat", "hat " * 100])
     with pytest.raises(UserError, match="list of texts"):
@@ -124,10 +149,15 @@ def test_fill_mask_agrees_with_the_logits(bert):
     scores[:, list(bert.vocab.specials)] = 0
     for place, fillings in zip(np.flatnonzero(np.array(ids) == mask), masks, strict=True):
         best = np.argsort(-scores[place])[:3]
-        np.testing.assert_allclose([f.probability for f in fillings], scores[place][best], rtol=1e-4)
+        np.testing.assert_allclose(
+            [f.probability for f in fillings], scores[place][best], rtol=1e-4
+        )
         assert [f.token for f in fillings] == [bert.tokenizer.piece(i) for i in best]
     token, probability, sentence = masks[0][0]
-    assert sentence == f"the {token} sees the [MASK]." or sentence == f"the{token.removeprefix('##')} sees the [MASK]."
+    assert (
+        sentence == f"the {token} sees the [MASK]."
+        or sentence == f"the{token.removeprefix('##')} sees the [MASK]."
+    )
     assert 0 < probability < 1
 
 
@@ -151,11 +181,27 @@ def test_a_refusal_names_the_tower_that_fills_masks(bert, run, capsys):
     towers = {"main": detector, "generator": bert.module}
     both = {"main": bert.params["main"], "generator": bert.params["main"]}
     electra = Pretrained(dataclasses.replace(bert.system, towers=towers), both, bert.tokenizer)
-    with pytest.raises(UserError, match="does not fill masks; its tower generator does: give --tower generator"):
+    with pytest.raises(
+        UserError, match="does not fill masks; its tower generator does: give --tower generator"
+    ):
         electra.fill_mask(["the [MASK]"])
     generator = dataclasses.replace(electra, tower="generator")
     assert generator.fill_mask(["the [MASK]"]) == bert.fill_mask(["the [MASK]"])
-    assert main(["predict", str(run), "--task", "fill-mask", "--text", "the [MASK]", "--tower", "generator"]) == 1
+    assert (
+        main(
+            [
+                "predict",
+                str(run),
+                "--task",
+                "fill-mask",
+                "--text",
+                "the [MASK]",
+                "--tower",
+                "generator",
+            ]
+        )
+        == 1
+    )
     assert "unknown tower 'generator'" in capsys.readouterr().err
 
 
@@ -176,9 +222,12 @@ def test_an_ensemble_neither_writes_nor_fills_nor_embeds(bert, gpt2):
     masked, causal = Ensemble([bert, bert]), Ensemble([gpt2, gpt2])
     for ask in (
         lambda: masked.fill_mask(["the [MASK] king"]), lambda: masked.encode(["the king"]),
-        lambda: causal.generate(["the king"], max_new_tokens=8), lambda: causal.perplexity(["the king"]),
+        lambda: causal.generate(["the king"], max_new_tokens=8),
+        lambda: causal.perplexity(["the king"]),
     ):  # fmt: skip
-        with pytest.raises(UserError, match="only the mean of the scores of their task heads.*ptm average"):
+        with pytest.raises(
+            UserError, match="only the mean of the scores of their task heads.*ptm average"
+        ):
             ask()
 
 
@@ -187,19 +236,35 @@ def test_texts_are_spelled_for_a_model_that_reads_characters():
     texts = ["the king sees the house of the city.", "the queen loves a hat"]
     tokenizer = make(TokenizerSpec(kind="word", vocab=12, specials="t5"), texts)
     system = spec.respell(systems.get("cloze_cnn_mini"), Vocab, tokenizer.vocab)
-    system = spec.respell(system, AdaptiveHead, lambda head: dataclasses.replace(head, cutoffs=(4, 8)))
-    batch = {"input_ids": jnp.zeros((1, 4), jnp.int32), "characters": jnp.ones((1, 4, 16), jnp.int32)}
+    system = spec.respell(
+        system, AdaptiveHead, lambda head: dataclasses.replace(head, cutoffs=(4, 8))
+    )
+    batch = {
+        "input_ids": jnp.zeros((1, 4), jnp.int32),
+        "characters": jnp.ones((1, 4, 16), jnp.int32),
+    }
     model = Pretrained(system, drawn(system, scale=0.1, batch=batch), tokenizer)
     ids = model.ids_of(texts)
     out = model(ids[0][None])
-    batch = {"input_ids": jnp.asarray(ids[0][None]), "characters": jnp.asarray(spellings(tokenizer, 16)[ids[0]][None])}
-    run = jax.jit(lambda params: model.module.apply({"params": params}, batch, method="encode").hidden)
+    batch = {
+        "input_ids": jnp.asarray(ids[0][None]),
+        "characters": jnp.asarray(spellings(tokenizer, 16)[ids[0]][None]),
+    }
+    run = jax.jit(
+        lambda params: model.module.apply({"params": params}, batch, method="encode").hidden
+    )
     np.testing.assert_allclose(out.hidden, run(model.params["main"]), atol=1e-4)
     np.testing.assert_allclose(np.exp(out.logits).sum(-1), 1.0, atol=1e-4)
 
 
 def test_languages_are_by_default_the_configs():
-    small = {"emb_dim": 8, "n_layers": 1, "n_heads": 2, "max_position_embeddings": 16, "n_words": 30}
+    small = {
+        "emb_dim": 8,
+        "n_layers": 1,
+        "n_heads": 2,
+        "max_position_embeddings": 16,
+        "n_words": 30,
+    }
     config = Config({"model_type": "xlm", "n_langs": 2, "lang_id": 1, **small})
     system, _ = checkpoint.record_of(config)
     model, ids = Pretrained(system, drawn(system), published=config), np.arange(5, 11)[None]
@@ -209,7 +274,13 @@ def test_languages_are_by_default_the_configs():
 
 
 def test_languages_that_nobody_gave_are_named_once(capsys):
-    small = {"emb_dim": 8, "n_layers": 1, "n_heads": 2, "max_position_embeddings": 16, "n_words": 30}
+    small = {
+        "emb_dim": 8,
+        "n_layers": 1,
+        "n_heads": 2,
+        "max_position_embeddings": 16,
+        "n_words": 30,
+    }
     config = Config({"model_type": "xlm", "n_langs": 2, "lang2id": {"en": 0, "fr": 1}, **small})
     system, _ = checkpoint.record_of(config)
     model, ids = Pretrained(system, drawn(system), published=config), np.arange(5, 11)[None]
@@ -218,7 +289,10 @@ def test_languages_that_nobody_gave_are_named_once(capsys):
     model(ids), model(ids)
     (line,) = capsys.readouterr().err.splitlines()
     assert "has 2 languages and the input has none" in line
-    assert "give language_ids [B, L], or for texts the field lang_id of config.json: 0 to 1 (en 0, fr 1)" in line
+    assert (
+        "give language_ids [B, L], or for texts the field lang_id of config.json: 0 to 1 (en "
+        "0, fr 1)" in line
+    )
 
 
 def test_special_tokens_in_texts_are_text_unless_asked_for(bert):

@@ -1,4 +1,5 @@
-"""Graphs for those who serve without this package: the numbers of StableHLO and ONNX are the model's."""
+"""Graphs for those who serve without this package: the numbers of StableHLO and ONNX are the
+model's."""
 
 import json
 import sys
@@ -17,26 +18,35 @@ from support import tiny_models
 
 def _models():
     model = tiny_models.build("bert")
-    return {"float32": model, "int8": Pretrained(model.system, Int8().whole(model.params), model.tokenizer)}
+    return {
+        "float32": model,
+        "int8": Pretrained(model.system, Int8().whole(model.params), model.tokenizer),
+    }
 
 
 def _inputs(names, rows, length):
     ids = np.random.default_rng(1).integers(5, 50, (rows, length)).astype(np.int32)
     mask = np.ones_like(ids)
     mask[-1, length - 2 :] = 0
-    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": (np.arange(length) > 3).astype(np.int32) + 0 * ids}
+    given = {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "token_type_ids": (np.arange(length) > 3).astype(np.int32) + 0 * ids,
+    }
     return {name: given[name] for name in names}
 
 
 def _compare(model, given, found, rounded):
-    """Outputs of a graph and of the model, at tokens that are no padding. Whole numbers may differ by one where float32
-    rounds otherwise."""
+    """Outputs of a graph and of the model, at tokens that are no padding. Whole numbers may differ
+    by one where float32 rounds otherwise."""
     right, real = model(**given), given["attention_mask"] > 0
     for name, value in found.items():
         expected = {"hidden": right.hidden, "logits": right.logits, **right.scores}[name]
         if np.shape(value)[:2] == real.shape:
             value, expected = np.asarray(value)[real], np.asarray(expected)[real]
-        np.testing.assert_allclose(value, expected, rtol=0, atol=(2e-2 if rounded else 1e-5) * np.abs(expected).max())
+        np.testing.assert_allclose(
+            value, expected, rtol=0, atol=(2e-2 if rounded else 1e-5) * np.abs(expected).max()
+        )
 
 
 @pytest.mark.full
@@ -61,12 +71,16 @@ def test_onnx_gives_our_numbers_in_onnxruntime(kind, tmp_path, monkeypatch):
     runtime = pytest.importorskip("onnxruntime")
     model = _models()[kind]
     serving.write(tmp_path / "served", model, "onnx")
-    session = runtime.InferenceSession(tmp_path / "served" / "model.onnx", providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(
+        tmp_path / "served" / "model.onnx", providers=["CPUExecutionProvider"]
+    )
     names = [one.name for one in session.get_inputs()]
     outputs = [one.name for one in session.get_outputs()]
     for rows, length in ((1, 7), (3, 12)):
         given = _inputs(names, rows, length)
-        _compare(model, given, dict(zip(outputs, session.run(None, given), strict=True)), kind == "int8")
+        _compare(
+            model, given, dict(zip(outputs, session.run(None, given), strict=True)), kind == "int8"
+        )
 
 
 def test_what_has_no_graph_is_one_line(monkeypatch):

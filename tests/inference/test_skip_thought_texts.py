@@ -1,4 +1,5 @@
-"""Vectors of texts from skip-thought in numpy, alone and side by side; its new words beside scikit-learn's regression."""
+"""Vectors of texts from skip-thought in numpy, alone and side by side; its new words beside
+scikit-learn's regression."""
 
 import json
 
@@ -29,12 +30,20 @@ def model_of(kind):
 
 
 def vector(model, text):
-    """Of the text and its end: the state of the last token, and that of the first in the other direction."""
+    """Of the text and its end: the state of the last token, and that of the first in the other
+    direction."""
     params, ids = model.params["main"]["encoder"], [*model.tokenizer.encode(text), model.vocab.eos]
-    x, layer, ones = np.asarray(params["embed"]["token"])[ids], params["sentence"], np.ones(len(ids), int)
+    x, layer, ones = (
+        np.asarray(params["embed"]["token"])[ids],
+        params["sentence"],
+        np.ones(len(ids), int),
+    )
     if "state" in layer:
         return defined(gru, layer, x, ones)[0][-1]
-    ways = (defined(gru, layer["right"], x, ones)[0][-1], defined(gru, layer["left"], x, ones, backward=True)[0][0])
+    ways = (
+        defined(gru, layer["right"], x, ones)[0][-1],
+        defined(gru, layer["left"], x, ones, backward=True)[0][0],
+    )
     return np.concatenate(ways)
 
 
@@ -49,29 +58,46 @@ def test_a_text_has_the_vector_from_which_its_neighbours_are_decoded():
     for model, expected in zip(models, own, strict=True):
         np.testing.assert_allclose(model.encode(texts), expected, atol=1e-5)
     both = SideBySide(models)
-    np.testing.assert_allclose(both.encode(texts), np.concatenate([unit(part) for part in own], -1), atol=1e-5)
+    np.testing.assert_allclose(
+        both.encode(texts), np.concatenate([unit(part) for part in own], -1), atol=1e-5
+    )
     assert both.search(["the king"], texts, 1)[0][0].index == 1
 
 
 @pytest.mark.rotate
-def test_a_new_word_has_the_image_of_its_vector_under_the_map_of_the_words_that_both_know(tmp_path, capsys):
+def test_a_new_word_has_the_image_of_its_vector_under_the_map_of_the_words_that_both_know(
+    tmp_path, capsys
+):
     linear_model = pytest.importorskip("sklearn.linear_model")
     model, draw = model_of("uni"), np.random.default_rng(1)
     known = ["king", "Queen", "queen", "house", "city", "the", "sees"]
-    vectors = WordVectors.of(["</s>", *known, *NEW], draw.normal(size=(1 + len(known) + len(NEW), 5)))
+    vectors = WordVectors.of(
+        ["</s>", *known, *NEW], draw.normal(size=(1 + len(known) + len(NEW), 5))
+    )
     vectors.save(tmp_path / "vectors.txt")
     model.save(tmp_path / "model")
-    words = ["import", str(tmp_path / "model"), "--out", str(tmp_path / "out"), "--json", "--expand"]
+    words = [
+        "import",
+        str(tmp_path / "model"),
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+        "--expand",
+    ]
     assert main([*words, str(tmp_path / "vectors.txt")]) == 0
     assert json.loads(capsys.readouterr().out)["new"] == 3
     found, shared = ptm_jax.load(tmp_path / "out"), [word for word in known if word != "Queen"]
-    old, new = (np.asarray(one.params["main"]["encoder"]["embed"]["token"]) for one in (model, found))
+    old, new = (
+        np.asarray(one.params["main"]["encoder"]["embed"]["token"]) for one in (model, found)
+    )
     np.testing.assert_array_equal(new[: len(old)], old)
     fitted = linear_model.LinearRegression(fit_intercept=False)
     fitted.fit(vectors[shared], old[[model.tokenizer.id(word) for word in shared]])
     for word in ("palace", "prince", "berlin"):
         source = "Berlin" if word == "berlin" else word
-        np.testing.assert_allclose(new[found.tokenizer.id(word)], fitted.predict(vectors[[source]])[0], atol=1e-5)
+        np.testing.assert_allclose(
+            new[found.tokenizer.id(word)], fitted.predict(vectors[[source]])[0], atol=1e-5
+        )
     assert found.tokenizer.id("new_york") is None and found.module.heads == {}
     expected = vector(found, "the Prince sees Berlin")
     np.testing.assert_allclose(found.encode(["the Prince sees Berlin"])[0], expected, atol=1e-5)
@@ -81,5 +107,7 @@ def test_a_table_that_cannot_be_mapped_is_refused():
     model = model_of("uni")
     with pytest.raises(UserError, match="knows 1 of the 2 words, too few for a map from width 2"):
         model.expanded(WordVectors.of(["king", "paris"], np.eye(2)))
-    with pytest.raises(UserError, match="bert_mini has no plain table of its words|takes no new words"):
+    with pytest.raises(
+        UserError, match="bert_mini has no plain table of its words|takes no new words"
+    ):
         build("bert").expanded(WordVectors.of(["king", "paris"], np.eye(2)))

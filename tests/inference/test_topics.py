@@ -1,4 +1,5 @@
-"""LSA and LDA: vectors of new texts equal scikit-learn's own, weights those by hand, a folder gives the model back."""
+"""LSA and LDA: vectors of new texts equal scikit-learn's own, weights those by hand, a folder gives
+the model back."""
 
 import json
 
@@ -10,12 +11,18 @@ from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import topic_models as topics
 
-WORDS = {"pets": "cat dog fur paw tail bark".split(), "money": "bank loan rate debt cash coin".split()}
+WORDS = {
+    "pets": "cat dog fur paw tail bark".split(),
+    "money": "bank loan rate debt cash coin".split(),
+}
 
 
 def texts(count=60):
     draw, names = np.random.default_rng(0), list(WORDS)
-    return [" ".join(draw.choice(WORDS[names[n % 2]], 9)) + (" the" if n % 3 else "") for n in range(count)]
+    return [
+        " ".join(draw.choice(WORDS[names[n % 2]], 9)) + (" the" if n % 3 else "")
+        for n in range(count)
+    ]
 
 
 def one_kind_is_apart(vectors):
@@ -30,9 +37,15 @@ def test_lsa_is_the_decomposition(weights, tmp_path):
     given, new = texts(), ["dog and the cat", "the loan", "unknown"]
     model = topics.LSA(width=4, weights=weights).fit(given)
     words = list(model.words)
-    counts = np.array([[text.split().count(word) for word in words] for text in [*given, *new]], float)
+    counts = np.array(
+        [[text.split().count(word) for word in words] for text in [*given, *new]], float
+    )
     if weights == "tfidf":
-        pipeline = pytest.importorskip("sklearn.feature_extraction.text").TfidfVectorizer(vocabulary=words).fit(given)
+        pipeline = (
+            pytest.importorskip("sklearn.feature_extraction.text")
+            .TfidfVectorizer(vocabulary=words)
+            .fit(given)
+        )
         x = pipeline.transform([*given, *new]).toarray()
     else:
         p = counts[:60] / counts[:60].sum(0)
@@ -52,13 +65,21 @@ def test_lda_is_scikit_learns(tmp_path):
     decomposition = pytest.importorskip("sklearn.decomposition")
     given, new = texts(), ["dog and the cat", "the loan"]
     model = topics.LDA(topics=2, passes=5).fit(given)
-    counts = np.array([[text.split().count(word) for word in model.words] for text in [*given, *new]], float)
-    peer = decomposition.LatentDirichletAllocation(2, learning_method="online", random_state=0, max_iter=5).fit(counts[:60])
+    counts = np.array(
+        [[text.split().count(word) for word in model.words] for text in [*given, *new]], float
+    )
+    peer = decomposition.LatentDirichletAllocation(
+        2, learning_method="online", random_state=0, max_iter=5
+    ).fit(counts[:60])
     np.testing.assert_allclose(model.encode([*given, *new]), peer.transform(counts), rtol=1e-4)
     found = model.encode(given)
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
     assert one_kind_is_apart(found) > 0.5
-    kinds = {frozenset(set(model.top_words(n, 6)) & set(words)) for n in (0, 1) for words in WORDS.values()}
+    kinds = {
+        frozenset(set(model.top_words(n, 6)) & set(words))
+        for n in (0, 1)
+        for words in WORDS.values()
+    }
     assert {frozenset(words) for words in WORDS.values()} <= kinds
     back(model, new, tmp_path)
 
@@ -67,19 +88,33 @@ def back(model, new, folder):
     model.save(folder / "model")
     loaded = ptm_jax.load(folder / "model")
     assert isinstance(loaded, topics.TopicModel) and repr(loaded) == repr(model)
-    np.testing.assert_array_equal(loaded.encode(new, normalize=True), model.encode(new, normalize=True))
+    np.testing.assert_array_equal(
+        loaded.encode(new, normalize=True), model.encode(new, normalize=True)
+    )
     np.testing.assert_array_equal(loaded["dog"], model["dog"])
     assert {best.word for best in loaded.most_similar("dog", top=2)} < set(WORDS["pets"])
 
 
 def test_the_command_fits_and_predicts(tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n\n".join(texts()))
-    command = ["topics", "lsa", "--data", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "lsa"), "--width", "3"]
+    command = [
+        "topics",
+        "lsa",
+        "--data",
+        str(tmp_path / "texts.txt"),
+        "--out",
+        str(tmp_path / "lsa"),
+        "--width",
+        "3",
+    ]
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["width"] == 3
     assert main(["predict", str(tmp_path / "lsa"), "--task", "embed", "--text", "cat dog"]) == 0
     assert len(json.loads(capsys.readouterr().out)[0]["vector"]) == 3
-    assert main(["predict", str(tmp_path / "lsa"), "--task", "similar", "--text", "cat", "--top", "2"]) == 0
+    assert (
+        main(["predict", str(tmp_path / "lsa"), "--task", "similar", "--text", "cat", "--top", "2"])
+        == 0
+    )
     assert main(command) == 1 and "lsa" in capsys.readouterr().err
 
 

@@ -1,4 +1,5 @@
-"""A run of word vectors loads as `WordVectors`, and its `.bin` has the same vectors in gensim and in fastText."""
+"""A run of word vectors loads as `WordVectors`, and its `.bin` has the same vectors in gensim and
+in fastText."""
 
 import types
 
@@ -21,7 +22,8 @@ TEXT = ["naïve kings in 東京 and queens"] * 9
 
 
 def run_of(name, folder):
-    """A run of a miniature with random tables of width 8 and 50 buckets; returns its parameters and tokenizer."""
+    """A run of a miniature with random tables of width 8 and 50 buckets; returns its parameters and
+    tokenizer."""
     tokenizer = make(TokenizerSpec(kind="word", specials="t5", vocab=9), TEXT)
     system = spec.with_field(spec.respell(systems.get(name), Vocab, tokenizer.vocab), "width", 8)
     system = spec.with_field(system, "buckets", 50)
@@ -47,7 +49,12 @@ def test_a_run_loads_as_word_vectors(name, tmp_path, capsys):
         row = np.concatenate([row[None], params["encoder"]["ngrams"][own[own < 50]]]).mean(0)
         assert model["naïvely"].shape == (8,), "an unseen word"
     np.testing.assert_allclose(model["naïve"], row, atol=1e-6)
-    assert main(["predict", str(tmp_path / "run"), "--task", "similar", "--text", "kings", "--top", "2"]) == 0
+    assert (
+        main(
+            ["predict", str(tmp_path / "run"), "--task", "similar", "--text", "kings", "--top", "2"]
+        )
+        == 0
+    )
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "v.bin")]) == 0
     found = ptm_jax.load(tmp_path / "v.bin")
     np.testing.assert_array_equal(found[list(model.words)], model[list(model.words)])
@@ -65,10 +72,14 @@ def test_peers_read_the_model_that_a_run_wrote(name, tmp_path):
     theirs = gensim.load_facebook_model(str(tmp_path / "v.bin"))
     np.testing.assert_allclose([theirs.wv[word] for word in words], model[words], atol=1e-6)
     assert theirs.sg == (name == "fasttext_mini") and theirs.negative == 5 and theirs.window == 5
-    np.testing.assert_array_equal(theirs.syn1neg[theirs.wv.key_to_index["in"]], _output(model, "in"))
+    np.testing.assert_array_equal(
+        theirs.syn1neg[theirs.wv.key_to_index["in"]], _output(model, "in")
+    )
     fasttext = pytest.importorskip("fasttext")
     original = fasttext.load_model(str(tmp_path / "v.bin"))
-    np.testing.assert_allclose([original.get_word_vector(word) for word in words], model[words], atol=1e-6)
+    np.testing.assert_allclose(
+        [original.get_word_vector(word) for word in words], model[words], atol=1e-6
+    )
 
 
 def _output(model, word):

@@ -17,11 +17,19 @@ def test_a_large_table_is_searched_exactly(width, monkeypatch):
     draw = np.random.default_rng(0)
     rows = draw.normal(0, 10.0 ** draw.integers(-3, 3, (5000, 1)), (5000, width)).astype(np.float32)
     rows[7] = 0
-    rows[100:2000] = rows[100] + 1e-3 * np.abs(rows[100]).max() * draw.normal(size=(1900, width))  # many near neighbours
+    rows[100:2000] = rows[100] + 1e-3 * np.abs(rows[100]).max() * draw.normal(
+        size=(1900, width)
+    )  # many near neighbours
     model = word_vectors.WordVectors.of([f"w{n}" for n in range(len(rows))], rows)
     assert model._rounded is not None
     units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
-    for word, top, among in [(0, 10, None), (100, 10, None), (150, 300, 1000), (4999, 1, 5000), (3, 10_000, 50)]:
+    for word, top, among in [
+        (0, 10, None),
+        (100, 10, None),
+        (150, 300, 1000),
+        (4999, 1, 5000),
+        (3, 10_000, 50),
+    ]:
         cosines = (units.astype(np.float64) @ units[word])[:among]
         cosines[word : word + 1] = -np.inf
         best = np.sort(cosines)[::-1][: min(top, len(cosines) - (word < len(cosines)))]

@@ -1,4 +1,5 @@
-"""Cases of attention with everything that scores and masks may hold, and the comparison with the float64 reference."""
+"""Cases of attention with everything that scores and masks may hold, and the comparison with the
+float64 reference."""
 
 import dataclasses
 
@@ -43,7 +44,13 @@ class Case:
 
 def cases(**fields):
     """A strategy of cases; `fields` are lists of values."""
-    drawn = {"queries": [1, 7, 16, 33], "keys": [1, 16, 35], "heads": [1, 2], "width": [3, 16], "order": ORDERS}
+    drawn = {
+        "queries": [1, 7, 16, 33],
+        "keys": [1, 16, 35],
+        "heads": [1, 2],
+        "width": [3, 16],
+        "order": ORDERS,
+    }
     drawn |= {"dropout": [0.0, 0.3], "block": [8, 16]} | fields
     extras = st.frozensets(st.sampled_from(drawn.pop("extras", EXTRAS)), max_size=3)
     shared = st.frozensets(st.sampled_from(["rows", "heads"]))
@@ -53,16 +60,24 @@ def cases(**fields):
 
 def grid(count):
     """Settings of hypothesis: the same `count` examples in every run."""
-    return settings(max_examples=count, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
+    return settings(
+        max_examples=count, derandomize=True, deadline=None, database=None, phases=[Phase.generate]
+    )
 
 
 def visibility(case):
     draw = np.random.default_rng(case.seed)
-    integers = lambda most, length: draw.integers(0, most, (case.rows, length)).astype(np.int32)
+
+    def integers(most, length):
+        return draw.integers(0, most, (case.rows, length)).astype(np.int32)
+
     keys = np.sort(1 + integers(2, case.keys), 1)
     keys[0, case.keys - case.keys // 5 :] = 0
     keys = keys * 0 if case.order == "blind" else keys
-    last = lambda x: np.resize(x[:, ::-1], (case.rows, case.queries))[:, ::-1]
+
+    def last(x):
+        return np.resize(x[:, ::-1], (case.rows, case.queries))[:, ::-1]
+
     seen = {"q_segments": last(keys), "k_segments": keys}
     if case.order in ORDERS[1:]:
         places = np.tile(np.arange(case.keys, dtype=np.int32), (case.rows, 1))
@@ -79,14 +94,23 @@ def visibility(case):
 def numbers(case):
     """What has a gradient, and the cotangent, in float64."""
     draw = np.random.default_rng(case.seed + 1)
-    normal = lambda *shape: draw.normal(size=shape)
-    of_queries, of_keys = (case.rows, case.queries, case.heads), (case.rows, case.keys, case.heads, case.width)
+
+    def normal(*shape):
+        return draw.normal(size=shape)
+
+    of_queries, of_keys = (
+        (case.rows, case.queries, case.heads),
+        (case.rows, case.keys, case.heads, case.width),
+    )
     rows, heads = (1 if name in case.shared else vars(case)[name] for name in ("rows", "heads"))
     wide = case.relative * case.width
     parts = {
         "bias": lambda: {"bias": normal(rows, heads, case.queries, case.keys)},
         "distances": lambda: {"distances": normal(case.heads, 15)},
-        "relative": lambda: {"queries": normal(*of_queries, wide), "table": normal(2 * case.keys + 1, heads, wide)},
+        "relative": lambda: {
+            "queries": normal(*of_queries, wide),
+            "table": normal(2 * case.keys + 1, heads, wide),
+        },
         "types": lambda: {"types": normal(*of_queries, 2)},
         "values": lambda: {"values": normal(7, heads, case.width)},
     }
@@ -99,8 +123,14 @@ def numbers(case):
 def scores_of(case, x):
     """The scores of a case with the numbers `x`."""
     draw = np.random.default_rng(case.seed + 2)
-    integers = lambda most: [draw.integers(0, most, (case.rows, length)) for length in (case.queries, case.keys)]
-    types, (q_places, k_places) = integers(2), integers(case.keys + 3) if "places" in case.extras else (None, None)
+
+    def integers(most):
+        return [draw.integers(0, most, (case.rows, length)) for length in (case.queries, case.keys)]
+
+    types, (q_places, k_places) = (
+        integers(2),
+        integers(case.keys + 3) if "places" in case.extras else (None, None),
+    )
     return Scores(
         bias=x.get("bias"),
         distances=x.get("distances"),
@@ -114,7 +144,11 @@ def scores_of(case, x):
 
 def gradients(attend, case, dtype, rounded=np.float64):
     """{name: result or gradient} of sum(result * cotangent), with all numbers rounded to a type."""
-    noise = {"dropout": case.dropout, "key": jax.random.key(5), "rows": np.arange(case.rows, dtype=np.int32) * 8 + 3}
+    noise = {
+        "dropout": case.dropout,
+        "key": jax.random.key(5),
+        "rows": np.arange(case.rows, dtype=np.int32) * 8 + 3,
+    }
 
     def loss(x, cotangent):
         given = {"visibility": visibility(case), "scale": 0.4, "scores": scores_of(case, x)}
@@ -127,13 +161,18 @@ def gradients(attend, case, dtype, rounded=np.float64):
 
 
 def agree(attend, case, tolerance=1e-5, dtype=np.float32, least=1.0):
-    """`attend(q, k, v, **given)` equals the reference to `tolerance` of the greatest number (at least `least`).
+    """`attend(q, k, v, **given)` equals the reference to `tolerance` of the greatest number (at
+    least `least`).
 
-    Queries that see nothing and keys that are not seen have results and gradients of zero. A gradient that is zero by
-    cancellation (of the scores of a query with one key) is compared with the greatest number of all."""
+    Queries that see nothing and keys that are not seen have results and gradients of zero. A
+    gradient that is zero by cancellation (of the scores of a query with one key) is compared with
+    the greatest number of all."""
     rounded = dtype if dtype == jnp.bfloat16 else np.float64
     with jax.enable_x64(True):
-        definition = lambda *args, **given: reference.attention(*args, **given)[0]
+
+        def definition(*args, **given):
+            return reference.attention(*args, **given)[0]
+
         expected = gradients(definition, case, np.float64, rounded)
     found, seen = gradients(attend, case, dtype, rounded), np.asarray(visibility(case).dense())
     for name, right in expected.items():

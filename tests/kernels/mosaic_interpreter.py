@@ -1,9 +1,10 @@
 """JAX's Mosaic GPU interpreter on the CPU, with what JAX 0.10.2's lacks and our kernels need.
 
-It simulates memory spaces, copies, barriers, warpgroups and races; products it has for two operands as they lie in shared
-memory. `interpreted()` adds products of a turned operand or of one in registers, accumulators with a value (`pl.run_state`),
-loads with a layout and casts of layout (which change nothing but registers), and references that are reshaped. What a
-kernel does to numbers is done by numpy, one operation after the other. `absent()` is the reason where JAX differs.
+It simulates memory spaces, copies, barriers, warpgroups and races; products it has for two operands
+as they lie in shared memory. `interpreted()` adds products of a turned operand or of one in
+registers, accumulators with a value (`pl.run_state`), loads with a layout and casts of layout
+(which change nothing but registers), and references that are reshaped. What a kernel does to
+numbers is done by numpy, one operation after the other. `absent()` is the reason where JAX differs.
 """
 
 from __future__ import annotations
@@ -80,7 +81,14 @@ _NUMPY = {
     "reduce_sum": lambda x, *, axes, **_: x.sum(tuple(axes)),
     "reduce_max": lambda x, *, axes, **_: x.max(tuple(axes)),
 }
-_PARAMETERS = ("convert_element_type", "broadcast_in_dim", "reduce_sum", "reduce_max", "exp", "log")  # they want them
+_PARAMETERS = (
+    "convert_element_type",
+    "broadcast_in_dim",
+    "reduce_sum",
+    "reduce_max",
+    "exp",
+    "log",
+)  # they want them
 
 
 class _Cell:
@@ -114,9 +122,13 @@ class _Extra:
         }
 
     def parts(self, transforms):
-        """(the indices that the interpreter understands, what is left: reshapes, transposes and indices after them)."""
+        """(the indices that the interpreter understands, what is left: reshapes, transposes and
+        indices after them)."""
         transforms = [t for t in transforms if not isinstance(t, self.quiet)]
-        first = next((i for i, t in enumerate(transforms) if not isinstance(t, self.indexing.NDIndexer)), len(transforms))
+        first = next(
+            (i for i, t in enumerate(transforms) if not isinstance(t, self.indexing.NDIndexer)),
+            len(transforms),
+        )
         return tuple(transforms[:first]), transforms[first:]
 
     def follow(self, x, rest):
@@ -166,7 +178,9 @@ class _Extra:
         new = new.reshape(old.shape)
         kind = jax.ShapeDtypeStruct(old.shape, old.dtype)
         where = self.where(machine, ref, first)
-        token, _ = self.callbacks.call_swap(token=token, result_shape_and_dtype=kind, val=new, mask=None, **where)
+        token, _ = self.callbacks.call_swap(
+            token=token, result_shape_and_dtype=kind, val=new, mask=None, **where
+        )
         return token, self.follow(old, rest)
 
     def logical(self, var, transforms):
@@ -191,7 +205,8 @@ class _Extra:
         return token, [old]
 
     def state(self, machine, eqn, token, invals):
-        # Values that the function closes over are cells as well, and lie beside references of memory.
+        # Values that the function closes over are cells as well, and lie beside references of
+        # memory.
         memory = [isinstance(v.aval, self.types.AbstractRef) for v in eqn.outvars]
         values = [x if is_memory else _Cell(x) for x, is_memory in zip(invals, memory, strict=True)]
         token, _ = machine.interpret(eqn.params["jaxpr"], token, *values)
@@ -202,7 +217,10 @@ class _Extra:
 
     def product(self, machine, eqn, token, invals):
         acc, a, b, *leaves = invals
-        trees = [eqn.params[f"{name}_transforms_tree"] or jax.tree.structure([]) for name in ("acc", "a", "b")]
+        trees = [
+            eqn.params[f"{name}_transforms_tree"] or jax.tree.structure([])
+            for name in ("acc", "a", "b")
+        ]
         _, of_a, of_b = jax.tree.unflatten(jax.tree_util.treedef_tuple(trees), leaves)
         if isinstance(eqn.invars[1].aval, self.types.AbstractRef):
             token, a = self.read(machine, token, eqn.invars[1], a, of_a)
@@ -221,24 +239,38 @@ class _Extra:
 
     def loop(self, machine, eqn, token, invals):
         of_test, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        test, body, state = invals[:of_test], invals[of_test : of_test + of_body], invals[of_test + of_body :]
+        test, body, state = (
+            invals[:of_test],
+            invals[of_test : of_test + of_body],
+            invals[of_test + of_body :],
+        )
         while machine.interpret(eqn.params["cond_jaxpr"].jaxpr, token, *test, *state)[1][0]:
             token, state = machine.interpret(eqn.params["body_jaxpr"].jaxpr, token, *body, *state)
         return token, state
 
     def scan(self, machine, eqn, token, invals):
         fixed, carry = eqn.params["num_consts"], eqn.params["num_carry"]
-        assert len(invals) == fixed + carry == fixed + len(eqn.outvars), "loops over arrays are not what kernels have"
+        assert len(invals) == fixed + carry == fixed + len(eqn.outvars), (
+            "loops over arrays are not what kernels have"
+        )
         state = invals[fixed:]
         for _ in range(eqn.params["length"]):
-            token, state = machine.interpret(eqn.params["jaxpr"].jaxpr, token, *invals[:fixed], *state)
+            token, state = machine.interpret(
+                eqn.params["jaxpr"].jaxpr, token, *invals[:fixed], *state
+            )
         return token, state
 
     def interpret(self, machine, jaxpr, token, *values):
-        """Line by line, with values: ours here, arithmetic by JAX, memory and barriers by the interpreter."""
+        """Line by line, with values: ours here, arithmetic by JAX, memory and barriers by the
+        interpreter."""
         found = dict(zip((*jaxpr.constvars, *jaxpr.invars), values, strict=True))
-        literal = lambda v: isinstance(v, jax.extend.core.Literal)
-        read = lambda v: np.asarray(v.val, v.aval.dtype) if literal(v) else found[v]
+
+        def literal(v):
+            return isinstance(v, jax.extend.core.Literal)
+
+        def read(v):
+            return np.asarray(v.val, v.aval.dtype) if literal(v) else found[v]
+
         for eqn in jaxpr.eqns:
             ours = self.ours.get(eqn.primitive)
             plain = _NUMPY.get(eqn.primitive.name)
@@ -252,14 +284,17 @@ class _Extra:
             else:
                 needed = list(dict.fromkeys(v for v in eqn.invars if not literal(v)))
                 names = jaxpr.debug_info.with_unknown_names()
-                line = jaxpr.replace(constvars=[], invars=needed, outvars=eqn.outvars, eqns=[eqn], debug_info=names)
+                line = jaxpr.replace(
+                    constvars=[], invars=needed, outvars=eqn.outvars, eqns=[eqn], debug_info=names
+                )
                 token, out = self.plain(machine, line, token, *map(read, needed))
             found.update(zip(eqn.outvars, out, strict=True))
         return token, [read(v) for v in jaxpr.outvars]
 
     def kernel(self, *args, **named):
-        """A kernel's run as one callback, operation by operation. Compiled, as it is meant to be, threads that wait for each
-        other would use up the few that XLA has for all computations of the process."""
+        """A kernel's run as one callback, operation by operation. Compiled, as it is meant to be,
+        threads that wait for each other would use up the few that XLA has for all computations of
+        the process."""
 
         def run(*args):
             self.inside.now = True
@@ -277,7 +312,9 @@ class _Extra:
             function(np.int32(number), np.int32(0), *args)
 
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
-            for done in concurrent.futures.as_completed([pool.submit(thread, i) for i in range(count)]):
+            for done in concurrent.futures.as_completed(
+                [pool.submit(thread, i) for i in range(count)]
+            ):
                 done.result()
         return token
 
@@ -298,10 +335,15 @@ class _Extra:
 
 @contextlib.contextmanager
 def interpreted(races: bool = False):
-    """Kernels traced inside run in the interpreter; `races` asks it to look for unordered reads and writes."""
+    """Kernels traced inside run in the interpreter; `races` asks it to look for unordered reads and
+    writes."""
     extra = _Extra()
     changes = [
-        (extra.interpreter.JaxprInterpreter, "interpret", lambda self, *args: extra.interpret(self, *args)),
+        (
+            extra.interpreter.JaxprInterpreter,
+            "interpret",
+            lambda self, *args: extra.interpret(self, *args),
+        ),
         (extra.interpret_call, "interpret_pallas_call", extra.kernel),
         (extra.thread_map, "thread_map", extra.threads),
         (extra.callback, "io_callback", extra.called),
@@ -311,7 +353,9 @@ def interpreted(races: bool = False):
     for place, name, new in changes:
         setattr(place, name, new)
     try:
-        with extra.params.force_gpu_interpret_mode(extra.params.InterpretGPUParams(detect_races=races)):
+        with extra.params.force_gpu_interpret_mode(
+            extra.params.InterpretGPUParams(detect_races=races)
+        ):
             yield extra
     finally:
         for (place, name, _), old in zip(changes, kept, strict=True):
@@ -320,12 +364,14 @@ def interpreted(races: bool = False):
 
 
 def lowered(function, *arguments) -> str:
-    """The program for a GPU of CUDA, without one: a kernel that Mosaic cannot express raises here."""
+    """The program for a GPU of CUDA, without one: a kernel that Mosaic cannot express raises
+    here."""
     return jax.jit(function).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
 
 
 def near(got, wanted, most: float) -> None:
-    """Equal to `most` of the largest number, and nowhere NaN; where all are zero, the rounding of float32 remains."""
+    """Equal to `most` of the largest number, and nowhere NaN; where all are zero, the rounding of
+    float32 remains."""
     got, wanted = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
     assert np.isfinite(got).all()
     error = np.abs(got - wanted).max() / max(np.abs(wanted).max(), 1e-4)

@@ -1,4 +1,5 @@
-"""The kernel in C++ against the definition in float64: results and gradients, over generated cases."""
+"""The kernel in C++ against the definition in float64: results and gradients, over generated
+cases."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,9 @@ from ptm_jax.kernels.attention.arguments import Arguments
 from ptm_jax.kernels.scores import Scores
 
 EXTRAS = ("bias", "distances", "allow", "group")
-pytestmark = pytest.mark.skipif(isinstance(cpu.native.library(cpu.SOURCE), str), reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(
+    isinstance(cpu.native.library(cpu.SOURCE), str), reason="there is no C++ compiler"
+)
 
 
 def check(case):
@@ -23,7 +26,9 @@ def check(case):
     x, _ = numbers(case)
     given = {"visibility": visibility(case), "scale": 0.4, "scores": scores_of(case, x)}
     with jax.enable_x64(True):
-        right = np.asarray(reference.attention(*(jnp.asarray(x[name]) for name in "qkv"), **given)[0])
+        right = np.asarray(
+            reference.attention(*(jnp.asarray(x[name]) for name in "qkv"), **given)[0]
+        )
     q, k, v = (jnp.asarray(x[name], jnp.float32) for name in "qkv")
     assert cpu.refusal(q, k, Arguments(**given)) is None
     found = np.asarray(jax.jit(lambda q, k, v: cpu.attention(q, k, v, Arguments(**given)))(q, k, v))
@@ -33,7 +38,11 @@ def check(case):
 
 
 @grid(6)
-@given(case=cases(queries=[1, 7, 37], keys=[1, 16, 50], width=[3, 16, 40], extras=EXTRAS, dropout=[0.0]))
+@given(
+    case=cases(
+        queries=[1, 7, 37], keys=[1, 16, 50], width=[3, 16, 40], extras=EXTRAS, dropout=[0.0]
+    )
+)
 def test_the_kernel_equals_the_definition(case):
     check(case)
 
@@ -57,20 +66,29 @@ def test_great_and_small_scores():
     found = cpu.attention(q, k, v, args)
     scores = np.einsum("bqhd,bkhd->bhqk", q.astype(np.float64), k) * 20
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    np.testing.assert_allclose(found, np.einsum("bhqk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v), atol=2e-5)
+    np.testing.assert_allclose(
+        found, np.einsum("bhqk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v), atol=2e-5
+    )
 
 
 def test_predictions_take_it_and_training_does_not():
     x, ones = jnp.ones((1, 4, 2, 8)), np.ones((1, 4), np.int32)
     given = {"visibility": Visibility(ones, ones), "scale": 1.0}
-    run = lambda x, **more: attend(x, x, x, **given, **more)
-    text = lambda **more: str(jax.make_jaxpr(lambda x: run(x, **more))(x))
+
+    def run(x, **more):
+        return attend(x, x, x, **given, **more)
+
+    def text(**more):
+        return str(jax.make_jaxpr(lambda x: run(x, **more))(x))
+
     assert "ffi_call" not in text()
     with choice.forward_only():
         assert "ffi_call" in text()
         assert run(x)[1].shape == (1, 2, 4, 4)
         noise = {"dropout": 0.1, "key": jax.random.key(0), "rows": np.zeros(1, np.int32)}
-        assert "ffi_call" not in text(**noise) and "ffi_call" not in text(precision=Precision("bfloat16"))
+        assert "ffi_call" not in text(**noise) and "ffi_call" not in text(
+            precision=Precision("bfloat16")
+        )
 
 
 def test_what_it_does_not_compute():
@@ -79,4 +97,12 @@ def test_what_it_does_not_compute():
     args = Arguments(Visibility(ones, ones), 1.0, Scores(values=jnp.ones((3, 2, 8))))
     assert "scores.values" in cpu.refusal(q, q, args)
     with pytest.raises(Exception, match="float32, not bfloat16"):
-        attend(q, q, q, visibility=args.visibility, scale=1.0, precision=Precision("bfloat16"), impl="native")
+        attend(
+            q,
+            q,
+            q,
+            visibility=args.visibility,
+            scale=1.0,
+            precision=Precision("bfloat16"),
+            impl="native",
+        )

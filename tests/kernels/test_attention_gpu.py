@@ -1,5 +1,5 @@
-"""Attention on a Hopper GPU, without one: the kernels lower for CUDA, and in JAX's Mosaic GPU interpreter they agree with
-the float64 reference to 2e-2 of the largest number."""
+"""Attention on a Hopper GPU, without one: the kernels lower for CUDA, and in JAX's Mosaic GPU
+interpreter they agree with the float64 reference to 2e-2 of the largest number."""
 
 from __future__ import annotations
 
@@ -36,13 +36,22 @@ def check(case, races=False):
 
 CASES = {
     "everything that is added, with dropout, over packed causal rows": Case(
-        width=24, order="causal", extras=frozenset({"bias", "distances", "types"}), shared=frozenset({"rows"}), dropout=0.2
+        width=24,
+        order="causal",
+        extras=frozenset({"bias", "distances", "types"}),
+        shared=frozenset({"rows"}),
+        dropout=0.2,
     ),
     "relative keys and values across tiles, with dropout": Case(
         keys=75, rows=1, heads=1, width=16, extras=frozenset({"relative", "values"}), dropout=0.1
     ),
     "one query of wide heads, keys of another length, a shared bias": Case(
-        1, 67, rows=1, width=130, extras=frozenset({"bias", "distances"}), shared=frozenset({"rows", "heads"})
+        1,
+        67,
+        rows=1,
+        width=130,
+        extras=frozenset({"bias", "distances"}),
+        shared=frozenset({"rows", "heads"}),
     ),
     "a visible matrix, groups and a strict order": Case(
         20, 20, rows=1, heads=1, order="strict", extras=frozenset({"allow", "group"})
@@ -67,10 +76,18 @@ def test_two_teams_walk_the_blocks_that_are_seen_and_do_not_race():
 @interpreter
 @pytest.mark.full
 @grid(9)
-@given(case=cases(queries=[1, 3, 37, 64, 65, 129], keys=[1, 3, 37, 64, 65, 129], rows=[1, 2], width=[8, 33, 64, 72]))
+@given(
+    case=cases(
+        queries=[1, 3, 37, 64, 65, 129],
+        keys=[1, 3, 37, 64, 65, 129],
+        rows=[1, 2],
+        width=[8, 33, 64, 72],
+    )
+)
 def test_any_lengths_widths_masks_and_scores(case):
-    """A query's gradients of its scores add up to 0. Where all its keys are farther than the table reaches, they meet in one
-    entry of it, and what is left is rounding without a relative error: these cases are left out."""
+    """A query's gradients of its scores add up to 0. Where all its keys are farther than the table
+    reaches, they meet in one entry of it, and what is left is rounding without a relative error:
+    these cases are left out."""
     assume("relative" not in case.extras or case.queries <= case.keys)
     check(case)
 
@@ -82,10 +99,17 @@ def test_a_shard_of_heads_and_rows_draws_the_bits_of_the_whole():
     q, k, v = (jnp.asarray(x[name], jnp.bfloat16) for name in "qkv")
     given = {"scale": 0.25, "dropout": 0.3, "key": jax.random.key(1)}
     whole, _ = reference.attention(q, k, v, visibility=seen, rows=jnp.asarray([5, 6]), **given)
-    place = {"rows": jnp.asarray([6]), "whole": (2, 40, 40), "first_head": jnp.asarray(1), "precision": HALF}
+    place = {
+        "rows": jnp.asarray([6]),
+        "whole": (2, 40, 40),
+        "first_head": jnp.asarray(1),
+        "precision": HALF,
+    }
     args = Arguments(jax.tree.map(lambda x: x[1:], seen), **given, **place)
     with machine.interpreted():
-        got = jax.block_until_ready(jax.jit(gpu.attention)(*(x[1:, :, 1:] for x in (q, k, v)), args))
+        got = jax.block_until_ready(
+            jax.jit(gpu.attention)(*(x[1:, :, 1:] for x in (q, k, v)), args)
+        )
     machine.near(got, whole[1:, :, 1:], 2e-2)
 
 
@@ -105,9 +129,15 @@ def test_the_work_follows_the_sum_of_squared_lengths():
 
 LOWERED = {
     "plain": Case(70, 70, rows=1, width=64, order="causal"),
-    "types and a bias": Case(70, 70, rows=1, width=64, extras=frozenset({"bias", "types"}), shared=frozenset({"heads"})),
-    "distances and dropout, heads of 256": Case(70, 70, rows=1, width=256, extras=frozenset({"distances"}), dropout=0.1),
-    "relative keys and values": Case(70, 70, rows=1, width=64, extras=frozenset({"relative", "values"}), relative=1),
+    "types and a bias": Case(
+        70, 70, rows=1, width=64, extras=frozenset({"bias", "types"}), shared=frozenset({"heads"})
+    ),
+    "distances and dropout, heads of 256": Case(
+        70, 70, rows=1, width=256, extras=frozenset({"distances"}), dropout=0.1
+    ),
+    "relative keys and values": Case(
+        70, 70, rows=1, width=64, extras=frozenset({"relative", "values"}), relative=1
+    ),
 }
 
 
@@ -134,12 +164,20 @@ def test_attend_takes_it_on_a_gpu(monkeypatch):
     x = jnp.zeros((1, 9, 1, 16), jnp.bfloat16)
     text = machine.lowered(lambda x: attention.attention(x, x, x, impl="pallas", **given), x)
     assert text.count("mosaic_gpu") >= 1
-    assert "mosaic_gpu" not in machine.lowered(lambda x: attention.attention(x, x, x, impl="auto", **given), x)
+    assert "mosaic_gpu" not in machine.lowered(
+        lambda x: attention.attention(x, x, x, impl="auto", **given), x
+    )
 
 
 def test_what_it_cannot_compute_is_refused():
-    zeros = lambda width: jnp.zeros((1, 8, 1, width))
-    ones, places, table = jnp.ones((1, 8), jnp.int32), jnp.arange(8)[None], lambda width: jnp.zeros((9, 1, width))
+    def zeros(width):
+        return jnp.zeros((1, 8, 1, width))
+
+    ones, places, table = (
+        jnp.ones((1, 8), jnp.int32),
+        jnp.arange(8)[None],
+        lambda width: jnp.zeros((9, 1, width)),
+    )
 
     def refused(width=16, precision=HALF, **scores):
         args = Arguments(Visibility(ones, ones), 1.0, Scores(**scores), precision=precision)
@@ -148,9 +186,13 @@ def test_what_it_cannot_compute_is_refused():
     assert refused() is None
     assert "bfloat16 only" in refused(precision=Precision())
     assert "at most 256" in refused(320)
-    assert "one after the other" in refused(distances=jnp.zeros((1, 9)), q_places=places, k_places=places)
+    assert "one after the other" in refused(
+        distances=jnp.zeros((1, 9)), q_places=places, k_places=places
+    )
     assert "wider than the heads" in refused(relative=Relative(zeros(32), table(32)))
-    assert "shared memory" in refused(256, relative=Relative(zeros(256), table(256)), values=table(256))
+    assert "shared memory" in refused(
+        256, relative=Relative(zeros(256), table(256)), values=table(256)
+    )
     assert refused(128, relative=Relative(zeros(128), table(128)), values=table(128)) is None
     with pytest.raises(UserError, match="impl='xla'"):
         gpu.attention(zeros(16), zeros(16), zeros(16), Arguments(Visibility(ones, ones), 1.0))

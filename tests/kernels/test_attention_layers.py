@@ -1,4 +1,5 @@
-"""Attention as networks use it: what `impl` means, and that it changes neither parameters nor results."""
+"""Attention as networks use it: what `impl` means, and that it changes neither parameters nor
+results."""
 
 import dataclasses
 import math
@@ -39,7 +40,11 @@ CASES = {
     "xlnet": (ShiftedScores(segments=True), None, None),
     "xlnet, both directions": (DirectedScores(clamp=7), None, [[1], [-1]]),
     "nezha": (RelativeKeysValues(most=4), None, None),
-    "nezha, places": (RelativeKeysValues(most=4), None, np.random.default_rng(0).integers(0, 9, (B, L))),
+    "nezha, places": (
+        RelativeKeysValues(most=4),
+        None,
+        np.random.default_rng(0).integers(0, 9, (B, L)),
+    ),
 }
 
 
@@ -47,9 +52,13 @@ RARE = ("alibi", "xlnet", "nezha", "nezha, places")
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full) if n in RARE else n for n in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.full) if n in RARE else n for n in CASES]
+)
 def test_impl_changes_neither_parameters_nor_results(name, monkeypatch):
-    monkeypatch.setattr(blocked.attention, "__kwdefaults__", {**blocked.attention.__kwdefaults__, "block": 16})
+    monkeypatch.setattr(
+        blocked.attention, "__kwdefaults__", {**blocked.attention.__kwdefaults__, "block": 16}
+    )
     relative, shared, places = CASES[name]
     segments = jnp.asarray(SEGMENTS, jnp.int32)
     places = None if places is None else jnp.asarray(places, jnp.int32)
@@ -60,14 +69,22 @@ def test_impl_changes_neither_parameters_nor_results(name, monkeypatch):
         drawn = shared.init_with_output(jax.random.key(0), context, L, L)[0]
         context = dataclasses.replace(context, scores=drawn)
     x = jax.random.normal(jax.random.key(1), (B, L, H * K))
-    layer = Attention(heads=H, width=H * K, relative=relative, dropout=0.2, initializer=jax.nn.initializers.normal(0.5))
+    layer = Attention(
+        heads=H,
+        width=H * K,
+        relative=relative,
+        dropout=0.2,
+        initializer=jax.nn.initializers.normal(0.5),
+    )
 
     def run(impl):
         module = dataclasses.replace(layer, impl=impl)
         params = module.init(jax.random.key(2), x, dataclasses.replace(context, train=False))
 
         def total(params, context):
-            out, probabilities, _ = module.apply(params, x, context, rngs={"dropout": jax.random.key(3)})
+            out, probabilities, _ = module.apply(
+                params, x, context, rngs={"dropout": jax.random.key(3)}
+            )
             return (out**2).sum(), probabilities
 
         (value, maps), grads = jax.jit(jax.value_and_grad(total, has_aux=True))(params, context)
@@ -76,21 +93,31 @@ def test_impl_changes_neither_parameters_nor_results(name, monkeypatch):
     (value, grads, maps), (other, others, none) = run("reference"), run("xla")
     assert maps.shape == (B, H, L, L) and none is None
     np.testing.assert_allclose(value, other, rtol=1e-5)
-    greatest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grads))  # that of the keys' bias is zero
-    for (path, a), (same, b) in zip(*map(jax.tree_util.tree_leaves_with_path, (grads, others)), strict=True):
+    greatest = max(
+        float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grads)
+    )  # that of the keys' bias is zero
+    for (path, a), (same, b) in zip(
+        *map(jax.tree_util.tree_leaves_with_path, (grads, others)), strict=True
+    ):
         assert path == same
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * greatest, err_msg=jax.tree_util.keystr(path))
+        np.testing.assert_allclose(
+            a, b, rtol=1e-5, atol=1e-6 * greatest, err_msg=jax.tree_util.keystr(path)
+        )
 
 
 def test_auto_goes_by_a_table():
-    taken = lambda platform, queries, keys: choice.choose("auto", platform, queries, keys, lambda name: "no")
-    assert taken("cpu", 128, 128) == taken("tpu", 4096, 4096) == taken("gpu", 512, 512) == "reference"
+    def taken(platform, queries, keys):
+        return choice.choose("auto", platform, queries, keys, lambda name: "no")
+
+    assert (
+        taken("cpu", 128, 128) == taken("tpu", 4096, 4096) == taken("gpu", 512, 512) == "reference"
+    )
     assert taken("cpu", 512, 512) == "xla" and taken("cpu", 1, 4096) == "reference"
 
 
 def test_auto_takes_no_kernel_that_was_not_run_on_hardware():
-    """`choice.KERNELS` has a row for every module that launches one, and the table of "auto" leads to none without a device
-    there, whose own check is `kernels.deciding`."""
+    """`choice.KERNELS` has a row for every module that launches one, and the table of "auto" leads
+    to none without a device there, whose own check is `kernels.deciding`."""
     source = Path(choice.__file__).parent
     launching = {
         ".".join(path.relative_to(source).with_suffix("").parts)
@@ -102,7 +129,10 @@ def test_auto_takes_no_kernel_that_was_not_run_on_hardware():
     for kernel in choice.KERNELS:
         assert kernel.hardware == (", ".join(kernel.ran) or "not run on hardware")
     for platform, module in (("tpu", "attention.tpu_block"), ("gpu", "attention.gpu_tile")):
-        taken = {choice.choose("auto", platform, length, length, lambda name: None) for length in (1, 128, 8192)}
+        taken = {
+            choice.choose("auto", platform, length, length, lambda name: None)
+            for length in (1, 128, 8192)
+        }
         assert module not in waiting or "pallas" not in taken
     losses = {cross_entropy.choose("auto", tokens, 250_002, 768) for tokens in (1, 1 << 20)}
     assert "cross_entropy.tpu" not in waiting or loss_kernel not in losses
@@ -113,7 +143,11 @@ def test_auto_takes_no_kernel_that_was_not_run_on_hardware():
 def test_what_cannot_be_computed_is_refused_in_one_line():
     q = jnp.ones((1, 4, 1, 8))
     given = {"visibility": Visibility(*[jnp.ones((1, 4), jnp.int32)] * 2), "scale": 1.0}
-    for impl, words in (("pallas", "none for cpu"), ("cudnn", "NVIDIA"), ("triton", "one of auto, reference, xla")):
+    for impl, words in (
+        ("pallas", "none for cpu"),
+        ("cudnn", "NVIDIA"),
+        ("triton", "one of auto, reference, xla"),
+    ):
         with pytest.raises(UserError, match=words) as caught:
             attend(q, q, q, impl=impl, **given)
         assert "\n" not in str(caught.value)
@@ -132,7 +166,9 @@ def test_scores_of_a_stack_and_of_a_layer_are_joined():
 
 def test_an_experiment_names_the_impl_of_all_its_attention():
     system = catalogue.get("bert_mini")
-    config = differing.resolve(Experiment(system=system, impl="xla"), Vocab(size=99, pad=0, mask=1, cls=2, sep=3))
+    config = differing.resolve(
+        Experiment(system=system, impl="xla"), Vocab(size=99, pad=0, mask=1, cls=2, sep=3)
+    )
     assert config.system.towers["main"].encoder.stack.block.attention.impl == "xla"
     assert with_maps(config.system.towers["main"]).encoder.stack.block.attention.impl == "reference"
     with pytest.raises(ValueError, match="impl"):
@@ -148,7 +184,10 @@ MESHES = (
 def on_devices():
     """{mesh: the greatest difference between blocks on it and the definition on one device}."""
     draw = np.random.default_rng(0)
-    normal = lambda *shape: jnp.asarray(draw.normal(size=shape), jnp.float32)
+
+    def normal(*shape):
+        return jnp.asarray(draw.normal(size=shape), jnp.float32)
+
     rows, length, heads = 4, 32, 4
     types = jnp.asarray(draw.integers(0, 2, (rows, length)), jnp.int32)
     scores = Scores(
@@ -160,15 +199,27 @@ def on_devices():
     slots = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), (rows, length))
     mask = Visibility(slots // 20 + 1, slots // 20 + 1, slots, slots)
     q, k, v = (normal(rows, length, heads, K) for _ in range(3))
-    given = {"visibility": mask, "scale": 0.4, "dropout": 0.3, "key": jax.random.key(1), "rows": jnp.arange(rows)}
+    given = {
+        "visibility": mask,
+        "scale": 0.4,
+        "dropout": 0.3,
+        "key": jax.random.key(1),
+        "rows": jnp.arange(rows),
+    }
 
     def loss(impl, layout):
         def total(q, k, v, tables):
             with use(layout):
-                out = attend(q, k, v, scores=dataclasses.replace(scores, **tables), impl=impl, **given)[0]
+                out = attend(
+                    q, k, v, scores=dataclasses.replace(scores, **tables), impl=impl, **given
+                )[0]
             return (out * jnp.arange(1.0, K + 1)).sum(), out
 
-        tables = {"distances": scores.distances, "values": scores.values, "relative": scores.relative}
+        tables = {
+            "distances": scores.distances,
+            "values": scores.values,
+            "relative": scores.relative,
+        }
         return jax.jit(jax.value_and_grad(total, (0, 1, 2, 3), has_aux=True))(q, k, v, tables)
 
     expected, found = loss("reference", None), {}
@@ -176,7 +227,12 @@ def on_devices():
         mesh = make_mesh(sizes, jax.devices()[: math.prod(sizes.values())])
         with jax.set_mesh(mesh):
             got = loss("xla", layout_of(mesh, rules))
-        far = lambda a, b: float(np.abs(np.asarray(a) - np.asarray(b)).max() / max(1, np.abs(np.asarray(b)).max()))
+
+        def far(a, b):
+            return float(
+                np.abs(np.asarray(a) - np.asarray(b)).max() / max(1, np.abs(np.asarray(b)).max())
+            )
+
         found[name] = max(jax.tree.leaves(jax.tree.map(far, got, expected)))
     return found
 
@@ -192,4 +248,7 @@ def test_bfloat16_gives_bfloat16():
     ones = jnp.ones((1, 4), jnp.int32)
     given = {"visibility": Visibility(ones, ones), "scale": 1.0, "precision": Precision("bfloat16")}
     for impl in ("xla", "reference"):
-        assert jax.eval_shape(lambda q, impl=impl: attend(q, q, q, impl=impl, **given)[0], q).dtype == jnp.bfloat16
+        assert (
+            jax.eval_shape(lambda q, impl=impl: attend(q, q, q, impl=impl, **given)[0], q).dtype
+            == jnp.bfloat16
+        )

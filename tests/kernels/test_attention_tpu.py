@@ -1,4 +1,5 @@
-"""The TPU kernels of attention in interpret mode, against the float64 reference: result and all gradients."""
+"""The TPU kernels of attention in interpret mode, against the float64 reference: result and all
+gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -47,14 +48,17 @@ def test_everything_at_once():
 @pytest.mark.rotate
 @pytest.mark.full
 def test_the_interpreter_of_a_core_agrees():
-    """Memory is no number before it is written, and parallel steps of the grid come in any order."""
+    """Memory is no number before it is written, and parallel steps of the grid come in any
+    order."""
     core = pltpu.InterpretParams(uninitialized_memory="nan", random_seed=3)
     check(Case(queries=8, keys=20, block=8, extras=frozenset(EXTRAS)), interpret=core)
 
 
 @pytest.mark.rotate
 def test_bfloat16():
-    check(Case(extras=frozenset({"distances"}), shared=frozenset({"rows", "heads"})), 2e-2, "bfloat16")
+    check(
+        Case(extras=frozenset({"distances"}), shared=frozenset({"rows", "heads"})), 2e-2, "bfloat16"
+    )
 
 
 def plain(q, k, v, visibility, **given):
@@ -63,7 +67,8 @@ def plain(q, k, v, visibility, **given):
 
 @pytest.mark.rotate
 def test_what_is_not_seen_is_not_read():
-    """Three documents of a block each: what the third one holds cannot reach the others, were it not a number."""
+    """Three documents of a block each: what the third one holds cannot reach the others, were it
+    not a number."""
     segments = np.repeat([[1, 2, 3]], 8, 1).astype(np.int32)
     visibility = Visibility(segments, segments)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 1, 24, 1, 4)), jnp.float32)
@@ -92,20 +97,34 @@ def test_dropout_is_that_of_the_whole_on_a_part_of_rows_and_heads():
     seen, x, rows = visibility(case), [x[name] for name in "qkv"], np.array([3, 11], np.int32)
     noise = {"dropout": 0.5, "key": jax.random.key(1)}
     whole = jax.jit(lambda *x: plain(*x, seen, rows=rows, **noise))(*x)
-    second, place = jax.tree.map(lambda x: x[1:], seen), {"whole": (3, 40, 40), "first_head": jnp.int32(2)}
+    second, place = (
+        jax.tree.map(lambda x: x[1:], seen),
+        {"whole": (3, 40, 40), "first_head": jnp.int32(2)},
+    )
     part = jax.jit(lambda *x: plain(*x, second, rows=rows[1:], **noise, **place))
     np.testing.assert_array_equal(part(*(x[1:, :, 2:] for x in x)), whole[1:, :, 2:])
 
 
 def test_refusals():
     x, places = jnp.zeros((1, 8192, 1, 64)), jnp.zeros((1, 8192), jnp.int32)
-    refused = lambda **scores: tpu.refusal(x, x, Arguments(Visibility(places, places), 1.0, Scores(**scores)))
+
+    def refused(**scores):
+        return tpu.refusal(x, x, Arguments(Visibility(places, places), 1.0, Scores(**scores)))
+
     assert refused(q_places=places, k_places=places) is None
     table = {"distances": jnp.zeros((1, 3)), "q_places": places, "k_places": places}
     assert refused(**table) == "distances with places that are not in order; take impl='xla'"
     assert "more than a core holds" in refused(values=jnp.zeros((3, 1, 64)))
-    with pytest.raises(UserError, match="^the TPU kernel of attention cannot do distances with places"):
+    with pytest.raises(
+        UserError, match="^the TPU kernel of attention cannot do distances with places"
+    ):
         plain(x, x, x, Visibility(places, places), scores=Scores(**table))
-    huge, ones = jax.ShapeDtypeStruct((1, 2**16, 1, 64), jnp.float32), jnp.ones((1, 2**16), jnp.int32)
+    huge, ones = (
+        jax.ShapeDtypeStruct((1, 2**16, 1, 64), jnp.float32),
+        jnp.ones((1, 2**16), jnp.int32),
+    )
     with pytest.raises(UserError, match="2\\^32 probabilities"):
-        jax.eval_shape(lambda x: plain(x, x, x, Visibility(ones, ones), dropout=0.1, key=jax.random.key(0)), huge)
+        jax.eval_shape(
+            lambda x: plain(x, x, x, Visibility(ones, ones), dropout=0.1, key=jax.random.key(0)),
+            huge,
+        )

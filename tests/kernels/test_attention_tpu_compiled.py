@@ -1,10 +1,12 @@
-"""The TPU kernels of attention before the TPU compiler, for chips that are not there: alone and inside of training steps.
+"""The TPU kernels of attention before the TPU compiler, for chips that are not there: alone and
+inside of training steps.
 
-Every kernel is compiled for v4, v5e, v5p and v6e inside of `shard_map` over rows and heads, forward and backward, with all
-that scores may hold; and a step of BERT-large, of two layers, by them and by the kernels of the cross-entropy.
-Steps of T5 and XLNet-large too, for all four chips; half a minute each, in rotation. What was compiled
-holds no [L, L] buffer, in whatever shape: no two dimensions of a row's length, and none of their product. A step has no
-[tokens, V] buffer either: what has the vocabulary's size, whole or a device's share, is a table or a vector.
+Every kernel is compiled for v4, v5e, v5p and v6e inside of `shard_map` over rows and heads, forward
+and backward, with all that scores may hold; and a step of BERT-large, of two layers, by them and by
+the kernels of the cross-entropy. Steps of T5 and XLNet-large too, for all four chips; half a minute
+each, in rotation. What was compiled holds no [L, L] buffer, in whatever shape: no two dimensions of
+a row's length, and none of their product. A step has no [tokens, V] buffer either: what has the
+vocabulary's size, whole or a device's share, is a table or a vector.
 """
 
 import dataclasses
@@ -21,25 +23,36 @@ CHIPS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2
 QUICK = {"exec_time_optimization_effort": -1.0}
 STEPS = {"bert_large": 384, "t5_base": 384, "xlnet_large": 384}
 WIDTHS = {"bert_large": 1024, "t5_base": 768, "xlnet_large": 1024}
-CALLS = {"bert_large": 6, "t5_base": 12, "xlnet_large": 9}  # three of every attention, three of the cross-entropy
+CALLS = {
+    "bert_large": 6,
+    "t5_base": 12,
+    "xlnet_large": 9,
+}  # three of every attention, three of the cross-entropy
 KERNELS = ["attention", "attention_keys", "attention_queries"]
 
 
 def arrays(text):
-    """{as written: dimensions} of every array of a compiled module, those inside of fusions included."""
+    """{as written: dimensions} of every array of a compiled module, those inside of fusions
+    included."""
     found = set(re.findall(r"\b(?:f32|bf16|f16|s32|u32|s8|u8|pred)\[([\d,]+)\]", text))
     return {dims: [int(size) for size in dims.split(",")] for dims in sorted(found)}
 
 
 def square(text, lengths):
     """Shapes of a compiled module that hold the scores of a row: all pairs of its places."""
-    pair = lambda sizes: sum(size in lengths for size in sizes) > 1 or any(a * b in sizes for a in lengths for b in lengths)
+
+    def pair(sizes):
+        return sum(size in lengths for size in sizes) > 1 or any(
+            a * b in sizes for a in lengths for b in lengths
+        )
+
     return [dims for dims, sizes in arrays(text).items() if pair(sizes)]
 
 
 def worded(text, words, width):
-    """Shapes of a compiled module with scores of tokens for every word: a dimension of the vocabulary, and others than the
-    width of its table, or than the eight lines on which a TPU keeps a vector (the bias's gradient)."""
+    """Shapes of a compiled module with scores of tokens for every word: a dimension of the
+    vocabulary, and others than the width of its table, or than the eight lines on which a TPU keeps
+    a vector (the bias's gradient)."""
     found = []
     for dims, sizes in arrays(text).items():
         rest = [math.prod(sizes) // size for size in sizes if size in words]
@@ -71,7 +84,10 @@ def of_kernels(chip, case, width, compute):
     rows, length, heads, layout = 4, 1152, 4, layout_of(mesh, "megatron")
     dtype = jnp.dtype(compute)
     whole = NamedSharding(mesh, PartitionSpec())
-    shape = lambda *dims, dtype=dtype: jax.ShapeDtypeStruct(dims, dtype, sharding=whole)
+
+    def shape(*dims, dtype=dtype):
+        return jax.ShapeDtypeStruct(dims, dtype, sharding=whole)
+
     field, tokens = shape(rows, length, dtype=jnp.int32), shape(rows, length, heads, width)
     table = shape(2 * length + 1, heads, width)
     everything = Scores(
@@ -89,9 +105,17 @@ def of_kernels(chip, case, width, compute):
     def loss(x, visibility, key):
         q, k, v, scores = x
         noise = {"dropout": 0.1, "key": jax.random.wrap_key_data(key), "rows": jnp.arange(rows)}
-        given = {"visibility": Visibility(**visibility, strict=True), "precision": Precision(compute), "impl": "pallas"}
+        given = {
+            "visibility": Visibility(**visibility, strict=True),
+            "precision": Precision(compute),
+            "impl": "pallas",
+        }
         with use(layout):
-            return attention(q, k, v, scale=0.125, scores=scores, **given, **noise).astype(jnp.float32).sum()
+            return (
+                attention(q, k, v, scale=0.125, scores=scores, **given, **noise)
+                .astype(jnp.float32)
+                .sum()
+            )
 
     with jax.set_mesh(mesh):
         step = jax.jit(jax.grad(loss, allow_int=True))
@@ -102,7 +126,8 @@ def of_kernels(chip, case, width, compute):
 
 
 def of_step(chip, name):
-    """A training step of two layers: squares, arrays of scores over the words, and how many kernels it calls."""
+    """A training step of two layers: squares, arrays of scores over the words, and how many kernels
+    it calls."""
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment
     from ptm_jax.nn.blocks import Stack
@@ -112,11 +137,15 @@ def of_step(chip, name):
 
     system, length = get(name), STEPS[name]
     shallow = spec.respell(system.towers, Stack, lambda old: dataclasses.replace(old, layers=2))
-    shallow = spec.respell(shallow, (MLMHead, LMHead), lambda old: dataclasses.replace(old, impl="pallas"))
+    shallow = spec.respell(
+        shallow, (MLMHead, LMHead), lambda old: dataclasses.replace(old, impl="pallas")
+    )
     phase = dataclasses.replace(system.recipe.phases[-1], batch=64, length=length)
     recipe = dataclasses.replace(system.recipe, phases=(phase,), accumulate=1)
     system = dataclasses.replace(system, towers=shallow, recipe=recipe)
-    config = lowering.published(Experiment(system=system, precision="bfloat16", rules="megatron", impl="pallas"))
+    config = lowering.published(
+        Experiment(system=system, precision="bfloat16", rules="megatron", impl="pallas")
+    )
     step = lowering.step_of(config, mesh_of(chip), 0)
     text = step.lowered.compile(QUICK).as_text()
     memory = system.towers["main"].encoder.memory if name == "xlnet_large" else 0

@@ -1,4 +1,5 @@
-"""Cross-entropy without scores, by every implementation, against the definition in numpy float64: values and gradients."""
+"""Cross-entropy without scores, by every implementation, against the definition in numpy float64:
+values and gradients."""
 
 import functools
 import re
@@ -35,20 +36,33 @@ def small_blocks(monkeypatch):
 
 def inputs(tokens, words, width, bias=True, seed=0):
     draw = np.random.default_rng(seed)
-    make = lambda *shape: jnp.asarray(draw.normal(size=shape), jnp.float32)
+
+    def make(*shape):
+        return jnp.asarray(draw.normal(size=shape), jnp.float32)
+
     labels = jnp.asarray(draw.integers(0, words, tokens), jnp.int32)
-    student = Linear(make(tokens, width), make(words, width) * width**-0.5, make(words) if bias else None)
+    student = Linear(
+        make(tokens, width), make(words, width) * width**-0.5, make(words) if bias else None
+    )
     return student, labels, Linear(make(tokens, 3), make(words, 3), make(words)), make(5, tokens)
 
 
 def definition(student, labels, teacher, slopes, mean, soft):
-    """(log-sum, label, mean, soft, entropy, top, gradients to features, table and bias) in float64."""
+    """(log-sum, label, mean, soft, entropy, top, gradients to features, table and bias) in
+    float64."""
     x, w = (np.asarray(a, np.float64) for a in (student.features, student.table))
     z = x @ w.T + (0 if student.bias is None else np.asarray(student.bias, np.float64))
     u = np.asarray(teacher.features @ teacher.table.T + teacher.bias, np.float64)
     p, q, g = softmax(z, -1), softmax(u, -1), np.asarray(slopes, np.float64)
     one = np.eye(z.shape[1])[np.asarray(labels)]
-    values = logsumexp(z, -1), (one * z).sum(-1), z.mean(-1), (q * z).sum(-1), -(q * np.log(q)).sum(-1), z.max(-1)
+    values = (
+        logsumexp(z, -1),
+        (one * z).sum(-1),
+        z.mean(-1),
+        (q * z).sum(-1),
+        -(q * np.log(q)).sum(-1),
+        z.max(-1),
+    )
     dz = g[0][:, None] * p + g[1][:, None] * one
     dz = dz + g[2][:, None] / z.shape[1] if mean else dz
     dz = dz + g[3][:, None] * q if soft else dz
@@ -57,9 +71,17 @@ def definition(student, labels, teacher, slopes, mean, soft):
 
 def found(kernel, student, labels, teacher, slopes, mean, soft, precision):
     def total(student):
-        one = KERNELS[kernel](student, labels, mean=mean, teacher=teacher if soft else None, precision=Precision(precision))
+        one = KERNELS[kernel](
+            student,
+            labels,
+            mean=mean,
+            teacher=teacher if soft else None,
+            precision=Precision(precision),
+        )
         parts = one.log_sum, one.label, one.mean, one.soft
-        return sum((g * part).sum() for g, part in zip(slopes, parts, strict=False) if part is not None), one
+        return sum(
+            (g * part).sum() for g, part in zip(slopes, parts, strict=False) if part is not None
+        ), one
 
     (_, one), grads = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
     return one, grads
@@ -73,7 +95,9 @@ def near(got, expected, bound):
 def agree(kernel, case, mean=False, soft=False, precision="float32"):
     one, grads = found(kernel, *case, mean, soft, precision)
     values, slopes = definition(*case, mean, soft)
-    for name, value in zip(("log_sum", "label", "mean", "soft", "entropy", "top"), values, strict=True):
+    for name, value in zip(
+        ("log_sum", "label", "mean", "soft", "entropy", "top"), values, strict=True
+    ):
         if getattr(one, name) is not None:
             near(getattr(one, name), value, BOUNDS[precision])
     assert (one.mean is not None, one.soft is not None) == (mean, soft)
@@ -97,7 +121,12 @@ def test_a_cpu_has_kernels_for_the_layouts_of_narrow_features(shape):
 
 
 @pytest.mark.rotate
-@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=4,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     kernel=st.sampled_from(["blocked", "tpu"]),
     tokens=st.sampled_from([1, 7, 33]),
@@ -115,13 +144,31 @@ def test_losses_are_arithmetic_on_them():
     z, u = (np.asarray(plain.logits(one, Precision()), np.float64) for one in (student, teacher))
     p, q = np.log(softmax(z, -1)), softmax(u, -1)
     nll, uniform = -p[np.arange(7), labels], -p.mean(-1)
-    call = functools.partial(cross_entropy.linear_cross_entropy, student.features, student.table, student.bias, impl="xla")
+    call = functools.partial(
+        cross_entropy.linear_cross_entropy,
+        student.features,
+        student.table,
+        student.bias,
+        impl="xla",
+    )
     near(call(labels), nll, 1e-5)
-    near(call(labels, smoothing=0.1, z_loss=1e-2), 0.9 * nll + 0.1 * uniform + 1e-2 * logsumexp(z, -1) ** 2, 1e-5)
+    near(
+        call(labels, smoothing=0.1, z_loss=1e-2),
+        0.9 * nll + 0.1 * uniform + 1e-2 * logsumexp(z, -1) ** 2,
+        1e-5,
+    )
     near(call(None, soft=teacher), -(q * p).sum(-1), 1e-5)
-    near(cross_entropy.distillation(student, teacher, impl="xla"), (q * (np.log(q) - p)).sum(-1), 1e-5)
+    near(
+        cross_entropy.distillation(student, teacher, impl="xla"),
+        (q * (np.log(q) - p)).sum(-1),
+        1e-5,
+    )
     cool, warm = np.log(softmax(z / 3, -1)), softmax(u / 3, -1)
-    near(cross_entropy.distillation(student, teacher, temperature=3.0), (warm * (np.log(warm) - cool)).sum(-1), 1e-5)
+    near(
+        cross_entropy.distillation(student, teacher, temperature=3.0),
+        (warm * (np.log(warm) - cool)).sum(-1),
+        1e-5,
+    )
     judged = cross_entropy.judge(student, jnp.asarray(z.argmax(-1)).at[0].add(1), impl="xla")
     assert judged.right.tolist() == [False] + [True] * 6
 
@@ -132,12 +179,16 @@ def test_a_token_without_weight_has_no_gradient():
     weights = jnp.asarray([1.0, 0, 1, 0, 0, 1])
 
     def total(features, labels):
-        nll = cross_entropy.linear_cross_entropy(features, student.table, student.bias, labels, impl="xla")
+        nll = cross_entropy.linear_cross_entropy(
+            features, student.table, student.bias, labels, impl="xla"
+        )
         return (nll * weights).sum()
 
     grads = jax.grad(total)(student.features, labels)
     assert ((np.abs(grads).sum(-1) > 0) == (weights > 0)).all()
-    np.testing.assert_array_equal(grads, jax.grad(total)(student.features, jnp.where(weights > 0, labels, -100)))
+    np.testing.assert_array_equal(
+        grads, jax.grad(total)(student.features, jnp.where(weights > 0, labels, -100))
+    )
 
 
 def largest(compiled):
@@ -151,7 +202,9 @@ def test_the_scores_are_never_in_memory():
     student, labels, *_ = inputs(512, 1024, 8)
 
     def total(impl, student):
-        judged = cross_entropy.judge(student, labels, smoothing=0.1, precision=Precision("bfloat16"), impl=impl)
+        judged = cross_entropy.judge(
+            student, labels, smoothing=0.1, precision=Precision("bfloat16"), impl=impl
+        )
         return judged.loss.sum(), judged.right
 
     sizes = {}
@@ -179,4 +232,6 @@ def test_a_teacher_has_the_same_words():
     with pytest.raises(ValueError, match="8 words"):
         cross_entropy.score(student, labels, teacher=fewer)
     with pytest.raises(ValueError, match="place of labels"):
-        cross_entropy.linear_cross_entropy(student.features, student.table, None, labels, soft=teacher)
+        cross_entropy.linear_cross_entropy(
+            student.features, student.table, None, labels, soft=teacher
+        )

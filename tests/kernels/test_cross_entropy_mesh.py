@@ -1,4 +1,5 @@
-"""The vocabulary over eight forced devices, in a process of their own: values, gradients and draws are those of one."""
+"""The vocabulary over eight forced devices, in a process of their own: values, gradients and draws
+are those of one."""
 
 import numpy as np
 import pytest
@@ -28,7 +29,10 @@ def differences():
     blocked.SCORES, blocked.LEAST = 0, 128
     rows, length, words, width = 8, 4, 1203, 16  # words that nothing divides
     draw = np.random.default_rng(0)
-    make = lambda *shape: jnp.asarray(draw.normal(size=shape), jnp.float32)
+
+    def make(*shape):
+        return jnp.asarray(draw.normal(size=shape), jnp.float32)
+
     student = Linear(make(rows, length, width), make(words, width), make(words))
     teacher = Linear(make(rows, length, 4), make(words, 4), None)
     labels = jnp.asarray(draw.integers(0, words, (rows, length)), jnp.int32)
@@ -40,7 +44,8 @@ def differences():
         with use(layout):
             judged = cross_entropy.judge(student, labels, smoothing=0.1, z_loss=0.01, impl="xla")
             soft = cross_entropy.distillation(student, teacher, impl="xla")
-            # Hot, so that the padded words, whose scores are 0, would often be drawn were they not left out.
+            # Hot, so that the padded words, whose scores are 0, would often be drawn were they not
+            # left out.
             drawn = cross_entropy.draw(student, seeds, temperature=20.0, impl="xla")
         return (slopes * (judged.loss + soft)).sum(), (judged.nll, soft, judged.right, drawn)
 
@@ -49,9 +54,16 @@ def differences():
     for name, (sizes, rules) in LAYOUTS.items():
         layout = layout_of(tables.make_mesh(sizes), rules)
         with jax.set_mesh(layout.mesh):
-            got = jax.jit(jax.value_and_grad(lambda s, layout=layout: total(s, layout), has_aux=True))(student)
-        apart = lambda a, b: float(jnp.abs(a * 1.0 - b * 1.0).max() / jnp.abs(b * 1.0).max())
-        (_, (nll, soft, right, drawn)), grads = jax.tree.map(apart, jax.device_get(got), jax.device_get(one))
+            got = jax.jit(
+                jax.value_and_grad(lambda s, layout=layout: total(s, layout), has_aux=True)
+            )(student)
+
+        def apart(a, b):
+            return float(jnp.abs(a * 1.0 - b * 1.0).max() / jnp.abs(b * 1.0).max())
+
+        (_, (nll, soft, right, drawn)), grads = jax.tree.map(
+            apart, jax.device_get(got), jax.device_get(one)
+        )
         found[name] = {"nll": nll, "soft": soft, "right": right, "drawn": drawn} | vars(grads)
     return found
 

@@ -1,4 +1,5 @@
-"""Words drawn from a softmax without its scores: with its probabilities, and the same words however they are divided."""
+"""Words drawn from a softmax without its scores: with its probabilities, and the same words however
+they are divided."""
 
 import functools
 
@@ -20,13 +21,21 @@ ROWS, PLACES = 4000, 5  # 20,000 draws
 
 def scores_of(words, width=4, rows=1, places=1, seed=0, bias=True):
     make = np.random.default_rng(seed).normal
-    one = Linear(make(size=(rows, places, width)), make(size=(words, width)), make(size=words) if bias else None)
+    one = Linear(
+        make(size=(rows, places, width)),
+        make(size=(words, width)),
+        make(size=words) if bias else None,
+    )
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), one)
 
 
 def everywhere(one):
     """The same features at every place of every row."""
-    return Linear(jnp.broadcast_to(one.features[0, 0], (ROWS, PLACES, one.features.shape[-1])), one.table, one.bias)
+    return Linear(
+        jnp.broadcast_to(one.features[0, 0], (ROWS, PLACES, one.features.shape[-1])),
+        one.table,
+        one.bias,
+    )
 
 
 def seeds_of(rows, places=PLACES, key=3):
@@ -39,7 +48,8 @@ def share(one, temperature=1.0):
 
 
 def fits(words, shares):
-    """Whether the frequencies are those of the shares (chi-square, words of less than five draws together)."""
+    """Whether the frequencies are those of the shares (chi-square, words of less than five draws
+    together)."""
     counts, expected = np.bincount(words.ravel(), minlength=len(shares)), shares * words.size
     rare = expected < 5
     counts, expected = (np.append(x[~rare], x[rare].sum()) for x in (counts, expected))
@@ -62,7 +72,8 @@ def test_words_are_as_frequent_as_in_the_softmax(first):
 
 
 def test_places_and_rows_are_drawn_on_their_own(first):
-    """Pairs of neighbours, by the likeliest four words and the rest, are as frequent as independent ones."""
+    """Pairs of neighbours, by the likeliest four words and the rest, are as frequent as independent
+    ones."""
     one, words = first
     rank = np.argsort(-share(one, 0.7))[:4]
     kind = (words[..., None] == rank) @ np.arange(1, 5)
@@ -78,7 +89,9 @@ def test_any_blocks_and_any_slice_draw_the_same(first, block):
     one, words = first
     part = slice(16, 48)
     one = Linear(one.features[part], one.table, one.bias)
-    found, values = drawn(one, seeds_of(jnp.arange(ROWS)[part]), temperature=0.7, precision=Precision(), block=block)
+    found, values = drawn(
+        one, seeds_of(jnp.arange(ROWS)[part]), temperature=0.7, precision=Precision(), block=block
+    )
     np.testing.assert_array_equal(found, words[part])
     noise = drawn_noise(jnp.arange(ROWS)[part], 300)
     scores = cross_entropy.logits(one, Precision()) / 0.7 + noise
@@ -88,7 +101,9 @@ def test_any_blocks_and_any_slice_draw_the_same(first, block):
 
 def drawn_noise(rows, words):
     """What is added [B, P, V], from the definition: -log(-log u), in float64."""
-    bits = np.asarray(counter_bits(jnp.arange(words, dtype=jnp.uint32), seeds_of(rows)[..., None]), np.float64)
+    bits = np.asarray(
+        counter_bits(jnp.arange(words, dtype=jnp.uint32), seeds_of(rows)[..., None]), np.float64
+    )
     return -np.log(-np.log1p(-(bits + 0.5) / 2**32))
 
 
@@ -96,24 +111,39 @@ def drawn_noise(rows, words):
 def test_every_implementation_draws_the_same(first, impl):
     one, words = first
     one = Linear(one.features[:8], one.table, one.bias)
-    np.testing.assert_array_equal(cross_entropy.draw(one, seeds_of(jnp.arange(8)), temperature=0.7, impl=impl), words[:8])
+    np.testing.assert_array_equal(
+        cross_entropy.draw(one, seeds_of(jnp.arange(8)), temperature=0.7, impl=impl), words[:8]
+    )
 
 
 def test_a_rare_word_is_drawn_as_often():
     """Of 2^20 draws, those of a word of 1e-5: 10 are expected."""
-    one = Linear(jnp.zeros((2**18, 4, 1)), jnp.zeros((2, 1)), jnp.asarray([0.0, np.log(1e-5)], jnp.float32))
+    one = Linear(
+        jnp.zeros((2**18, 4, 1)), jnp.zeros((2, 1)), jnp.asarray([0.0, np.log(1e-5)], jnp.float32)
+    )
     words = cross_entropy.draw(one, seeds_of(jnp.arange(2**18), 4), impl="reference")
     assert 1e-3 < stats.poisson.cdf(int(words.sum()), 2**20 * 1e-5) < 1 - 1e-3
 
 
 def test_adaptive_clusters_draw_from_their_softmax():
     """Frequencies are those of the log-probabilities of the whole, at a temperature."""
-    parts = [scores_of(9, seed=1), scores_of(6, 3, seed=2, bias=False), scores_of(11, 2, seed=3, bias=False)]
-    features = [jnp.broadcast_to(one.features[0, 0], (ROWS, PLACES, one.features.shape[-1])) for one in parts]
-    readout = AdaptiveReadout(tuple(features), tuple(p.table for p in parts), tuple(p.bias for p in parts))
+    parts = [
+        scores_of(9, seed=1),
+        scores_of(6, 3, seed=2, bias=False),
+        scores_of(11, 2, seed=3, bias=False),
+    ]
+    features = [
+        jnp.broadcast_to(one.features[0, 0], (ROWS, PLACES, one.features.shape[-1]))
+        for one in parts
+    ]
+    readout = AdaptiveReadout(
+        tuple(features), tuple(p.table for p in parts), tuple(p.bias for p in parts)
+    )
     few = AdaptiveReadout(tuple(f[:1, :1] for f in features), readout.tables, readout.biases)
     z = np.asarray(few.logits(), np.float64)[0, 0] / 2.0
-    words = np.asarray(jax.jit(lambda r, s: r.draw(s, temperature=2.0))(readout, seeds_of(jnp.arange(ROWS))))
+    words = np.asarray(
+        jax.jit(lambda r, s: r.draw(s, temperature=2.0))(readout, seeds_of(jnp.arange(ROWS)))
+    )
     assert len(z) == 7 + 6 + 11 and fits(words, special.softmax(z))
 
 

@@ -1,4 +1,5 @@
-"""The cross-entropy and softmax kernels and the ring by the TPU compiler, for every chip, forward and backward."""
+"""The cross-entropy and softmax kernels and the ring by the TPU compiler, for every chip, forward
+and backward."""
 
 import re
 
@@ -39,18 +40,26 @@ def kernels_and_scores(name, count):
                 judged = cross_entropy.judge(student, labels, **options)
             return judged.loss.sum(), judged.right.sum()
 
-        place = lambda names, dtype, *shape, layout=layout: jax.ShapeDtypeStruct(
-            shape, dtype, sharding=layout.sharding(names, shape)
-        )
+        def place(names, dtype, *shape, layout=layout):
+            return jax.ShapeDtypeStruct(shape, dtype, sharding=layout.sharding(names, shape))
+
         features = place(("rows", None, None), jnp.dtype(precision), ROWS, LENGTH, WIDTH)
-        table, bias = place(("vocab", "width"), jnp.float32, WORDS, WIDTH), place(("vocab",), jnp.float32, WORDS)
+        table, bias = (
+            place(("vocab", "width"), jnp.float32, WORDS, WIDTH),
+            place(("vocab",), jnp.float32, WORDS),
+        )
         labels = place(("rows", None), jnp.int32, ROWS, LENGTH)
         with jax.set_mesh(layout.mesh):
-            step = jax.jit(jax.grad(total, has_aux=True)).lower(Linear(features, table, bias), labels)
+            step = jax.jit(jax.grad(total, has_aux=True)).lower(
+                Linear(features, table, bias), labels
+            )
             text = step.compile({"exec_time_optimization_effort": -1.0}).as_text()
         shapes = {tuple(map(int, dims.split(","))) for dims in re.findall(r"\w\[([\d,]+)\]", text)}
         scores = [s for s in shapes if len(s) > 1 and s[-1] >= WORDS // 2 and s[-2] >= 64]
-        found[f"{rules} {precision}"] = [len(re.findall(r"custom-call.*tpu_custom_call", text)), scores]
+        found[f"{rules} {precision}"] = [
+            len(re.findall(r"custom-call.*tpu_custom_call", text)),
+            scores,
+        ]
     return found
 
 
@@ -74,15 +83,27 @@ def softmax_and_ring(name):
     from ptm_jax.mesh import rules
 
     devices = chips.devices(chips.topology(name))
-    total = lambda x: x.astype(jnp.float32).sum()
+
+    def total(x):
+        return x.astype(jnp.float32).sum()
 
     def text(loss, where, *shapes):
         given = [jax.ShapeDtypeStruct(shape, dtype, sharding=where) for shape, dtype in shapes]
-        return jax.jit(jax.grad(loss)).lower(*given).compile({"exec_time_optimization_effort": -1.0}).as_text()
+        return (
+            jax.jit(jax.grad(loss))
+            .lower(*given)
+            .compile({"exec_time_optimization_effort": -1.0})
+            .as_text()
+        )
 
     lines = (2, 4, 128, 384), jnp.bfloat16
     one = SingleDeviceSharding(devices[0])
-    kernel = text(lambda x, seen: total(softmax._softmax(0.3, True, False, x, seen)), one, lines, (lines[0], bool))
+    kernel = text(
+        lambda x, seen: total(softmax._softmax(0.3, True, False, x, seen)),
+        one,
+        lines,
+        (lines[0], bool),
+    )
 
     mesh = rules.make_mesh({"seq": 4}, devices)
     seen = Visibility(*[jnp.ones((2, 512), jnp.int32)] * 2)
@@ -104,8 +125,8 @@ def test_the_compiler_takes_the_softmax_and_the_ring(on_tpu, name):
 
 
 def checked_programs(number):
-    """Names of the candidates whose self-check of a class compiles for a TPU v5e, forward and backward, once a case; and
-    whether "auto" asks the topology's devices."""
+    """Names of the candidates whose self-check of a class compiles for a TPU v5e, forward and
+    backward, once a case; and whether "auto" asks the topology's devices."""
     import dataclasses
     import functools
 
@@ -126,11 +147,18 @@ def checked_programs(number):
         losses.Class("bfloat16", 768, 1024, 32768),
     )
     room = attention if questions[number].kind == "attention" else losses
-    there, names, quick = jax.sharding.SingleDeviceSharding(devices[0]), [], {"exec_time_optimization_effort": -1.0}
+    there, names, quick = (
+        jax.sharding.SingleDeviceSharding(devices[0]),
+        [],
+        {"exec_time_optimization_effort": -1.0},
+    )
     for one in room.CANDIDATES:
         for case in questions[number].cases() if one.runs_on("tpu") and one.installed else ():
             if case.refusal(module := one.load()) is None:
-                shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there)
+
+                def shape(x):
+                    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there)
+
                 given = jax.tree.map(shape, jax.tree.map(jax.numpy.asarray, case.inputs))
                 jax.jit(functools.partial(case.call, module)).lower(given).compile(quick)
                 names.append(one.name)

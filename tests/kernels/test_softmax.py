@@ -1,4 +1,5 @@
-"""The fused softmax against the definition in numpy float64: values and gradient, fully masked lines included."""
+"""The fused softmax against the definition in numpy float64: values and gradient, fully masked
+lines included."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,10 @@ def test_values_and_gradients_are_those_of_the_definition(how, dtype):
     draw = np.random.default_rng(0)
     logits, g = (jnp.asarray(draw.normal(size=(2, 3, 7, 37)), dtype) for _ in range(2))
     seen = jnp.asarray(draw.random((2, 1, 7, 37)) < 0.5).at[0, :, 2].set(False)
-    call = lambda x: scale_mask_softmax(x, seen, scale=0.3, **LINES[how])
+
+    def call(x):
+        return scale_mask_softmax(x, seen, scale=0.3, **LINES[how])
+
     found, pull = jax.vjp(call, logits)
     z, slopes = np.asarray(logits, np.float64) * 0.3, np.asarray(g, np.float64)
     weights = np.where(seen, np.exp(z), 0)

@@ -1,4 +1,5 @@
-"""The kernel of triples against the plain step, whose losses and scores other tests compare with numpy and pykeen."""
+"""The kernel of triples against the plain step, whose losses and scores other tests compare with
+numpy and pykeen."""
 
 import dataclasses
 
@@ -31,32 +32,57 @@ CASES = {
     "planes": (Hyperplanes, {}, {"soft": 1.0, "own": True, "margin": 2.0}, ADAM),
     "planes of unit vectors": (Hyperplanes, {}, {**BOTH, "own": True, "unit": True}, Adagrad()),
     "product": (Product, {}, {"unit": True, "decay": 0.1, "margin": 3.0}, Adagrad(initial=1e-3)),
-    "product, softmax": (Product, {}, {"loss": "softmax"}, dataclasses.replace(ADAM, bias_correction=False)),
+    "product, softmax": (
+        Product,
+        {},
+        {"loss": "softmax"},
+        dataclasses.replace(ADAM, bias_correction=False),
+    ),
 }
 
 
 def system(head, sizes, loss, optimizer, entities=24):
     vocab = Vocab(size=entities + RELATIONS + 3, pad=0, unk=2)
-    facts = {"graph": Graph(words=0).filled(np.zeros((vocab.size, 2), np.int32)), "known": KnownTriples()}
+    facts = {
+        "graph": Graph(words=0).filled(np.zeros((vocab.size, 2), np.int32)),
+        "known": KnownTriples(),
+    }
     heads = {"triple": head(vocab=vocab, width=WIDTH, **sizes)}
-    tower = Model(encoder=WordVectors(vocab=vocab, width=WIDTH, initializer=Normal(0.4)), heads=heads)
+    tower = Model(
+        encoder=WordVectors(vocab=vocab, width=WIDTH, initializer=Normal(0.4)), heads=heads
+    )
     phases = (Phase(steps=9, batch=4, length=3 * T),)
-    recipe = Recipe(phases=phases, lr=0.1, optimizer=optimizer, schedule=Constant(warmup=3), clip=None)
+    recipe = Recipe(
+        phases=phases, lr=0.1, optimizer=optimizer, schedule=Constant(warmup=3), clip=None
+    )
     return dataclasses.replace(
-        systems.get("transe"), towers={"main": tower}, corruption=None, objective=TripleLoss(**loss, **facts), recipe=recipe
+        systems.get("transe"),
+        towers={"main": tower},
+        corruption=None,
+        objective=TripleLoss(**loss, **facts),
+        recipe=recipe,
     )
 
 
 def batch(entities=24):
-    """Four rows: one ends with padding, one is all padding, and one has its answer among the noise."""
+    """Four rows: one ends with padding, one is all padding, and one has its answer among the
+    noise."""
     draw = np.random.default_rng(0)
-    some = lambda low, size, *shape: low + draw.integers(0, size, shape)
-    ids = np.stack([some(3, entities, 4, T), some(3 + entities, RELATIONS, 4, T), some(3, entities, 4, T)], -1)
+
+    def some(low, size, *shape):
+        return low + draw.integers(0, size, shape)
+
+    ids = np.stack(
+        [some(3, entities, 4, T), some(3 + entities, RELATIONS, 4, T), some(3, entities, 4, T)], -1
+    )
     there = np.ones((4, T, 1), int)
     there[1, 3:] = there[3] = 0
     noise = some(3, entities, 4, K)
     noise[0] = ids[0, 0, [0, 2, 0]]
-    fields = {"input_ids": (ids * there).reshape(4, -1), "segment_ids": np.repeat(there, 3, 2).reshape(4, -1)}
+    fields = {
+        "input_ids": (ids * there).reshape(4, -1),
+        "segment_ids": np.repeat(there, 3, 2).reshape(4, -1),
+    }
     fields |= {"noise_ids": noise, "sides": some(0, 2, 4, T), "rows": np.arange(4)}
     return {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}
 
@@ -69,7 +95,8 @@ def kernel_of(system):
 @pytest.mark.parametrize("entities", [24, 400], ids=["whole", "rows"])
 @pytest.mark.parametrize("case", CASES)
 def test_three_native_steps_are_three_plain_ones(case, entities):
-    """Parameters, moments and metrics; a table of 31 rows is updated whole, of one of 407 only the rows that were read."""
+    """Parameters, moments and metrics; a table of 31 rows is updated whole, of one of 407 only the
+    rows that were read."""
     work, given = program(system(*CASES[case], entities), 0), batch(entities)
     if why := triples.refusal():
         pytest.skip(f"no kernel of triples here: {why}")
@@ -81,10 +108,16 @@ def test_three_native_steps_are_three_plain_ones(case, entities):
     for _ in range(3):
         plain, expected = jax.jit(work.step)(plain, given)
         found, metrics = jax.jit(native.step)(found, given)
-    close = lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5, rtol=2e-5)
+
+    def close(a, b):
+        return np.testing.assert_allclose(a, b, atol=2e-5, rtol=2e-5)
+
     jax.tree.map(close, found, plain)
     jax.tree.map(close, metrics, expected)
-    begun, ended = (np.asarray(state.params["main"]["encoder"]["token"]) for state in (jax.jit(work.init)(given), found))
+    begun, ended = (
+        np.asarray(state.params["main"]["encoder"]["token"])
+        for state in (jax.jit(work.init)(given), found)
+    )
     assert 20 < (begun != ended).any(-1).sum() < 60
 
 
@@ -104,7 +137,12 @@ def test_parts_on_other_threads_give_the_same_bits():
     ("head", "sizes", "loss", "optimizer"),
     [
         (Hyperplanes, {"norm": 1}, {"own": True}, ADAM),
-        (Convolution, {"height": 4}, {"loss": "binary", "candidates": "all", "own": True, "biased": True}, ADAM),
+        (
+            Convolution,
+            {"height": 4},
+            {"loss": "binary", "candidates": "all", "own": True, "biased": True},
+            ADAM,
+        ),
         (Product, {}, {"impl": "plain"}, ADAM),
         (Product, {}, {}, AdamW()),
         (Product, {}, {}, SGD(momentum=0.9)),
@@ -118,21 +156,32 @@ def test_what_the_kernel_does_not_compute_is_left_to_xla(head, sizes, loss, opti
 
 def test_rows_of_biases_are_those_of_the_entities():
     """ConvE with noise, two steps on the rows that were read, is the step on the whole tables."""
-    sizes, loss = {"height": 4, "image": 0.0, "maps": 0.0, "output": 0.0}, {**BOTH, "own": True, "biased": True}
+    sizes, loss = (
+        {"height": 4, "image": 0.0, "maps": 0.0, "output": 0.0},
+        {**BOTH, "own": True, "biased": True},
+    )
     work, given = program(system(Convolution, sizes, loss, SGD(), 400), 0), batch(400)
-    dense = dataclasses.replace(work.system.objective, graph=Graph(words=0).filled(np.zeros((9, 2), np.int32)))
+    dense = dataclasses.replace(
+        work.system.objective, graph=Graph(words=0).filled(np.zeros((9, 2), np.int32))
+    )
     whole = dataclasses.replace(work, system=dataclasses.replace(work.system, objective=dense))
     assert len(work.system.objective.select(given)[1]) == 3 and not dense.select(given)[1]
     rows = plain = jax.jit(work.init)(given)
     for _ in range(2):
         rows, plain = jax.jit(work.step)(rows, given)[0], jax.jit(whole.step)(plain, given)[0]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5), rows.params, plain.params)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5),
+        rows.params,
+        plain.params,
+    )
     assert np.asarray(rows.params["main"]["heads_triple"]["bias"]).any()
 
 
 def test_a_loss_with_other_tables_than_its_head_is_refused():
     wrong = system(Convolution, {"height": 4}, {**BOTH, "own": True}, ADAM)
-    with pytest.raises(UserError, match="own=True and biased=False, but its head own=True and biased=True"):
+    with pytest.raises(
+        UserError, match="own=True and biased=False, but its head own=True and biased=True"
+    ):
         program(wrong, 0)
 
 

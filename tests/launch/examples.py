@@ -1,4 +1,5 @@
-"""The rendered examples of launch/, each by the command in its head. `python tests/launch/examples.py` writes them anew."""
+"""The rendered examples of launch/, each by the command in its head. `python
+tests/launch/examples.py` writes them anew."""
 
 import os
 import shlex
@@ -17,7 +18,11 @@ FOLDER = ROOT / "launch"
 def rendered(path: Path) -> str:
     """What the command in the head of an example gives today."""
     lines = path.read_text(encoding="utf8").splitlines()
-    arguments = shlex.split(next(line for line in lines if line.startswith("# ptm launch ")).removeprefix("# ptm launch "))
+    arguments = shlex.split(
+        next(line for line in lines if line.startswith("# ptm launch ")).removeprefix(
+            "# ptm launch "
+        )
+    )
     return submit.render(arguments[0], job(arguments))
 
 

@@ -1,6 +1,6 @@
-"""What a JobSet may hold, written by hand after its CRD (kubernetes-sigs/jobset, v1alpha2) and Kubernetes' own types: only
-fields that `ptm launch` may write, each with its type; those with a star are required. An unknown field is an error, as
-it is to `kubectl`."""
+"""What a JobSet may hold, written by hand after its CRD (kubernetes-sigs/jobset, v1alpha2) and
+Kubernetes' own types: only fields that `ptm launch` may write, each with its type; those with a
+star are required. An unknown field is an error, as it is to `kubectl`."""
 
 import re
 
@@ -12,7 +12,9 @@ def one_of(*values):
 
 
 def mapping(value):
-    return isinstance(value, dict) and all(isinstance(x, str) for pair in value.items() for x in pair)
+    return isinstance(value, dict) and all(
+        isinstance(x, str) for pair in value.items() for x in pair
+    )
 
 
 def quantities(value):
@@ -34,7 +36,9 @@ POD = {
     "nodeSelector": mapping,
     "tolerations": [{"key": TEXT, "operator": one_of("Exists"), "effect": one_of("NoSchedule")}],
     "*containers": [NODE],
-    "volumes": [{"*name": TEXT, "persistentVolumeClaim": {"*claimName": TEXT}, "configMap": {"name": TEXT}}],
+    "volumes": [
+        {"*name": TEXT, "persistentVolumeClaim": {"*claimName": TEXT}, "configMap": {"name": TEXT}}
+    ],
 }
 EXITS = {"containerName": TEXT, "*operator": one_of("In", "NotIn"), "*values": [WHOLE]}
 FAILURE = {
@@ -50,8 +54,19 @@ JOB = {
     "podFailurePolicy": {"*rules": [FAILURE]},
     "*template": {"spec": POD},
 }
-ACTIONS = "FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob", "RestartJobAndIgnoreMaxRestarts"
-RULE = {"*name": TEXT, "*action": one_of(*ACTIONS), "onJobFailureReasons": [TEXT], "targetReplicatedJobs": [TEXT]}
+ACTIONS = (
+    "FailJobSet",
+    "RestartJobSet",
+    "RestartJobSetAndIgnoreMaxRestarts",
+    "RestartJob",
+    "RestartJobAndIgnoreMaxRestarts",
+)
+RULE = {
+    "*name": TEXT,
+    "*action": one_of(*ACTIONS),
+    "onJobFailureReasons": [TEXT],
+    "targetReplicatedJobs": [TEXT],
+}
 JOBSET = {
     "apiVersion": one_of("jobset.x-k8s.io/v1alpha2"),
     "kind": one_of("JobSet"),
@@ -65,7 +80,13 @@ JOBSET = {
         "replicatedJobs": [{"*name": TEXT, "replicas": WHOLE, "*template": {"spec": JOB}}],
     },
 }
-REASONS = "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"
+REASONS = (
+    "BackoffLimitExceeded",
+    "DeadlineExceeded",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+    "PodFailurePolicy",
+)
 
 
 def check(value, schema=JOBSET, path="") -> list[str]:
@@ -75,8 +96,17 @@ def check(value, schema=JOBSET, path="") -> list[str]:
             return [f"{path} is no mapping"]
         known = {name.lstrip("*"): part for name, part in schema.items()}
         wrong = [f"{path}.{name} is unknown" for name in value if name not in known]
-        wrong += [f"{path}.{name[1:]} is missing" for name in schema if name[0] == "*" and name[1:] not in value]
-        return wrong + [x for name in value if name in known for x in check(value[name], known[name], f"{path}.{name}")]
+        wrong += [
+            f"{path}.{name[1:]} is missing"
+            for name in schema
+            if name[0] == "*" and name[1:] not in value
+        ]
+        return wrong + [
+            x
+            for name in value
+            if name in known
+            for x in check(value[name], known[name], f"{path}.{name}")
+        ]
     if isinstance(schema, list):
         if not isinstance(value, list):
             return [f"{path} is no list"]
@@ -86,6 +116,9 @@ def check(value, schema=JOBSET, path="") -> list[str]:
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """`text` of a command, argument or variable as the container gets it (kubernetes/third_party/forked/golang/expansion):
-    $(NAME) is replaced where NAME is known, $$ is a dollar, anything else stays."""
-    return re.sub(r"\$(?:\$|\(([^)]*)\))", lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), text)
+    """`text` of a command, argument or variable as the container gets it
+    (kubernetes/third_party/forked/golang/expansion): $(NAME) is replaced where NAME is known, $$ is
+    a dollar, anything else stays."""
+    return re.sub(
+        r"\$(?:\$|\(([^)]*)\))", lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), text
+    )

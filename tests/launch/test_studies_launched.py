@@ -33,9 +33,18 @@ def test_a_slurm_array(tmp_path):
     text = text.replace("/store/run", str(tmp_path / "run"))
     for task, name in enumerate(names()):
         given = tmp_path / f"given{task}"
-        variables = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n", "GIVEN": str(given)}
+        variables = {
+            "SLURM_ARRAY_TASK_ID": str(task),
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NODELIST": "n",
+            "GIVEN": str(given),
+        }
         rendering.bash(text, tmp_path, programs, **variables)
-        assert given.read_text().splitlines() == ["--only", name, str(tmp_path / "run" / "launch" / name)]
+        assert given.read_text().splitlines() == [
+            "--only",
+            name,
+            str(tmp_path / "run" / "launch" / name),
+        ]
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
 
@@ -43,7 +52,10 @@ def test_a_set_of_jobsets():
     found = list(yaml.safe_load_all(submit.render("gke", job(words("gke", FILE)))))
     sets = [document for document in found if document["kind"] == "JobSet"]
     assert len({document["metadata"]["name"] for document in sets}) == len(sets) == len(names())
-    pods = [one["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0] for one in sets]
+    pods = [
+        one["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+        for one in sets
+    ]
     assert [pod["args"][-2:] for pod in pods] == [["--only", name] for name in names()]
     assert pods[0]["args"][:3] == ["ptm", "study", "/ptm/config.py"]
     configs = {one["metadata"]["name"] for one in found if one["kind"] == "ConfigMap"}

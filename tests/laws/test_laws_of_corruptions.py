@@ -1,4 +1,5 @@
-"""The laws of every corruption: rows are drawn alone, shapes are static, padding stays padding, the record is complete.
+"""The laws of every corruption: rows are drawn alone, shapes are static, padding stays padding, the
+record is complete.
 
 What a corruption does to a row is tested against its definition in tests/corruptions.
 """
@@ -12,7 +13,18 @@ import pytest
 
 from ptm_jax.core import slots as core_slots
 from ptm_jax.core.system import refusal
-from ptm_jax.corruptions import base, gaps, labels, noise, orders, sentinels, shuffles, spans, token, units
+from ptm_jax.corruptions import (
+    base,
+    gaps,
+    labels,
+    noise,
+    orders,
+    sentinels,
+    shuffles,
+    spans,
+    token,
+    units,
+)
 from ptm_jax.corruptions.sentence_masking import SentenceMasking
 from ptm_jax.corruptions.source_target import SingleStream
 from ptm_jax.encoders.model import Model
@@ -21,17 +33,23 @@ from support.corrupting import VOCAB
 
 OWN = {
     "more of everything": token.TokenMasking(vocab=VOCAB, rate=0.6, mask=0.3, random=0.4),
-    "unilm units": units.Masking(vocab=VOCAB, units=units.NGrams(shares=(0.2, 0.8), whole_words=False), together=True),
+    "unilm units": units.Masking(
+        vocab=VOCAB, units=units.NGrams(shares=(0.2, 0.8), whole_words=False), together=True
+    ),
     "normal spans": units.Masking(vocab=VOCAB, units=units.NormalSpans(mean=2.0), rate=0.3),
     "labels": labels.LabelTypes(),
     "noise masking": noise.NoiseMasking(vocab=VOCAB, rate=0.3),
     "deletion": noise.TokenDeletion(vocab=VOCAB, rate=0.3),
-    "rotation": base.Chain(parts=(noise.DocumentRotation(vocab=VOCAB), noise.SentencePermutation(vocab=VOCAB))),
+    "rotation": base.Chain(
+        parts=(noise.DocumentRotation(vocab=VOCAB), noise.SentencePermutation(vocab=VOCAB))
+    ),
     "mass": spans.MASSSpan(vocab=VOCAB, rate=0.3),
     "greedy gaps": gaps.GapSentences(vocab=VOCAB, select="seq_uniq", mask_rate=0.1, width=16),
     "random gaps": gaps.GapSentences(vocab=VOCAB, select="random", gap=399),
     "last sentinel": sentinels.SentinelSpans(vocab=VOCAB, rate=0.3, mean=2.0, last=True),
-    "single stream": SingleStream(part=noise.Reconstruct(vocab=VOCAB, noise=noise.TokenDeletion(vocab=VOCAB))),
+    "single stream": SingleStream(
+        part=noise.Reconstruct(vocab=VOCAB, noise=noise.TokenDeletion(vocab=VOCAB))
+    ),
     "prefix lm": SingleStream(part=sentinels.SentinelSpans(vocab=VOCAB)),
     "xlnet": orders.PermutationOrder(vocab=VOCAB, k=3, specials="first"),
     "pseudo masks": orders.PseudoMasks(vocab=VOCAB, rate=0.3),
@@ -43,9 +61,27 @@ CASES = {
     name: SentenceMasking(vocab=VOCAB, **SLOTS) if isinstance(value, SentenceMasking) else value
     for name, value in (registered.values("corruption") | OWN).items()
 }
-FIXED = "labels", "pegasus_base", "paragraph_vectors", "kglm", "kglm_mini", "kt_net_first", "kt_net", "kt_net_mini"
-"""Values that draw nothing; in these rows no document repeats a name, of which kt_net would hide one."""
-REFRAMED = ("TwoCrops", "NoisyPairs", "SentinelSpans", "SingleStream", "GapSentences", "TripleText", "EntityReplacement")
+FIXED = (
+    "labels",
+    "pegasus_base",
+    "paragraph_vectors",
+    "kglm",
+    "kglm_mini",
+    "kt_net_first",
+    "kt_net",
+    "kt_net_mini",
+)
+"""Values that draw nothing; in these rows no document repeats a name, of which kt_net would hide
+one."""
+REFRAMED = (
+    "TwoCrops",
+    "NoisyPairs",
+    "SentinelSpans",
+    "SingleStream",
+    "GapSentences",
+    "TripleText",
+    "EntityReplacement",
+)
 REFRAMED += ("FakeStories", "EntityPairs")
 """Corruptions that write specials anew, hide them as they hide words, or cut the end of a row."""
 
@@ -99,9 +135,15 @@ def test_a_row_is_drawn_by_itself_and_its_global_index(name):
     rolled = run(jax.random.key(0), {field: value[order] for field, value in batch.items()})
     assert all(np.array_equal(value, drawn(name)[field][order]) for field, value in rolled.items())
     kept = np.arange(8)[::2]
-    others = {field: value.at[1::2].set(jnp.roll(value, 2, 0)[1::2]) for field, value in batch.items() if field != "rows"}
+    others = {
+        field: value.at[1::2].set(jnp.roll(value, 2, 0)[1::2])
+        for field, value in batch.items()
+        if field != "rows"
+    }
     among = run(jax.random.key(0), {**others, "rows": batch["rows"]})
-    assert all(np.array_equal(value[kept], drawn(name)[field][kept]) for field, value in among.items())
+    assert all(
+        np.array_equal(value[kept], drawn(name)[field][kept]) for field, value in among.items()
+    )
 
 
 @pytest.mark.rotate(together=True)
@@ -110,16 +152,26 @@ def test_fields_have_their_types_and_unused_places_point_at_nothing(name):
     out = drawn(name)
     assert batch_of(name)["rows"].tolist() == out["rows"].tolist()
     for field, value in out.items():
-        assert value.shape[0] == 8 and value.dtype == (np.float32 if field.endswith("_weights") else np.int32), field
+        assert value.shape[0] == 8 and value.dtype == (
+            np.float32 if field.endswith("_weights") else np.int32
+        ), field
         if field.endswith("_weights"):
-            assert set(np.unique(value)) <= {0.0, 1.0} and not value[0].any(), "a row of padding predicts nothing"
+            assert set(np.unique(value)) <= {0.0, 1.0} and not value[0].any(), (
+                "a row of padding predicts nothing"
+            )
     for prefix in ("mlm", "plm", "shuffle", "sentence"):
         if f"{prefix}_positions" in out:
             positions, weights = out[f"{prefix}_positions"], out[f"{prefix}_weights"]
             assert not positions[weights == 0].any() and positions.min() >= 0
-            assert all(len(set(row[used > 0])) == used.sum() for row, used in zip(positions, weights, strict=True))
+            assert all(
+                len(set(row[used > 0])) == used.sum()
+                for row, used in zip(positions, weights, strict=True)
+            )
             if prefix != "sentence":
-                assert positions.max() < out["input_ids"].shape[1] and (out[f"{prefix}_labels"] < VOCAB.size).all()
+                assert (
+                    positions.max() < out["input_ids"].shape[1]
+                    and (out[f"{prefix}_labels"] < VOCAB.size).all()
+                )
 
 
 @pytest.mark.rotate(together=True)
@@ -127,10 +179,17 @@ def test_fields_have_their_types_and_unused_places_point_at_nothing(name):
 def test_padding_and_specials_stay(name):
     before, after = batch_of(name), drawn(name)
     assert (after["input_ids"][after["segment_ids"] == 0] == VOCAB.pad).all()
-    assert not after["segment_ids"][0].any() and (after["input_ids"] >= 0).all() and (after["input_ids"] < VOCAB.size).all()
+    assert (
+        not after["segment_ids"][0].any()
+        and (after["input_ids"] >= 0).all()
+        and (after["input_ids"] < VOCAB.size).all()
+    )
     if not kinds(name) & {*REFRAMED}:
         for special in (VOCAB.cls, VOCAB.sep):
-            count = lambda batch, special=special: (np.asarray(batch["input_ids"]) == special).sum(1).tolist()
+
+            def count(batch, special=special):
+                return (np.asarray(batch["input_ids"]) == special).sum(1).tolist()
+
             assert count(before) == count(after)
     if not kinds(name) & {*REFRAMED, "SentenceMasking"}:  # row 1 has no words
         length = before["input_ids"].shape[1]
@@ -149,5 +208,7 @@ ENCODERS = tiny_systems.encoder(), tiny_systems.encoder(direction="causal")
 def test_a_refusal_is_one_clause(name):
     for encoder in ENCODERS:
         module = Model(encoder=encoder, heads={})
-        system = tiny_systems.system("law", towers={"main": module}, corruption=CASES[name], objective=None)
+        system = tiny_systems.system(
+            "law", towers={"main": module}, corruption=CASES[name], objective=None
+        )
         assert registered.one_clause(refusal(system))

@@ -1,4 +1,5 @@
-"""The laws of every encoder and head: rows are alone, padding and other documents are unseen, the declared direction holds.
+"""The laws of every encoder and head: rows are alone, padding and other documents are unseen, the
+declared direction holds.
 
 One miniature of every kind of encoder, parameters drawn by numpy, one program each.
 """
@@ -37,8 +38,12 @@ from ptm_jax.nn.tree.tree_lstm import BinaryTreeLSTM, ChildSumTreeLSTM
 from support import registered
 from support.corrupting import VOCAB
 
-MINIS = {name: systems.get(name).towers["main"] for name in systems.names() if name.endswith("_mini")}
-FILLED = {name: tower.encoder.vocab if "fasttext" in name else VOCAB for name, tower in MINIS.items()}
+MINIS = {
+    name: systems.get(name).towers["main"] for name in systems.names() if name.endswith("_mini")
+}
+FILLED = {
+    name: tower.encoder.vocab if "fasttext" in name else VOCAB for name, tower in MINIS.items()
+}
 MINIS = {name: facts.stand_ins(tower, FILLED[name]) for name, tower in MINIS.items()}
 
 
@@ -52,22 +57,37 @@ def classes(values):
 
 
 KINDS = first_of(lambda tower: (classes([tower.encoder]), classes(tower.heads.values())))
-FACTS = first_of(lambda tower: (type(tower.encoder), tower.encoder.direction, type(tower.encoder.embeddings)))
-"""One of every class, direction and kind of embeddings; the other kinds differ in facts that their own tests look at."""
+FACTS = first_of(
+    lambda tower: (type(tower.encoder), tower.encoder.direction, type(tower.encoder.embeddings))
+)
+"""One of every class, direction and kind of embeddings; the other kinds differ in facts that their
+own tests look at."""
 EMBED = Embeddings(vocab=VOCAB, width=12)
-HALF = functools.partial(transformer, vocab=VOCAB, layers=1, heads=2, positions=LearnedPositions(size=32))
-OWN = {"two_widths": BridgedEncoderDecoder(HALF(width=8), crossed(HALF(width=12, direction="causal")), None, Dense(12))}
-BOTH = Bidirectional(LSTM(hidden=12, project=6, cell_clip=3.0, project_clip=3.0), GRU(hidden=6, backward=True))
+HALF = functools.partial(
+    transformer, vocab=VOCAB, layers=1, heads=2, positions=LearnedPositions(size=32)
+)
+OWN = {
+    "two_widths": BridgedEncoderDecoder(
+        HALF(width=8), crossed(HALF(width=12, direction="causal")), None, Dense(12)
+    )
+}
+BOTH = Bidirectional(
+    LSTM(hidden=12, project=6, cell_clip=3.0, project_clip=3.0), GRU(hidden=6, backward=True)
+)
 OWN |= {"two_ways": LSTMEncoder(embed=EMBED, layers=(BOTH,))}
 WAYS = [LSTM(hidden=6, backward=backward) for backward in (False, True)]
-OWN |= {"context2vec": ContextLSTM(vocab=VOCAB, width=6, right=WAYS[0], left=WAYS[1], hidden=12, out=12)}
+OWN |= {
+    "context2vec": ContextLSTM(vocab=VOCAB, width=6, right=WAYS[0], left=WAYS[1], hidden=12, out=12)
+}
 OWN |= {"strings": Strings(alphabet=257, width=6, right=WAYS[0], left=WAYS[1], room=18)}
 OWN |= {"senna_sentence": SentenceEncoder(embed=EMBED, filters=12, features=12)}
 OWN |= {"qrnn": LSTMEncoder(embed=EMBED, layers=(QRNN(12, 12),))}
 UP = RecursiveNN(tensor=True), BinaryTreeLSTM(hidden=6)
 OWN |= {"tree_up": TreeEncoder(embed=EMBED, layers=UP)}
 GRAPH = ChildSumTreeLSTM(hidden=6, both=True), SyntacticGCN(hidden=12, labels=3)
-BAG = BagOfNGrams(vocab=VOCAB, width=6, initializer=Uniform(0.5), grams=HashedWordNGrams(buckets=50))
+BAG = BagOfNGrams(
+    vocab=VOCAB, width=6, initializer=Uniform(0.5), grams=HashedWordNGrams(buckets=50)
+)
 OWN |= {"bag": facts.stand_ins(BAG, VOCAB)}
 OWN |= {"tree_both": TreeEncoder(embed=EMBED, below=(BOTH,), layers=GRAPH)}
 """Encoders that no system of the catalogue has."""
@@ -86,7 +106,8 @@ def width_of(name):
 
 
 def batch_of(name, seed=0):
-    """Row 0: two documents and padding; row 1: one and padding; the others are full. Of sentences: slots."""
+    """Row 0: two documents and padding; row 1: one and padding; the others are full. Of sentences:
+    slots."""
     draw = np.random.default_rng(seed)
     place, length = np.arange(LENGTH), LENGTH
     segments = np.ones((ROWS, LENGTH), int)
@@ -100,15 +121,27 @@ def batch_of(name, seed=0):
         segments = np.tile(np.where(within < 5, slot + 1, 0), (ROWS, 1))
         segments[:2, length // 2 :] = 0
         positions = np.tile(within, (ROWS, 1))
-    fields = {"input_ids": draw.integers(10, 200, (ROWS, length)), "segment_ids": segments, "positions": positions}
+    fields = {
+        "input_ids": draw.integers(10, 200, (ROWS, length)),
+        "segment_ids": segments,
+        "positions": positions,
+    }
     fields["document_ids"] = np.zeros((ROWS, length))
     fields |= {"rows": np.arange(ROWS), "characters": draw.integers(1, 50, (ROWS, length, 16))}
     if module(name).encoder.reads_source or module(name).encoder.direction == "decoder":
         decoder = np.ones((ROWS, TARGET), int)
         decoder[0] = [1, 1, 1, 2, 2, 2, 0, 0]
-        fields |= {"decoder_input_ids": draw.integers(10, 200, (ROWS, TARGET)), "decoder_segment_ids": decoder}
-        fields |= {"decoder_positions": np.where(decoder == 2, np.arange(TARGET) - 3, np.arange(TARGET))}
-        fields |= {"sentence_positions": np.zeros((ROWS, 2), int) + np.arange(2), "sentence_weights": np.ones((ROWS, 2))}
+        fields |= {
+            "decoder_input_ids": draw.integers(10, 200, (ROWS, TARGET)),
+            "decoder_segment_ids": decoder,
+        }
+        fields |= {
+            "decoder_positions": np.where(decoder == 2, np.arange(TARGET) - 3, np.arange(TARGET))
+        }
+        fields |= {
+            "sentence_positions": np.zeros((ROWS, 2), int) + np.arange(2),
+            "sentence_weights": np.ones((ROWS, 2)),
+        }
     return {field: jnp.asarray(value, jnp.int32) for field, value in fields.items()}
 
 
@@ -116,7 +149,9 @@ def batch_of(name, seed=0):
 def params_of(name):
     draw = np.random.default_rng(0)
     shapes = towers.abstract({"main": module(name)}, batch_of(name))["main"]
-    return jax.tree.map(lambda leaf: jnp.asarray(draw.normal(0.0, 0.2, leaf.shape), leaf.dtype), shapes)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(0.0, 0.2, leaf.shape), leaf.dtype), shapes
+    )
 
 
 @functools.cache
@@ -141,7 +176,9 @@ def other(name, field, where):
     changed = batch | {field: jnp.where(where, 10 + (batch[field] + 7) % 150, batch[field])}
     if field == "input_ids":
         characters = 1 + (batch["characters"] + 7) % 49
-        changed["characters"] = jnp.where(jnp.asarray(where)[..., None], characters, batch["characters"])
+        changed["characters"] = jnp.where(
+            jnp.asarray(where)[..., None], characters, batch["characters"]
+        )
     return changed
 
 
@@ -151,7 +188,9 @@ def test_rows_are_alone(name):
     order = np.roll(np.arange(ROWS), 1)
     rolled = compiled(name)({field: value[order] for field, value in batch_of(name).items()})
     real = segments(name) > 0
-    np.testing.assert_allclose(rolled[real[order]], plain(name)[order][real[order]], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        rolled[real[order]], plain(name)[order][real[order]], rtol=1e-5, atol=1e-5
+    )
     among = compiled(name)(other(name, "input_ids", np.arange(ROWS)[:, None] % 2 == 1))
     np.testing.assert_array_equal(among[::2][real[::2]], plain(name)[::2][real[::2]])
 
@@ -160,7 +199,10 @@ def test_rows_are_alone(name):
 @each
 def test_padding_is_unseen(name):
     real = segments(name) > 0
-    for field, owner in (("input_ids", "segment_ids"), ("decoder_input_ids", "decoder_segment_ids")):
+    for field, owner in (
+        ("input_ids", "segment_ids"),
+        ("decoder_input_ids", "decoder_segment_ids"),
+    ):
         if field in batch_of(name):
             found = compiled(name)(other(name, field, np.asarray(batch_of(name)[owner]) == 0))
             np.testing.assert_array_equal(found[real], plain(name)[real])
@@ -173,7 +215,10 @@ def test_documents_of_a_row_are_unseen(name):
         pytest.skip("its segments are the sentences of one document")
     if module(name).encoder.direction == "unread":
         pytest.skip("its state is that of the document, whatever the words")
-    for field, owner in (("input_ids", "segment_ids"), ("decoder_input_ids", "decoder_segment_ids")):
+    for field, owner in (
+        ("input_ids", "segment_ids"),
+        ("decoder_input_ids", "decoder_segment_ids"),
+    ):
         if field in batch_of(name):
             found = compiled(name)(other(name, field, np.asarray(batch_of(name)[owner]) == 2))
             first = segments(name)[0] == 1
@@ -204,7 +249,9 @@ def test_the_declared_direction_is_what_changes(name):
     expected = SEES["causal" if direction == "decoder" else direction](np.arange(length))
     if not module(name).encoder.stacks:  # not attention: a gate may close between two places
         near = np.abs(np.arange(length) - PLACE) <= 1
-        needed = np.any if isinstance(module(name).encoder, SentenceEncoder) else np.all  # a maximum takes one place of many
+        needed = (
+            np.any if isinstance(module(name).encoder, SentenceEncoder) else np.all
+        )  # a maximum takes one place of many
         assert not reached[~expected].any() and needed(reached[near & expected])
     else:
         np.testing.assert_array_equal(reached, expected)
@@ -217,7 +264,9 @@ def test_the_declared_direction_is_what_changes(name):
 @each
 def test_bfloat16_is_near_float32(name):
     halved = spec.respell(module(name), Precision, lambda _: Precision("bfloat16"))
-    found = jax.jit(lambda params, batch: towers.Tower(halved, params)(batch).hidden)(params_of(name), batch_of(name))
+    found = jax.jit(lambda params, batch: towers.Tower(halved, params)(batch).hidden)(
+        params_of(name), batch_of(name)
+    )
     found, real = np.asarray(found, np.float32), segments(name) > 0
     assert np.isfinite(found).all()
     assert np.abs(found - plain(name))[real].mean() < 0.1 * plain(name)[real].std()
@@ -227,7 +276,9 @@ def test_bfloat16_is_near_float32(name):
 @pytest.mark.parametrize("name", KINDS)
 def test_what_a_head_is_initialised_by_is_what_it_reads(name):
     tower = module(name)
-    encoded = jax.eval_shape(lambda p, b: towers.Tower(tower, p)(b), params_of(name), batch_of(name))
+    encoded = jax.eval_shape(
+        lambda p, b: towers.Tower(tower, p)(b), params_of(name), batch_of(name)
+    )
     for head in tower.heads.values():
         try:
             read = jax.eval_shape(head.reads, encoded, batch_of(name))
@@ -245,4 +296,6 @@ def test_the_record_gives_the_network_back(name):
 
 def test_every_encoder_is_here():
     encoders = {name: module(name).encoder for name in (*KINDS, *OWN)}
-    assert not registered.missing("ptm_jax.encoders", slots.Encoder, encoders), "give it a value in OWN"
+    assert not registered.missing("ptm_jax.encoders", slots.Encoder, encoders), (
+        "give it a value in OWN"
+    )

@@ -1,4 +1,5 @@
-"""The laws of every way of cutting rows: the declared fields, no token lost, segments and positions that fit the text.
+"""The laws of every way of cutting rows: the declared fields, no token lost, segments and positions
+that fit the text.
 
 What stands in a row is tested against the papers' descriptions in tests/data.
 """
@@ -35,16 +36,24 @@ SLOTS = {"sentences": 4, "width": 8}
 
 def small(value):
     """The value in the sizes of the block, without a segmenter, which is a package of its own."""
-    value = spec.respell(value, annotated.Annotated, lambda part: dataclasses.replace(part, segmenter=None))
-    value = spec.respell(value, sentence_slots.DocumentSlots, lambda part: dataclasses.replace(part, **SLOTS))
+    value = spec.respell(
+        value, annotated.Annotated, lambda part: dataclasses.replace(part, segmenter=None)
+    )
+    value = spec.respell(
+        value, sentence_slots.DocumentSlots, lambda part: dataclasses.replace(part, **SLOTS)
+    )
     value = facts.stand_ins(value, VOCAB)
     return spec.respell(value, Spelled, lambda part: dataclasses.replace(part, length=8))
 
 
 GIVEN = registered.values("examples") | OWN
-ELSEWHERE = {type(value) for value in GIVEN.values() if slots.overrides(value, "blocks", slots.Examples)}
+ELSEWHERE = {
+    type(value) for value in GIVEN.values() if slots.overrides(value, "blocks", slots.Examples)
+}
 """Their blocks are not of text: tests/data/corpora/test_cooccurrence.py."""
-CASES = registered.distinct({name: small(value) for name, value in GIVEN.items() if type(value) not in ELSEWHERE})
+CASES = registered.distinct(
+    {name: small(value) for name, value in GIVEN.items() if type(value) not in ELSEWHERE}
+)
 PAIRS = examples.PairRows, sentence_pairs.XLNetPairs
 """Kinds that cut sentences to fit, and take some of them twice."""
 LENGTHS = 32, 45
@@ -57,7 +66,11 @@ def has(name, kinds):
 
 
 def lengths(name):
-    return (SLOTS["sentences"] * SLOTS["width"],) if has(name, sentence_slots.DocumentSlots) else LENGTHS
+    return (
+        (SLOTS["sentences"] * SLOTS["width"],)
+        if has(name, sentence_slots.DocumentSlots)
+        else LENGTHS
+    )
 
 
 def rows(name, length, seed=0):
@@ -74,7 +87,11 @@ def test_rows_are_what_the_spec_declares_and_a_draw_of_the_generator(name):
         found, declared = rows(name, length), CASES[name].spec(length, VOCAB)
         assert {*declared} == {*found} and {"input_ids", "segment_ids", "positions"} <= {*declared}
         for field, (shape, dtype) in declared.items():
-            assert found[field].shape[1:] == shape and found[field].dtype == dtype and len(found[field])
+            assert (
+                found[field].shape[1:] == shape
+                and found[field].dtype == dtype
+                and len(found[field])
+            )
         again = rows(name, length)
         assert all(np.array_equal(found[field], again[field]) for field in found)
 
@@ -83,15 +100,21 @@ def test_rows_are_what_the_spec_declares_and_a_draw_of_the_generator(name):
 def test_padding_is_at_the_end_and_segments_count(name):
     for length in lengths(name):
         found = rows(name, length)
-        ids, segments, positions = (found[field] for field in ("input_ids", "segment_ids", "positions"))
-        assert np.array_equal(segments == 0, ids == VOCAB.pad) and not positions[segments == 0].any()
+        ids, segments, positions = (
+            found[field] for field in ("input_ids", "segment_ids", "positions")
+        )
+        assert (
+            np.array_equal(segments == 0, ids == VOCAB.pad) and not positions[segments == 0].any()
+        )
         if has(name, sentence_slots.DocumentSlots):
             width = SLOTS["width"]
             segments, positions = (field.reshape(-1, width) for field in (segments, positions))
             assert set(np.unique(segments)) <= {*range(SLOTS["sentences"] + 1)}
         else:
             steps = np.diff(segments, axis=1, prepend=0)
-            assert set(segments[:, 0]) == {1} and ((steps == 0) | (steps == 1) | (segments == 0)).all()
+            assert (
+                set(segments[:, 0]) == {1} and ((steps == 0) | (steps == 1) | (segments == 0)).all()
+            )
         assert ((segments[:, 1:] == 0) | (segments[:, :-1] > 0)).all(), "padding is at the end"
         for row, places in zip(segments, positions, strict=True):
             for number in set(row[row > 0]):
@@ -104,10 +127,14 @@ def test_every_token_is_in_one_place(name):
     for length in lengths(name):
         given = cutting.block(seed=1)
         found = rows(name, length)
-        found = found["input_ids"] * found.get("centres", 1)  # the words beside a chunk are centres of others
+        found = found["input_ids"] * found.get(
+            "centres", 1
+        )  # the words beside a chunk are centres of others
         text = np.sort(found[found >= FIRST])
         assert set(text) <= {*given.tokens}
-        if has(name, examples.Coded):  # the first token of a document is its code, written at the head of its rows
+        if has(
+            name, examples.Coded
+        ):  # the first token of a document is its code, written at the head of its rows
             given.tokens[given.document_tokens[:-1]] = FIRST
             found = cutting.cut(CASES[name], given, length)["input_ids"]
             text = np.sort(np.append(found[found > FIRST], [FIRST] * len(given.documents)))

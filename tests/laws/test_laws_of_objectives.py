@@ -1,4 +1,5 @@
-"""The laws of every objective: a loss is a sum over rows with a weight that the batch alone decides.
+"""The laws of every objective: a loss is a sum over rows with a weight that the batch alone
+decides.
 
 That the sum is the published one is tested against numpy in tests/objectives, gradients included.
 """
@@ -68,16 +69,19 @@ OWN = {
     "teacher": averaging.OwnTeacher(task=TASK, teachers=("generator",)),
 }
 ELSEWHERE = {crf.CRFTagging, layer_choice.Selecting}
-"""A head that is a chain (tests/nn/test_crf.py), and the mask of an encoder (tests/encoders/test_dense_recurrent.py)."""
+"""A head that is a chain (tests/nn/test_crf.py), and the mask of an encoder
+(tests/encoders/test_dense_recurrent.py)."""
 CASES = registered.values("objective") | OWN
 CASES |= registered.by_default("ptm_jax.objectives", slots.Objective, CASES, without=ELSEWHERE)
 ACROSS_ROWS = contrastive.InfoNCE, contrastive.DIM
 """Losses of a row that depend on the other rows of the batch."""
 _PLACES = downstream.AnswerSpan, downstream.AnswerBeams, answers.VerifiedSpan, hotpot.HopAnswers
 ALL_PLACES = (*_PLACES, downstream.Choosing, seq2seq.Seq2Seq)
-"""Losses whose softmax or targets are over all places of a row or a question: heads and corruptions leave padding out."""
+"""Losses whose softmax or targets are over all places of a row or a question: heads and corruptions
+leave padding out."""
 LEVELS = (greedy.GreedyLayers,)
-"""Losses of an encoder's levels, which are no states: their padding is the encoder's (tests/encoders/test_logistic.py)."""
+"""Losses of an encoder's levels, which are no states: their padding is the encoder's
+(tests/encoders/test_logistic.py)."""
 NONE = "answer_start", "answer_end", "answer_kind", "grade", "facts"
 """Fields whose -1 is nothing."""
 
@@ -93,7 +97,12 @@ def has(name, kinds):
 def batch():
     """Two groups of rows, with every field that an objective reads."""
     fields = jax.tree.map(lambda *x: jnp.concatenate(x), batch_of(1), batch_of(2))
-    return {**fields, "rows": jnp.arange(ROWS), "perturbation": jnp.zeros((ROWS, L, D)), "task": jnp.zeros(ROWS, jnp.int32)}
+    return {
+        **fields,
+        "rows": jnp.arange(ROWS),
+        "perturbation": jnp.zeros((ROWS, L, D)),
+        "task": jnp.zeros(ROWS, jnp.int32),
+    }
 
 
 def emptied(rows, given=None):
@@ -107,12 +116,15 @@ def emptied(rows, given=None):
 
 @functools.cache
 def compiled(name):
-    """(params, batch) -> the loss, and the gradients with respect to the parameters and the words' vectors."""
+    """(params, batch) -> the loss, and the gradients with respect to the parameters and the words'
+    vectors."""
 
     def value(params, perturbation, given):
         given = {**given, "perturbation": perturbation, "step": jnp.int32(2)}
         half = jax.tree.map(lambda x: 0.5 * x, params)
-        given_to = {"main": params, "projections": {}} | dict.fromkeys(("generator", "dbow", "teacher", "proposal"), half)
+        given_to = {"main": params, "projections": {}} | dict.fromkeys(
+            ("generator", "dbow", "teacher", "proposal"), half
+        )
         towers = {name: PlainTower(tree, train=True) for name, tree in given_to.items()}
         loss = CASES[name](towers, given, jax.random.key(0))
         return loss.value(), loss
@@ -148,13 +160,21 @@ def test_a_batch_without_weight_has_no_loss_and_no_gradient(name):
 def test_sums_and_weights_add_over_micro_batches(name):
     if has(name, ACROSS_ROWS):
         pytest.skip("its negatives are the other rows of the micro-batch")
-    parts = [compiled(name)(params_of(), emptied(rows))[1] for rows in (np.arange(B), np.arange(B, ROWS))]
+    parts = [
+        compiled(name)(params_of(), emptied(rows))[1] for rows in (np.arange(B), np.arange(B, ROWS))
+    ]
     _, whole = plain(name)
-    for found, expected in zip(map(sum, zip(*map(terms, parts), strict=True)), terms(whole), strict=True):
+    for found, expected in zip(
+        map(sum, zip(*map(terms, parts), strict=True)), terms(whole), strict=True
+    ):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     for metric, ratio in whole.metrics.items():
-        np.testing.assert_allclose(sum(part.metrics[metric].sum for part in parts), ratio.sum, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(sum(part.metrics[metric].weight for part in parts), ratio.weight, rtol=1e-6)
+        np.testing.assert_allclose(
+            sum(part.metrics[metric].sum for part in parts), ratio.sum, rtol=1e-5, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            sum(part.metrics[metric].weight for part in parts), ratio.weight, rtol=1e-6
+        )
 
 
 @pytest.mark.rotate(together=True)
@@ -164,7 +184,11 @@ def test_the_order_of_rows_is_nothing(name):
     gradients, loss = compiled(name)(params_of(), swapped)
     for found, expected in zip(terms(loss), terms(plain(name)[1]), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), gradients[0], plain(name)[0][0])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        gradients[0],
+        plain(name)[0][0],
+    )
 
 
 @pytest.mark.rotate(together=True)
@@ -178,7 +202,8 @@ def test_the_weight_is_the_batchs(name):
 @pytest.mark.rotate(together=True)
 @each
 def test_a_baseline_is_of_one_of_its_metrics(name):
-    """The frequencies of words or classes are compared with a metric of the loss, or with nothing."""
+    """The frequencies of words or classes are compared with a metric of the loss, or with
+    nothing."""
     assert CASES[name].baseline in {None, *plain(name)[1].metrics}
 
 
@@ -192,7 +217,9 @@ def test_padding_has_no_gradient(name):
     if has(name, LEVELS):
         pytest.skip("it reads no states")
     if has(name, dual_training.DualTraining):
-        pytest.skip("its rows are in other vocabularies, of another length than the one that is perturbed")
+        pytest.skip(
+            "its rows are in other vocabularies, of another length than the one that is perturbed"
+        )
     slopes = np.asarray(plain(name)[0][1])
     assert np.isfinite(slopes).all() and slopes.any()
     assert (slopes[np.asarray(batch()["segment_ids"]) == 0] == 0).all()
@@ -203,8 +230,12 @@ def test_padding_has_no_gradient(name):
 def test_bfloat16_is_near_float32(name):
     halved = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params_of())
     gradients, loss = compiled(name)(halved, batch())
-    np.testing.assert_allclose(np.float32(loss.value()), np.float32(plain(name)[1].value()), rtol=0.05, atol=0.05)
-    assert all(np.isfinite(np.asarray(leaf, np.float32)).all() for leaf in jax.tree.leaves(gradients))
+    np.testing.assert_allclose(
+        np.float32(loss.value()), np.float32(plain(name)[1].value()), rtol=0.05, atol=0.05
+    )
+    assert all(
+        np.isfinite(np.asarray(leaf, np.float32)).all() for leaf in jax.tree.leaves(gradients)
+    )
 
 
 @each

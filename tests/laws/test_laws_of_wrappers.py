@@ -1,7 +1,9 @@
-"""The laws of every adaptation: what is frozen keeps its bits, what is its own is known by path, the model comes back.
+"""The laws of every adaptation: what is frozen keeps its bits, what is its own is known by path,
+the model comes back.
 
-What an adaptation computes is tested against its paper in tests/adapt. Here the loss is linear in every parameter: all have
-a gradient, so that only the adaptation can hold one back, and nothing of the network is compiled.
+What an adaptation computes is tested against its paper in tests/adapt. Here the loss is linear in
+every parameter: all have a gradient, so that only the adaptation can hold one back, and nothing of
+the network is compiled.
 """
 
 import dataclasses
@@ -25,10 +27,14 @@ from support.classifier import batch, classifier
 
 SMALL = {
     "words": "size=9, width=3", "pooled": "size=9", "taglm": "hidden=2, letters=0, size=9, width=3",
-    "bilstm": "hidden=2", "esim": "hidden=2", "bcn": "hidden=2, reductions=(2,), pieces=2", "houlsby": "width=2",
-    "pfeiffer": "width=2", "k_adapter": "width=4, heads=2, layers=1", "pals": "width=4, heads=2", "lora": "rank=2",
-    "prefix": "length=2", "vib": "width=2", "gradual": "steps=2", "chain_thaw": "steps=2", "sequential": "steps=2",
-    "concat": "hidden=2", "bpt3c": "tokens=2", "adversarial": "virtual=0.5", "rates": "table=(('/embed/', 0.5),)",
+    "bilstm": "hidden=2", "esim": "hidden=2", "bcn": "hidden=2, reductions=(2,), pieces=2",
+    "houlsby": "width=2",
+    "pfeiffer": "width=2", "k_adapter": "width=4, heads=2, layers=1", "pals": "width=4, heads=2",
+    "lora": "rank=2",
+    "prefix": "length=2", "vib": "width=2", "gradual": "steps=2", "chain_thaw": "steps=2",
+    "sequential": "steps=2",
+    "concat": "hidden=2", "bpt3c": "tokens=2", "adversarial": "virtual=0.5",
+    "rates": "table=(('/embed/', 0.5),)",
 }  # fmt: skip
 MORE = {
     "tags": "vib(code=discrete, width=2, tags=3)",
@@ -38,12 +44,16 @@ MORE = {
 }
 ELSEWHERE = {"linkers"}
 """Of encoders with linkers: tests/adapt/test_linkers.py."""
-CASES = {name: f"{name}({SMALL.get(name, '')})" for name in catalogue.NAMES if name not in ELSEWHERE} | MORE
+CASES = {
+    name: f"{name}({SMALL.get(name, '')})" for name in catalogue.NAMES if name not in ELSEWHERE
+} | MORE
 PAIRS = 2
 """Token types: some adaptations read pairs of texts."""
 
 _built = {name: pytest.mark.status(name, "built") for name in catalogue.NAMES}
-each = pytest.mark.parametrize("name", [pytest.param(name, marks=_built.get(name, ())) for name in CASES])
+each = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=_built.get(name, ())) for name in CASES]
+)
 
 
 def linear(towers, given, key):
@@ -66,7 +76,9 @@ def begun(name):
     draw = np.random.default_rng(0)
     shapes = jax.eval_shape(program(name).init, batch(types=PAIRS))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    params = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), leaf.dtype), shapes.params)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), leaf.dtype), shapes.params
+    )
     return dataclasses.replace(zeros, params=params)
 
 
@@ -84,7 +96,10 @@ def wrapper(name):
 def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(name):
     """At the first step: gradual kinds hold layers back."""
     work, before = program(name), begun(name)
-    after, known = flatten(jax.jit(work.step)(before, batch(types=PAIRS))[0].params), work.freedom.places(before.params)
+    after, known = (
+        flatten(jax.jit(work.step)(before, batch(types=PAIRS))[0].params),
+        work.freedom.places(before.params),
+    )
     for path, old in flatten(before.params).items():
         if path.startswith("recent/"):
             continue  # written by `on_step`
@@ -110,7 +125,9 @@ def test_its_parameters_are_known_by_their_paths(name):
     else:
         assert added <= owned and all("/heads_classify/" in path for path in owned - added)
     replaced = {path for path in plain if own.get(path) != plain[path]}
-    assert all("/heads_classify/" in path for path in replaced), "the model's parameters keep their paths and shapes"
+    assert all("/heads_classify/" in path for path in replaced), (
+        "the model's parameters keep their paths and shapes"
+    )
 
 
 @pytest.mark.rotate(together=True)
@@ -123,10 +140,14 @@ def test_the_beginning_is_the_same_however_often_and_the_end_is_the_model(name):
     kept = flatten(params).keys() - finished.keys()
     assert {*plain} - {*finished} == {*plain} - {*paths(name)}
     if slots.overrides(value, "finish"):
-        assert {path: leaf.shape for path, leaf in finished.items()} == plain and all(re.search(value.owns, p) for p in kept)
+        assert {path: leaf.shape for path, leaf in finished.items()} == plain and all(
+            re.search(value.owns, p) for p in kept
+        )
     else:
         assert not kept
-    assert {*in_effect(program(name).system, params)} == {*adapted(classifier(CASES[name], types=PAIRS)).towers}
+    assert {*in_effect(program(name).system, params)} == {
+        *adapted(classifier(CASES[name], types=PAIRS)).towers
+    }
 
 
 @each

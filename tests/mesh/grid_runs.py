@@ -1,4 +1,5 @@
-"""Five tiny models and every way to lay them over eight devices, in a process that has eight (`in_a_process`)."""
+"""Five tiny models and every way to lay them over eight devices, in a process that has eight
+(`in_a_process`)."""
 
 from __future__ import annotations
 
@@ -69,21 +70,28 @@ def bert_of(vocab=VOCAB):
 
 
 def gpt2_of(vocab=VOCAB):
-    """A decoder, pre-norm, under an optimizer that a wrong factor in a gradient cannot hide from."""
+    """A decoder, pre-norm, under an optimizer that a wrong factor in a gradient cannot hide
+    from."""
     return _small(gpt2("gpt2", 2, 32, HEADS), vocab, SGD(momentum=0.9), lr=0.05)
 
 
 def t5_of(vocab=VOCAB, optimizer=Adafactor()):
-    """An encoder-decoder with relative buckets, RMSNorm, GEGLU-free 1.0, trained by Adafactor as published."""
+    """An encoder-decoder with relative buckets, RMSNorm, GEGLU-free 1.0, trained by Adafactor as
+    published."""
     vocab = dataclasses.replace(vocab, extra=tuple(range(vocab.size - 1, vocab.size - 9, -1)))
     system = _small(t5("t5", "1.0", 2, 32, HEADS, 4, 64), vocab, optimizer, lr=0.02)
-    return dataclasses.replace(system, corruption=SentinelSpans(vocab=vocab, sentinels=8, rate=0.3, mean=2.0))
+    return dataclasses.replace(
+        system, corruption=SentinelSpans(vocab=vocab, sentinels=8, rate=0.3, mean=2.0)
+    )
 
 
 def electra_of(vocab=VOCAB):
     """Two towers with tied tables, the generator half as wide; both of eight heads."""
     system = electra("electra", 32, 2, 32, HEADS, 0.5, Phase(steps=1, batch=1, length=8), lr=1e-3)
-    heads = lambda part: dataclasses.replace(part, heads=HEADS)
+
+    def heads(part):
+        return dataclasses.replace(part, heads=HEADS)
+
     return _small(respell(system, Attention, heads), vocab, LAMB(), lr=0.005)
 
 
@@ -98,7 +106,8 @@ MODELS |= {f"{name} odd": functools.partial(make, ODD) for name, make in MODELS.
 
 
 def batches_of(system, count=5):
-    """Rows of words that follow each other by a rule, in two documents, some with padding (T5's are full), one of it."""
+    """Rows of words that follow each other by a rule, in two documents, some with padding (T5's are
+    full), one of it."""
     draw, full = np.random.default_rng(0), system.name == "t5"
     length, found = T5_LENGTH if full else LENGTH, []
     for _ in range(count):
@@ -127,14 +136,17 @@ def devices_of(sizes):
 
 
 def placed_under(system, layout, first=None):
-    """(program, state before the first step, batches) of a system as a layout has them, and one device's first state.
+    """(program, state before the first step, batches) of a system as a layout has them, and one
+    device's first state.
 
     `first` is that of one device: every layout begins with the same bits."""
     sizes, rules = LAYOUTS[layout]
     mesh, whole, data = devices_of(sizes), program(system, 0), batches_of(system)
     work, abstract = whole.on(mesh, rules, data[0])
     first = jax.jit(whole.init)(data[0]) if first is None else first
-    state = jax.device_put(work.padding.fill(first), jax.tree.map(lambda leaf: leaf.sharding, abstract))
+    state = jax.device_put(
+        work.padding.fill(first), jax.tree.map(lambda leaf: leaf.sharding, abstract)
+    )
     return work, state, [tables.place_batch(batch, mesh) for batch in data], first
 
 
@@ -143,7 +155,11 @@ def stepping(work, state, batch, layout):
     mesh = devices_of(LAYOUTS[layout][0])
     at = jax.tree.map(lambda leaf: leaf.sharding, state)
     with jax.set_mesh(mesh):
-        return jax.jit(work.step, out_shardings=(at, tables.replicated(mesh))).lower(state, batch).compile()
+        return (
+            jax.jit(work.step, out_shardings=(at, tables.replicated(mesh)))
+            .lower(state, batch)
+            .compile()
+        )
 
 
 def trained(step, state, batches, numbers):
@@ -151,7 +167,8 @@ def trained(step, state, batches, numbers):
     found = []
     for number in numbers:
         state, metrics = step(state, batches[number % len(batches)])
-        # Read at once: steps under way at the same time would wait for each other's threads for ever.
+        # Read at once: steps under way at the same time would wait for each other's threads for
+        # ever.
         found.append(float(metrics["loss"].value().sum()))
     return state, found
 
@@ -163,13 +180,19 @@ def losses(system, layout, steps, first=None):
 
 
 def restored(system, layout, steps, first=None, follow=0):
-    """What becomes of a checkpoint after so many steps under a layout: restored on fewer devices, saved there, restored on
-    eight again. {"bits": whether all of them hold the same, "trained": losses before, "following": so many losses after, by
-    layout, "stored", "read": how many rows of the token table are on devices, and are read by name}."""
+    """What becomes of a checkpoint after so many steps under a layout: restored on fewer devices,
+    saved there, restored on eight again. {"bits": whether all of them hold the same, "trained":
+    losses before, "following": so many losses after, by layout, "stored", "read": how many rows of
+    the token table are on devices, and are read by name}."""
     work, state, placed, first = placed_under(system, layout, first)
     step, after = stepping(work, state, placed[0], layout), range(steps, steps + follow)
     state, before_saving = trained(step, state, placed, range(steps))
-    bits = lambda work, state: [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(jax.jit(work.padding.cut)(state))]
+
+    def bits(work, state):
+        return [
+            np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(jax.jit(work.padding.cut)(state))
+        ]
+
     same, before, shapes = [], bits(work, state), set()
     with tempfile.TemporaryDirectory() as folder:
         store = Checkpoints(folder, keep=9)
@@ -179,11 +202,24 @@ def restored(system, layout, steps, first=None, follow=0):
             fewer, blank, data, _ = placed_under(system, other, first)
             state, _, _ = store.restore(like=blank, true=fewer.padding.true)
             same.append(bits(fewer, state) == before)
-            same.append(all(a.sharding == b.sharding for a, b in zip(*map(jax.tree.leaves, (state, blank)), strict=True)))
-            shapes |= {leaf.shape for path, leaf in flatten(state.params).items() if path.endswith("/token")}
-            store.save(steps + number + 1, state, {}, true=fewer.padding.true)  # the next one restores what this one had
+            same.append(
+                all(
+                    a.sharding == b.sharding
+                    for a, b in zip(*map(jax.tree.leaves, (state, blank)), strict=True)
+                )
+            )
+            shapes |= {
+                leaf.shape
+                for path, leaf in flatten(state.params).items()
+                if path.endswith("/token")
+            }
+            store.save(
+                steps + number + 1, state, {}, true=fewer.padding.true
+            )  # the next one restores what this one had
             if follow and other != layout:
-                following[other] = trained(stepping(fewer, state, data[0], other), state, data, after)[1]
+                following[other] = trained(
+                    stepping(fewer, state, data[0], other), state, data, after
+                )[1]
         store.wait()
         kept = restore_params(folder)[0]
         tokens = [leaf.shape[0] for path, leaf in flatten(kept).items() if path.endswith("/token")]
@@ -192,7 +228,8 @@ def restored(system, layout, steps, first=None, follow=0):
 
 
 def draws(system, layout, first=None):
-    """Checksums of what one forward pass draws under a layout: of each field of the corrupted batch and of each mask."""
+    """Checksums of what one forward pass draws under a layout: of each field of the corrupted batch
+    and of each mask."""
     from ptm_jax.core import constraint as core_layout
     from ptm_jax.core.streams import keep_mask, uniform_bits
     from ptm_jax.kernels import reference
@@ -202,7 +239,9 @@ def draws(system, layout, first=None):
 
     def watched(key, rows, shape, rate):
         keep = keep_mask(key, rows, shape, rate)
-        check = jnp.where(keep, uniform_bits(weigh, rows, shape), 0).sum(dtype=jnp.uint32)  # exact in any order
+        check = jnp.where(keep, uniform_bits(weigh, rows, shape), 0).sum(
+            dtype=jnp.uint32
+        )  # exact in any order
         return keep | jax.pure_callback(note, jax.ShapeDtypeStruct((), bool), check)
 
     def note(total):
@@ -224,7 +263,9 @@ def draws(system, layout, first=None):
             jax.block_until_ready(loss)
     finally:
         layers.keep_mask = reference.keep_mask = keep_mask
-    fields = {name: zlib.crc32(np.asarray(field).tobytes()) for name, field in sorted(fields.items())}
+    fields = {
+        name: zlib.crc32(np.asarray(field).tobytes()) for name, field in sorted(fields.items())
+    }
     return {"masks": sorted(set(masks)), "fields": fields}, first
 
 
@@ -234,8 +275,8 @@ def in_a_process(steps, *cells):
 
 
 def run(steps, *cells):
-    """{model: {layout: losses}}; with + in front of a layout, what a forward pass draws there; with =, what becomes of its
-    checkpoint; with ==, and the losses that follow."""
+    """{model: {layout: losses}}; with + in front of a layout, what a forward pass draws there; with
+    =, what becomes of its checkpoint; with ==, and the losses that follow."""
     found, firsts = {}, {}
     for cell in cells:
         model, layouts = cell.split(":")

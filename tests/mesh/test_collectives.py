@@ -32,12 +32,24 @@ def only(*lines, before="", sizes=SIZES):
     ],
 )
 def test_groups_are_mesh_axes(groups, axes, group):
-    found = only(f"%r = f32[8,2]{{1,0:T(8,128)}} all-reduce(%p), channel_id=1, replica_groups={groups}, to_apply=%add")
-    assert (found.kind, found.axes, found.group, found.count, found.bytes) == ("all-reduce", axes, group, 1, 64)
+    found = only(
+        f"%r = f32[8,2]{{1,0:T(8,128)}} all-reduce(%p), channel_id=1, "
+        f"replica_groups={groups}, to_apply=%add"
+    )
+    assert (found.kind, found.axes, found.group, found.count, found.bytes) == (
+        "all-reduce",
+        axes,
+        group,
+        1,
+        64,
+    )
 
 
 GROUPS = "replica_groups=[2,4]<=[8], dimensions={0}"
-SEVERAL = "(f32[4]{0}, bf16[2]{0:T(8,128)(2,1)}, /*index=2*/pred[]) all-reduce(%a, %b), replica_groups=[2,4]<=[8]"
+SEVERAL = (
+    "(f32[4]{0}, bf16[2]{0:T(8,128)(2,1)}, /*index=2*/pred[]) all-reduce(%a, %b), "
+    "replica_groups=[2,4]<=[8]"
+)
 PAIRS = "source_target_pairs={{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}"
 
 
@@ -47,7 +59,11 @@ PAIRS = "source_target_pairs={{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}"
         (f"bf16[8,2]{{1,0}} all-gather(%p), {GROUPS}", "all-gather", 32),
         (f"bf16[2,2]{{1,0}} reduce-scatter(%p), {GROUPS}, to_apply=%add", "reduce-scatter", 32),
         (f"(bf16[2,2]{{1,0}}, bf16[8,2]{{1,0}}) all-gather-start(%p), {GROUPS}", "all-gather", 32),
-        (f"(f32[4]{{0}}, f32[4]{{0}}, u32[], u32[]) collective-permute-start(%p), {PAIRS}", "collective-permute", 16),
+        (
+            f"(f32[4]{{0}}, f32[4]{{0}}, u32[], u32[]) collective-permute-start(%p), {PAIRS}",
+            "collective-permute",
+            16,
+        ),
         (SEVERAL, "all-reduce", 21),
     ],
 )
@@ -69,9 +85,13 @@ BODY = """
 """
 
 
-@pytest.mark.parametrize(("config", "trips"), [("", 72), (', backend_config={"known_trip_count":{"n":"12"}}', 12)])
+@pytest.mark.parametrize(
+    ("config", "trips"), [("", 72), (', backend_config={"known_trip_count":{"n":"12"}}', 12)]
+)
 def test_loops_count_as_often_as_they_run(config, trips):
-    found = only(f"%w = f32[4]{{0}} while(%p), condition=%condition, body=%body{config}", before=BODY)
+    found = only(
+        f"%w = f32[4]{{0}} while(%p), condition=%condition, body=%body{config}", before=BODY
+    )
     assert (found.count, found.loops, found.phase) == (trips, (trips,), "backward")
 
 
@@ -90,17 +110,27 @@ def test_a_fused_all_reduce_that_is_cut_is_a_reduce_scatter():
     ("name", "phase"),
     [
         ("jit(step)/jvp(Model.encode)/while/body/dot", "forward"),
-        ("jit(step)/transpose(jvp(Model.encode))/while/body/checkpoint/rematted_computation/dot", "recomputed"),
+        (
+            "jit(step)/transpose(jvp(Model.encode))/while/body/checkpoint/rematted_computation/dot",
+            "recomputed",
+        ),
         ("jit(step)/transpose(jvp())/dot", "backward"),
         ("jit(step)/reduce_sum", "other"),
     ],
 )
 def test_phases_are_those_of_the_names(name, phase):
-    assert only(f'%r = f32[4]{{0}} all-reduce(%p), replica_groups={{}}, metadata={{op_name="{name}"}}').phase == phase
+    assert (
+        only(
+            f'%r = f32[4]{{0}} all-reduce(%p), replica_groups={{}}, metadata={{op_name="{name}"}}'
+        ).phase
+        == phase
+    )
 
 
 def test_a_group_of_one_is_none():
-    assert not collectives(module("%r = f32[4]{0} all-reduce(%p), replica_groups={{0},{1}}"), {"data": 2})
+    assert not collectives(
+        module("%r = f32[4]{0} all-reduce(%p), replica_groups={{0},{1}}"), {"data": 2}
+    )
 
 
 def test_a_product_that_is_cut_with_its_reduce_scatter_is_one_reduce_scatter():
@@ -123,5 +153,12 @@ def test_a_product_that_is_cut_with_its_reduce_scatter_is_one_reduce_scatter():
 }}
 """
     config = 'backend_config={"known_trip_count":{"n":"12"}}'
-    found = only(f"%w = f32[4]{{0}} while(%p), condition=%condition, body=%layer, {config}", before=loop)
-    assert (found.kind, found.count, found.bytes, found.overlapped) == ("reduce-scatter", 12, 2 * 2 * 8 * 4, True)
+    found = only(
+        f"%w = f32[4]{{0}} while(%p), condition=%condition, body=%layer, {config}", before=loop
+    )
+    assert (found.kind, found.count, found.bytes, found.overlapped) == (
+        "reduce-scatter",
+        12,
+        2 * 2 * 8 * 4,
+        True,
+    )

@@ -1,4 +1,5 @@
-"""Ring attention against the definition, on eight forced devices in their own process; and what it keeps in memory."""
+"""Ring attention against the definition, on eight forced devices in their own process; and what it
+keeps in memory."""
 
 import functools
 import re
@@ -23,15 +24,22 @@ B, L, H, K = 4, 32, 4, 8
 
 def inputs(keys=L, seed=0):
     draw = np.random.default_rng(seed)
-    make = lambda *shape: jnp.asarray(draw.normal(size=shape), jnp.float32)
+
+    def make(*shape):
+        return jnp.asarray(draw.normal(size=shape), jnp.float32)
+
     return make(B, L, H, K), make(B, keys, H, K), make(B, keys, H, K)
 
 
 def masks():
-    """{name: Visibility}: the project's rules, each with rows of several documents and some padding."""
+    """{name: Visibility}: the project's rules, each with rows of several documents and some
+    padding."""
     draw = np.random.default_rng(1)
     slots = jnp.broadcast_to(jnp.arange(L), (B, L))
-    packed = jnp.asarray(np.sort(draw.integers(1, 4, (B, L)), 1) * (np.arange(L) < [[L], [L - 5], [7], [0]]), jnp.int32)
+    packed = jnp.asarray(
+        np.sort(draw.integers(1, 4, (B, L)), 1) * (np.arange(L) < [[L], [L - 5], [7], [0]]),
+        jnp.int32,
+    )
     seen = jnp.maximum(packed, 1), packed
     order = jnp.asarray(draw.permuted(np.tile(np.arange(L), (B, 1)), axis=1), jnp.int32)
     group = jnp.asarray(draw.integers(0, 3, (B, L)), jnp.int32)
@@ -54,7 +62,12 @@ def biases():
     }
 
 
-CASES = [("packed", "shared", 0.0), ("causal", "none", 0.3), ("permuted", "by row", 0.3), ("groups", "none", 0.0)]
+CASES = [
+    ("packed", "shared", 0.0),
+    ("causal", "none", 0.3),
+    ("permuted", "by row", 0.3),
+    ("groups", "none", 0.0),
+]
 CASES += [("graph", "shared", 0.3)]
 
 
@@ -68,7 +81,9 @@ def values(attend, mask, bias, dropout, keys=L):
     weigh = jnp.asarray(np.random.default_rng(4).normal(size=(B, L, H, K)), jnp.float32)
 
     def loss(q, k, v, bias):
-        out = attend(q, k, v, visibility=mask, scale=0.3, bias=bias, dropout=dropout, key=key, rows=rows)
+        out = attend(
+            q, k, v, visibility=mask, scale=0.3, bias=bias, dropout=dropout, key=key, rows=rows
+        )
         out = out[0] if isinstance(out, tuple) else out
         return (out * weigh).sum(), out
 
@@ -79,11 +94,14 @@ def values(attend, mask, bias, dropout, keys=L):
 
 def apart(found, expected):
     """The greatest relative difference of results and gradients."""
-    return max(float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in zip(found, expected, strict=True))
+    return max(
+        float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in zip(found, expected, strict=True)
+    )
 
 
 def on_eight_devices():
-    """The greatest difference from the definition, over results and gradients: {mesh and case: number}."""
+    """The greatest difference from the definition, over results and gradients: {mesh and case:
+    number}."""
     found = {}
     for sizes in ({"seq": 8}, {"data": 2, "seq": 2, "model": 2}):
         attend = functools.partial(ring_attention, ring=Ring(rules.make_mesh(sizes)))
@@ -94,33 +112,44 @@ def on_eight_devices():
     across = Visibility(jnp.ones((B, L), jnp.int32), jnp.ones((B, 16), jnp.int32))
     given = across, None, 0.3, 16
     found["a source of another length"] = apart(values(attend, *given), values(definition, *given))
-    attend, low = functools.partial(ring_attention, ring=Ring(rules.make_mesh({"seq": 8}))), Precision("bfloat16")
+    attend, low = (
+        functools.partial(ring_attention, ring=Ring(rules.make_mesh({"seq": 8}))),
+        Precision("bfloat16"),
+    )
     given = masks()["causal"], biases()["shared"], 0.3
-    half = apart(*(values(functools.partial(each, precision=low), *given) for each in (attend, definition)))
+    half = apart(
+        *(values(functools.partial(each, precision=low), *given) for each in (attend, definition))
+    )
     return {"half": half, "found": found, "arrays": largest(1024)}
 
 
 def largest(length):
-    """Elements of the largest array of a device in the module of loss and gradients of one row of a length."""
+    """Elements of the largest array of a device in the module of loss and gradients of one row of a
+    length."""
     ring = Ring(rules.make_mesh({"seq": 8}))
     ones = jnp.ones((1, length), jnp.int32)
     slots = jnp.arange(length)[None]
     mask = Visibility(ones, ones, slots, slots)
 
     def loss(q, k, v, key):
-        return ring_attention(q, k, v, ring=ring, visibility=mask, scale=1.0, dropout=0.1, key=key).sum()
+        return ring_attention(
+            q, k, v, ring=ring, visibility=mask, scale=1.0, dropout=0.1, key=key
+        ).sum()
 
     at = jax.NamedSharding(ring.mesh, jax.P(None, "seq"))
     shape = jax.ShapeDtypeStruct((1, length, 1, 4), jnp.float32, sharding=at)
-    compiled = jax.jit(jax.grad(loss, (0, 1, 2))).lower(shape, shape, shape, jax.random.key(0)).compile()
+    compiled = (
+        jax.jit(jax.grad(loss, (0, 1, 2))).lower(shape, shape, shape, jax.random.key(0)).compile()
+    )
     shapes = re.findall(r"\b(?:f32|s32|u32|pred|s8)\[([\d,]+)\]", compiled.as_text())
     return max(int(np.prod([int(n) for n in shape.split(",")])) for shape in shapes)
 
 
 @pytest.mark.rotate
 def test_results_and_gradients_are_those_of_the_definition_and_no_device_holds_the_square():
-    """Two meshes, the project's masks, biases and dropout; a mask of dropout that differs by one place would differ by 1.
-    With rows of 1024 a device's largest array is a block of [128, 128] scores."""
+    """Two meshes, the project's masks, biases and dropout; a mask of dropout that differs by one
+    place would differ by 1. With rows of 1024 a device's largest array is a block of [128, 128]
+    scores."""
     eight = elsewhere.on_devices(8, on_eight_devices)
     assert len(eight["found"]) == 9
     assert max(eight["found"].values()) < 1e-5, eight["found"]
@@ -137,7 +166,11 @@ def test_a_block_of_a_mask_is_a_part_of_the_whole_mask():
 
 @pytest.mark.parametrize(
     ("sizes", "words"),
-    [({"seq": 3}, "32 queries over mesh axis 'seq' of 3"), ({"model": 8}, "4 heads"), ({"data": 8}, "4 rows")],
+    [
+        ({"seq": 3}, "32 queries over mesh axis 'seq' of 3"),
+        ({"model": 8}, "4 heads"),
+        ({"data": 8}, "4 rows"),
+    ],
 )
 def test_sizes_that_do_not_divide_are_refused(sizes, words):
     mesh = jax.sharding.AbstractMesh(tuple(sizes.get(name, 1) for name in rules.AXES), rules.AXES)

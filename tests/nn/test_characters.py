@@ -42,7 +42,12 @@ def word(p, codes, kind="relu", highway=2):
     for i in range(3):
         kernel, bias = p[f"filter{i}"]["kernel"], p[f"filter{i}"]["bias"]
         places = range(len(codes) - len(kernel) + 1)
-        found.append(np.max([np.einsum("we,wef->f", vectors[k : k + len(kernel)], kernel) for k in places], 0) + bias)
+        found.append(
+            np.max(
+                [np.einsum("we,wef->f", vectors[k : k + len(kernel)], kernel) for k in places], 0
+            )
+            + bias
+        )
     x = np.concatenate(found)
     x = np.tanh(x) if kind == "tanh" else np.maximum(x, 0)
     for i in range(highway):
@@ -54,7 +59,9 @@ def word(p, codes, kind="relu", highway=2):
 
 @pytest.mark.parametrize("kind", ["relu", "tanh"])
 def test_words_equal_loops(kind):
-    params, found = run(model(activation=kind, scale=2.0, position=Sinusoids(), symbols=("eos", "unk")))
+    params, found = run(
+        model(activation=kind, scale=2.0, position=Sinusoids(), symbols=("eos", "unk"))
+    )
     for b, t in np.ndindex(IDS.shape):
         own = {0: np.zeros(6), 1: params["symbols"][0], 2: params["symbols"][1]}
         expected = own[IDS[b, t]] if IDS[b, t] in own else word(params, CHARACTERS[b, t], kind)
@@ -63,7 +70,8 @@ def test_words_equal_loops(kind):
 
 
 def test_short_rows_wide_filters_and_no_symbols():
-    """Words of fewer characters than a filter is wide are filled up; without symbols a special token is spelled."""
+    """Words of fewer characters than a filter is wide are filled up; without symbols a special
+    token is spelled."""
     batch = {"input_ids": jnp.asarray([[3, 1]]), "characters": jnp.asarray([[[4, 5], [7, 0]]])}
     params, found = run(model(symbols=(), highway=0), batch)
     assert set(params) == {"characters", "filter0", "filter1", "filter2", "project"}
@@ -74,7 +82,10 @@ def test_short_rows_wide_filters_and_no_symbols():
 
 def test_nothing_learns_from_the_character_of_nothing():
     module, inputs = model(), (BATCH, context_of(BATCH, "bidirectional", False))
-    loss = lambda params: (bare_layers.run(module, params, *inputs) ** 2).sum()
+
+    def loss(params):
+        return (bare_layers.run(module, params, *inputs) ** 2).sum()
+
     gradient = jax.jit(jax.grad(loss))(bare_layers.drawn(module, *inputs))
     used = np.unique(CHARACTERS[CHARACTERS > 0])
     rows = np.abs(np.asarray(gradient["characters"])).sum(-1)

@@ -1,4 +1,5 @@
-"""The chain against sums and maxima over all paths, taken in plain Python; no forbidden pair is ever decoded."""
+"""The chain against sums and maxima over all paths, taken in plain Python; no forbidden pair is
+ever decoded."""
 
 import itertools
 import types
@@ -29,7 +30,9 @@ LABELS = {
 }
 C, L = 4, 5
 # Lengths 0 to 5, skipped places, and rows of two and three documents.
-PLACES = np.array([[0] * 5, [1, 0, 0, 0, 0], [1] * 5, [0, 1, 0, 1, 1], [1, 1, 0, 2, 2], [1, 2, 2, 3, 0]], np.int32)
+PLACES = np.array(
+    [[0] * 5, [1, 0, 0, 0, 0], [1] * 5, [0, 1, 0, 1, 1], [1, 1, 0, 2, 2], [1, 2, 2, 3, 0]], np.int32
+)
 log_partition = jax.jit(Links.log_partition, static_argnums=3)
 best = jax.jit(Links.best)
 nll = jax.jit(Links.nll, static_argnums=4)
@@ -38,7 +41,9 @@ keeps = jax.jit(Links.lawful)
 
 def links(scheme: str, seed: int = 0, scale: float = 1.0) -> Links:
     draw = np.random.default_rng(seed)
-    pairs, first, last = (scale * draw.normal(size=shape).astype(np.float32) for shape in ((C, C), C, C))
+    pairs, first, last = (
+        scale * draw.normal(size=shape).astype(np.float32) for shape in ((C, C), C, C)
+    )
     return Links(pairs, first, last, allowed(LABELS[scheme], scheme))
 
 
@@ -52,7 +57,11 @@ def lawful(chain: Links, path: list[int], documents: list[int]) -> bool:
     good = True
     for _, group in itertools.groupby(zip(path, documents, strict=True), key=lambda pair: pair[1]):
         labels = [label for label, _ in group]
-        good &= bool(first[labels[0]] and last[labels[-1]] and all(pairs[a, b] for a, b in itertools.pairwise(labels)))
+        good &= bool(
+            first[labels[0]]
+            and last[labels[-1]]
+            and all(pairs[a, b] for a, b in itertools.pairwise(labels))
+        )
     return good
 
 
@@ -75,13 +84,22 @@ def paths(chain: Links, row: np.ndarray, places: np.ndarray, constrain: bool):
 
 
 @pytest.fixture(
-    scope="module", params=[("", False), ("IOB1", True), ("IOB2", True), ("IOBES", True), ("IOB2", False)], ids=str
+    scope="module",
+    params=[("", False), ("IOB1", True), ("IOB2", True), ("IOBES", True), ("IOB2", False)],
+    ids=str,
 )
 def chain(request):
     """(links, whether sums are over allowed paths, all paths of every row)"""
     scheme, constrain = request.param
     value = links(scheme)
-    return value, constrain, [paths(value, row, places, constrain) for row, places in zip(scores(), PLACES, strict=True)]
+    return (
+        value,
+        constrain,
+        [
+            paths(value, row, places, constrain)
+            for row, places in zip(scores(), PLACES, strict=True)
+        ],
+    )
 
 
 @pytest.mark.rotate
@@ -96,7 +114,9 @@ def test_the_partition_function_a_paths_probability_and_the_marginals(chain):
         total[row] = np.logaddexp.reduce(list(table.values()))
         for path, score in table.items():
             marginals[row, on, path] += np.exp(score - total[row])
-    found, pull = jax.vjp(lambda given: log_partition(value, given, PLACES, constrain), jnp.asarray(scores()))
+    found, pull = jax.vjp(
+        lambda given: log_partition(value, given, PLACES, constrain), jnp.asarray(scores())
+    )
     np.testing.assert_allclose(found, total, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(pull(jnp.ones(len(PLACES)))[0], marginals, atol=1e-5)
     probability = nll(value, scores(), labels, PLACES, constrain)
@@ -136,12 +156,22 @@ def test_padding_changes_nothing():
     value, given = links("IOB2"), scores()
     changed = np.where(PLACES[..., None] > 0, given, 1e4)
     labels = np.where(PLACES > 0, 2, 3).astype(np.int32)
-    for f in (lambda x: log_partition(value, x, PLACES, False), lambda x: best(value, x, PLACES)[0]):
+    for f in (
+        lambda x: log_partition(value, x, PLACES, False),
+        lambda x: best(value, x, PLACES)[0],
+    ):
         np.testing.assert_array_equal(f(given), f(changed))
     other = np.where(PLACES > 0, labels, 0).astype(np.int32)
-    np.testing.assert_array_equal(nll(value, given, labels, PLACES, False), nll(value, changed, other, PLACES, False))
-    wide = np.pad(given, ((0, 0), (2, 3), (0, 0)), constant_values=7.0), np.pad(PLACES, ((0, 0), (2, 3)))
-    np.testing.assert_allclose(value.log_partition(*wide), log_partition(value, given, PLACES, False), rtol=1e-6)
+    np.testing.assert_array_equal(
+        nll(value, given, labels, PLACES, False), nll(value, changed, other, PLACES, False)
+    )
+    wide = (
+        np.pad(given, ((0, 0), (2, 3), (0, 0)), constant_values=7.0),
+        np.pad(PLACES, ((0, 0), (2, 3))),
+    )
+    np.testing.assert_allclose(
+        value.log_partition(*wide), log_partition(value, given, PLACES, False), rtol=1e-6
+    )
     np.testing.assert_array_equal(value.best(*wide)[0][:, 2:-3], best(value, given, PLACES)[0])
 
 
@@ -158,9 +188,18 @@ TAGS = {
 
 @pytest.mark.parametrize(("scheme", "expected"), TAGS)
 def test_what_the_schemes_allow(scheme, expected):
-    names = ("O", *(f"{prefix}-{kind}" for kind in "AB" for prefix in ("BIES" if scheme == "IOBES" else "BI")))
+    names = (
+        "O",
+        *(
+            f"{prefix}-{kind}"
+            for kind in "AB"
+            for prefix in ("BIES" if scheme == "IOBES" else "BI")
+        ),
+    )
     zeros = [np.zeros(shape, np.float32) for shape in ((len(names),) * 2, len(names), len(names))]
-    labels = np.array([[names.index(tag) for tag in tags.split()] for tags in TAGS[scheme, expected]], np.int32)
+    labels = np.array(
+        [[names.index(tag) for tag in tags.split()] for tags in TAGS[scheme, expected]], np.int32
+    )
     found = keeps(Links(*zeros, allowed(names, scheme)), labels, np.ones_like(labels))
     np.testing.assert_array_equal(found, expected)
 
@@ -184,17 +223,36 @@ def test_labels_of_no_scheme_are_refused(labels, scheme, words):
 
 @pytest.fixture(scope="module")
 def task():
-    """(tower, encoded, batch, class scores) of a head with the scheme IOB2; the last row is padding."""
+    """(tower, encoded, batch, class scores) of a head with the scheme IOB2; the last row is
+    padding."""
     hidden = jax.random.normal(jax.random.key(0), (6, L, 3))
     head = CRFHead(classes=C, labels=LABELS["IOB2"], scheme="IOB2")
-    model = Model(encoder=transformer(vocab=Vocab(size=5), layers=1, width=4, heads=1), heads={"tag": head})
+    model = Model(
+        encoder=transformer(vocab=Vocab(size=5), layers=1, width=4, heads=1), heads={"tag": head}
+    )
     table = {"embed": {"token": np.zeros((5, 4), np.float32)}}  # a tower offers it to every head
-    tower = Tower(model, jax.tree.map(jnp.asarray, {"encoder": table, "heads_tag": drawn(head, hidden, scale=1.0)}))
-    labels = np.array([[2, 0, 1, 2, 2], [0, 1, 1, 0, 2], [2] * 5, [1, 2, 2, 2, 2], [0, 1, 2, 2, 2], [0] * 5], np.int32)
-    weights = np.array([[1, 0, 1, 1, 0], [1] * 5, [0, 1, 1, 0, 0], [1] * 5, [1, 1, 0, 1, 1], [0] * 5], np.float32)
-    batch = {"input_ids": np.ones((6, L), np.int32), "segment_ids": np.where(PLACES[[2, 2, 2, 2, 4, 0]] > 0, 1, 0)}
+    tower = Tower(
+        model,
+        jax.tree.map(jnp.asarray, {"encoder": table, "heads_tag": drawn(head, hidden, scale=1.0)}),
+    )
+    labels = np.array(
+        [[2, 0, 1, 2, 2], [0, 1, 1, 0, 2], [2] * 5, [1, 2, 2, 2, 2], [0, 1, 2, 2, 2], [0] * 5],
+        np.int32,
+    )
+    weights = np.array(
+        [[1, 0, 1, 1, 0], [1] * 5, [0, 1, 1, 0, 0], [1] * 5, [1, 1, 0, 1, 1], [0] * 5], np.float32
+    )
+    batch = {
+        "input_ids": np.ones((6, L), np.int32),
+        "segment_ids": np.where(PLACES[[2, 2, 2, 2, 4, 0]] > 0, 1, 0),
+    }
     batch |= {"token_labels": labels, "token_weights": weights}
-    return tower, Encoded(hidden=hidden), batch, np.asarray(tower.read("tag", Encoded(hidden=hidden), batch))
+    return (
+        tower,
+        Encoded(hidden=hidden),
+        batch,
+        np.asarray(tower.read("tag", Encoded(hidden=hidden), batch)),
+    )
 
 
 @pytest.mark.rotate
@@ -215,7 +273,11 @@ def test_the_objective_is_the_sum_over_rows(task, constrain):
         weight += len(on)
     np.testing.assert_allclose((loss.sum, loss.weight), (total, weight), rtol=1e-5)
     if constrain == "always":
-        assert broken == 2 and float(loss.metrics["broken"].sum) == 2 and float(loss.metrics["broken"].weight) == 5
+        assert (
+            broken == 2
+            and float(loss.metrics["broken"].sum) == 2
+            and float(loss.metrics["broken"].weight) == 5
+        )
 
 
 @pytest.mark.rotate
@@ -223,7 +285,9 @@ def test_the_objectives_gradient_is_finite_and_reaches_the_links(task):
     tower, encoded, batch, _ = task
     for constrain in ("decoding", "always"):
         objective = CRFTagging(constrain=constrain)
-        grads = jax.jit(jax.grad(lambda params: objective.of(Tower(tower.module, params), encoded, batch).sum))(tower.params)
+        grads = jax.jit(
+            jax.grad(lambda params: objective.of(Tower(tower.module, params), encoded, batch).sum)
+        )(tower.params)
         grads = jax.tree.leaves(grads["heads_tag"])
         assert all(bool(jnp.isfinite(leaf).all() and (leaf != 0).any()) for leaf in grads)
 
@@ -234,15 +298,24 @@ def test_decoding_a_loaded_model_is_the_best_path(task):
     model = types.SimpleNamespace(module=tower.module, params={"main": tower.params}, tower="main")
     for row in given:
         for length in (1, 4, 5):
-            expected = best(tower.head("tag"), row[None, :length], np.ones((1, length), np.int32))[0][0]
+            expected = best(tower.head("tag"), row[None, :length], np.ones((1, length), np.int32))[
+                0
+            ][0]
             np.testing.assert_array_equal(CRFHead.decode(model, row[:length]), expected)
 
 
 def test_a_tagging_system_chooses_a_chain_as_a_value(task):
     chain, hidden = task[0].module, jnp.zeros((1, 2, 8))
     linear = Model(encoder=chain.encoder, heads={"tag": TokenHead(C)})
-    paths_of = lambda model: set(drawn(model.heads["tag"], hidden))
-    assert paths_of(chain) - paths_of(linear) == {"pairs", "first", "last"}  # a published tagger's layer stays where it is
+
+    def paths_of(model):
+        return set(drawn(model.heads["tag"], hidden))
+
+    assert paths_of(chain) - paths_of(linear) == {
+        "pairs",
+        "first",
+        "last",
+    }  # a published tagger's layer stays where it is
     tagger = types.SimpleNamespace(towers={"main": linear})
     assert "take a CRFHead" in CRFTagging().refusal(tagger)
     tagger.towers = {"main": chain}

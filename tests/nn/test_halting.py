@@ -1,4 +1,5 @@
-"""Halting per position against the loop of Dehghani et al. 2019, appendix C; convolutions against loops."""
+"""Halting per position against the loop of Dehghani et al. 2019, appendix C; convolutions against
+loops."""
 
 import dataclasses
 
@@ -18,13 +19,19 @@ from support.bare_layers import begun, drawn, run, sees
 B, L, D, T = 2, 6, 8, 5
 SEGMENTS = jnp.asarray([[1, 1, 1, 1, 1, 1], [1, 1, 1, 2, 2, 0]])
 POSITIONS = jnp.asarray([[0, 1, 2, 3, 4, 5], [0, 1, 2, 0, 1, 0]])
-CONTEXT = Context(Visibility(jnp.maximum(SEGMENTS, 1), SEGMENTS), jnp.arange(B), positions=POSITIONS)
+CONTEXT = Context(
+    Visibility(jnp.maximum(SEGMENTS, 1), SEGMENTS), jnp.arange(B), positions=POSITIONS
+)
 X = jax.random.normal(jax.random.key(0), (B, L, D))
 
 
 def stack(**options):
     return AdaptiveStack(
-        block=Block(attention=Attention(heads=2, width=D, initializer=Normal(0.4)), ffn=FeedForward(12)), layers=T, **options
+        block=Block(
+            attention=Attention(heads=2, width=D, initializer=Normal(0.4)), ffn=FeedForward(12)
+        ),
+        layers=T,
+        **options,
     )
 
 
@@ -33,7 +40,10 @@ def begin(module):
     if module.halting is not None:  # so that some positions halt early, some late and some never
         assert float(params["halting"]["bias"]) == 1.0
         signs = jnp.asarray([1, -1, 1, -1, 1, 1, 1, 1])
-        params["halting"] = {"kernel": jnp.linspace(-0.6, 0.6, D) * signs, "bias": jnp.asarray(-4.4)}
+        params["halting"] = {
+            "kernel": jnp.linspace(-0.6, 0.6, D) * signs,
+            "bias": jnp.asarray(-4.4),
+        }
     return params
 
 
@@ -43,12 +53,20 @@ def wave(place):
 
 
 def by_hand(module, params):
-    """(hidden, states, remainders, updates), position by position in float64 around the block itself."""
+    """(hidden, states, remainders, updates), position by position in float64 around the block
+    itself."""
     block = jax.jit(lambda x: module.block.apply({"params": params["block"]}, x, CONTEXT)[0])
     state, states = np.asarray(X, np.float64), []
-    mean, total, remainders, updates = np.zeros((B, L, D)), np.zeros((B, L)), np.zeros((B, L)), np.zeros((B, L))
+    mean, total, remainders, updates = (
+        np.zeros((B, L, D)),
+        np.zeros((B, L)),
+        np.zeros((B, L)),
+        np.zeros((B, L)),
+    )
     for step in range(1, T + 1):
-        state = state + np.array([[wave(POSITIONS[b, i]) + wave(step) for i in range(L)] for b in range(B)])
+        state = state + np.array(
+            [[wave(POSITIONS[b, i]) + wave(step) for i in range(L)] for b in range(B)]
+        )
         kernel, bias = (np.asarray(params["halting"][n], np.float64) for n in ("kernel", "bias"))
         p = 1 / (1 + np.exp(-(state @ kernel + bias)))
         new = np.asarray(block(jnp.asarray(state, jnp.float32)), np.float64)
@@ -93,7 +111,10 @@ def test_without_halting_all_steps_are_taken_by_one_block():
     found = run(module, params, X, CONTEXT)
     np.testing.assert_array_equal(found.hidden, found.layers[-1])
     assert found.extra is None
-    others = by_hand(stack(threshold=0.9), {**params, "halting": {"kernel": jnp.zeros(D), "bias": jnp.asarray(-9.0)}})[1]
+    others = by_hand(
+        stack(threshold=0.9),
+        {**params, "halting": {"kernel": jnp.zeros(D), "bias": jnp.asarray(-9.0)}},
+    )[1]
     np.testing.assert_allclose(found.layers, others, atol=1e-4)
 
 
@@ -101,7 +122,9 @@ def test_without_halting_all_steps_are_taken_by_one_block():
 def test_the_ponder_cost_reaches_the_halting_unit():
     module = stack(threshold=0.9)
     params = begin(module)
-    slopes = jax.jit(jax.grad(lambda p: run(module, p, X, CONTEXT).extra["ponder"].sum()))(params)["halting"]
+    slopes = jax.jit(jax.grad(lambda p: run(module, p, X, CONTEXT).extra["ponder"].sum()))(params)[
+        "halting"
+    ]
     assert all(np.isfinite(leaf).all() and (leaf != 0).any() for leaf in jax.tree.leaves(slopes))
 
 
@@ -126,6 +149,8 @@ def test_documents_of_a_row_are_apart_and_a_decoder_sees_its_past():
     block = Block(attention=Attention(heads=2, width=D), ffn=ConvFeedForward(12, reach="left"))
     module = AdaptiveStack(block=block, layers=2)
     params = drawn(module, X, context)
-    flow = sees(lambda given: run(module, params, given["x"], context).hidden[1], {"x": X}, "x")[:5, 1]
+    flow = sees(lambda given: run(module, params, given["x"], context).hidden[1], {"x": X}, "x")[
+        :5, 1
+    ]
     same = np.asarray(SEGMENTS[1][:5, None] == SEGMENTS[1][None])
     np.testing.assert_array_equal(flow, same & np.tri(L, dtype=bool)[:5])

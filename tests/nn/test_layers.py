@@ -20,7 +20,10 @@ STILL = bare_layers.context_of(4, 8)
 def test_layer_norm_equals_its_definition():
     x = np.random.default_rng(0).normal(3.0, 5.0, (4, 7, 16)).astype(np.float32)
     params = {"scale": jnp.arange(16.0), "bias": jnp.ones(16)}
-    mean, var = x.mean(-1, keepdims=True, dtype=np.float64), x.var(-1, keepdims=True, dtype=np.float64)
+    mean, var = (
+        x.mean(-1, keepdims=True, dtype=np.float64),
+        x.var(-1, keepdims=True, dtype=np.float64),
+    )
     expected = (x - mean) / np.sqrt(var + 1e-5) * np.arange(16) + 1
     np.testing.assert_allclose(LayerNorm(1e-5).apply({"params": params}, x), expected, atol=1e-5)
 
@@ -66,12 +69,18 @@ def test_dropout_follows_the_global_row_and_its_gradient_has_the_same_mask():
 
 
 def stack(layers=2, remat="none", dropout=0.0):
-    block = Block(attention=Attention(heads=2, width=8, dropout=dropout), ffn=FeedForward(hidden=16), dropout=dropout)
+    block = Block(
+        attention=Attention(heads=2, width=8, dropout=dropout),
+        ffn=FeedForward(hidden=16),
+        dropout=dropout,
+    )
     return Stack(block=block, layers=layers, remat=remat)
 
 
 def run(module, params, x, train=False):
-    return bare_layers.run(module, params, x, bare_layers.context_of(4, 8, train), rngs={"dropout": jax.random.key(7)})
+    return bare_layers.run(
+        module, params, x, bare_layers.context_of(4, 8, train), rngs={"dropout": jax.random.key(7)}
+    )
 
 
 @pytest.mark.rotate
@@ -94,7 +103,12 @@ def test_the_scan_equals_a_python_loop_over_layers_with_parameters_of_their_own(
 def test_remat_changes_memory_not_values():
     plain, *others = (stack(remat=remat, dropout=0.1) for remat in ("none", "full", "dots"))
     params = begun(plain, X, STILL)
-    loss = lambda module: jax.jit(jax.value_and_grad(lambda p: (run(module, p, X, train=True).hidden ** 2).sum()))(params)
+
+    def loss(module):
+        return jax.jit(
+            jax.value_and_grad(lambda p: (run(module, p, X, train=True).hidden ** 2).sum())
+        )(params)
+
     a, da = loss(plain)
     for b, db in map(loss, others):
         np.testing.assert_allclose(a, b, rtol=1e-6)

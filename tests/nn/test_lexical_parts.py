@@ -22,9 +22,15 @@ def test_supersenses_are_summed_as_senseberts_or_averaged(combine):
     bits = np.asarray(part.lexicon.classes(batch)["senses"])
     several = set()
     for place in np.ndindex(bits.shape[:2]):
-        some = [s for s in range(45) if (int(bits[place][0]) >> s if s < 24 else int(bits[place][1]) >> s - 24) & 1]
+        some = [
+            s
+            for s in range(45)
+            if (int(bits[place][0]) >> s if s < 24 else int(bits[place][1]) >> s - 24) & 1
+        ]
         rows = vectors[some] if some else np.zeros((1, 8))
-        np.testing.assert_allclose(found[place], rows.sum(0) if combine == "sum" else rows.mean(0), atol=1e-5)
+        np.testing.assert_allclose(
+            found[place], rows.sum(0) if combine == "sum" else rows.mean(0), atol=1e-5
+        )
         several.add(len(some))
     assert {0, 2} <= several
 
@@ -33,7 +39,14 @@ def test_classes_that_a_batch_gives_go_before_the_lexicons():
     part, batch = facts.stand_ins(WordClass(3, of="polarities"), VOCAB), documents()
     params = part.init(jax.random.key(0), batch, None, 8, Normal(0.5))
     vectors = np.asarray(params["params"]["polarities"])
-    apply = lambda batch: np.asarray(part.apply(params, batch, None, 8, Normal(0.5)))
-    np.testing.assert_array_equal(apply(batch), vectors[np.asarray(part.lexicon.classes(batch)["polarities"])])
-    given = jnp.asarray(np.random.default_rng(0).integers(0, 3, batch["input_ids"].shape), jnp.int32)
+
+    def apply(batch):
+        return np.asarray(part.apply(params, batch, None, 8, Normal(0.5)))
+
+    np.testing.assert_array_equal(
+        apply(batch), vectors[np.asarray(part.lexicon.classes(batch)["polarities"])]
+    )
+    given = jnp.asarray(
+        np.random.default_rng(0).integers(0, 3, batch["input_ids"].shape), jnp.int32
+    )
     np.testing.assert_array_equal(apply({**batch, "polarities": given}), vectors[np.asarray(given)])

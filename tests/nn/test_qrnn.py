@@ -18,7 +18,9 @@ def defined(p, x, segments, window, backward=False):
     for step, t in enumerate(order):
         if segments[t] != before:
             c, before, first = np.zeros(H), segments[t], step
-        near = [x[order[s]] if s >= first else np.zeros(D) for s in range(step - window + 1, step + 1)]
+        near = [
+            x[order[s]] if s >= first else np.zeros(D) for s in range(step - window + 1, step + 1)
+        ]
         z, f, o = np.split(np.concatenate(near) @ p["inputs"]["kernel"] + p["inputs"]["bias"], 3)
         c = sigmoid(f) * c + (1 - sigmoid(f)) * np.tanh(z)
         out[t] = sigmoid(o) * c
@@ -31,7 +33,9 @@ def test_a_layer_is_its_equations_and_goes_on_from_its_state(window, backward):
     layer = QRNN(H, D, window=window, backward=backward)
     x = np.random.default_rng(0).normal(size=(*SEGMENTS.shape, D)).astype(np.float32)
     params = bare_layers.drawn(layer, x, SEGMENTS)
-    run = jax.jit(lambda x, segments, state=None: layer.apply({"params": params}, x, segments, state))
+    run = jax.jit(
+        lambda x, segments, state=None: layer.apply({"params": params}, x, segments, state)
+    )
     found = run(x, SEGMENTS)[0]
     expected = [defined(params, x[b], SEGMENTS[b], window, backward) for b in range(2)]
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -44,10 +48,17 @@ def test_a_layer_is_its_equations_and_goes_on_from_its_state(window, backward):
 
 @pytest.mark.rotate
 def test_zoneout_keeps_the_cell():
-    layer, x = QRNN(H, D, zoneout=0.5), np.random.default_rng(0).normal(size=(2, 6, D)).astype(np.float32)
+    layer, x = (
+        QRNN(H, D, zoneout=0.5),
+        np.random.default_rng(0).normal(size=(2, 6, D)).astype(np.float32),
+    )
     params = bare_layers.drawn(layer, x, SEGMENTS)
     ones = np.ones_like(SEGMENTS)
     rngs, context = {"dropout": jax.random.key(0)}, bare_layers.context_of(2, 6, train=True)
     found = layer.apply({"params": params}, x, ones, context=context, rngs=rngs)[1].c.c
-    still = QRNN(H, D, zoneout=1.0 - 1e-6).apply({"params": params}, x, ones, context=context, rngs=rngs)[1].c.c
+    still = (
+        QRNN(H, D, zoneout=1.0 - 1e-6)
+        .apply({"params": params}, x, ones, context=context, rngs=rngs)[1]
+        .c.c
+    )
     assert not np.asarray(still).any() and (np.asarray(found) != 0).any()

@@ -30,7 +30,13 @@ def test_each_direction_reads_each_document_from_its_own_end(drawn):
     x, layer, params = drawn
     found = layer.apply({"params": params}, x, SEGMENTS)[0]
     expected = [
-        np.concatenate([defined(lstm, params[n], x[b], SEGMENTS[b], backward=n == "left")[0] for n in ("right", "left")], -1)
+        np.concatenate(
+            [
+                defined(lstm, params[n], x[b], SEGMENTS[b], backward=n == "left")[0]
+                for n in ("right", "left")
+            ],
+            -1,
+        )
         for b in range(2)
     ]
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -50,18 +56,32 @@ def test_a_layer_is_its_equations_with_their_gradients(name, drawn):
     layer, step, options = KINDS[name]
     x, params = drawn[0], bare_layers.drawn(layer, drawn[0], SEGMENTS)
     found = layer.apply({"params": params}, x, SEGMENTS)[0]
-    expected = [defined(step, params, x[b], SEGMENTS[b], backward=layer.backward, **options)[0] for b in range(2)]
+    expected = [
+        defined(step, params, x[b], SEGMENTS[b], backward=layer.backward, **options)[0]
+        for b in range(2)
+    ]
     np.testing.assert_allclose(found, expected, atol=1e-6)
     weights = np.random.default_rng(2).normal(size=found.shape)
-    mine = jax.grad(lambda p, x: (layer.apply({"params": p}, x, SEGMENTS)[0] * weights).sum(), (0, 1))(params, x)
+    mine = jax.grad(
+        lambda p, x: (layer.apply({"params": p}, x, SEGMENTS)[0] * weights).sum(), (0, 1)
+    )(params, x)
     draw = np.random.default_rng(3)
     for _ in range(3):  # along random directions, in float64
         way = jax.tree.map(lambda leaf: draw.normal(size=leaf.shape), (params, x))
-        slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: float((np.asarray(g, np.float64) * d).sum()), mine, way)))
+        slope = sum(
+            jax.tree.leaves(
+                jax.tree.map(lambda g, d: float((np.asarray(g, np.float64) * d).sum()), mine, way)
+            )
+        )
         ends = []
         for sign in (1e-5, -1e-5):
-            p, y = jax.tree.map(lambda leaf, d, s=sign: leaf.astype(np.float64) + s * d, (params, x), way)
-            rows = [defined(step, p, y[b], SEGMENTS[b], backward=layer.backward, **options)[0] for b in range(2)]
+            p, y = jax.tree.map(
+                lambda leaf, d, s=sign: leaf.astype(np.float64) + s * d, (params, x), way
+            )
+            rows = [
+                defined(step, p, y[b], SEGMENTS[b], backward=layer.backward, **options)[0]
+                for b in range(2)
+            ]
             ends.append((np.stack(rows) * weights).sum())
         np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2e-5, rtol=1e-4, atol=1e-5)
     assert not np.asarray(mine[1])[SEGMENTS == 0].any()
@@ -74,7 +94,9 @@ def test_a_row_goes_on_from_the_state_of_the_row_before_in_the_same_document(dra
     state = State(*map(jnp.asarray, before), jnp.array([1, 2]))
     found, last = layer.apply({"params": params}, x, SEGMENTS, state)
     for b in range(2):
-        expected, ends = defined(lstm, params, x[b], SEGMENTS[b], (before[0, b], before[1, b], (1, 2)[b]))
+        expected, ends = defined(
+            lstm, params, x[b], SEGMENTS[b], (before[0, b], before[1, b], (1, 2)[b])
+        )
         np.testing.assert_allclose(found[b], expected, atol=1e-6)
         for mine, theirs in zip((last.h, last.c, last.segment), ends, strict=True):
             np.testing.assert_allclose(mine[b], theirs, atol=1e-6)
@@ -89,8 +111,12 @@ def test_a_row_goes_on_from_the_state_of_the_row_before_in_the_same_document(dra
 def test_a_state_of_other_sizes_is_one_line(rows, width, drawn):
     x, layer, params = drawn
     state = layer.right.clone(parent=None, name=None, hidden=width).empty_state(rows)
-    with pytest.raises(UserError, match=rf"state is \[\[{rows}, {width}\], .* of {H} units needs \[\[2, {H}\]"):
-        layer.right.clone(parent=None, name=None).apply({"params": params["right"]}, x, SEGMENTS, state)
+    with pytest.raises(
+        UserError, match=rf"state is \[\[{rows}, {width}\], .* of {H} units needs \[\[2, {H}\]"
+    ):
+        layer.right.clone(parent=None, name=None).apply(
+            {"params": params["right"]}, x, SEGMENTS, state
+        )
 
 
 def test_input_products_are_outside_of_the_scan_and_gates_are_one_product(drawn):
@@ -103,9 +129,16 @@ def test_input_products_are_outside_of_the_scan_and_gates_are_one_product(drawn)
 def test_no_gradient_product_of_a_kernel_is_inside_the_backward_scan(drawn):
     x, layer, params = drawn
     layer = layer.right.clone(parent=None, name=None)
-    loss = lambda p: layer.apply({"params": p}, x, SEGMENTS)[0].sum()
+
+    def loss(p):
+        return layer.apply({"params": p}, x, SEGMENTS)[0].sum()
+
     jaxpr = jax.make_jaxpr(jax.grad(loss))(params["right"])
-    inside = [str(e.params["jaxpr"]).count("dot_general") for e in walk(jaxpr.jaxpr) if e.primitive.name == "scan"]
+    inside = [
+        str(e.params["jaxpr"]).count("dot_general")
+        for e in walk(jaxpr.jaxpr)
+        if e.primitive.name == "scan"
+    ]
     assert inside == [1, 1]
 
 
@@ -142,5 +175,11 @@ def test_dropout_of_the_state_and_of_its_kernel_is_one_mask_for_all_tokens(drawn
 def test_locked_dropout_takes_the_same_units_from_all_tokens():
     x = np.ones((2, 5, 64), np.float32)
     context = bare_layers.context_of(train=True)
-    found = np.asarray(Dropout(0.5, locked=True).apply({}, x, context, rngs={"dropout": jax.random.key(0)}))
-    assert (found == found[:, :1]).all() and set(np.unique(found)) == {0.0, 2.0} and (found[0] != found[1]).any()
+    found = np.asarray(
+        Dropout(0.5, locked=True).apply({}, x, context, rngs={"dropout": jax.random.key(0)})
+    )
+    assert (
+        (found == found[:, :1]).all()
+        and set(np.unique(found)) == {0.0, 2.0}
+        and (found[0] != found[1]).any()
+    )

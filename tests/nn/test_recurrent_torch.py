@@ -1,4 +1,5 @@
-"""Recurrent layers against torch's from the same weights: stacked, in both directions, projected, packed."""
+"""Recurrent layers against torch's from the same weights: stacked, in both directions, projected,
+packed."""
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +21,21 @@ LAYERS = {
 
 
 def ours_of(module, layer, way):
-    """The parameters of one direction of one layer. Of torch's two biases ours is the sum; a GRU keeps the second for n."""
-    name = lambda part: dict(module.named_parameters())[f"{part}_l{layer}{'_reverse' if way else ''}"].detach().numpy()
+    """The parameters of one direction of one layer. Of torch's two biases ours is the sum; a GRU
+    keeps the second for n."""
+
+    def name(part):
+        return (
+            dict(module.named_parameters())[f"{part}_l{layer}{'_reverse' if way else ''}"]
+            .detach()
+            .numpy()
+        )
+
     first, second = name("bias_ih"), name("bias_hh")
-    params = {"inputs": {"kernel": name("weight_ih").T, "bias": first + second}, "state": name("weight_hh").T}
+    params = {
+        "inputs": {"kernel": name("weight_ih").T, "bias": first + second},
+        "state": name("weight_hh").T,
+    }
     if len(first) == 3 * H:
         params["inputs"]["bias"] = np.concatenate([(first + second)[: 2 * H], first[2 * H :]])
         params["state_bias"] = second[2 * H :]
@@ -39,16 +51,22 @@ def test_outputs_and_gradients_are_those_of_torch(kind, both):
     torch.manual_seed(0)
     options = {"num_layers": 2, "bidirectional": both, "batch_first": True}
     module = torch.nn.GRU(D, H, **options) if kind == "gru" else None
-    module = module or torch.nn.LSTM(D, H, **options, proj_size=P if kind == "lstm_projected" else 0)
+    module = module or torch.nn.LSTM(
+        D, H, **options, proj_size=P if kind == "lstm_projected" else 0
+    )
     x = torch.randn(len(LENGTHS), max(LENGTHS), D, requires_grad=True)
-    packed = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        x, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False
+    )
     theirs, _ = torch.nn.utils.rnn.pad_packed_sequence(module(packed)[0], batch_first=True)
     weights = torch.randn(theirs.shape)
     (theirs * weights).sum().backward()
 
     segments = jnp.asarray(np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None], jnp.int32)
     ways = (False, True) if both else (False,)
-    layers = [Bidirectional(*map(LAYERS[kind], ways)) if both else LAYERS[kind](False) for _ in range(2)]
+    layers = [
+        Bidirectional(*map(LAYERS[kind], ways)) if both else LAYERS[kind](False) for _ in range(2)
+    ]
     params = [[ours_of(module, n, way) for way in ways] for n in range(2)]
 
     def run(params, x):
@@ -67,6 +85,10 @@ def test_outputs_and_gradients_are_those_of_torch(kind, both):
     for n, part in enumerate(mine[0]):
         for way, found in zip(ways, part, strict=True):
             expected = ours_of(module, n, way)
-            half = expected["inputs"]["bias"] / 2  # both of torch's biases have the gradient of their sum
-            expected["inputs"]["bias"] = half if kind != "gru" else np.concatenate([half[: 2 * H], 2 * half[2 * H :]])
+            half = (
+                expected["inputs"]["bias"] / 2
+            )  # both of torch's biases have the gradient of their sum
+            expected["inputs"]["bias"] = (
+                half if kind != "gru" else np.concatenate([half[: 2 * H], 2 * half[2 * H :]])
+            )
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)

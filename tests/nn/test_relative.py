@@ -26,7 +26,10 @@ B, LQ, LK, H, K = 2, 4, 7, 2, 6
 
 def context(queries=LQ, keys=LK, places=None, types=None):
     """Queries are the last of the keys; `places` [1 or B, Lk] are those of the keys."""
-    ones = lambda length: jnp.ones((B, length), jnp.int32)
+
+    def ones(length):
+        return jnp.ones((B, length), jnp.int32)
+
     q_places = None if places is None else places[:, keys - queries :]
     visibility = Visibility(ones(queries), ones(keys))
     return Context(visibility, jnp.arange(B), places=q_places, k_places=places, types=types)
@@ -46,7 +49,9 @@ def wave(place, width, interleave=False):
 def drawn():
     """q [B, Lq, H, K], k [B, Lk, H, K]."""
     rng = np.random.default_rng(0)
-    return tuple(jnp.asarray(rng.normal(size=(B, length, H, K)), jnp.float32) for length in (LQ, LK))
+    return tuple(
+        jnp.asarray(rng.normal(size=(B, length, H, K)), jnp.float32) for length in (LQ, LK)
+    )
 
 
 @pytest.mark.parametrize("interleave", [False, True])
@@ -57,7 +62,8 @@ def test_sinusoids_equal_their_definition(interleave):
 
 
 def bucket(distance, buckets, most, both_ways):
-    """Raffel et al. 2020, section 2.1, in whole numbers: no logarithm is rounded at the border of a bucket."""
+    """Raffel et al. 2020, section 2.1, in whole numbers: no logarithm is rounded at the border of a
+    bucket."""
     base = 0
     if both_ways:
         buckets //= 2
@@ -69,7 +75,11 @@ def bucket(distance, buckets, most, both_ways):
         return base + distance
     # the greatest step with (most / exact)^(step / (buckets - exact)) <= distance / exact
     steps = buckets - exact
-    inside = [step for step in range(steps) if (distance**steps) * exact**step >= most**step * exact**steps]
+    inside = [
+        step
+        for step in range(steps)
+        if (distance**steps) * exact**step >= most**step * exact**steps
+    ]
     return base + exact + max(inside)
 
 
@@ -79,7 +89,9 @@ def test_t5_buckets_equal_their_definition(buckets, most, both_ways):
     distances = np.arange(-1000, 1001)
     expected = [bucket(int(d), buckets, most, both_ways) for d in distances]
     for found in (t5_bucket, jax.jit(t5_bucket, static_argnums=(1, 2, 3))):
-        np.testing.assert_array_equal(found(jnp.asarray(distances), buckets, most, both_ways), expected)
+        np.testing.assert_array_equal(
+            found(jnp.asarray(distances), buckets, most, both_ways), expected
+        )
 
 
 @pytest.mark.full
@@ -90,8 +102,12 @@ def test_t5_buckets_equal_transformers(buckets, most, both_ways):
     from transformers.models.t5.modeling_t5 import T5Attention
 
     distances = np.arange(-1000, 1001)
-    theirs = T5Attention._relative_position_bucket(torch.tensor(distances), both_ways, buckets, most)
-    np.testing.assert_array_equal(t5_bucket(jnp.asarray(distances), buckets, most, both_ways), theirs.numpy())
+    theirs = T5Attention._relative_position_bucket(
+        torch.tensor(distances), both_ways, buckets, most
+    )
+    np.testing.assert_array_equal(
+        t5_bucket(jnp.asarray(distances), buckets, most, both_ways), theirs.numpy()
+    )
 
 
 @pytest.mark.parametrize("placed", [False, True])
@@ -111,12 +127,15 @@ def test_a_bias_is_read_at_the_distance_of_key_and_query(placed):
 
 
 def test_alibi_is_the_distance_times_the_slope_of_the_head():
-    """Press et al. 2022: 8 heads have 1/2, 1/4, .. 1/256; 12 heads those, and every second one of 16."""
+    """Press et al. 2022: 8 heads have 1/2, 1/4, .. 1/256; 12 heads those, and every second one of
+    16."""
     given = context()
     found = reference.dense_bias(Alibi(heads=8).apply({}, given, LQ, LK), LQ, LK)
     for h, i, j in np.ndindex(8, LQ, LK):
         assert found[0, h, i, j] == -(2.0 ** -(h + 1)) * abs(j - (LK - LQ + i))
-    np.testing.assert_allclose(alibi_slopes(12)[8:], [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5], rtol=1e-6)
+    np.testing.assert_allclose(
+        alibi_slopes(12)[8:], [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5], rtol=1e-6
+    )
 
 
 @pytest.mark.rotate
@@ -128,7 +147,9 @@ def test_transformer_xl_terms_equal_loops(drawn, segments, clamp, placed):
     places = jnp.asarray([[0, 1, 2, 3, 4, 6, 5], [0, 1, 2, 3, 4, 4, 5]]) if placed else None
     types = jnp.asarray([[0, 0, 1, 1, 0, 1, 1], [0, 1, 1, 0, 0, 0, 1]])
     given = context(places=places, types=types)
-    module = ShiftedScores(segments=segments, clamp=clamp, initializer=jax.nn.initializers.normal(1.0))
+    module = ShiftedScores(
+        segments=segments, clamp=clamp, initializer=jax.nn.initializers.normal(1.0)
+    )
     params = jax.jit(lambda: module.init(jax.random.key(1), q, k, given)["params"])()
 
     @jax.jit
@@ -154,25 +175,39 @@ def test_transformer_xl_terms_equal_loops(drawn, segments, clamp, placed):
 @pytest.mark.rotate
 @pytest.mark.parametrize("placed", [False, True])
 def test_relative_keys_and_values_equal_loops(placed):
-    """NEZHA's Eqs. 3 and 4: softmax(q (k + a_ij) / sqrt(K)) (v + a_ij), through the whole attention layer."""
+    """NEZHA's Eqs. 3 and 4: softmax(q (k + a_ij) / sqrt(K)) (v + a_ij), through the whole attention
+    layer."""
     length, most, width = 5, 3, H * K
     places = jnp.asarray([[0, 1, 2, 8, 3], [0, 1, 2, 3, 4]]) if placed else None
     given = context(length, length, places)
-    module = Attention(heads=H, width=width, relative=RelativeKeysValues(most), initializer=jax.nn.initializers.normal(0.5))
+    module = Attention(
+        heads=H,
+        width=width,
+        relative=RelativeKeysValues(most),
+        initializer=jax.nn.initializers.normal(0.5),
+    )
     x = jax.random.normal(jax.random.key(2), (B, length, width))
     params = jax.jit(lambda: module.init(jax.random.key(3), x, given)["params"])()
-    found, probabilities, _ = jax.jit(lambda params: module.apply({"params": params}, x, given))(params)
+    found, probabilities, _ = jax.jit(lambda params: module.apply({"params": params}, x, given))(
+        params
+    )
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     x = np.asarray(x, np.float64)
     q, k, v = (np.einsum("bld,dhk->blhk", x, p[n]["kernel"]) for n in ("query", "key", "value"))
     stands = np.asarray(places if placed else np.broadcast_to(np.arange(length), (B, length)))
     heads = np.zeros((B, length, H, K))
     for b, i, h in np.ndindex(B, length, H):
-        apart = [int(np.clip(stands[b, j] - stands[b, i], -most, most)) + most for j in range(length)]
+        apart = [
+            int(np.clip(stands[b, j] - stands[b, i], -most, most)) + most for j in range(length)
+        ]
         beside = np.stack([wave(a, K, interleave=True) for a in apart])
-        scores = np.array([q[b, i, h] @ (k[b, j, h] + beside[j]) for j in range(length)]) / math.sqrt(K)
+        scores = np.array(
+            [q[b, i, h] @ (k[b, j, h] + beside[j]) for j in range(length)]
+        ) / math.sqrt(K)
         weights = np.exp(scores - scores.max())
         weights /= weights.sum()
         np.testing.assert_allclose(probabilities[b, h, i], weights, atol=1e-5)
         heads[b, i, h] = sum(w * (v[b, j, h] + beside[j]) for j, w in enumerate(weights))
-    np.testing.assert_allclose(found, np.einsum("blhk,hkd->bld", heads, p["out"]["kernel"]), atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(
+        found, np.einsum("blhk,hkd->bld", heads, p["out"]["kernel"]), atol=1e-4, rtol=1e-4
+    )

@@ -1,4 +1,5 @@
-"""Which parameters the layers of a stack share, and that the others are those of separate layers."""
+"""Which parameters the layers of a stack share, and that the others are those of separate
+layers."""
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +19,12 @@ X = jax.random.normal(jax.random.key(0), (B, L, D))
 
 
 def stack(dropout=0.0, relative=None, layers=N, **options):
-    attention = Attention(heads=2, width=D, initializer=Normal(0.4), relative=relative, dropout=dropout)
-    block = Block(attention=attention, ffn=FeedForward(12, initializer=Normal(0.4)), dropout=dropout)
+    attention = Attention(
+        heads=2, width=D, initializer=Normal(0.4), relative=relative, dropout=dropout
+    )
+    block = Block(
+        attention=attention, ffn=FeedForward(12, initializer=Normal(0.4)), dropout=dropout
+    )
     return Stack(block=Recurrence(block) if relative else block, layers=layers, **options)
 
 
@@ -28,17 +33,23 @@ def begin(module):
 
 
 def shapes(module):
-    found = jax.eval_shape(lambda: module.init(jax.random.key(1), X, bare_layers.context_of(B, L))["params"])
+    found = jax.eval_shape(
+        lambda: module.init(jax.random.key(1), X, bare_layers.context_of(B, L))["params"]
+    )
     return {path: leaf.shape for path, leaf in flatten(found).items()}
 
 
 def run(module, params, key=None):
     rngs = None if key is None else {"dropout": jax.random.key(key)}
-    return bare_layers.run(module, params, X, bare_layers.context_of(B, L, train=key is not None), rngs=rngs)
+    return bare_layers.run(
+        module, params, X, bare_layers.context_of(B, L, train=key is not None), rngs=rngs
+    )
 
 
 def slopes(module, params, key=None):
-    loss = lambda params: (run(module, params, key).hidden * jnp.linspace(-1, 1, D)).sum()
+    def loss(params):
+        return (run(module, params, key).hidden * jnp.linspace(-1, 1, D)).sum()
+
     return jax.jit(jax.value_and_grad(loss))(params)
 
 
@@ -61,7 +72,9 @@ def test_the_same_parameters_give_the_same_as_layers_of_their_own():
     params = begin(some)
     flat = flatten(params)
     assert (flat["block/ffn/up/kernel"][0] != flat["block/ffn/up/kernel"][1]).any()
-    copied = unflatten({k: jnp.stack([v] * N) if k.startswith("block/attention/") else v for k, v in flat.items()})
+    copied = unflatten(
+        {k: jnp.stack([v] * N) if k.startswith("block/attention/") else v for k, v in flat.items()}
+    )
     close(run(some, params), run(plain, copied), atol=1e-5)
     ours, each = flatten(slopes(some, params)[1]), flatten(slopes(plain, copied)[1])
     again = flatten(slopes(stack(shared="^attention/", remat="full"), params)[1])
@@ -88,18 +101,26 @@ def test_transformer_xl_shares_u_and_v():
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize(("options", "order"), [({"groups": 2}, [0, 0, 1, 1]), ({"cycle": 2}, [0, 1, 0, 1])])
+@pytest.mark.parametrize(
+    ("options", "order"), [({"groups": 2}, [0, 0, 1, 1]), ({"cycle": 2}, [0, 1, 0, 1])]
+)
 def test_groups_of_layers_share_and_go_through_their_sets_in_turn(options, order):
     module = stack(share=True, layers=4, **options)
     params = begin(module)
     assert flatten(params)["block/ffn/up/kernel"].shape == (2, D, 12)
     spread = jax.tree.map(lambda leaf: leaf[jnp.asarray(order)], params)
     close(run(module, params), run(stack(layers=4), spread), atol=1e-5)
-    assert shapes(stack(share=True, groups=2, cycle=2, layers=4))["block/ffn/up/kernel"] == (2, 2, D, 12)
+    assert shapes(stack(share=True, groups=2, cycle=2, layers=4))["block/ffn/up/kernel"] == (
+        2,
+        2,
+        D,
+        12,
+    )
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"shared": "^adapter"}, "finds none of"), ({"shared": "^ffn/", "groups": 2}, "leave share")]
+    ("options", "message"),
+    [({"shared": "^adapter"}, "finds none of"), ({"shared": "^ffn/", "groups": 2}, "leave share")],
 )
 def test_a_pattern_that_means_nothing_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
@@ -107,13 +128,23 @@ def test_a_pattern_that_means_nothing_is_refused(options, message):
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize("options", [{}, pytest.param({"shared": "^attention/"}, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"shared": "^attention/"}, marks=pytest.mark.full)]
+)
 def test_unrolled_layers_give_the_same_numbers_dropout_included(options):
     one = stack(0.3, unroll=1, **options)
     params = begin(one)
-    found, unrolled = slopes(one, params, key=2), slopes(stack(0.3, unroll=N, **options), params, key=2)
+    found, unrolled = (
+        slopes(one, params, key=2),
+        slopes(stack(0.3, unroll=N, **options), params, key=2),
+    )
     # The gradient of the keys' bias is zero but for rounding.
-    close(found, unrolled, rtol=0, atol=1e-6 * max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(found)))
+    close(
+        found,
+        unrolled,
+        rtol=0,
+        atol=1e-6 * max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(found)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,7 +159,9 @@ def test_unrolled_layers_give_the_same_numbers_dropout_included(options):
         ("gpu", {"layers": 12, "unroll": 12}, 12),
     ],
 )
-def test_layers_at_once_are_chosen_by_device_and_depth_unless_set(monkeypatch, device, options, wanted):
+def test_layers_at_once_are_chosen_by_device_and_depth_unless_set(
+    monkeypatch, device, options, wanted
+):
     monkeypatch.setattr(blocks, "platform", lambda: device)
     monkeypatch.setattr(blocks, "UNROLLED", 12)
     assert stack(**options).at_once() == wanted

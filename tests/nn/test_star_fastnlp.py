@@ -1,4 +1,5 @@
-"""Star-Transformer against fastNLP's class (1.0.1, the authors' library). One file of it is run: its package needs more."""
+"""Star-Transformer against fastNLP's class (1.0.1, the authors' library). One file of it is run:
+its package needs more."""
 
 import importlib.util
 import sys
@@ -36,7 +37,10 @@ def ours_of(module):
         params[f"norm{cycle}"] = {"scale": norm.weight, "bias": norm.bias}
         for place, part in (("ring", module.ring_att[cycle]), ("star", module.star_att[cycle])):
             for name, layer in (("query", part.WQ), ("key", part.WK), ("value", part.WV)):
-                kernel, bias = layer.weight[:, :, 0, 0].T.reshape(D, HEADS, SIZE), layer.bias.reshape(HEADS, SIZE)
+                kernel, bias = (
+                    layer.weight[:, :, 0, 0].T.reshape(D, HEADS, SIZE),
+                    layer.bias.reshape(HEADS, SIZE),
+                )
                 params[f"{place}{cycle}_{name}"] = {"kernel": kernel, "bias": bias}
             kernel = part.WO.weight[:, :, 0, 0].T.reshape(HEADS, SIZE, D)
             params[f"{place}{cycle}_out"] = {"kernel": kernel, "bias": part.WO.bias}
@@ -44,7 +48,8 @@ def ours_of(module):
 
 
 def test_outputs_and_gradients_are_those_of_fastnlp():
-    """Rows without padding: fastNLP's first relay is the mean over a row with its padding, ours over the document."""
+    """Rows without padding: fastNLP's first relay is the mean over a row with its padding, ours
+    over the document."""
     make = peer()
     import torch
 
@@ -59,7 +64,10 @@ def test_outputs_and_gradients_are_those_of_fastnlp():
     ((nodes * weights[0]).sum() + (relay * weights[1]).sum()).backward()
 
     segments = np.ones((ROWS, L), np.int32)
-    layer, forest = StarTransformer(CYCLES, HEADS, SIZE), forest_of({"input_ids": segments, "segment_ids": segments})
+    layer, forest = (
+        StarTransformer(CYCLES, HEADS, SIZE),
+        forest_of({"input_ids": segments, "segment_ids": segments}),
+    )
     params, given, (each, one) = ours_of(module), x.detach().numpy(), (w.numpy() for w in weights)
 
     def loss(params, x):
@@ -70,9 +78,12 @@ def test_outputs_and_gradients_are_those_of_fastnlp():
     np.testing.assert_allclose(found[0], nodes.detach().numpy(), atol=1e-5)
     np.testing.assert_allclose(found[1][:, 3], relay.detach().numpy(), atol=1e-5)
     np.testing.assert_allclose(dx, x.grad.numpy(), rtol=1e-5, atol=1e-5)
-    # Gradients of parameters in our shapes: those of a class that holds the gradients as its parameters.
+    # Gradients of parameters in our shapes: those of a class that holds the gradients as its
+    # parameters.
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(parameter.grad)
     theirs = ours_of(module)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), dparams, theirs)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), dparams, theirs
+    )

@@ -1,4 +1,5 @@
-"""Sub-graphs of entities: what a node sees, their states by plain blocks over the nodes, the loss of their triples."""
+"""Sub-graphs of entities: what a node sees, their states by plain blocks over the nodes, the loss
+of their triples."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -52,7 +53,9 @@ def test_a_tail_reaches_its_entity_in_two_layers(layers):
     read = run(layers, table)
     slope = np.abs(jax.grad(lambda t: jnp.square(read(t).entities).sum())(table)).sum(-1) > 0
     np.testing.assert_array_equal(np.flatnonzero(slope), [5] if layers == 1 else [5, 9, 11])
-    of_relation = np.abs(jax.grad(lambda t: jnp.square(read(t).relations[:, 0]).sum())(table)).sum(-1) > 0
+    of_relation = (
+        np.abs(jax.grad(lambda t: jnp.square(read(t).relations[:, 0]).sum())(table)).sum(-1) > 0
+    )
     np.testing.assert_array_equal(np.flatnonzero(of_relation), [5, 9])
     found = read(table)
     np.testing.assert_array_equal(found.there, [[True, False, True]])
@@ -82,12 +85,30 @@ def test_restored_triples_are_their_margin_loss():
         total, count = 0.0, 0
         for row, place, fact in np.ndindex(*ids.shape, 2):
             before = (place - 1) % ids.shape[1]
-            if b["segment_ids"][row, place] and b["segment_ids"][row, before] and ids[row, place] != ids[row, before]:
+            if (
+                b["segment_ids"][row, place]
+                and b["segment_ids"][row, before]
+                and ids[row, place] != ids[row, before]
+            ):
                 link = (forward, backward)[fact][row, place]
                 ends = (backward, states)[fact][row]
-                triple = lambda at: (states[row, place], ends[at]) if fact == 0 else (ends[at], states[row, place])
-                distance = lambda at: np.abs(triple(at)[0] + link - triple(at)[1]).sum()
+
+                def triple(at):
+                    return (
+                        (states[row, place], ends[at])
+                        if fact == 0
+                        else (ends[at], states[row, place])
+                    )
+
+                def distance(at):
+                    return np.abs(triple(at)[0] + link - triple(at)[1]).sum()
+
                 total, count = total + max(0.0, 1.0 + distance(place) - distance(before)), count + 1
         return [(total, count)]
 
-    check(SubgraphTriples(), defined, {"main": params_of(0, tuple(LEXICAL))}, leaves=("forward", "place"))
+    check(
+        SubgraphTriples(),
+        defined,
+        {"main": params_of(0, tuple(LEXICAL))},
+        leaves=("forward", "place"),
+    )

@@ -34,7 +34,11 @@ def begin(head, *inputs, **options):
 
 
 def test_the_boundary_head_reads_both_ends_and_the_place():
-    left, right, offset = HIDDEN[:, :2], HIDDEN[:, 2:4], np.asarray([[0, 1], [2, 30], [3, 0], [1, 2]])
+    left, right, offset = (
+        HIDDEN[:, :2],
+        HIDDEN[:, 2:4],
+        np.asarray([[0, 1], [2, 30], [3, 0], [1, 2]]),
+    )
     table = np.random.default_rng(1).normal(size=(V, 5)).astype(np.float32)
     head = BoundaryHead(vocab=Vocab(size=V), places=4, place_width=3)
     readout, p = begin(head, left, right, offset, table=table)
@@ -100,7 +104,11 @@ def test_dense_heads_are_their_definitions(head, x, definition):
 def test_concat_pooling_is_the_last_state_the_maximum_and_the_mean():
     segments = np.array([[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0]])
     summary = Summary("none", at="concat")
-    found = summary.apply({}, *summary.reads(Encoded(jnp.asarray(HIDDEN)), {"segment_ids": jnp.asarray(segments)}))
+    found = summary.apply(
+        {}, *summary.reads(Encoded(jnp.asarray(HIDDEN)), {"segment_ids": jnp.asarray(segments)})
+    )
     for row, length in enumerate(segments.sum(1)):
         states = HIDDEN[row, :length]
-        np.testing.assert_allclose(found[row], np.concatenate([states[-1], states.max(0), states.mean(0)]), atol=1e-6)
+        np.testing.assert_allclose(
+            found[row], np.concatenate([states[-1], states.max(0), states.mean(0)]), atol=1e-6
+        )

@@ -1,4 +1,5 @@
-"""Networks over trees against the papers' equations, node by node in numpy, on random trees and on those of UD."""
+"""Networks over trees against the papers' equations, node by node in numpy, on random trees and on
+those of UD."""
 
 import functools
 
@@ -38,7 +39,9 @@ def random_heads(draw, size, binary):
 def rows_of(trees, length):
     """Trees as rows: two in the first, then one in each, then padding."""
     groups = [trees[:2], *([tree] for tree in trees[2:])]
-    batch = {name: np.zeros((len(groups), length), np.int32) for name in ("input_ids", "segment_ids")}
+    batch = {
+        name: np.zeros((len(groups), length), np.int32) for name in ("input_ids", "segment_ids")
+    }
     batch["heads"] = np.full((len(groups), length), -1, np.int32)
     for row, group in enumerate(groups):
         at = 0
@@ -57,7 +60,9 @@ def defined(node_of, x, heads, real):
     def state(node):
         return node_of(x[node], [state(child) for child in np.flatnonzero(heads == node)])
 
-    return np.array([state(node)[0] if real[node] else np.zeros_like(state(node)[0]) for node in range(len(x))])
+    return np.array(
+        [state(node)[0] if real[node] else np.zeros_like(state(node)[0]) for node in range(len(x))]
+    )
 
 
 def child_sum(p, x, children):
@@ -65,7 +70,9 @@ def child_sum(p, x, children):
     total = sum((h for h, _ in children), np.zeros(H))
     i, o, u = np.split((x @ w + b)[: 3 * H] + total @ p["state"], 3)
     own = (x @ w + b)[3 * H :]
-    c = sigmoid(i) * np.tanh(u) + sum((sigmoid(own + h @ p["forget"]) * c for h, c in children), np.zeros(H))
+    c = sigmoid(i) * np.tanh(u) + sum(
+        (sigmoid(own + h @ p["forget"]) * c for h, c in children), np.zeros(H)
+    )
     return sigmoid(o) * np.tanh(c), c
 
 
@@ -73,7 +80,9 @@ def binary_lstm(p, x, children):
     if not children:
         c, o = np.split(bare_layers.dense(p["inputs"], x), 2)
         return sigmoid(o) * np.tanh(c), c
-    (left, left_c), (right, right_c) = children if len(children) == 2 else (children[0], binary_lstm(p, x, []))
+    (left, left_c), (right, right_c) = (
+        children if len(children) == 2 else (children[0], binary_lstm(p, x, []))
+    )
     i, fl, fr, o, u = np.split(np.concatenate([left, right]) @ p["state"] + p["bias"], 5)
     c = sigmoid(i) * np.tanh(u) + sigmoid(fl) * left_c + sigmoid(fr) * right_c
     return sigmoid(o) * np.tanh(c), c
@@ -107,7 +116,9 @@ def expected_of(name, params, x, batch):
     _, node_of, _ = CASES[name]
     as64 = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     rows = zip(np.asarray(x, np.float64), batch["heads"], batch["segment_ids"], strict=True)
-    return np.array([defined(functools.partial(node_of, as64), row, heads, real) for row, heads, real in rows])
+    return np.array(
+        [defined(functools.partial(node_of, as64), row, heads, real) for row, heads, real in rows]
+    )
 
 
 @pytest.mark.rotate
@@ -132,13 +143,24 @@ def test_gradients_are_differences_of_the_recursion(name):
     x = draw.normal(size=(*forest.heads.shape, D)).astype(np.float32)
     params = bare_layers.drawn(layer, x, forest)
     weights = draw.normal(size=(*x.shape[:2], D if "r" == name[0] else H))
-    loss = jax.jit(jax.grad(lambda p, x: (layer.apply({"params": p}, x, forest)[0] * weights).sum(), (0, 1)))
+    loss = jax.jit(
+        jax.grad(lambda p, x: (layer.apply({"params": p}, x, forest)[0] * weights).sum(), (0, 1))
+    )
     mine = loss(params, x)
     assert not np.asarray(mine[1])[batch["segment_ids"] == 0].any()
     for _ in range(3):
         way = jax.tree.map(lambda leaf: draw.normal(size=leaf.shape), (params, x))
-        slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: float((np.asarray(g, np.float64) * d).sum()), mine, way)))
-        moved = lambda step: jax.tree.map(lambda leaf, d: np.asarray(leaf, np.float64) + step * d, (params, x), way)
+        slope = sum(
+            jax.tree.leaves(
+                jax.tree.map(lambda g, d: float((np.asarray(g, np.float64) * d).sum()), mine, way)
+            )
+        )
+
+        def moved(step):
+            return jax.tree.map(
+                lambda leaf, d: np.asarray(leaf, np.float64) + step * d, (params, x), way
+            )
+
         ends = [(expected_of(name, *moved(step), batch) * weights).sum() for step in (1e-5, -1e-5)]
         np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2e-5, rtol=1e-4, atol=1e-4)
 
@@ -164,7 +186,9 @@ def test_downwards_a_node_reads_the_path_from_its_root():
     forest = forest_of(jax.tree.map(jnp.asarray, batch))
     x = np.random.default_rng(2).normal(size=(*forest.heads.shape, D)).astype(np.float32)
     params = bare_layers.drawn(layer, x, forest)
-    found = np.asarray(jax.jit(lambda params: layer.apply({"params": params}, x, forest)[0])(params))[..., H:]
+    found = np.asarray(
+        jax.jit(lambda params: layer.apply({"params": params}, x, forest)[0])(params)
+    )[..., H:]
     p = jax.tree.map(np.asarray, params)
     for row, node in np.argwhere(batch["segment_ids"] > 0):
         path = [node]
@@ -172,7 +196,9 @@ def test_downwards_a_node_reads_the_path_from_its_root():
             path.insert(0, batch["heads"][row, path[0]])
         h = c = np.zeros(H)
         for place in path:
-            i, o, u, f = np.split(bare_layers.dense(p["inputs_down"], x[row, place]) + h @ p["state_down"], 4)
+            i, o, u, f = np.split(
+                bare_layers.dense(p["inputs_down"], x[row, place]) + h @ p["state_down"], 4
+            )
             c = sigmoid(i) * np.tanh(u) + sigmoid(f) * c
             h = sigmoid(o) * np.tanh(c)
         np.testing.assert_allclose(found[row, node], h, atol=2e-6)

@@ -26,10 +26,20 @@ HEADS = {
 def inputs(name):
     """(parameters, x, r, links, sides, c, ids)"""
     draw = np.random.default_rng(0)
-    some = lambda *shape: jnp.asarray(draw.normal(size=shape), jnp.float32)
-    values = some(B, T, D), some(B, T, D), jnp.asarray(draw.integers(0, V, (B, T))), jnp.asarray(draw.random((B, T)) < 0.5)
+
+    def some(*shape):
+        return jnp.asarray(draw.normal(size=shape), jnp.float32)
+
+    values = (
+        some(B, T, D),
+        some(B, T, D),
+        jnp.asarray(draw.integers(0, V, (B, T))),
+        jnp.asarray(draw.random((B, T)) < 0.5),
+    )
     c, ids = some(B, K, D), jnp.asarray(draw.integers(0, V, (B, K)))
-    tree = HEADS[name].init(jax.random.key(0), *values, c[:, :T], ids[:, :T], True).get("params", {})
+    tree = (
+        HEADS[name].init(jax.random.key(0), *values, c[:, :T], ids[:, :T], True).get("params", {})
+    )
     return jax.tree.map(lambda leaf: some(*leaf.shape), tree), *values, c, ids
 
 
@@ -41,7 +51,9 @@ def formula(name, p, h, r, link, side, t, entity):
         image = np.concatenate([h.reshape(3, 4), r.reshape(3, 4)])
         kernel, maps = p["convolution"]["kernel"][:, :, 0], []
         for i, j in np.ndindex(4, 2):
-            found = (image[i : i + 3, j : j + 3, None] * kernel).sum((0, 1)) + p["convolution"]["bias"]
+            found = (image[i : i + 3, j : j + 3, None] * kernel).sum((0, 1)) + p["convolution"][
+                "bias"
+            ]
             maps.append(np.maximum(found, 0))
         y = np.concatenate(maps) @ p["product"]["kernel"] + p["product"]["bias"]
         return np.maximum(y, 0) @ t + p["bias"][entity]
@@ -59,11 +71,21 @@ def formula(name, p, h, r, link, side, t, entity):
 def test_scores_are_the_formula(name):
     tree, x, r, links, sides, c, ids = inputs(name)
     head = HEADS[name]
-    run = lambda c, ids, paired: head.apply({"params": tree}, x, r, links, sides, c, ids, paired)[0]
+
+    def run(c, ids, paired):
+        return head.apply({"params": tree}, x, r, links, sides, c, ids, paired)[0]
+
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
-    one = lambda b, t, k: formula(
-        name, p, *(np.asarray(v[b, t]) for v in (x, r, links, sides)), np.asarray(c[b, k]), ids[b, k]
-    )
+
+    def one(b, t, k):
+        return formula(
+            name,
+            p,
+            *(np.asarray(v[b, t]) for v in (x, r, links, sides)),
+            np.asarray(c[b, k]),
+            ids[b, k],
+        )
+
     own = [[one(b, t, t) for t in range(T)] for b in range(B)]
     every = [[[one(b, t, k) for k in range(K)] for t in range(T)] for b in range(B)]
     np.testing.assert_allclose(run(c[:, :T], ids[:, :T], True), own, rtol=2e-5, atol=2e-5)
@@ -76,7 +98,9 @@ def test_a_relation_along_its_normal_is_penalised():
     tree, x, r, links, sides, c, ids = inputs("transh l2")
     table = np.asarray(tree["table"])
     r = jnp.asarray(table[np.asarray(links)]).at[0].set(0.0)
-    _, penalty = HEADS["transh l2"].apply({"params": tree}, x, r, links, sides, c[:, :T], ids[:, :T], True)
+    _, penalty = HEADS["transh l2"].apply(
+        {"params": tree}, x, r, links, sides, c[:, :T], ids[:, :T], True
+    )
     np.testing.assert_allclose(penalty, [[0.0] * T, [1 - 1e-6] * T], atol=1e-5)
 
 
@@ -89,14 +113,21 @@ def interaction(name, tree, modules, torch):
     if kind == "distmult":
         return lambda h, r, t, link, entity: modules.DistMultInteraction()(h, r, t)
     if kind == "transh":
-        of = lambda link: torch.nn.functional.normalize(tree["table"], dim=-1)[link]
-        return lambda h, r, t, link, entity: modules.TransHInteraction(p=number)(h, (of(link), r), t)
+
+        def of(link):
+            return torch.nn.functional.normalize(tree["table"], dim=-1)[link]
+
+        return lambda h, r, t, link, entity: modules.TransHInteraction(p=number)(
+            h, (of(link), r), t
+        )
     made = modules.ConvEInteraction(
         embedding_dim=D, embedding_height=3, output_channels=5, input_dropout=0,
         feature_map_dropout=0, output_dropout=0, apply_batch_normalization=False,
     )  # fmt: skip
     conv, dense = (made.hr2d[1], made.hr1d[0])
-    order = np.arange(4 * 2 * 5).reshape(4, 2, 5).transpose(2, 0, 1).ravel()  # pykeen's maps come before their places
+    order = (
+        np.arange(4 * 2 * 5).reshape(4, 2, 5).transpose(2, 0, 1).ravel()
+    )  # pykeen's maps come before their places
 
     def run(h, r, t, link, entity):
         weights = (
@@ -132,8 +163,13 @@ def test_scores_and_gradients_equal_pykeens(name, monkeypatch):
         score = HEADS[name].apply({"params": tree}, x, r, links, sides, c, ids, True)[0]
         return (score * weights).sum(), score
 
-    (_, scores), slopes = jax.value_and_grad(ours, argnums=(0, 1, 2, 3), has_aux=True)(tree, x, r, c[:, :T])
-    leaf = lambda value: torch.tensor(np.asarray(value), requires_grad=True)
+    (_, scores), slopes = jax.value_and_grad(ours, argnums=(0, 1, 2, 3), has_aux=True)(
+        tree, x, r, c[:, :T]
+    )
+
+    def leaf(value):
+        return torch.tensor(np.asarray(value), requires_grad=True)
+
     given = jax.tree.map(leaf, (tree, x, r, c[:, :T]))
     link, entity = (torch.tensor(np.asarray(value)).long() for value in (links, ids))
     theirs = interaction(name, given[0], modules, torch)(given[1], given[2], given[3], link, entity)

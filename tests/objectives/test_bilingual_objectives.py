@@ -1,4 +1,5 @@
-"""BiSkip and the joint alignment of sentences against plain numpy: loss and every gradient; rows against bivec's rule."""
+"""BiSkip and the joint alignment of sentences against plain numpy: loss and every gradient; rows
+against bivec's rule."""
 
 import itertools
 import json
@@ -34,7 +35,11 @@ def batch():
         "segment_ids": language,
         "word_languages": language,
         "translation": np.where(language > 0, 3 - language, 0),
-        "aligned": [[[0, 3], [1, 5], [2, 5], *[[-1, -1]] * 3], [[1, 2], *[[-1, -1]] * 5], [[-1, -1]] * 6],
+        "aligned": [
+            [[0, 3], [1, 5], [2, 5], *[[-1, -1]] * 3],
+            [[1, 2], *[[-1, -1]] * 5],
+            [[-1, -1]] * 6,
+        ],
         "pair_windows": draw.integers(1, WINDOW + 1, (B, L)),
         "windows": draw.integers(1, WINDOW + 1, (B, L)) * (language > 0),
         "noise_ids": np.concatenate([draw.integers(0, 5, (B, 3)), draw.integers(5, V, (B, 3))], 1),
@@ -45,9 +50,14 @@ def batch():
 def predictions(b):
     """(row, word, predicted word, weight) of every prediction."""
     segments = b["segment_ids"]
-    near = lambda row, at, reach: [
-        u for u in range(L) if 0 < abs(u - at) <= reach and 0 < segments[row, u] == segments[row, at]
-    ]
+
+    def near(row, at, reach):
+        return [
+            u
+            for u in range(L)
+            if 0 < abs(u - at) <= reach and 0 < segments[row, u] == segments[row, at]
+        ]
+
     for row in range(B):
         for t in range(L):
             yield from ((row, t, u, 1.0) for u in near(row, t, b["windows"][row, t]))
@@ -59,7 +69,10 @@ def predictions(b):
 
 def words(p, b):
     states, total, centres = states_of(p, b), 0.0, set()
-    score = lambda row, t, word: states[row, t] @ p["words"][word] + p["word_bias"][word]
+
+    def score(row, t, word):
+        return states[row, t] @ p["words"][word] + p["word_bias"][word]
+
     for row, t, u, weight in predictions(b):
         word, language = b["input_ids"][row, u], b["word_languages"][row, u]
         noise = b["noise_ids"][row][3 * (language - 1) :][:3]
@@ -81,7 +94,9 @@ def distances(p, b):
 
 @pytest.mark.rotate
 def test_loss_and_gradient_of_biskip():
-    check(BilingualSkipGram(window=WINDOW, k=7, beta=0.5), lambda p, b: [words(p, b)], batch=batch())
+    check(
+        BilingualSkipGram(window=WINDOW, k=7, beta=0.5), lambda p, b: [words(p, b)], batch=batch()
+    )
 
 
 @pytest.mark.rotate
@@ -101,9 +116,16 @@ PIECES[2:12], PIECES[12:22], PIECES[22:] = 1, 2, -1 - np.arange(8)
 
 
 def rows(sentences, length=16, given=False, seed=0):
-    tokens = np.concatenate([np.asarray(s) for document in sentences for s in document]).astype(np.int32)
+    tokens = np.concatenate([np.asarray(s) for document in sentences for s in document]).astype(
+        np.int32
+    )
     lengths = np.array([len(s) for document in sentences for s in document], np.int32)
-    block = Block(tokens, lengths, np.array([len(d) for d in sentences], np.int32), np.zeros(len(sentences), bool))
+    block = Block(
+        tokens,
+        lengths,
+        np.array([len(d) for d in sentences], np.int32),
+        np.zeros(len(sentences), bool),
+    )
     examples = Translations(sample=None, languages=WordLanguages().filled(PIECES))
     return examples.rows(block, length=length, vocab=VOCAB, rng=np.random.default_rng(seed))
 
@@ -123,14 +145,23 @@ def test_words_are_aligned_by_the_rule_of_the_midpoint():
 
 
 def test_given_alignments_skip_unknown_words():
-    found = rows([[[2, 1, 4], [12, 13], [22, 22, 24, 23, 23, 22]]])  # 0-0 2-1 1-0, word 1 is unknown
-    assert found["input_ids"][0, :5].tolist() == [2, 4, 12, 13, 0] and pairs_of(found) == [(0, 2), (1, 3)]
+    found = rows(
+        [[[2, 1, 4], [12, 13], [22, 22, 24, 23, 23, 22]]]
+    )  # 0-0 2-1 1-0, word 1 is unknown
+    assert found["input_ids"][0, :5].tolist() == [2, 4, 12, 13, 0] and pairs_of(found) == [
+        (0, 2),
+        (1, 3),
+    ]
 
 
 def test_a_pair_that_is_longer_than_a_row_is_text_without_alignment():
     found = rows([[[2] * 20, [12] * 3]])
-    assert [int((row > 0).sum()) for row in found["input_ids"]] == [16, 7] and not pairs_of(found) + pairs_of(found, 1)
-    assert not found["translation"].any() and found["segment_ids"][1, :8].tolist() == [1] * 4 + [2] * 3 + [0]
+    assert [int((row > 0).sum()) for row in found["input_ids"]] == [16, 7] and not pairs_of(
+        found
+    ) + pairs_of(found, 1)
+    assert not found["translation"].any() and found["segment_ids"][1, :8].tolist() == [1] * 4 + [
+        2
+    ] * 3 + [0]
 
 
 @pytest.mark.rotate
@@ -138,15 +169,27 @@ def test_noise_words_are_of_their_language():
     import jax
 
     counts = Counts().filled(np.arange(30))
-    corruption = BilingualWindows(vocab=VOCAB, noise=4000, counts=counts, languages=WordLanguages().filled(PIECES))
+    corruption = BilingualWindows(
+        vocab=VOCAB, noise=4000, counts=counts, languages=WordLanguages().filled(PIECES)
+    )
     ids = jnp.full((2, 4), 5)
-    out = corruption(jax.random.key(0), {"input_ids": ids, "segment_ids": ids // ids, "rows": jnp.arange(2)})
+    out = corruption(
+        jax.random.key(0), {"input_ids": ids, "segment_ids": ids // ids, "rows": jnp.arange(2)}
+    )
     noise = np.asarray(out["noise_ids"])
     for part, words in ((noise[:, :4000], range(2, 12)), (noise[:, 4000:], range(12, 22))):
         share = np.array([np.mean(part == word) for word in words])
         expected = np.array(words) ** 0.75 / sum(n**0.75 for n in words)
-        assert np.abs(share - expected).max() < 3 * np.sqrt(0.25 / 8000) and share.sum() == pytest.approx(1)
-    assert (out["word_languages"] == 1).all() and set(np.unique(out["pair_windows"])) <= {1, 2, 3, 4, 5}
+        assert np.abs(share - expected).max() < 3 * np.sqrt(
+            0.25 / 8000
+        ) and share.sum() == pytest.approx(1)
+    assert (out["word_languages"] == 1).all() and set(np.unique(out["pair_windows"])) <= {
+        1,
+        2,
+        3,
+        4,
+        5,
+    }
 
 
 def test_two_files_are_documents_of_two_languages(tmp_path):
@@ -154,7 +197,10 @@ def test_two_files_are_documents_of_two_languages(tmp_path):
     (tmp_path / "t.en").write_text("The house.\nA house!\nlost\n")
     name = f"parallel:{tmp_path}/t.de-en"
     found = [document.sentences for document in sources.documents([name])]
-    assert found == [("de:das de:haus de:.", "en:the en:house en:."), ("de:ein de:haus de:!", "en:a en:house en:!")]
+    assert found == [
+        ("de:das de:haus de:.", "en:the en:house en:."),
+        ("de:ein de:haus de:!", "en:a en:house en:!"),
+    ]
     before = sources.fingerprints([name])
     (tmp_path / "t.de-en.align").write_text("0-0 1-1\n0-0 1-1 2-2\n\n")
     found = [document.sentences[2] for document in sources.documents([name])]
@@ -194,4 +240,7 @@ def test_text_of_one_language_is_refused(tmp_path):
     corpus = prepare([str(tmp_path / "a.txt")], tmp_path / "corpus", tokenizer=spec, heldout=0.0)
     with pytest.raises(UserError, match="words of 0 languages; expected 2"):
         WordLanguages().read(corpus)
-    assert json.loads((tmp_path / "corpus" / "manifest.json").read_text())["tokenizer"]["kind"] == "word"
+    assert (
+        json.loads((tmp_path / "corpus" / "manifest.json").read_text())["tokenizer"]["kind"]
+        == "word"
+    )

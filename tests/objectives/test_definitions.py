@@ -1,4 +1,5 @@
-"""Every objective against its definition, written here in plain numpy (float64): sums, weights and gradients to 1e-5."""
+"""Every objective against its definition, written here in plain numpy (float64): sums, weights and
+gradients to 1e-5."""
 
 from types import SimpleNamespace
 
@@ -17,7 +18,21 @@ from ptm_jax.objectives.sentence_pairs import NSP, BidirectionalNSP
 from ptm_jax.objectives.seq2seq import Seq2Seq, SideLM
 from ptm_jax.objectives.skip_thought import NeighbourSentences
 from ptm_jax.objectives.span import SBO
-from support.plain_towers import B, L, P, PlainTower, V, batch_of, check, double, logistic, nll, params_of, pooled, states_of
+from support.plain_towers import (
+    B,
+    L,
+    P,
+    PlainTower,
+    V,
+    batch_of,
+    check,
+    double,
+    logistic,
+    nll,
+    params_of,
+    pooled,
+    states_of,
+)
 
 
 def over(weights, loss):
@@ -28,7 +43,9 @@ def over(weights, loss):
 
 def predicted(states, head, b, prefix):
     positions, labels = b[f"{prefix}_positions"], b[f"{prefix}_labels"]
-    return over(b[f"{prefix}_weights"], lambda i, j: nll(states[i, positions[i, j]] @ head, labels[i, j]))
+    return over(
+        b[f"{prefix}_weights"], lambda i, j: nll(states[i, positions[i, j]] @ head, labels[i, j])
+    )
 
 
 def mlm(p, b, prefix="mlm"):
@@ -40,7 +57,8 @@ def plm(p, b):
 
 
 def neighbours(p, b, states, toward, head="lm"):
-    """The state of each token predicts the token `toward` places further on, inside its document."""
+    """The state of each token predicts the token `toward` places further on, inside its
+    document."""
     segments, pairs = b["segment_ids"], np.zeros((B, L))
     for t in range(max(0, -toward), min(L, L - toward)):
         pairs[:, t] = (segments[:, t] == segments[:, t + toward]) & (segments[:, t] > 0)
@@ -54,26 +72,37 @@ def lm(p, b):
 def reconstruction(p, b):
     """Dai and Le 2015: only the words of the second copy count."""
     states, segments = states_of(p, b), b["segment_ids"]
-    follows = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0) & (b["again"][:, 1:] > 0)
+    follows = (
+        (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0) & (b["again"][:, 1:] > 0)
+    )
     return over(follows, lambda i, t: nll(states[i, t] @ p["lm"], b["input_ids"][i, t + 1]))
 
 
 def smoothed(p, b, rate=0.1, classes=3):
     scores = states_of(p, b)[:, 0] @ p["classify"]
-    target = lambda i: (1 - rate) * np.eye(classes)[b["label"][i]] + rate / classes
-    loss = lambda i: sum(target(i)[c] * nll(scores[i], c) for c in range(classes))
+
+    def target(i):
+        return (1 - rate) * np.eye(classes)[b["label"][i]] + rate / classes
+
+    def loss(i):
+        return sum(target(i)[c] * nll(scores[i], c) for c in range(classes))
+
     return over((b["segment_ids"] > 0).any(1), loss)
 
 
 def gain(leftwards):
-    """Dai and Le 2015, section 3: after token t of T the weight is t / T, from the side that is read first."""
+    """Dai and Le 2015, section 3: after token t of T the weight is t / T, from the side that is
+    read first."""
 
     def definition(p, b):
         states, terms, weight = states_of(p, b), 0.0, 0.0
         for i, size in enumerate((b["segment_ids"] > 0).sum(1)):
             for t in range(size):
                 mine = (size - t if leftwards else t + 1) / size
-                terms, weight = terms + mine * nll(states[i, t] @ p["classify"], b["label"][i]), weight + mine
+                terms, weight = (
+                    terms + mine * nll(states[i, t] @ p["classify"], b["label"][i]),
+                    weight + mine,
+                )
         return [(terms, weight)]
 
     return definition
@@ -89,16 +118,27 @@ def bilm(p, b):
 
 
 def sentences(p, b):
-    """Of row 0, the second sentence from the first and the first from the second; other rows have one sentence at most."""
-    states, [first, second] = states_of(p, b)[0], [np.flatnonzero(b["segment_ids"][0] == n) for n in (1, 2)]
+    """Of row 0, the second sentence from the first and the first from the second; other rows have
+    one sentence at most."""
+    states, [first, second] = (
+        states_of(p, b)[0],
+        [np.flatnonzero(b["segment_ids"][0] == n) for n in (1, 2)],
+    )
     ways = (("forward", second), ("backward", first))
-    terms = [nll(states[t] @ p[way] @ p["lm"], b["input_ids"][0, t]) for way, places in ways for t in places]
+    terms = [
+        nll(states[t] @ p[way] @ p["lm"], b["input_ids"][0, t])
+        for way, places in ways
+        for t in places
+    ]
     return [(sum(terms), len(terms))]
 
 
 def regularised(p, b):
     states, segments = states_of(p, b), b["segment_ids"]
-    raw, follows = states @ p["match"], (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    raw, follows = (
+        states @ p["match"],
+        (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0),
+    )
     size = over(segments > 0, lambda i, t: np.square(states[i, t]).mean())
     change = over(follows, lambda i, t: np.square(raw[i, t] - raw[i, t + 1]).mean())
     return lm(p, b) + scaled(2.0, size) + scaled(1.0, change)
@@ -110,7 +150,9 @@ def cloze(p, b):
 
 def pairs(p, b, rows=(True,) * B):
     pool = pooled(p, states_of(p, b), np)
-    return over((b["segment_ids"] > 0).any(1) & rows, lambda i: nll(pool[i] @ p["nsp"], b["next_label"][i]))
+    return over(
+        (b["segment_ids"] > 0).any(1) & rows, lambda i: nll(pool[i] @ p["nsp"], b["next_label"][i])
+    )
 
 
 def sbo(p, b):
@@ -118,7 +160,10 @@ def sbo(p, b):
 
     def loss(i, j):
         sides = [states[i, b[name][i, j]] for name in ("span_left", "span_right")]
-        return nll(np.concatenate([*sides, p["offset"][b["span_offset"][i, j]]]) @ p["sbo"], b["mlm_labels"][i, j])
+        return nll(
+            np.concatenate([*sides, p["offset"][b["span_offset"][i, j]]]) @ p["sbo"],
+            b["mlm_labels"][i, j],
+        )
 
     return over(b["mlm_weights"], loss)
 
@@ -154,7 +199,11 @@ def contrast(anchors, positives, real, temperature=1.0):
 
 
 def real_pairs(b, view):
-    return [i for i in range(B) if (b["segment_ids"][i] > 0).any() and (b[f"{view}_segment_ids"][i] > 0).any()]
+    return [
+        i
+        for i in range(B)
+        if (b["segment_ids"][i] > 0).any() and (b[f"{view}_segment_ids"][i] > 0).any()
+    ]
 
 
 def infonce(temperature=1.0, both_ways=False, cosine=False):
@@ -172,12 +221,18 @@ def infonce(temperature=1.0, both_ways=False, cosine=False):
 
 
 def dim(p, b):
-    return [contrast(pooled(p, states_of(p, b), np), states_of(p, b, "ngram")[:, 0], real_pairs(b, "ngram"))]
+    return [
+        contrast(
+            pooled(p, states_of(p, b), np), states_of(p, b, "ngram")[:, 0], real_pairs(b, "ngram")
+        )
+    ]
 
 
 def ranking(margin):
     def definition(p, b):
-        good, bad = ((pooled(p, states_of(p, b, view), np) @ p["score"])[:, 0] for view in ("", "negative"))
+        good, bad = (
+            (pooled(p, states_of(p, b, view), np) @ p["score"])[:, 0] for view in ("", "negative")
+        )
         real = [i for i in range(B) if (b["segment_ids"][i] > 0).any()]
         return [(sum(max(0.0, margin - good[i] + bad[i]) for i in real), len(real))]
 
@@ -185,13 +240,24 @@ def ranking(margin):
 
 
 def orders(kinds):
-    """[B, L] of one kind for each row: both ways, source and target, left to right, right to left."""
+    """[B, L] of one kind for each row: both ways, source and target, left to right, right to
+    left."""
     slots = np.arange(L)
-    of = {"both": 0 * slots, "seq2seq": np.maximum(slots - 2, 0), "causal": slots, "backward": -slots}
+    of = {
+        "both": 0 * slots,
+        "seq2seq": np.maximum(slots - 2, 0),
+        "causal": slots,
+        "backward": -slots,
+    }
     return jnp.asarray(np.stack([of[kind] for kind in kinds]), jnp.int32)
 
 
-MIXED = [("both", "causal", "both"), ("seq2seq", "both", "causal"), ("backward", "both", "both"), ()]
+MIXED = [
+    ("both", "causal", "both"),
+    ("seq2seq", "both", "causal"),
+    ("backward", "both", "both"),
+    (),
+]
 
 
 @pytest.mark.rotate
@@ -234,7 +300,10 @@ CASES = {
     "ranking": (PairwiseRanking(), ranking(1.0)),
     "wide ranking": (PairwiseRanking(margin=4.0), ranking(4.0)),
     "ponder": (Ponder(), ponder),
-    "infoword": (Joint(parts=((1.0, MLM()), (0.5, DIM()))), lambda p, b: mlm(p, b) + scaled(0.5, dim(p, b))),
+    "infoword": (
+        Joint(parts=((1.0, MLM()), (0.5, DIM()))),
+        lambda p, b: mlm(p, b) + scaled(0.5, dim(p, b)),
+    ),
 }
 
 
@@ -244,8 +313,14 @@ def test_equals_the_definition(objective, definition):
     loss = check(objective, definition)
     assert len(loss.metrics) >= len(np.atleast_1d(loss.sum))
     first = definition(*double_inputs())[0]
-    found = [float(ratio.value()) for name, ratio in loss.metrics.items() if name.endswith(("nll", "loss", "ponder"))]
-    if not isinstance(objective, Seq2Seq | Classification | LabelGain):  # whose metrics are without smoothing or gain
+    found = [
+        float(ratio.value())
+        for name, ratio in loss.metrics.items()
+        if name.endswith(("nll", "loss", "ponder"))
+    ]
+    if not isinstance(
+        objective, Seq2Seq | Classification | LabelGain
+    ):  # whose metrics are without smoothing or gain
         assert any(np.isclose(value, first[0] / first[1], rtol=1e-5) for value in found)
 
 
@@ -257,7 +332,10 @@ def test_accuracy_counts_hits():
     loss = MLM()({"main": PlainTower(params_of())}, batch_of(), None)
     p, b = double_inputs()
     states = states_of(p, b)
-    places = [(i, b["mlm_positions"][i, j], b["mlm_labels"][i, j]) for i, j in np.argwhere(b["mlm_weights"] > 0)]
+    places = [
+        (i, b["mlm_positions"][i, j], b["mlm_labels"][i, j])
+        for i, j in np.argwhere(b["mlm_weights"] > 0)
+    ]
     hits = [np.argmax(states[i, at] @ p["mlm"]) == label for i, at, label in places]
     np.testing.assert_allclose(loss.metrics["mlm_accuracy"].value(), np.mean(hits), rtol=1e-6)
 
@@ -278,7 +356,9 @@ def electra(drawn, weight=50.0, frozen=False):
         for i, j in np.argwhere(b["mlm_weights"] > 0):
             original[i, b["mlm_positions"][i, j]] = b["mlm_labels"][i, j]
         scores = states_of(p["main"], {**b, "input_ids": drawn}) @ p["main"]["rtd"]
-        judged = over(b["segment_ids"], lambda i, t: logistic(scores[i, t, 0], drawn[i, t] != original[i, t]))
+        judged = over(
+            b["segment_ids"], lambda i, t: logistic(scores[i, t, 0], drawn[i, t] != original[i, t])
+        )
         return scaled(weight, judged) if frozen else generated + scaled(weight, judged)
 
     return definition
@@ -293,7 +373,9 @@ def test_rtd_equals_the_definition_under_its_draw(frozen):
     drawn = np.asarray(objective.filled(generator, generator(batch), batch, jax.random.key(0)))
     right = drawn[0, batch["mlm_positions"][0, 0]]  # a draw of the true word is original
     batch["mlm_labels"] = batch["mlm_labels"].at[0, 0].set(right)
-    loss = check(objective, electra(drawn, frozen=frozen), params, batch, towers=("main", "generator"))
+    loss = check(
+        objective, electra(drawn, frozen=frozen), params, batch, towers=("main", "generator")
+    )
     assert {"mlm_nll", "rtd_nll", "rtd_accuracy"} <= set(loss.metrics)
 
 
@@ -301,12 +383,16 @@ def test_the_conventions_differ_by_the_sign_of_the_score():
     params = {name: params_of(seed) for seed, name in enumerate(("main", "generator"))}
     negated = {**params, "main": {**params["main"], "rtd": -params["main"]["rtd"]}}
     losses = [
-        RTD(convention=convention)({k: PlainTower(v) for k, v in p.items()}, batch_of(), jax.random.key(0)).sum
+        RTD(convention=convention)(
+            {k: PlainTower(v) for k, v in p.items()}, batch_of(), jax.random.key(0)
+        ).sum
         for convention, p in (("electra", params), ("survey", negated))
     ]
     np.testing.assert_array_equal(*losses)
 
 
 def test_rtd_asks_for_the_tower_that_is_missing():
-    assert "no 'generator'; add one with the head 'mlm'" in RTD().refusal(SimpleNamespace(towers={"main": None}))
+    assert "no 'generator'; add one with the head 'mlm'" in RTD().refusal(
+        SimpleNamespace(towers={"main": None})
+    )
     assert RTD().refusal(SimpleNamespace(towers={"main": None, "generator": None})) is None

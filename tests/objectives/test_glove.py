@@ -28,7 +28,9 @@ def definition(p, b):
     for row in range(B):
         for t in range(L):
             if b["segment_ids"][row, t]:
-                i, j, x = (b[name][row, t] for name in ("input_ids", "context_ids", "cooccurrences"))
+                i, j, x = (
+                    b[name][row, t] for name in ("input_ids", "context_ids", "cooccurrences")
+                )
                 score = states[row, t] @ p["words"][j] + p["word_bias"][i] + p["word_bias"][j]
                 total += 0.5 * min(1, (x / 100) ** 0.75) * (score - np.log(x)) ** 2
                 cells += 1
@@ -41,7 +43,9 @@ def test_loss_and_gradient():
 
 def small(length, updates, each):
     """glove on 15 words of width 4, rows of `length` cells, `each` rows an update."""
-    system = spec.with_field(spec.respell(systems.get("glove"), Vocab, lambda _: VOCAB), "width", WIDTH)
+    system = spec.with_field(
+        spec.respell(systems.get("glove"), Vocab, lambda _: VOCAB), "width", WIDTH
+    )
     recipe = glove.recipe(Phase(steps=9, batch=updates * each, length=length), each)
     return program(dataclasses.replace(system, recipe=recipe), 0)
 
@@ -60,11 +64,19 @@ def stanford(params, cells):
     """The parameters and sums after glove.c's loop, in float64."""
     tables = {path: np.asarray(value, np.float64) for path, value in params.items()}
     sums = {path: np.ones_like(value) for path, value in tables.items()}
-    w, b, v, c = (f"main/{name}" for name in ("encoder/token", "encoder/bias", "heads_context/table", "heads_context/bias"))
+    w, b, v, c = (
+        f"main/{name}"
+        for name in ("encoder/token", "encoder/bias", "heads_context/table", "heads_context/bias")
+    )
     for i, j, x in cells:
         diff = tables[w][i] @ tables[v][j] + tables[b][i] + tables[c][j] - np.log(x)
         fdiff = diff if x > 100 else (x / 100) ** 0.75 * diff
-        steps = {(w, i): 0.05 * fdiff * tables[v][j], (v, j): 0.05 * fdiff * tables[w][i], (b, i): fdiff, (c, j): fdiff}
+        steps = {
+            (w, i): 0.05 * fdiff * tables[v][j],
+            (v, j): 0.05 * fdiff * tables[w][i],
+            (b, i): fdiff,
+            (c, j): fdiff,
+        }
         for (path, row), step in steps.items():
             tables[path][row] -= step / np.sqrt(sums[path][row])
             sums[path][row] += step**2
@@ -73,7 +85,10 @@ def stanford(params, cells):
 
 def started(work, batch):
     draw, state = np.random.default_rng(1), work.init(batch)
-    fill = lambda leaf: jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32)
+
+    def fill(leaf):
+        return jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32)
+
     return dataclasses.replace(state, params=jax.tree.map(fill, state.params))
 
 
@@ -82,7 +97,11 @@ def test_updates_are_those_of_stanfords_loop():
     work, batch = small(5, updates=4, each=1), cells_of(4, 5)
     state = started(work, batch)
     cells = zip(
-        *(np.asarray(batch[name]).reshape(-1) for name in ("input_ids", "context_ids", "cooccurrences")), strict=True
+        *(
+            np.asarray(batch[name]).reshape(-1)
+            for name in ("input_ids", "context_ids", "cooccurrences")
+        ),
+        strict=True,
     )
     expected, sums = stanford(flatten(state.params), cells)
     after, _ = jax.jit(work.step)(state, batch)
@@ -102,14 +121,24 @@ def test_the_native_step_is_the_plain_one_whatever_the_threads():
     ids = jnp.asarray(draw.integers(3, 8, (2, 4, 9)), jnp.int32)
     segments = jnp.ones((4, 9), jnp.int32).at[1, 5:].set(0).at[2].set(0)
     x = jnp.asarray(draw.exponential(60.0, (4, 9)), jnp.float32) * segments
-    fields = {"input_ids": ids[0], "context_ids": ids[1], "segment_ids": segments, "cooccurrences": x}
+    fields = {
+        "input_ids": ids[0],
+        "context_ids": ids[1],
+        "segment_ids": segments,
+        "cooccurrences": x,
+    }
     batch = {**fields, "rows": jnp.arange(4, dtype=jnp.int32)}
     state = started(work, batch)
     plain, expected = jax.jit(work.step)(state, batch)
-    native = dataclasses.replace(work, native=in_place.kernel_of(work.system, rules.make_mesh(devices=jax.devices()[:1])))
+    native = dataclasses.replace(
+        work, native=in_place.kernel_of(work.system, rules.make_mesh(devices=jax.devices()[:1]))
+    )
     assert native.native[0] == "cells"
     found, metrics = jax.jit(native.step)(state, batch)
-    close = lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=2e-5)
+
+    def close(a, b):
+        return np.testing.assert_allclose(a, b, atol=2e-6, rtol=2e-5)
+
     jax.tree.map(close, (found.params, found.opt_state), (plain.params, plain.opt_state))
     np.testing.assert_allclose(metrics["grad_norm"], expected["grad_norm"], rtol=1e-4)
     for name, ratio in metrics.items():
@@ -119,5 +148,14 @@ def test_the_native_step_is_the_plain_one_whatever_the_threads():
     tables = tuple(flatten(state.params)[path] for path in native.native[1])
     cells = (*ids, *work.system.objective.targets(batch))
     sums = jax.tree.map(jnp.ones_like, tables)
-    run = lambda threads: words.fit(tables, sums, cells, jnp.asarray([0.5, 1.0, 0.2, 0.3]), updates=2, threads=threads)
-    jax.tree.map(np.testing.assert_array_equal, jax.jit(run, static_argnums=0)(1), jax.jit(run, static_argnums=0)(3))
+
+    def run(threads):
+        return words.fit(
+            tables, sums, cells, jnp.asarray([0.5, 1.0, 0.2, 0.3]), updates=2, threads=threads
+        )
+
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        jax.jit(run, static_argnums=0)(1),
+        jax.jit(run, static_argnums=0)(3),
+    )

@@ -1,4 +1,5 @@
-"""Joint models of graphs and text against plain numpy: loss and every gradient; what a graph's files become."""
+"""Joint models of graphs and text against plain numpy: loss and every gradient; what a graph's
+files become."""
 
 import dataclasses
 
@@ -38,18 +39,27 @@ class Table:
         p = self.params
         if name == "description":
             there = (inputs[0] > 0)[..., None]
-            return jnp.where(there, p["table"][inputs[0]], 0).sum(-2) / jnp.maximum(there.sum(-2), 1) + 0.1 * inputs[1]
+            return (
+                jnp.where(there, p["table"][inputs[0]], 0).sum(-2) / jnp.maximum(there.sum(-2), 1)
+                + 0.1 * inputs[1]
+            )
         return p["gate" if name == "gate" else "words"][inputs[0]], jnp.zeros(inputs[0].shape)
 
 
 def params():
     draw = np.random.default_rng(0)
-    return {name: jnp.asarray(draw.normal(0, 0.7, (V, D)), jnp.float32) for name in ("table", "words", "gate")}
+    return {
+        name: jnp.asarray(draw.normal(0, 0.7, (V, D)), jnp.float32)
+        for name in ("table", "words", "gate")
+    }
 
 
 def batch():
     draw = np.random.default_rng(1)
-    some = lambda ids, *shape: draw.choice(ids, shape)
+
+    def some(ids, *shape):
+        return draw.choice(ids, shape)
+
     triples = np.stack([some(ENTITIES, B, T), some(RELATIONS, B, T), some(ENTITIES, B, T)], -1)
     described = some(WORDS, B, T, 4, W) * (np.arange(W) < draw.integers(0, W, (B, T, 4, 1)))
     found = {
@@ -69,7 +79,8 @@ def batch():
     return found | {"triple_weights": jnp.asarray([[1, 1, 1], [1, 0, 1]], jnp.float32)}
 
 
-softplus = lambda x: np.logaddexp(0, x)
+def softplus(x):
+    return np.logaddexp(0, x)
 
 
 def contrast(true, noise, k=10):
@@ -83,7 +94,9 @@ def z(x, y):
 
 def near(b, row, t):
     reach, segments = b["windows"][row, t], b["segment_ids"]
-    return [u for u in range(L) if 0 < abs(u - t) <= reach and segments[row, u] == segments[row, t] > 0]
+    return [
+        u for u in range(L) if 0 < abs(u - t) <= reach and segments[row, u] == segments[row, t] > 0
+    ]
 
 
 def text(p, b, states):
@@ -108,9 +121,15 @@ def triples(p, b, head=False, tail=False):
         u, v, w = x[a if head else h], x[r], x[c if tail else t]
         entities, relations = (x[b[f"noise_{kind}"][row]] for kind in ("entities", "relations"))
         others = b["noise_entities"][row], b["noise_relations"][row]
-        total += contrast(z(u + v, w), [z(e + v, w) for e, i in zip(entities, others[0], strict=True) if i != h])
-        total += contrast(z(u + v, w), [z(u + v, e) for e, i in zip(entities, others[0], strict=True) if i != t])
-        total += contrast(z(u + v, w), [z(u + e, w) for e, i in zip(relations, others[1], strict=True) if i != r])
+        total += contrast(
+            z(u + v, w), [z(e + v, w) for e, i in zip(entities, others[0], strict=True) if i != h]
+        )
+        total += contrast(
+            z(u + v, w), [z(u + v, e) for e, i in zip(entities, others[0], strict=True) if i != t]
+        )
+        total += contrast(
+            z(u + v, w), [z(u + e, w) for e, i in zip(relations, others[1], strict=True) if i != r]
+        )
         count += 3
     return total, count
 
@@ -122,21 +141,35 @@ def descriptions(p, b):
         for word in b["described"][row, n, side]:
             if word and b["triple_weights"][row, n]:
                 score = z(x[entity], x[word])
-                total += contrast(score, [z(x[entity], x[w]) for w in b["noise_ids"][row] if w != word])
-                total += contrast(score, [z(x[word], x[e]) for e in b["noise_entities"][row] if e != entity])
+                total += contrast(
+                    score, [z(x[entity], x[w]) for w in b["noise_ids"][row] if w != word]
+                )
+                total += contrast(
+                    score, [z(x[word], x[e]) for e in b["noise_entities"][row] if e != entity]
+                )
                 count += 2
     return total, count
 
 
 def wang(p, b):
-    own = lambda row, t: p["table"][b["input_ids"][row, t]]
-    anchor = lambda row, t: p["table"][e] if (e := b["anchors"][row, t]) else None
-    named = [triples(p, b, head, tail) for head, tail in ((True, False), (False, True), (True, True))]
+    def own(row, t):
+        return p["table"][b["input_ids"][row, t]]
+
+    def anchor(row, t):
+        return p["table"][e] if (e := b["anchors"][row, t]) else None
+
+    named = [
+        triples(p, b, head, tail) for head, tail in ((True, False), (False, True), (True, True))
+    ]
     return [text(p, b, own), triples(p, b), *named, text(p, b, anchor)]
 
 
 def zhong(p, b):
-    return [text(p, b, lambda row, t: p["table"][b["input_ids"][row, t]]), triples(p, b), descriptions(p, b)]
+    return [
+        text(p, b, lambda row, t: p["table"][b["input_ids"][row, t]]),
+        triples(p, b),
+        descriptions(p, b),
+    ]
 
 
 def entities(p, b, row, n, name, first):
@@ -159,7 +192,13 @@ def margins(p, b, gated):
                 h, t = (g * o + (1 - g) * d for g, o, d in zip(gates, own, texts, strict=True))
                 found.append([((h + r - t) ** 2).sum()])
             else:
-                found.append([np.abs(a + r - c).sum() for a in (own[0], texts[0]) for c in (own[1], texts[1])])
+                found.append(
+                    [
+                        np.abs(a + r - c).sum()
+                        for a in (own[0], texts[0])
+                        for c in (own[1], texts[1])
+                    ]
+                )
         total += sum(max(0, 1 + good - bad) for good, bad in zip(*found, strict=True))
     return [(total, int((b["triple_weights"] > 0).sum()))]
 
@@ -177,13 +216,22 @@ CASES = {
 def test_loss_and_gradient_equal_plain_numpy(name):
     objective, definition = CASES[name]
     given, b = batch(), {field: np.asarray(value) for field, value in batch().items()}
-    value = lambda p: objective({"main": Table(p)}, given, jax.random.key(0))
-    found, slopes = jax.jit(value)(params()), jax.jit(jax.grad(lambda p: value(p).value()))(params())
+
+    def value(p):
+        return objective({"main": Table(p)}, given, jax.random.key(0))
+
+    found, slopes = (
+        jax.jit(value)(params()),
+        jax.jit(jax.grad(lambda p: value(p).value()))(params()),
+    )
     p = {key: np.asarray(leaf, np.float64) for key, leaf in params().items()}
     sums, weights = map(np.array, zip(*definition(p, b), strict=True))
     np.testing.assert_allclose(np.atleast_1d(found.sum), sums, rtol=2e-5)
     np.testing.assert_array_equal(np.atleast_1d(found.weight), weights)
-    mean = lambda: sum(total / weight for total, weight in definition(p, b))
+
+    def mean():
+        return sum(total / weight for total, weight in definition(p, b))
+
     draw = np.random.default_rng(2)
     for key, leaf in p.items():
         for place in {tuple(draw.integers(0, (V, D))) for _ in range(12)}:
@@ -192,7 +240,9 @@ def test_loss_and_gradient_equal_plain_numpy(name):
                 leaf[place] = before + step
                 ends.append(mean())
             leaf[place] = before
-            assert slopes[key][place] == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=2e-4, rel=1e-4), (key, place)
+            assert slopes[key][place] == pytest.approx(
+                (ends[0] - ends[1]) / 2e-5, abs=2e-4, rel=1e-4
+            ), (key, place)
 
 
 @pytest.mark.rotate
@@ -213,12 +263,16 @@ def test_encoders_of_descriptions_equal_their_definition(kind):
             expected = x.mean(0)
         elif kind == "cnn":
             after = np.concatenate([x[1:], np.zeros((1, D))])
-            first = np.tanh(np.concatenate([x, after], 1) @ p["first"]["kernel"] + p["first"]["bias"])
+            first = np.tanh(
+                np.concatenate([x, after], 1) @ p["first"]["kernel"] + p["first"]["bias"]
+            )
             pooled = np.array([first[i : i + 4].max(0) for i in range(0, len(first), 4)])
             expected = np.tanh(pooled @ p["second"]["kernel"] + p["second"]["bias"]).mean(0)
         else:
             longer = jnp.concatenate([ids[row : row + 1], jnp.zeros((1, 4), jnp.int32)], 1)
-            expected = module.apply(tree, longer, relation[row : row + 1], table=table)[0]  # padding is nothing
+            expected = module.apply(tree, longer, relation[row : row + 1], table=table)[
+                0
+            ]  # padding is nothing
         np.testing.assert_allclose(found[row], expected, atol=1e-5)
 
 
@@ -226,17 +280,28 @@ def test_a_graph_is_rows_and_facts(tmp_path):
     name = write(tmp_path)
     found = [document.sentences for document in sources.documents([name])]
     spec = TokenizerSpec(kind="spaced", vocab=90, specials="t5", min_count=1, lowercase=False)
-    spec = dataclasses.replace(spec, vocab=3 + len({word for texts in found for text_ in texts for word in text_.split()}))
+    spec = dataclasses.replace(
+        spec, vocab=3 + len({word for texts in found for text_ in texts for word in text_.split()})
+    )
     corpus = prepare([name], tmp_path / "corpus", tokenizer=spec, heldout=0.0)
     pieces, graph = corpus.tokenizer().pieces, Graph(words=4)
-    values, id_of = graph.read(corpus), {piece: i for i, piece in enumerate(corpus.tokenizer().pieces)}
+    values, id_of = (
+        graph.read(corpus),
+        {piece: i for i, piece in enumerate(corpus.tokenizer().pieces)},
+    )
     kinds = {piece: kind for piece, kind in zip(pieces, values[:, 0].tolist(), strict=True) if kind}
     assert kinds == {"e:a": 1, "e:b": 1, "e:c_d": 1, "r:likes": 2, "r:makes": 2}
     assert [pieces[i] for i in values[id_of["e:a"], 1:]] == ["cat", "cat", ",", "a", "small"]
     assert values[id_of["e:c_d"], 1] == 0
-    examples = WithTriples(examples=Chunks(window=1, sample=None), triples=4, graph=graph.filled(values))
-    out = examples.rows(corpus.blocks()[0], length=12, vocab=corpus.vocab, rng=np.random.default_rng(0))
-    kept = {tuple(pieces[i] for i in triple) for triple in out["triples"][out["triple_weights"] > 0]}
+    examples = WithTriples(
+        examples=Chunks(window=1, sample=None), triples=4, graph=graph.filled(values)
+    )
+    out = examples.rows(
+        corpus.blocks()[0], length=12, vocab=corpus.vocab, rng=np.random.default_rng(0)
+    )
+    kept = {
+        tuple(pieces[i] for i in triple) for triple in out["triples"][out["triple_weights"] > 0]
+    }
     assert kept == {("e:a", "r:likes", "e:b"), ("e:b", "r:makes", "e:c_d")}
     text_ = sorted(pieces[i] for i in out["input_ids"][out["centres"] > 0])
     assert text_ == sorted("cat , a small animal dog a long text".split())
@@ -252,14 +317,25 @@ def test_noise_is_of_its_kind_and_one_part_of_a_triple_changes():
     triples_ = jnp.tile(jnp.asarray([20, 37, 21], jnp.int32), (2, 500, 1))
     ids = jnp.asarray([[5, 6, 7]] * 2, jnp.int32)
     out = corruption(
-        jax.random.key(0), {"input_ids": ids, "segment_ids": ids // ids, "rows": jnp.arange(2), "triples": triples_}
+        jax.random.key(0),
+        {"input_ids": ids, "segment_ids": ids // ids, "rows": jnp.arange(2), "triples": triples_},
     )
     changed = np.asarray(out["corrupted"] != triples_)
-    assert (changed.sum(-1) <= 1).all() and changed[..., 1].mean() == pytest.approx(0.4 * 3 / 4, abs=0.05)
+    assert (changed.sum(-1) <= 1).all() and changed[..., 1].mean() == pytest.approx(
+        0.4 * 3 / 4, abs=0.05
+    )
     assert changed[..., 0].mean() == pytest.approx(0.3 * 15 / 16, abs=0.05)
-    kind = lambda name: set(values[np.asarray(out[name]).ravel(), 0].tolist())
+
+    def kind(name):
+        return set(values[np.asarray(out[name]).ravel(), 0].tolist())
+
     assert (kind("noise_ids"), kind("noise_entities"), kind("noise_relations")) == ({0}, {1}, {2})
-    assert out["names"][0, 0].tolist() == [5, 0] and out["described"][0, 0, 1].tolist() == [7, 8, 0, 0]
+    assert out["names"][0, 0].tolist() == [5, 0] and out["described"][0, 0, 1].tolist() == [
+        7,
+        8,
+        0,
+        0,
+    ]
     assert out["anchors"][0].tolist() == [20, 22, 0]
 
 

@@ -8,7 +8,17 @@ from ptm_jax.core.types import Encoded
 from ptm_jax.objectives.entities import DEA, ERD, EntityLinking
 from ptm_jax.objectives.latent_relations import LatentRelations
 from ptm_jax.objectives.triples import LRC
-from support.plain_towers import LEXICAL, batch_of, check, hidden, logistic, nll, params_of, pooled, states_of
+from support.plain_towers import (
+    LEXICAL,
+    batch_of,
+    check,
+    hidden,
+    logistic,
+    nll,
+    params_of,
+    pooled,
+    states_of,
+)
 
 pytestmark = pytest.mark.rotate
 PARAMS = {"main": params_of(0, tuple(LEXICAL))}
@@ -21,7 +31,9 @@ def over(weights, loss):
 
 def test_lexical_relations_are_liberts():
     def lrc(p, b):
-        ids, segments = (b[f"lexical_{name}"].reshape(-1, 3) for name in ("input_ids", "segment_ids"))
+        ids, segments = (
+            b[f"lexical_{name}"].reshape(-1, 3) for name in ("input_ids", "segment_ids")
+        )
         scores = (pooled(p, hidden(p, ids, segments, np), np) @ p["lrc"])[:, 0]
         return over((segments > 0).any(1), lambda i: logistic(scores[i], i % 3 == 0))
 
@@ -34,7 +46,10 @@ def test_denoised_entities_are_ernies():
 
         def loss(i, j):
             others = sorted({*labels[i][weights[i] > 0]})
-            return nll(p["table"][others] @ states[i, b["entity_positions"][i, j]], others.index(labels[i, j]))
+            return nll(
+                p["table"][others] @ states[i, b["entity_positions"][i, j]],
+                others.index(labels[i, j]),
+            )
 
         return over(weights, loss)
 
@@ -45,21 +60,34 @@ def test_denoised_entities_are_ernies():
 def test_replaced_entities_are_wklms():
     def erd(p, b):
         states = states_of(p, b)
-        both = lambda i, j: np.concatenate([states[i, b[f"erd_{side}"][i, j]] for side in ("before", "after")])
-        return over(b["erd_weights"], lambda i, j: logistic((both(i, j) @ p["erd"])[0], b["erd_labels"][i, j]))
+
+        def both(i, j):
+            return np.concatenate(
+                [states[i, b[f"erd_{side}"][i, j]] for side in ("before", "after")]
+            )
+
+        return over(
+            b["erd_weights"],
+            lambda i, j: logistic((both(i, j) @ p["erd"])[0], b["erd_labels"][i, j]),
+        )
 
     check(ERD(), erd, PARAMS, leaves=("erd", "place"))
 
 
 @pytest.mark.parametrize("kind", ["softmax", "margin"])
 def test_linking_is_knowberts(kind):
-    """The true entity of one mention is none, of another no candidate: with margins all of their candidates are wrong."""
+    """The true entity of one mention is none, of another no candidate: with margins all of their
+    candidates are wrong."""
 
     def linking(p, b):
         states, total, count, outside = states_of(p, b), 0.0, 0, 0
         for i, j in np.argwhere(b["mlm_weights"] > 0):
             at = b["mlm_positions"][i, j]
-            scores, some, gold = states[i, at] @ p["tag"], b["candidates"][i, j], b["gold_entities"][i, at]
+            scores, some, gold = (
+                states[i, at] @ p["tag"],
+                b["candidates"][i, j],
+                b["gold_entities"][i, at],
+            )
             scores, some = scores[some > 0], some[some > 0]
             outside += gold != 0 and gold not in some
             if gold == 0 or (kind == "softmax" and gold not in some):
@@ -75,17 +103,26 @@ def test_linking_is_knowberts(kind):
     batch = batch_of()
     places = batch["mlm_positions"][1][batch["mlm_weights"][1] > 0]
     gold = batch["gold_entities"].at[1, places[:2]].set(jnp.array([-1, 9])[: len(places[:2])])
-    check(EntityLinking(loss=kind), linking, PARAMS, leaves=("tag",), batch={**batch, "gold_entities": gold})
+    check(
+        EntityLinking(loss=kind),
+        linking,
+        PARAMS,
+        leaves=("tag",),
+        batch={**batch, "gold_entities": gold},
+    )
 
 
 def test_each_linker_has_its_true_entities_and_its_metrics():
     """Two linkers with scores 1, 0, -2 and 0, 3: the second entity is true for both."""
-    linker = lambda scores: {
-        "scores": jnp.array([[scores]]),
-        "candidates": jnp.array([[[7, 8, 9][: len(scores)]]]),
-        "first": jnp.array([[1]]),
-        "used": jnp.array([[True]]),
-    }
+
+    def linker(scores):
+        return {
+            "scores": jnp.array([[scores]]),
+            "candidates": jnp.array([[[7, 8, 9][: len(scores)]]]),
+            "first": jnp.array([[1]]),
+            "used": jnp.array([[True]]),
+        }
+
     encoded = Encoded(None, extra={"linking": (linker([1.0, 0.0, -2.0]), linker([0.0, 3.0]))})
     batch = {"gold_entities": jnp.array([[0, 8]]), "gold_entities_1": jnp.array([[0, 8]])}
     margin, softmax = (
@@ -93,19 +130,25 @@ def test_each_linker_has_its_true_entities_and_its_metrics():
         EntityLinking(source=1).of(None, encoded, batch),
     )
     assert float(margin.sum) == pytest.approx(1.2 + 0.2 + 0) and float(margin.weight) == 3
-    assert float(softmax.sum) == pytest.approx(np.log(1 + np.exp(-3))) and float(softmax.weight) == 1
+    assert (
+        float(softmax.sum) == pytest.approx(np.log(1 + np.exp(-3))) and float(softmax.weight) == 1
+    )
     assert {*margin.metrics} == {"linking_hinge", "linking_accuracy", "linking_guess"}
     assert {*softmax.metrics} == {"linking_1_nll", "linking_1_accuracy", "linking_1_guess"}
 
 
 def segmentations(size, spans):
-    """All ways to cut `size` tokens into words and names of 1 to `spans` tokens, as lists of (start, tokens, is name)."""
+    """All ways to cut `size` tokens into words and names of 1 to `spans` tokens, as lists of
+    (start, tokens, is name)."""
 
     def cut(start):
         if start == size:
             yield []
             return
-        for length, name in [(1, False), *((n, True) for n in range(1, spans + 1) if start + n <= size)]:
+        for length, name in [
+            (1, False),
+            *((n, True) for n in range(1, spans + 1) if start + n <= size),
+        ]:
             yield from ([(start, length, name), *rest] for rest in cut(start + length))
 
     return list(cut(0))
@@ -126,12 +169,23 @@ def test_latent_relations_are_the_sum_over_all_segmentations():
                     h, at = states[row, places[start] - 1], places[start]
                     gate = (h @ p["latent"])[0]
                     if not name:
-                        return np.exp(-nll(h @ p["lm"], b["input_ids"][row, at])) / (1 + np.exp(gate))
+                        return np.exp(-nll(h @ p["lm"], b["input_ids"][row, at])) / (
+                            1 + np.exp(gate)
+                        )
                     entity = b["span_entities"][row, at, length - 1]
-                    chosen = np.exp(-nll(p["table"][graph] @ h, graph.index(entity))) if entity in graph else 0.0
+                    chosen = (
+                        np.exp(-nll(p["table"][graph] @ h, graph.index(entity)))
+                        if entity in graph
+                        else 0.0
+                    )
                     return chosen / (1 + np.exp(-gate))
 
-                total -= np.log(sum(np.prod([span(*one) for one in cut]) for cut in segmentations(len(places), 2)))
+                total -= np.log(
+                    sum(
+                        np.prod([span(*one) for one in cut])
+                        for cut in segmentations(len(places), 2)
+                    )
+                )
         return [(total, sum((s > 0).sum() - len({*s} - {0}) for s in b["segment_ids"]))]
 
     check(LatentRelations(), lrlm, PARAMS, leaves=("latent",))

@@ -1,4 +1,5 @@
-"""Objectives of words' classes against their definitions in numpy, and the masking that knows them."""
+"""Objectives of words' classes against their definitions in numpy, and the masking that knows
+them."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,7 +7,13 @@ import pytest
 
 from ptm_jax.core import facts
 from ptm_jax.core.lexicons import SUPERSENSES
-from ptm_jax.corruptions.lexical import NEUTRAL, OTHER, AllowedSenses, LabelAwareMasking, SingleSenseMasking
+from ptm_jax.corruptions.lexical import (
+    NEUTRAL,
+    OTHER,
+    AllowedSenses,
+    LabelAwareMasking,
+    SingleSenseMasking,
+)
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.lexical import Rating, Supersenses, WordClassLoss
 from support import corrupting
@@ -29,14 +36,21 @@ def test_supersenses_are_equation_3_and_4_of_sensebert():
         def of(i, j):
             at = b["mlm_positions"][i, j]
             bits = b["allowed_senses"][i, at]
-            return [s for s in range(45) if (int(bits[0]) >> s if s < 24 else int(bits[1]) >> s - 24) & 1], states[
-                i, at
-            ] @ p["senses"]
+            return [
+                s
+                for s in range(45)
+                if (int(bits[0]) >> s if s < 24 else int(bits[1]) >> s - 24) & 1
+            ], states[i, at] @ p["senses"]
 
         for i, j in np.argwhere(weights > 0):
             weights[i, j] = bool(of(i, j)[0])
-        allowed = lambda i, j: -np.log(sum(np.exp(-nll(of(i, j)[1], s)) for s in of(i, j)[0]))
-        regular = lambda i, j: np.mean([nll(of(i, j)[1], s) for s in of(i, j)[0]])
+
+        def allowed(i, j):
+            return -np.log(sum(np.exp(-nll(of(i, j)[1], s)) for s in of(i, j)[0]))
+
+        def regular(i, j):
+            return np.mean([nll(of(i, j)[1], s) for s in of(i, j)[0]])
+
         return [over(weights, allowed), over(weights, regular)]
 
     assert len(SUPERSENSES) == 45
@@ -46,12 +60,27 @@ def test_supersenses_are_equation_3_and_4_of_sensebert():
 def test_classes_and_ratings_are_cross_entropies():
     def classes(p, b):
         states = states_of(p, b)
-        one = lambda name: lambda i, j: nll(states[i, b["mlm_positions"][i, j]] @ p[name], b[f"{name}_labels"][i, j])
-        rating = over(b["rating_weights"], lambda i: nll(states[i, 0] @ p["ratings"], b["rating_label"][i]))
-        return [*(over(b["classes_weights"], one(name)) for name in ("parts", "polarities")), rating]
+
+        def one(name):
+            return lambda i, j: nll(
+                states[i, b["mlm_positions"][i, j]] @ p[name], b[f"{name}_labels"][i, j]
+            )
+
+        rating = over(
+            b["rating_weights"], lambda i: nll(states[i, 0] @ p["ratings"], b["rating_label"][i])
+        )
+        return [
+            *(over(b["classes_weights"], one(name)) for name in ("parts", "polarities")),
+            rating,
+        ]
 
     parts = WordClassLoss(name="parts"), WordClassLoss(name="polarities"), Rating()
-    check(Joint(parts=tuple((1.0, part) for part in parts)), classes, PARAMS, leaves=("parts", "polarities", "ratings"))
+    check(
+        Joint(parts=tuple((1.0, part) for part in parts)),
+        classes,
+        PARAMS,
+        leaves=("parts", "polarities", "ratings"),
+    )
 
 
 def names_of(lexicon):
@@ -59,7 +88,10 @@ def names_of(lexicon):
     table, size = lexicon.values, VOCAB.size
     walk = [((i,), table[i, 1]) for i in range(size) if table[i, 1]]
     for name, node in walk:
-        walk += [((*name, int(table[child, 0])), child) for child in range(table[node, 1], table[node, 2])]
+        walk += [
+            ((*name, int(table[child, 0])), child)
+            for child in range(table[node, 1], table[node, 2])
+        ]
     return {name: table[node, 3:] for name, node in walk if table[node, 3]}
 
 
@@ -67,17 +99,27 @@ def test_label_aware_masking():
     value = facts.stand_ins(LabelAwareMasking(vocab=VOCAB), VOCAB)
     before = corrupting.documents(rows=256)
     out = corrupting.numpied(value, 0, before)
-    ids, segments, names = np.asarray(before["input_ids"]), np.asarray(before["segment_ids"]), names_of(value.lexicon)
+    ids, segments, names = (
+        np.asarray(before["input_ids"]),
+        np.asarray(before["segment_ids"]),
+        names_of(value.lexicon),
+    )
     parts, polarities = np.full(ids.shape, OTHER), np.full(ids.shape, NEUTRAL)
     for row in range(len(ids)):
         at = 0
         while at < ids.shape[1]:  # from left to right the longest name
             fits = [
-                n for n in (1, 2) if tuple(ids[row, at : at + n]) in names and len({*segments[row, at : at + n]} - {0}) == 1
+                n
+                for n in (1, 2)
+                if tuple(ids[row, at : at + n]) in names
+                and len({*segments[row, at : at + n]} - {0}) == 1
             ]
             if fits and segments[row, at]:
                 found = names[tuple(ids[row, at : at + fits[-1]])]
-                parts[row, at : at + fits[-1]], polarities[row, at : at + fits[-1]] = found[0] - 1, found[1] - 1
+                parts[row, at : at + fits[-1]], polarities[row, at : at + fits[-1]] = (
+                    found[0] - 1,
+                    found[1] - 1,
+                )
             at += fits[-1] if fits else 1
     used, rows = out["mlm_weights"] > 0, np.arange(len(ids))[:, None]
     places = rows, out["mlm_positions"]
@@ -112,9 +154,15 @@ def test_allowed_senses_are_those_before_masking():
     before = corrupting.documents(rows=8)
     senses = corrupting.numpied(value, 0, before)["allowed_senses"]
     names, ids = names_of(value.lexicon), np.asarray(before["input_ids"])
-    alone = {name[0]: row for name, row in names.items() if not any((name[0], i) in names for i in range(VOCAB.size))}
+    alone = {
+        name[0]: row
+        for name, row in names.items()
+        if not any((name[0], i) in names for i in range(VOCAB.size))
+    }
     seen = {i: row for i, row in alone.items() if (ids == i).any()}
-    assert len(seen) > 10 and all((senses[ids == i] == row[2:]).all(1).any() for i, row in seen.items())
+    assert len(seen) > 10 and all(
+        (senses[ids == i] == row[2:]).all(1).any() for i, row in seen.items()
+    )
 
 
 def test_masking_favours_words_of_a_single_supersense():
@@ -122,10 +170,14 @@ def test_masking_favours_words_of_a_single_supersense():
     value, draw = SingleSenseMasking(vocab=VOCAB, rate=0.3), np.random.default_rng(0)
     before = corrupting.documents(rows=400)
     ids, words = np.asarray(before["input_ids"]), corrupting.words(before)
-    share = np.array([0.05, 0.9])[np.arange(400) % 2, None]  # in odd rows 40% of the predictions are the bound
+    share = np.array([0.05, 0.9])[
+        np.arange(400) % 2, None
+    ]  # in odd rows 40% of the predictions are the bound
     count = np.where(draw.random(ids.shape) < share, 1, draw.choice([0, 2, 3], ids.shape))
     senses = np.stack([(1 << np.minimum(count, 2)) - 1, np.where(count == 3, 1 << 20, 0)], -1)
-    assert np.array_equal(count, [[sum(bin(int(b)).count("1") for b in pair) for pair in row] for row in senses])
+    assert np.array_equal(
+        count, [[sum(bin(int(b)).count("1") for b in pair) for pair in row] for row in senses]
+    )
     out = corrupting.numpied(value, 0, {**before, "allowed_senses": jnp.asarray(senses, jnp.int32)})
     chosen = np.zeros(ids.shape, bool)
     used = out["mlm_weights"] > 0
@@ -136,7 +188,9 @@ def test_masking_favours_words_of_a_single_supersense():
     favoured = np.floor(np.minimum(0.5 * clear.sum(1) + 0.5, 0.4 * budget))
     assert np.array_equal(chosen.sum(1), budget) and not (chosen & ~words).any()
     assert ((chosen & clear).sum(1) >= favoured).all()
-    wanted = favoured + (budget - favoured) * (clear.sum(1) - favoured) / np.maximum(words.sum(1) - favoured, 1)
+    wanted = favoured + (budget - favoured) * (clear.sum(1) - favoured) / np.maximum(
+        words.sum(1) - favoured, 1
+    )
     for odd in (0, 1):
         more, expected = (chosen & clear).sum(1)[odd::2].sum(), wanted[odd::2].sum()
         assert abs(more - expected) < 3 * np.sqrt((wanted - favoured)[odd::2].sum())

@@ -1,4 +1,5 @@
-"""KGLM on a toy graph: the loss against its definition, and sampling against the sum over every choice of entities."""
+"""KGLM on a toy graph: the loss against its definition, and sampling against the sum over every
+choice of entities."""
 
 import itertools
 
@@ -10,11 +11,23 @@ import pytest
 from ptm_jax.nn.heads.linked_text import EntityWriter
 from ptm_jax.objectives.linked_text import LinkedText, SampledText, sampled_nll
 from support.corrupting import VOCAB
-from support.plain_towers import LEXICAL, PlainTower, V, batch_of, check, double, params_of, states_of
+from support.plain_towers import (
+    LEXICAL,
+    PlainTower,
+    V,
+    batch_of,
+    check,
+    double,
+    params_of,
+    states_of,
+)
 
 pytestmark = pytest.mark.rotate
 PARAMS = {"main": params_of(0, tuple(LEXICAL)), "proposal": params_of(1, tuple(LEXICAL))}
-softmax = lambda x: np.exp(x - x.max()) / np.exp(x - x.max()).sum()
+
+
+def softmax(x):
+    return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
 
 
 def entity(p, h, b, row, place, earlier):
@@ -39,8 +52,15 @@ def entity(p, h, b, row, place, earlier):
 
 def written(p, h, b, row, place, choice):
     """p(x | e): every way to write the word, among words and tokens of the name."""
-    e, name = (b["linked_entities"][row, choice - 1], b["linked_names"][row, choice - 1]) if choice else (0, ())
-    words, copies = (h + p["table"][e]) @ p["lm"], [(i - 1, h @ p["table"][i - 1]) for i in name if i]
+    e, name = (
+        (b["linked_entities"][row, choice - 1], b["linked_names"][row, choice - 1])
+        if choice
+        else (0, ())
+    )
+    words, copies = (
+        (h + p["table"][e]) @ p["lm"],
+        [(i - 1, h @ p["table"][i - 1]) for i in name if i],
+    )
     total = np.exp(words).sum() + sum(np.exp(score) for _, score in copies)
     word = b["input_ids"][row, place]
     return (np.exp(words[word]) + sum(np.exp(score) for i, score in copies if i == word)) / total
@@ -53,8 +73,8 @@ def predicted(b, row):
 
 
 def chance(p, h, b, row, choices, later):
-    """The probability of the choices {place: candidate + 1}, with their words where `later` is 0: the state of a choice is
-    that of the token before it, or of the token itself."""
+    """The probability of the choices {place: candidate + 1}, with their words where `later` is 0:
+    the state of a choice is that of the token before it, or of the token itself."""
     total = 1.0
     for place, choice in choices.items():
         earlier = {other for at, other in choices.items() if at < place}
@@ -67,7 +87,8 @@ def chance(p, h, b, row, choices, later):
 
 
 def linked_nll(p, b):
-    """(the sum of -log p of tokens and entities and -log q of entities, the number of predicted tokens)."""
+    """(the sum of -log p of tokens and entities and -log q of entities, the number of predicted
+    tokens)."""
     total, weight = 0.0, 0
     for row in range(len(b["input_ids"])):
         choices = dict(enumerate(b["linked"][row].tolist()))
@@ -80,15 +101,26 @@ def linked_nll(p, b):
 
 def test_known_entities_are_kglms():
     leaves = "kinds", "parts", "table", "lm"
-    check(LinkedText(), lambda p, b: [linked_nll(p, b)], PARAMS, towers=("main", "proposal"), leaves=leaves)
+    check(
+        LinkedText(),
+        lambda p, b: [linked_nll(p, b)],
+        PARAMS,
+        towers=("main", "proposal"),
+        leaves=leaves,
+    )
 
 
 def test_penalties_of_the_states_are_means_of_squares():
     b = {name: np.array(value) for name, value in batch_of(3).items()}
     towers = {name: PlainTower(jax.tree.map(jnp.asarray, p)) for name, p in PARAMS.items()}
-    loss = LinkedText(activation=2.0, change=0.5)(towers, {name: jnp.asarray(value) for name, value in b.items()}, None)
+    loss = LinkedText(activation=2.0, change=0.5)(
+        towers, {name: jnp.asarray(value) for name, value in b.items()}, None
+    )
     states, segments = states_of(PARAMS["main"], b), b["segment_ids"]
-    raw, follows = states @ PARAMS["main"]["match"], (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    raw, follows = (
+        states @ PARAMS["main"]["match"],
+        (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0),
+    )
     size = np.square(states).mean(-1)[segments > 0].mean()
     change = np.square(raw[:, 1:] - raw[:, :-1]).mean(-1)[follows].mean()
     total, weight = linked_nll(double(PARAMS), b)
@@ -104,9 +136,9 @@ def toy():
     batch["linked_entities"] = np.tile(several, (3, 1)).astype(np.int32)
     batch["linked_segments"] = np.ones((3, V - 1), np.int32)
     batch["linked_names"] = draw.integers(0, V + 1, (3, V - 1, 2)).astype(np.int32)
-    batch["linked_facts"] = np.stack([draw.integers(1, 5, (3, V - 1, 3)), draw.integers(0, V, (3, V - 1, 3))], -1).astype(
-        np.int32
-    )
+    batch["linked_facts"] = np.stack(
+        [draw.integers(1, 5, (3, V - 1, 3)), draw.integers(0, V, (3, V - 1, 3))], -1
+    ).astype(np.int32)
     return batch
 
 
@@ -116,7 +148,9 @@ def test_sampled_perplexity_agrees_with_the_sum_over_all_choices():
     params = jax.tree.map(lambda leaf: 0.4 * np.asarray(leaf), PARAMS)
     h = states_of(params["main"], b)[0]
     every = itertools.product(range(V), repeat=3)
-    exact = sum(chance(params["main"], h, b, 0, dict(enumerate(choices, 1)), 0) for choices in every)
+    exact = sum(
+        chance(params["main"], h, b, 0, dict(enumerate(choices, 1)), 0) for choices in every
+    )
     towers = {name: PlainTower(jax.tree.map(jnp.asarray, p)) for name, p in params.items()}
     run = jax.jit(lambda batch, key: sampled_nll(LinkedText(), towers, batch, key, samples=2000))
     found = np.exp([-float(run(b, jax.random.key(seed))[0]) for seed in range(10)])
@@ -130,7 +164,11 @@ def test_the_perplexity_of_rows_is_that_of_their_samples():
     towers = {name: PlainTower(jax.tree.map(jnp.asarray, p)) for name, p in PARAMS.items()}
     key, objective = jax.random.key(3), SampledText(samples=50)
     loss, each = objective(towers, b, key), sampled_nll(objective, towers, b, key, samples=50)
-    assert float(loss.weight) == sum(len(predicted(jax.tree.map(np.asarray, b), row)) for row in range(3)) == 9
+    assert (
+        float(loss.weight)
+        == sum(len(predicted(jax.tree.map(np.asarray, b), row)) for row in range(3))
+        == 9
+    )
     np.testing.assert_allclose(loss.sum, each.sum(), rtol=1e-6)
     np.testing.assert_allclose(loss.metrics["nll"].value(), each.mean() / 3, rtol=1e-6)
     alone = sampled_nll(objective, towers, jax.tree.map(lambda x: x[1:2], b), key, samples=50)
@@ -140,13 +178,23 @@ def test_the_perplexity_of_rows_is_that_of_their_samples():
 def test_the_heads_are_their_definition():
     head = EntityWriter(entities=7, relations=3, width=4, vocab=VOCAB)
     draw = np.random.default_rng(0)
-    states, table = draw.normal(size=(1, 3, 5)).astype(np.float32), draw.normal(size=(VOCAB.size, 5)).astype(np.float32)
-    candidates, entities, names = np.array([[1, 6]]), np.array([[0, 2, 6]]), draw.integers(0, VOCAB.size, (1, 3, 2))
+    states, table = (
+        draw.normal(size=(1, 3, 5)).astype(np.float32),
+        draw.normal(size=(VOCAB.size, 5)).astype(np.float32),
+    )
+    candidates, entities, names = (
+        np.array([[1, 6]]),
+        np.array([[0, 2, 6]]),
+        draw.integers(0, VOCAB.size, (1, 3, 2)),
+    )
     inputs = states, candidates, entities, names
     shapes = head.init(jax.random.key(0), *inputs, table=table)["params"]
     p = jax.tree.map(lambda leaf: draw.normal(0, 0.5, leaf.shape).astype(np.float32), shapes)
     found, words, copies = head.apply({"params": p}, *inputs, table=table)
-    dense = lambda name, x: x @ np.asarray(p[name]["kernel"]) + np.asarray(p[name]["bias"])
+
+    def dense(name, x):
+        return x @ np.asarray(p[name]["kernel"]) + np.asarray(p[name]["bias"])
+
     vectors, h = np.asarray(p["entities"]), states[0]
     parent, relation = dense("parent", h), dense("relation", h)
     beside = np.where(entities[0][:, None] > 0, vectors[entities[0]], 0)
@@ -155,7 +203,11 @@ def test_the_heads_are_their_definition():
     for n in range(3):
         cell, state = np.zeros(5), np.zeros(5)
         for j, token in enumerate(names[0, n]):
-            gates = table[token] @ lstm["inputs"]["kernel"] + lstm["inputs"]["bias"] + state @ lstm["state"]
+            gates = (
+                table[token] @ lstm["inputs"]["kernel"]
+                + lstm["inputs"]["bias"]
+                + state @ lstm["state"]
+            )
             i, f, g, o = np.split(gates, 4)
             cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
             state = read[n, j] = sigmoid(o) * np.tanh(cell)

@@ -1,4 +1,5 @@
-"""Objectives on a real encoder with memory and a query stream: PLM is an exact factorisation, and memory is handed on."""
+"""Objectives on a real encoder with memory and a query stream: PLM is an exact factorisation, and
+memory is handed on."""
 
 import dataclasses
 
@@ -36,23 +37,37 @@ PREDICTED = np.asarray([[4, 2], [1, 5]])  # the last two places of each order, i
 
 def recurrent(direction="causal", query=None, memory=MEMORY, width=WIDTH, layers=1, heads=None):
     sizes = {"layers": layers, "width": width, "heads": 2, "hidden": 16}
-    plain = transformer(vocab=VOCAB, dropout=0.0, direction=direction, initializer=Normal(0.4), **sizes)
-    attention = dataclasses.replace(plain.stack.block.attention, relative=ShiftedScores(initializer=Normal(0.4)))
+    plain = transformer(
+        vocab=VOCAB, dropout=0.0, direction=direction, initializer=Normal(0.4), **sizes
+    )
+    attention = dataclasses.replace(
+        plain.stack.block.attention, relative=ShiftedScores(initializer=Normal(0.4))
+    )
     block = Recurrence(block=dataclasses.replace(plain.stack.block, attention=attention))
     stack = dataclasses.replace(plain.stack, block=block)
-    encoder = TransformerXL(embed=plain.embed, stack=stack, memory=memory, direction=direction, query=query)
-    return Model(encoder=encoder, heads=heads or {"lm": LMHead(), "mlm": MLMHead(vocab=VOCAB), "rtd": Classifier(1)})
+    encoder = TransformerXL(
+        embed=plain.embed, stack=stack, memory=memory, direction=direction, query=query
+    )
+    return Model(
+        encoder=encoder,
+        heads=heads or {"lm": LMHead(), "mlm": MLMHead(vocab=VOCAB), "rtd": Classifier(1)},
+    )
 
 
 def rows(seed=0, **more):
     ids = np.random.default_rng(seed).integers(2, VOCAB.size, (ROWS, LENGTH))
     given = {"input_ids": ids, "segment_ids": np.ones_like(ids), "rows": np.arange(ROWS), **more}
-    return {name: jnp.asarray(value, jnp.int32) if name != "carry" else value for name, value in given.items()}
+    return {
+        name: jnp.asarray(value, jnp.int32) if name != "carry" else value
+        for name, value in given.items()
+    }
 
 
 @pytest.fixture(scope="module")
 def xlnet():
-    module = recurrent("bidirectional", query=Normal(0.5), layers=2, heads={"lm": LMHead(bias=True)})
+    module = recurrent(
+        "bidirectional", query=Normal(0.5), layers=2, heads={"lm": LMHead(bias=True)}
+    )
     init = jax.jit(lambda: core_towers.init({"main": module}, jax.random.key(0), rows(order=ORDER)))
     encode = jax.jit(lambda params, batch: core_towers.Tower(module, params)(batch))
     return core_towers.Tower(module, init()["main"]), encode
@@ -67,7 +82,8 @@ def permuted(carry=None):
 
 @pytest.mark.rotate
 def test_plm_is_the_factorisation_under_its_order(xlnet):
-    """Each factor from a row in which only what comes before in the order is left: -log p(x_t | x_{z < z_t})."""
+    """Each factor from a row in which only what comes before in the order is left: -log p(x_t |
+    x_{z < z_t})."""
     tower, encode = xlnet
     seen = ("input_ids", "segment_ids", "order", "places", "carry")
     for carry in (None, encode(tower.params, rows(seed=5)).memory):
@@ -81,11 +97,15 @@ def test_plm_is_the_factorisation_under_its_order(xlnet):
                 kept = np.asarray(sorted(s for s in range(LENGTH) if ORDER[i, s] <= ORDER[i, t]))
                 words = np.where(kept == t, VOCAB.mask, batch["input_ids"][i, kept])
                 # The rest is padding; `places` keep the distances of the whole row.
-                for name, values in zip(seen[:-1], (words, np.ones(len(kept)), ORDER[i, kept], kept), strict=True):
+                for name, values in zip(
+                    seen[:-1], (words, np.ones(len(kept)), ORDER[i, kept], kept), strict=True
+                ):
                     short[name][i, : len(kept)] = values
             query = encode(tower.params, {**whole, **short}).extra["query"]
             for i, t in enumerate(targets):
-                place = int(np.flatnonzero((short["places"][i] == t) & (short["segment_ids"][i] > 0))[0])
+                place = int(
+                    np.flatnonzero((short["places"][i] == t) & (short["segment_ids"][i] > 0))[0]
+                )
                 scores = np.asarray(tower.head("lm", query[i, place]).logits(), np.float64)
                 total -= scores[batch["input_ids"][i, t]] - np.log(np.exp(scores).sum())
         np.testing.assert_allclose(loss.sum, total, rtol=1e-5)
@@ -93,8 +113,21 @@ def test_plm_is_the_factorisation_under_its_order(xlnet):
 
 
 def system(objective, **slots):
-    recipe = Recipe(phases=(Phase(steps=4, batch=4, length=LENGTH),), lr=1e-2, optimizer=AdamW(), schedule=Constant())
-    return System(name="tiny", paper="", section="", examples=None, objective=objective, recipe=recipe, **slots)
+    recipe = Recipe(
+        phases=(Phase(steps=4, batch=4, length=LENGTH),),
+        lr=1e-2,
+        optimizer=AdamW(),
+        schedule=Constant(),
+    )
+    return System(
+        name="tiny",
+        paper="",
+        section="",
+        examples=None,
+        objective=objective,
+        recipe=recipe,
+        **slots,
+    )
 
 
 MASKING = TokenMasking(vocab=VOCAB, rate=0.4)
@@ -108,7 +141,8 @@ TASKS = {
 @pytest.mark.rotate
 @pytest.mark.parametrize(("objective", "names"), TASKS.values(), ids=TASKS.keys())
 def test_memory_is_handed_on_under_every_objective(objective, names):
-    """Two batches through Transformer-XL: the second reads what the first left, in halves as in one piece."""
+    """Two batches through Transformer-XL: the second reads what the first left, in halves as in one
+    piece."""
     widths = {"main": WIDTH, "generator": WIDTH // 2}
     modules = {name: recurrent(width=widths[name]) for name in names}
     params = jax.jit(lambda: core_towers.init(modules, jax.random.key(0), rows()))()
@@ -120,16 +154,25 @@ def test_memory_is_handed_on_under_every_objective(objective, names):
     def run(batch):
         return objective(core_towers.bind(modules, params), batch, jax.random.key(0))
 
-    own = lambda carry: {name: carry[name] for name in names} if len(names) > 1 else {"main": carry}
+    def own(carry):
+        return {name: carry[name] for name in names} if len(names) > 1 else {"main": carry}
+
     empty = objective.initial_carry(core_towers.bind(modules, params), first)
     for name, memory in own(empty).items():
-        assert memory["layers"].shape == (4, 1, MEMORY, widths[name]) and not memory["segments"].any()
+        assert (
+            memory["layers"].shape == (4, 1, MEMORY, widths[name]) and not memory["segments"].any()
+        )
     kept = run({**first, "carry": empty}).carry
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), kept) == jax.tree.map(lambda x: (x.shape, x.dtype), empty)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), kept) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), empty
+    )
     assert all(memory["segments"].all() and memory["layers"].any() for memory in own(kept).values())
     found, forgetful = (run({**second, "carry": carry}) for carry in (kept, empty))
     assert not np.allclose(found.sum, forgetful.sum, rtol=1e-4)
-    halves = [run(jax.tree.map(lambda x, s=s: x[s], {**second, "carry": kept})) for s in (slice(2), slice(2, 4))]
+    halves = [
+        run(jax.tree.map(lambda x, s=s: x[s], {**second, "carry": kept}))
+        for s in (slice(2), slice(2, 4))
+    ]
     np.testing.assert_allclose(halves[0].sum + halves[1].sum, found.sum, rtol=1e-5)
     merged = jax.tree.map(lambda *x: jnp.concatenate(x), *(half.carry for half in halves))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), merged, found.carry)
@@ -139,7 +182,10 @@ def test_an_encoder_without_memory_has_no_carry():
     for module in (recurrent(memory=0), Model(encoder=bidirectional(), heads={"lm": LMHead()})):
         params = core_towers.abstract({"main": module}, rows())
         assert LM().initial_carry(core_towers.bind({"main": module}, params), rows()) is None
-        run = lambda p, m=module: LM()({"main": core_towers.Tower(m, p)}, rows(), None)
+
+        def run(p, m=module):
+            return LM()({"main": core_towers.Tower(m, p)}, rows(), None)
+
         assert jax.eval_shape(run, params["main"]).carry is None
 
 
@@ -177,9 +223,16 @@ def refused(objective, encoder, corruption=None, tower="main"):
 
 
 def test_objectives_refuse_encoders_that_see_what_they_predict():
-    for sees, words in (("bidirectional", "MLM"), ("decoder", "Seq2Seq"), ("both", "BiLM"), ("backward", "MLM")):
+    for sees, words in (
+        ("bidirectional", "MLM"),
+        ("decoder", "Seq2Seq"),
+        ("both", "BiLM"),
+        ("backward", "MLM"),
+    ):
         assert words in refused(LM(), Facts(sees))
-    assert refused(LM(), bidirectional("causal")) is None and "causal" in refused(LM(), bidirectional())
+    assert refused(LM(), bidirectional("causal")) is None and "causal" in refused(
+        LM(), bidirectional()
+    )
     assert refused(LM(), Facts("bidirectional"), OneStream()) is None
     assert refused(LM(), Facts("bidirectional", obeys_order=False), OneStream()) is not None
     for objective in (BiLM(), Cloze()):
@@ -187,7 +240,9 @@ def test_objectives_refuse_encoders_that_see_what_they_predict():
         assert "two directions" in refused(objective, Facts("causal"))
     assert "query stream" in refused(PLM(), recurrent().encoder)
     assert refused(PLM(), recurrent(query=Normal(0.5)).encoder) is None
-    assert refused(Seq2Seq(), Facts("decoder")) is None and "decoder" in refused(Seq2Seq(), Facts("causal"))
+    assert refused(Seq2Seq(), Facts("decoder")) is None and "decoder" in refused(
+        Seq2Seq(), Facts("causal")
+    )
     assert refused(Seq2Seq(), Facts("bidirectional"), OneStream()) is None
     assert "'generator'" in refused(RTD(), Facts())
     assert "AdaptiveStack" in refused(Ponder(), Facts())

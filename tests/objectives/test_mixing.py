@@ -12,12 +12,17 @@ from ptm_jax.objectives.language import LM, MLM
 from ptm_jax.objectives.sentence_pairs import NSP
 from support.plain_towers import P, PlainTower, V, batch_of, params_of
 
-TASKS = (LM(), Joint(parts=((1.0, MLM()), (1.0, NSP()))), lambda towers, batch, key: MLM(prefix="plm")(towers, batch, key))
+TASKS = (
+    LM(),
+    Joint(parts=((1.0, MLM()), (1.0, NSP()))),
+    lambda towers, batch, key: MLM(prefix="plm")(towers, batch, key),
+)
 
 
 @pytest.mark.rotate
 def test_every_step_is_one_of_its_tasks():
-    """The loss, gradient and metrics of the task that was drawn, whatever the numbers of terms and metrics."""
+    """The loss, gradient and metrics of the task that was drawn, whatever the numbers of terms and
+    metrics."""
     mixing, batch, params = TaskMixing(tasks=TASKS, rates=(3.0, 2.0, 1.0)), batch_of(), params_of()
 
     def graded(objective):
@@ -33,7 +38,9 @@ def test_every_step_is_one_of_its_tasks():
         index = int(mixing.drawn(key))
         grads, loss = run(params, key)
         np.testing.assert_allclose(loss.value(), expected[index][1].value(), rtol=1e-6)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), grads, expected[index][0])
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), grads, expected[index][0]
+        )
         names = expected[index][1].metrics
         for name, ratio in loss.metrics.items():
             assert float(ratio.weight) == (float(names[name].weight) if name in names else 0.0)
@@ -66,10 +73,17 @@ def test_the_generator_draws_from_its_softmax(temperature):
     """Of a row for every batch row, all alike, with every place chosen."""
     rows, generator = 6000, PlainTower(params_of())
     states = jnp.asarray(np.random.default_rng(2).normal(size=(P, 4)), jnp.float32)
-    every = lambda value: jnp.broadcast_to(value, (rows, *value.shape))
+
+    def every(value):
+        return jnp.broadcast_to(value, (rows, *value.shape))
+
     batch = {"input_ids": every(jnp.zeros(P, jnp.int32)), "rows": jnp.arange(rows)}
     batch |= {"mlm_positions": every(jnp.arange(P)), "mlm_weights": every(jnp.ones(P))}
-    draw = jax.jit(lambda key: RTD(temperature=temperature).filled(generator, Encoded(every(states)), batch, key))
+    draw = jax.jit(
+        lambda key: RTD(temperature=temperature).filled(
+            generator, Encoded(every(states)), batch, key
+        )
+    )
     words = np.asarray(draw(jax.random.key(0)))
     scores = np.asarray(states @ generator.params["mlm"], np.float64) / temperature
     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)

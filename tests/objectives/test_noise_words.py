@@ -8,7 +8,9 @@ from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.objectives.noise_words import sampled_nll, word_nll
 
 DRAW = np.random.default_rng(0)
-READOUT = Readout(*(jnp.asarray(DRAW.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (9, 4), (9,))))
+READOUT = Readout(
+    *(jnp.asarray(DRAW.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (9, 4), (9,)))
+)
 LABELS = jnp.asarray([[0, 1, 2], [8, 0, 4]])
 
 
@@ -19,7 +21,9 @@ def test_the_loss_is_that_of_label_and_noise():
     draw = np.log((np.arange(9) + 2) / (np.arange(9) + 1)) / np.log(10)
     chance = 1 - (1 - draw) ** count
     assert np.isclose(draw.sum(), 1) and {0, 1, 2} <= set(noise)
-    features, table, bias = (np.asarray(part, np.float64) for part in (READOUT.features, READOUT.table, READOUT.bias))
+    features, table, bias = (
+        np.asarray(part, np.float64) for part in (READOUT.features, READOUT.table, READOUT.bias)
+    )
     found = np.asarray(sampled_nll(READOUT, LABELS, count, key))
     for place, label in np.ndenumerate(np.asarray(LABELS)):
         words = np.array([label, *(set(noise) - {label})])

@@ -27,14 +27,25 @@ ROWS, LENGTH, WIDTH = 2, 20, 4
 
 @functools.cache
 def small(name, optimizer=SGD()):
-    """A system of the catalogue on 12 words and 15 documents of width 4, its parameters and a batch of random words."""
+    """A system of the catalogue on 12 words and 15 documents of width 4, its parameters and a batch
+    of random words."""
     system = spec.respell(systems.get(name), Vocab, lambda _: VOCAB)
     kinds = {key: tower.encoder for key, tower in system.towers.items()}
-    made = {key: paragraphs.tower(one.words, one.window, one.skipgram, WIDTH) for key, one in kinds.items()}
+    made = {
+        key: paragraphs.tower(one.words, one.window, one.skipgram, WIDTH)
+        for key, one in kinds.items()
+    }
     made = spec.respell(made, Vocab, lambda _: VOCAB)
-    shape = {"phases": (Phase(steps=9, batch=ROWS, length=LENGTH),), "updates": 1, "lr": 1.0, "schedule": Constant()}
+    shape = {
+        "phases": (Phase(steps=9, batch=ROWS, length=LENGTH),),
+        "updates": 1,
+        "lr": 1.0,
+        "schedule": Constant(),
+    }
     recipe = dataclasses.replace(system.recipe, optimizer=optimizer, **shape)
-    work = program(facts.stand_ins(dataclasses.replace(system, towers=made, recipe=recipe), VOCAB), 0)
+    work = program(
+        facts.stand_ins(dataclasses.replace(system, towers=made, recipe=recipe), VOCAB), 0
+    )
     draw = np.random.default_rng(0)
     ids = jnp.asarray(draw.integers(3, 15, (ROWS, LENGTH)), jnp.int32)
     own = jnp.asarray([[3] * 8 + [7] * 12, [7] * LENGTH], jnp.int32)
@@ -42,7 +53,10 @@ def small(name, optimizer=SGD()):
     batch = {"input_ids": ids, "segment_ids": segments, "centres": ids // ids, "document_ids": own}
     batch["rows"] = jnp.arange(ROWS, dtype=jnp.int32)
     state = work.init(batch)
-    fill = lambda leaf: jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32)
+
+    def fill(leaf):
+        return jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32)
+
     return work, dataclasses.replace(state, params=jax.tree.map(fill, state.params)), batch
 
 
@@ -53,7 +67,8 @@ def sigmoid(x):
 @pytest.mark.rotate
 @pytest.mark.parametrize("name", ["pv_dm", "pv_dm_concat", "pv_dbow"])
 def test_a_step_is_the_straightforward_update_of_every_word(name):
-    """Gradients of the parameters before the step; of a mean every vector gets the whole error, as in gensim."""
+    """Gradients of the parameters before the step; of a mean every vector gets the whole error, as
+    in gensim."""
     work, state, batch = small(name)
     drawn = jax.tree.map(np.asarray, work._corrupt(batch, "train", 0, None))
     encoder = state.params["main"]["encoder"]
@@ -69,7 +84,9 @@ def test_a_step_is_the_straightforward_update_of_every_word(name):
         for t, word in enumerate(ids):
             reach, paragraph = drawn["windows"][row, t], drawn["document_ids"][row, t]
             places = [
-                u for u in range(t - reach, t + reach + 1) if u != t and 0 <= u < LENGTH and segments[u] == segments[t]
+                u
+                for u in range(t - reach, t + reach + 1)
+                if u != t and 0 <= u < LENGTH and segments[u] == segments[t]
             ]
             words += 1
             if name == "pv_dm":
@@ -79,8 +96,16 @@ def test_a_step_is_the_straightforward_update_of_every_word(name):
                 parts, h = [("document", paragraph)], before["document"][paragraph]
             else:
                 seven = [u if u in places else None for u in range(t - 7, t)]
-                parts = [("document", paragraph), *(None if u is None else ("word", ids[u]) for u in seven)]
-                h = np.concatenate([np.zeros(WIDTH) if part is None else before[part[0]][part[1]] for part in parts])
+                parts = [
+                    ("document", paragraph),
+                    *(None if u is None else ("word", ids[u]) for u in seven),
+                ]
+                h = np.concatenate(
+                    [
+                        np.zeros(WIDTH) if part is None else before[part[0]][part[1]]
+                        for part in parts
+                    ]
+                )
             error = np.zeros_like(h)
             for n, label, count in [(word, 1, 1), *((n, 0, 5 / 64) for n in noise if n != word)]:
                 slope = count * (label - sigmoid(h @ before["out"][n]))
@@ -97,7 +122,9 @@ def test_a_step_is_the_straightforward_update_of_every_word(name):
         "out": after["heads_context"]["table"],
     }
     for part, table in found.items():
-        np.testing.assert_allclose(table, before[part] + change[part] / words, atol=1e-5, err_msg=part)
+        np.testing.assert_allclose(
+            table, before[part] + change[part] / words, atol=1e-5, err_msg=part
+        )
 
 
 @pytest.mark.rotate
@@ -134,7 +161,10 @@ def test_towers_of_one_objective_are_alone():
     assert sorted(found.metrics) == ["a_pair_loss", "b_pair_loss"]
     work, state, batch = small("paragraph_vectors")
     whole = dataclasses.replace(work.system.objective)
-    dense = lambda towers, batch, key: whole(towers, batch, key)
+
+    def dense(towers, batch, key):
+        return whole(towers, batch, key)
+
     plain = dataclasses.replace(work, system=dataclasses.replace(work.system, objective=dense))
     ours, theirs = (jax.jit(one.step)(state, batch)[0].params for one in (work, plain))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), ours, theirs)
@@ -166,7 +196,13 @@ def test_passages_are_the_text_once_and_documents_have_their_numbers(monkeypatch
             n: f.shape for n, f in examples.spec(13, VOCAB).items()
         }
         centres = rows["centres"] > 0
-        part = list(zip(rows["document_ids"][centres].tolist(), rows["input_ids"][centres].tolist(), strict=True))
+        part = list(
+            zip(
+                rows["document_ids"][centres].tolist(),
+                rows["input_ids"][centres].tolist(),
+                strict=True,
+            )
+        )
         assert 0.1 < len(part) / len(texts) < 0.9
         seen += part
     assert sorted(seen) == sorted(texts) and number == 12
@@ -187,12 +223,18 @@ def test_a_new_text_has_its_own_vector_and_words_stay():
     long = "the quick brown fox jumps over the lazy dog " * 3
     texts = ["abcdefgh", "zyxw", long, ""]
     found = model.encode(texts, epochs=3, rate=0.5)
-    assert found.shape == (4, 2 * WIDTH) == (4, model.documents.shape[1]) and np.isfinite(found).all()
+    assert (
+        found.shape == (4, 2 * WIDTH) == (4, model.documents.shape[1]) and np.isfinite(found).all()
+    )
     for n in (0, 2):
-        np.testing.assert_allclose(model.encode([texts[n]], epochs=3, rate=0.5)[0], found[n], atol=1e-6)
+        np.testing.assert_allclose(
+            model.encode([texts[n]], epochs=3, rate=0.5)[0], found[n], atol=1e-6
+        )
     assert np.abs(found[0] - found[1]).max() > 1e-3
     once = model.encode(["abcdefgh"], epochs=0)[0]
-    np.testing.assert_allclose(once, found[3], atol=1e-7, err_msg="a text without words stays where it began")
+    np.testing.assert_allclose(
+        once, found[3], atol=1e-7, err_msg="a text without words stays where it began"
+    )
 
 
 @pytest.mark.rotate
@@ -209,6 +251,10 @@ def test_the_vector_of_a_text_descends_its_loss():
     for word in np.asarray(ids[0]):
         noise = [(int(n), 0, 5 / 64) for n in drawn["noise_ids"][0] if n != word]
         for n, label, count in [(int(word), 1, 1), *noise]:
-            slope += count * (label - sigmoid(np.asarray(start["main"][0]) @ table[n])) * np.asarray(table[n])
+            slope += (
+                count
+                * (label - sigmoid(np.asarray(start["main"][0]) @ table[n]))
+                * np.asarray(table[n])
+            )
     np.testing.assert_allclose(after[0], 0.1 + 0.1 * slope, atol=1e-5)
     assert slots.encoder_of(work.system).paragraphs == 15

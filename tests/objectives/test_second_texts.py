@@ -1,4 +1,5 @@
-"""Objectives that encode a second text, on a real encoder with dropout and behind the corruption that makes the text."""
+"""Objectives that encode a second text, on a real encoder with dropout and behind the corruption
+that makes the text."""
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +28,13 @@ CASES = {
 @pytest.fixture(scope="module")
 def tower():
     sizes = {"layers": 1, "width": 8, "heads": 2, "dropout": 0.3}
-    encoder = transformer(vocab=VOCAB, positions=LearnedPositions(12), initializer=Normal(0.3), **sizes)
+    encoder = transformer(
+        vocab=VOCAB, positions=LearnedPositions(12), initializer=Normal(0.3), **sizes
+    )
     module = Model(encoder=encoder, heads={"pool": Pooler(), "score": Classifier(1)})
-    init = jax.jit(lambda ids: core_towers.init({"main": module}, jax.random.key(0), {"input_ids": ids}))
+    init = jax.jit(
+        lambda ids: core_towers.init({"main": module}, jax.random.key(0), {"input_ids": ids})
+    )
     return module, init(jnp.zeros((1, 4), jnp.int32))["main"]
 
 
@@ -39,7 +44,11 @@ def test_the_second_text_has_dropout_of_its_own(objective, view, tower):
     module, params = tower
     ids = np.random.default_rng(0).integers(4, VOCAB.size, (4, 12))
     real = np.arange(12) < 10  # two places for [CLS] and [SEP]
-    batch = {"input_ids": ids * real, "segment_ids": np.broadcast_to(real, ids.shape), "rows": np.arange(4)}
+    batch = {
+        "input_ids": ids * real,
+        "segment_ids": np.broadcast_to(real, ids.shape),
+        "rows": np.arange(4),
+    }
     batch = {name: jnp.asarray(value, jnp.int32) for name, value in batch.items()}
     batch = view(jax.random.key(0), batch)
 

@@ -1,4 +1,5 @@
-"""In-batch negatives are those of every data shard: eight forced devices give the loss and gradient of one."""
+"""In-batch negatives are those of every data shard: eight forced devices give the loss and gradient
+of one."""
 
 import json
 import os
@@ -24,7 +25,9 @@ def batch():
     given = {"rows": np.arange(ROWS, dtype=np.int32)}
     for name in ("", "pair_", "ngram_"):
         given[f"{name}input_ids"] = draw.integers(0, V, (ROWS, L)).astype(np.int32)
-        given[f"{name}segment_ids"] = (np.arange(L) < draw.integers(0, L, (ROWS, 1))).astype(np.int32)
+        given[f"{name}segment_ids"] = (np.arange(L) < draw.integers(0, L, (ROWS, 1))).astype(
+            np.int32
+        )
     return given
 
 
@@ -53,8 +56,14 @@ def on_eight_devices():
 @pytest.mark.rotate
 def test_negatives_come_from_all_shards():
     here = Path(__file__).resolve()
-    path = os.pathsep.join(str(folder) for folder in (here.parents[2], here.parents[1], here.parent))
-    env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    path = os.pathsep.join(
+        str(folder) for folder in (here.parents[2], here.parents[1], here.parent)
+    )
+    env = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
     command = [sys.executable, "-c", "import test_shards; test_shards.on_eight_devices()"]
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr

@@ -1,4 +1,5 @@
-"""Losses of triples against plain numpy: sums, weights and every gradient; labels of all entities; sides of Bernoulli."""
+"""Losses of triples against plain numpy: sums, weights and every gradient; labels of all entities;
+sides of Bernoulli."""
 
 import dataclasses
 
@@ -23,7 +24,8 @@ FACTS = {"graph": Graph(words=0).filled(VALUES), "known": KnownTriples().filled(
 def given():
     ids = np.array([[1, 7, 2, 6, 8, 5], [4, 7, 2, 0, 0, 0], [0] * 6])
     segments = (ids > 0).astype(np.int32)
-    return {**batch_of(), "input_ids": jnp.asarray(ids), "segment_ids": jnp.asarray(segments), "noise_ids": jnp.asarray([
+    return {**batch_of(), "input_ids": jnp.asarray(ids), "segment_ids": jnp.asarray(segments),
+        "noise_ids": jnp.asarray([
         [2, 3, 5], [4, 1, 6], [1, 1, 1]
     ])}  # fmt: skip
 
@@ -32,19 +34,33 @@ def definition(loss):
     def run(p, b):
         ids, total, limits, count, triples = b["input_ids"].astype(int), 0.0, 0.0, 0, 0
         states = hidden(p, ids, b["segment_ids"], np)
-        plain = lambda rows: hidden(p, np.asarray(rows), np.ones(np.shape(rows)), np)
-        unit = lambda x: x / np.linalg.norm(x) if loss.unit else x
+
+        def plain(rows):
+            return hidden(p, np.asarray(rows), np.ones(np.shape(rows)), np)
+
+        def unit(x):
+            return x / np.linalg.norm(x) if loss.unit else x
+
         for row, n in np.ndindex(len(ids), 2):
             h, r, t = states[row, 3 * n : 3 * n + 3]
             if not b["segment_ids"][row, 3 * n]:
                 continue
             triples += 1
-            limits += loss.soft * (sum(max(0, e @ e - 1) for e in (h, t)) + r @ r) + loss.decay * r @ r
-            others = list(ENTITIES) if loss.candidates == "all" else b["noise_ids"][row].astype(int).tolist()
+            limits += (
+                loss.soft * (sum(max(0, e @ e - 1) for e in (h, t)) + r @ r) + loss.decay * r @ r
+            )
+            others = (
+                list(ENTITIES)
+                if loss.candidates == "all"
+                else b["noise_ids"][row].astype(int).tolist()
+            )
             vectors = plain([others])[0]
             for side in (False, True) if loss.sides == "both" else (bool(b["sides"][row, n]),):
                 x, answer, true = (t, ids[row, 3 * n], h) if side else (h, ids[row, 3 * n + 2], t)
-                score = lambda c, x=x, r=r, side=side: (unit(x) * r + (r if side else 0)) @ unit(c)
+
+                def score(c, x=x, r=r, side=side):
+                    return (unit(x) * r + (r if side else 0)) @ unit(c)
+
                 good, bad = score(true), np.array([score(c) for c in vectors])
                 wrong = bad[[e != answer for e in others]]
                 count += 1
@@ -54,8 +70,17 @@ def definition(loss):
                     total += np.logaddexp.reduce([good, *wrong]) - good
                 else:
                     key = (ids[row, 3 * n + 2 if side else 3 * n], ids[row, 3 * n + 1])
-                    found = {(k[0] if side else k[2]) for k in KNOWN if (k[2 if side else 0], k[1]) == key}
-                    y = np.array([(1 - loss.smoothing) * (e in found) + loss.smoothing / len(others) for e in others])
+                    found = {
+                        (k[0] if side else k[2])
+                        for k in KNOWN
+                        if (k[2 if side else 0], k[1]) == key
+                    }
+                    y = np.array(
+                        [
+                            (1 - loss.smoothing) * (e in found) + loss.smoothing / len(others)
+                            for e in others
+                        ]
+                    )
                     total += (np.logaddexp(0, bad) - y * bad).mean()
         return [(total, count), (limits, triples)]
 
@@ -79,13 +104,16 @@ def test_loss_and_gradient_equal_plain_numpy(name):
 
 
 def test_sides_of_bernoulli_are_tails_per_head():
-    # relation 7 has 3/2 tails a head and 3/2 heads a tail; relation 8 has 1 tail a head and 3/2 heads a tail
+    # relation 7 has 3/2 tails a head and 3/2 heads a tail; relation 8 has 1 tail a head and 3/2
+    # heads a tail
     shares = FACTS["known"].shares(V)
     np.testing.assert_allclose(shares[7:], [0.5, 1 / (1 + 1.5)])
     noise = TripleNoise(noise=5, side="bernoulli", **FACTS)
     ids = jnp.tile(jnp.asarray([[1, 8, 5]]), (4, 500))
     out = noise(jax.random.key(0), {"input_ids": ids, "rows": jnp.arange(4)})
-    assert np.asarray(out["sides"]).mean() == pytest.approx(0.4, abs=0.04) and out["noise_ids"].shape == (4, 5)
+    assert np.asarray(out["sides"]).mean() == pytest.approx(0.4, abs=0.04) and out[
+        "noise_ids"
+    ].shape == (4, 5)
     assert set(np.asarray(out["noise_ids"]).ravel()) <= set(ENTITIES)
 
 

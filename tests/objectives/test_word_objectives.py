@@ -1,4 +1,5 @@
-"""Word vectors against plain numpy: loss and every gradient, one update, Huffman's tree, and what NCE estimates."""
+"""Word vectors against plain numpy: loss and every gradient, one update, Huffman's tree, and what
+NCE estimates."""
 
 import dataclasses
 
@@ -45,7 +46,9 @@ def definition(loss, predicts):
         states, pairs = states_of(p, b), list(pairs_of(b))
         centres = {(row, t) for row, t, _ in pairs}
         predicted = [(row, t, t) for row, t in centres] if predicts == "centre" else pairs
-        total = sum(loss(p, b, states[row, t], b["input_ids"][row, u], row) for row, t, u in predicted)
+        total = sum(
+            loss(p, b, states[row, t], b["input_ids"][row, u], row) for row, t, u in predicted
+        )
         return [(total, len(centres))]
 
     return of
@@ -63,7 +66,10 @@ def negatives(p, b, state, word, row):
 
 def contrast(p, b, state, word, row):
     noise, share = b["noise_ids"][row], np.maximum(noise_of(COUNTS.values, VOCAB, 1.0), 1e-12)
-    value = lambda n: score(p, state, n) - np.log(3 * share[n])
+
+    def value(n):
+        return score(p, state, n) - np.log(3 * share[n])
+
     return logistic(value(word), 1) + 3 / len(noise) * sum(logistic(value(n), 0) for n in noise)
 
 
@@ -98,7 +104,8 @@ def test_a_window_ranks_above_its_copy_with_another_centre():
 
 
 def small(name, rows=2, updates=1, **recipe):
-    """A system of the catalogue on 12 words of width 4, its parameters and a batch of random words."""
+    """A system of the catalogue on 12 words of width 4, its parameters and a batch of random
+    words."""
     vocab = Vocab(size=15, pad=0, unk=2, eos=1)
     system = spec.with_field(spec.respell(systems.get(name), Vocab, lambda _: vocab), "width", 4)
     phases = (Phase(steps=10, batch=rows, length=20),)
@@ -106,9 +113,17 @@ def small(name, rows=2, updates=1, **recipe):
     work = program(facts.stand_ins(dataclasses.replace(system, recipe=recipe), vocab), 0)
     draw = np.random.default_rng(0)
     ids = jnp.asarray(draw.integers(3, 15, (rows, 20)), jnp.int32)
-    batch = {"input_ids": ids, "segment_ids": ids // ids, "centres": ids // ids, "rows": jnp.arange(rows, dtype=jnp.int32)}
+    batch = {
+        "input_ids": ids,
+        "segment_ids": ids // ids,
+        "centres": ids // ids,
+        "rows": jnp.arange(rows, dtype=jnp.int32),
+    }
     state = work.init(batch)
-    fill = lambda leaf: jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32)
+
+    def fill(leaf):
+        return jnp.asarray(draw.normal(0, 0.5, leaf.shape), jnp.float32)
+
     return work, dataclasses.replace(state, params=jax.tree.map(fill, state.params)), batch
 
 
@@ -119,10 +134,14 @@ def sigmoid(x):
 @pytest.mark.rotate
 @pytest.mark.parametrize("name", ["skipgram", "cbow"])
 def test_a_step_is_the_straightforward_update_of_every_pair(name):
-    """word2vec.c's gradients, each of the parameters before the step; CBOW's neighbours get the whole error each."""
+    """word2vec.c's gradients, each of the parameters before the step; CBOW's neighbours get the
+    whole error each."""
     work, state, batch = small(name, lr=1.0, optimizer=SGD(), schedule=Constant())
     drawn = jax.tree.map(np.asarray, work._corrupt(batch, "train", 0, None))
-    before = {"in": state.params["main"]["encoder"]["token"], "out": state.params["main"]["heads_context"]["table"]}
+    before = {
+        "in": state.params["main"]["encoder"]["token"],
+        "out": state.params["main"]["heads_context"]["table"],
+    }
     before = {part: np.asarray(table, np.float64) for part, table in before.items()}
     change = {part: np.zeros_like(table) for part, table in before.items()}
     centres, ids = 0, drawn["input_ids"]
@@ -131,16 +150,25 @@ def test_a_step_is_the_straightforward_update_of_every_pair(name):
             reach = drawn["windows"][row, t]
             near = [u for u in range(max(0, t - reach), min(20, t + reach + 1)) if u != t]
             words, centres = ids[row, near], centres + 1
-            for inputs, target in [([word], w) for w in words] if name == "skipgram" else [(words, word)]:
+            for inputs, target in (
+                [([word], w) for w in words] if name == "skipgram" else [(words, word)]
+            ):
                 state_of, error = before["in"][inputs].mean(0), np.zeros(4)
-                for n, label, count in [(target, 1, 1), *((n, 0, 5 / 64) for n in noise if n != target)]:
+                for n, label, count in [
+                    (target, 1, 1),
+                    *((n, 0, 5 / 64) for n in noise if n != target),
+                ]:
                     slope = count * (label - sigmoid(state_of @ before["out"][n]))
                     error += slope * before["out"][n]
                     change["out"][n] += slope * state_of
                 np.add.at(change["in"], inputs, error)
     after = jax.jit(work.step)(state, batch)[0].params["main"]
-    np.testing.assert_allclose(after["encoder"]["token"], before["in"] + change["in"] / centres, atol=1e-5)
-    np.testing.assert_allclose(after["heads_context"]["table"], before["out"] + change["out"] / centres, atol=1e-5)
+    np.testing.assert_allclose(
+        after["encoder"]["token"], before["in"] + change["in"] / centres, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        after["heads_context"]["table"], before["out"] + change["out"] / centres, atol=1e-5
+    )
 
 
 def test_updates_of_a_step_follow_one_another():
@@ -152,12 +180,15 @@ def test_updates_of_a_step_follow_one_another():
     alone = jax.jit(once.step)
     middle, _ = alone(state, halves[0])
     last, _ = alone(dataclasses.replace(middle, step=state.step), halves[1])
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found.params, last.params)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found.params, last.params
+    )
     assert int(found.step) == 1
 
 
 def test_nce_estimates_the_log_probabilities_of_a_softmax_model():
-    """Expected noise in place of draws: the optimum of NCE is log p itself, without a normaliser."""
+    """Expected noise in place of draws: the optimum of NCE is log p itself, without a
+    normaliser."""
     draw = np.random.default_rng(0)
     counts = np.concatenate([[0], draw.integers(1, 50, V - 1)])
     noise = noise_of(counts, VOCAB, 1.0)
@@ -183,21 +214,32 @@ def test_nce_estimates_the_log_probabilities_of_a_softmax_model():
     there, share = (np.bincount(x, minlength=V)[1:] / len(x) for x in (words, drawn))
     batch = {"input_ids": jnp.asarray(np.stack([words, words], 1), jnp.int32)}
     batch["noise_ids"] = jnp.tile(jnp.asarray(drawn, jnp.int32), (len(words), 1))
-    scores, step = jnp.zeros(V), jax.jit(jax.grad(lambda s, batch: objective({"main": Scores(s)}, batch, None).value()))
+    scores, step = (
+        jnp.zeros(V),
+        jax.jit(jax.grad(lambda s, batch: objective({"main": Scores(s)}, batch, None).value())),
+    )
     for _ in range(60):
         scores = scores.at[1:].add(-step(scores, batch)[1:] / there)
     expected = np.log(there) + np.log(noise[1:] / share)  # the noise as drawn
     np.testing.assert_allclose(scores[1:], expected, atol=1e-2)
-    assert abs(np.exp(np.asarray(scores[1:]) - np.log(noise[1:] / share)).sum() - 1) < 1e-2, "normalised without a sum"
+    assert abs(np.exp(np.asarray(scores[1:]) - np.log(noise[1:] / share)).sum() - 1) < 1e-2, (
+        "normalised without a sum"
+    )
 
 
 def test_huffmans_tree_is_the_shortest_code_and_a_distribution():
     counts = np.array([0, 0, 50, 25, 15, 5, 3, 1, 1])
     tree = tree_of(counts)
     lengths = (tree != 0).sum(1)
-    assert lengths.tolist() == [0, 0, 1, 2, 3, 4, 5, 6, 6] and (counts @ lengths) == 100 + 50 + 25 + 10 + 5 + 2
+    assert (
+        lengths.tolist() == [0, 0, 1, 2, 3, 4, 5, 6, 6]
+        and (counts @ lengths) == 100 + 50 + 25 + 10 + 5 + 2
+    )
     p = sigmoid(np.random.default_rng(0).normal(size=len(counts)))
-    turns = lambda way: [p[n - 1] if n > 0 else 1 - p[-n - 1] for n in way if n]
+
+    def turns(way):
+        return [p[n - 1] if n > 0 else 1 - p[-n - 1] for n in way if n]
+
     assert abs(sum(np.prod(turns(way)) for way in tree[2:]) - 1) < 1e-12
     assert (np.abs(tree[2:, 0]) == len(counts[2:]) - 1).all(), "the root is the last node"
 
@@ -215,14 +257,30 @@ def test_the_native_step_is_the_plain_one_whatever_the_threads(name):
     native = dataclasses.replace(work, native=in_place.kernel_of(work.system, mesh))
     assert native.native == ("sampling", ("main/encoder/token", "main/heads_context/table"))
     found, metrics = jax.jit(native.step)(state, batch)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5), found.params, plain.params)
-    assert int(found.opt_state["count"]) == int(plain.opt_state["count"]) == 2 and int(found.step) == 1
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5),
+        found.params,
+        plain.params,
+    )
+    assert (
+        int(found.opt_state["count"]) == int(plain.opt_state["count"]) == 2 and int(found.step) == 1
+    )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), metrics, expected)
     drawn = work._corrupt(batch, "train", 0, None)
-    tables = found.params["main"]["encoder"]["token"], found.params["main"]["heads_context"]["table"]
+    tables = (
+        found.params["main"]["encoder"]["token"],
+        found.params["main"]["heads_context"]["table"],
+    )
     sizes = {"updates": 2, "window": 5, "k": 5, "means": name == "cbow"}
-    run = lambda threads: words.descend(tables, drawn, jnp.float32(1), threads=threads, **sizes)
-    jax.tree.map(np.testing.assert_array_equal, jax.jit(run, static_argnums=0)(1), jax.jit(run, static_argnums=0)(3))
+
+    def run(threads):
+        return words.descend(tables, drawn, jnp.float32(1), threads=threads, **sizes)
+
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        jax.jit(run, static_argnums=0)(1),
+        jax.jit(run, static_argnums=0)(3),
+    )
 
 
 def test_a_named_kernel_that_cannot_make_the_step_is_refused():

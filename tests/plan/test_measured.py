@@ -1,4 +1,5 @@
-"""Steps that are measured: the line through two numbers of rows, what is refused, and the command with real steps."""
+"""Steps that are measured: the line through two numbers of rows, what is refused, and the command
+with real steps."""
 
 import json
 
@@ -14,14 +15,20 @@ from ptm_jax.systems import get
 
 
 def config(rows, **changes):
-    return spec.override(Experiment(system=get("bert_tiny"), **changes), {"recipe.phases.0.batch": str(rows)})
+    return spec.override(
+        Experiment(system=get("bert_tiny"), **changes), {"recipe.phases.0.batch": str(rows)}
+    )
 
 
 def test_the_line_through_a_quarter_and_half_of_the_rows(monkeypatch):
-    """A step of 3 ms and 2 ms a row: 131 ms for 64 rows; noise that makes more rows faster gives no negative slope."""
+    """A step of 3 ms and 2 ms a row: 131 ms for 64 rows; noise that makes more rows faster gives no
+    negative slope."""
     monkeypatch.setattr(measured, "seconds", lambda config, phase, rows: 0.003 + 0.002 * rows)
     found = measured.step(config(64), 0)
-    assert found.steps == {16: pytest.approx(0.035), 32: pytest.approx(0.067)} and found.seconds == pytest.approx(0.131)
+    assert found.steps == {
+        16: pytest.approx(0.035),
+        32: pytest.approx(0.067),
+    } and found.seconds == pytest.approx(0.131)
     assert measured.step(config(2), 0).steps == {2: pytest.approx(0.007)}
     monkeypatch.setattr(measured, "seconds", lambda config, phase, rows: 1 / rows)
     assert measured.step(config(64), 0).seconds == 1 / 16
@@ -38,8 +45,14 @@ def test_what_is_not_this_device_is_refused(capsys):
 @pytest.mark.rotate(7)
 def test_the_command_measures_steps(capsys, monkeypatch):
     sizes = ["recipe.phases.0.batch=4", "recipe.phases.0.length=8"]
-    assert main(["plan", "bert_tiny", "--topology", "cpu:1", "--measure", "--json", "--set", *sizes]) == 0
+    assert (
+        main(["plan", "bert_tiny", "--topology", "cpu:1", "--measure", "--json", "--set", *sizes])
+        == 0
+    )
     plan = json.loads(capsys.readouterr().out)
-    assert set(plan["measured_rows"]) == {"1", "2"} and plan["measured_step_seconds"] > plan["step_seconds"]
+    assert (
+        set(plan["measured_rows"]) == {"1", "2"}
+        and plan["measured_step_seconds"] > plan["step_seconds"]
+    )
     monkeypatch.setattr(measured, "seconds", lambda config, phase, rows: 0.25)
     assert costs.of(config(4), topology("cpu:1"), measure=True).seconds == 0.25

@@ -49,7 +49,9 @@ def task():
 
 def classifier(**options):
     """A network with a class for the first token."""
-    return Model(encoder=encoder(**options), heads={"class": Classifier(CLASSES, initializer=Normal(0.2))})
+    return Model(
+        encoder=encoder(**options), heads={"class": Classifier(CLASSES, initializer=Normal(0.2))}
+    )
 
 
 def scores_of(tower, batch, key=None):
@@ -74,7 +76,9 @@ class ExposeScores(slots.Wrapper):
     def wrap(self, module):
         stack = module.encoder.stack
         attention = dataclasses.replace(stack.block.attention, expose="scores")
-        stack = dataclasses.replace(stack, block=dataclasses.replace(stack.block, attention=attention))
+        stack = dataclasses.replace(
+            stack, block=dataclasses.replace(stack.block, attention=attention)
+        )
         return dataclasses.replace(module, encoder=dataclasses.replace(module.encoder, stack=stack))
 
 
@@ -85,16 +89,23 @@ def squares(student, teacher, name) -> Loss:
 
 @dataclasses.dataclass(frozen=True)
 class LayerDistillation(slots.Objective):
-    """Student layer m learns from teacher layer m * every: embeddings, hidden states through a map, attention scores."""
+    """Student layer m learns from teacher layer m * every: embeddings, hidden states through a map,
+    attention scores."""
 
     every: int = 2
 
     def __call__(self, towers, batch, key):
         student, teacher = towers["student"], towers["teacher"]
         mine, theirs = student(batch, key), teacher(batch)
-        embedded = squares(student.head("map_embedding", mine.layers[0]), theirs.layers[0], "embedding")
-        hidden = squares(student.head("map", mine.layers[1:]), theirs.layers[self.every :: self.every], "hidden")
-        attention = squares(mine.attention, theirs.attention[self.every - 1 :: self.every], "attention")
+        embedded = squares(
+            student.head("map_embedding", mine.layers[0]), theirs.layers[0], "embedding"
+        )
+        hidden = squares(
+            student.head("map", mine.layers[1:]), theirs.layers[self.every :: self.every], "hidden"
+        )
+        attention = squares(
+            mine.attention, theirs.attention[self.every - 1 :: self.every], "attention"
+        )
         return add_losses((1.0, embedded), (1.0, hidden), (1.0, attention))
 
 
@@ -102,7 +113,9 @@ def soft_labels(towers, batch, key):
     """Cross-entropy of the student's classes against the teacher's, temperature 1."""
     student = jax.nn.log_softmax(scores_of(towers["student"], batch, key))
     teacher = jax.nn.softmax(scores_of(towers["teacher"], batch))
-    nll = (teacher * (jnp.log(teacher) - student)).sum(-1)  # minus the teacher's entropy: 0 where they agree
+    nll = (teacher * (jnp.log(teacher) - student)).sum(
+        -1
+    )  # minus the teacher's entropy: 0 where they agree
     return token_loss(nll, jnp.ones_like(nll))
 
 
@@ -125,16 +138,22 @@ def tinybert(teacher: Any):
 @pytest.mark.rotate
 def test_tinybert_distils_layers_and_then_predictions():
     batch = task()
-    taught = start(system("teacher", towers={"main": classifier(layers=4)}, objective=classify), batch)[1].params["main"]
+    taught = start(
+        system("teacher", towers={"main": classifier(layers=4)}, objective=classify), batch
+    )[1].params["main"]
     # A teacher that is sure of its label, so that there is something to learn in the second stage.
     taught["heads_class"]["dense"]["bias"] = jnp.asarray([2.0, -1.0])
     first = check(tinybert(taught), batch, steps=30)
-    assert bits(first.last.params["teacher"]["heads_class"]["dense"]["bias"]) == bits(jnp.asarray([2.0, -1.0]))
+    assert bits(first.last.params["teacher"]["heads_class"]["dense"]["bias"]) == bits(
+        jnp.asarray([2.0, -1.0])
+    )
     second = dataclasses.replace(tinybert(taught), objective=soft_labels)
     run = check(second, batch, params=first.last.params, splits=False)
     # What the first stage trained and the second does not read: the maps.
     for name in ("map", "map_embedding"):
-        old, new = (flatten(state.params["student"][f"heads_{name}"]) for state in (first.last, run.last))
+        old, new = (
+            flatten(state.params["student"][f"heads_{name}"]) for state in (first.last, run.last)
+        )
         assert all(bits(old[path]) == bits(new[path]) for path in old)
     attention = evaluate(lambda b: towers(run)["teacher"](b).attention, batch)
     assert attention.shape[0] == 4 and not np.allclose(attention.sum(-1), 1.0)
@@ -144,8 +163,8 @@ def test_tinybert_distils_layers_and_then_predictions():
 
 
 class Module(nn.Module):
-    """Predecessor layers and the one layer that takes their place: always when not training, else with probability
-    min(1, slope * step + base), one draw for all rows."""
+    """Predecessor layers and the one layer that takes their place: always when not training, else
+    with probability min(1, slope * step + base), one draw for all rows."""
 
     predecessor: Stack
     successor: Block
@@ -164,7 +183,8 @@ class Module(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Theseus(slots.Wrapper):
-    """Compression: `ratio` layers of the predecessor for each of the successor; only successors are trained."""
+    """Compression: `ratio` layers of the predecessor for each of the successor; only successors are
+    trained."""
 
     slope: float
     base: float
@@ -180,8 +200,14 @@ class Theseus(slots.Wrapper):
     def init(self, params, source):
         """The successor of each module starts as the first of its predecessor's layers."""
         flat = flatten(params)
-        firsts = {path.replace("/successor/", "/predecessor/block/") for path in flat if "/successor/" in path}
-        copies = {path.replace("/predecessor/block/", "/successor/"): flat[path][:, 0] for path in firsts}
+        firsts = {
+            path.replace("/successor/", "/predecessor/block/")
+            for path in flat
+            if "/successor/" in path
+        }
+        copies = {
+            path.replace("/predecessor/block/", "/successor/"): flat[path][:, 0] for path in firsts
+        }
         return unflatten({**flat, **copies})
 
     def trainable(self, path, step):
@@ -190,14 +216,18 @@ class Theseus(slots.Wrapper):
     def finish(self, params):
         """The parameters of the small network."""
         flat = {path: leaf for path, leaf in flatten(params).items() if "/predecessor/" not in path}
-        return unflatten({path.replace("/block/successor/", "/block/"): leaf for path, leaf in flat.items()})
+        return unflatten(
+            {path.replace("/block/successor/", "/block/"): leaf for path, leaf in flat.items()}
+        )
 
     def split(self, params):
         """The parameters of the network that was there first."""
         flat = {path: leaf for path, leaf in flatten(params).items() if "/successor/" not in path}
         return unflatten(
             {
-                path.replace("/block/predecessor/block/", "/block/"): leaf.reshape(-1, *leaf.shape[2:])
+                path.replace("/block/predecessor/block/", "/block/"): leaf.reshape(
+                    -1, *leaf.shape[2:]
+                )
                 if "/predecessor/" in path
                 else leaf
                 for path, leaf in flat.items()
@@ -220,7 +250,9 @@ def test_theseus_swaps_modules_more_and_more():
     assert all("/successor/" in path for path in flatten(run.last.opt_state["mu"]))
     mixed = theseus(slope=0.1, base=0.0)
     (swap,) = mixed.compress
-    tower = step.core_towers.bind(step.program(mixed, 0).towers, run.last.params, train=True)["main"]
+    tower = step.core_towers.bind(step.program(mixed, 0).towers, run.last.params, train=True)[
+        "main"
+    ]
     before = evaluate(lambda b: tower(b, jax.random.key(0)).hidden, {**batch, "step": 0})
     after = evaluate(lambda b: tower(b, jax.random.key(0)).hidden, {**batch, "step": 10})
     whole, small = classifier(layers=4, dropout=0.0), classifier(layers=2, dropout=0.0)
@@ -255,14 +287,18 @@ def fastbert():
     plain = classifier(layers=2)
     branches = {f"branch{n}": Classifier(CLASSES, initializer=Normal(0.5)) for n in range(2)}
     return system(
-        "fastbert", towers={"main": dataclasses.replace(plain, heads={**plain.heads, **branches})}, objective=classify
+        "fastbert",
+        towers={"main": dataclasses.replace(plain, heads={**plain.heads, **branches})},
+        objective=classify,
     )
 
 
 def test_fastbert_trains_the_backbone_and_then_its_exits():
     batch = task()
     first = check(fastbert(), batch, steps=20)
-    second = dataclasses.replace(fastbert(), objective=SelfDistillation(2), adapt=(Freeze(r"^main/(?!heads_branch)"),))
+    second = dataclasses.replace(
+        fastbert(), objective=SelfDistillation(2), adapt=(Freeze(r"^main/(?!heads_branch)"),)
+    )
     run = check(second, batch, steps=20, params=first.last.params, splits=False)
     tower = towers(run)["main"]
 
@@ -274,7 +310,10 @@ def test_fastbert_trains_the_backbone_and_then_its_exits():
 
     doubt = evaluate(speeds, tower.params)
     assert ((doubt >= 0) & (doubt <= 1 + 1e-6)).all()
-    # An exit after layer n needs no layer above it: branch 0 reads the embeddings, branch 1 the first layer.
-    slopes = evaluate(jax.jacrev(lambda p: speeds(p).sum(1)), tower.params)["encoder"]["stack"]["block"]
+    # An exit after layer n needs no layer above it: branch 0 reads the embeddings, branch 1 the
+    # first layer.
+    slopes = evaluate(jax.jacrev(lambda p: speeds(p).sum(1)), tower.params)["encoder"]["stack"][
+        "block"
+    ]
     reached = np.asarray(slopes["ffn"]["up"]["kernel"] != 0).any((-1, -2))
     np.testing.assert_array_equal(reached, [[False, False], [True, False]])

@@ -1,4 +1,5 @@
-"""A network of two inputs: text and float32 features of image regions, with co-attention (ViLBERT, Lu et al. 2019)."""
+"""A network of two inputs: text and float32 features of image regions, with co-attention (ViLBERT,
+Lu et al. 2019)."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ REGIONS, FEATURES, CLASSES, VISUAL = 4, 6, 3, 24
 
 
 class CoAttention(slots.Encoder, nn.Module):
-    """A text stream and an image stream of another width; then each attends to the other's keys and values."""
+    """A text stream and an image stream of another width; then each attends to the other's keys and
+    values."""
 
     text: nn.Module
     image: Block
@@ -58,17 +60,29 @@ class CoAttention(slots.Encoder, nn.Module):
 
     def level_of(self, path):
         part, _, rest = path.removeprefix("encoder/").partition("/")
-        return self.text.level_of(f"encoder/{rest}") if part == "text" else {"regions": 0, "image": 1}.get(part, 2)
+        return (
+            self.text.level_of(f"encoder/{rest}")
+            if part == "text"
+            else {"regions": 0, "image": 1}.get(part, 2)
+        )
 
     def refusal(self, system) -> str | None:
-        return None if system.examples == "regions" else "CoAttention reads batch['regions'], which these rows lack"
+        return (
+            None
+            if system.examples == "regions"
+            else "CoAttention reads batch['regions'], which these rows lack"
+        )
 
     @nn.compact
     def __call__(self, batch, train=False):
         words, regions = batch["segment_ids"], batch["region_segments"]
 
         def context(queries, keys):
-            return Context(visibility=Visibility(jnp.maximum(queries, 1), keys), rows=batch["rows"], train=train)
+            return Context(
+                visibility=Visibility(jnp.maximum(queries, 1), keys),
+                rows=batch["rows"],
+                train=train,
+            )
 
         t = self.text(batch, train).hidden
         v = Dense(VISUAL, initializer=Normal(0.3), name="regions")(batch["regions"])
@@ -79,7 +93,8 @@ class CoAttention(slots.Encoder, nn.Module):
 
 
 class Align(slots.Head, nn.Module):
-    """Whether text and image belong together: the product of both first tokens, each made as wide as the other."""
+    """Whether text and image belong together: the product of both first tokens, each made as wide
+    as the other."""
 
     @staticmethod
     def example(encoded):
@@ -98,20 +113,28 @@ class RegionClasses(Classifier):
 
 
 class RegionMasking(slots.Corruption):
-    """Corruption: one region of each row is predicted; its features are zeroed nine times in ten."""
+    """Corruption: one region of each row is predicted; its features are zeroed nine times in
+    ten."""
 
     def __call__(self, key, batch):
         rows, regions = batch["rows"], batch["regions"]
         allowed = batch["region_segments"] > 0
         at, weights = choose(named(key, "choose"), rows, allowed, jnp.ones_like(rows), 1)
-        zero = jax.vmap(lambda k: jax.random.uniform(k, (1,)) < 0.9)(row_keys(named(key, "zero"), rows))
+        zero = jax.vmap(lambda k: jax.random.uniform(k, (1,)) < 0.9)(
+            row_keys(named(key, "zero"), rows)
+        )
         hide = (jnp.arange(regions.shape[1]) == at) & zero
-        made = {"regions": jnp.where(hide[..., None], 0.0, regions), "region_positions": at, "region_weights": weights}
+        made = {
+            "regions": jnp.where(hide[..., None], 0.0, regions),
+            "region_positions": at,
+            "region_weights": weights,
+        }
         return {**batch, **made}
 
 
 def multimodal(towers, batch, key):
-    """Masked words, the class distribution of masked regions, and whether text and image belong together."""
+    """Masked words, the class distribution of masked regions, and whether text and image belong
+    together."""
     tower = towers["main"]
     encoded = tower(batch, key)
     image = encoded.extra["image"]
@@ -131,7 +154,11 @@ def vilbert():
         def attention():
             return Attention(heads=2, width=width, initializer=Normal(0.2))
 
-        return Block(attention=attention(), ffn=FeedForward(hidden=width, initializer=Normal(0.2)), dropout=0.1)
+        return Block(
+            attention=attention(),
+            ffn=FeedForward(hidden=width, initializer=Normal(0.2)),
+            dropout=0.1,
+        )
 
     network: dict[str, Any] = {"text": encoder(layers=1), "image": block(VISUAL)}
     network |= {"text_reads": block(WIDTH), "image_reads": block(VISUAL)}
@@ -147,7 +174,8 @@ def vilbert():
 
 @pytest.mark.rotate
 def test_streams_read_each_other():
-    """Would have found: layers outside of a stack had level 0, and rows without regions failed inside of the step."""
+    """Would have found: layers outside of a stack had level 0, and rows without regions failed
+    inside of the step."""
     draw = np.random.default_rng(1)
     batch = sentences(
         regions=jnp.asarray(draw.normal(size=(ROWS, REGIONS, FEATURES)), jnp.float32),
@@ -157,9 +185,20 @@ def test_streams_read_each_other():
     )
     run = check(vilbert(), batch, steps=30)
     found = run.program.freedom.places(run.last.params)
-    levels = {path.split("/")[2]: place.level for path, place in found.items() if path.startswith("main/encoder/")}
-    assert levels["regions"] == 0 and levels["image"] == 1 and levels["image_reads"] == levels["text_reads"] == 2
-    assert found["main/encoder/text/stack/block/ffn/up/kernel"].level == 1 and found["main/heads_mlm/bias"].level == 3
+    levels = {
+        path.split("/")[2]: place.level
+        for path, place in found.items()
+        if path.startswith("main/encoder/")
+    }
+    assert (
+        levels["regions"] == 0
+        and levels["image"] == 1
+        and levels["image_reads"] == levels["text_reads"] == 2
+    )
+    assert (
+        found["main/encoder/text/stack/block/ffn/up/kernel"].level == 1
+        and found["main/heads_mlm/bias"].level == 3
+    )
     assert all("regions" in reason for reason in standing(vilbert()).values())
     tower = towers(run)["main"]
     mix = jax.random.normal(jax.random.key(3), (WIDTH,))
@@ -171,4 +210,6 @@ def test_streams_read_each_other():
     real = np.asarray(batch["region_segments"])[0] > 0
     np.testing.assert_array_equal((slopes != 0).any(-1), np.broadcast_to(real, (LENGTH, REGIONS)))
     one = jax.tree.map(lambda leaf: leaf[:1], batch)
-    assert sees(tower, "encoder/text/embed/token", lambda t: t(one).extra["image"][0], one["input_ids"][0]).all()
+    assert sees(
+        tower, "encoder/text/embed/token", lambda t: t(one).extra["image"][0], one["input_ids"][0]
+    ).all()

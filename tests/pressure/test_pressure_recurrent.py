@@ -46,7 +46,9 @@ from support.tiny_systems import (
 
 def lstm(layers: int = 2, dropout: float = 0.1, **options) -> LSTMEncoder:
     embed = Embeddings(vocab=VOCAB, width=WIDTH, initializer=Normal(0.3))
-    return LSTMEncoder(embed=embed, layers=tuple(LSTM(WIDTH, **options) for _ in range(layers)), dropout=dropout)
+    return LSTMEncoder(
+        embed=embed, layers=tuple(LSTM(WIDTH, **options) for _ in range(layers)), dropout=dropout
+    )
 
 
 def language_model(encoder=None, **slots):
@@ -61,9 +63,12 @@ def trained():
 
 @pytest.mark.rotate
 def test_a_language_model_trains_and_carries_its_state(trained):
-    """Would have found: an encoder had to have an int `memory` that is not 0 to be given its carry."""
+    """Would have found: an encoder had to have an int `memory` that is not 0 to be given its
+    carry."""
     first, last = (jax.tree.leaves(state.carry) for state in (trained.first, trained.last))
-    assert not any(np.asarray(leaf).any() for leaf in first) and all(np.asarray(leaf).any() for leaf in last)
+    assert not any(np.asarray(leaf).any() for leaf in first) and all(
+        np.asarray(leaf).any() for leaf in last
+    )
     ids = sentences()["input_ids"]
     run = jax.jit(lambda batch: towers(trained)["main"](batch))
     whole, half = run({"input_ids": ids}), run({"input_ids": ids[:, : LENGTH // 2]})
@@ -74,25 +79,33 @@ def test_a_language_model_trains_and_carries_its_state(trained):
 
 @pytest.mark.rotate
 def test_it_writes_what_encoding_again_would_write(trained):
-    """Would have found: `Encoded.memory` was the training carry and the decoding cache in one field."""
+    """Would have found: `Encoded.memory` was the training carry and the decoding cache in one
+    field."""
     tower = towers(trained)["main"]
     prompts = [np.array([5, 6, 7], np.int32), np.array([9], np.int32)]
     found = decode(tower, prompts, Generation(max_new_tokens=3)).tokens[:, 0]
     for prompt, tokens in zip(prompts, found, strict=True):
         text = list(prompt)
         for token in tokens:
-            logits = tower.head("lm", tower({"input_ids": jnp.asarray([text])}).hidden[:, -1]).logits()
+            logits = tower.head(
+                "lm", tower({"input_ids": jnp.asarray([text])}).hidden[:, -1]
+            ).logits()
             assert token == int(logits.argmax())
             text.append(int(token))
 
 
 @pytest.mark.rotate
 def test_layers_are_set_free_from_the_top():
-    """Would have found: levels were read from `/block/` in paths, so that all layers were of level 0."""
+    """Would have found: levels were read from `/block/` in paths, so that all layers were of level
+    0."""
     adapt = (GradualUnfreezing(steps=1),)
     program, state = start(language_model(adapt=adapt), sentences())
     head = {path: place.level for path, place in program.freedom.places(state.params).items()}
-    assert {path.split("/")[2]: level for path, level in head.items()} == {"embed": 0, "layers_0": 1, "layers_1": 2}
+    assert {path.split("/")[2]: level for path, level in head.items()} == {
+        "embed": 0,
+        "layers_0": 1,
+        "layers_1": 2,
+    }
     update, moved = jax.jit(program.step), []
     for _ in range(3):
         new, _ = update(state, sentences())
@@ -117,7 +130,9 @@ def test_a_network_without_levels_refuses_what_goes_by_layers():
 def test_a_plan_counts_what_the_backward_pass_reads():
     """Would have found: the plan for a GPU printed "activations 0.0 KiB, fits"."""
     examples = Contiguous(separator=None, continuing=True)
-    config = lowering.published(Experiment(system=language_model(examples=examples), precision="float32"))
+    config = lowering.published(
+        Experiment(system=language_model(examples=examples), precision="float32")
+    )
     work = estimate.work_of(config, 0)
     tokens, floats = ROWS * LENGTH, work.kept / 4 / (ROWS * LENGTH)
     # A step of an LSTM keeps its gates and c at least, the head its features.
@@ -152,7 +167,10 @@ def bilm(towers, batch, key):
     ones = jnp.ones_like(ids[:, 1:], jnp.float32)
     after = ahead.head("lm", ahead(batch, key).hidden[:, :-1]).nll(ids[:, 1:])
     before = back.head("lm", back(batch, key).hidden[:, 1:]).nll(ids[:, :-1])
-    losses = token_loss(after, ones, name="forward_nll"), token_loss(before, ones, name="backward_nll")
+    losses = (
+        token_loss(after, ones, name="forward_nll"),
+        token_loss(before, ones, name="backward_nll"),
+    )
     return add_losses((1.0, losses[0]), (1.0, losses[1]))
 
 
@@ -163,7 +181,8 @@ def test_elmo_directions_share_the_token_layer_and_the_softmax():
     elmo = system(
         "elmo",
         towers={
-            name: Model(encoder=lstm(1, backward=name == "backward"), heads={"lm": head}) for name in ("forward", "backward")
+            name: Model(encoder=lstm(1, backward=name == "backward"), heads={"lm": head})
+            for name in ("forward", "backward")
         },
         objective=bilm,
         ties=tuple(Tie(path=f"backward/{path}", source=f"forward/{path}") for path in shared),
@@ -176,5 +195,7 @@ def test_elmo_directions_share_the_token_layer_and_the_softmax():
     assert tables[0] is tables[1]
     one = {name: leaf[:1] for name, leaf in batch.items()}
     for name, order in (("forward", np.tril), ("backward", np.triu)):
-        seen = sees(both[name], "encoder/embed/token", lambda t: t(one).hidden[0], one["input_ids"][0])
+        seen = sees(
+            both[name], "encoder/embed/token", lambda t: t(one).hidden[0], one["input_ids"][0]
+        )
         np.testing.assert_array_equal(seen, order(np.ones_like(seen)))

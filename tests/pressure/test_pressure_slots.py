@@ -1,4 +1,5 @@
-"""What the thirteen systems asked of the core: modules are values, ties name parameters, frozen means constant."""
+"""What the thirteen systems asked of the core: modules are values, ties name parameters, frozen
+means constant."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def test_one_module_object_in_two_slots_has_two_sets_of_parameters():
 
 def test_a_tie_to_nowhere_is_an_error():
     tie = Tie(path="main/encoder/embed/tokens", source="main/encoder/embed/token")
-    with pytest.raises(UserError, match="'main/encoder/embed/tokens', which no tower has.*main/encoder/embed/token"):
+    with pytest.raises(
+        UserError, match="'main/encoder/embed/tokens', which no tower has.*main/encoder/embed/token"
+    ):
         start(bert(ties=(tie,)), sentences())
 
 
@@ -61,18 +64,27 @@ def test_scores_are_what_the_probabilities_are_made_of():
     scored = dataclasses.replace(plain, stack=dataclasses.replace(plain.stack, block=block))
     batch = sentences()
     params = evaluate(plain.init, jax.random.key(0), batch)
-    scores, probabilities = evaluate(lambda p: [m.apply(p, batch).attention for m in (scored, plain)], params)
+    scores, probabilities = evaluate(
+        lambda p: [m.apply(p, batch).attention for m in (scored, plain)], params
+    )
     assert not np.allclose(scores.sum(-1), 1.0)
     np.testing.assert_allclose(jax.nn.softmax(scores), probabilities, atol=1e-6)
 
 
 def test_the_table_may_have_a_width_of_its_own():
     plain = encoder(layers=1)
-    narrow = dataclasses.replace(plain, embed=dataclasses.replace(plain.embed, width=8, project=Dense(16)))
+    narrow = dataclasses.replace(
+        plain, embed=dataclasses.replace(plain.embed, width=8, project=Dense(16))
+    )
     model = Model(encoder=narrow, heads={"mlm": MLMHead(vocab=VOCAB)})
-    shapes = {path: leaf.shape for path, leaf in flatten(towers.abstract({"main": model}, sentences())["main"]).items()}
+    shapes = {
+        path: leaf.shape
+        for path, leaf in flatten(towers.abstract({"main": model}, sentences())["main"]).items()
+    }
     assert shapes["encoder/embed/token"] == (VOCAB.size, 8)
-    assert shapes["encoder/embed/project/kernel"] == (8, 16) and shapes["heads_mlm/dense/kernel"] == (16, 8)
+    assert shapes["encoder/embed/project/kernel"] == (8, 16) and shapes[
+        "heads_mlm/dense/kernel"
+    ] == (16, 8)
 
 
 def test_a_tower_without_a_table_has_heads():
@@ -80,5 +92,10 @@ def test_a_tower_without_a_table_has_heads():
         def table(self):
             return None
 
-    model = Model(encoder=Plain(embed=encoder().embed, stack=encoder().stack), heads={"class": Classifier(2)})
-    assert "heads_class" in towers.abstract({"main": model}, {"input_ids": jnp.ones((1, 4), jnp.int32)})["main"]
+    model = Model(
+        encoder=Plain(embed=encoder().embed, stack=encoder().stack), heads={"class": Classifier(2)}
+    )
+    assert (
+        "heads_class"
+        in towers.abstract({"main": model}, {"input_ids": jnp.ones((1, 4), jnp.int32)})["main"]
+    )

@@ -18,7 +18,19 @@ from ptm_jax.core.types import Encoded, Loss
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import Uniform
-from support.tiny_systems import ROWS, VOCAB, WIDTH, bits, check, close, recipe, standing, start, system, towers
+from support.tiny_systems import (
+    ROWS,
+    VOCAB,
+    WIDTH,
+    bits,
+    check,
+    close,
+    recipe,
+    standing,
+    start,
+    system,
+    towers,
+)
 
 PLAIN = recipe(1.0, SGD())
 
@@ -33,7 +45,11 @@ class Centres(slots.Encoder, nn.Module):
     """No stack: a token is its vector."""
 
     def refusal(self, system) -> str | None:
-        return None if system.examples == "pairs" else "Centres reads batch['centre'], which these rows lack"
+        return (
+            None
+            if system.examples == "pairs"
+            else "Centres reads batch['centre'], which these rows lack"
+        )
 
     def setup(self):
         self.token = table_of(self, "token", Uniform(0.5), (VOCAB.size, WIDTH))
@@ -60,7 +76,8 @@ class Contexts(slots.Head, nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class NoiseWords(slots.Corruption):
-    """Corruption: `words` [B, 1 + K] are the true context and K draws of unigram^0.75; a draw of the truth counts 0."""
+    """Corruption: `words` [B, 1 + K] are the true context and K draws of unigram^0.75; a draw of
+    the truth counts 0."""
 
     counts: tuple[float, ...]
     noise: int = 5
@@ -80,7 +97,9 @@ def negative_sampling(towers, batch, key):
     tower = towers["main"]
     scores = tower.head("context", tower(batch).hidden, batch["words"])
     signs = jnp.where(jnp.arange(scores.shape[1]) == 0, 1.0, -1.0)
-    return Loss((jax.nn.softplus(-signs * scores) * batch["word_weights"]).sum(), jnp.float32(len(scores)))
+    return Loss(
+        (jax.nn.softplus(-signs * scores) * batch["word_weights"]).sum(), jnp.float32(len(scores))
+    )
 
 
 class SparseSGNS(slots.Objective):
@@ -99,7 +118,9 @@ def skipgram():
     return system(
         "skipgram",
         towers={"main": Model(encoder=Centres(), heads={"context": Contexts()})},
-        corruption=NoiseWords(counts=(0.0,) * 4 + tuple(1.0 / n for n in range(1, 27)) + (0.0,) * (VOCAB.size - 30)),
+        corruption=NoiseWords(
+            counts=(0.0,) * 4 + tuple(1.0 / n for n in range(1, 27)) + (0.0,) * (VOCAB.size - 30)
+        ),
         objective=SparseSGNS(),
         examples="pairs",
         recipe=PLAIN,
@@ -140,13 +161,18 @@ def test_skipgram_sparse_is_dense_under_sgd():
 class Misspelt(SparseSGNS):
     def select(self, batch):
         batch, selected = super().select(batch)
-        return batch, {path.replace("context/table", "context/tables"): ids for path, ids in selected.items()}
+        return batch, {
+            path.replace("context/table", "context/tables"): ids for path, ids in selected.items()
+        }
 
 
 def test_a_table_that_no_parameter_has_is_an_error():
-    """Would have found: the path was ignored, and the renumbered ids trained other rows of the whole table."""
+    """Would have found: the path was ignored, and the renumbered ids trained other rows of the
+    whole table."""
     program, state = start(dataclasses.replace(skipgram(), objective=Misspelt()), pairs())
-    with pytest.raises(UserError, match="context/tables', which no tower has.*main/heads_context/table"):
+    with pytest.raises(
+        UserError, match="context/tables', which no tower has.*main/heads_context/table"
+    ):
         jax.eval_shape(program.step, state, pairs())
 
 
@@ -177,12 +203,16 @@ class GloVe(slots.Objective):
     def __call__(self, towers, batch, key):
         x = batch["x"]
         error = towers["main"](batch).hidden - jnp.log(x)
-        return Loss((jnp.minimum(1.0, (x / self.most) ** self.power) * error**2).sum(), jnp.float32(len(x)))
+        return Loss(
+            (jnp.minimum(1.0, (x / self.most) ** self.power) * error**2).sum(), jnp.float32(len(x))
+        )
 
     def select(self, batch):
         (words, i), (contexts, j) = renumber(batch["i"]), renumber(batch["j"])
         tables = {"word": words, "word_bias": words, "context": contexts, "context_bias": contexts}
-        return {**batch, "i": i, "j": j}, {f"main/encoder/{name}": ids for name, ids in tables.items()}
+        return {**batch, "i": i, "j": j}, {
+            f"main/encoder/{name}": ids for name, ids in tables.items()
+        }
 
 
 @pytest.mark.rotate
@@ -193,12 +223,18 @@ def test_glove_fits_logarithms_and_sparse_adagrad_is_dense():
         objective=GloVe(),
         recipe=recipe(0.5, Adagrad()),
     )
-    i, j, x = jnp.asarray([4, 5, 4, 7]), jnp.asarray([5, 4, 9, 4]), jnp.asarray([3.0, 200.0, 40.0, 1.0])
+    i, j, x = (
+        jnp.asarray([4, 5, 4, 7]),
+        jnp.asarray([5, 4, 9, 4]),
+        jnp.asarray([3.0, 200.0, 40.0, 1.0]),
+    )
     batch = {"i": i, "j": j, "x": x, "rows": jnp.arange(ROWS)}
     run = check(glove, batch, steps=30)
     np.testing.assert_allclose(towers(run)["main"](batch).hidden, np.log(x), atol=0.1)
     objective = GloVe()
-    dense = dataclasses.replace(glove, objective=lambda towers, batch, key: objective(towers, batch, key))
+    dense = dataclasses.replace(
+        glove, objective=lambda towers, batch, key: objective(towers, batch, key)
+    )
     program, state = start(dense, batch)
     update = jax.jit(program.step)
     for _ in range(30):

@@ -23,10 +23,12 @@ from support.tiny_systems import VOCAB, WIDTH, check, standing, start, system, t
 
 
 class TreeLSTM(slots.Encoder, nn.Module):
-    """States [B, L, H] of the nodes of a tree in each row. `parents` [B, L] are slots (L: none), `heights` [B, L] count from
-    the leaves (-1: padding). All nodes of one height are one step of the scan.
+    """States [B, L, H] of the nodes of a tree in each row. `parents` [B, L] are slots (L: none),
+    `heights` [B, L] count from the leaves (-1: padding). All nodes of one height are one step of
+    the scan.
 
-        i, o, u = W x_j + U sum_k h_k + b     f_jk = W_f x_j + U_f h_k + b_f     k: the children of j
+        i, o, u = W x_j + U sum_k h_k + b     f_jk = W_f x_j + U_f h_k + b_f     k: the children of
+                                              j
         c_j = sigmoid(i) tanh(u) + sum_k sigmoid(f_jk) c_k     h_j = sigmoid(o) tanh(c_j)
     """
 
@@ -46,7 +48,11 @@ class TreeLSTM(slots.Encoder, nn.Module):
         return 0 if path.startswith("encoder/embed/") else 1
 
     def refusal(self, system) -> str | None:
-        return None if system.examples == "trees" else "TreeLSTM reads batch['parents'], which these rows lack"
+        return (
+            None
+            if system.examples == "trees"
+            else "TreeLSTM reads batch['parents'], which these rows lack"
+        )
 
     @nn.compact
     def __call__(self, batch, train=False):
@@ -55,7 +61,9 @@ class TreeLSTM(slots.Encoder, nn.Module):
         if "parents" not in batch:
             return Encoded(Dense(hidden, name="inputs")(x))
         parents, heights = batch["parents"], batch["heights"]
-        gates, keep = jnp.split(Dense(4 * hidden, initializer=self.initializer, name="inputs")(x), [3 * hidden], -1)
+        gates, keep = jnp.split(
+            Dense(4 * hidden, initializer=self.initializer, name="inputs")(x), [3 * hidden], -1
+        )
         keep = jnp.take_along_axis(keep, jnp.minimum(parents, length - 1)[..., None], 1)
         kernel = self.param("children", self.initializer, (hidden, 3 * hidden))
         forget = self.param("forget", self.initializer, (hidden, hidden))
@@ -64,9 +72,14 @@ class TreeLSTM(slots.Encoder, nn.Module):
         def level(state, number):
             h, c = state
             i, o, u = jnp.split(gates + add(h, parents) @ kernel, 3, -1)
-            new = jax.nn.sigmoid(i) * jnp.tanh(u) + add(jax.nn.sigmoid(keep + h @ forget) * c, parents)
+            new = jax.nn.sigmoid(i) * jnp.tanh(u) + add(
+                jax.nn.sigmoid(keep + h @ forget) * c, parents
+            )
             here = (heights == number)[..., None]
-            return (jnp.where(here, jax.nn.sigmoid(o) * jnp.tanh(new), h), jnp.where(here, new, c)), None
+            return (
+                jnp.where(here, jax.nn.sigmoid(o) * jnp.tanh(new), h),
+                jnp.where(here, new, c),
+            ), None
 
         zeros = jnp.zeros((*parents.shape, hidden))
         (h, _), _ = jax.lax.scan(level, (zeros, zeros), jnp.arange(self.height + 1))
@@ -77,7 +90,8 @@ TREES = (((0, 1), 2), (0, (1, (2, 3))), ((0, 1), (2, 3)), (0, 1))
 
 
 def drawn():
-    """A batch of `TREES` over random words; inner nodes have the word 4. The root is the last node of a row."""
+    """A batch of `TREES` over random words; inner nodes have the word 4. The root is the last node
+    of a row."""
     rows, random = [], np.random.default_rng(0)
 
     def add(tree, nodes):
@@ -95,9 +109,17 @@ def drawn():
         add(tree, nodes)
         rows.append(nodes)
     length = max(map(len, rows))
-    field = lambda at, empty, none: jnp.asarray(
-        [[none if node[at] is None else node[at] for node in row] + [empty] * (length - len(row)) for row in rows], jnp.int32
-    )
+
+    def field(at, empty, none):
+        return jnp.asarray(
+            [
+                [none if node[at] is None else node[at] for node in row]
+                + [empty] * (length - len(row))
+                for row in rows
+            ],
+            jnp.int32,
+        )
+
     ids = field(0, 0, 0)
     batch = {"input_ids": ids, "parents": field(1, length, length), "heights": field(2, -1, -1)}
     roots = jnp.asarray([len(row) - 1 for row in rows])
@@ -107,29 +129,43 @@ def drawn():
 def classify(towers, batch, key):
     tower = towers["main"]
     hidden = tower(batch, key).hidden
-    scores = tower.head("class", jnp.take_along_axis(hidden, batch["roots"][:, None, None], 1)[:, 0])
+    scores = tower.head(
+        "class", jnp.take_along_axis(hidden, batch["roots"][:, None, None], 1)[:, 0]
+    )
     nll = -jnp.take_along_axis(jax.nn.log_softmax(scores), batch["label"][:, None], 1)[:, 0]
     return token_loss(nll, jnp.ones_like(nll))
 
 
 def trees():
-    encoder = TreeLSTM(embed=Embeddings(vocab=VOCAB, width=WIDTH, initializer=Normal(0.3)), hidden=WIDTH, height=3)
+    encoder = TreeLSTM(
+        embed=Embeddings(vocab=VOCAB, width=WIDTH, initializer=Normal(0.3)), hidden=WIDTH, height=3
+    )
     model = Model(encoder=encoder, heads={"class": Classifier(2)})
     return system("trees", towers={"main": model}, objective=classify, examples="trees")
 
 
 @pytest.mark.rotate
 def test_trees_equal_the_recursion_and_train():
-    """Would have found: nothing below the heads had a level, and rows without trees failed inside of the step."""
+    """Would have found: nothing below the heads had a level, and rows without trees failed inside
+    of the step."""
     run, batch = check(trees(), drawn(), steps=10), drawn()
     tower = towers(run)["main"]
-    found, params = np.asarray(tower(batch).hidden), jax.tree.map(np.asarray, tower.params["encoder"])
-    sigmoid = lambda x: 1 / (1 + np.exp(-x))
+    found, params = (
+        np.asarray(tower(batch).hidden),
+        jax.tree.map(np.asarray, tower.params["encoder"]),
+    )
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
     for row in range(len(TREES)):
         ids, parents = (np.asarray(batch[name][row]) for name in ("input_ids", "parents"))
 
         def node(j, ids=ids, parents=parents):
-            x = params["embed"]["token"][ids[j]] @ params["inputs"]["kernel"] + params["inputs"]["bias"]
+            x = (
+                params["embed"]["token"][ids[j]] @ params["inputs"]["kernel"]
+                + params["inputs"]["bias"]
+            )
             children = [node(k) for k in np.flatnonzero(parents == j)]
             total = sum((h for h, _ in children), np.zeros(WIDTH))
             i, o, u = np.split(x[: 3 * WIDTH] + total @ params["children"], 3)
@@ -138,11 +174,16 @@ def test_trees_equal_the_recursion_and_train():
                 c = c + sigmoid(x[3 * WIDTH :] + h @ params["forget"]) * inner
             return sigmoid(o) * np.tanh(c), c
 
-        np.testing.assert_allclose(found[row, int(batch["roots"][row])], node(int(batch["roots"][row]))[0], atol=1e-5)
+        np.testing.assert_allclose(
+            found[row, int(batch["roots"][row])], node(int(batch["roots"][row]))[0], atol=1e-5
+        )
 
 
 def test_levels_are_the_encoders_own_and_tasks_of_running_text_are_refused():
     program, state = start(trees(), drawn())
-    levels = {path.split("/")[2]: place.level for path, place in program.freedom.places(state.params).items()}
+    levels = {
+        path.split("/")[2]: place.level
+        for path, place in program.freedom.places(state.params).items()
+    }
     assert levels == {"embed": 0, "inputs": 1, "children": 1, "forget": 1, "dense": 2}
     assert all("parents" in reason for reason in standing(trees()).values())

@@ -1,4 +1,5 @@
-"""`ptm average`: the mean in numpy of the networks as they are used, whatever adaptations kept beside them."""
+"""`ptm average`: the mean in numpy of the networks as they are used, whatever adaptations kept
+beside them."""
 
 import dataclasses
 import json
@@ -24,8 +25,13 @@ def runs(request, tmp_path_factory):
     trace = run(system, steps=2)
     for number in range(3):
         draw = np.random.default_rng(number)
-        noisy = lambda leaf: (leaf + draw.normal(size=leaf.shape)).astype(np.float32)
-        params = {path: noisy(leaf) if leaf.ndim else leaf for path, leaf in trace.params(2).items()}
+
+        def noisy(leaf):
+            return (leaf + draw.normal(size=leaf.shape)).astype(np.float32)
+
+        params = {
+            path: noisy(leaf) if leaf.ndim else leaf for path, leaf in trace.params(2).items()
+        }
         params = unflatten({path: params[path] for path in sorted(params)})
         folders.append(tmp_path_factory.mktemp("runs") / f"seed_{number}")
         record = {"config": {"system": spec.to_json(system)}}
@@ -38,7 +44,9 @@ def runs(request, tmp_path_factory):
 def test_the_mean_of_networks(runs, tmp_path, capsys):
     folders, used = runs
     out, layer = tmp_path / "soup", Dense(np.eye(4, 2, dtype=np.float32), np.ones(2, np.float32))
-    sentence = Sentence(("cls", "max"), True, dense=(layer,), prompts={"query": "q: "}, max_length=9)
+    sentence = Sentence(
+        ("cls", "max"), True, dense=(layer,), prompts={"query": "q: "}, max_length=9
+    )
     for folder in folders:
         sentence_folder.write(folder / "sentence", sentence)
     assert main(["average", *map(str, folders), "--out", str(out), "--json"]) == 0
@@ -50,11 +58,18 @@ def test_the_mean_of_networks(runs, tmp_path, capsys):
         expected = np.mean([np.asarray(one[path], np.float64) for one in used], 0)
         np.testing.assert_allclose(leaf, expected, rtol=1e-6, atol=1e-7, err_msg=path)
     assert (out / "config.txt").read_text().startswith("System\n  name: small\n")
-    assert sentence_folder.settings(ptm_jax.load(out).sentence) == sentence_folder.settings(sentence)
-    other = dataclasses.replace(sentence, dense=(dataclasses.replace(layer, kernel=2 * layer.kernel),))
+    assert sentence_folder.settings(ptm_jax.load(out).sentence) == sentence_folder.settings(
+        sentence
+    )
+    other = dataclasses.replace(
+        sentence, dense=(dataclasses.replace(layer, kernel=2 * layer.kernel),)
+    )
     sentence_folder.write(folders[1] / "sentence", other)
     assert main(["average", *map(str, folders), "--out", str(tmp_path / "odd")]) == 1
-    assert f"{folders[1]} and {folders[0]} differ in their sentence settings" in capsys.readouterr().err
+    assert (
+        f"{folders[1]} and {folders[0]} differ in their sentence settings"
+        in capsys.readouterr().err
+    )
     # A mean is a model like the others.
     assert main(["average", str(out), str(out), "--out", str(tmp_path / "again")]) == 0
     again = flatten(ptm_jax.load(tmp_path / "again").params)

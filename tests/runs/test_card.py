@@ -14,15 +14,26 @@ from ptm_jax.train import workdirs
 
 def test_a_card_has_system_recipe_data_metrics_and_command(tmp_path):
     system = get("bert_mini")
-    config = {"system": spec.to_json(system), "init": "org/name", "data": ["/home/me/corpus.txt", "pydocs"], "seed": 7}
+    config = {
+        "system": spec.to_json(system),
+        "init": "org/name",
+        "data": ["/home/me/corpus.txt", "pydocs"],
+        "seed": 7,
+    }
     record = {
         "config": config,
         "corpus": {"digest": "ab12", "tokenizer": "cd34"},
         "command": "ptm train bert_mini --data /home/me/corpus.txt",
     }
     workdirs.write(tmp_path, record, system)
-    rows = [(1, "train", {"loss": 9.0}), (2, "heldout", {"loss": 4.5, "nll": float("nan")}), (3, "heldout", {"loss": 1.0})]
-    lines = [json.dumps({"step": step, "split": split, "values": values}) for step, split, values in rows]
+    rows = [
+        (1, "train", {"loss": 9.0}),
+        (2, "heldout", {"loss": 4.5, "nll": float("nan")}),
+        (3, "heldout", {"loss": 1.0}),
+    ]
+    lines = [
+        json.dumps({"step": step, "split": split, "values": values}) for step, split, values in rows
+    ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     model = types.SimpleNamespace(system=system, module=system.towers["main"])
     fields = {"architectures": ["BertForMaskedLM"], "model_type": "bert"}
@@ -34,8 +45,13 @@ def test_a_card_has_system_recipe_data_metrics_and_command(tmp_path):
         "org/name",
     )
     (result,) = found.data.eval_results
-    assert (result.metric_type, result.metric_value, result.dataset_name) == ("loss", 4.5, "corpus.txt, held out")
-    for words in ("| hash of the data | ab12 |", "| data | corpus.txt, pydocs |", "| step | 2 |", "| loss | 4.5 |",
+    assert (result.metric_type, result.metric_value, result.dataset_name) == (
+        "loss",
+        4.5,
+        "corpus.txt, held out",
+    )
+    for words in ("| hash of the data | ab12 |", "| data | corpus.txt, pydocs |", "| step | 2 |",
+        "| loss | 4.5 |",
                   f"lr: {system.recipe.lr:g}",
                   "```\nptm train bert_mini --data corpus.txt\n```", "| seed | 7 |"):  # fmt: skip
         assert words in found.text, words

@@ -1,4 +1,5 @@
-"""A run as a value: the paths that name it, its record, and the checkpoint that fine-tuning chose."""
+"""A run as a value: the paths that name it, its record, and the checkpoint that fine-tuning
+chose."""
 
 import json
 
@@ -7,7 +8,9 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.runs.run import Run, best_checkpoint, check_free, published_config
 
-RECORD = {"config": {"system": {"kind": "System", "name": "a", "towers": {}}, "data": ["a.txt", "b.txt"]}}
+RECORD = {
+    "config": {"system": {"kind": "System", "name": "a", "towers": {}}, "data": ["a.txt", "b.txt"]}
+}
 
 
 @pytest.fixture
@@ -20,13 +23,21 @@ def folder(tmp_path):
 
 def test_paths_that_name_a_run(folder):
     checkpoint = folder / "checkpoints" / "step_00000004"
-    assert Run.at(folder) == Run.at(folder / "checkpoints") == Run(folder) and Run(folder).path == folder
+    assert (
+        Run.at(folder) == Run.at(folder / "checkpoints") == Run(folder)
+        and Run(folder).path == folder
+    )
     assert Run.at(checkpoint) == Run(folder, 4) and Run(folder, 4).path == checkpoint
 
 
 def test_the_record(folder):
     run = Run(folder)
-    assert run.exists and run.system["name"] == "a" and run.sources == ("a.txt", "b.txt") and run.published == {}
+    assert (
+        run.exists
+        and run.system["name"] == "a"
+        and run.sources == ("a.txt", "b.txt")
+        and run.published == {}
+    )
     assert run.tokenizer() is None and published_config(folder / "checkpoints") is None
     with pytest.raises(UserError, match="has no tokenizer; copy the directory"):
         run.tokenizer({"tokenizer": "abc"})
@@ -43,15 +54,29 @@ def test_no_record(folder, text):
         Run(folder).experiment()
     (folder / "config.json").unlink()
     assert not Run(folder).exists
-    with pytest.raises(UserError, match="is no workdir of a run .it has no config.json.; name one that `ptm train`"):
+    with pytest.raises(
+        UserError, match="is no workdir of a run .it has no config.json.; name one that `ptm train`"
+    ):
         Run(folder).experiment()
 
 
 def test_the_checkpoint_that_was_chosen(folder):
-    assert best_checkpoint(folder) == folder and best_checkpoint("bert-base-uncased") == "bert-base-uncased"
-    choice = {"task": "sst2", "step": 4, "examples": 5, "metrics": {"accuracy": 1.0}, "ended": "done"}
+    assert (
+        best_checkpoint(folder) == folder
+        and best_checkpoint("bert-base-uncased") == "bert-base-uncased"
+    )
+    choice = {
+        "task": "sst2",
+        "step": 4,
+        "examples": 5,
+        "metrics": {"accuracy": 1.0},
+        "ended": "done",
+    }
     (folder / "task.json").write_text(json.dumps(choice))
-    assert Run(folder).choice() == choice and best_checkpoint(folder) == folder / "checkpoints" / "step_00000004"
+    assert (
+        Run(folder).choice() == choice
+        and best_checkpoint(folder) == folder / "checkpoints" / "step_00000004"
+    )
     (folder / "task.json").write_text(json.dumps({**choice, "step": 9}))
     assert best_checkpoint(folder) == folder, "a checkpoint that is gone"
     (folder / "task.json").write_text("{}")

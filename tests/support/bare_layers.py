@@ -1,4 +1,5 @@
-"""Modules by themselves: context, drawn parameters, one program, what they depend on, and common layers in numpy."""
+"""Modules by themselves: context, drawn parameters, one program, what they depend on, and common
+layers in numpy."""
 
 import functools
 
@@ -20,7 +21,9 @@ def context_of(rows=2, length=5, train=False, **fields) -> Context:
 def drawn(module, *inputs, scale=0.5, **options):
     """Normal parameters of a module, in numpy; nothing is compiled."""
     draw = np.random.default_rng(0)
-    shapes = jax.eval_shape(functools.partial(module.init, **options), jax.random.key(0), *inputs)["params"]
+    shapes = jax.eval_shape(functools.partial(module.init, **options), jax.random.key(0), *inputs)[
+        "params"
+    ]
     return jax.tree.map(lambda leaf: draw.normal(0, scale, leaf.shape).astype(np.float32), shapes)
 
 
@@ -31,7 +34,9 @@ def begun(module, *inputs, **options):
 
 def run(module, params, *inputs, rngs=None, **options):
     """The module's result by one program."""
-    return jax.jit(lambda params: module.apply({"params": params}, *inputs, rngs=rngs, **options))(params)
+    return jax.jit(lambda params: module.apply({"params": params}, *inputs, rngs=rngs, **options))(
+        params
+    )
 
 
 def norm(x, p=None):
@@ -45,8 +50,8 @@ def dense(p, x):
 
 
 def sees(outputs, params, path) -> np.ndarray:
-    """[.., n] booleans: whether `outputs(params)` [.., D] depend on entry n of the parameter `path` [n, ..], by gradients
-    that are exactly zero where they do not."""
+    """[.., n] booleans: whether `outputs(params)` [.., D] depend on entry n of the parameter `path`
+    [n, ..], by gradients that are exactly zero where they do not."""
     flat = jax.tree.map(jnp.asarray, flatten(params))
 
     def mixed(leaf):

@@ -11,7 +11,9 @@ FIELDS = ["name", "ours", "peers", "ratio", "spread", "roofline", "settings"]
 
 def measure(name, sizes, **options):
     """The entries of one benchmark by two rounds."""
-    (entries,) = suite.run([name], repeats=2, sizes={name: sizes}, say=lambda message: None, **options)
+    (entries,) = suite.run(
+        [name], repeats=2, sizes={name: sizes}, say=lambda message: None, **options
+    )
     return entries
 
 
@@ -19,13 +21,27 @@ def check(entry):
     row = entry.document()
     assert list(row) == FIELDS
     json.dumps(row, allow_nan=False)
-    assert row["ours"] and all(math.isfinite(v) for figures in row["ours"].values() for v in figures.values())
+    assert row["ours"] and all(
+        math.isfinite(v) for figures in row["ours"].values() for v in figures.values()
+    )
     assert any(row["settings"]["compares"] in figures for figures in row["ours"].values())
-    assert {"device", "threads", "date", "versions", "environment", "ratio", "rounds", "quick"} <= set(row["settings"])
+    assert {
+        "device",
+        "threads",
+        "date",
+        "versions",
+        "environment",
+        "ratio",
+        "rounds",
+        "quick",
+    } <= set(row["settings"])
     assert {"jax", "jaxlib"} <= set(row["settings"]["versions"])
     assert row["roofline"].get("share", 1.0) > 0
     if row["ratio"] is None:
         assert row["peers"] == {} and row["settings"]["reason"]
     else:
-        assert row["spread"]["low"] <= row["ratio"] <= row["spread"]["high"] and row["spread"]["pairs"] == 2
+        assert (
+            row["spread"]["low"] <= row["ratio"] <= row["spread"]["high"]
+            and row["spread"]["pairs"] == 2
+        )
     return row

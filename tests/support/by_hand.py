@@ -1,4 +1,5 @@
-"""Heads and losses by hand: layers in numpy, a head's parameters without compiling, and a tower with given scores."""
+"""Heads and losses by hand: layers in numpy, a head's parameters without compiling, and a tower
+with given scores."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,9 @@ def lstm(p, words):
         states = []
         for word in words if name == "right" else words[::-1]:
             dense = p[f"layer0_{name}"]
-            i, f, g, o = np.split(word @ dense["kernel"] + dense["bias"] + h @ p[f"layer0_{name}_state"], 4)
+            i, f, g, o = np.split(
+                word @ dense["kernel"] + dense["bias"] + h @ p[f"layer0_{name}_state"], 4
+            )
             c = expit(f) * c + expit(i) * np.tanh(g)
             h = expit(o) * np.tanh(c)
             states.append(h)

@@ -31,21 +31,32 @@ DECAYING = AdamW(eps=1e-4, weight_decay=0.1, decay_rules=())
 
 
 def classifier(
-    *adapt: str, optimizer: Any = DECAYING, lr: float = 1e-2, dropout: float = 0.0, steps: int = 100, types: int = 0
+    *adapt: str,
+    optimizer: Any = DECAYING,
+    lr: float = 1e-2,
+    dropout: float = 0.0,
+    steps: int = 100,
+    types: int = 0,
 ) -> System:
     """A Transformer of three layers with a head of two classes, adapted as `--adapt` would."""
     encoder = transformer(
-        vocab=VOCAB, layers=LAYERS, width=WIDTH, heads=2, hidden=12, positions=LearnedPositions(8, initializer=Normal(0.3)),
+        vocab=VOCAB, layers=LAYERS, width=WIDTH, heads=2, hidden=12,
+        positions=LearnedPositions(8, initializer=Normal(0.3)),
         initializer=Normal(0.3), dropout=dropout, types=types,
     )  # fmt: skip
     head = SequenceHead(2, Summary("none", at="mean"), initializer=Normal(0.5))
     recipe = Recipe(
-        phases=(Phase(steps=steps, batch=ROWS, length=LENGTH),), lr=lr, optimizer=optimizer, schedule=Constant(), clip=None
+        phases=(Phase(steps=steps, batch=ROWS, length=LENGTH),),
+        lr=lr,
+        optimizer=optimizer,
+        schedule=Constant(),
+        clip=None,
     )
     towers = {"main": Model(encoder=encoder, heads={"classify": head})}
     examples = Labelled(first=("a",), second=("b",)) if types else None
     return System(
-        name="small", paper="", section="", examples=examples, towers=towers, objective=Classification(), recipe=recipe,
+        name="small", paper="", section="", examples=examples, towers=towers,
+        objective=Classification(), recipe=recipe,
         adapt=facts.stand_ins(catalogue.read_all(adapt), VOCAB),
     )  # fmt: skip
 
@@ -53,7 +64,12 @@ def classifier(
 def batch(types: int = 0) -> dict[str, Any]:
     ids = jnp.asarray(np.random.default_rng(0).integers(4, VOCAB.size, (ROWS, LENGTH)), jnp.int32)
     segments = jnp.ones_like(ids).at[1, 4:].set(0)
-    fields = {"input_ids": ids, "segment_ids": segments, "rows": jnp.arange(ROWS), "label": jnp.asarray([0, 1, 1, 0])}
+    fields = {
+        "input_ids": ids,
+        "segment_ids": segments,
+        "rows": jnp.arange(ROWS),
+        "label": jnp.asarray([0, 1, 1, 0]),
+    }
     return fields | ({"token_type_ids": jnp.zeros_like(ids).at[:, 2:].set(1)} if types else {})
 
 
@@ -69,23 +85,35 @@ class Trace(NamedTuple):
 
     def params(self, number: int) -> dict[str, np.ndarray]:
         """{path: array} before the first step (0), after it (1), ..."""
-        return {path: np.asarray(leaf) for path, leaf in flatten(self.states[number].params).items()}
+        return {
+            path: np.asarray(leaf) for path, leaf in flatten(self.states[number].params).items()
+        }
 
     def moved(self, number: int) -> set[str]:
-        """What changed in a bit at a step, 0 the first: paths, those of the stack ending in @ and the layer."""
+        """What changed in a bit at a step, 0 the first: paths, those of the stack ending in @ and
+        the layer."""
         before, after = self.params(number), self.params(number + 1)
         found = set()
         for path, old in before.items():
             if layered(path):
                 parts = range(len(old))
-                found |= {f"{path}@{n + 1}" for n in parts if old[n].tobytes() != after[path][n].tobytes()}
+                found |= {
+                    f"{path}@{n + 1}" for n in parts if old[n].tobytes() != after[path][n].tobytes()
+                }
             elif old.tobytes() != after[path].tobytes():
                 found.add(path)
         return found
 
     def levels(self, number: int) -> set[int]:
         """The levels that moved at a step: 0 embeddings, 1 ... layers, `LAYERS + 1` heads."""
-        level = lambda path: int(path.rpartition("@")[2]) if "@" in path else (LAYERS + 1 if "heads" in path else 0)
+
+        def level(path):
+            return (
+                int(path.rpartition("@")[2])
+                if "@" in path
+                else (LAYERS + 1 if "heads" in path else 0)
+            )
+
         return {level(path) for path in self.moved(number) if "recent" not in path}
 
     def everything(self) -> set[str]:

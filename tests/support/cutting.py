@@ -14,10 +14,18 @@ from ptm_jax.data.rows import examples as ex
 VOCAB = Vocab(size=100_000, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6)
 FIRST = 10
 """The id of the first token."""
-KINDS = [ex.Packed(), ex.Packed(begin=None, end="eos"), ex.FullSentences(), ex.Contiguous(), ex.SentencePairs()]
+KINDS = [
+    ex.Packed(),
+    ex.Packed(begin=None, end="eos"),
+    ex.FullSentences(),
+    ex.Contiguous(),
+    ex.SentencePairs(),
+]
 
 
-def block(documents: int = 20, seed: int = 0, longest: int = 20, sentences: int = 12, characters: int = 8) -> Block:
+def block(
+    documents: int = 20, seed: int = 0, longest: int = 20, sentences: int = 12, characters: int = 8
+) -> Block:
     """Tokens `FIRST`, `FIRST` + 1, ...; with the tables of words and characters."""
     draw = np.random.default_rng(seed)
     counts = draw.integers(1, sentences + 1, documents).astype(np.int32)
@@ -30,7 +38,12 @@ def block(documents: int = 20, seed: int = 0, longest: int = 20, sentences: int 
 
 def document(*tokens: int) -> Block:
     """A block of one document of one sentence."""
-    return Block(np.array(tokens, np.int32), np.array([len(tokens)], np.int32), np.ones(1, np.int32), np.zeros(1, bool))
+    return Block(
+        np.array(tokens, np.int32),
+        np.array([len(tokens)], np.int32),
+        np.ones(1, np.int32),
+        np.zeros(1, bool),
+    )
 
 
 def stored(paths: list[str]) -> list[Block]:
@@ -51,7 +64,10 @@ def cut(examples: Any, given: Block, length: int = 40, seed: int = 0) -> dict[st
 
 def texts(rows: dict[str, np.ndarray]) -> list[list[int]]:
     """The ids of every row, without padding."""
-    return [ids[real].tolist() for ids, real in zip(rows["input_ids"], rows["segment_ids"] > 0, strict=True)]
+    return [
+        ids[real].tolist()
+        for ids, real in zip(rows["input_ids"], rows["segment_ids"] > 0, strict=True)
+    ]
 
 
 def bounds(starts: np.ndarray) -> list[tuple[int, int]]:
@@ -60,12 +76,19 @@ def bounds(starts: np.ndarray) -> list[tuple[int, int]]:
 
 
 def sides(rows: dict[str, np.ndarray], r: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """(A, B, label) of a row of a pair; its frame is checked, and that each side is one run of the text."""
+    """(A, B, label) of a row of a pair; its frame is checked, and that each side is one run of the
+    text."""
     real = rows["segment_ids"][r] > 0
     ids, types = rows["input_ids"][r][real], rows["token_type_ids"][r][real]
     split = int(np.argmax(types))
     assert ids[0] == VOCAB.cls and ids[split - 1] == VOCAB.sep and ids[-1] == VOCAB.sep
-    assert not types[:split].any() and types[split:].all() and not rows["token_type_ids"][r][~real].any()
+    assert (
+        not types[:split].any()
+        and types[split:].all()
+        and not rows["token_type_ids"][r][~real].any()
+    )
     first, second = ids[1 : split - 1], ids[split:-1]
-    assert len(first) and len(second) and np.all(np.diff(first) == 1) and np.all(np.diff(second) == 1)
+    assert (
+        len(first) and len(second) and np.all(np.diff(first) == 1) and np.all(np.diff(second) == 1)
+    )
     return first, second, int(rows["next_label"][r])

@@ -1,4 +1,5 @@
-"""A function of a test file in a process of its own, where its devices are other than those of this one."""
+"""A function of a test file in a process of its own, where its devices are other than those of this
+one."""
 
 import json
 import os
@@ -10,13 +11,19 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def call(function, *arguments, env):
-    """What the function returns there; `env` is its environment, arguments and result are what JSON can hold."""
+    """What the function returns there; `env` is its environment, arguments and result are what JSON
+    can hold."""
     here = Path(function.__code__.co_filename)
     paths = here.parent, TESTS, TESTS.parent, env.get("PYTHONPATH", "")
     env = {**env, "PYTHONPATH": os.pathsep.join(filter(None, map(str, paths)))}
     loops = "from ptm_jax.nn import blocks; blocks.UNROLLED = 0"  # as in conftest
-    code = f"import json, {here.stem} as it; {loops}; print(json.dumps(it.{function.__name__}(*{arguments!r})))"
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
+    code = (
+        f"import json, {here.stem} as it; {loops}; "
+        f"print(json.dumps(it.{function.__name__}(*{arguments!r})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -16,6 +16,8 @@ def on_eight_devices(function):
     path = os.pathsep.join(map(str, (here.parent, TESTS, TESTS.parent)))
     code = f"import json, {here.stem} as it; print(json.dumps(it.{function.__name__}()))"
     env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": flags}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])

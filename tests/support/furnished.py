@@ -12,16 +12,21 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def furnish(folder: Path, base: Path, named: set[str]) -> None:
-    """Makes the working directory `folder`: in capitals a checkpoint and tables; a text, and of the runs those in `named`.
-    Programs are compiled once, in `base`."""
+    """Makes the working directory `folder`: in capitals a checkpoint and tables; a text, and of the
+    runs those in `named`. Programs are compiled once, in `base`."""
     tiny_checkpoint.write(folder / "CHECKPOINT", architectures=["BertForMaskedLM"])
     (folder / "MODEL").symlink_to("CHECKPOINT")
     tiny_checkpoint.written(folder / "SST-2")
     (folder / "text").mkdir()
-    draw, syllables = np.random.default_rng(0), [a + b + c for a in "bdfgklmnprst" for b in "aeiou" for c in ("", "n", "r")]
+    draw, syllables = (
+        np.random.default_rng(0),
+        [a + b + c for a in "bdfgklmnprst" for b in "aeiou" for c in ("", "n", "r")],
+    )
     words = draw.choice(["".join(draw.choice(syllables, 3)) for _ in range(12_000)], (400, 10, 12))
     pages = [path.read_text(encoding="utf8") for path in sorted((ROOT / "docs").rglob("*.md"))]
-    drawn = ["\n".join(" ".join(line).capitalize() + "." for line in lines) for lines in words.tolist()]
+    drawn = [
+        "\n".join(" ".join(line).capitalize() + "." for line in lines) for lines in words.tolist()
+    ]
     text = "\n\n".join([*pages, *drawn])
     (folder / "text" / "a.txt").write_text(text, encoding="utf8")
     (folder / "text" / "a.txt.gz").write_bytes(gzip.compress(text.encode()))

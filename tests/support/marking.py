@@ -1,4 +1,5 @@
-"""A tokenizer of a text with marked entities, and the tokens of their marks, found by brute force."""
+"""A tokenizer of a text with marked entities, and the tokens of their marks, found by brute
+force."""
 
 from __future__ import annotations
 

@@ -6,7 +6,9 @@ import numpy as np
 
 
 def norm(x, p, eps=1e-12):
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps) * p["scale"] + p["bias"]
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps) * p[
+        "scale"
+    ] + p["bias"]
 
 
 def gelu(x):
@@ -20,7 +22,10 @@ def dense(x, p):
 def attention(x, sees, p, y=None):
     """Attention of x over y [M, D] (default: x), where `sees` [L, M] is true."""
     y = x if y is None else y
-    heads = lambda name, x: np.einsum("ld,dhk->hlk", x, p[name]["kernel"]) + p[name]["bias"][:, None]
+
+    def heads(name, x):
+        return np.einsum("ld,dhk->hlk", x, p[name]["kernel"]) + p[name]["bias"][:, None]
+
     q, k, v = heads("query", x), heads("key", y), heads("value", y)
     weights = np.where(sees, np.exp(q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])), 0.0)
     weights /= np.maximum(weights.sum(-1, keepdims=True), 1e-30)

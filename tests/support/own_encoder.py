@@ -1,4 +1,5 @@
-"""A config of a user's own: an encoder that mixes each token with its neighbours, trained to fill masks."""
+"""A config of a user's own: an encoder that mixes each token with its neighbours, trained to fill
+masks."""
 
 import dataclasses
 
@@ -57,11 +58,17 @@ class Neighbours(slots.Encoder, nn.Module):
 system = dataclasses.replace(
     get("bert_tiny"),
     name="neighbours",
-    towers={"main": Model(encoder=Neighbours(embed=Words(vocab=VOCAB)), heads={"mlm": MLMHead(vocab=VOCAB)})},
+    towers={
+        "main": Model(
+            encoder=Neighbours(embed=Words(vocab=VOCAB)), heads={"mlm": MLMHead(vocab=VOCAB)}
+        )
+    },
 )
 system = dataclasses.replace(
     system,
     tokenizer=dataclasses.replace(system.tokenizer, vocab=200),
-    recipe=dataclasses.replace(system.recipe, phases=(Phase(steps=6, batch=8, length=16),), lr=1e-2, schedule=Constant()),
+    recipe=dataclasses.replace(
+        system.recipe, phases=(Phase(steps=6, batch=8, length=16),), lr=1e-2, schedule=Constant()
+    ),
 )
 config = Experiment(system=system, heldout=0.2, precision="float32")

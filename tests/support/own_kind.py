@@ -27,18 +27,26 @@ class SeveralLabels(TaskExamples):
     labels: tuple[str, ...] = ("cat", "dog", "bird")
 
     def spec(self, length, vocab):
-        return taskrows.spec_of(length) | {"label": ((len(self.labels),), np.float32), "label_weights": ((), np.float32)}
+        return taskrows.spec_of(length) | {
+            "label": ((len(self.labels),), np.float32),
+            "label_weights": ((), np.float32),
+        }
 
     def read(self, path, remarks=None, labels=True):
         for number, (_, fields) in enumerate(tabular.rows(path, needed=(("text",),))):
-            yield Text(fields["text"], frozenset(fields.get("labels", "").split(",")) - {""}, number)
+            yield Text(
+                fields["text"], frozenset(fields.get("labels", "").split(",")) - {""}, number
+            )
 
     def texts(self, example):
         yield example.text
 
     def encode(self, tokenizer, examples):
         ids = tokenizer.encode_batch([example.text for example in examples])
-        hot = [np.array([name in example.labels for name in self.labels], np.float32) for example in examples]
+        hot = [
+            np.array([name in example.labels for name in self.labels], np.float32)
+            for example in examples
+        ]
         return [{"ids": row, "hot": label} for row, label in zip(ids, hot, strict=True)]
 
     def features(self, tokenizer, records, length):
@@ -52,7 +60,10 @@ class SeveralLabels(TaskExamples):
 def predict(model, spec, examples, length, batch):
     groups, remarks = rows_of(model, spec, examples, length)
     scores = scored(model, "classify", groups, batch)
-    return [frozenset(name for name, score in zip(spec.labels, row, strict=True) if score > 0) for row in scores], remarks
+    return [
+        frozenset(name for name, score in zip(spec.labels, row, strict=True) if score > 0)
+        for row in scores
+    ], remarks
 
 
 def micro_f1(examples, predictions, task):
@@ -69,8 +80,12 @@ register(
         objective=lambda spec: Classification(kind="labels"),
         predict=predict,
         measures={"labels_f1": micro_f1},
-        lines=lambda task, examples, predictions: (",".join(sorted(found)) for found in predictions),
+        lines=lambda task, examples, predictions: (
+            ",".join(sorted(found)) for found in predictions
+        ),
         pooled=True,
     )
 )
-catalogue.add(Task(name="animals", examples=SeveralLabels(), metrics=("labels_f1",), length=16, paper="none"))
+catalogue.add(
+    Task(name="animals", examples=SeveralLabels(), metrics=("labels_f1",), length=16, paper="none")
+)

@@ -1,7 +1,8 @@
-"""A tower small enough to be written twice: in jax.numpy float32 for the objectives, in numpy float64 for definitions.
+"""A tower small enough to be written twice: in jax.numpy float32 for the objectives, in numpy
+float64 for definitions.
 
-`check` compares an objective with its definition: the terms' sums, their weights, and the gradient of every parameter,
-which is taken of the definition by central differences.
+`check` compares an objective with its definition: the terms' sums, their weights, and the gradient
+of every parameter, which is taken of the definition by central differences.
 """
 
 from __future__ import annotations
@@ -66,11 +67,14 @@ FLAT = ("rtd",)  # heads of one number for each token, without its axis
 
 def params_of(seed: int = 0, more: tuple[str, ...] = ()) -> dict[str, jax.Array]:
     draw, shapes = np.random.default_rng(seed), SHAPES | {name: LEXICAL[name] for name in more}
-    return {name: jnp.asarray(draw.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+    return {
+        name: jnp.asarray(draw.normal(size=shape), jnp.float32) for name, shape in shapes.items()
+    }
 
 
 def hidden(p, ids, segments, xp, perturbation=0, own=None):
-    """tanh of every token (of `own` ids, where given) plus the mean of the row's tokens [B, L, D]."""
+    """tanh of every token (of `own` ids, where given) plus the mean of the row's tokens [B, L,
+    D]."""
     x = p["table"][ids] + perturbation
     real = (segments > 0)[..., None]
     mean = xp.where(real, x, 0).sum(1, keepdims=True) / xp.maximum(real.sum(1, keepdims=True), 1)
@@ -105,7 +109,9 @@ class Scores:
         return -jnp.take_along_axis(jax.nn.log_softmax(self.scores), labels[..., None], -1)[..., 0]
 
     def draw(self, seeds, temperature=1.0):
-        of_seed = lambda seed, scores: jax.random.categorical(jax.random.key(seed), scores / temperature)
+        def of_seed(seed, scores):
+            return jax.random.categorical(jax.random.key(seed), scores / temperature)
+
         flat = jax.vmap(of_seed)(seeds.reshape(-1), self.scores.reshape(-1, self.scores.shape[-1]))
         return flat.reshape(seeds.shape).astype(jnp.int32)
 
@@ -116,7 +122,8 @@ class Scores:
 
 
 def layer_of(p, ids, segments):
-    """A layer of logistic units on the words of the first document as bits, as `encoders.logistic` returns it."""
+    """A layer of logistic units on the words of the first document as bits, as `encoders.logistic`
+    returns it."""
     bits = (jax.nn.one_hot(ids, V) * (segments == 1)[..., None]).max(1, keepdims=True)
     layer = p["table"], p["none"][:, 0], p["word_bias"]
     return {"levels": (bits, jax.nn.sigmoid(bits @ layer[0] + layer[1])), "weights": (layer,)}
@@ -127,12 +134,20 @@ def linking_of(states, p, batch):
     first, candidates = batch["mlm_positions"], batch["candidates"]
     scores = jnp.take_along_axis(states, first[..., None], 1) @ p["tag"]
     used = batch["mlm_weights"] > 0
-    return {"scores": jnp.where(candidates > 0, scores, -1e4), "candidates": candidates, "first": first, "used": used}
+    return {
+        "scores": jnp.where(candidates > 0, scores, -1e4),
+        "candidates": candidates,
+        "first": first,
+        "used": used,
+    }
 
 
 def subgraphs_of(states, both, batch):
     """Every token is an entity with two facts, of one as the head and of one as the tail."""
-    pair = lambda one, other: jnp.stack([one, other], 2)
+
+    def pair(one, other):
+        return jnp.stack([one, other], 2)
+
     there = batch.get("segment_ids", jnp.ones(states.shape[:2], jnp.int32)) > 0
     links, tails = pair(both["forward"], both["backward"]), pair(both["backward"], states)
     ids = pair(batch["input_ids"], batch["input_ids"] + 1)
@@ -173,7 +188,11 @@ class PlainTower:
                 "entity_table": self.params["table"],
                 "subgraphs": subgraphs_of(states, both, batch),
             }
-            | ({"linking": (linking_of(states, self.params, batch),) * 2} if "candidates" in batch else {}),
+            | (
+                {"linking": (linking_of(states, self.params, batch),) * 2}
+                if "candidates" in batch
+                else {}
+            ),
         )
 
     def read(self, name, encoded, batch, key=None):
@@ -183,21 +202,33 @@ class PlainTower:
         if name == "triple":
             x, r, _, sides, c, _, paired = batch["scored"]
             q = x * r + jnp.where(sides[..., None], r, 0)
-            return (q * c).sum(-1) if paired else jnp.einsum("...td,...kd->...tk", q, c), jnp.square(r).sum(-1)
+            return (q * c).sum(-1) if paired else jnp.einsum(
+                "...td,...kd->...tk", q, c
+            ), jnp.square(r).sum(-1)
         of_tokens, of_row = jnp.moveaxis(x @ p["span"], -1, 0), row @ p["none"]
-        of_questions = lambda: (row @ p["match"] @ row.T).reshape(-1, CHOICES, len(row) // CHOICES, CHOICES)
+
+        def of_questions():
+            return (row @ p["match"] @ row.T).reshape(-1, CHOICES, len(row) // CHOICES, CHOICES)
+
         return {
             "pool": lambda: pooled(p, x, jnp),
             "classify": lambda: row @ p["classify"],
             "number": lambda: of_row,
             "tag": lambda: x @ p["tag"],
-            "parse": lambda: (x @ p["match"] @ x.swapaxes(1, 2), jnp.einsum("bid,bjd,dc->bijc", x, x, p["tag"])),
+            "parse": lambda: (
+                x @ p["match"] @ x.swapaxes(1, 2),
+                jnp.einsum("bid,bjd,dc->bijc", x, x, p["tag"]),
+            ),
             "span": lambda: tuple(of_tokens),
-            "answer": lambda: types.SimpleNamespace(start=of_tokens[0], end=of_tokens[1], none=of_row),
+            "answer": lambda: types.SimpleNamespace(
+                start=of_tokens[0], end=of_tokens[1], none=of_row
+            ),
             "verified": lambda: (*of_tokens, of_row),
             "converse": lambda: (*of_tokens, row @ p["kinds"], (x @ p["none"])[..., 0]),
             "choose": lambda: of_row.reshape(-1, CHOICES),
-            "rank": lambda: jnp.stack([scores[:, n] for n, scores in enumerate(of_questions())])[..., None],
+            "rank": lambda: jnp.stack([scores[:, n] for n, scores in enumerate(of_questions())])[
+                ..., None
+            ],
             "mentions": lambda: x @ p["tag"],
             "hop": lambda: (*of_tokens, row @ p["kinds"], (x @ p["none"])[:, :S, 0]),
         }[name]()
@@ -215,8 +246,14 @@ class PlainTower:
         if name == "entity_words":
             return Scores(inputs[0] @ inputs[1].T)
         if name == "linked":
-            states, candidates, entities, names = inputs if len(inputs) == 4 else (*inputs, None, None)
-            found = states @ p["kinds"], states @ p["table"].T, jnp.einsum("btd,bcd->btc", states, p["table"][candidates])
+            states, candidates, entities, names = (
+                inputs if len(inputs) == 4 else (*inputs, None, None)
+            )
+            found = (
+                states @ p["kinds"],
+                states @ p["table"].T,
+                jnp.einsum("btd,bcd->btc", states, p["table"][candidates]),
+            )
             found = Choices(found[0][..., :3], found[1], found[2], states @ p["parts"])
             if entities is None:
                 return found
@@ -234,9 +271,13 @@ class PlainTower:
 
 
 def batch_of(seed: int = 1) -> dict[str, jax.Array]:
-    """Two documents in the first row, padding in the second, nothing in the third; every field an objective reads."""
+    """Two documents in the first row, padding in the second, nothing in the third; every field an
+    objective reads."""
     draw = np.random.default_rng(seed)
-    ids = lambda *shape: draw.integers(0, V, shape)
+
+    def ids(*shape):
+        return draw.integers(0, V, shape)
+
     segments = np.asarray([[1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 0, 0], [0] * 6])
     some = [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
     fields = {
@@ -300,13 +341,18 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "entity_positions": [[0, 2, 4], [1, 3, 0], [0, 0, 0]],
         "entity_labels": [[2, 5, 2], [7, 8, 0], [0, 0, 0]],
         "span_entities": np.asarray(
-            [[0, 0], [3, 0], [4, 3], [0, 2], [2, 0], [4, 0], [0, 5], [7, 2], [0, 8], [2, 0]] + [[0, 0]] * 8
+            [[0, 0], [3, 0], [4, 3], [0, 2], [2, 0], [4, 0], [0, 5], [7, 2], [0, 8], [2, 0]]
+            + [[0, 0]] * 8
         ).reshape(B, L, 2),
         "graph_entities": [[3, 4, 2], [2, 7, 0], [0, 0, 0]],
         "erd_before": [[0, 1, 3], [0, 0, 0], [0, 0, 0]],
         "erd_after": [[2, 2, 5], [2, 3, 0], [0, 0, 0]],
         "erd_labels": [[1, 0, 1], [0, 1, 0], [0, 0, 0]],
-        "candidates": [[[1, 2, 3, 4], [5, 6, 0, 0], [7, 0, 0, 0]], [[1, 2, 3, 0], [4, 5, 6, 7], [0] * 4], [[0] * 4] * 3],
+        "candidates": [
+            [[1, 2, 3, 4], [5, 6, 0, 0], [7, 0, 0, 0]],
+            [[1, 2, 3, 0], [4, 5, 6, 7], [0] * 4],
+            [[0] * 4] * 3,
+        ],
         "masked_entity_positions": [[0, 2, 4], [1, 3, 0], [0, 0, 0]],
         "masked_entity_labels": ids(B, P),
         "mention_labels": draw.integers(0, 4, (B, L)),
@@ -324,11 +370,29 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "again": [[0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 0, 0], [0] * 6],
     }
     for view in ("student", "mixed"):
-        row = {"input_ids": ids(B, L), "segment_ids": segments, "positions": np.tile(np.arange(L), (B, 1))}
-        labels = {"mlm_positions": fields["mlm_positions"], "mlm_labels": ids(B, P), "second_labels": ids(B, P)}
+        row = {
+            "input_ids": ids(B, L),
+            "segment_ids": segments,
+            "positions": np.tile(np.arange(L), (B, 1)),
+        }
+        labels = {
+            "mlm_positions": fields["mlm_positions"],
+            "mlm_labels": ids(B, P),
+            "second_labels": ids(B, P),
+        }
         fields |= {f"{view}_{name}": value for name, value in (row | labels).items()}
     weights = {
-        f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder", "classes", "entity", "erd", "masked_entity")
+        f"{name}_weights": some
+        for name in (
+            "mlm",
+            "plm",
+            "shuffle",
+            "decoder",
+            "classes",
+            "entity",
+            "erd",
+            "masked_entity",
+        )
     } | {"noise_weights": segments > 0}
     weights |= {"student_mlm_weights": some, "mixed_mlm_weights": [[1, 0, 1], [0, 0, 0], [0, 0, 0]]}
     weights["mixed_second_weights"] = [[0, 1, 0], [1, 1, 0], [0, 0, 0]]
@@ -342,7 +406,9 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
 
 def double(tree):
     """The tree in numpy: float64 and int64."""
-    return jax.tree.map(lambda x: np.asarray(x, np.float64 if x.dtype == jnp.float32 else np.int64), tree)
+    return jax.tree.map(
+        lambda x: np.asarray(x, np.float64 if x.dtype == jnp.float32 else np.int64), tree
+    )
 
 
 def states_of(p, b, name: str = ""):
@@ -363,9 +429,11 @@ def logistic(score, truth) -> float:
 
 
 def check(objective, definition, params=None, batch=None, towers=("main",), leaves=None):
-    """The objective is its definition `(p, b) -> [(sum, weight), ..]`, p and b in float64. Returns the Loss. `leaves` names
-    the parameters whose gradients are compared (default: all)."""
-    params = {name: params_of(seed) for seed, name in enumerate(towers)} if params is None else params
+    """The objective is its definition `(p, b) -> [(sum, weight), ..]`, p and b in float64. Returns
+    the Loss. `leaves` names the parameters whose gradients are compared (default: all)."""
+    params = (
+        {name: params_of(seed) for seed, name in enumerate(towers)} if params is None else params
+    )
     batch = batch_of() if batch is None else batch
     key = jax.random.key(0)
 
@@ -381,7 +449,10 @@ def check(objective, definition, params=None, batch=None, towers=("main",), leav
     sums, weights = (np.asarray(column, np.float64) for column in zip(*defined(p), strict=True))
     np.testing.assert_allclose(np.atleast_1d(found.sum), sums, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(np.atleast_1d(found.weight), weights)
-    mean = lambda terms: sum(total / weight if weight else 0.0 for total, weight in terms)
+
+    def mean(terms):
+        return sum(total / weight if weight else 0.0 for total, weight in terms)
+
     np.testing.assert_allclose(found.value(), mean(defined(p)), rtol=1e-5)
     ours = jax.jit(jax.grad(lambda params: loss(params).value()))(params)
     for tower, parameters in p.items():
@@ -396,5 +467,7 @@ def check(objective, definition, params=None, batch=None, towers=("main",), leav
                     ends.append(mean(defined(p)))
                 leaf[place] = value
                 slope[place] = (ends[0] - ends[1]) / 2e-5
-            np.testing.assert_allclose(ours[tower][name], slope, atol=1e-5, rtol=1e-5, err_msg=f"{tower}/{name}")
+            np.testing.assert_allclose(
+                ours[tower][name], slope, atol=1e-5, rtol=1e-5, err_msg=f"{tower}/{name}"
+            )
     return found

@@ -21,7 +21,11 @@ def gru(p, x, h, c, reset="before", more=0.0):
     """`more` is a condition, added to the inputs of all gates."""
     a, u, size = bare_layers.dense(p["inputs"], x) + more, p["state"], len(h)
     r, z = (sigmoid((a + h @ u)[k * size : (k + 1) * size]) for k in range(2))
-    y = (r * h) @ u[:, 2 * size :] if reset == "before" else r * (h @ u[:, 2 * size :] + p["state_bias"])
+    y = (
+        (r * h) @ u[:, 2 * size :]
+        if reset == "before"
+        else r * (h @ u[:, 2 * size :] + p["state_bias"])
+    )
     return z * h + (1 - z) * np.tanh(a[2 * size :] + y), c
 
 

@@ -1,4 +1,5 @@
-"""Every distinct value of a slot in the catalogue, over one vocabulary; and what a class list misses."""
+"""Every distinct value of a slot in the catalogue, over one vocabulary; and what a class list
+misses."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ from support.corrupting import VOCAB
 def values(slot: str) -> dict[str, Any]:
     """{name of the first system: value} of the distinct values of a slot in the catalogue."""
     everything = {name: vars(systems.get(name))[slot] for name in systems.names()}
-    small = lambda value: facts.stand_ins(spec.respell(value, Vocab, lambda vocab: VOCAB), VOCAB)
+
+    def small(value):
+        return facts.stand_ins(spec.respell(value, Vocab, lambda vocab: VOCAB), VOCAB)
+
     return distinct({name: small(value) for name, value in everything.items() if value})
 
 
@@ -40,9 +44,13 @@ def distinct(named: dict[str, Any]) -> dict[str, Any]:
 
 def parts(value: Any) -> list[Any]:
     """A value and the specs inside it."""
-    inner = [vars(value)[name] for name in spec.field_names(value)] if spec.is_spec(value) else value
+    inner = (
+        [vars(value)[name] for name in spec.field_names(value)] if spec.is_spec(value) else value
+    )
     if isinstance(inner, list | tuple):
-        return ([value] if spec.is_spec(value) else []) + [leaf for part in inner for leaf in parts(part)]
+        return ([value] if spec.is_spec(value) else []) + [
+            leaf for part in inner for leaf in parts(part)
+        ]
     return [value] if spec.is_spec(value) else []
 
 
@@ -53,32 +61,54 @@ def classes(package: str, base: type) -> set[type]:
     members = (member for name in names for member in vars(importlib.import_module(name)).values())
     return {
         member for member in members
-        if inspect.isclass(member) and issubclass(member, base) and member.__module__.startswith(package)
+        if inspect.isclass(member) and issubclass(member,
+            base) and member.__module__.startswith(package)
         and not member.__name__.startswith("_")
     }  # fmt: skip
 
 
 def each(cases: dict[str, Any]):
-    """Parametrizes a law by the names of its cases. The classes that rows of the survey name earn the word `built`."""
+    """Parametrizes a law by the names of its cases. The classes that rows of the survey name earn
+    the word `built`."""
     named = {part for row in survey.rows() for part in row.parts}
-    earned = {name: named & {type(part).__name__ for part in parts(value)} for name, value in cases.items()}
-    marks = {name: [pytest.mark.status(part, "built") for part in sorted(found)] for name, found in earned.items()}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in cases])
+    earned = {
+        name: named & {type(part).__name__ for part in parts(value)}
+        for name, value in cases.items()
+    }
+    marks = {
+        name: [pytest.mark.status(part, "built") for part in sorted(found)]
+        for name, found in earned.items()
+    }
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=marks[name]) for name in cases]
+    )
 
 
 def missing(package: str, base: type, named: dict[str, Any]) -> set[type]:
-    """The classes of a package that stand in none of the values; what others inherit may be a base alone."""
+    """The classes of a package that stand in none of the values; what others inherit may be a base
+    alone."""
     there = {type(part) for value in named.values() for part in parts(value)}
     return {kind for kind in classes(package, base) - there if not kind.__subclasses__()}
 
 
-def by_default(package: str, base: type, named: dict[str, Any], without: set = frozenset()) -> dict[str, Any]:
-    """{class name: value} of the classes that stand in none of the values and need no field, or a vocabulary alone."""
+def by_default(
+    package: str, base: type, named: dict[str, Any], without: set = frozenset()
+) -> dict[str, Any]:
+    """{class name: value} of the classes that stand in none of the values and need no field, or a
+    vocabulary alone."""
     found = {}
     for kind in sorted(missing(package, base, named) - without, key=lambda kind: kind.__name__):
-        fields = [field for field in dataclasses.fields(kind) if field.init] if dataclasses.is_dataclass(kind) else []
+        fields = (
+            [field for field in dataclasses.fields(kind) if field.init]
+            if dataclasses.is_dataclass(kind)
+            else []
+        )
         nothing = dataclasses.MISSING
-        needed = {field.name for field in fields if field.default is nothing and field.default_factory is nothing}
+        needed = {
+            field.name
+            for field in fields
+            if field.default is nothing and field.default_factory is nothing
+        }
         if needed <= {"vocab"}:
             found[kind.__name__] = kind(**dict.fromkeys(needed, VOCAB))
     return found
@@ -90,5 +120,11 @@ def rebuilt(value: Any) -> Any:
 
 
 def one_clause(reason: str | None) -> bool:
-    """Whether a refusal is None, or one clause that fits an error line: no line break, no full stop at its end."""
-    return reason is None or (isinstance(reason, str) and 0 < len(reason) < 250 and "\n" not in reason and reason[-1] != ".")
+    """Whether a refusal is None, or one clause that fits an error line: no line break, no full stop
+    at its end."""
+    return reason is None or (
+        isinstance(reason, str)
+        and 0 < len(reason) < 250
+        and "\n" not in reason
+        and reason[-1] != "."
+    )

@@ -22,5 +22,9 @@ def parameters(name):
 def share_split(shapes, name="megatron_fsdp"):
     """The share of parameter bytes that a rule table splits."""
     table, mesh = rules.table(name), lowering.abstract_mesh({})
-    split = [math.prod(shape) for path, shape in shapes.items() if any(rules.spec_of(path, shape, table, mesh))]
+    split = [
+        math.prod(shape)
+        for path, shape in shapes.items()
+        if any(rules.spec_of(path, shape, table, mesh))
+    ]
     return sum(split) / sum(map(math.prod, shapes.values()))

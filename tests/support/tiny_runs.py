@@ -1,6 +1,8 @@
-"""A config of a tiny BERT (`ptm train tests/support/tiny_runs.py`), a text for it, and how two runs are compared.
+"""A config of a tiny BERT (`ptm train tests/support/tiny_runs.py`), a text for it, and how two runs
+are compared.
 
-Its objective is a plain function that also returns a checksum of every batch, so that the log shows what a step read.
+Its objective is a plain function that also returns a checksum of every batch, so that the log shows
+what a step read.
 """
 
 import contextlib
@@ -30,7 +32,13 @@ from ptm_jax.systems import get
 
 FILE = str(Path(__file__).resolve())
 STEPS = 96
-SMALL = ["objective=MLM", "recipe.phases.0.steps=6", "recipe.phases.1.steps=3", "save_every=4", "eval_every=4"]
+SMALL = [
+    "objective=MLM",
+    "recipe.phases.0.steps=6",
+    "recipe.phases.1.steps=3",
+    "save_every=4",
+    "eval_every=4",
+]
 """--set of a run of nine steps, with checkpoints and evaluations after 4, 8 and 9."""
 PTM = [sys.executable, "-m", "ptm_jax.cli.main"]
 VOCAB = Vocab(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -42,7 +50,9 @@ def watched_mlm(towers, batch, key):
     places = jnp.arange(ids.size, dtype=jnp.uint32).reshape(ids.shape)
     mixed = (ids + 1) * jnp.uint32(0x9E3779B1) ^ (places + 1) * jnp.uint32(0x85EBCA77)
     checksum = (mixed * (mixed >> 15)).sum() >> 8  # 24 bits: a float32 holds them
-    return dataclasses.replace(loss, metrics={**loss.metrics, "read": Ratio(checksum.astype(jnp.float32), 1.0)})
+    return dataclasses.replace(
+        loss, metrics={**loss.metrics, "read": Ratio(checksum.astype(jnp.float32), 1.0)}
+    )
 
 
 system = dataclasses.replace(
@@ -50,7 +60,9 @@ system = dataclasses.replace(
     name="tiny",
     towers={
         "main": Model(
-            encoder=transformer(vocab=VOCAB, layers=1, width=16, heads=2, positions=LearnedPositions(size=32)),
+            encoder=transformer(
+                vocab=VOCAB, layers=1, width=16, heads=2, positions=LearnedPositions(size=32)
+            ),
             heads={"mlm": MLMHead(vocab=VOCAB)},
         )
     },
@@ -64,7 +76,14 @@ system = dataclasses.replace(
     ),
 )
 config = Experiment(
-    system=system, heldout=0.2, precision="float32", log_every=1, eval_every=24, eval_batches=2, save_every=11, keep=100
+    system=system,
+    heldout=0.2,
+    precision="float32",
+    log_every=1,
+    eval_every=24,
+    eval_batches=2,
+    save_every=11,
+    keep=100,
 )
 
 
@@ -78,7 +97,10 @@ def write_text(path: Path, documents: int = 120) -> str:
     texts = []
     for _ in range(documents):
         pairs = rng.integers(0, len(nouns), (rng.integers(3, 9), 2)).tolist()
-        lines = [f"The {kinds[b % 10]} {nouns[a]} {verbs[a % 10]} the {kinds[a % 10]} {nouns[b]}." for a, b in pairs]
+        lines = [
+            f"The {kinds[b % 10]} {nouns[a]} {verbs[a % 10]} the {kinds[a % 10]} {nouns[b]}."
+            for a, b in pairs
+        ]
         texts.append("\n".join(lines))
     path.write_text("\n\n".join(texts) + "\n")
     return str(path)
@@ -87,13 +109,17 @@ def write_text(path: Path, documents: int = 120) -> str:
 def environment(cache: Path, **more: str) -> dict[str, str]:
     """For a subprocess: it compiles as `compiling` does."""
     root = os.pathsep.join(str(folder) for folder in (Path(FILE).parents[2], Path(FILE).parents[1]))
-    options = {f"JAX_{name.removeprefix('jax_')}".upper(): str(value) for name, value in _options(cache).items()}
+    options = {
+        f"JAX_{name.removeprefix('jax_')}".upper(): str(value)
+        for name, value in _options(cache).items()
+    }
     return {**os.environ, "PYTHONPATH": root, **options, **more}
 
 
 @contextlib.contextmanager
 def compiling(cache: Path):
-    """Programs are compiled without optimizations, which takes longest here, and once for all files of a session."""
+    """Programs are compiled without optimizations, which takes longest here, and once for all files
+    of a session."""
     new = _options(cache)
     before = {name: jax.config.values[name] for name in new}
     for values in (new, before):
@@ -119,8 +145,11 @@ def ptm(*words) -> int:
 
 
 def checkpoint(workdir: Path, step: int | None = None) -> dict:
-    """The record of a checkpoint without seconds and times: step, position, shapes, size and checksum of every array."""
-    paths = sorted((Path(workdir) / "checkpoints").glob("step_*" if step is None else f"step_{step:08d}"))
+    """The record of a checkpoint without seconds and times: step, position, shapes, size and
+    checksum of every array."""
+    paths = sorted(
+        (Path(workdir) / "checkpoints").glob("step_*" if step is None else f"step_{step:08d}")
+    )
     body = json.loads((paths[-1] / "record.json").read_text())["body"]
     body["meta"].pop("seconds")
     return {**body, "files": {name: facts for name, facts in body["files"].items() if "/" in name}}
@@ -128,7 +157,9 @@ def checkpoint(workdir: Path, step: int | None = None) -> dict:
 
 def metrics(workdir: Path) -> list[dict]:
     """The lines of the log without seconds."""
-    lines = [json.loads(line) for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines()
+    ]
     return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
 
@@ -140,4 +171,8 @@ def assert_same_run(a: Path, b: Path) -> None:
 
 def files(workdir: Path) -> dict[str, bytes]:
     """Everything in a directory."""
-    return {str(p.relative_to(workdir)): p.read_bytes() for p in sorted(Path(workdir).rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(workdir)): p.read_bytes()
+        for p in sorted(Path(workdir).rglob("*"))
+        if p.is_file()
+    }

@@ -28,7 +28,8 @@ from ptm_jax.train.checkpoints import Checkpoints
 
 ROWS, LENGTH, WIDTH = 4, 8, 16
 VOCAB = Vocab(size=48, pad=0, cls=1, sep=2, mask=3)
-# A large eps: where a gradient is zero but for rounding, m / sqrt(v) would make an update of noise over noise.
+# A large eps: where a gradient is zero but for rounding, m / sqrt(v) would make an update of noise
+# over noise.
 ADAM = AdamW(eps=1e-4, weight_decay=0.0)
 
 
@@ -40,21 +41,33 @@ def recipe(lr: float = 1e-2, optimizer: Any = ADAM) -> Recipe:
 
 def system(name: str, **slots: Any) -> System:
     """A record of nothing but the slots."""
-    return System(**{"name": name, "paper": "", "section": "", "examples": None, "recipe": recipe()} | slots)
+    return System(
+        **{"name": name, "paper": "", "section": "", "examples": None, "recipe": recipe()} | slots
+    )
 
 
-def encoder(layers: int = 2, width: int = WIDTH, dropout: float = 0.1, **options: Any) -> Transformer:
+def encoder(
+    layers: int = 2, width: int = WIDTH, dropout: float = 0.1, **options: Any
+) -> Transformer:
     """A Transformer of two heads."""
     positions = LearnedPositions(32, initializer=Normal(0.1))
     sizes = {"layers": layers, "width": width, "heads": 2, "hidden": 2 * width, "dropout": dropout}
-    return transformer(vocab=VOCAB, positions=positions, initializer=Normal(0.1), eps=1e-6, **sizes | options)
+    return transformer(
+        vocab=VOCAB, positions=positions, initializer=Normal(0.1), eps=1e-6, **sizes | options
+    )
 
 
 def sentences(rows: int = ROWS, length: int = LENGTH, **more: Any) -> dict[str, Any]:
-    """Rows that count upwards from different words: no id twice in a row, every token determined by its neighbours."""
+    """Rows that count upwards from different words: no id twice in a row, every token determined by
+    its neighbours."""
     start = np.random.default_rng(0).integers(4, VOCAB.size - length, (rows, 1))
     ids = jnp.asarray(start + np.arange(length), jnp.int32)
-    return {"input_ids": ids, "segment_ids": jnp.ones_like(ids), "rows": jnp.arange(rows, dtype=jnp.int32), **more}
+    return {
+        "input_ids": ids,
+        "segment_ids": jnp.ones_like(ids),
+        "rows": jnp.arange(rows, dtype=jnp.int32),
+        **more,
+    }
 
 
 class Project(slots.Head, nn.Module):
@@ -101,16 +114,18 @@ class Run(NamedTuple):
 
 
 def start(system: System, batch, params=None) -> tuple[step.Program, step.TrainState]:
-    """The program of a system and its state before the first step, with the given parameters in place of its own."""
+    """The program of a system and its state before the first step, with the given parameters in
+    place of its own."""
     program = step.program(system, seed=0)
     state = jax.jit(program.init)(batch)
     return program, state if params is None else dataclasses.replace(state, params=params)
 
 
 def check(system: System, batch, steps: int = 20, params=None, splits: bool = True) -> Run:
-    """Train on one batch. The loss falls, gradients are finite, frozen parameters keep their bits, a run resumed from a
-    checkpoint ends in the same bits, and two micro-batches give the parameters, the carry and the metrics of one
-    (`splits=False`: a second stage of a system for which the last two are shown already)."""
+    """Train on one batch. The loss falls, gradients are finite, frozen parameters keep their bits,
+    a run resumed from a checkpoint ends in the same bits, and two micro-batches give the
+    parameters, the carry and the metrics of one (`splits=False`: a second stage of a system for
+    which the last two are shown already)."""
     program, first = start(system, batch, params)
     update = jax.jit(program.step, static_argnames="accumulate")
     if splits:
@@ -145,10 +160,12 @@ def restored(state: step.TrainState) -> step.TrainState:
 
 
 def standing(system: System) -> dict[str, str | None]:
-    """{task: why the system's encoder cannot carry it, or None} over the tasks of `ptm list --matrix`, which refuses with a
-    reason of some length or takes the cell."""
+    """{task: why the system's encoder cannot carry it, or None} over the tasks of `ptm list
+    --matrix`, which refuses with a reason of some length or takes the cell."""
     tasks = {name: systems.get(task) for name, task in matrix.TASKS.items()}
-    cells = {task: reason for (_, task), reason in compose.matrix({system.name: system}, tasks).items()}
+    cells = {
+        task: reason for (_, task), reason in compose.matrix({system.name: system}, tasks).items()
+    }
     assert all(reason is None or len(reason) > 20 for reason in cells.values())
     return cells
 
@@ -183,13 +200,17 @@ def towers(run: Run, state=None):
 
 
 def sees(tower, table: str, outputs, ids) -> np.ndarray:
-    """[L, n] booleans: whether output i of `outputs(tower) [L, D]` depends on the token ids[n], by gradients that are
-    exactly zero where it does not. `table` is the path of the token table in the tower."""
+    """[L, n] booleans: whether output i of `outputs(tower) [L, D]` depends on the token ids[n], by
+    gradients that are exactly zero where it does not. `table` is the path of the token table in the
+    tower."""
     flat = flatten(tower.params)
     mix = jax.random.normal(jax.random.key(7), (outputs(tower).shape[-1],))
 
     def scores(tokens):
-        return outputs(dataclasses.replace(tower, params=step.unflatten({**flat, table: tokens}))) @ mix
+        return (
+            outputs(dataclasses.replace(tower, params=step.unflatten({**flat, table: tokens})))
+            @ mix
+        )
 
     slopes = evaluate(jax.jacrev(scores), flat[table])
     return np.asarray((slopes != 0).any(-1)[:, jnp.asarray(ids)])

@@ -1,4 +1,5 @@
-"""`make add NAME=x`: writes the golden text and the status word of a new system, and prints what is missing.
+"""`make add NAME=x`: writes the golden text and the status word of a new system, and prints what is
+missing.
 
 Exit status 1 while something is missing.
 """
@@ -27,9 +28,14 @@ def add(name: str) -> list[str]:
     """Write what can be generated, print it, and return what is missing."""
     system, missing = systems.get(name), []
     file = golden.GOLDEN / f"{name}.txt"
-    before, text = file.read_text(encoding="utf8") if file.exists() else None, golden.resolved()[name]
+    before, text = (
+        file.read_text(encoding="utf8") if file.exists() else None,
+        golden.resolved()[name],
+    )
     file.write_text(text, encoding="utf8")
-    print(f"golden    {'unchanged' if text == before else 'written'}: {file.relative_to(Path.cwd())}")
+    print(
+        f"golden    {'unchanged' if text == before else 'written'}: {file.relative_to(Path.cwd())}"
+    )
 
     shapes = splitting.parameters(name)
     count, split = sum(map(math.prod, shapes.values())), splitting.share_split(shapes)
@@ -37,24 +43,42 @@ def add(name: str) -> list[str]:
     print(f"mesh      {split:.2%} of the parameters are split by megatron_fsdp")
     mini = name.endswith(("_mini", "_tiny"))
     if split < 0.999 and not mini:
-        missing.append("less than 99.9% of the parameters are split; name their axes in ptm_jax/mesh/rules.py")
+        missing.append(
+            "less than 99.9% of the parameters are split; name their axes in ptm_jax/mesh/rules.py"
+        )
 
     words = list(earn(name))
     print(f"status    {' '.join(words) or 'none'}")
     if "built" not in words:
-        missing.append("the step at paper size fails: pytest tests/systems/test_catalogue.py -k NAME")
+        missing.append(
+            "the step at paper size fails: pytest tests/systems/test_catalogue.py -k NAME"
+        )
     missing += unwritten(system, mini, words)
     return missing
 
 
 def earn(name: str) -> list[str]:
     """Run the test of `built`, and return the words in status.json."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--write-status", "-m", "status"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--write-status",
+        "-m",
+        "status",
+    ]
     cases = [str(HERE / "test_catalogue.py"), "-k", f"[{name}]"]
-    result = subprocess.run([*command, *cases], env={**os.environ, "PTM_EVERY": "1"}, capture_output=True, text=True)
+    result = subprocess.run(
+        [*command, *cases], env={**os.environ, "PTM_EVERY": "1"}, capture_output=True, text=True
+    )
     if result.returncode:
         print(result.stdout[-2000:])
-    return json.loads((HERE.parents[1] / "ptm_jax/systems/status.json").read_text(encoding="utf8")).get(name, [])
+    return json.loads(
+        (HERE.parents[1] / "ptm_jax/systems/status.json").read_text(encoding="utf8")
+    ).get(name, [])
 
 
 def unwritten(system, mini: bool, words: list[str]) -> list[str]:
@@ -69,11 +93,16 @@ def unwritten(system, mini: bool, words: list[str]) -> list[str]:
         "the record has no paper": bool(system.paper),
         "the record has no section of the survey": bool(system.section),
         "the record has no group": bool(system.group),
-        "the record has no rows, or rows that rows.json lacks": bool(system.rows) and {*system.rows} <= numbers,
-        "its published parameter count: a line in tests/systems/test_sizes_*.py or test_catalogue.py": mini or counted,
-        "a miniature of its rows (*_mini) that trains in a minute": any(one.endswith("_mini") for one in family),
+        "the record has no rows, or rows that rows.json lacks": bool(system.rows)
+        and {*system.rows} <= numbers,
+        "its published parameter count: a line in tests/systems/test_sizes_*.py or "
+        "test_catalogue.py": mini or counted,
+        "a miniature of its rows (*_mini) that trains in a minute": any(
+            one.endswith("_mini") for one in family
+        ),
         "its baseline: a line of TRAINS in test_training.py": not mini or named,
-        "the word `trains`: make status, or --write-status on its training test": not mini or "trains" in words,
+        "the word `trains`: make status, or --write-status on its training test": not mini
+        or "trains" in words,
     }
     return [text for text, done in checks.items() if not done]
 

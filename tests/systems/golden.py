@@ -9,7 +9,8 @@ GOLDEN = Path(__file__).with_name("golden")
 
 
 def resolved() -> dict[str, str]:
-    """{system: its text}; of one that differs from its paper's first system in a few fields, these alone."""
+    """{system: its text}; of one that differs from its paper's first system in a few fields, these
+    alone."""
     first, texts = {}, {}
     for name in systems.names():
         system = systems.get(name)

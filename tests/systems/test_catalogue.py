@@ -1,4 +1,5 @@
-"""The catalogue: published sizes, every system builds and steps at paper size (abstractly), its resolved text, its words."""
+"""The catalogue: published sizes, every system builds and steps at paper size (abstractly), its
+resolved text, its words."""
 
 import json
 import re
@@ -28,7 +29,9 @@ def batch_of(system, rows=None, length=None):
     phase = system.recipe.phases[0]
     rows, length = rows or phase.batch, length or phase.length
     fields = system.examples.spec(length, vocab_of(system))
-    batch = {name: jax.ShapeDtypeStruct((rows, *dims), dtype) for name, (dims, dtype) in fields.items()}
+    batch = {
+        name: jax.ShapeDtypeStruct((rows, *dims), dtype) for name, (dims, dtype) in fields.items()
+    }
     return {**batch, "rows": jax.ShapeDtypeStruct((rows,), jnp.int32)}
 
 
@@ -36,16 +39,20 @@ def test_there_are_24_miniatures():
     assert len([n for n in systems.names() if re.fullmatch(r"bert_L\d+_H\d+", n)]) == 24
 
 
-# Of systems whose names differ in a size alone, the first is traced on every day, the others in rotation. Numbers of
-# parameters are those of every one (`test_sizes`).
-SIZE = re.compile(r"_(L\d+_H\d+|small|plus|base|mini|tiny|s|m|medium|big|x*large|x+l|\d+[mb]|v2|cased|multilingual)(?=_|$)")
+# Of systems whose names differ in a size alone, the first is traced on every day, the others in
+# rotation. Numbers of parameters are those of every one (`test_sizes`).
+SIZE = re.compile(
+    r"_(L\d+_H\d+|small|plus|base|mini|tiny|s|m|medium|big|x*large|x+l|\d+[mb]|v2|cased|multilingual)(?=_|$)"
+)
 FIRST = tuple({SIZE.sub("", name): name for name in reversed(systems.names())}.values())
 OTHERS = [name for name in systems.names() if name not in FIRST]
 
 
 def built(names):
     """Parameters with the marker of the word that a passing test earns."""
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.status(name, "built")) for name in names])
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=pytest.mark.status(name, "built")) for name in names]
+    )
 
 
 @pytest.mark.rotate
@@ -66,7 +73,9 @@ def initialises_and_steps(name):
     work = program(facts.stand_ins(system, vocab_of(system)), 0)
     state = jax.eval_shape(work.init, batch)
     after, metrics = jax.eval_shape(work.step, state, batch)
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), state
+    )
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(after.params))
     assert "loss" in metrics
 
@@ -74,7 +83,8 @@ def initialises_and_steps(name):
 @pytest.mark.rotate
 @pytest.mark.parametrize("name", ["bert_base", "roberta_base", "gpt", "gpt2"])
 def test_one_real_step_in_small_has_finite_gradients(name):
-    """The published record itself with four numbers changed: nothing but sizes differs from the system."""
+    """The published record itself with four numbers changed: nothing but sizes differs from the
+    system."""
     system = systems.get(name)
     base = "towers.main.encoder"
     system = spec.override(
@@ -89,33 +99,49 @@ def test_one_real_step_in_small_has_finite_gradients(name):
     )
     work = program(system, 0)
     shapes = batch_of(system, 4, 32)
-    batch = {k: jnp.ones(v.shape, v.dtype) if k != "rows" else jnp.arange(4) for k, v in shapes.items()}
+    batch = {
+        k: jnp.ones(v.shape, v.dtype) if k != "rows" else jnp.arange(4) for k, v in shapes.items()
+    }
     batch["input_ids"] = jax.random.randint(jax.random.key(0), (4, 32), 110, 1000)
     if "next_label" in batch:
         batch["next_label"] = jnp.array([0, 1, 0, 1])
     state = work.init(batch)
     after, metrics = jax.jit(work.step)(state, batch)
     assert jnp.isfinite(metrics["grad_norm"]) and metrics["grad_norm"] > 0
-    still = [path for path, moment in paths.flatten(after.opt_state["mu"]).items() if not (moment != 0).any()]
+    still = [
+        path
+        for path, moment in paths.flatten(after.opt_state["mu"]).items()
+        if not (moment != 0).any()
+    ]
     assert not still, f"parameters that no gradient reached: {still}"
 
 
 def test_resolved_text_of_every_system_is_the_golden_one():
-    """A change of any system shows as a diff of its file; `python tests/systems/golden.py` writes them anew."""
-    assert {file.stem: file.read_text(encoding="utf8") for file in GOLDEN.glob("*.txt")} == resolved()
+    """A change of any system shows as a diff of its file; `python tests/systems/golden.py` writes
+    them anew."""
+    assert {
+        file.stem: file.read_text(encoding="utf8") for file in GOLDEN.glob("*.txt")
+    } == resolved()
 
 
 def test_the_order_of_the_catalogue_names_every_system():
     for module, names in ORDER.items():
-        assert [*made(f"ptm_jax.systems.{module}")] == names.split(), f"correct {module} in systems/order.py"
+        assert [*made(f"ptm_jax.systems.{module}")] == names.split(), (
+            f"correct {module} in systems/order.py"
+        )
     assert set(systems.names()) >= set(" ".join(ORDER.values()).split()), "others stand last"
 
 
 def test_the_catalogue_claims_no_more_than_its_tests_earn(marked):
-    """Every word of status.json has a test whose marker can earn it; a merge leaves no name twice."""
+    """Every word of status.json has a test whose marker can earn it; a merge leaves no name
+    twice."""
     entries = re.findall(r'^ "([^"]+)": ', STATUS.read_text(encoding="utf8"), re.M)
     assert len(entries) == len(set(entries))
-    claims = {(name, word) for name, words in json.loads(STATUS.read_text(encoding="utf8")).items() for word in words}
+    claims = {
+        (name, word)
+        for name, words in json.loads(STATUS.read_text(encoding="utf8")).items()
+        for word in words
+    }
     assert claims <= marked, f"claimed without a test: {sorted(claims - marked)}"
 
 

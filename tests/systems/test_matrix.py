@@ -1,7 +1,9 @@
-"""`ptm list --matrix`: a cell takes a step on real rows, or is refused with its reason before anything is compiled.
+"""`ptm list --matrix`: a cell takes a step on real rows, or is refused with its reason before
+anything is compiled.
 
-Cells are alike whose encoders have the same class and facts and whose tasks the same objectives: they work or do not work
-together, and one of them takes the step (`PTM_EVERY=1`: each, ten minutes). Every refusal is tried.
+Cells are alike whose encoders have the same class and facts and whose tasks the same objectives:
+they work or do not work together, and one of them takes the step (`PTM_EVERY=1`: each, ten
+minutes). Every refusal is tried.
 """
 
 import dataclasses
@@ -39,17 +41,22 @@ EVERY = os.environ.get("PTM_EVERY") == "1"
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
-    """The pages of docs/, cut into paragraphs: a tokenizer with every special token that a task asks for."""
+    """The pages of docs/, cut into paragraphs: a tokenizer with every special token that a task
+    asks for."""
     folder = tmp_path_factory.mktemp("matrix")
     spec = TokenizerSpec(kind="unigram", vocab=400, specials="xlnet", sentinels=16)
     text = folder / "text.txt"
-    text.write_text("\n\n".join(page.read_text(encoding="utf8") for page in sorted(DOCS.glob("*.md"))), encoding="utf8")
+    text.write_text(
+        "\n\n".join(page.read_text(encoding="utf8") for page in sorted(DOCS.glob("*.md"))),
+        encoding="utf8",
+    )
     prepare([str(text)], folder / "corpus", tokenizer=spec, heldout=0.0)
     return folder / "corpus"
 
 
 def step(system, corpus):
-    """One update of a composition on rows of the corpus: (loss, gradient norm, whether every parameter is finite)."""
+    """One update of a composition on rows of the corpus: (loss, gradient norm, whether every
+    parameter is finite)."""
     by_sentence = isinstance(system.examples, DocumentSlots)
     length = system.examples.sentences * system.examples.width if by_sentence else LENGTH
     phases = (Phase(steps=10, batch=ROWS, length=length),)
@@ -58,12 +65,17 @@ def step(system, corpus):
     config = differing.resolve(Experiment(system=system, precision="float32"), corpus.vocab)
     config = dataclasses.replace(config, system=facts.fill(config.system, lambda: corpus))
     work = program(config.system, 0)
-    batch = {name: jnp.asarray(leaf) for name, leaf in next(iter(setup.stream(config, corpus, 0))).items()}
+    batch = {
+        name: jnp.asarray(leaf)
+        for name, leaf in next(iter(setup.stream(config, corpus, 0))).items()
+    }
     # Initial values from numpy: compiling the initialisation would take as long as the step.
     random = np.random.default_rng(0)
     shapes = jax.eval_shape(work.init, batch)
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-    params = jax.tree.map(lambda leaf: random.normal(0.0, 0.1, leaf.shape).astype(np.float32), shapes.params)
+    params = jax.tree.map(
+        lambda leaf: random.normal(0.0, 0.1, leaf.shape).astype(np.float32), shapes.params
+    )
     state = dataclasses.replace(zeros, params=params)
     state, metrics = jax.jit(work.step)(state, batch)
     finite = all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(state.params))
@@ -73,15 +85,29 @@ def step(system, corpus):
 def class_of_encoder(name):
     """What objectives and corruptions ask of the encoder of a system."""
     encoder = systems.get(name).towers["main"].encoder
-    facts = encoder.direction, encoder.obeys_order, encoder.streams, encoder.carries, encoder.ponders
+    facts = (
+        encoder.direction,
+        encoder.obeys_order,
+        encoder.streams,
+        encoder.carries,
+        encoder.ponders,
+    )
     return type(encoder).__name__, *facts, encoder.by_sentence
 
 
 def class_of_task(name):
     """The objectives of a system, with its corruptions where these write who sees whom."""
     system = systems.get(name)
-    objectives = {type(part).__name__ for _, part in walk(system.objective) if isinstance(part, slots.Objective)}
-    asks = {type(part).__name__ for part in corruptions_of(system) if slots.overrides(part, "refusal", slots.Corruption)}
+    objectives = {
+        type(part).__name__
+        for _, part in walk(system.objective)
+        if isinstance(part, slots.Objective)
+    }
+    asks = {
+        type(part).__name__
+        for part in corruptions_of(system)
+        if slots.overrides(part, "refusal", slots.Corruption)
+    }
     return tuple(sorted(objectives | asks))
 
 
@@ -92,7 +118,10 @@ def first_of(names, class_of):
 
 def computed(row, column):
     """Whether a cell takes its step: the first of its class does."""
-    rows, columns = first_of(matrix.ENCODERS, class_of_encoder), first_of(matrix.TASKS, class_of_task)
+    rows, columns = (
+        first_of(matrix.ENCODERS, class_of_encoder),
+        first_of(matrix.TASKS, class_of_task),
+    )
     return EVERY or (row in rows.values() and column in columns.values())
 
 
@@ -108,7 +137,9 @@ def check(row, folder):
             assert reason in str(refused.value) and len(reason) > 20
         elif computed(row, column):
             loss, norm, finite = step(system, corpus)
-            assert np.isfinite(loss) and loss > 0 and np.isfinite(norm) and norm > 0 and finite, column
+            assert np.isfinite(loss) and loss > 0 and np.isfinite(norm) and norm > 0 and finite, (
+                column
+            )
             print(row, column, float(loss), float(norm))
 
 
@@ -122,7 +153,9 @@ def cells():
 def test_the_table_has_every_task_and_most_cells_work(cells):
     assert len(cells) == len(matrix.ENCODERS) * len(matrix.TASKS)
     for name in (*matrix.ENCODERS, *matrix.TASKS):
-        assert any(not why for pair, why in cells.items() if name in pair), f"nothing works with {name}"
+        assert any(not why for pair, why in cells.items() if name in pair), (
+            f"nothing works with {name}"
+        )
 
 
 def test_cells_of_a_class_work_or_do_not_work_together(cells):
@@ -138,21 +171,31 @@ def test_cells_of_a_class_work_or_do_not_work_together(cells):
 @pytest.mark.rotate
 @pytest.mark.parametrize("row", matrix.ENCODERS)
 def test_every_cell_takes_a_step_or_is_refused(row, corpus, cells):
-    """In a process of its own, which compiles without optimisation: most of its time is the compiler's."""
+    """In a process of its own, which compiles without optimisation: most of its time is the
+    compiler's."""
     flags = "--xla_backend_optimization_level=0"
     if version("jaxlib") < "0.11":
         flags += " --xla_cpu_use_fusion_emitters=false"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, __file__, row, str(corpus)], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, __file__, row, str(corpus)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert len(done.stdout.splitlines()) == sum(not cells[row, column] and computed(row, column) for column in matrix.TASKS)
+    assert len(done.stdout.splitlines()) == sum(
+        not cells[row, column] and computed(row, column) for column in matrix.TASKS
+    )
 
 
 @pytest.mark.full
 @pytest.mark.rotate(4)
-@pytest.mark.parametrize("row, column", [("ALBERT", "dEA"), ("ELECTRA", "KE"), ("XLNet", "supersenses"), ("KnowBERT", "EL")])
+@pytest.mark.parametrize(
+    "row, column",
+    [("ALBERT", "dEA"), ("ELECTRA", "KE"), ("XLNet", "supersenses"), ("KnowBERT", "EL")],
+)
 def test_tasks_of_entities_take_a_step_on_other_encoders(row, column, corpus):
     encoder, task = systems.get(matrix.ENCODERS[row]), systems.get(matrix.TASKS[column])
     system = encoder if encoder is task else compose.compose(encoder, task)

@@ -1,4 +1,5 @@
-"""Recurrent language models against plain torch with the same parameters: states, loss and every gradient."""
+"""Recurrent language models against plain torch with the same parameters: states, loss and every
+gradient."""
 
 import functools
 
@@ -23,7 +24,11 @@ def batch_of(padded):
     draw = np.random.default_rng(1)
     ids, segments = draw.integers(3, VOCAB.size, (ROWS, LENGTH)), np.ones((ROWS, LENGTH), np.int32)
     segments[1, 4:] = 0 if padded else 1
-    batch = {"input_ids": ids, "segment_ids": segments, "characters": draw.integers(1, 262, (ROWS, LENGTH, LETTERS))}
+    batch = {
+        "input_ids": ids,
+        "segment_ids": segments,
+        "characters": draw.integers(1, 262, (ROWS, LENGTH, LETTERS)),
+    }
     return {name: jnp.asarray(value, jnp.int32) for name, value in batch.items()}
 
 
@@ -32,10 +37,20 @@ def compare(system, definition, padded):
     batch, towers, draw = batch_of(padded), system.towers, np.random.default_rng(0)
     shapes = abstract(towers, batch)
     params = jax.tree.map(lambda leaf: draw.normal(0, 0.6, leaf.shape).astype(np.float32), shapes)
-    loss = lambda params: system.objective({"main": Tower(towers["main"], params["main"])}, batch, None).value()
+
+    def loss(params):
+        return system.objective(
+            {"main": Tower(towers["main"], params["main"])}, batch, None
+        ).value()
+
     value, gradients = jax.jit(jax.value_and_grad(loss))(params)
-    tensors = {path: torch.tensor(leaf, requires_grad=True) for path, leaf in flatten(params["main"]).items()}
-    expected = definition(tensors, {name: torch.tensor(np.asarray(field)).long() for name, field in batch.items()})
+    tensors = {
+        path: torch.tensor(leaf, requires_grad=True)
+        for path, leaf in flatten(params["main"]).items()
+    }
+    expected = definition(
+        tensors, {name: torch.tensor(np.asarray(field)).long() for name, field in batch.items()}
+    )
     expected.backward()
     np.testing.assert_allclose(value, expected.detach(), atol=1e-4)
     for path, found in flatten(gradients["main"]).items():
@@ -45,7 +60,9 @@ def compare(system, definition, padded):
 def lstm(t, place, x, lengths, forget=0.0, clip=None, backward=False):
     """[B, L, H] of x [B, L, D], one row and one token after another."""
     cut = (lambda x: x) if clip is None else functools.partial(torch.clamp, min=-clip, max=clip)
-    kernel, bias, state = (t[f"{place}/{name}"] for name in ("inputs/kernel", "inputs/bias", "state"))
+    kernel, bias, state = (
+        t[f"{place}/{name}"] for name in ("inputs/kernel", "inputs/bias", "state")
+    )
     rows = []
     for row, length in zip(x, lengths, strict=True):
         h, c, found = torch.zeros(len(state)), torch.zeros(state.shape[1] // 4), {}
@@ -55,7 +72,9 @@ def lstm(t, place, x, lengths, forget=0.0, clip=None, backward=False):
             h = torch.sigmoid(o) * torch.tanh(c)
             h = cut(h @ t[f"{place}/projection"]) if f"{place}/projection" in t else h
             found[place_] = h
-        rows.append(torch.stack([found.get(place_, torch.zeros_like(h)) for place_ in range(LENGTH)]))
+        rows.append(
+            torch.stack([found.get(place_, torch.zeros_like(h)) for place_ in range(LENGTH)])
+        )
     return torch.stack(rows)
 
 
@@ -83,7 +102,11 @@ def test_awd_lstm_is_that_of_torch(padded):
         pairs = real[:, 1:] * real[:, :-1]
         size = (x.pow(2).mean(-1) * real).sum() / real.sum()
         change = ((x[:, 1:] - x[:, :-1]).pow(2).mean(-1) * pairs).sum() / pairs.sum()
-        return neighbours_nll(x, batch["input_ids"], real, table, t["heads_lm/bias"], 1) + 2.0 * size + change
+        return (
+            neighbours_nll(x, batch["input_ids"], real, table, t["heads_lm/bias"], 1)
+            + 2.0 * size
+            + change
+        )
 
     compare(system, definition, padded)
 
@@ -95,10 +118,20 @@ def characters(t, batch, embed):
     found = []
     for i in range(len(embed.filters)):
         kernel = t[f"encoder/embed/filter{i}/kernel"].permute(2, 1, 0)
-        found.append(torch.nn.functional.conv1d(letters.mT, kernel, t[f"encoder/embed/filter{i}/bias"]).amax(-1))
-    x = torch.tanh(torch.cat(found, -1)) if embed.activation == "tanh" else torch.relu(torch.cat(found, -1))
+        found.append(
+            torch.nn.functional.conv1d(letters.mT, kernel, t[f"encoder/embed/filter{i}/bias"]).amax(
+                -1
+            )
+        )
+    x = (
+        torch.tanh(torch.cat(found, -1))
+        if embed.activation == "tanh"
+        else torch.relu(torch.cat(found, -1))
+    )
     for i in range(embed.highway):
-        new, gate = (x @ t[f"encoder/embed/highway{i}/kernel"] + t[f"encoder/embed/highway{i}/bias"]).chunk(2, -1)
+        new, gate = (
+            x @ t[f"encoder/embed/highway{i}/kernel"] + t[f"encoder/embed/highway{i}/bias"]
+        ).chunk(2, -1)
         x = torch.sigmoid(gate) * x + (1 - torch.sigmoid(gate)) * torch.relu(new)
     if embed.project:
         x = x @ t["encoder/embed/project/kernel"] + t["encoder/embed/project/bias"]
@@ -114,7 +147,9 @@ def test_character_lstm_is_that_of_torch():
         x = characters(t, batch, system.towers["main"].encoder.embed)
         for layer in range(2):
             x = lstm(t, f"encoder/layers_{layer}", x, real.sum(1).int().tolist())
-        return neighbours_nll(x, batch["input_ids"], real, t["heads_lm/table"], t["heads_lm/bias"], 1)
+        return neighbours_nll(
+            x, batch["input_ids"], real, t["heads_lm/table"], t["heads_lm/bias"], 1
+        )
 
     compare(system, definition, False)
 
@@ -122,17 +157,28 @@ def test_character_lstm_is_that_of_torch():
 @pytest.mark.status("elmo", "matches")
 def test_elmo_is_that_of_torch():
     """Clips of 0.4, which drawn states reach; the second layer adds its input."""
-    encoder = elmo.network(VOCAB, 4, 6, filters=((1, 3), (2, 4)), size=3, dropout=0.0, clips=(0.4, 0.4))
+    encoder = elmo.network(
+        VOCAB, 4, 6, filters=((1, 3), (2, 4)), size=3, dropout=0.0, clips=(0.4, 0.4)
+    )
     system = elmo.elmo("", encoder, spelling=LETTERS)
 
     def definition(t, batch):
         real, ids = (batch["segment_ids"] > 0).float(), batch["input_ids"]
         x, losses = characters(t, batch, encoder.embed), []
         for way, backward in (("right", False), ("left", True)):
-            options = {"lengths": real.sum(1).int().tolist(), "forget": 1.0, "clip": 0.4, "backward": backward}
+            options = {
+                "lengths": real.sum(1).int().tolist(),
+                "forget": 1.0,
+                "clip": 0.4,
+                "backward": backward,
+            }
             first = lstm(t, f"encoder/{way}_0", x, **options)
             last = first + lstm(t, f"encoder/{way}_1", first, **options)
-            losses.append(neighbours_nll(last, ids, real, t["heads_lm/table"], t["heads_lm/bias"], -1 if backward else 1))
+            losses.append(
+                neighbours_nll(
+                    last, ids, real, t["heads_lm/table"], t["heads_lm/bias"], -1 if backward else 1
+                )
+            )
         return sum(losses)
 
     compare(system, definition, True)
@@ -147,7 +193,9 @@ def test_flair_is_that_of_torch():
         x, losses = t["encoder/embed/token"][ids], []
         for way, step in (("right", 1), ("left", -1)):
             states = lstm(t, f"encoder/{way}_0", x, real.sum(1).int().tolist(), backward=step < 0)
-            losses.append(neighbours_nll(states, ids, real, t["heads_lm/table"], t["heads_lm/bias"], step))
+            losses.append(
+                neighbours_nll(states, ids, real, t["heads_lm/table"], t["heads_lm/bias"], step)
+            )
         return sum(losses)
 
     compare(flair.flair("", 4, 6), definition, True)

@@ -1,7 +1,8 @@
-"""On real text the loss of every miniature falls below the baseline of its task on the same held-out text, in a minute.
+"""On real text the loss of every miniature falls below the baseline of its task on the same
+held-out text, in a minute.
 
-A seventh of them each day: `PTM_EVERY=1 pytest -m full tests/systems/test_training.py` trains all in half an hour, with
-another seed by `PTM_SEED=1`; `-rP` prints the losses.
+A seventh of them each day: `PTM_EVERY=1 pytest -m full tests/systems/test_training.py` trains all
+in half an hour, with another seed by `PTM_SEED=1`; `-rP` prints the losses.
 """
 
 import collections
@@ -54,10 +55,13 @@ def share(stem):
 
 
 def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75, sample=1e-3):
-    """Against scores that depend on the word alone, at their best for the training text: of noise words, or of a tree."""
+    """Against scores that depend on the word alone, at their best for the training text: of noise
+    words, or of a tree."""
 
     def loss(result):
-        corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
+        corpus = open_corpus(
+            json.loads((result.workdir / "config.json").read_text())["corpus"]["path"]
+        )
         train, text = (corpus.counts(part).astype(float) for part in ("train", split))
         rates = kept(train, sample, corpus.vocab.unk) if sample else 1.0
         for counts in (train, text):
@@ -75,16 +79,25 @@ def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75
 
 
 def two_languages(k=5):
-    """As `frequencies`, of words and noise words of each language; half of the predictions are in each."""
+    """As `frequencies`, of words and noise words of each language; half of the predictions are in
+    each."""
 
     def loss(result):
-        corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
+        corpus = open_corpus(
+            json.loads((result.workdir / "config.json").read_text())["corpus"]["path"]
+        )
         train, text = (corpus.counts(split).astype(float) for split in ("train", "heldout"))
-        rates, languages, total = kept(train, 1e-3, corpus.vocab.unk), WordLanguages().read(corpus), 0.0
+        rates, languages, total = (
+            kept(train, 1e-3, corpus.vocab.unk),
+            WordLanguages().read(corpus),
+            0.0,
+        )
         for language in (1, 2):
             own = languages == language
             noise = noise_of(np.where(own, train, 0), corpus.vocab, 0.75)
-            p, seen = (np.where(own & (train > 0), counts, 0) * rates for counts in (train + 1, text))
+            p, seen = (
+                np.where(own & (train > 0), counts, 0) * rates for counts in (train + 1, text)
+            )
             p, seen, there = p / p.sum(), seen / seen.sum(), p > 0
             odds = p[there] / (k * noise[there])
             total += float(seen[there] @ np.log1p(1 / odds) + k * noise[there] @ np.log1p(odds)) / 2
@@ -94,10 +107,13 @@ def two_languages(k=5):
 
 
 def second_pieces():
-    """Nats per piece of the second vocabulary against its unigram distribution in the training text."""
+    """Nats per piece of the second vocabulary against its unigram distribution in the training
+    text."""
 
     def loss(result):
-        corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
+        corpus = open_corpus(
+            json.loads((result.workdir / "config.json").read_text())["corpus"]["path"]
+        )
         fact = systems.get("dual_train_mini").corruption.second
         table = corpus.second_vocabulary(fact.vocabulary, fact.longest)
         table[list(corpus.vocab.specials)] = -1
@@ -115,11 +131,18 @@ def relations():
     """Against the frequencies of the relations of phrases in the training trees."""
 
     def loss(result):
-        corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
+        corpus = open_corpus(
+            json.loads((result.workdir / "config.json").read_text())["corpus"]["path"]
+        )
         cut, found = facts.fill(Trees(classes="phrases"), lambda: corpus), {}
         for split in ("train", "heldout"):
             rows = (
-                cut.rows(corpus.blocks(split)[n], length=64, vocab=corpus.vocab, rng=np.random.default_rng(0))
+                cut.rows(
+                    corpus.blocks(split)[n],
+                    length=64,
+                    vocab=corpus.vocab,
+                    rng=np.random.default_rng(0),
+                )
                 for n in range(corpus.size(split)["blocks"])
             )
             labels = np.concatenate([row["token_labels"][row["token_weights"] > 0] for row in rows])
@@ -131,15 +154,19 @@ def relations():
 
 
 def parts_of_triples(k=10):
-    """Against scores that depend on the head, the tail or the relation alone, at their best for the training triples. Noise
-    is uniform; where it is the truth it does not count."""
+    """Against scores that depend on the head, the tail or the relation alone, at their best for the
+    training triples. Noise is uniform; where it is the truth it does not count."""
 
     def loss(result):
-        corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
+        corpus = open_corpus(
+            json.loads((result.workdir / "config.json").read_text())["corpus"]["path"]
+        )
         found = []
         for block in map(Blocks(corpus, "train").__getitem__, range(len(Blocks(corpus, "train")))):
             starts, sizes = block.document_tokens[:-1], np.diff(block.document_tokens)
-            found.append(block.tokens[starts[(block.documents == 1) & (sizes == 3)][:, None] + np.arange(3)])
+            found.append(
+                block.tokens[starts[(block.documents == 1) & (sizes == 3)][:, None] + np.arange(3)]
+            )
         triples, total = np.concatenate(found), 0.0
         for place, others in ((0, (0, 2)), (1, (1,)), (2, (0, 2))):
             _, counts = np.unique(triples[:, place], return_counts=True)
@@ -157,13 +184,16 @@ def noise_words(k):
 
 
 def frequent_words(result):
-    """The cross-entropy of the bits of held-out texts and the shares of training texts that have each word."""
+    """The cross-entropy of the bits of held-out texts and the shares of training texts that have
+    each word."""
     corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
     config = Experiment(system=systems.get("greedy_rbm_mini"), data=())
     bags = LogisticEncoder(vocab=corpus.vocab, widths=()).bags
     train, text = (
         np.concatenate([np.asarray(bags(batch)).reshape(-1, corpus.vocab.size) for batch in stream])
-        for stream in (setup.stream(config, corpus, 0, split, epochs=1) for split in ("train", "heldout"))
+        for stream in (
+            setup.stream(config, corpus, 0, split, epochs=1) for split in ("train", "heldout")
+        )
     )
     train, text = train[train.any(1)], text[text.any(1)]
     p = (train.sum(0) + 0.5) / (len(train) + 1)
@@ -176,34 +206,44 @@ def additive(result):
     matrix = open_corpus(config["corpus"]["path"])
     examples = systems.get("glove_mini").examples
     train, text = (examples.blocks(matrix, split).cells for split in ("train", "heldout"))
-    share = lambda cells: np.minimum(1, (cells["weight"] / 10) ** 0.75)
+
+    def share(cells):
+        return np.minimum(1, (cells["weight"] / 10) ** 0.75)
+
     train, bias = cooccurrence.both(np.array(train)), np.zeros(matrix.vocab.size)
     weights, logs = share(train), np.log(train["weight"])
     total = np.bincount(train["row"], weights, len(bias))
     for _ in range(30):
-        rest = np.bincount(train["row"], weights * (logs - bias[train["column"]]), len(bias)) / np.maximum(total, 1e-9)
+        rest = np.bincount(
+            train["row"], weights * (logs - bias[train["column"]]), len(bias)
+        ) / np.maximum(total, 1e-9)
         bias = (bias + rest) / 2
     text = cooccurrence.both(np.array(text))
-    return 0.5 * np.mean(share(text) * (np.log(text["weight"]) - bias[text["row"]] - bias[text["column"]]) ** 2)
+    return 0.5 * np.mean(
+        share(text) * (np.log(text["weight"]) - bias[text["row"]] - bias[text["column"]]) ** 2
+    )
 
 
 def frequent_relations(result):
     """The entropy of the relations of the package's triples, of which a row draws one."""
     lines = Triples().path.read_text(encoding="utf8").splitlines()
-    share = np.array([*collections.Counter(line.split("\t")[1] for line in lines).values()]) / len(lines)
+    share = np.array([*collections.Counter(line.split("\t")[1] for line in lines).values()]) / len(
+        lines
+    )
     return float(-share @ np.log(share))
 
 
-# System: (metric and its baseline, margin), ... Of T5's targets 7 in 26 are sentinels and eos, which the unigram baseline
-# leaves out: at unigram level with sentinels known the loss is 1.53 below it, and that much is asked.
-# A margin is above the standard deviation of three seeds where these were measured (nats below the baseline):
+# System: (metric and its baseline, margin), ... Of T5's targets 7 in 26 are sentinels and eos,
+# which the unigram baseline leaves out: at unigram level with sentinels known the loss is 1.53
+# below it, and that much is asked. A margin is above the standard deviation of three seeds where
+# these were measured (nats below the baseline):
 #     bert_tiny 0.22 to 0.31; bert_mini 0.21, 0.16, 0.03; roberta_mini 0.35, 0.26, 0.08; albert_mini 0.14, 0.21, 0.21;
 #     bert_wwm_mini 0.27, 0.33; electra 0.30 to 0.32 and 0.0047 to 0.0050; spanbert 0.09 to 0.25 and 0.08 to 0.18;
 #     structbert 0.26, 0.29, 0.32 and 0.66, 0.82, 0.82; infoword 0.21, 0.15, 0.24 and 0.09, 0.12, 0.09; unilmv2 0.44 to 0.50
 #     and 0.22 to 0.25; ranking 0.48, 0.53, 0.52; noisywords 0.009 to 0.012; noisypairs 0.50 to 0.64.
-# One seed: skipgram 0.17, cbow 0.44, skipgram_hs 0.22, cbow_hs 0.59, biskip 0.24, paragraph_vectors 0.63 and 0.34,
-# greedy_rbm 6.8, greedy_autoencoder 6.4.
-# The plateau of masked words ends at another step with each seed, megatron_bert's between 0.07 and 0.36 below.
+# One seed: skipgram 0.17, cbow 0.44, skipgram_hs 0.22, cbow_hs 0.59, biskip 0.24, paragraph_vectors
+# 0.63 and 0.34, greedy_rbm 6.8, greedy_autoencoder 6.4. The plateau of masked words ends at another
+# step with each seed, megatron_bert's between 0.07 and 0.36 below.
 TRAINS = {
     "bert_tiny": [(unigram("mlm_nll"), 0.1)],
     "bert_mini": [(unigram("mlm_nll"), 0.12)],
@@ -262,7 +302,8 @@ TRAINS = {
     "pv_dbow_mini": [(frequencies(split="train"), 0.05)],
     "pv_dbow_words_mini": [(frequencies(split="train"), 0.05)],
     "paragraph_vectors_mini": [
-        (frequencies(tree=True, metric=f"{name}_pair_loss", split="train"), 0.05) for name in ("main", "dbow")
+        (frequencies(tree=True, metric=f"{name}_pair_loss", split="train"), 0.05)
+        for name in ("main", "dbow")
     ],
     "glove_mini": [(("cell_loss", additive), 0.01)],
     "universal_mini": [(unigram("nll"), 0.3)],
@@ -273,7 +314,11 @@ TRAINS = {
     "convs2s_mini": [(unigram("nll"), 0.3)],
     "rnnsearch_mini": [(unigram("nll"), 0.4)],
     "luong_mini": [(unigram("nll"), 0.2)],
-    "lm_seq2seq_mini": [(unigram("nll"), 0.3), (unigram("source_nll"), 0.2), (unigram("target_nll"), 0.3)],
+    "lm_seq2seq_mini": [
+        (unigram("nll"), 0.3),
+        (unigram("source_nll"), 0.2),
+        (unigram("target_nll"), 0.3),
+    ],
     "lm_seq2seq_lm_mini": [(unigram("nll"), 0.3)],
     "charlstm_mini": [(unigram("nll"), 0.2)],
     "liu_uniform_mini": [(classes("pair_nll", 16), 0.4)],
@@ -297,16 +342,24 @@ TRAINS = {
     "wklm_mini": [(share("erd"), 0.02)],
     "senna_mini": [(("ranking_loss", lambda result: 1.0), 0.5)],
 }
-for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names
-    if _name.endswith("_mini") and (metric := slots.objective(systems.get(_name).objective).baseline):
+for (
+    _name
+) in systems.names():  # of a miniature that is not named here, the metric that its objective names
+    if _name.endswith("_mini") and (
+        metric := slots.objective(systems.get(_name).objective).baseline
+    ):
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
 WAITING: tuple[str, ...] = ()
-"""Miniatures that have not been trained to their end with today's settings; without the word `trains` until they are.
-To train one, take it out of this list."""
-TRAINS = {name: margins for name, margins in TRAINS.items() if name.removesuffix("_mini") not in WAITING}
+"""Miniatures that have not been trained to their end with today's settings; without the word
+`trains` until they are. To train one, take it out of this list."""
+TRAINS = {
+    name: margins for name, margins in TRAINS.items() if name.removesuffix("_mini") not in WAITING
+}
 BITEXT, UMLS = "parallel:mt/multi30k/train.de-en", "graph:kg/umls"
 TEXT = {"gpt_mini": SHAKESPEARE, "biskip_mini": BITEXT, "singla_joint_mini": BITEXT}
-TEXT |= dict.fromkeys(("wang_joint_mini", "zhong_joint_mini", "dkrl_mini", "gated_descriptions_mini"), UMLS)
+TEXT |= dict.fromkeys(
+    ("wang_joint_mini", "zhong_joint_mini", "dkrl_mini", "gated_descriptions_mini"), UMLS
+)
 TEXT |= dict.fromkeys(("transe_mini", "transh_mini"), "triples:kg/umls")
 
 TREES = "ud/en_partut/en_partut-ud-train_first1200.conllu"
@@ -328,7 +381,11 @@ def corpus(data, tmp_path_factory):
         out = folder / str(number)
         kind, mark, name = text.rpartition(":")
         prepare(
-            [f"{kind}{mark}{data / name}"], out, tokenizer=system.tokenizer, heldout=defaults.heldout, seed=defaults.seed
+            [f"{kind}{mark}{data / name}"],
+            out,
+            tokenizer=system.tokenizer,
+            heldout=defaults.heldout,
+            seed=defaults.seed,
         )
         return (str(out),)
 
@@ -337,24 +394,34 @@ def corpus(data, tmp_path_factory):
 
 def test_every_miniature_is_trained_here():
     waiting = {f"{name}_mini" for name in WAITING}
-    assert set(TRAINS) | waiting == {n for n in systems.names() if n.endswith("_mini")} | {"bert_tiny"}
+    assert set(TRAINS) | waiting == {n for n in systems.names() if n.endswith("_mini")} | {
+        "bert_tiny"
+    }
     assert not any("trains" in survey.status().get(name, ()) for name in waiting)
 
 
 @pytest.mark.full
 @pytest.mark.rotate
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.status(name, "trains")) for name in TRAINS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.status(name, "trains")) for name in TRAINS]
+)
 def test_heldout_loss_is_below_the_baseline_of_its_task(name, corpus, tmp_path):
     system = systems.get(name)
     rows = corpus(system, TEXT.get(name, WIKITEXT))
-    config = Experiment(system=system, data=rows, save_every=0, seed=int(os.environ.get("PTM_SEED", "0")))
+    config = Experiment(
+        system=system, data=rows, save_every=0, seed=int(os.environ.get("PTM_SEED", "0"))
+    )
     result = loop.train(config, tmp_path / "run", quiet=True)
     rounded = {metric: round(value, 3) for metric, value in result.heldout.items()}
     bases = {metric: round(baseline(result), 3) for (metric, baseline), _ in TRAINS[name]}
     print(name, f"bases {bases} {rounded}")  # pytest -rP shows it
     assert result.done
     for (metric, baseline), margin in TRAINS[name]:
-        assert result.heldout[metric] < baseline(result) - margin, (metric, result.heldout, result.baseline)
+        assert result.heldout[metric] < baseline(result) - margin, (
+            metric,
+            result.heldout,
+            result.baseline,
+        )
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["split"] == "heldout" and last["values"] == result.heldout
 
@@ -377,8 +444,14 @@ def test_bert_with_both_objectives_trains_through_its_two_lengths(corpus, tmp_pa
     )
     rows = corpus(system, WIKITEXT)
     size = open_corpus(rows[0]).vocab.size
-    result = loop.train(Experiment(system=system, data=rows, save_every=0), tmp_path / "run", quiet=True)
-    log = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    result = loop.train(
+        Experiment(system=system, data=rows, save_every=0), tmp_path / "run", quiet=True
+    )
+    log = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     first, *_, last = (line["values"]["loss"] for line in log if line["split"] == "train")
     assert result.done and last < first - 1
-    assert result.heldout["mlm_nll"] < math.log(size) - 1, "a nat below a guess among the words that there are"
+    assert result.heldout["mlm_nll"] < math.log(size) - 1, (
+        "a nat below a guess among the words that there are"
+    )

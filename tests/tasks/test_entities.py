@@ -34,7 +34,9 @@ def test_scores_and_surfaces():
     found = entity_scores(gold, predicted)
     assert found == {"f1": 0.5, "precision": 0.5, "recall": 0.5}
     words = [["a", "b", "c"], ["a", "d"]]
-    assert surface_scores(words, gold, predicted) == {"surface_f1": pytest.approx(2 / 3)}  # {ab, a} and {a}
+    assert surface_scores(words, gold, predicted) == {
+        "surface_f1": pytest.approx(2 / 3)
+    }  # {ab, a} and {a}
     assert entity_scores([["O"]], [["O"]])["f1"] == 0.0
     with pytest.raises(UserError, match="unknown scheme 'IOB'.*Did you mean 'IOB"):
         entities(["O"], "IOB")
@@ -47,14 +49,32 @@ def test_against_seqeval(scheme):
     from seqeval import scheme as schemes
 
     draw = random.Random(7)
-    prefixes = {"lenient": "BIES", "IOB1": "BI", "IOB2": "BI", "IOE1": "IE", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU"}
-    kinds = [f"{prefix}-{kind}" for prefix in prefixes[scheme] for kind in ("PER", "LOC")] + ["O"] * 2
+    prefixes = {
+        "lenient": "BIES",
+        "IOB1": "BI",
+        "IOB2": "BI",
+        "IOE1": "IE",
+        "IOE2": "IE",
+        "IOBES": "BIES",
+        "BILOU": "BILU",
+    }
+    kinds = [f"{prefix}-{kind}" for prefix in prefixes[scheme] for kind in ("PER", "LOC")] + [
+        "O"
+    ] * 2
     strict = {} if scheme == "lenient" else {"mode": "strict", "scheme": getattr(schemes, scheme)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nothing found in a sample of two sentences
         for _ in range(150):
             sizes = [draw.randint(1, 9) for _ in range(draw.randint(1, 3))]
-            gold, predicted = ([[draw.choice(kinds) for _ in range(n)] for n in sizes] for _ in range(2))
+            gold, predicted = (
+                [[draw.choice(kinds) for _ in range(n)] for n in sizes] for _ in range(2)
+            )
             found = entity_scores(gold, predicted, scheme)
-            for name, score in (("f1", "f1_score"), ("precision", "precision_score"), ("recall", "recall_score")):
-                assert found[name] == pytest.approx(getattr(seqeval, score)(gold, predicted, **strict)), (gold, predicted)
+            for name, score in (
+                ("f1", "f1_score"),
+                ("precision", "precision_score"),
+                ("recall", "recall_score"),
+            ):
+                assert found[name] == pytest.approx(
+                    getattr(seqeval, score)(gold, predicted, **strict)
+                ), (gold, predicted)

@@ -19,7 +19,9 @@ from ptm_jax.tasks.metrics import measures, plots, rouge
 
 
 def labelled(*labels, **fields):
-    return [Example("x", None, label, f"f:{i}", index=i, **fields) for i, label in enumerate(labels)]
+    return [
+        Example("x", None, label, f"f:{i}", index=i, **fields) for i, label in enumerate(labels)
+    ]
 
 
 def predictions_of(*labels):
@@ -37,30 +39,54 @@ def test_classes():
     gold, predicted = "1 1 1 0 0 1".split(), "1 0 1 0 1 1".split()
     a, b, c, d = 3, 1, 1, 1  # both right, missed, right no, wrong yes
     wanted = (a * c - d * b) / np.sqrt((a + d) * (a + b) * (c + d) * (c + b))
-    assert measure("cola", labelled(*gold), predictions_of(*predicted))["matthews"] == pytest.approx(wanted)
+    assert measure("cola", labelled(*gold), predictions_of(*predicted))[
+        "matthews"
+    ] == pytest.approx(wanted)
     found = measure("scicite", labelled("method", "result"), predictions_of("method", "method"))
     assert found["macro_f1"] == pytest.approx((2 / 3 + 0 + 0) / 3)
-    assert measure("trec6", labelled("LOC", "NUM"), predictions_of("LOC", "HUM")) == {"accuracy": 0.5, "error": 0.5}
+    assert measure("trec6", labelled("LOC", "NUM"), predictions_of("LOC", "HUM")) == {
+        "accuracy": 0.5,
+        "error": 0.5,
+    }
 
 
 def test_numbers():
     numbers = [Prediction("", {}, value) for value in (1.0, 2.0, 4.0)]
     found = measure("stsb", labelled("0.5", "1.0", "5.0"), numbers)
-    assert found == {"pearson": pytest.approx(np.corrcoef([0.5, 1, 5], [1, 2, 4])[0, 1]), "spearman": pytest.approx(1)}
-    assert measure("stsb", labelled("1", "2"), [Prediction("", {}, 3.0)] * 2) == {"pearson": 0.0, "spearman": 0.0}
+    assert found == {
+        "pearson": pytest.approx(np.corrcoef([0.5, 1, 5], [1, 2, 4])[0, 1]),
+        "spearman": pytest.approx(1),
+    }
+    assert measure("stsb", labelled("1", "2"), [Prediction("", {}, 3.0)] * 2) == {
+        "pearson": 0.0,
+        "spearman": 0.0,
+    }
 
 
 def test_groups():
-    both = [Example("t", "q", label, "f", group=group) for label, group in (("1", "a"), ("0", "a"), ("1", "b"))]
+    both = [
+        Example("t", "q", label, "f", group=group)
+        for label, group in (("1", "a"), ("0", "a"), ("1", "b"))
+    ]
     found = measure("multirc", both, predictions_of("1", "0", "0"))
     assert found == {"f1": pytest.approx(2 / 3), "exact": 0.5}
     entities = [("Ann", "a"), ("Bob", "a"), ("New York", "b")]
     examples = [
-        Example("t", "q", "0", "f", group=group, facts={"entity": e, "answers": ["Bob"] if group == "a" else ["York"]})
+        Example(
+            "t",
+            "q",
+            "0",
+            "f",
+            group=group,
+            facts={"entity": e, "answers": ["Bob"] if group == "a" else ["York"]},
+        )
         for e, group in entities
     ]
     predicted = [Prediction("0", {"1": score}) for score in (0.2, 0.4, 0.1)]
-    assert measure("record", examples, predicted) == {"f1": pytest.approx((1 + 2 / 3) / 2), "exact": 0.5}
+    assert measure("record", examples, predicted) == {
+        "f1": pytest.approx((1 + 2 / 3) / 2),
+        "exact": 0.5,
+    }
     task = catalogue.get("record")
     found = list(evaluating.lines(task, examples, predicted))
     assert found == ['{"idx": "a", "label": "Bob"}', '{"idx": "b", "label": "New York"}']
@@ -68,8 +94,16 @@ def test_groups():
 
 def test_senses_are_those_of_the_likeliest_gloss():
     """Two words with two senses each; of the second word either sense is right."""
-    rows = [("w1", "a%1", ["a%2"]), ("w1", "a%2", ["a%2"]), ("w2", "b%1", ["b%1", "b%2"]), ("w2", "b%2", ["b%1", "b%2"])]
-    examples = [Example("t", "g", "1", "f", index=w, group=w, facts={"sense": s, "answers": a}) for w, s, a in rows]
+    rows = [
+        ("w1", "a%1", ["a%2"]),
+        ("w1", "a%2", ["a%2"]),
+        ("w2", "b%1", ["b%1", "b%2"]),
+        ("w2", "b%2", ["b%1", "b%2"]),
+    ]
+    examples = [
+        Example("t", "g", "1", "f", index=w, group=w, facts={"sense": s, "answers": a})
+        for w, s, a in rows
+    ]
     found = [Prediction("0", {"1": score}) for score in (0.6, 0.3, 0.1, 0.2)]
     assert measure("wsd", examples, found)["f1"] == 0.5
     assert list(evaluating.lines(catalogue.get("wsd"), examples, found)) == ["w1 a%1", "w2 b%2"]
@@ -93,27 +127,34 @@ def test_glue_averages_name_their_tasks():
     }  # fmt: skip
     average = pytest.approx((0.5 + 0.85 + 0.81 + 0.56) / 4)
     assert measures.glue_average(results) == (average, ["cola", "mnli", "mrpc", "wnli"])
-    assert measures.glue_average(results, wnli=False) == (pytest.approx((0.5 + 0.85 + 0.81) / 3), ["cola", "mnli", "mrpc"])
+    assert measures.glue_average(results, wnli=False) == (
+        pytest.approx((0.5 + 0.85 + 0.81) / 3),
+        ["cola", "mnli", "mrpc"],
+    )
     assert np.isnan(measures.glue_average({})[0])
 
 
 @pytest.mark.parametrize(
     ("task", "examples", "answers", "wanted"),
     [
-        ("sst2", labelled(None, None), predictions_of("1", "0"), ["index\tprediction", "0\t1", "1\t0"]),
-        ("rte", labelled(None), predictions_of("entailment"), ["index\tprediction", "0\tentailment"]),
+        ("sst2", labelled(None, None), predictions_of("1", "0"),
+        ["index\tprediction", "0\t1", "1\t0"]),
+        ("rte", labelled(None), predictions_of("entailment"),
+        ["index\tprediction", "0\tentailment"]),
         ("stsb", labelled(None), [Prediction("", {}, 5.4)], ["index\tprediction", "0\t5.000"]),
         ("boolq", labelled(None), predictions_of("true"), ['{"idx": 0, "label": "true"}']),
         ("wsc", labelled(None), predictions_of("false"), ['{"idx": 0, "label": "False"}']),
         ("copa", labelled(None), predictions_of("1"), ['{"idx": 0, "label": 1}']),
         ("cb", labelled(None), predictions_of("neutral"), ['{"idx": 0, "label": "neutral"}']),
         ("multirc", [
-            Example("t", "q", None, "f", index={"passage": 3, "question": 1, "answer": a}) for a in (0, 1)
+            Example("t", "q", None, "f", index={"passage": 3, "question": 1,
+                "answer": a}) for a in (0, 1)
         ], predictions_of("1", "0"), [
             '{"idx": 3, "passage": {"questions": [{"idx": 1, "answers": [{"idx": 0, "label": 1}, '
             '{"idx": 1, "label": 0}]}]}}',
         ]),
-        ("wnut17", [Sentence(("Ann", "won"), ("B-P", "O"), "f")], [("B-P", "B-P")], ["Ann B-P B-P", "won O B-P", ""]),
+        ("wnut17", [Sentence(("Ann", "won"), ("B-P", "O"), "f")], [("B-P", "B-P")],
+        ["Ann B-P B-P", "won O B-P", ""]),
         ("wnut17", [Sentence(("Ann",), None, "f")], [("B-P",)], ["Ann B-P", ""]),
         ("squad2", [Asked("q", "c", (), "f", "k"), Asked("q", "c", (), "f", "l")],
          [Answer("c", 0.5, ()), Answer("c", -0.5, ())], ['{\n "k": "",\n "l": "c"\n}']),
@@ -127,7 +168,9 @@ def test_glue_averages_name_their_tasks():
 def test_files_of_servers(tmp_path, task, examples, answers, wanted):
     evaluating.write(tmp_path / "out", catalogue.get(task), examples, answers)
     assert (tmp_path / "out").read_text(encoding="utf8") == "".join(f"{line}\n" for line in wanted)
-    evaluating.write(tmp_path, catalogue.get(task), examples, answers)  # a directory: the server's name for it
+    evaluating.write(
+        tmp_path, catalogue.get(task), examples, answers
+    )  # a directory: the server's name for it
     assert (tmp_path / (catalogue.get(task).file or f"{task}.txt")).is_file()
 
 

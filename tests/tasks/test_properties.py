@@ -15,12 +15,26 @@ ANIMAL = (X @ [1.0, 1.0, 0.0, 0.0] + 0.3 * np.random.default_rng(2).normal(size=
 
 
 def table(tmp_path, split=True):
-    head = ["word", "size", "taxonomic/animal", "attributive/small", "constant", *(["split"] if split else [])]
+    head = [
+        "word",
+        "size",
+        "taxonomic/animal",
+        "attributive/small",
+        "constant",
+        *(["split"] if split else []),
+    ]
     lines = ["\t".join(head)]
     for i, word in enumerate([*WORDS, "unknown"]):
         row = min(i, 39)
         size = "" if i == 3 else f"{SIZE[row]}"
-        cells = [word, size, f"{ANIMAL[row]}", f"{row % 2}", "1", *(["test" if i % 4 == 0 else "train"] if split else [])]
+        cells = [
+            word,
+            size,
+            f"{ANIMAL[row]}",
+            f"{row % 2}",
+            "1",
+            *(["test" if i % 4 == 0 else "train"] if split else []),
+        ]
         lines.append("\t".join(cells))
     (tmp_path / "p.tsv").write_text("\n".join(lines) + "\n")
     return tmp_path / "p.tsv"
@@ -36,7 +50,10 @@ def ridge(x, y, new):
 def logistic(x, y, new):
     """Minimises the sum of the losses plus half of the squared weights."""
     sign = 2 * y - 1
-    loss = lambda p: np.log1p(np.exp(-sign * (x @ p[:-1] + p[-1]))).sum() + 0.5 * p[:-1] @ p[:-1]
+
+    def loss(p):
+        return np.log1p(np.exp(-sign * (x @ p[:-1] + p[-1]))).sum() + 0.5 * p[:-1] @ p[:-1]
+
     p = scipy.optimize.minimize(loss, np.zeros(x.shape[1] + 1), tol=1e-10).x
     return (new @ p[:-1] + p[-1] > 0).astype(int)
 
@@ -55,9 +72,14 @@ def test_each_measure_equals_its_definition(tmp_path):
     assert found["size r2"] == pytest.approx(
         1 - ((truth - guess) ** 2).sum() / ((truth - truth.mean()) ** 2).sum(), rel=1e-6
     )
-    ranks = [np.mean([abs(other - g) < abs(t - g) for other in truth]) for g, t in zip(guess, truth, strict=True)]
+    ranks = [
+        np.mean([abs(other - g) < abs(t - g) for other in truth])
+        for g, t in zip(guess, truth, strict=True)
+    ]
     assert found["size rank"] == pytest.approx(np.mean(ranks))
-    assert found["f1"] == pytest.approx((found["taxonomic/animal f1"] + found["attributive/small f1"]) / 2)
+    assert found["f1"] == pytest.approx(
+        (found["taxonomic/animal f1"] + found["attributive/small f1"]) / 2
+    )
     assert found["taxonomic f1"] == found["taxonomic/animal f1"] and found["coverage"] == 40 / 41
     assert not any("constant" in name for name in found)
 

@@ -1,4 +1,5 @@
-"""SQuAD's judgement as the official evaluate-v2.0 gives it (its numbers on these cases, frozen), and the best spans."""
+"""SQuAD's judgement as the official evaluate-v2.0 gives it (its numbers on these cases, frozen),
+and the best spans."""
 
 import itertools
 
@@ -11,7 +12,14 @@ from ptm_jax.tasks.metrics import squad
 # question, answers, prediction, probability of no answer; exact and F1 by the official script
 CASES = [
     ("q0", ["France", "France"], "France", 0.1, 1, 1),
-    ("q1", ["10th and 11th centuries", "in the 10th and 11th centuries"], "the 10th and 11th centuries.", 0.2, 1, 1),
+    (
+        "q1",
+        ["10th and 11th centuries", "in the 10th and 11th centuries"],
+        "the 10th and 11th centuries.",
+        0.2,
+        1,
+        1,
+    ),
     ("q2", ["Denmark, Iceland and Norway"], "Norway and Denmark", 0.35, 0, 0.857143),
     ("q3", ["Rollo"], "", 0.9, 0, 0),
     ("q4", [], "", 0.8, 1, 1),
@@ -47,7 +55,10 @@ def test_all_answers(threshold):
     found = squad.scores(gold, texts, nulls, threshold=threshold)
     names = ("exact", "f1", "answered_exact", "answered_f1", "unanswered_exact", "unanswered_f1")
     assert [found[name] for name in names] == pytest.approx(OFFICIAL[threshold])
-    best = [found[name] for name in ("best_exact", "best_exact_threshold", "best_f1", "best_f1_threshold")]
+    best = [
+        found[name]
+        for name in ("best_exact", "best_exact_threshold", "best_f1", "best_f1_threshold")
+    ]
     assert best == pytest.approx([0.625, 0.45, 0.6785714286, 0.45])
 
 
@@ -61,18 +72,25 @@ def test_chinese_answers():
 
 
 def test_the_answer_is_the_best_allowed_span():
-    """Against all spans of both windows: at most `longest` pieces, beginning where it is allowed."""
+    """Against all spans of both windows: at most `longest` pieces, beginning where it is
+    allowed."""
     draw = np.random.default_rng(0)
     context = "ab cd ef gh ij kl mn"
     firsts = np.arange(0, 20, 3)
     pieces = firsts, firsts + 2
-    windows = [Window(0, 0, 5, 3, 0, np.zeros(9), np.zeros(9)), Window(0, 2, 5, 3, 0, np.zeros(9), np.zeros(9))]
+    windows = [
+        Window(0, 0, 5, 3, 0, np.zeros(9), np.zeros(9)),
+        Window(0, 2, 5, 3, 0, np.zeros(9), np.zeros(9)),
+    ]
     allowed = [np.array([1, 1, 1, 1, 0], bool), np.array([0, 0, 1, 1, 1], bool)]
     for _ in range(30):
         starts, ends = ([draw.normal(size=9) for _ in windows] for _ in range(2))
         found = best_answer(context, pieces, windows, allowed, starts, ends, best=20, longest=3)
         every = [
-            (float(start[3 + a] + end[3 + b]), context[pieces[0][w.first + a] : pieces[1][w.first + b]])
+            (
+                float(start[3 + a] + end[3 + b]),
+                context[pieces[0][w.first + a] : pieces[1][w.first + b]],
+            )
             for w, may, start, end in zip(windows, allowed, starts, ends, strict=True)
             for a, b in itertools.product(range(5), repeat=2)
             if may[a] and a <= b < a + 3
@@ -81,6 +99,8 @@ def test_the_answer_is_the_best_allowed_span():
         assert (found.text, found.best[0].score) == (text, pytest.approx(score))
         null = min(start[0] + end[0] for start, end in zip(starts, ends, strict=True))
         assert found.null == pytest.approx(null - score)
-        assert [span.score for span in found.best] == sorted((span.score for span in found.best), reverse=True)
+        assert [span.score for span in found.best] == sorted(
+            (span.score for span in found.best), reverse=True
+        )
         assert all(context[span.start : span.end] == span.text for span in found.best)
         assert len({span.text for span in found.best}) == len(found.best)

@@ -1,4 +1,5 @@
-"""Scores of triples by networks against one text at a time: KG-BERT's, of entities and of relations, and KEPLER's."""
+"""Scores of triples by networks against one text at a time: KG-BERT's, of entities and of
+relations, and KEPLER's."""
 
 import dataclasses
 import types
@@ -19,25 +20,39 @@ NAMES = ["ant", "bee", "cat", "dog", "elk"]
 WORDS = {word: 1000 + n for n, word in enumerate([*NAMES, "eats", "sees", "a", "big"])}
 LINES = "ant\teats\tbee\ncat\tsees\tdog\nelk\teats\tant\nbee\tsees\telk\n"
 TEXTS = {"bee": "a big bee", "eats": "eats a", "elk": "big elk"}
-TEXT = lambda name: [WORDS[word] for word in TEXTS.get(name, name).split()]
+
+
+def TEXT(name):
+    return [WORDS[word] for word in TEXTS.get(name, name).split()]
 
 
 def model(name, tmp_path, **changes):
     """A model of a system with random parameters and this graph."""
     (tmp_path / "graph.tsv").write_text(LINES)
-    (tmp_path / "texts.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in TEXTS.items()))
+    (tmp_path / "texts.tsv").write_text(
+        "".join(f"{name}\t{text}\n" for name, text in TEXTS.items())
+    )
     graph = Triples(file=str(tmp_path / "graph.tsv"), texts=str(tmp_path / "texts.tsv"), width=4)
     system = spec.respell(systems.get(name), Triples, graph)
     if changes:
-        system = dataclasses.replace(system, examples=dataclasses.replace(system.examples, **changes))
+        system = dataclasses.replace(
+            system, examples=dataclasses.replace(system.examples, **changes)
+        )
     vocab = system.towers["main"].encoder.embeddings.vocab
-    encode = lambda texts: [np.array([WORDS[word] for word in text.split()]) for text in texts]
+
+    def encode(texts):
+        return [np.array([WORDS[word] for word in text.split()]) for text in texts]
+
     tokenizer = types.SimpleNamespace(encode_batch=encode, vocab=vocab)
-    objective = next(p for _, p in spec.walk(system.objective) if isinstance(p, slots.Objective) and p.triples)
+    objective = next(
+        p for _, p in spec.walk(system.objective) if isinstance(p, slots.Objective) and p.triples
+    )
     batch = {name: jnp.ones((2, 8), jnp.int32) for name in ("input_ids", "segment_ids")}
     shapes = jax.eval_shape(lambda: init(system.towers, jax.random.key(0), batch))["main"]
     draw = np.random.default_rng(0)
-    params = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(0, 0.15, leaf.shape), leaf.dtype), shapes)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(0, 0.15, leaf.shape), leaf.dtype), shapes
+    )
     tower = Tower(system.towers["main"], params)
     return triple_models.MODELS[objective.triples].of(tower, objective, tokenizer, system), vocab
 
@@ -48,25 +63,39 @@ def row(vocab, *names):
     for number, name in enumerate(names):
         ids += [*TEXT(name), vocab.sep]
         kinds += [number % 2] * (len(TEXT(name)) + 1)
-    one = lambda values, fill=0: jnp.asarray([values + [fill] * (20 - len(ids))], jnp.int32)
-    return {"input_ids": one(ids, vocab.pad), "segment_ids": one([1] * len(ids)), "token_type_ids": one(kinds)}
+
+    def one(values, fill=0):
+        return jnp.asarray([values + [fill] * (20 - len(ids))], jnp.int32)
+
+    return {
+        "input_ids": one(ids, vocab.pad),
+        "segment_ids": one([1] * len(ids)),
+        "token_type_ids": one(kinds),
+    }
 
 
 def test_texts_of_triples_are_scored_as_one_by_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(triple_models, "TEXTS", 16)  # parts of two answers, of which the last is filled up
+    monkeypatch.setattr(
+        triple_models, "TEXTS", 16
+    )  # parts of two answers, of which the last is filled up
     found, vocab = model("kgbert_mini", tmp_path)
 
     @jax.jit
     def logit(row):
         return found.tower.head("nsp", found.tower.head("pool", found.tower(row).hidden))[0]
 
-    true = lambda h, r, t: jax.nn.log_softmax(logit(row(vocab, h, r, t)))[1]
+    def true(h, r, t):
+        return jax.nn.log_softmax(logit(row(vocab, h, r, t)))[1]
+
     x, y = np.array([0, 1, 4]), np.array([1, 0, 1])
     for what in found.sought:
         scores = found.score(x, y, what)
         assert scores.shape == (3, len(NAMES))
         for n, (e, r) in enumerate(zip(x, y, strict=True)):
-            ends = lambda other, e=e: (NAMES[e], other) if what == "tail" else (other, NAMES[e])
+
+            def ends(other, e=e):
+                return (NAMES[e], other) if what == "tail" else (other, NAMES[e])
+
             want = [true(ends(o)[0], ("eats", "sees")[r], ends(o)[1]) for o in NAMES]
             np.testing.assert_allclose(scores[n], want, atol=2e-5)
 
@@ -75,9 +104,13 @@ def test_relations_of_pairs_are_scored_as_one_by_one(tmp_path):
     found, vocab = model("kgbert_relations_mini", tmp_path)
     assert found.sought == ("relation",) and found.answers == 2
     scores = found.score(np.array([1, 2]), np.array([4, 3]), "relation")
-    logits = jax.jit(lambda row: found.tower.head("nsp", found.tower.head("pool", found.tower(row).hidden))[0])
+    logits = jax.jit(
+        lambda row: found.tower.head("nsp", found.tower.head("pool", found.tower(row).hidden))[0]
+    )
     for pair, mine in zip((("bee", "elk"), ("cat", "dog")), scores, strict=True):
-        np.testing.assert_allclose(mine, jax.nn.log_softmax(logits(row(vocab, *pair)))[:2], atol=2e-5)
+        np.testing.assert_allclose(
+            mine, jax.nn.log_softmax(logits(row(vocab, *pair)))[:2], atol=2e-5
+        )
 
 
 @pytest.mark.parametrize("texts", ["entities", "relations", "conditions"])
@@ -105,7 +138,8 @@ def test_described_entities_are_scored_by_their_distance(tmp_path, texts):
 def test_triples_are_placed_by_identifiers_or_names(tmp_path):
     found, _ = model("kgbert_mini", tmp_path)
     graph = types.SimpleNamespace(
-        entities=["Q1", "dog", "Q3", "ant"], names=["bee", "x", "unknown", "y"], relations=["P1", "sees"],
+        entities=["Q1", "dog", "Q3", "ant"], names=["bee", "x", "unknown", "y"],
+        relations=["P1", "sees"],
         relation_names=["eats", "z"],
     )  # fmt: skip
     triples = np.array([[0, 0, 1], [3, 1, 0], [2, 1, 0]])

@@ -32,7 +32,11 @@ def state_at(step, width=8):
     """A state that is a function of its step."""
     kernel = jnp.arange(4.0 * width).reshape(4, width) + step
     params = {"main": {"kernel": kernel, "bias": jnp.full(width, -1.0 * step)}}
-    return State(jnp.int32(step), params, {"count": jnp.int32(step), "mu": jax.tree.map(lambda x: x / 2, params)})
+    return State(
+        jnp.int32(step),
+        params,
+        {"count": jnp.int32(step), "mu": jax.tree.map(lambda x: x / 2, params)},
+    )
 
 
 def assert_equal(a, b):
@@ -53,14 +57,21 @@ def test_round_trip(tmp_path):
     like = jax.eval_shape(lambda: state_at(0))
     for reader in (store, Checkpoints(tmp_path), Checkpoints(tmp_path, writable=False)):
         state, meta, step = reader.restore(like=like)
-        assert (step, meta) == (2, {"step": 2, "data": {"position": [2, 0.5]}}) and reader.latest() == 2
+        assert (step, meta) == (
+            2,
+            {"step": 2, "data": {"position": [2, 0.5]}},
+        ) and reader.latest() == 2
         assert_equal(state, state_at(2))
     assert_equal(store.restore(1, like=like)[0], state_at(1))
 
 
 def test_parameters_alone(tmp_path):
     save(tmp_path, 1, 2)
-    for path, step in ((tmp_path, 2), (tmp_path / "checkpoints", 2), (tmp_path / "checkpoints/step_00000001", 1)):
+    for path, step in (
+        (tmp_path, 2),
+        (tmp_path / "checkpoints", 2),
+        (tmp_path / "checkpoints/step_00000001", 1),
+    ):
         params, meta, found = restore_params(path)
         assert found == step == meta["step"]
         assert_equal(params, state_at(step).params)
@@ -70,17 +81,22 @@ def test_parameters_alone(tmp_path):
 
 
 def test_parameters_that_are_not_finite_are_named(tmp_path):
-    state = dataclasses.replace(state_at(1), params={"main": {"kernel": jnp.ones(3), "bias": jnp.array([0.0, jnp.nan])}})
+    state = dataclasses.replace(
+        state_at(1), params={"main": {"kernel": jnp.ones(3), "bias": jnp.array([0.0, jnp.nan])}}
+    )
     store = Checkpoints(tmp_path)
     store.save(1, state, {})
     store.wait()
-    with pytest.raises(UserError, match="step_00000001: params/main/bias has numbers that are NaN or infinite"):
+    with pytest.raises(
+        UserError, match="step_00000001: params/main/bias has numbers that are NaN or infinite"
+    ):
         restore_params(tmp_path)
 
 
 @pytest.mark.rotate
 def test_arrays_may_be_donated_at_once(tmp_path):
-    """Also at later saves, which reuse the memory of the first, and with another tree in between."""
+    """Also at later saves, which reuse the memory of the first, and with another tree in
+    between."""
     overwrite = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 - 7, tree), donate_argnums=0)
     store = Checkpoints(tmp_path)
     for step, width in ((1, 100_000), (2, 100_000), (3, 100_000), (4, 50_000), (5, 50_000)):
@@ -125,10 +141,25 @@ def test_nothing_to_restore(tmp_path):
 @pytest.mark.parametrize(
     "change, path, saved, wanted",
     [
-        (lambda s: s.params["main"].update(bias=jnp.zeros(9)), "params/main/bias", "float32[8]", "float32[9]"),
-        (lambda s: s.params["main"].update(extra=jnp.zeros(2)), "params/main/extra", "nothing", "float32[2]"),
+        (
+            lambda s: s.params["main"].update(bias=jnp.zeros(9)),
+            "params/main/bias",
+            "float32[8]",
+            "float32[9]",
+        ),
+        (
+            lambda s: s.params["main"].update(extra=jnp.zeros(2)),
+            "params/main/extra",
+            "nothing",
+            "float32[2]",
+        ),
         (lambda s: s.params["main"].pop("bias"), "params/main/bias", "float32[8]", "nothing"),
-        (lambda s: s.opt_state.update(count=jnp.zeros(())), "opt_state/count", "int32[]", "float32[]"),
+        (
+            lambda s: s.opt_state.update(count=jnp.zeros(())),
+            "opt_state/count",
+            "int32[]",
+            "float32[]",
+        ),
     ],
 )
 def test_mismatch_names_the_first_leaf(tmp_path, change, path, saved, wanted):
@@ -174,7 +205,11 @@ def empty(path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "harm"), [*((kind, flip) for kind in KINDS), *(("step/0", harm) for harm in (truncate, os.remove, empty))]
+    ("kind", "harm"),
+    [
+        *((kind, flip) for kind in KINDS),
+        *(("step/0", harm) for harm in (truncate, os.remove, empty)),
+    ],
 )
 def test_a_damaged_checkpoint_is_never_chosen(two, tmp_path, capsys, kind, harm):
     shutil.copytree(two, tmp_path / "run")
@@ -182,7 +217,12 @@ def test_a_damaged_checkpoint_is_never_chosen(two, tmp_path, capsys, kind, harm)
     store = Checkpoints(tmp_path / "run", writable=False)
     assert store.latest() == store.latest() == 100
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and "step_00000200" in lines[0] and kind in lines[0] and "using that of step 100" in lines[0]
+    assert (
+        len(lines) == 1
+        and "step_00000200" in lines[0]
+        and kind in lines[0]
+        and "using that of step 100" in lines[0]
+    )
     with pytest.raises(UserError, match="is damaged"):
         store.restore(200, like=state_at(0))
 
@@ -202,7 +242,10 @@ def test_training_goes_on_after_damage(two, tmp_path, capsys):
     store.save(200, state_at(200), {"again": True})
     store.wait()
     fresh = Checkpoints(tmp_path / "run")
-    assert fresh.restore(like=state_at(0))[1:] == ({"again": True}, 200) and fresh.steps() == [100, 200]
+    assert fresh.restore(like=state_at(0))[1:] == ({"again": True}, 200) and fresh.steps() == [
+        100,
+        200,
+    ]
     truncate(tmp_path / "run/checkpoints/step_00000200/step/0")
     truncate(tmp_path / "run/checkpoints/step_00000100/step/0")
     capsys.readouterr()
@@ -237,7 +280,8 @@ def fill_disk(workdir):
         store.save(2, state_at(2, width=10_000), {})
         store.wait()
     assert str(error.value) == (
-        f"cannot write checkpoints to {workdir}/checkpoints: File too large; free space there or name a workdir that "
+        f"cannot write checkpoints to {workdir}/checkpoints: File too large; free space "
+        "there or name a workdir that "
         "can be written. The checkpoint of step 1 is intact."
     )
     assert os.listdir(f"{workdir}/checkpoints") == ["step_00000001"]
@@ -250,13 +294,18 @@ def fill_disk(workdir):
 @pytest.mark.rotate
 def test_a_full_disk_is_one_error(tmp_path):
     """In a process of its own, whose libraries print no line beside it."""
-    done = run("import sys; from tests.train import test_checkpoints as it; it.fill_disk(sys.argv[1])", tmp_path)
+    done = run(
+        "import sys; from tests.train import test_checkpoints as it; it.fill_disk(sys.argv[1])",
+        tmp_path,
+    )
     assert done.stdout == done.stderr == ""
 
 
 def test_read_only_workdir(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write checkpoints to .*: Not a directory; .* name a workdir"):
+    with pytest.raises(
+        UserError, match="cannot write checkpoints to .*: Not a directory; .* name a workdir"
+    ):
         Checkpoints(tmp_path / "file")
     save(tmp_path / "run", 1)
     root = os.geteuid() == 0
@@ -315,14 +364,17 @@ print("survived", last)
 def run(script, *args, **env):
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     env = {**os.environ, "PYTHONPATH": root, "JAX_PLATFORMS": "cpu", **env}
-    done = subprocess.run([sys.executable, "-c", script, *map(str, args)], env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, args)], env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done
 
 
 @pytest.mark.rotate
 def test_sigkill_at_any_moment(tmp_path):
-    """Ten runs killed while they save without a pause: each next one finds at least what was acknowledged, whole."""
+    """Ten runs killed while they save without a pause: each next one finds at least what was
+    acknowledged, whole."""
     assert "survived" in run(KILLED, tmp_path, 10).stdout
 
 

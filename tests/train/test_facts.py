@@ -1,4 +1,5 @@
-"""Facts of the corpus as a value: filled in by the set-up, hashed in the record, found again by an evaluation."""
+"""Facts of the corpus as a value: filled in by the set-up, hashed in the record, found again by an
+evaluation."""
 
 from __future__ import annotations
 
@@ -41,10 +42,16 @@ class UnigramNoise(slots.Corruption):
     def __call__(self, key, batch):
         logits = jnp.log(jnp.asarray(self.counts.values, jnp.float32))
         drawn = jax.random.categorical(named(key, "draw"), logits, shape=batch["input_ids"].shape)
-        noisy = maskable(batch, self.vocab) & jax.random.bernoulli(named(key, "place"), shape=drawn.shape)
+        noisy = maskable(batch, self.vocab) & jax.random.bernoulli(
+            named(key, "place"), shape=drawn.shape
+        )
         ids = batch["input_ids"]
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
-        labels = {"mlm_positions": positions, "mlm_labels": ids, "mlm_weights": noisy.astype(jnp.float32)}
+        labels = {
+            "mlm_positions": positions,
+            "mlm_labels": ids,
+            "mlm_weights": noisy.astype(jnp.float32),
+        }
         return {**batch, "input_ids": jnp.where(noisy, drawn.astype(jnp.int32), ids), **labels}
 
 
@@ -69,10 +76,17 @@ def config(prepared):
     system = dataclasses.replace(
         tiny_runs.system,
         corruption=UnigramNoise(vocab=tiny_runs.VOCAB),
-        recipe=dataclasses.replace(tiny_runs.system.recipe, phases=(Phase(steps=4, batch=4, length=16),)),
+        recipe=dataclasses.replace(
+            tiny_runs.system.recipe, phases=(Phase(steps=4, batch=4, length=16),)
+        ),
     )
     return dataclasses.replace(
-        tiny_runs.config, system=system, data=(str(prepared.dir),), log_every=0, eval_every=4, save_every=2
+        tiny_runs.config,
+        system=system,
+        data=(str(prepared.dir),),
+        log_every=0,
+        eval_every=4,
+        save_every=2,
     )
 
 
@@ -80,16 +94,25 @@ def test_facts_are_filled_in_by_reference(config, prepared):
     with pytest.raises(UserError, match="Counts is empty"):
         _ = config.system.corruption.counts.values
     opened = []
-    resolved = differing.with_facts(differing.resolve(config, prepared.vocab), lambda: opened.append(1) or prepared)
+    resolved = differing.with_facts(
+        differing.resolve(config, prepared.vocab), lambda: opened.append(1) or prepared
+    )
     counts = resolved.system.corruption.counts
     assert np.array_equal(counts.values, prepared.counts("train")) and opened == [1]
     record = json.loads(json.dumps(spec.to_json(resolved)))["system"]["corruption"]["counts"]
-    assert record == {"kind": "Counts", "corpus_sha256": counts.corpus_sha256} and len(counts.corpus_sha256) == 64
+    assert (
+        record == {"kind": "Counts", "corpus_sha256": counts.corpus_sha256}
+        and len(counts.corpus_sha256) == 64
+    )
     array = np.arange(3)
     assert Counts().filled(array).values is array
     assert Counts().filled(array) == Counts().filled(array.copy()) != Counts().filled(array + 1)
     pairs = facts.fill(Cooccurrences(window=2), lambda: prepared)
-    assert np.array_equal(pairs.values, prepared.cooccurrence(2)) and pairs.values.dtype.names == ("row", "column", "weight")
+    assert np.array_equal(pairs.values, prepared.cooccurrence(2)) and pairs.values.dtype.names == (
+        "row",
+        "column",
+        "weight",
+    )
 
 
 @pytest.mark.full
@@ -97,19 +120,30 @@ def test_phrases_are_gensims(tmp_path, data):
     """The same pairs and scores as gensim's `original_scorer`, from the words of the corpus."""
     phrases = pytest.importorskip("gensim.models.phrases")
     words = TokenizerSpec(kind="word", vocab=8_000, specials="t5")
-    corpus = prepare([str(data / "lm/wikitext-2/valid.txt")], tmp_path / "corpus", tokenizer=words, heldout=0.0)
+    corpus = prepare(
+        [str(data / "lm/wikitext-2/valid.txt")], tmp_path / "corpus", tokenizer=words, heldout=0.0
+    )
     sentences = list(sentences_of(corpus))
     found = facts.fill(Phrases(delta=5.0, threshold=10.0), lambda: corpus).values
-    model = phrases.Phrases(sentences, min_count=5, threshold=1e-9, delimiter=" ", scoring=phrases.original_scorer)
-    scale = corpus.counts("train").sum() / len(model.vocab)  # gensim multiplies by its vocabulary, not by N
-    theirs = {pair: score * scale for pair, score in model.export_phrases().items() if score * scale > 10.0}
+    model = phrases.Phrases(
+        sentences, min_count=5, threshold=1e-9, delimiter=" ", scoring=phrases.original_scorer
+    )
+    scale = corpus.counts("train").sum() / len(
+        model.vocab
+    )  # gensim multiplies by its vocabulary, not by N
+    theirs = {
+        pair: score * scale
+        for pair, score in model.export_phrases().items()
+        if score * scale > 10.0
+    }
     ours = {f"{first} {second}": score for first, second, score in found.tolist()}
     assert ours == pytest.approx(theirs, rel=1e-12) and len(ours) > 50
     assert (np.diff(found["score"]) <= 0).all()
 
 
 def test_a_tokenizer_suffices_for_some_facts(prepared):
-    """What a loaded model has without its corpus is what its training had; a fact of a corpus stays empty."""
+    """What a loaded model has without its corpus is what its training had; a fact of a corpus stays
+    empty."""
     fact, tokenizer = HashedWordNGrams(), prepared.tokenizer()
     found = facts.known({"grams": fact, "marks": TreeMarks(), "counts": Counts()}, tokenizer)
     np.testing.assert_array_equal(found["grams"].values, facts.fill(fact, lambda: prepared).values)
@@ -126,7 +160,10 @@ def test_a_system_without_facts_opens_no_corpus(config):
 
 @pytest.mark.parametrize("fact", [Counts(), Cooccurrences(), Phrases(threshold=1.0)])
 def test_stand_ins_have_the_shape_of_the_values(fact, prepared):
-    planned, real = facts.stand_ins(fact, prepared.vocab).values, facts.fill(fact, lambda: prepared).values
+    planned, real = (
+        facts.stand_ins(fact, prepared.vocab).values,
+        facts.fill(fact, lambda: prepared).values,
+    )
     assert planned.dtype == real.dtype and planned.ndim == real.ndim
     assert len(planned) == prepared.vocab.size
 

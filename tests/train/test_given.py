@@ -35,7 +35,9 @@ class Imitate(slots.Objective):
 def config(data, **changes):
     recipe = dataclasses.replace(tiny.system.recipe, phases=(Phase(steps=6, batch=8, length=16),))
     system = dataclasses.replace(tiny.system, recipe=recipe)
-    whole = dataclasses.replace(tiny.config, system=system, data=(data,), eval_every=0, save_every=2)
+    whole = dataclasses.replace(
+        tiny.config, system=system, data=(data,), eval_every=0, save_every=2
+    )
     return dataclasses.replace(whole, **changes)
 
 
@@ -44,7 +46,10 @@ def pair(data, init, **changes):
     (main,) = plain.system.towers.values()
     towers = {"teacher": main, "student": main}
     return dataclasses.replace(
-        plain, system=dataclasses.replace(plain.system, towers=towers, objective=Imitate(), corruption=None)
+        plain,
+        system=dataclasses.replace(
+            plain.system, towers=towers, objective=Imitate(), corruption=None
+        ),
     )
 
 
@@ -59,7 +64,10 @@ def teacher(tmp_path_factory):
 
 
 def params(workdir, step=None, **options):
-    return {path: np.asarray(leaf) for path, leaf in flatten(Run(workdir, step).restore(**options)[0]).items()}
+    return {
+        path: np.asarray(leaf)
+        for path, leaf in flatten(Run(workdir, step).restore(**options)[0]).items()
+    }
 
 
 @pytest.mark.rotate
@@ -72,9 +80,15 @@ def test_a_given_teacher_never_moves_and_the_student_learns_from_it(teacher, tmp
         here = params(whole, step)
         for path, leaf in there.items():
             assert here[path.replace("main/", "teacher/", 1)].tobytes() == leaf.tobytes(), path
-    assert any((params(whole, 2)[path] != leaf).any() for path, leaf in params(whole, 6).items() if "student/" in path)
+    assert any(
+        (params(whole, 2)[path] != leaf).any()
+        for path, leaf in params(whole, 6).items()
+        if "student/" in path
+    )
     moments = params(whole, name="opt_state")
-    assert any("student/" in path for path in moments) and not any("teacher" in path for path in moments)
+    assert any("student/" in path for path in moments) and not any(
+        "teacher" in path for path in moments
+    )
     losses = [line["values"]["loss"] for line in tiny.metrics(whole) if line["split"] == "train"]
     assert losses[-1] < 0.9 * losses[0]
 
@@ -87,10 +101,13 @@ def test_a_given_teacher_never_moves_and_the_student_learns_from_it(teacher, tmp
 
 @pytest.mark.rotate
 def test_every_tower_may_begin_with_a_model_of_its_own(teacher, tmp_path):
-    """A student that is its teacher has nothing to learn at the first step; a path takes a part of a model."""
+    """A student that is its teacher has nothing to learn at the first step; a path takes a part of
+    a model."""
     source, data = teacher
     model = str(source)
-    loop.train(pair(data, (("teacher", model), ("student/encoder", model))), tmp_path / "run", quiet=True)
+    loop.train(
+        pair(data, (("teacher", model), ("student/encoder", model))), tmp_path / "run", quiet=True
+    )
     first = next(line for line in tiny.metrics(tmp_path / "run"))
     assert first["values"]["loss"] == 0.0
 
@@ -99,10 +116,20 @@ def test_every_tower_may_begin_with_a_model_of_its_own(teacher, tmp_path):
 @pytest.mark.parametrize(
     ("init", "words"),
     [
-        (None, r"the tower 'teacher' of tiny is never trained; give its model \(--init teacher=MODEL\)"),
+        (
+            None,
+            r"the tower 'teacher' of tiny is never trained; give its model \(--init "
+            r"teacher=MODEL\)",
+        ),
         ((("student", "{model}"),), "the tower 'teacher' of tiny is never trained"),
-        ((("techer", "{model}"),), "init=techer=.* names no tower of tiny; it has: student, teacher.* 'teacher'"),
-        ((("teacher", "{model}"), ("student/encodr", "{model}")), "names no parameter of tiny.* 'student/encoder'"),
+        (
+            (("techer", "{model}"),),
+            "init=techer=.* names no tower of tiny; it has: student, teacher.* 'teacher'",
+        ),
+        (
+            (("teacher", "{model}"), ("student/encodr", "{model}")),
+            "names no parameter of tiny.* 'student/encoder'",
+        ),
     ],
 )
 def test_what_cannot_begin(teacher, tmp_path, init, words):
@@ -114,8 +141,13 @@ def test_what_cannot_begin(teacher, tmp_path, init, words):
 
 def test_the_command_line_takes_one_model_or_pairs(tmp_path):
     (tmp_path / "a=b").mkdir()
-    assert _init(("runs/a",)) == "runs/a" and _init((str(tmp_path / "a=b"),)) == str(tmp_path / "a=b")
-    assert _init(("teacher=runs/a", "student/encoder=b")) == (("teacher", "runs/a"), ("student/encoder", "b"))
+    assert _init(("runs/a",)) == "runs/a" and _init((str(tmp_path / "a=b"),)) == str(
+        tmp_path / "a=b"
+    )
+    assert _init(("teacher=runs/a", "student/encoder=b")) == (
+        ("teacher", "runs/a"),
+        ("student/encoder", "b"),
+    )
     assert _init(("teacher=runs/a",)) == (("teacher", "runs/a"),)
     with pytest.raises(UserError, match="or TOWER=MODEL each, given 'bert_mini'"):
         _init(("teacher=runs/a", "bert_mini"))

@@ -15,7 +15,13 @@ from ptm_jax.train import console, devices, logs
 
 def write(log, steps):
     for step in steps:
-        log.write(step, "train", {"loss": 5.0 / step, "grad_norm": 1.0}, tokens=10 * step, seconds=0.1 * step)
+        log.write(
+            step,
+            "train",
+            {"loss": 5.0 / step, "grad_norm": 1.0},
+            tokens=10 * step,
+            seconds=0.1 * step,
+        )
         if step % 4 == 0:
             log.write(step, "heldout", {"loss": 6.0 / step}, tokens=10 * step, seconds=0.1 * step)
 
@@ -32,7 +38,10 @@ def test_a_resumed_log_equals_the_uninterrupted_one(tmp_path):
     path.write_bytes(path.read_bytes() + b'{"step": 10, "spl')
     with logs.RunLog(tmp_path / "killed", ()) as log:
         log.resume(4)
-        assert logs.find(log.workdir, 4, "heldout") == {"loss": 1.5} and logs.find(log.workdir, 8, "heldout") is None
+        assert (
+            logs.find(log.workdir, 4, "heldout") == {"loss": 1.5}
+            and logs.find(log.workdir, 8, "heldout") is None
+        )
         write(log, range(5, 13))
     assert path.read_bytes() == whole
     with logs.RunLog(tmp_path / "killed", ()) as log:
@@ -45,7 +54,13 @@ def test_a_line(tmp_path):
     log.write(3, "train", {"loss": float("nan"), "accuracy": 0.5}, tokens=7.0, seconds=1.23456)
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     values = {"loss": None, "accuracy": 0.5}
-    assert json.loads(line) == {"step": 3, "split": "train", "values": values, "tokens": 7, "seconds": 1.235}
+    assert json.loads(line) == {
+        "step": 3,
+        "split": "train",
+        "values": values,
+        "tokens": 7,
+        "seconds": 1.235,
+    }
     log.close()
     log.write(4, "train", {"loss": 1.0}, tokens=8, seconds=2.0)
     assert [line["step"] for line in logs.read(tmp_path)] == [3, 4]
@@ -53,15 +68,20 @@ def test_a_line(tmp_path):
 
 def test_an_unreadable_line_is_left_out_with_a_warning(tmp_path, capsys):
     (tmp_path / "metrics.jsonl").write_bytes(
-        b'{"step": 1, "split": "train", "values": {}}\n\xff\n{"step": 2, "split": "train", "values": {}}\n{"st'
+        b'{"step": 1, "split": "train", "values": {}}\n\xff\n{"step": 2, "split": "train", '
+        b'"values": {}}\n{"st'
     )
     assert [line["step"] for line in logs.read(tmp_path)] == [1, 2]
-    assert capsys.readouterr().err.splitlines() == [f"line 2 of {tmp_path}/metrics.jsonl is not readable and left out"]
+    assert capsys.readouterr().err.splitlines() == [
+        f"line 2 of {tmp_path}/metrics.jsonl is not readable and left out"
+    ]
 
 
 def test_a_workdir_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write .*metrics.jsonl: Not a directory; .* name a workdir"):
+    with pytest.raises(
+        UserError, match="cannot write .*metrics.jsonl: Not a directory; .* name a workdir"
+    ):
         logs.RunLog(tmp_path / "file").resume(0)
 
 
@@ -94,7 +114,9 @@ def test_curve_and_report(tmp_path):
     path = logs.curve(tmp_path, baseline=6.9)
     assert path == tmp_path / "loss.png" and path.read_bytes()[:4] == b"\x89PNG"
     (tmp_path / "checkpoints/step_00000040").mkdir(parents=True)
-    path = logs.report(tmp_path, {"system": "bert_mini", "steps": 40, "tokens": 1234567, "a|b": "c|d\ne"})
+    path = logs.report(
+        tmp_path, {"system": "bert_mini", "steps": 40, "tokens": 1234567, "a|b": "c|d\ne"}
+    )
     text = path.read_text()
     for expected in (
         "# bert_mini",
@@ -106,7 +128,12 @@ def test_curve_and_report(tmp_path):
         "| checkpoint | `checkpoints/step_00000040` |",
     ):
         assert expected in text
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoints", "loss.png", "metrics.jsonl", "report.md"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "checkpoints",
+        "loss.png",
+        "metrics.jsonl",
+        "report.md",
+    ]
 
 
 def test_progress_without_a_terminal(capsys):
@@ -138,12 +165,16 @@ def test_progress_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with console.Progress(1_000_000, 40) as progress:
         with progress.compiling():
-            assert "step 40/1000000" in (compiling := capsys.readouterr().err) and compiling.endswith(" compiling")
+            assert "step 40/1000000" in (
+                compiling := capsys.readouterr().err
+            ) and compiling.endswith(" compiling")
         progress.update(999_990, {"loss": 2.5}, 1234567.6, 0.314)
         drawn = capsys.readouterr().err.removeprefix("\r\x1b[K")
         assert drawn.endswith("━━ loss 2.5000  tokens/s 1,234,568  0:00 left") and len(drawn) < 80
         progress.update(999_991, {"loss": 2.5}, 123456.7, 0.314)
-        assert " ━ loss 2.5000  tokens/s 123,457  utilisation 31%  0:00 left" in (drawn := capsys.readouterr().err)
+        assert " ━ loss 2.5000  tokens/s 123,457  utilisation 31%  0:00 left" in (
+            drawn := capsys.readouterr().err
+        )
         assert len(drawn.removeprefix("\r\x1b[K")) == 79
         console.say("a line between")
         assert capsys.readouterr().err == "\r\x1b[Ka line between\n"
@@ -151,7 +182,10 @@ def test_progress_on_a_terminal(capsys, monkeypatch):
     console.bar("tokenizing", 5, 10)
     console.bar("tokenizing", 10, 10)
     shown = capsys.readouterr().err
-    assert "1000000/1000000 ━ loss" in shown and "loss 2.5000  tokens/s 12,346  utilisation 31%  0:00 left\n" in shown
+    assert (
+        "1000000/1000000 ━ loss" in shown
+        and "loss 2.5000  tokens/s 12,346  utilisation 31%  0:00 left\n" in shown
+    )
     assert shown.endswith("tokenizing  50%\r\x1b[Ktokenizing 100%\n")
 
 
@@ -191,18 +225,30 @@ def test_utilisation():
 
 
 def test_a_cpu_that_is_faster_than_it_was_measured(monkeypatch):
-    """Measured beside another program, and with bfloat16 slower than float32: 287% was the first rate alone."""
-    rates = {("bfloat16", 0): 1e10, ("float32", 0): 2e10, ("bfloat16", 1): 1e10, ("float32", 1): 5e10}
+    """Measured beside another program, and with bfloat16 slower than float32: 287% was the first
+    rate alone."""
+    rates = {
+        ("bfloat16", 0): 1e10,
+        ("float32", 0): 2e10,
+        ("bfloat16", 1): 1e10,
+        ("float32", 1): 5e10,
+    }
     monkeypatch.setattr(devices, "_measured", lambda *what: rates[what])
-    used = lambda flops, dtype="bfloat16": devices.utilisation(flops, 1.0, jax.devices("cpu")[:1], dtype)
+
+    def used(flops, dtype="bfloat16"):
+        return devices.utilisation(flops, 1.0, jax.devices("cpu")[:1], dtype)
+
     assert used(1.5e10) == 0.75 and used(2.87e10) == pytest.approx(0.574) and used(6e10) is None
 
 
 @pytest.mark.parametrize(
-    "value, text", [(3.14159, "3.1416"), (0.0, "0.0000"), (-2.5, "-2.5000"), (0.00012345, "0.000123"), (None, "")]
+    "value, text",
+    [(3.14159, "3.1416"), (0.0, "0.0000"), (-2.5, "-2.5000"), (0.00012345, "0.000123"), (None, "")],
 )
 def test_a_figure_is_the_same_text_everywhere(value, text, tmp_path):
     assert figure(value) == text
     with logs.RunLog(tmp_path, ()) as log:
-        log.write(1, "heldout", {"loss": float("nan") if value is None else value}, tokens=1, seconds=1)
+        log.write(
+            1, "heldout", {"loss": float("nan") if value is None else value}, tokens=1, seconds=1
+        )
     assert f"| loss | {text} |" in logs.report(tmp_path, {}).read_text()

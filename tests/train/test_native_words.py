@@ -1,4 +1,5 @@
-"""Word vectors end to end: killed runs, shares of the rows, and tables sharded over eight forced devices."""
+"""Word vectors end to end: killed runs, shares of the rows, and tables sharded over eight forced
+devices."""
 
 import dataclasses
 import shutil
@@ -23,16 +24,31 @@ def experiment(name, text, steps=6):
     system = spec.with_field(systems.get(f"{name}_mini"), "width", 16)
     tokenizer = dataclasses.replace(system.tokenizer, vocab=200, min_count=2)
     recipe = dataclasses.replace(
-        system.recipe, phases=(Phase(steps=steps, batch=16, length=74),), optimizer=SGD(), lr=3.0, updates=4
+        system.recipe,
+        phases=(Phase(steps=steps, batch=16, length=74),),
+        optimizer=SGD(),
+        lr=3.0,
+        updates=4,
     )
     system = dataclasses.replace(system, recipe=recipe, tokenizer=tokenizer)
     return Experiment(
-        system=system, data=(str(text),), heldout=0.1, log_every=1, eval_every=0, save_every=2, keep=10, metrics=()
+        system=system,
+        data=(str(text),),
+        heldout=0.1,
+        log_every=1,
+        eval_every=0,
+        save_every=2,
+        keep=10,
+        metrics=(),
     )
 
 
 def logged(workdir, name):
-    return [line["values"][name] for line in tiny_runs.metrics(Path(workdir)) if line["split"] == "train"]
+    return [
+        line["values"][name]
+        for line in tiny_runs.metrics(Path(workdir))
+        if line["split"] == "train"
+    ]
 
 
 @pytest.mark.full
@@ -49,20 +65,26 @@ def test_a_killed_run_goes_on_and_shares_of_rows_make_the_same_bits(name, tmp_pa
 
     config, corpus = setup.begin(config, tmp_path / "whole")
     example = setup.example(config, corpus)
-    work, _ = program(config.system, config.seed).on(rules.make_mesh(devices=jax.devices()[:1]), "replicated", example)
+    work, _ = program(config.system, config.seed).on(
+        rules.make_mesh(devices=jax.devices()[:1]), "replicated", example
+    )
     assert work.native is not None
     step, state = jax.jit(work.step), work.init(example)
     shares = [setup.stream(config, corpus, 0, share=(index, 2)) for index in range(2)]
     for _ in range(config.system.recipe.steps):
         parts = [next(stream) for stream in shares]
-        state, _ = step(state, {field: np.concatenate([part[field] for part in parts]) for field in parts[0]})
+        state, _ = step(
+            state, {field: np.concatenate([part[field] for part in parts]) for field in parts[0]}
+        )
     restored = Run(tmp_path / "whole").restore()[0]
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), state.params, restored)
 
 
 def sharded(text, workdir):
     """The losses of a run whose tables lie on eight devices."""
-    config = dataclasses.replace(experiment("skipgram", text), mesh=(("model", 8),), rules="megatron")
+    config = dataclasses.replace(
+        experiment("skipgram", text), mesh=(("model", 8),), rules="megatron"
+    )
     loop.train(config, Path(workdir), quiet=True)
     return logged(workdir, "loss")
 

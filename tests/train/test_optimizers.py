@@ -10,7 +10,19 @@ import pytest
 
 from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import LAMB, SGD, Adadelta, Adafactor, Adagrad, Adamax, AdamW, Constant, Linear, Phase, Recipe
+from ptm_jax.core.recipe import (
+    LAMB,
+    SGD,
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adamax,
+    AdamW,
+    Constant,
+    Linear,
+    Phase,
+    Recipe,
+)
 from ptm_jax.train import optimizers
 from ptm_jax.train.freedom import Freedom
 
@@ -19,7 +31,13 @@ STEPS = 5
 
 def recipe(optimizer, **options):
     phases = (Phase(steps=STEPS, batch=1, length=1),)
-    plain = {"phases": phases, "lr": 0.01, "schedule": Constant(), "clip": None, "optimizer": optimizer}
+    plain = {
+        "phases": phases,
+        "lr": 0.01,
+        "schedule": Constant(),
+        "clip": None,
+        "optimizer": optimizer,
+    }
     return Recipe(**plain | options)
 
 
@@ -67,12 +85,20 @@ def ours(recipe, grads):
 
 def separate(flat):
     """{(path, part): array}; each layer of the scanned block is a tensor of its own."""
-    parts = lambda path, leaf: range(len(leaf)) if "block" in path else [...]
-    return {(path, i): jnp.asarray(leaf[i], jnp.float32) for path, leaf in flat.items() for i in parts(path, leaf)}
+
+    def parts(path, leaf):
+        return range(len(leaf)) if "block" in path else [...]
+
+    return {
+        (path, i): jnp.asarray(leaf[i], jnp.float32)
+        for path, leaf in flat.items()
+        for i in parts(path, leaf)
+    }
 
 
 def assert_equal_to_optax(found, transform, grads, lr=lambda path, k: 0.01, rtol=2e-5):
-    """`found` has the parameters after the updates of an optax transformation at the rate lr(path, k)."""
+    """`found` has the parameters after the updates of an optax transformation at the rate lr(path,
+    k)."""
     params, update = separate(draw(0, 0.5)), jax.jit(transform.update)
     state = transform.init(params)
     for k, grad in enumerate(grads):
@@ -83,7 +109,8 @@ def assert_equal_to_optax(found, transform, grads, lr=lambda path, k: 0.01, rtol
 
 
 def without_correction(transform, direction):
-    """optax's moments with the direction that they give without bias correction, which optax does not have."""
+    """optax's moments with the direction that they give without bias correction, which optax does
+    not have."""
 
     def update(grads, state, params=None):
         state = transform.update(grads, state, params)[1]
@@ -92,8 +119,15 @@ def without_correction(transform, direction):
     return optax.GradientTransformation(transform.init, update)
 
 
-decays = lambda params: {key: not key[0].endswith(("bias", "scale")) for key in params}
-DECAY, ADAM, ADAMAX = optax.add_decayed_weights(0.01, decays), optax.scale_by_adam(eps=1e-6), optax.scale_by_adamax()
+def decays(params):
+    return {key: not key[0].endswith(("bias", "scale")) for key in params}
+
+
+DECAY, ADAM, ADAMAX = (
+    optax.add_decayed_weights(0.01, decays),
+    optax.scale_by_adam(eps=1e-6),
+    optax.scale_by_adamax(),
+)
 FACTORED = (optax.scale_by_factored_rms(min_dim_size_to_factor=1), optax.clip_by_block_rms(1.0))
 
 
@@ -102,9 +136,15 @@ FACTORED = (optax.scale_by_factored_rms(min_dim_size_to_factor=1), optax.clip_by
     "optimizer, parts",
     [
         (AdamW(), [ADAM, DECAY]),
-        (AdamW(bias_correction=False), [without_correction(ADAM, lambda m, v: m / (jnp.sqrt(v) + 1e-6)), DECAY]),
+        (
+            AdamW(bias_correction=False),
+            [without_correction(ADAM, lambda m, v: m / (jnp.sqrt(v) + 1e-6)), DECAY],
+        ),
         (Adamax(weight_decay=0.01), [ADAMAX, DECAY]),
-        (Adamax(weight_decay=0.01, bias_correction=False), [without_correction(ADAMAX, lambda m, u: m / u), DECAY]),
+        (
+            Adamax(weight_decay=0.01, bias_correction=False),
+            [without_correction(ADAMAX, lambda m, u: m / u), DECAY],
+        ),
         (LAMB(), [ADAM, DECAY, optax.scale_by_trust_ratio()]),
         (Adafactor(), [*FACTORED, optax.scale_by_param_block_rms()]),
         (Adafactor(relative=False, momentum=0.9), [*FACTORED, optax.ema(0.9, debias=False)]),
@@ -124,12 +164,20 @@ def test_every_rule_is_that_of_optax(optimizer, parts):
 
 def test_schedule_and_rates_by_path():
     """Update k uses the schedule's rate k; the first matching multiplier wins."""
-    options = {"schedule": Linear(warmup=2), "lr_rules": (("table", 0.0), ("block", 0.5), ("ffn", 9.0))}
+    options = {
+        "schedule": Linear(warmup=2),
+        "lr_rules": (("table", 0.0), ("block", 0.5), ("ffn", 9.0)),
+    }
     ramp = [0.5, 1, 1, 2 / 3, 1 / 3]
-    factor = lambda path: 0.0 if "table" in path else 0.5 if "block" in path else 1.0
+
+    def factor(path):
+        return 0.0 if "table" in path else 0.5 if "block" in path else 1.0
+
     grads = [draw(k + 1) for k in range(STEPS)]
     found = ours(recipe(AdamW(), **options), grads)[0]
-    assert_equal_to_optax(found, optax.chain(ADAM, DECAY), grads, lambda path, k: 0.01 * ramp[k] * factor(path))
+    assert_equal_to_optax(
+        found, optax.chain(ADAM, DECAY), grads, lambda path, k: 0.01 * ramp[k] * factor(path)
+    )
 
 
 @pytest.mark.parametrize("clip", [0.5, 1e4])
@@ -175,13 +223,19 @@ def test_first_decay_rule_wins():
     zero = {path: np.zeros_like(g) for path, g in draw(1).items()}
     after = ours(recipe(AdamW(weight_decay=0.1, decay_rules=rules)), [zero])[0]
     before = draw(0, 0.5)
-    np.testing.assert_allclose(after["main/embed/table"], before["main/embed/table"] * 0.998, rtol=1e-6)
+    np.testing.assert_allclose(
+        after["main/embed/table"], before["main/embed/table"] * 0.998, rtol=1e-6
+    )
     np.testing.assert_allclose(after["main/head/kernel"], before["main/head/kernel"], rtol=1e-6)
-    np.testing.assert_allclose(after["main/norm/scale"], before["main/norm/scale"] * 0.999, rtol=1e-6)
+    np.testing.assert_allclose(
+        after["main/norm/scale"], before["main/norm/scale"] * 0.999, rtol=1e-6
+    )
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize("optimizer", [AdamW(), LAMB(), Adafactor(), SGD(momentum=0.9)], ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize(
+    "optimizer", [AdamW(), LAMB(), Adafactor(), SGD(momentum=0.9)], ids=lambda o: type(o).__name__
+)
 def test_frozen_leaves_are_bit_unchanged_and_carry_no_state(optimizer):
     transform = optimizers.build(recipe(optimizer, clip=1.0), Freedom(given=("b",)))
     frozen = jnp.array([-0.0, 0.0, 1e-45, 3.0, jnp.inf], jnp.float32)
@@ -196,7 +250,9 @@ def test_frozen_leaves_are_bit_unchanged_and_carry_no_state(optimizer):
     # The same, when only the trained part is differentiated at all.
     part = {"a": params["a"]}
     updates, _ = transform.update({"a": grads["a"]}, transform.init(part), part)
-    np.testing.assert_array_equal(optimizers.apply(part, updates)["a"]["kernel"], after["a"]["kernel"])
+    np.testing.assert_array_equal(
+        optimizers.apply(part, updates)["a"]["kernel"], after["a"]["kernel"]
+    )
 
 
 def test_everything_frozen_is_an_error():
@@ -204,7 +260,9 @@ def test_everything_frozen_is_an_error():
         optimizers.build(recipe(AdamW()), Freedom(given=("a",))).init({"a": jnp.ones(3)})
 
 
-@pytest.mark.parametrize("optimizer", [AdamW(), Adamax(), LAMB(), Adafactor(), Adagrad(), Adadelta(), SGD(momentum=0.9)])
+@pytest.mark.parametrize(
+    "optimizer", [AdamW(), Adamax(), LAMB(), Adafactor(), Adagrad(), Adadelta(), SGD(momentum=0.9)]
+)
 def test_moments_lie_at_the_path_and_rank_of_their_parameter(optimizer):
     params = paths.flatten(ours(recipe(optimizer), [])[0])
     state = ours(recipe(optimizer), [draw(1)])[1]
@@ -224,11 +282,14 @@ def test_adafactor_memory_is_sublinear():
 
 
 def test_first_step_of_adam_is_exact():
-    """1 - b2**t does not lose digits in float32: the first bias-corrected step is sign(g) to 1e-6."""
+    """1 - b2**t does not lose digits in float32: the first bias-corrected step is sign(g) to
+    1e-6."""
     spec = recipe(AdamW(weight_decay=0.0, eps=0.0), lr=1.0)
     transform = optimizers.build(spec)
     params = {"w": jnp.zeros(4)}
-    updates, _ = transform.update({"w": jnp.array([1e-3, -2.0, 5.0, -1e-6])}, transform.init(params), params)
+    updates, _ = transform.update(
+        {"w": jnp.array([1e-3, -2.0, 5.0, -1e-6])}, transform.init(params), params
+    )
     np.testing.assert_allclose(updates["w"], [-1, 1, -1, 1], rtol=1e-6)
 
 

@@ -1,4 +1,5 @@
-"""Several processes on this machine are several hosts: what they train, and what happens when one of them ends."""
+"""Several processes on this machine are several hosts: what they train, and what happens when one
+of them ends."""
 
 import os
 import signal
@@ -79,35 +80,49 @@ class Job:
             **more,
         }
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        self.processes = [subprocess.Popen(command, env=env | {"JAX_PROCESS_ID": str(i)}, **pipes) for i in range(count)]
+        self.processes = [
+            subprocess.Popen(command, env=env | {"JAX_PROCESS_ID": str(i)}, **pipes)
+            for i in range(count)
+        ]
 
     def kill(self, index, by):
         self.processes[index].send_signal(by)
         self.at = time.monotonic()
 
     def end(self, timeout=240):
-        """[(exit status, stdout, stderr)], after all have ended, and in `took` the seconds since the signal."""
+        """[(exit status, stdout, stderr)], after all have ended, and in `took` the seconds since
+        the signal."""
         try:
             ends = [process.communicate(timeout=timeout) for process in self.processes]
         finally:
             for process in self.processes:
                 process.kill()
         self.took = time.monotonic() - getattr(self, "at", time.monotonic())
-        return [(process.returncode, *end) for process, end in zip(self.processes, ends, strict=True)]
+        return [
+            (process.returncode, *end) for process, end in zip(self.processes, ends, strict=True)
+        ]
 
 
 @pytest.mark.rotate
 @pytest.mark.parametrize("gone", [1, 0])
 def test_when_one_is_killed_the_others_print_it_and_end(gone):
     job = Job([sys.executable, "-c", TALK], 2, JAX_PLATFORMS="cpu")
-    lines = [process.stdout.readline() for process in job.processes]  # a greeting of gloo is on the line, too
-    lines = [line if "from" in line else p.stdout.readline() for line, p in zip(lines, job.processes, strict=True)]
+    lines = [
+        process.stdout.readline() for process in job.processes
+    ]  # a greeting of gloo is on the line, too
+    lines = [
+        line if "from" in line else p.stdout.readline()
+        for line, p in zip(lines, job.processes, strict=True)
+    ]
     job.kill(gone, signal.SIGKILL)
     status, _, err = job.end(60)[1 - gone]
     assert [line.strip() for line in lines] == ["{'from': 0} [[0], [1]] 2", "{'from': 0} [] 2"]
     assert status == 75 and job.took < 10
     last = err.splitlines()[-1]
-    assert f"process {gone} of 2 on " in last and "is gone (killed, or out of memory), so all stop" in last
+    assert (
+        f"process {gone} of 2 on " in last
+        and "is gone (killed, or out of memory), so all stop" in last
+    )
     assert "run the same command again" in last
 
 
@@ -133,7 +148,17 @@ def train(tmp_path_factory, text):
 
     def start(workdir, count, devices=1, *, mesh=None):
         words = [*WORDS, *([f"mesh=({mesh},)"] if mesh else [])]
-        command = [*tiny.PTM, "train", tiny.FILE, "--data", text, "--workdir", str(workdir), "--set", *words]
+        command = [
+            *tiny.PTM,
+            "train",
+            tiny.FILE,
+            "--data",
+            text,
+            "--workdir",
+            str(workdir),
+            "--set",
+            *words,
+        ]
         alone = {"JAX_NUM_PROCESSES": "1"} if count == 1 else {}
         return Job(command, count, devices, **tiny.environment(cache, JAX_PLATFORMS="cpu"), **alone)
 
@@ -154,7 +179,10 @@ def whole(train, tmp_path_factory):
 def assert_same_run(whole, workdir):
     """The rows of every step, the log and the position of every checkpoint; losses to 1e-5."""
     there, here = tiny.metrics(whole), tiny.metrics(workdir)
-    facts = lambda lines: [(x["step"], x["split"], x["tokens"], x["values"]["read"]) for x in lines]
+
+    def facts(lines):
+        return [(x["step"], x["split"], x["tokens"], x["values"]["read"]) for x in lines]
+
     assert facts(there) == facts(here) and len(there) == LAST + 2
     for a, b in zip(there, here, strict=True):
         assert b["values"] == pytest.approx(a["values"], rel=1e-5), a["step"]
@@ -167,7 +195,9 @@ def assert_same_run(whole, workdir):
 
 def newest(workdir):
     """The step of the newest checkpoint."""
-    return max(int(path.name.removeprefix("step_")) for path in (workdir / "checkpoints").glob("step_*"))
+    return max(
+        int(path.name.removeprefix("step_")) for path in (workdir / "checkpoints").glob("step_*")
+    )
 
 
 def wait_for(workdir, job, step):
@@ -190,20 +220,26 @@ def test_two_processes_train_the_run_of_one(train, whole, tmp_path):
     """Two devices each; process 0 alone prepares the corpus and writes the workdir."""
     assert_done(train(tmp_path / "run", 2, 2).end())
     assert_same_run(whole, tmp_path / "run")
-    named = lambda workdir: {path.name for path in workdir.iterdir()}
+
+    def named(workdir):
+        return {path.name for path in workdir.iterdir()}
+
     assert named(tmp_path / "run") == named(whole)
 
 
 @pytest.mark.rotate
 @pytest.mark.full
 def test_four_lose_one_two_go_on_until_sigterm_and_one_ends_it(train, whole, tmp_path):
-    """Every part of the run is that of the unbroken one, whatever the number of processes and the mesh."""
+    """Every part of the run is that of the unbroken one, whatever the number of processes and the
+    mesh."""
     workdir = tmp_path / "run"
     job = train(workdir, 4)
     wait_for(workdir, job, 12)
     job.kill(2, signal.SIGKILL)
     ends = job.end()
-    assert [status for status, _, _ in ends] == [75, 75, -signal.SIGKILL, 75] and job.took < 20, ends
+    assert [status for status, _, _ in ends] == [75, 75, -signal.SIGKILL, 75] and job.took < 20, (
+        ends
+    )
     for index in (0, 1, 3):
         (line,) = [line for line in ends[index][2].splitlines() if "is gone" in line]
         assert "process 2 of 4 on " in line and "all stop; run the same command again" in line
@@ -231,5 +267,9 @@ def test_a_batch_that_cannot_be_shared_is_one_error(train, tmp_path):
     ends = train(tmp_path / "run", 3).end()
     for index, (status, _, err) in enumerate(ends):
         (line,) = [line for line in err.splitlines() if line.startswith("ptm: ")]
-        assert status == 1 and "a batch of 8 rows" in line and (index == 0 or f"process {index} of 3: " in line)
+        assert (
+            status == 1
+            and "a batch of 8 rows" in line
+            and (index == 0 or f"process {index} of 3: " in line)
+        )
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,5 @@
-"""Runs that are stopped, killed, damaged and asked again: they end as if nothing had happened, or print what is wrong."""
+"""Runs that are stopped, killed, damaged and asked again: they end as if nothing had happened, or
+print what is wrong."""
 
 import dataclasses
 import fcntl
@@ -37,7 +38,8 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, text):
-    """A run that nothing interrupted: 64 steps of length 16 and 32 of 32, a checkpoint after every 11th."""
+    """A run that nothing interrupted: 64 steps of length 16 and 32 of 32, a checkpoint after every
+    11th."""
     workdir = tmp_path_factory.mktemp("whole") / "run"
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir) == 0
     return workdir
@@ -65,7 +67,9 @@ def test_the_log_of_a_run(whole):
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize("step", [11, 88, *(pytest.param(n, marks=pytest.mark.full) for n in (22, 55, 66, 77))])
+@pytest.mark.parametrize(
+    "step", [11, 88, *(pytest.param(n, marks=pytest.mark.full) for n in (22, 55, 66, 77))]
+)
 def test_resumed_at_any_save_is_the_uninterrupted_run(whole, text, tmp_path, capsys, step):
     cut(whole, tmp_path / "run", step)
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run") == 0
@@ -107,7 +111,11 @@ def damage(checkpoint, how):
 
 @pytest.mark.rotate
 @pytest.mark.parametrize(
-    "how", ["truncated", *(pytest.param(h, marks=pytest.mark.full) for h in ("torn record", "missing file"))]
+    "how",
+    [
+        "truncated",
+        *(pytest.param(h, marks=pytest.mark.full) for h in ("torn record", "missing file")),
+    ],
 )
 def test_a_damaged_checkpoint_is_passed_over(whole, text, tmp_path, capsys, how):
     workdir = tmp_path / "run"
@@ -116,24 +124,43 @@ def test_a_damaged_checkpoint_is_passed_over(whole, text, tmp_path, capsys, how)
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir) == 0
     tiny.assert_same_run(whole, workdir)
     lines = [line for line in capsys.readouterr().err.splitlines() if "damaged checkpoint" in line]
-    assert len(lines) == 1 and f"step_{LAST:08d}" in lines[0] and "using that of step 88" in lines[0]
+    assert (
+        len(lines) == 1 and f"step_{LAST:08d}" in lines[0] and "using that of step 88" in lines[0]
+    )
 
 
 @pytest.mark.rotate
-def test_a_run_without_an_intact_checkpoint_starts_again_with_a_warning(whole, text, tmp_path, capsys):
+def test_a_run_without_an_intact_checkpoint_starts_again_with_a_warning(
+    whole, text, tmp_path, capsys
+):
     workdir = tmp_path / "run"
     cut(whole, workdir, 11)
     damage(workdir / "checkpoints" / "step_00000011", "truncated")
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir) == 0
-    assert "no checkpoint in" in (err := capsys.readouterr().err) and "starting again from step 0" in err
-    assert tiny.metrics(whole) == tiny.metrics(workdir) and tiny.checkpoint(whole) == tiny.checkpoint(workdir)
+    assert (
+        "no checkpoint in" in (err := capsys.readouterr().err)
+        and "starting again from step 0" in err
+    )
+    assert tiny.metrics(whole) == tiny.metrics(workdir) and tiny.checkpoint(
+        whole
+    ) == tiny.checkpoint(workdir)
 
 
 @pytest.mark.rotate
 def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
-    """Window sums lie in the checkpoint: a window of twenty steps goes on across the restart at step 84."""
+    """Window sums lie in the checkpoint: a window of twenty steps goes on across the restart at
+    step 84."""
     workdir, there = tmp_path / "run", tmp_path / "there"
-    command = ["train", tiny.FILE, "--data", text, "--set", "log_every=20", "save_every=28", "eval_every=0"]
+    command = [
+        "train",
+        tiny.FILE,
+        "--data",
+        text,
+        "--set",
+        "log_every=20",
+        "save_every=28",
+        "eval_every=0",
+    ]
     assert ptm(*command, "--workdir", there) == 0
     cut(there, workdir, 84)
     assert ptm(*command, "mesh=(('data', 1),)", "rules=fsdp", "--workdir", workdir) == 0
@@ -147,14 +174,22 @@ def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (["recipe.lr=3e-3", "seed=2"], ["system.recipe.lr: 0.01 there, 0.003 here", "seed: 0 there, 2 here"]),
+        (
+            ["recipe.lr=3e-3", "seed=2"],
+            ["system.recipe.lr: 0.01 there, 0.003 here", "seed: 0 there, 2 here"],
+        ),
         (["system.name=other"], ["system.name: tiny there, other here"]),
         (["tokenizer=TokenizerSpec(vocab=201)"], ["tokenizer: None there, TokenizerSpec("]),
-        (["recipe.optimizer=LAMB", "heldout=0.3"], ["system.recipe.optimizer: AdamW(", "heldout: 0.2 there, 0.3 here"]),
+        (
+            ["recipe.optimizer=LAMB", "heldout=0.3"],
+            ["system.recipe.optimizer: AdamW(", "heldout: 0.2 there, 0.3 here"],
+        ),
         (["precision=bfloat16"], ["precision"]),
     ],
 )
-def test_a_workdir_of_another_config_is_refused_with_the_fields(whole, text, capsys, changes, words):
+def test_a_workdir_of_another_config_is_refused_with_the_fields(
+    whole, text, capsys, changes, words
+):
     before = tiny.files(whole)
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", whole, "--set", *changes) == 1
     err = capsys.readouterr().err
@@ -164,7 +199,8 @@ def test_a_workdir_of_another_config_is_refused_with_the_fields(whole, text, cap
 
 
 def test_a_field_that_came_later_is_at_its_default(whole):
-    """A config.json of a version before a field existed is the same config, unless the field is not at its default."""
+    """A config.json of a version before a field existed is the same config, unless the field is not
+    at its default."""
     record = workdirs.read(whole)
     config = target.load_file(tiny.FILE)
     old = json.loads(json.dumps(record))
@@ -195,7 +231,9 @@ def test_a_field_that_came_later_is_at_its_default(whole):
 
 def _with(config, path, value):
     first, _, rest = path.partition(".")
-    return dataclasses.replace(config, **{first: _with(getattr(config, first), rest, value) if rest else value})
+    return dataclasses.replace(
+        config, **{first: _with(getattr(config, first), rest, value) if rest else value}
+    )
 
 
 def test_defaults_that_are_made_count_too():
@@ -207,7 +245,10 @@ def test_defaults_that_are_made_count_too():
 
     record = {"kind": "Part", "name": "a"}
     assert differing._filled(record, Part("b"), lambda x: x)["table"] == [1, 2]
-    assert differing._filled({"kind": "Other", "name": "a"}, Part("b"), lambda x: x) == {"kind": "Other", "name": "a"}
+    assert differing._filled({"kind": "Other", "name": "a"}, Part("b"), lambda x: x) == {
+        "kind": "Other",
+        "name": "a",
+    }
 
 
 def test_the_sums_of_a_window_are_the_checkpoints_own():
@@ -223,8 +264,16 @@ def test_the_sums_of_a_window_are_the_checkpoints_own():
 
 @pytest.mark.rotate
 def test_a_loss_that_is_not_finite_is_not_kept(text, tmp_path, capsys):
-    words = ["recipe.lr=1e30", "recipe.clip=none", "save_every=1", "log_every=5", "recipe.phases.0.length=32"]
-    assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run", "--set", *words) == 1
+    words = [
+        "recipe.lr=1e30",
+        "recipe.clip=none",
+        "save_every=1",
+        "log_every=5",
+        "recipe.phases.0.length=32",
+    ]
+    assert (
+        ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run", "--set", *words) == 1
+    )
     err = capsys.readouterr().err.splitlines()[-1]
     assert err.startswith("ptm: the ") and "is not finite at step" in err and "recipe.lr" in err
     kept = tiny.checkpoint(tmp_path / "run")
@@ -237,7 +286,20 @@ def test_a_run_without_held_out_text_whose_state_is_donated(text, tmp_path, caps
     first, start = [], loop.Training.start
     monkeypatch.setattr(loop.Training, "start", lambda run: first.append(start(run)) or first[0])
     words = ["heldout=0", "eval_every=1"]
-    assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run", "--json", "--set", *words) == 0
+    assert (
+        ptm(
+            "train",
+            tiny.FILE,
+            "--data",
+            text,
+            "--workdir",
+            tmp_path / "run",
+            "--json",
+            "--set",
+            *words,
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["heldout"] == {}
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(first[0][0]))
 
@@ -270,7 +332,8 @@ class Child:
 
 
 def killed_again_and_again(workdir, text, cache, moments, seed):
-    """Run with a SIGKILL at every moment, a step of the log or seconds since the start; then to the end."""
+    """Run with a SIGKILL at every moment, a step of the log or seconds since the start; then to the
+    end."""
     draw, reached = random.Random(seed), []
     for moment in moments:
         child = Child(workdir, text, cache)
@@ -288,7 +351,10 @@ def killed_again_and_again(workdir, text, cache, moments, seed):
 
 
 def assert_nothing_lost(whole, workdir):
-    reads = [[x["values"]["read"] for x in tiny.metrics(w) if x["split"] == "train"] for w in (whole, workdir)]
+    reads = [
+        [x["values"]["read"] for x in tiny.metrics(w) if x["split"] == "train"]
+        for w in (whole, workdir)
+    ]
     assert len(reads[0]) == LAST and reads[0] == reads[1], "some step read other rows"
     tiny.assert_same_run(whole, workdir)
     assert not list((workdir / "checkpoints").glob("draft_*")) and not list(workdir.glob("*.draft"))
@@ -308,7 +374,8 @@ def test_ten_kills_at_random_moments_change_nothing(whole, text, cache, tmp_path
 
 @pytest.mark.rotate
 def test_sigterm_ends_the_step_and_saves(whole, text, tmp_path, capsys, monkeypatch):
-    """The signal comes while step 20 is written to the log; processes of their own get it in `tests/launch`."""
+    """The signal comes while step 20 is written to the log; processes of their own get it in
+    `tests/launch`."""
     workdir, write = tmp_path / "run", logs.RunLog.write
 
     def interrupted(log, step, *words, **more):
@@ -323,7 +390,9 @@ def test_sigterm_ends_the_step_and_saves(whole, text, tmp_path, capsys, monkeypa
     out = capsys.readouterr().out
     assert f"stopped by SIGTERM after step 20 of {LAST}; the checkpoint is complete" in out
     assert "run the same command again to go on" in out
-    assert tiny.checkpoint(workdir)["step"] == 20 and not list((workdir / "checkpoints").glob("draft_*"))
+    assert tiny.checkpoint(workdir)["step"] == 20 and not list(
+        (workdir / "checkpoints").glob("draft_*")
+    )
     assert ptm(*command) == 0
     assert f"resuming {workdir} from step 20 of {LAST}" in capsys.readouterr().err
     assert_nothing_lost(whole, workdir)
@@ -331,7 +400,8 @@ def test_sigterm_ends_the_step_and_saves(whole, text, tmp_path, capsys, monkeypa
 
 @pytest.fixture
 def sigint():
-    """Sets the handler of SIGINT, which tests in the background would ignore, until the end of a test."""
+    """Sets the handler of SIGINT, which tests in the background would ignore, until the end of a
+    test."""
     before = signal.getsignal(signal.SIGINT)
     yield lambda handler: signal.signal(signal.SIGINT, handler)
     signal.signal(signal.SIGINT, before)
@@ -347,7 +417,9 @@ def test_ctrl_c_saves_as_sigterm_does_and_the_second_ends_at_once(capfd, sigint)
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     stopped = loop.Result(Path(), 20, 96, {}, 0.0, None, True, signal=one.received)
-    assert options.status(stopped) == 130 and "stopped by SIGINT after step 20 of 96" in options.stopped(stopped)
+    assert options.status(
+        stopped
+    ) == 130 and "stopped by SIGINT after step 20 of 96" in options.stopped(stopped)
     assert options.status(dataclasses.replace(stopped, signal=signal.SIGTERM)) == 143
     assert options.status(dataclasses.replace(stopped, stopped=False)) == 0
 

@@ -35,7 +35,9 @@ def cache(tmp_path_factory):
 def tiny():
     """A BERT of two layers with MLM, NSP and dropout."""
     phases = (Phase(steps=10, batch=ROWS, length=LENGTH),)
-    recipe = Recipe(phases=phases, lr=1e-3, optimizer=AdamW(weight_decay=0.0), schedule=Constant(), clip=1.0)
+    recipe = Recipe(
+        phases=phases, lr=1e-3, optimizer=AdamW(weight_decay=0.0), schedule=Constant(), clip=1.0
+    )
     return dataclasses.replace(bert("tiny", 2, 16, 2, VOCAB), recipe=recipe)
 
 
@@ -76,7 +78,8 @@ def bits(tree):
     return {path: np.asarray(leaf).tobytes() for path, leaf in flatten(tree).items()}
 
 
-# Micro-batch m of 8 has rows m and m + 8: the fourth has no token, the sixth few, so that weights differ greatly.
+# Micro-batch m of 8 has rows m and m + 8: the fourth has no token, the sixth few, so that weights
+# differ greatly.
 BATCHES = [batch_of(seed, empty=(3, 11, 5)) for seed in range(3)]
 
 
@@ -96,7 +99,9 @@ def test_eight_micro_batches_give_the_update_of_one_batch(once):
         moved = distance(a.params, once[0][0].params)[0]
         assert moved > 1e-4
         for name in metrics:
-            values = [x[name].value() if hasattr(x[name], "value") else x[name] for x in (metrics, others)]
+            values = [
+                x[name].value() if hasattr(x[name], "value") else x[name] for x in (metrics, others)
+            ]
             np.testing.assert_allclose(*values, rtol=2e-6, err_msg=name)
 
 
@@ -112,9 +117,14 @@ def test_a_seed_gives_the_same_bits_and_another_one_does_not(once):
 def test_a_seed_decides_on_dropout_and_corruption_too(once):
     """From the same parameters, two seeds give different losses and different masked positions."""
     work, other = program(tiny(), 0), program(tiny(), 1)
-    loss = jax.jit(other.step, static_argnames="accumulate")(once[0][0], BATCHES[0], accumulate=1)[1]["loss"]
+    loss = jax.jit(other.step, static_argnames="accumulate")(once[0][0], BATCHES[0], accumulate=1)[
+        1
+    ]["loss"]
     assert abs(float(loss.value().sum()) - float(once[1][1]["loss"].value().sum())) > 1e-3
-    draws = [w._corrupt(BATCHES[0], "train", step, None)["mlm_positions"] for w, step in ((work, 0), (other, 0), (work, 1))]
+    draws = [
+        w._corrupt(BATCHES[0], "train", step, None)["mlm_positions"]
+        for w, step in ((work, 0), (other, 0), (work, 1))
+    ]
     assert not (draws[0] == draws[1]).all() and not (draws[0] == draws[2]).all()
 
 
@@ -124,7 +134,9 @@ def test_a_batch_without_weight_changes_nothing():
     empty = batch_of(empty=range(ROWS))
     for accumulate in (1, 8):
         (before, _), (after, metrics) = steps(tiny(), [empty], accumulate=accumulate)
-        assert float(metrics["grad_norm"]) == 0.0 and np.all(np.asarray(metrics["loss"].value()) == 0.0)
+        assert float(metrics["grad_norm"]) == 0.0 and np.all(
+            np.asarray(metrics["loss"].value()) == 0.0
+        )
         assert bits(before.params) == bits(after.params)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.opt_state))
 
@@ -132,12 +144,16 @@ def test_a_batch_without_weight_changes_nothing():
 @pytest.mark.rotate
 def test_bfloat16_trains_as_float32_does():
     system = tiny()
-    low = dataclasses.replace(system, towers=spec.respell(system.towers, Precision, Precision("bfloat16")))
+    low = dataclasses.replace(
+        system, towers=spec.respell(system.towers, Precision, Precision("bfloat16"))
+    )
     curves = []
     for each in (system, low):
         found = steps(each, BATCHES * 8)
         curves.append(np.array([float(m["loss"].value().sum()) for _, m in found[1:]]))
-        kinds = {leaf.dtype for leaf in jax.tree.leaves((found[-1][0].params, found[-1][0].opt_state))}
+        kinds = {
+            leaf.dtype for leaf in jax.tree.leaves((found[-1][0].params, found[-1][0].opt_state))
+        }
         assert kinds <= {jnp.dtype("float32"), jnp.dtype("int32")}
     np.testing.assert_allclose(*curves, rtol=0.01)
     assert curves[1][-3:].mean() < curves[1][:3].mean() - 0.03 and not np.array_equal(*curves)
@@ -157,32 +173,54 @@ def test_the_gradient_of_a_tied_table_sums_both_uses():
 
     @jax.jit
     def gradients(params):
-        return jax.grad(lambda p: loss(p, p))(params), *jax.grad(loss, argnums=(0, 1))(params, params)
+        return jax.grad(lambda p: loss(p, p))(params), *jax.grad(loss, argnums=(0, 1))(
+            params, params
+        )
 
     (path,) = [path for path in flatten(params) if path.endswith("token")]
     both, embedded, read = (np.asarray(flatten(tree)[path]) for tree in gradients(params))
     np.testing.assert_allclose(both, embedded + read, atol=1e-7)
     absent = np.setdiff1d(np.arange(VOCAB.size), batch["input_ids"])
-    assert (embedded[absent] == 0).all() and (np.abs(read).max(1) > 0).all() and np.abs(embedded).max() > 1e-4
+    assert (
+        (embedded[absent] == 0).all()
+        and (np.abs(read).max(1) > 0).all()
+        and np.abs(embedded).max() > 1e-4
+    )
 
 
 def test_flops_are_counted_through_loops_and_gradients():
     a, b = jnp.zeros((3, 4, 5)), jnp.zeros((3, 5, 6))
-    product = lambda a, b: jnp.einsum("bij,bjk->bik", a, b)
+
+    def product(a, b):
+        return jnp.einsum("bij,bjk->bik", a, b)
+
     one = 2 * 3 * 4 * 5 * 6
     assert flops(product, a, b) == one
     assert flops(jax.jit(product), jax.eval_shape(lambda: a), jax.eval_shape(lambda: b)) == one
-    squared = lambda a, b: (product(a, b) ** 2).sum()
+
+    def squared(a, b):
+        return (product(a, b) ** 2).sum()
+
     assert flops(jax.grad(squared, argnums=(0, 1)), a, b) == 3 * one
-    loop = lambda x, w: jax.lax.scan(lambda x, _: (x @ w, None), x, length=7)[0]
+
+    def loop(x, w):
+        return jax.lax.scan(lambda x, _: (x @ w, None), x, length=7)[0]
+
     assert flops(loop, jnp.zeros((2, 8)), jnp.zeros((8, 8))) == 7 * 2 * 2 * 8 * 8
-    branch = lambda x, w: jax.lax.cond(x[0, 0] > 0, lambda: x @ w @ w, lambda: x @ w)
+
+    def branch(x, w):
+        return jax.lax.cond(x[0, 0] > 0, lambda: x @ w @ w, lambda: x @ w)
+
     assert flops(branch, jnp.zeros((2, 8)), jnp.zeros((8, 8))) == 2 * 2 * 2 * 8 * 8
-    assert flops(lambda x, w: Precision("bfloat16").dense(x, w), jnp.zeros((2, 8)), jnp.zeros((8, 4))) == 2 * 2 * 8 * 4
+    assert (
+        flops(lambda x, w: Precision("bfloat16").dense(x, w), jnp.zeros((2, 8)), jnp.zeros((8, 4)))
+        == 2 * 2 * 8 * 4
+    )
 
 
 def test_flops_of_a_bert_step_are_those_of_the_paper_and_pencil():
-    """Forward products of a layer: 4 D^2 + 2 D F for a token's weights, 2 L D for its attention; backward twice that."""
+    """Forward products of a layer: 4 D^2 + 2 D F for a token's weights, 2 L D for its attention;
+    backward twice that."""
     system = tiny()
     work = program(system, 0)
     state = jax.eval_shape(work.init, BATCHES[0])

@@ -43,7 +43,10 @@ def test_a_budget_without_a_minimum_is_left_out_with_a_remark():
 
 def test_envelope_of_training_curves():
     sizes, tokens = np.geomspace(1e7, 3e9, 40), np.geomspace(1e8, 1e12, 300)
-    curves = [Curve(parameters=n, operations=6 * n * tokens, tokens=tokens, losses=planted(n, tokens)) for n in sizes]
+    curves = [
+        Curve(parameters=n, operations=6 * n * tokens, tokens=tokens, losses=planted(n, tokens))
+        for n in sizes
+    ]
     found = envelope(curves, count=300, draws=10)
     assert found.exponent == pytest.approx(EXPONENT, abs=0.02)
     assert found.interval[0] - 0.02 < EXPONENT < found.interval[1] + 0.02

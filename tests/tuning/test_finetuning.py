@@ -32,7 +32,19 @@ from support.tiny_models import save_run
 @pytest.mark.rotate
 def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, capsys):
     data = written(tmp_path / "sst2", count=64, dev=16)
-    words = ["train", "--init", str(published), "--task", "sst2", "--data", str(data), "--epochs", "2", "--batch", "16"]
+    words = [
+        "train",
+        "--init",
+        str(published),
+        "--task",
+        "sst2",
+        "--data",
+        str(data),
+        "--epochs",
+        "2",
+        "--batch",
+        "16",
+    ]
     words += ["--workdir", str(tmp_path / "run"), "--set", "recipe.phases.0.length=16"]
     assert main([*words, "--json"]) == 0
     out = capsys.readouterr()
@@ -41,7 +53,9 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     (line,) = [line for line in out.err.splitlines() if "anew" in line or "not used" in line]
     assert line == f"{published}: not in it, drawn anew: main/heads_classify"
     report = (tmp_path / "run" / "report.md").read_text()
-    assert all(f"| held-out {name} | {value:.4f} |" in report for name, value in found["metrics"].items())
+    assert all(
+        f"| held-out {name} | {value:.4f} |" in report for name, value in found["metrics"].items()
+    )
     assert "| class frequencies (nats) | 0." in report and "| hours | " in report
     assert "heldout metrics" not in report  # the trainer's, in bfloat16, differ in the third digit
     assert main([*words, "--json"]) == 0  # nothing left to do
@@ -50,7 +64,10 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     answers = model.classify(["a good film", "a sad story"])
     assert all(abs(sum(answer.values()) - 1) < 1e-5 for answer in answers) and len(answers) == 2
     start = ptm_jax.load(published)
-    moved = np.asarray(model.params["main"]["encoder"]["embed"]["token"]) - start.params["main"]["encoder"]["embed"]["token"]
+    moved = (
+        np.asarray(model.params["main"]["encoder"]["embed"]["token"])
+        - start.params["main"]["encoder"]["embed"]["token"]
+    )
     assert 0 < np.abs(moved).max() < 0.01  # it began there: eight small steps away
 
 
@@ -72,7 +89,9 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
 def test_what_is_new_in_a_head_is_one_line(tmp_path, capsys, fields, line):
     """Three lines contradicted each other: made anew, drawn anew, and not used."""
     folder = tiny_checkpoint.write(tmp_path / "hf", **fields)
-    config = finetuning.experiment("sst2", str(folder), (str(written(tmp_path / "sst2")),), length=16)
+    config = finetuning.experiment(
+        "sst2", str(folder), (str(written(tmp_path / "sst2")),), length=16
+    )
     params = towers.init(config.system.towers, jax.random.key(0), checkpoint.example(config.system))
     begun = initial.begin(params, str(folder), config.system)
     assert capsys.readouterr().err == f"{folder}: {line}\n"
@@ -113,11 +132,16 @@ def test_a_given_teacher_stays_in_fine_tuning_and_is_not_trained(published, tmp_
     init = (("main", str(published)), ("teacher", str(published)))
     config = finetuning.experiment("sst2", init, data, adapt=(Teacher(),), **sizes)
     assert set(config.system.towers) == {"main", "teacher"}
-    assert set(finetuning.experiment("sst2", init, data, **sizes).system.towers) == {"main"}  # nobody uses it
+    assert set(finetuning.experiment("sst2", init, data, **sizes).system.towers) == {
+        "main"
+    }  # nobody uses it
     loop.train(config, tmp_path / "run", quiet=True)
     params, start = Run.at(tmp_path / "run").restore()[0], ptm_jax.load(published).params["main"]
     tables = {name: tree["encoder"]["embed"]["token"] for name, tree in params.items()}
-    moved = {name: np.abs(table - start["encoder"]["embed"]["token"]).max() for name, table in tables.items()}
+    moved = {
+        name: np.abs(table - start["encoder"]["embed"]["token"]).max()
+        for name, table in tables.items()
+    }
     assert moved["teacher"] == 0 < moved["main"]
 
 
@@ -136,10 +160,16 @@ def test_a_run_keeps_the_towers_that_are_used(published, tmp_path):
 
 
 def test_an_experiment_has_the_special_tokens_of_the_models_vocabulary(published, tmp_path):
-    config = finetuning.experiment("sst2", str(published), [str(written(tmp_path / "sst2", count=8, dev=4))])
+    config = finetuning.experiment(
+        "sst2", str(published), [str(written(tmp_path / "sst2", count=8, dev=4))]
+    )
     vocab = config.system.towers["main"].encoder.embed.vocab
     pieces = json.loads((published / "tokenizer.json").read_text())["model"]["vocab"]
-    assert (vocab.cls, vocab.sep, vocab.mask) == (pieces["[CLS]"], pieces["[SEP]"], pieces["[MASK]"])
+    assert (vocab.cls, vocab.sep, vocab.mask) == (
+        pieces["[CLS]"],
+        pieces["[SEP]"],
+        pieces["[MASK]"],
+    )
     assert vocab.size == json.loads((published / "config.json").read_text())["vocab_size"]
 
 
@@ -152,16 +182,35 @@ def test_a_learning_rate_that_cannot_be(tmp_path, lr):
 def test_a_network_from_scratch_has_the_head_of_the_task_and_its_own_pooling(tmp_path):
     (tmp_path / "train.txt").write_text("Oslo B-loc\nis O\nfar O\n\n" * 20)
     recipe = Recipe(phases=(Phase(steps=3, batch=4, length=16),), lr=1.0, clip=None)
-    config = finetuning.from_scratch(systems.get("textcnn"), "trec6", recipe, (), min_count=2, adapt=(MaxNorm(),), seed=3)
-    head, parent = config.system.towers["main"].heads["classify"], systems.get("textcnn").towers["main"]
-    assert (head.classes, head.dropout, head.summary) == (6, 0.5, parent.heads["pool"]) and not head.summary.dropout
+    config = finetuning.from_scratch(
+        systems.get("textcnn"), "trec6", recipe, (), min_count=2, adapt=(MaxNorm(),), seed=3
+    )
+    head, parent = (
+        config.system.towers["main"].heads["classify"],
+        systems.get("textcnn").towers["main"],
+    )
+    assert (head.classes, head.dropout, head.summary) == (
+        6,
+        0.5,
+        parent.heads["pool"],
+    ) and not head.summary.dropout
     assert config.system.towers["main"].encoder == parent.encoder and config.system.recipe == recipe
-    assert config.system.tokenizer.min_count == 2 and config.system.adapt == (MaxNorm(),) and config.seed == 3
+    assert (
+        config.system.tokenizer.min_count == 2
+        and config.system.adapt == (MaxNorm(),)
+        and config.seed == 3
+    )
     config = finetuning.from_scratch(systems.get("rnnsearch_mini"), "multi30k_en_de", recipe, ())
-    assert {*config.system.towers["main"].heads} == {"lm"} and isinstance(config.system.objective, Seq2Seq)
+    assert {*config.system.towers["main"].heads} == {"lm"} and isinstance(
+        config.system.objective, Seq2Seq
+    )
     assert config.system.examples.first_token(Vocab(size=9, pad=4, eos=2)) == 4
     with pytest.raises(UserError, match="senna has no encoder with a decoder"):
         finetuning.from_scratch(systems.get("senna"), "multi30k_en_de", recipe, ())
-    config = finetuning.from_scratch(systems.get("senna"), "ner", recipe, (str(tmp_path),), tagger="crf", dropout=0.0)
+    config = finetuning.from_scratch(
+        systems.get("senna"), "ner", recipe, (str(tmp_path),), tagger="crf", dropout=0.0
+    )
     head = config.system.towers["main"].heads["tag"]
-    assert (head.labels, head.dropout) == (("O", "B-loc"), 0.0) and isinstance(config.system.objective, CRFTagging)
+    assert (head.labels, head.dropout) == (("O", "B-loc"), 0.0) and isinstance(
+        config.system.objective, CRFTagging
+    )

@@ -15,26 +15,39 @@ from ptm_jax.tuning import selection
 
 @pytest.fixture
 def finetune(monkeypatch):
-    """`finetune(workdir, epochs, accuracies, every, **selection)`: a run that trains nothing. Its epochs have two steps, its
-    evaluations give these accuracies one after the other."""
+    """`finetune(workdir, epochs, accuracies, every, **selection)`: a run that trains nothing. Its
+    epochs have two steps, its evaluations give these accuracies one after the other."""
 
     def train(config, workdir, quiet, watch, callbacks):
         last, every = config.system.recipe.steps, config.eval_every or 2
         for step in range(every, last + 1, every):
             (workdir / "checkpoints" / f"step_{step:08d}").mkdir(parents=True, exist_ok=True)
-            if watch is not None and step < last and watch(step, SimpleNamespace(system=config.system, towers={}), {}):
+            if (
+                watch is not None
+                and step < last
+                and watch(step, SimpleNamespace(system=config.system, towers={}), {})
+            ):
                 return SimpleNamespace(step=step, stopped=True, facts={})
         return SimpleNamespace(step=step, stopped=False, facts={})
 
     def finetune(workdir, epochs, accuracies, every=0, **chosen):
         left, recipe = iter(accuracies), SimpleNamespace(steps=2 * epochs)
-        made = lambda model, task, source: evaluating.Evaluation(task, source, [1] * 5, [], {"accuracy": next(left)}, {})
+
+        def made(model, task, source):
+            return evaluating.Evaluation(task, source, [1] * 5, [], {"accuracy": next(left)}, {})
+
         monkeypatch.setattr(evaluating, "evaluate", made)
-        system = System(name="", paper="", section="", towers={}, examples=None, objective=None, recipe=recipe)
+        system = System(
+            name="", paper="", section="", towers={}, examples=None, objective=None, recipe=recipe
+        )
         config = Experiment(system=system, eval_every=every)
         return selection.finetune(config, workdir, "sst2", selection=selection.Selection(**chosen))
 
-    for owner, name in ((selection, "Pretrained"), (selection.saved, "load"), (selection.loading, "load")):
+    for owner, name in (
+        (selection, "Pretrained"),
+        (selection.saved, "load"),
+        (selection.loading, "load"),
+    ):
         monkeypatch.setattr(owner, name, lambda *args: None)
     monkeypatch.setattr(selection.finetuning, "per_epoch", lambda config: 2)
     monkeypatch.setattr(evaluating, "heldout_of", lambda *args: Source("held"))
@@ -49,11 +62,18 @@ def test_the_last_checkpoint_or_the_best(tmp_path, finetune):
     assert (best.step, best.main, best.examples) == (4, 0.9, 5) and best.checkpoint.is_dir()
     assert best_checkpoint(tmp_path / "best") == best.checkpoint
     there = sorted(path.name for path in (tmp_path / "best" / "checkpoints").iterdir())
-    assert there == ["step_00000004", "step_00000006", "step_00000008"]  # that of the first epoch is gone
+    assert there == [
+        "step_00000004",
+        "step_00000006",
+        "step_00000008",
+    ]  # that of the first epoch is gone
     assert json.loads((tmp_path / "best" / "task.json").read_text())["metrics"] == {"accuracy": 0.9}
     often = finetune(tmp_path / "often", 2, [0.5, 0.6, 0.8, 0.7], every=1, best=True)
     assert (often.step, often.main) == (3, 0.8)
-    assert [json.loads(line)["step"] for line in (tmp_path / "often" / "task.jsonl").read_text().splitlines()] == [1, 2, 3]
+    assert [
+        json.loads(line)["step"]
+        for line in (tmp_path / "often" / "task.jsonl").read_text().splitlines()
+    ] == [1, 2, 3]
 
 
 def test_a_run_ends_early_and_is_then_only_read(tmp_path, finetune):

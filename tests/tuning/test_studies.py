@@ -1,4 +1,5 @@
-"""A study's runs, budgets, rows and page; its children are small scripts, since a training is not what is tested here."""
+"""A study's runs, budgets, rows and page; its children are small scripts, since a training is not
+what is tested here."""
 
 import csv
 import dataclasses
@@ -20,11 +21,23 @@ from ptm_jax.tuning.scaling_laws import Power
 from ptm_jax.tuning.studies import Axis, Budget, Cost, Law, Published, Study, Transfer
 
 BASE = Experiment(system=get("bert_tiny"))
-COST = Cost(parameters=1000, body=600, operations=5e6, body_operations=3e6, memory=2**30, capacity=2**34, seconds=0.25)
+COST = Cost(
+    parameters=1000,
+    body=600,
+    operations=5e6,
+    body_operations=3e6,
+    memory=2**30,
+    capacity=2**34,
+    seconds=0.25,
+)
 
 
 def study(**fields):
-    given = {"name": "s", "base": BASE, "axes": (Axis(name="lr", values=(1e-3, 3e-3)), Axis(name="seed", values=(0, 1)))}
+    given = {
+        "name": "s",
+        "base": BASE,
+        "axes": (Axis(name="lr", values=(1e-3, 3e-3)), Axis(name="seed", values=(0, 1))),
+    }
     return Study(**{**given, **fields})
 
 
@@ -34,30 +47,45 @@ def points(value, costs=lambda config: COST):
 
 def test_runs_are_the_product_of_the_axes():
     found = points(study())
-    assert [point.name for point in found] == [f"lr-{lr}_seed-{seed}" for lr in ("0.001", "0.003") for seed in (0, 1)]
-    assert [(p.config.system.recipe.lr, p.config.seed) for p in found] == [(a, b) for a in (1e-3, 3e-3) for b in (0, 1)]
+    assert [point.name for point in found] == [
+        f"lr-{lr}_seed-{seed}" for lr in ("0.001", "0.003") for seed in (0, 1)
+    ]
+    assert [(p.config.system.recipe.lr, p.config.seed) for p in found] == [
+        (a, b) for a in (1e-3, 3e-3) for b in (0, 1)
+    ]
     kept = study(keep=lambda labels: labels["seed"] == "1" or labels["lr"] == "0.001")
-    assert [name for name, _ in studies.names(kept)] == ["lr-0.001_seed-0", "lr-0.001_seed-1", "lr-0.003_seed-1"]
+    assert [name for name, _ in studies.names(kept)] == [
+        "lr-0.001_seed-0",
+        "lr-0.001_seed-1",
+        "lr-0.003_seed-1",
+    ]
 
 
 def test_a_system_takes_recipe_and_tokenizer_of_the_base():
     found = points(study(axes=(Axis(name="system", values=("roberta_mini", "bert_mini")),)))
     assert [point.config.system.name for point in found] == ["roberta_mini", "bert_mini"]
     for point in found:
-        assert point.config.system.recipe == BASE.system.recipe and point.config.system.tokenizer == BASE.system.tokenizer
+        assert (
+            point.config.system.recipe == BASE.system.recipe
+            and point.config.system.tokenizer == BASE.system.tokenizer
+        )
         assert point.config.system.towers == get(point.labels["system"]).towers
 
 
 def test_budgets_give_the_steps():
-    """Of B L tokens, of 5e6 operations and of a quarter of a second a step; warm-up keeps its share."""
+    """Of B L tokens, of 5e6 operations and of a quarter of a second a step; warm-up keeps its
+    share."""
     phase = BASE.system.recipe.phases[0]
     for kind, amount, step in (
-        ("tokens", 1e5, phase.batch * phase.length), ("operations", 1e9, 5e6), ("seconds", 60.0, 0.25),
+        ("tokens", 1e5, phase.batch * phase.length), ("operations", 1e9, 5e6),
+        ("seconds", 60.0, 0.25),
     ):  # fmt: skip
         (point, *_) = points(study(budget=Budget(kind=kind, amount=amount)))
         assert point.steps == round(amount / step)
         assert point.config.system.recipe.schedule == Linear(warmup=max(1, round(point.steps / 10)))
-    by_axis = study(axes=(Axis(name="budget", values=(1e9, 2e9)),), budget=Budget(kind="operations", amount=1.0))
+    by_axis = study(
+        axes=(Axis(name="budget", values=(1e9, 2e9)),), budget=Budget(kind="operations", amount=1.0)
+    )
     assert [point.steps for point in points(by_axis)] == [200, 400]
 
 
@@ -65,14 +93,25 @@ def test_budgets_give_the_steps():
     ("fields", "match"),
     [
         (
-            {"axes": (Axis(name="steps", values=(1, 2)),), "budget": Budget(kind="tokens", amount=1e6)},
+            {
+                "axes": (Axis(name="steps", values=(1, 2)),),
+                "budget": Budget(kind="tokens", amount=1e6),
+            },
             "the budget of tokens",
         ),
         (
-            {"axes": (Axis(name="lr", values=(1,)), Axis(name="rate", values=(2,), paths=("recipe.lr",)))},
+            {
+                "axes": (
+                    Axis(name="lr", values=(1,)),
+                    Axis(name="rate", values=(2,), paths=("recipe.lr",)),
+                )
+            },
             "two axes set recipe",
         ),
-        ({"axes": (Axis(name="lr", values=(1,)), Axis(name="lr", values=(2,)))}, "contradict each other"),
+        (
+            {"axes": (Axis(name="lr", values=(1,)), Axis(name="lr", values=(2,)))},
+            "contradict each other",
+        ),
         ({"axes": (Axis(name="budget", values=(1e6,)),)}, "no budget"),
         ({"laws": (Law(form=Power(), by="size"),)}, "'size', which is no axis"),
     ],
@@ -100,7 +139,9 @@ def test_a_run_that_is_refused_is_a_row():
     assert "refused" in lines[0][-1] and lines[1][1:3] == ["1,000", "600"] and header[-1] == "cost"
     hours = other.steps * 0.25 / 3600
     assert lines[-1][0] == "all" and lines[-1][-2:] == [f"{hours:.3g}", f"{hours * 2 * 3.6:,.0f}"]
-    (poor,) = points(study(axes=(Axis(name="seed", values=(0,)),), budget=Budget(kind="operations", amount=1e3)))
+    (poor,) = points(
+        study(axes=(Axis(name="seed", values=(0,)),), budget=Budget(kind="operations", amount=1e3))
+    )
     assert "give a larger budget" in poor.refusal
 
 
@@ -110,7 +151,9 @@ def trained(loss, monkeypatch):
     def train(config, folder, quiet):
         if isinstance(loss, Exception):
             raise loss
-        return SimpleNamespace(heldout={"loss": loss}, baseline=7.0, stopped=loss == "stop", signal=15)
+        return SimpleNamespace(
+            heldout={"loss": loss}, baseline=7.0, stopped=loss == "stop", signal=15
+        )
 
     monkeypatch.setattr(run_kinds.loop, "train", train)
 
@@ -143,7 +186,11 @@ def test_a_run_is_run_once_and_a_failed_one_says_why(tmp_path, monkeypatch):
     assert "2 of 3 runs have no result" in page and "nan" not in page.split("## Over seeds")[1]
     assert next(csv.DictReader((tmp_path / "results.csv").open()))["loss"] == "2.5"
     study_runs.forget_failures([first, second, third], tmp_path)
-    assert [study_runs.row_of(point, tmp_path) is None for point in (first, second, third)] == [False, True, True]
+    assert [study_runs.row_of(point, tmp_path) is None for point in (first, second, third)] == [
+        False,
+        True,
+        True,
+    ]
     with pytest.raises(UserError, match="of another experiment"):
         other = dataclasses.replace(first.config, precision="float32")
         study_runs.row_of(dataclasses.replace(first, config=other), tmp_path)
@@ -152,14 +199,32 @@ def test_a_run_is_run_once_and_a_failed_one_says_why(tmp_path, monkeypatch):
 def test_a_run_without_a_finite_loss_is_in_no_picture_and_no_fit(tmp_path, monkeypatch):
     law = Law(form=Power(variables=("tokens",)), metric="loss", draws=3)
     value, drawn = study(axes=(Axis(name="seed", values=tuple(range(7))),), laws=(law,)), []
-    monkeypatch.setattr(study_page, "_saved", lambda canvas, axes, *rest: drawn.append(axes) or ["![]()"])
+    monkeypatch.setattr(
+        study_page, "_saved", lambda canvas, axes, *rest: drawn.append(axes) or ["![]()"]
+    )
     rows = []
     for n, point in enumerate(points(value)):
-        loss, status = (math.nan, "failed: the held-out loss is nan") if n in (2, 5) else (8.0 / (n + 1), "done")
-        rows.append({"name": point.name, **point.labels, "tokens": 1000 * 2**n, "operations": 1e9, "steps": 2, "loss": loss})
+        loss, status = (
+            (math.nan, "failed: the held-out loss is nan")
+            if n in (2, 5)
+            else (8.0 / (n + 1), "done")
+        )
+        rows.append(
+            {
+                "name": point.name,
+                **point.labels,
+                "tokens": 1000 * 2**n,
+                "operations": 1e9,
+                "steps": 2,
+                "loss": loss,
+            }
+        )
         rows[-1]["status"] = status
         (folder := tmp_path / "runs" / point.name).mkdir(parents=True)
-        lines = [{"step": k, "split": "train", "values": {"loss": loss}, "tokens": 1, "seconds": 1} for k in (1, 2)]
+        lines = [
+            {"step": k, "split": "train", "values": {"loss": loss}, "tokens": 1, "seconds": 1}
+            for k in (1, 2)
+        ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = study_page.write(value, rows, tmp_path, "ptm study s").read_text()
     assert "2 of 7 runs have no result" in page
@@ -176,25 +241,37 @@ def test_metrics_of_another_task_are_empty_and_the_first_is_needed(tmp_path, mon
     rows = [study_runs.row_of(point, tmp_path) for point in (first, second)]
     assert rows[0]["mlm_accuracy"] is None and rows[0]["status"] == "done"
     assert rows[1]["status"] == "failed: the held-out mlm_accuracy is None; there are loss"
-    page = study_page.write(study(metrics=("loss", "mlm_accuracy")), rows, tmp_path, "ptm study s").read_text()
+    page = study_page.write(
+        study(metrics=("loss", "mlm_accuracy")), rows, tmp_path, "ptm study s"
+    ).read_text()
     assert "| 0.001 | 1 | 2.5000 |  |" in page
 
 
 def test_transfers_are_columns_beside_published_figures(tmp_path, monkeypatch):
-    """Each run is fine-tuned on each task from its own workdir; a stopped fine-tuning leaves no row."""
+    """Each run is fine-tuned on each task from its own workdir; a stopped fine-tuning leaves no
+    row."""
     calls = []
 
     def finetune(config, folder, task, quiet):
         calls.append((config, folder.relative_to(tmp_path), task))
         ended = "stopped" if task == "mrpc" else "done"
-        return SimpleNamespace(ended=ended, main=0.5 + len(calls) / 10, result=SimpleNamespace(signal=15))
+        return SimpleNamespace(
+            ended=ended, main=0.5 + len(calls) / 10, result=SimpleNamespace(signal=15)
+        )
 
     monkeypatch.setattr(run_kinds.selection, "finetune", finetune)
-    monkeypatch.setattr(run_kinds.finetuning, "experiment", lambda *given, **fields: (*given, fields["epochs"]))
+    monkeypatch.setattr(
+        run_kinds.finetuning, "experiment", lambda *given, **fields: (*given, fields["epochs"])
+    )
     trained(2.5, monkeypatch)
-    transfers = (Transfer(task="sst2", data="glue/sst2", epochs=2), Transfer(task="sst2", data="glue/sst2", column="again"))
+    transfers = (
+        Transfer(task="sst2", data="glue/sst2", epochs=2),
+        Transfer(task="sst2", data="glue/sst2", column="again"),
+    )
     figures = (
-        Published(labels={"lr": "0.001"}, measure="sst2", value=0.9, source="a paper", differs="all"),
+        Published(
+            labels={"lr": "0.001"}, measure="sst2", value=0.9, source="a paper", differs="all"
+        ),
         Published(labels={"lr": "0.003"}, measure="GLUE", value=0.8, source="a paper"),
     )
     value = study(transfers=transfers, published=figures, remark="Small.")
@@ -203,10 +280,17 @@ def test_transfers_are_columns_beside_published_figures(tmp_path, monkeypatch):
     row = study_runs.row_of(first, tmp_path)
     assert (row["sst2"], row["again"], row["status"]) == (0.6, 0.7, "done")
     place = tmp_path / "runs" / first.name
-    assert calls[0] == (("sst2", place, ("data/glue/sst2",), 2), (place / "sst2").relative_to(tmp_path), "sst2")
+    assert calls[0] == (
+        ("sst2", place, ("data/glue/sst2",), 2),
+        (place / "sst2").relative_to(tmp_path),
+        "sst2",
+    )
     page = study_page.write(value, [row], tmp_path, "ptm study s").read_text()
     assert "Small." in page and "| 0.001 | sst2 | 0.6000 (1) | 0.9000 | a paper | all |" in page
-    assert "| 0.003 | GLUE |  | 0.8000 | a paper |  |" in page and "| 0.001 | 1 | 2.5000 | 0.6000 | 0.7000 |" in page
+    assert (
+        "| 0.003 | GLUE |  | 0.8000 | a paper |  |" in page
+        and "| 0.001 | 1 | 2.5000 | 0.6000 | 0.7000 |" in page
+    )
     other = study(transfers=(Transfer(task="mrpc", data="glue/mrpc"),))
     (stopped, *_) = points(other)
     assert stopped.transfers and study_runs.run_one(stopped, tmp_path / "other", ("loss",)) == 143
@@ -231,7 +315,8 @@ def test_a_claimed_run_is_left_to_its_process(tmp_path, monkeypatch):
 
 
 def test_children_that_die_are_rows_and_those_that_saved_go_on(tmp_path, monkeypatch):
-    """Four children: one writes its row, one is killed, one finds its run taken twice, one saves at a signal and goes on."""
+    """Four children: one writes its row, one is killed, one finds its run taken twice, one saves at
+    a signal and goes on."""
     monkeypatch.setattr(study_runs, "POLL", 0.02)
     found = points(study())
     counts = tmp_path / "calls"
@@ -242,29 +327,66 @@ def test_children_that_die_are_rows_and_those_that_saved_go_on(tmp_path, monkeyp
         "again = open(calls).read().split().count(name)\n"
         "if kind == 'killed': os.kill(os.getpid(), 9)\n"
         "if kind in ('busy', 'saved') and again < 3: os._exit({'busy': 75, 'saved': 143}[kind])\n"
-        "path = pathlib.Path(row); path.parent.mkdir(parents=True); path.write_text(os.environ['ROW_' + kind])\n"
+        "path = pathlib.Path(row); path.parent.mkdir(parents=True); "
+        "path.write_text(os.environ['ROW_' + kind])\n"
     )
-    kinds = dict(zip((point.name for point in found), ("done", "killed", "busy", "saved"), strict=True))
+    kinds = dict(
+        zip((point.name for point in found), ("done", "killed", "busy", "saved"), strict=True)
+    )
     for point in found:
-        monkeypatch.setenv(f"ROW_{kinds[point.name]}", json.dumps(study_runs._row(point, status="done", loss=1.0)))
-    place = lambda point: str(tmp_path / "runs" / point.name / "row.json")
-    command = lambda point: [sys.executable, "-c", script, point.name, kinds[point.name], place(point), str(counts)]
+        monkeypatch.setenv(
+            f"ROW_{kinds[point.name]}", json.dumps(study_runs._row(point, status="done", loss=1.0))
+        )
+
+    def place(point):
+        return str(tmp_path / "runs" / point.name / "row.json")
+
+    def command(point):
+        return [
+            sys.executable,
+            "-c",
+            script,
+            point.name,
+            kinds[point.name],
+            place(point),
+            str(counts),
+        ]
+
     assert study_runs.run_missing(found, tmp_path, command, at_once=4) == 0
     calls = counts.read_text().split()
     assert [calls.count(point.name) for point in found] == [1, 1, 3, 3]
     statuses = [study_runs.row_of(point, tmp_path)["status"] for point in found]
-    assert statuses[0] == statuses[2] == statuses[3] == "done" and "SIGKILL; out of memory" in statuses[1]
-    assert study_runs.run_missing(found, tmp_path, command) == 0 and len(counts.read_text().split()) == len(calls)
+    assert (
+        statuses[0] == statuses[2] == statuses[3] == "done"
+        and "SIGKILL; out of memory" in statuses[1]
+    )
+    assert study_runs.run_missing(found, tmp_path, command) == 0 and len(
+        counts.read_text().split()
+    ) == len(calls)
 
 
 def test_laws_of_a_page(tmp_path):
-    """A law on eight runs, the largest held out, and one with too few runs, which is stated and not drawn."""
+    """A law on eight runs, the largest held out, and one with too few runs, which is stated and not
+    drawn."""
     value = study(
-        axes=(Axis(name="size", values={str(n): BASE.system for n in range(8)}), Axis(name="lr", values=(1.0, 2.0))),
+        axes=(
+            Axis(name="size", values={str(n): BASE.system for n in range(8)}),
+            Axis(name="lr", values=(1.0, 2.0)),
+        ),
         laws=(Law(form=Power(variables=("body",)), by="lr", draws=4),),
     )
     sizes = np.geomspace(1e5, 1e8, 8)
-    row_of = lambda i, n: {"name": f"{i}", "size": f"{i}", "lr": "1", "body": n, "operations": n, "loss": 2 + 30 * n**-0.3}
+
+    def row_of(i, n):
+        return {
+            "name": f"{i}",
+            "size": f"{i}",
+            "lr": "1",
+            "body": n,
+            "operations": n,
+            "loss": 2 + 30 * n**-0.3,
+        }
+
     rows = [row_of(i, n) | {"steps": 1, "status": "done"} for i, n in enumerate(sizes)]
     rows += [{**row, "lr": "2"} for row in rows[:1]]
     page = study_page.write(value, rows, tmp_path, "ptm study s").read_text()

@@ -1,4 +1,5 @@
-"""A study of two small trainings: killed at five moments, or shared by two processes, it ends with the same table."""
+"""A study of two small trainings: killed at five moments, or shared by two processes, it ends with
+the same table."""
 
 import contextlib
 import csv
@@ -33,20 +34,28 @@ study = Study(
 
 def rows(workdir):
     with (workdir / "results.csv").open() as file:
-        return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+        return [
+            {name: value for name, value in row.items() if name != "seconds"}
+            for row in csv.DictReader(file)
+        ]
 
 
 @pytest.mark.full
 @pytest.mark.rotate(7)
 def test_killed_and_shared_it_ends_with_the_same_table(tmp_path):
-    file, variables = tmp_path / "whole.py", tiny_runs.environment(tmp_path / "cache", JAX_PLATFORMS="cpu")
+    file, variables = (
+        tmp_path / "whole.py",
+        tiny_runs.environment(tmp_path / "cache", JAX_PLATFORMS="cpu"),
+    )
     file.write_text(STUDY.format(text=tiny_runs.write_text(tmp_path / "text.txt")))
     number = itertools.count()
 
     def start(workdir):
         log = (tmp_path / f"{next(number)}.log").open("w")
         words = [*tiny_runs.PTM, "study", str(file), "--workdir", str(workdir)]
-        return subprocess.Popen(words, env=variables, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            words, env=variables, stdout=log, stderr=log, start_new_session=True
+        )
 
     whole, other = tmp_path / "whole", tmp_path / "other"
     began = time.monotonic()
@@ -55,7 +64,11 @@ def test_killed_and_shared_it_ends_with_the_same_table(tmp_path):
     draw, shared = random.Random(), tmp_path / "shared"
     for mark in ("corpora/*", "runs/lr-0.001/checkpoints/step_*", None, None, None):
         process, until = start(other), time.monotonic() + draw.uniform(0, took)
-        while not list(other.glob(mark)) if mark else time.monotonic() < until and process.poll() is None:
+        while (
+            not list(other.glob(mark))
+            if mark
+            else time.monotonic() < until and process.poll() is None
+        ):
             assert mark is None or process.poll() is None
             time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError):  # ended before its moment
@@ -68,5 +81,7 @@ def test_killed_and_shared_it_ends_with_the_same_table(tmp_path):
     logs = [(tmp_path / f"{log}.log").read_text().splitlines() for log in (first + 1, first + 2)]
     assert rows(whole) == rows(other) == rows(shared) and len(rows(other)) == 2
     assert {row["status"] for row in rows(other)} == {"done"}
-    assert sum(line.startswith("step 12/12") for log in logs for line in log) == 2  # each run to its last step once
+    assert (
+        sum(line.startswith("step 12/12") for log in logs for line in log) == 2
+    )  # each run to its last step once
     assert "do not determine" in (other / "study.md").read_text()

@@ -8,14 +8,32 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.tuning.word_augmentation import replaced, rewritten
 
-WORDS = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "fine", "good", "great", "film", "un", "##seen", "."]
+WORDS = [
+    "[PAD]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "a",
+    "fine",
+    "good",
+    "great",
+    "film",
+    "un",
+    "##seen",
+    ".",
+]
 IDS = {word: i for i, word in enumerate(WORDS)}
 
 
 class Tokenizer:
     def encode_batch(self, texts):
-        pieces = lambda word: ["un", "##seen"] if word == "unseen" else [word]
-        return [np.array([IDS[p] for word in text.split() for p in pieces(word)], np.int32) for text in texts]
+        def pieces(word):
+            return ["un", "##seen"] if word == "unseen" else [word]
+
+        return [
+            np.array([IDS[p] for word in text.split() for p in pieces(word)], np.int32)
+            for text in texts
+        ]
 
     def frame(self, first, second=None):
         second = () if second is None else second
@@ -53,13 +71,22 @@ class Vectors:
 
 def test_words_become_candidates_of_the_model_or_neighbours():
     model = Model()
-    (copies,) = replaced(model, ["a good unseen film ."], Vectors(), rate=0.4, candidates=3, times=400, skip={"a"})
+    (copies,) = replaced(
+        model, ["a good unseen film ."], Vectors(), rate=0.4, candidates=3, times=400, skip={"a"}
+    )
     words = [copy.split() for copy in copies]
-    assert {w[0] for w in words} == {"a"} and {w[4] for w in words} == {"."}, "stop words and signs stay"
-    assert {w[1] for w in words} == {"good", "great", "fine"} and {w[2] for w in words} == {"unseen", "hidden"}
+    assert {w[0] for w in words} == {"a"} and {w[4] for w in words} == {"."}, (
+        "stop words and signs stay"
+    )
+    assert {w[1] for w in words} == {"good", "great", "fine"} and {w[2] for w in words} == {
+        "unseen",
+        "hidden",
+    }
     assert len(set(copies)) == len(copies) and "a good unseen film ." not in copies
     masked = [4, 3, 9, 10, 8, 11]
-    assert model.seen[0] == (1, *masked, 2, *(4, 6, 9, 10, 8, 11), 2), "the masked text and the text, as a pair"
+    assert model.seen[0] == (1, *masked, 2, *(4, 6, 9, 10, 8, 11), 2), (
+        "the masked text and the text, as a pair"
+    )
     assert len(model.seen) == 2, "good and film: unseen has two tokens"
     with pytest.raises(UserError, match="rate is 2"):
         replaced(model, ["a"], rate=2)
@@ -67,7 +94,10 @@ def test_words_become_candidates_of_the_model_or_neighbours():
 
 def test_words_are_masked_exchanged_and_dropped_at_their_rates():
     texts = [" ".join(f"{kind}{n}" for n in range(40) for kind in "nv")] * 2
-    tag = lambda words: [word[0] for word in words]
+
+    def tag(words):
+        return [word[0] for word in words]
+
     (copies, _) = rewritten(texts, tag, ngram=0.25, times=400)
     whole = [copy.split() for copy in copies if len(copy.split()) > 5]
     short = [copy.split() for copy in copies if len(copy.split()) <= 5]

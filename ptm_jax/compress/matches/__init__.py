@@ -1,4 +1,5 @@
-"""What a student is compared with its teacher by. Each match is a small value under the slot `matches.base.Match`.
+"""What a student is compared with its teacher by. Each match is a small value under the slot
+`matches.base.Match`.
 
     predictions   soft targets, logits
     states        states of layers, embeddings, feature maps, cosines, first states, Gram matrices

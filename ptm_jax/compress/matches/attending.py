@@ -1,4 +1,5 @@
-"""Matches of attention: scores before the softmax, distributions, and relations of values, keys or queries."""
+"""Matches of attention: scores before the softmax, distributions, and relations of values, keys or
+queries."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.compress.matches.base import Compared, Layers, Match, Outline, check_term, pairs, summed
+from ptm_jax.compress.matches.base import (
+    Compared,
+    Layers,
+    Match,
+    Outline,
+    check_term,
+    pairs,
+    summed,
+)
 from ptm_jax.core.types import Array, Loss
 from ptm_jax.nn.attention.multihead import Projected
 from ptm_jax.objectives.base import token_loss
@@ -16,7 +25,8 @@ from ptm_jax.objectives.base import token_loss
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Attention(Match):
-    """Sums a term over the pairs of a map of layers. Networks may differ in width, not in the number of heads."""
+    """Sums a term over the pairs of a map of layers. Networks may differ in width, not in the
+    number of heads."""
 
     layers: Layers = "uniform"
     weight: float = 1.0
@@ -31,21 +41,30 @@ class _Attention(Match):
 
     def projections(self, student: Outline, teacher: Outline) -> dict[str, tuple[int, int]]:
         if None in (student.heads, teacher.heads):
-            raise ValueError(f"{type(self).__name__} compares attention, which both networks need; match states instead")
+            raise ValueError(
+                f"{type(self).__name__} compares attention, which both networks need; match "
+                "states instead"
+            )
         if student.heads != teacher.heads:
             raise ValueError(
-                f"{type(self).__name__} compares head by head; the student has {student.heads} heads and the teacher "
+                f"{type(self).__name__} compares head by head; the student has "
+                f"{student.heads} heads and the teacher "
                 f"{teacher.heads}; give the student as many"
             )
         if any(0 in pair for pair in pairs(self.layers, student, teacher)):
-            raise ValueError(f"the map {self.layers!r} names the embeddings, which have no attention; begin with layer 1")
+            raise ValueError(
+                f"the map {self.layers!r} names the embeddings, which have no attention; "
+                "begin with layer 1"
+            )
         return {}
 
     def __call__(self, compared: Compared, name: str) -> Loss:
         student, teacher = compared.student, compared.teachers[self.teacher]
         found = []
         for mine, its in pairs(self.layers, student.outline, teacher.outline):
-            term = self.term(student.heads(mine), jax.lax.stop_gradient(teacher.heads(its)), compared.visible)
+            term = self.term(
+                student.heads(mine), jax.lax.stop_gradient(teacher.heads(its)), compared.visible
+            )
             weights = compared.tokens if term.ndim == 2 else compared.visible
             found.append(token_loss(term, weights, name=name))
         return summed(found, name)
@@ -62,19 +81,24 @@ def products(left: Array, right: Array, scale: Array) -> Array:
 
 
 def divergence(mine: Array, its: Array, visible: Array) -> Array:
-    """Returns the mean over heads of KL(softmax(its) || softmax(mine)) [B, L] for scores [B, H, L, L] over visible keys."""
+    """Returns the mean over heads of KL(softmax(its) || softmax(mine)) [B, L] for scores [B, H, L,
+    L] over visible keys."""
     seen = visible[:, None] > 0
-    logs = lambda scores: jax.nn.log_softmax(jnp.where(seen, scores, -1e30), -1)
+
+    def logs(scores):
+        return jax.nn.log_softmax(jnp.where(seen, scores, -1e30), -1)
+
     p, q = logs(its), logs(mine)
     return jnp.where(seen, jnp.exp(p) * (p - q), 0.0).sum(-1).mean(1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionScores(_Attention):
-    """The squared difference of the scores q k^T / sqrt(K) before the softmax, mean over heads and visible pairs of tokens,
-    summed over the pairs of layers (TinyBERT: Jiao et al. 2020, Eq. 7).
+    """The squared difference of the scores q k^T / sqrt(K) before the softmax, mean over heads and
+    visible pairs of tokens, summed over the pairs of layers (TinyBERT: Jiao et al. 2020, Eq. 7).
 
-    Deviation: the authors' program sets masked scores to 0 and counts them in the mean; here they do not count.
+    Deviation: the authors' program sets masked scores to 0 and counts them in the mean; here they
+    do not count.
     """
 
     def term(self, mine: Projected, its: Projected, visible: Array) -> Array:
@@ -83,9 +107,9 @@ class AttentionScores(_Attention):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionMaps(_Attention):
-    """KL of the attention distributions, mean over heads and tokens: MiniLM's for the last layers (Wang et al. 2020,
-    arXiv 2002.10957, Eq. 6), MobileBERT's for all (Sun et al. 2020, arXiv 2004.02984, Eq. 2). Relative positions do not
-    count."""
+    """KL of the attention distributions, mean over heads and tokens: MiniLM's for the last layers
+    (Wang et al. 2020, arXiv 2002.10957, Eq. 6), MobileBERT's for all (Sun et al. 2020, arXiv
+    2004.02984, Eq. 2). Relative positions do not count."""
 
     layers: Layers = "top"
 
@@ -95,7 +119,8 @@ class AttentionMaps(_Attention):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadRelations(_Attention):
-    """KL of the softmaxes of V V^T / sqrt(K), mean over heads and tokens (MiniLM: Wang et al. 2020, Eqs. 7 to 9).
+    """KL of the softmaxes of V V^T / sqrt(K), mean over heads and tokens (MiniLM: Wang et al. 2020,
+    Eqs. 7 to 9).
 
     of  the vectors of a relation: "value" (MiniLM), "query" or "key" (with the value: MiniLMv2)
     """

@@ -20,12 +20,14 @@ from ptm_jax.nn.attention.multihead import Projected
 from ptm_jax.objectives.base import OnePass
 
 Layers = str | tuple[tuple[int, int], ...]
-"""A name of `MAPS`, or pairs (layer of the student, layer of the teacher): 0 is the embeddings, 1 ... N the layers."""
+"""A name of `MAPS`, or pairs (layer of the student, layer of the teacher): 0 is the embeddings, 1
+... N the layers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """Sizes of a network: N layers, width D of the states, H heads of K; None where it exposes none."""
+    """Sizes of a network: N layers, width D of the states, H heads of K; None where it exposes
+    none."""
 
     layers: int | None
     width: int
@@ -37,15 +39,21 @@ class Outline:
 def outline(tower: Any) -> Outline:
     """Returns the sizes of a tower. Nothing is compiled."""
     batch = {"input_ids": jax.ShapeDtypeStruct((1, 4), jnp.int32)}
-    found = jax.eval_shape(lambda b: tower.init_with_output({"params": jax.random.key(0)}, b, method="encode")[0], batch)
+    found = jax.eval_shape(
+        lambda b: tower.init_with_output({"params": jax.random.key(0)}, b, method="encode")[0],
+        batch,
+    )
     layers = None if found.layers is None else len(found.layers) - 1
-    heads = found.attention.query.shape[-2:] if isinstance(found.attention, Projected) else (None, None)
+    heads = (
+        found.attention.query.shape[-2:] if isinstance(found.attention, Projected) else (None, None)
+    )
     return Outline(layers, found.hidden.shape[-1], *heads)
 
 
 def wants_assistant(student: Outline, teacher: Outline) -> bool:
-    """Whether MiniLM would distil by way of a teacher assistant, of the teacher's layers and the student's width: a student
-    of at most half the layers and half the width (Wang et al. 2020, section 3.4)."""
+    """Whether MiniLM would distil by way of a teacher assistant, of the teacher's layers and the
+    student's width: a student of at most half the layers and half the width (Wang et al. 2020,
+    section 3.4)."""
     return 2 * (student.layers or 0) <= (teacher.layers or 0) and 2 * student.width <= teacher.width
 
 
@@ -66,15 +74,19 @@ MAPS: dict[str, Callable[[int, int], list[tuple[int, int]]]] = {
     "below": lambda student, teacher: _last(student, teacher)[:-1],
     "states": lambda student, teacher: [(0, 0), *_even(student, teacher)],
 }
-"""{name: (student layers N, teacher layers M) -> pairs}. uniform: layer i and i M / N (TinyBERT, DistilBERT's choice); last:
-the last N of the teacher; top: the last of both; skip: uniform without the last (PKD-skip); below: student layers 1 to N - 1
-and the N - 1 teacher layers below the last (PKD-last); states: the embeddings and uniform (TinyBERT)."""
+"""{name: (student layers N, teacher layers M) -> pairs}. uniform: layer i and i M / N (TinyBERT,
+DistilBERT's choice); last: the last N of the teacher; top: the last of both; skip: uniform without
+the last (PKD-skip); below: student layers 1 to N - 1 and the N - 1 teacher layers below the last
+(PKD-last); states: the embeddings and uniform (TinyBERT)."""
 
 
 def pairs(layers: Layers, student: Outline, teacher: Outline) -> list[tuple[int, int]]:
     """Returns the pairs of layers of a map. Raises ValueError for a map that names no layer."""
     if student.layers is None or teacher.layers is None:
-        raise ValueError("a match of layers needs networks that return the states of their layers; match predictions only")
+        raise ValueError(
+            "a match of layers needs networks that return the states of their layers; match "
+            "predictions only"
+        )
     if isinstance(layers, str):
         if layers not in MAPS:
             raise ValueError(str(unknown("map of layers", layers, MAPS)))
@@ -82,14 +94,20 @@ def pairs(layers: Layers, student: Outline, teacher: Outline) -> list[tuple[int,
     else:
         found = list(layers)
     for pair in found:
-        for layer, most, who in zip(pair, (student.layers, teacher.layers), ("student", "teacher"), strict=True):
+        for layer, most, who in zip(
+            pair, (student.layers, teacher.layers), ("student", "teacher"), strict=True
+        ):
             if not 0 <= layer <= most:
                 raise ValueError(
-                    f"the map {layers!r} names layer {layer} of the {who}, which has the layers 1 to {most} and the "
+                    f"the map {layers!r} names layer {layer} of the {who}, which has the "
+                    f"layers 1 to {most} and the "
                     "embeddings, 0; correct the map"
                 )
     if not found:
-        raise ValueError(f"the map {layers!r} names no layer of a student of {student.layers}; take 'top' or 'uniform'")
+        raise ValueError(
+            f"the map {layers!r} names no layer of a student of {student.layers}; take 'top' "
+            "or 'uniform'"
+        )
     return found
 
 
@@ -138,8 +156,8 @@ class Kept:
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A student and its teachers on one batch. `project` maps states [.., D] of the student to the teacher's width by the
-    projection of that name."""
+    """A student and its teachers on one batch. `project` maps states [.., D] of the student to the
+    teacher's width by the projection of that name."""
 
     student: TowerPass
     teachers: Sequence[Any]
@@ -152,18 +170,21 @@ class Compared:
 
     @functools.cached_property
     def visible(self) -> Array:
-        """1.0 for pairs of a token and a token that it attends to, [B, L, L] (of the student, and of all heads)."""
+        """1.0 for pairs of a token and a token that it attends to, [B, L, L] (of the student, and
+        of all heads)."""
         direction = slots.encoder_in(self.student.tower.module).direction
         seen = context_of(self.student.batch, direction, False).visibility.dense()[:, 0]
         return seen * self.tokens[:, :, None]
 
 
 class Match(slots.Slot):
-    """A term of a distillation: `match(compared, name) -> Loss`. It is 0 for a student that equals its teacher.
+    """A term of a distillation: `match(compared, name) -> Loss`. It is 0 for a student that equals
+    its teacher.
 
     weight       factor of the term
     span         share of the run in which it counts: (0, 1) is all of it, (0, 0.5) its first half
-    teacher      number of the teacher that a match of states reads, from 0; matches of predictions read all
+    teacher      number of the teacher that a match of states reads, from 0; matches of predictions
+                 read all
     reads_heads  whether it reads queries, keys and values
     reads_states whether it reads a teacher's network, and not its predictions alone
     """
@@ -179,7 +200,8 @@ class Match(slots.Slot):
         raise NotImplementedError
 
     def projections(self, student: Outline, teacher: Outline) -> dict[str, tuple[int, int]]:
-        """Returns {suffix: (width, width)} of trained projections. Raises ValueError if the networks do not fit."""
+        """Returns {suffix: (width, width)} of trained projections. Raises ValueError if the
+        networks do not fit."""
         return {}
 
     def scale(self, step: Any, steps: int) -> Any:
@@ -193,7 +215,9 @@ class Match(slots.Slot):
 def summed(parts: Sequence[Loss], name: str) -> Loss:
     """Returns the sum of losses of one weight, with one metric."""
     whole = add_losses(*((1.0, part) for part in parts))
-    return dataclasses.replace(whole, metrics={name: Ratio(sum(part.sum for part in parts), parts[0].weight)})
+    return dataclasses.replace(
+        whole, metrics={name: Ratio(sum(part.sum for part in parts), parts[0].weight)}
+    )
 
 
 def check_term(match: Any) -> None:
@@ -201,5 +225,6 @@ def check_term(match: Any) -> None:
     first, last = match.span
     if match.weight < 0 or not 0 <= first < last <= 1:
         raise ValueError(
-            f"weight is {match.weight} and span {match.span}; a weight is at least 0, and a span lies in (0, 1)"
+            f"weight is {match.weight} and span {match.span}; a weight is at least 0, and a "
+            "span lies in (0, 1)"
         )

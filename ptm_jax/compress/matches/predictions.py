@@ -15,8 +15,11 @@ from ptm_jax.core.types import Array, Loss, add_losses
 from ptm_jax.objectives.base import token_loss
 
 
-def soft_targets(student: Array, teachers: Sequence[Array], temperature: float, entropy: bool = False) -> Array:
-    """Returns T^2 KL(p || q) [..] for logits [.., C]: q the student's softmax at temperature T, p the mean of the teachers'.
+def soft_targets(
+    student: Array, teachers: Sequence[Array], temperature: float, entropy: bool = False
+) -> Array:
+    """Returns T^2 KL(p || q) [..] for logits [.., C]: q the student's softmax at temperature T, p
+    the mean of the teachers'.
 
     With `entropy` it is the cross-entropy -T^2 sum p log q, which has the same gradient.
     """
@@ -34,8 +37,8 @@ def squared(student: Array, teachers: Sequence[Array]) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Predictions(Match):
-    """Compares the logits of every prediction of the task with those of all teachers. `heads` names the predictions that
-    count (default: all), such as "mlm" of a joint task."""
+    """Compares the logits of every prediction of the task with those of all teachers. `heads` names
+    the predictions that count (default: all), such as "mlm" of a joint task."""
 
     heads: tuple[str, ...] = ()
     weight: float = 1.0
@@ -49,12 +52,17 @@ class _Predictions(Match):
         names = self.heads or tuple(mine)
         for head in names:
             if head not in mine:
-                raise UserError(f"the task has no predictions {head!r} to distil; it has {', '.join(mine)}")
+                raise UserError(
+                    f"the task has no predictions {head!r} to distil; it has {', '.join(mine)}"
+                )
             scores, weights = mine[head]
-            theirs = [jax.lax.stop_gradient(teacher.predictions[head][0]) for teacher in compared.teachers]
+            theirs = [
+                jax.lax.stop_gradient(teacher.predictions[head][0]) for teacher in compared.teachers
+            ]
             if odd := [one.shape[-1] for one in theirs if one.shape != scores.shape]:
                 raise UserError(
-                    f"the teacher predicts {odd[0]} classes and the student {scores.shape[-1]} ({head}); take a teacher of "
+                    f"the teacher predicts {odd[0]} classes and the student "
+                    f"{scores.shape[-1]} ({head}); take a teacher of "
                     "the same task and vocabulary"
                 )
             number = scores.shape[-1] == 1
@@ -69,8 +77,9 @@ class _Predictions(Match):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SoftTargets(_Predictions):
-    """T^2 KL(p || q) of the softmaxes at temperature T, p the mean over the teachers (Hinton et al. 2015, section 2). The
-    survey's Eq. 5 leaves out the minus of the cross-entropy. For regression it is the squared difference.
+    """T^2 KL(p || q) of the softmaxes at temperature T, p the mean over the teachers (Hinton et al.
+    2015, section 2). The survey's Eq. 5 leaves out the minus of the cross-entropy. For regression
+    it is the squared difference.
 
     kind  "kl", which is 0 for equal predictions, or "cross_entropy", with the same gradient
     """
@@ -81,7 +90,10 @@ class SoftTargets(_Predictions):
     def __post_init__(self):
         super().__post_init__()
         if self.temperature <= 0 or self.kind not in ("kl", "cross_entropy"):
-            raise ValueError(f"temperature is {self.temperature}, kind {self.kind!r}; above 0, and kl or cross_entropy")
+            raise ValueError(
+                f"temperature is {self.temperature}, kind {self.kind!r}; above 0, and kl or "
+                "cross_entropy"
+            )
 
     def of(self, student: Array, teachers: Sequence[Array]) -> Array:
         return soft_targets(student, teachers, self.temperature, self.kind == "cross_entropy")
@@ -89,7 +101,8 @@ class SoftTargets(_Predictions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Logits(_Predictions):
-    """The squared difference of the logits, mean over classes (Ba and Caruana 2014, arXiv 1312.6184; Tang et al. 2019)."""
+    """The squared difference of the logits, mean over classes (Ba and Caruana 2014, arXiv
+    1312.6184; Tang et al. 2019)."""
 
     def of(self, student: Any, teachers: Sequence[Array]) -> Array:
         return squared(student, teachers)

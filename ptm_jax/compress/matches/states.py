@@ -8,7 +8,15 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.compress.matches.base import Compared, Layers, Match, Outline, check_term, pairs, summed
+from ptm_jax.compress.matches.base import (
+    Compared,
+    Layers,
+    Match,
+    Outline,
+    check_term,
+    pairs,
+    summed,
+)
 from ptm_jax.core.types import Array, Loss
 from ptm_jax.objectives.base import real_rows, token_loss
 
@@ -20,8 +28,8 @@ class _States(Match):
     """Sums a term of states [B, L, D] over the pairs of a map of layers.
 
     layers      the map (`matches.base.MAPS`, or pairs)
-    projection  "none": both networks are equally wide; "shared": one trained dense layer maps the student's states of all
-                pairs to the teacher's width; "each": one for each pair
+    projection  "none": both networks are equally wide; "shared": one trained dense layer maps the
+                student's states of all pairs to the teacher's width; "each": one for each pair
     """
 
     layers: Layers = "uniform"
@@ -43,11 +51,16 @@ class _States(Match):
         if self.projection == "none":
             if student.width != teacher.width:
                 raise ValueError(
-                    f"{type(self).__name__} compares states of one width; the student is {student.width} wide and the "
+                    f"{type(self).__name__} compares states of one width; the student is "
+                    f"{student.width} wide and the "
                     f"teacher {teacher.width}; give projection=shared"
                 )
             return {}
-        return {"": sizes} if self.projection == "shared" else {f"_{layer}": sizes for layer, _ in found}
+        return (
+            {"": sizes}
+            if self.projection == "shared"
+            else {f"_{layer}": sizes for layer, _ in found}
+        )
 
     def __call__(self, compared: Compared, name: str) -> Loss:
         student, teacher = compared.student, compared.teachers[self.teacher]
@@ -55,7 +68,9 @@ class _States(Match):
         for mine, its in pairs(self.layers, student.outline, teacher.outline):
             states, target = student.states(mine), jax.lax.stop_gradient(teacher.states(its))
             if self.projection != "none":
-                states = compared.project(name if self.projection == "shared" else f"{name}_{mine}", states)
+                states = compared.project(
+                    name if self.projection == "shared" else f"{name}_{mine}", states
+                )
             found.append(self.term(states, target, compared, name))
         return summed(found, name)
 
@@ -66,8 +81,9 @@ class _States(Match):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hidden(_States):
-    """The mean of (W s - t)^2 over features and tokens, summed over the pairs: TinyBERT's hidden states (Jiao et al. 2020,
-    arXiv 1909.10351, Eq. 8; its Eq. 9 is the map "embeddings"), and MobileBERT's feature maps (Sun et al. 2020, Eq. 1)."""
+    """The mean of (W s - t)^2 over features and tokens, summed over the pairs: TinyBERT's hidden
+    states (Jiao et al. 2020, arXiv 1909.10351, Eq. 8; its Eq. 9 is the map "embeddings"), and
+    MobileBERT's feature maps (Sun et al. 2020, Eq. 1)."""
 
     def term(self, mine: Array, its: Array, compared: Compared, name: str) -> Loss:
         return token_loss(jnp.square(mine - its).mean(-1), compared.tokens, name=name)
@@ -75,7 +91,8 @@ class Hidden(_States):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateCosine(_States):
-    """1 - cos(s, t) of the states of each token, of the last layer by default (DistilBERT: Sanh et al. 2019)."""
+    """1 - cos(s, t) of the states of each token, of the last layer by default (DistilBERT: Sanh et
+    al. 2019)."""
 
     layers: Layers = "top"
 
@@ -85,9 +102,11 @@ class StateCosine(_States):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Patient(_States):
-    """|s / |s| - t / |t||^2 of the state of the first token (BERT-PKD: Sun et al. 2019, arXiv 1908.09355, Eq. 7).
+    """|s / |s| - t / |t||^2 of the state of the first token (BERT-PKD: Sun et al. 2019, arXiv
+    1908.09355, Eq. 7).
 
-    average  the mean over features and pairs in place of their sum, as in the authors' program; their beta is for this
+    average  the mean over features and pairs in place of their sum, as in the authors' program;
+             their beta is for this
     """
 
     layers: Layers = "skip"
@@ -103,8 +122,9 @@ class Patient(_States):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gram(_States):
-    """The squared difference of the products of states: of all pairs of tokens, s s^T / D [L, L] ("tokens"; for any widths),
-    or of all pairs of features, s^T s / L [D, D] ("features": the flow of Yim et al. 2017 of a layer with itself)."""
+    """The squared difference of the products of states: of all pairs of tokens, s s^T / D [L, L]
+    ("tokens"; for any widths), or of all pairs of features, s^T s / L [D, D] ("features": the flow
+    of Yim et al. 2017 of a layer with itself)."""
 
     over: Literal["tokens", "features"] = "tokens"
 
@@ -116,11 +136,17 @@ class Gram(_States):
 
     def term(self, mine: Array, its: Array, compared: Compared, name: str) -> Loss:
         if self.over == "tokens":
-            product = lambda x: jnp.einsum("bqd,bkd->bqk", x, x, precision="highest") / x.shape[-1]
+
+            def product(x):
+                return jnp.einsum("bqd,bkd->bqk", x, x, precision="highest") / x.shape[-1]
+
             return token_loss(jnp.square(product(mine) - product(its)), compared.visible, name=name)
         real = compared.tokens[..., None]
         size = jnp.maximum(real.sum(1, keepdims=True), 1.0)
-        product = lambda x: jnp.einsum("bld,ble->bde", x * real, x, precision="highest") / size
+
+        def product(x):
+            return jnp.einsum("bld,ble->bde", x * real, x, precision="highest") / size
+
         found = jnp.square(product(mine) - product(its)).mean((1, 2))
         return token_loss(found, real_rows(compared.student.batch), name=name)
 

@@ -1,7 +1,8 @@
-"""ALBERT (Lan et al. 2020): layers with shared parameters (all layers or groups), and factorized embeddings.
+"""ALBERT (Lan et al. 2020): layers with shared parameters (all layers or groups), and factorized
+embeddings.
 
-Transformers has no dropout on the second branch of a layer, but applies one to the pooled states that predict the sentence
-order. The original does the opposite; we follow the original.
+Transformers has no dropout on the second branch of a layer, but applies one to the pooled states
+that predict the sentence order. The original does the opposite; we follow the original.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.systems.albert import albert
 
-ROOT, HEADS = "albert.", classes("Albert", {"Model": ("pool",), "ForPreTraining": ("mlm", "pool", "sop")})
+ROOT, HEADS = (
+    "albert.",
+    classes("Albert", {"Model": ("pool",), "ForPreTraining": ("mlm", "pool", "sop")}),
+)
 
 
 def _sharing(config: Config) -> tuple[int, int]:
@@ -36,23 +40,34 @@ def encoder(config: Config) -> Transformer:
 
     A published "layer" with several parameter sets counts as several layers here.
     """
-    defaults = {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    defaults = {
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
     config.refuse("add_cross_attention", False, "cross-attention of this family is not supported")
     core = bert.encoder(config.filled(**defaults))
     layers, (groups, cycle) = core.stack.layers, _sharing(config)
     if layers % groups:
         raise UserError(
-            f"{config.file}: num_hidden_layers {layers} is not a multiple of num_hidden_groups {groups}; "
+            f"{config.file}: num_hidden_layers {layers} is not a multiple of "
+            f"num_hidden_groups {groups}; "
             "groups of several sizes are not supported"
         )
-    shared = dataclasses.replace(core.stack, layers=layers * cycle, share=True, groups=groups, cycle=cycle)
-    return narrowed(dataclasses.replace(core, stack=shared), config.positive("embedding_size", 128), always=True)
+    shared = dataclasses.replace(
+        core.stack, layers=layers * cycle, share=True, groups=groups, cycle=cycle
+    )
+    return narrowed(
+        dataclasses.replace(core, stack=shared), config.positive("embedding_size", 128), always=True
+    )
 
 
 def build(config: Config, architecture: str) -> System:
     core, parent = encoder(config), albert("", 2, 128, 2)
     init, names = core.embed.initializer, HEADS[architecture]
-    rate = config("classifier_dropout_prob", float, None if "classifier_dropout_prob" in config else 0.1)
+    rate = config(
+        "classifier_dropout_prob", float, None if "classifier_dropout_prob" in config else 0.1
+    )
     rate = core.embed.dropout if rate is None else rate
     heads = {
         "mlm": mlm_head(config, core, activation=core.stack.block.ffn.activation),
@@ -60,21 +75,35 @@ def build(config: Config, architecture: str) -> System:
         "sop": Classifier(config.labels, initializer=init),
         **task_heads(config, Summary(initializer=init), init, rate),
     }
-    return record_with(config, parent, core, heads, names, parent.objective if "sop" in names else None)
+    return record_with(
+        config, parent, core, heads, names, parent.objective if "sop" in names else None
+    )
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     groups, cycle = _sharing(config)
     marks = iter(("{i}", "{j}"))
     group, turn = (next(marks) if several > 1 else "0" for several in (groups, cycle))
-    block, layer = "encoder/stack/block", f"{ROOT}encoder.albert_layer_groups.{group}.albert_layers.{turn}."
+    block, layer = (
+        "encoder/stack/block",
+        f"{ROOT}encoder.albert_layer_groups.{group}.albert_layers.{turn}.",
+    )
     bias = "bias" if config("tie_word_embeddings", bool, True) else "decoder.bias"
     return (
         Line("encoder/embed/project", f"{ROOT}encoder.embedding_hidden_mapping_in", "dense"),
-        *table.attention(f"{block}/attention", f"{layer}attention.", ("query", "key", "value", "dense")),
-        *table.block(block, layer, ("attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm")),
+        *table.attention(
+            f"{block}/attention", f"{layer}attention.", ("query", "key", "value", "dense")
+        ),
+        *table.block(
+            block, layer, ("attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm")
+        ),
         *bert.encoder_lines(ROOT),
-        *table.vocabulary("predictions.dense", "predictions.LayerNorm", f"predictions.{bias}", "predictions.decoder.weight"),
+        *table.vocabulary(
+            "predictions.dense",
+            "predictions.LayerNorm",
+            f"predictions.{bias}",
+            "predictions.decoder.weight",
+        ),
         Line("heads_pool/dense", f"{ROOT}pooler", "dense"),
         Line("heads_sop/dense", "sop_classifier.classifier", "dense"),
         *table.tasks("classifier", f"{ROOT}pooler"),

@@ -1,4 +1,5 @@
-"""BART, mBART (norms before the branches) and PEGASUS (norms before the branches and fixed sinusoids)."""
+"""BART, mBART (norms before the branches) and PEGASUS (norms before the branches and fixed
+sinusoids)."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class BartKind:
     special     default special ids
     labels      default number of classes
     start       default start token of the decoder
-    old         fields of files from the time when the three families were one class, with the only supported value
+    old         fields of files from the time when the three families were one class, with the only
+                supported value
     """
 
     prefix: str
@@ -46,7 +48,9 @@ class BartKind:
     pre: bool
     embed_norm: bool
     waves: bool = False
-    special: dict[str, int] = dataclasses.field(default_factory=lambda: {"bos": 0, "pad": 1, "eos": 2})
+    special: dict[str, int] = dataclasses.field(
+        default_factory=lambda: {"bos": 0, "pad": 1, "eos": 2}
+    )
     labels: int = 2
     start: int | Literal["last"] = 2
 
@@ -62,32 +66,56 @@ class BartKind:
     @property
     def heads(self) -> dict[str, tuple[str, ...]]:
         texts = () if self.waves else ("ForSequenceClassification", "ForQuestionAnswering")
-        return classes(self.prefix, {"ForConditionalGeneration": ("lm",), "ForCausalLM": ("lm",)}, texts)
+        return classes(
+            self.prefix, {"ForConditionalGeneration": ("lm",), "ForCausalLM": ("lm",)}, texts
+        )
 
     def build(self, config: Config, architecture: str) -> System:
         for name, only in self.old.items():
             config.refuse(name, only, f"{self.prefix} has it {only}")
-        tied, init = config("tie_word_embeddings", bool, True), Normal(config("init_std", float, 0.02))
+        tied, init = (
+            config("tie_word_embeddings", bool, True),
+            Normal(config("init_std", float, 0.02)),
+        )
         alone = architecture.endswith("ForCausalLM")
         decoder = self.half(config, "decoder", given=tied and not alone, cross=not alone)
-        core = decoder if alone else EncoderDecoder(self.half(config, "encoder"), decoder, self.starts(config))
+        core = (
+            decoder
+            if alone
+            else EncoderDecoder(self.half(config, "encoder"), decoder, self.starts(config))
+        )
         vocab = core.embed.vocab
-        lm = LMHead(vocab=None if tied else vocab, bias=False if alone else "fixed", tied=tied, initializer=init)
+        lm = LMHead(
+            vocab=None if tied else vocab,
+            bias=False if alone else "fixed",
+            tied=tied,
+            initializer=init,
+        )
         heads = {"lm": lm, **pair_heads(config.filled(num_labels=self.labels), init, vocab.eos)}
         return record_with(config, self.parent, core, heads, self.heads[architecture])
 
     def starts(self, config: Config) -> int | Literal["last"]:
-        """Returns the decoder's start token. mBART's is the row's last token (the language), whatever the config has."""
-        return self.start if self.start == "last" else config("decoder_start_token_id", int, self.start)
+        """Returns the decoder's start token. mBART's is the row's last token (the language),
+        whatever the config has."""
+        return (
+            self.start
+            if self.start == "last"
+            else config("decoder_start_token_id", int, self.start)
+        )
 
-    def half(self, config: Config, side: str, given: bool = False, cross: bool = False) -> Transformer:
+    def half(
+        self, config: Config, side: str, given: bool = False, cross: bool = False
+    ) -> Transformer:
         """Returns the encoder's or the decoder's Transformer, each with its own sizes."""
         width, heads = config.positive("d_model"), config.positive(f"{side}_attention_heads")
         if width % heads:
             raise ValueError(f"d_model {width} is not a multiple of {side}_attention_heads {heads}")
         limit = config.positive("max_position_embeddings")
         if self.waves and limit * width > config.most:
-            raise ValueError(f"max_position_embeddings {limit} x d_model {width} is too large a table for its tensors")
+            raise ValueError(
+                f"max_position_embeddings {limit} x d_model {width} is too large a table for "
+                "its tensors"
+            )
         init = Normal(config("init_std", float, 0.02))
         core = transformer(
             vocab=vocab_of(config, **self.special),
@@ -95,7 +123,9 @@ class BartKind:
             width=width,
             heads=heads,
             hidden=config.positive(f"{side}_ffn_dim"),
-            positions=SinusoidTable(limit) if self.waves else SlotPositions(limit + OFFSET, OFFSET, init),
+            positions=SinusoidTable(limit)
+            if self.waves
+            else SlotPositions(limit + OFFSET, OFFSET, init),
             norm="pre" if self.pre else "post",
             eps=EPS,
             activation=config.one_of("activation_function", ACTIVATIONS, "gelu"),
@@ -116,23 +146,40 @@ class BartKind:
             parts = (block.attention, block.norm, block.dropout, block.attention_norm)
             changes["stack.block.cross"] = CrossAttention(*parts)
         core = spec.override(core, changes)
-        return spec.override(core, {"stack.block": dropped(core.stack.block, config(f"{side}_layerdrop", float, 0.0))})
+        return spec.override(
+            core,
+            {"stack.block": dropped(core.stack.block, config(f"{side}_layerdrop", float, 0.0))},
+        )
 
     def lines(self, config: Config, architecture: str) -> tuple[Line, ...]:
         tied = config("tie_word_embeddings", bool, True)
         alone = architecture.endswith("ForCausalLM")
-        sides = {"decoder": "encoder"} if alone else {side: f"encoder/{side}" for side in ("encoder", "decoder")}
-        words = lambda side: f"model.{side}.embed_tokens.weight" if alone or not tied else "model.shared.weight"
+        sides = (
+            {"decoder": "encoder"}
+            if alone
+            else {side: f"encoder/{side}" for side in ("encoder", "decoder")}
+        )
+
+        def words(side):
+            return (
+                f"model.{side}.embed_tokens.weight" if alone or not tied else "model.shared.weight"
+            )
+
         return (
             *(Line(f"{ours}/embed/token", words(side)) for side, ours in sides.items()),
-            *(line for side, ours in sides.items() for line in self.half_lines(ours, f"model.{side}")),
+            *(
+                line
+                for side, ours in sides.items()
+                for line in self.half_lines(ours, f"model.{side}")
+            ),
             Line("heads_lm/table", "lm_head.weight"),
             Line("heads_lm/bias", "final_logits_bias", shape=(1, -1)),
             *table.tasks("classification_head.out_proj", "classification_head.dense"),
         )
 
     def half_lines(self, ours: str, theirs: str) -> tuple[Line, ...]:
-        """Returns the lines of one half: layers with optional cross-attention, positions and outer norms."""
+        """Returns the lines of one half: layers with optional cross-attention, positions and outer
+        norms."""
         block, layer = f"{ours}/stack/block", f"{theirs}.layers.{{i}}."
         names = ("q_proj", "k_proj", "v_proj", "out_proj")
         return (
@@ -149,14 +196,25 @@ class BartKind:
         """Returns the fixed position tables of PEGASUS; nothing for the other families."""
         if not self.waves:
             return {}
-        waves = SinusoidTable(config.positive("max_position_embeddings")).waves(config.positive("d_model"))
+        waves = SinusoidTable(config.positive("max_position_embeddings")).waves(
+            config.positive("d_model")
+        )
         sides = ("decoder",) if architecture.endswith("ForCausalLM") else ("encoder", "decoder")
         return {f"model.{side}.embed_positions.weight": waves for side in sides}
 
     def config(self, system: System) -> dict[str, Any]:
-        """Returns the fields of a config.json. A decoder without an encoder repeats its own sizes for the encoder."""
-        core, heads, pair = system.towers["main"].encoder, system.towers["main"].heads, is_pair(system)
-        sides = {"encoder": core.encoder, "decoder": core.decoder} if pair else {"encoder": core, "decoder": core}
+        """Returns the fields of a config.json. A decoder without an encoder repeats its own sizes
+        for the encoder."""
+        core, heads, pair = (
+            system.towers["main"].encoder,
+            system.towers["main"].heads,
+            is_pair(system),
+        )
+        sides = (
+            {"encoder": core.encoder, "decoder": core.decoder}
+            if pair
+            else {"encoder": core, "decoder": core}
+        )
         embed, block = sides["decoder"].embed, sides["decoder"].stack.block
         fields = {
             "vocab_size": embed.vocab.size,

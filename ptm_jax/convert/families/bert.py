@@ -1,4 +1,5 @@
-"""BERT and models in its format: SpanBERT, MiniLM, TinyBERT, UniLM, SciBERT, BioBERT, Chinese wwm, StructBERT, InfoWord."""
+"""BERT and models in its format: SpanBERT, MiniLM, TinyBERT, UniLM, SciBERT, BioBERT, Chinese wwm,
+StructBERT, InfoWord."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.systems.transformers import bert
 
-SHARED = {"Model": ("pool",), "ForPreTraining": ("mlm", "pool", "nsp"), "ForNextSentencePrediction": ("pool", "nsp")}
+SHARED = {
+    "Model": ("pool",),
+    "ForPreTraining": ("mlm", "pool", "nsp"),
+    "ForNextSentencePrediction": ("pool", "nsp"),
+}
 """The classes of pre-training in all families with BERT's classes."""
 
 ATTENTION = ("self.query", "self.key", "self.value", "output.dense")
@@ -30,10 +35,15 @@ REST = ("attention.output.LayerNorm", "intermediate.dense", "output.dense", "out
 
 def encoder(config: Config) -> Transformer:
     """Returns the encoder of a BERT config; related families replace slots of it."""
-    eps, init = config("layer_norm_eps", float, 1e-12), TruncatedNormal(config("initializer_range", float, 0.02))
+    eps, init = (
+        config("layer_norm_eps", float, 1e-12),
+        TruncatedNormal(config("initializer_range", float, 0.02)),
+    )
     causal = config("is_decoder", bool, False)
     if not causal:
-        config.refuse("add_cross_attention", False, "cross-attention is for a decoder; set is_decoder")
+        config.refuse(
+            "add_cross_attention", False, "cross-attention is for a decoder; set is_decoder"
+        )
     config.refuse("position_embedding_type", "absolute", "relative keys of BERT are not supported")
     core = transformer(
         vocab=vocab_of(config, pad=None),
@@ -68,9 +78,13 @@ def record(
     dropout: float | None = None,
     objective: Any = None,
 ) -> System:
-    """Returns the parent's record with an encoder and the named heads. `dropout` is for task heads (None: the config's)."""
+    """Returns the parent's record with an encoder and the named heads. `dropout` is for task heads
+    (None: the config's)."""
     init = core.embed.initializer
-    mlm, pair = mlm_head(config, core, activation=core.stack.block.ffn.activation), Classifier(2, initializer=init)
+    mlm, pair = (
+        mlm_head(config, core, activation=core.stack.block.ffn.activation),
+        Classifier(2, initializer=init),
+    )
     heads = {"mlm": mlm, "lm": mlm, "pool": Pooler(initializer=init), "nsp": pair, "sop": pair}
     heads |= task_heads(config, Summary(initializer=init), init, dropout)
     return record_with(config, parent, core, heads, names, objective)
@@ -96,11 +110,20 @@ def encoder_lines(root: str) -> tuple[Line, ...]:
 
 
 def lines(config: Config, architecture: str, root: str = "bert.") -> tuple[Line, ...]:
-    """Returns the lines of BERT's classes, the bare model under `root`. An untied head has its own bias."""
-    head, bias = "cls.predictions.", "bias" if config("tie_word_embeddings", bool, True) else "decoder.bias"
+    """Returns the lines of BERT's classes, the bare model under `root`. An untied head has its own
+    bias."""
+    head, bias = (
+        "cls.predictions.",
+        "bias" if config("tie_word_embeddings", bool, True) else "decoder.bias",
+    )
     return (
         *encoder_lines(root),
-        *table.vocabulary(f"{head}transform.dense", f"{head}transform.LayerNorm", head + bias, f"{head}decoder.weight"),
+        *table.vocabulary(
+            f"{head}transform.dense",
+            f"{head}transform.LayerNorm",
+            head + bias,
+            f"{head}decoder.weight",
+        ),
         Line("heads_pool/dense", f"{root}pooler.dense", "dense"),
         *(Line(f"heads_{pair}/dense", "cls.seq_relationship", "dense") for pair in ("nsp", "sop")),
         *table.tasks("classifier", f"{root}pooler.dense"),
@@ -125,7 +148,9 @@ def config(system: System) -> dict[str, Any]:
         "hidden_act": PUBLISHED[block.ffn.activation],
         "hidden_dropout_prob": block.dropout,
         "attention_probs_dropout_prob": block.attention.dropout,
-        "max_position_embeddings": embed.position.size if isinstance(embed.position, LearnedPositions) else 512,
+        "max_position_embeddings": embed.position.size
+        if isinstance(embed.position, LearnedPositions)
+        else 512,
         "type_vocab_size": embed.types,
         "layer_norm_eps": block.attention_norm.eps,
         "initializer_range": embed.initializer.std,
@@ -135,14 +160,23 @@ def config(system: System) -> dict[str, Any]:
     } | task_fields(heads)
 
 
-def family(model_type: str, prefix: str, root: str, more: Mapping[str, tuple[str, ...]], **rules: Any) -> Family:
+def family(
+    model_type: str, prefix: str, root: str, more: Mapping[str, tuple[str, ...]], **rules: Any
+) -> Family:
     """Returns a family with BERT's classes and names, which `more` classes and `rules` add to."""
     bias, other = "cls.predictions.bias", "cls.predictions.decoder.bias"
-    ties = {"cls.predictions.decoder.weight": f"{root}embeddings.word_embeddings.weight", other: bias}
+    ties = {
+        "cls.predictions.decoder.weight": f"{root}embeddings.word_embeddings.weight",
+        other: bias,
+    }
     # Before Transformers 5 an untied head also had only one bias, under the first name.
     rules = {"ties": ties, "fill": {bias: (other,), other: (bias,)}, **rules}
-    return Family(model_type=model_type, root=root, heads=classes(prefix, {**SHARED, **more}), **rules)
+    return Family(
+        model_type=model_type, root=root, heads=classes(prefix, {**SHARED, **more}), **rules
+    )
 
 
-BERT = family("bert", "Bert", "bert.", {"LMHeadModel": ("lm",)}, build=build, lines=lines, config=config)
+BERT = family(
+    "bert", "Bert", "bert.", {"LMHeadModel": ("lm",)}, build=build, lines=lines, config=config
+)
 families.add(BERT)

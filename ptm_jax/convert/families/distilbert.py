@@ -36,7 +36,8 @@ PARENT = dataclasses.replace(
 def encoder(config: Config) -> Transformer:
     """Returns the encoder. Only the second branch of a layer has dropout.
 
-    `sinusoidal_pos_embds` affects only the initial values of the position table, which is always in the checkpoint.
+    `sinusoidal_pos_embds` affects only the initial values of the position table, which is always in
+    the checkpoint.
     """
     init, rate = Normal(config("initializer_range", float, 0.02)), config("dropout", float, 0.1)
     core = transformer(
@@ -56,10 +57,14 @@ def encoder(config: Config) -> Transformer:
 
 
 def build(config: Config, architecture: str) -> System:
-    config = config.renamed(hidden_size="dim", num_attention_heads="n_heads", num_hidden_layers="n_layers")
+    config = config.renamed(
+        hidden_size="dim", num_attention_heads="n_heads", num_hidden_layers="n_layers"
+    )
     core = encoder(config)
     init, activation = core.embed.initializer, core.stack.block.ffn.activation
-    heads = task_heads(config, Summary("relu", initializer=init), init, config("seq_classif_dropout", float, 0.2))
+    heads = task_heads(
+        config, Summary("relu", initializer=init), init, config("seq_classif_dropout", float, 0.2)
+    )
     heads |= {
         "mlm": mlm_head(config, core, activation=activation, eps=EPS),
         "tag": dataclasses.replace(heads["tag"], dropout=core.embed.dropout),
@@ -69,14 +74,22 @@ def build(config: Config, architecture: str) -> System:
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    block, layer, embed = "encoder/stack/block", "distilbert.transformer.layer.{i}.", "distilbert.embeddings"
+    block, layer, embed = (
+        "encoder/stack/block",
+        "distilbert.transformer.layer.{i}.",
+        "distilbert.embeddings",
+    )
     return (
         Line("encoder/embed/token", f"{embed}.word_embeddings.weight"),
         Line("encoder/embed/position/table", f"{embed}.position_embeddings.weight"),
         Line("encoder/embed/norm", f"{embed}.LayerNorm", "norm"),
-        *table.attention(f"{block}/attention", f"{layer}attention.", ("q_lin", "k_lin", "v_lin", "out_lin")),
+        *table.attention(
+            f"{block}/attention", f"{layer}attention.", ("q_lin", "k_lin", "v_lin", "out_lin")
+        ),
         *table.block(block, layer, ("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")),
-        *table.vocabulary("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"),
+        *table.vocabulary(
+            "vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"
+        ),
         *table.tasks("classifier", "pre_classifier"),
     )
 
@@ -86,7 +99,11 @@ def config(system: System) -> dict[str, Any]:
     embed, block = core.embed, core.stack.block
     fields = task_fields(heads)
     fields.pop("classifier_dropout", None)
-    for name, field in (("classify", "seq_classif_dropout"), ("choose", "seq_classif_dropout"), ("span", "qa_dropout")):
+    for name, field in (
+        ("classify", "seq_classif_dropout"),
+        ("choose", "seq_classif_dropout"),
+        ("span", "qa_dropout"),
+    ):
         if name in heads:
             fields[field] = heads[name].dropout
     return {

@@ -26,7 +26,8 @@ HEADS = classes("Electra", {"ForPreTraining": ("rtd",), "ForCausalLM": ("lm",)})
 
 
 def narrowed(core: Transformer, width: int, always: bool = False) -> Transformer:
-    """Returns the encoder with embeddings of `width` and a projection to its own width, if they differ (or `always`)."""
+    """Returns the encoder with embeddings of `width` and a projection to its own width, if they
+    differ (or `always`)."""
     states, init = core.stack.block.attention.width, core.embed.initializer
     project = Dense(states, initializer=init) if always or width != states else Identity()
     return spec.override(core, {"embed.width": width, "embed.project": project})
@@ -35,17 +36,24 @@ def narrowed(core: Transformer, width: int, always: bool = False) -> Transformer
 def build(config: Config, architecture: str) -> System:
     """Returns the record of one checkpoint. The generator and the classifier always use GELU.
 
-    To continue pre-training, use the catalogue's ELECTRA with `--init main=DISCRIMINATOR generator=GENERATOR`.
+    To continue pre-training, use the catalogue's ELECTRA with `--init main=DISCRIMINATOR
+    generator=GENERATOR`.
     """
     core = narrowed(bert.encoder(config), config.positive("embedding_size", TABLES))
     init, rate, mlm = core.embed.initializer, task_dropout(config), mlm_head(config, core)
-    config.refuse("summary_proj_to_labels", False, "the classifier would be given classes in the place of states")
+    config.refuse(
+        "summary_proj_to_labels",
+        False,
+        "the classifier would be given classes in the place of states",
+    )
     last, choices = config("summary_last_dropout", float, 0.1), config.positive("num_choices", 2)
     heads = task_heads(config, Summary("gelu", dropout=rate, initializer=init), init, rate) | {
         "rtd": Detector(config.one_of("hidden_act", ACTIVATIONS, "gelu"), initializer=init),
         "mlm": mlm,
         "lm": mlm,
-        "choose": ChoiceHead(choices, summary_of(config, init, "first", "gelu"), dropout=last, initializer=init),
+        "choose": ChoiceHead(
+            choices, summary_of(config, init, "first", "gelu"), dropout=last, initializer=init
+        ),
     }
     return record_with(config, parent(""), core, heads, HEADS[architecture], ties=())
 
@@ -56,11 +64,16 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
         *bert.encoder_lines(ROOT),
         Line("encoder/embed/project", f"{ROOT}embeddings_project", "dense"),
         *table.vocabulary(
-            f"{generator}dense", f"{generator}LayerNorm", "generator_lm_head.bias", "generator_lm_head.weight"
+            f"{generator}dense",
+            f"{generator}LayerNorm",
+            "generator_lm_head.bias",
+            "generator_lm_head.weight",
         ),
         Line("heads_rtd/dense", f"{discriminator}dense", "dense"),
         Line("heads_rtd/score", f"{discriminator}dense_prediction", "dense"),
-        *table.tasks("classifier.out_proj", "classifier.dense", "classifier", "sequence_summary.summary"),
+        *table.tasks(
+            "classifier.out_proj", "classifier.dense", "classifier", "sequence_summary.summary"
+        ),
     )
 
 
@@ -69,7 +82,9 @@ def config(system: System) -> dict[str, Any]:
     fields = bert.config(system) | {"embedding_size": core.embed.width}
     if "choose" in heads:
         del fields["classifier_dropout"]
-        fields |= summary_fields(heads["choose"].summary) | {"summary_last_dropout": heads["choose"].dropout}
+        fields |= summary_fields(heads["choose"].summary) | {
+            "summary_last_dropout": heads["choose"].dropout
+        }
     return fields
 
 

@@ -1,5 +1,6 @@
-"""EncoderDecoderModel (Rothe et al. 2020, arXiv 1907.12461): an encoder and a decoder of BERT's or RoBERTa's format, the
-latter with attention to the former (BERT2BERT, RoBERTa2RoBERTa). The pooler that the encoder's file may have is not used."""
+"""EncoderDecoderModel (Rothe et al. 2020, arXiv 1907.12461): an encoder and a decoder of BERT's or
+RoBERTa's format, the latter with attention to the former (BERT2BERT, RoBERTa2RoBERTa). The pooler
+that the encoder's file may have is not used."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ HALVES = {
 
 
 def half(config: Config, side: str) -> tuple[Family, Config]:
-    """Returns the family and the config of a side, with the fields that make it a half. Raises UserError."""
+    """Returns the family and the config of a side, with the fields that make it a half. Raises
+    UserError."""
     fields = config(side, dict)
     name = fields.get("model_type")
     if name not in HALVES:
@@ -41,7 +43,9 @@ def half(config: Config, side: str) -> tuple[Family, Config]:
 
 
 def build(config: Config, architecture: str) -> System:
-    config.refuse("tie_encoder_decoder", False, "one set of layers for both halves is not supported")
+    config.refuse(
+        "tie_encoder_decoder", False, "one set of layers for both halves is not supported"
+    )
     (first, source), (second, target) = half(config, "encoder"), half(config, "decoder")
     name = HALVES[second.model_type]
     encoder = first.build(source, first.bare).towers["main"].encoder
@@ -49,12 +53,18 @@ def build(config: Config, architecture: str) -> System:
     decoder = tower.encoder
     if encoder.embed.vocab.size != decoder.embed.vocab.size:
         sizes = f"{encoder.embed.vocab.size} and {decoder.embed.vocab.size}"
-        raise UserError(f"{config.file}: halves with vocabularies of {sizes} pieces are not supported")
+        raise UserError(
+            f"{config.file}: halves with vocabularies of {sizes} pieces are not supported"
+        )
     ids = config.filled(pad_token_id=encoder.embed.vocab.pad, vocab_size=encoder.embed.vocab.size)
     halves = encoder, decoder, config("decoder_start_token_id", int, None)
     width, init = decoder.embed.width, encoder.embed.initializer
     bridged = encoder.embed.width != width
-    core = BridgedEncoderDecoder(*halves, Dense(width, initializer=init)) if bridged else EncoderDecoder(*halves)
+    core = (
+        BridgedEncoderDecoder(*halves, Dense(width, initializer=init))
+        if bridged
+        else EncoderDecoder(*halves)
+    )
     parent = bart("", 2, 128, 2, lr=5e-5, warmup=1000)
     facts = {"paper": "Rothe et al. 2020, arXiv 1907.12461", "section": "2", "rows": ()}
     system = record_with(config, parent, core, tower.heads, ("lm",), **facts)
@@ -64,11 +74,18 @@ def build(config: Config, architecture: str) -> System:
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     (first, source), (second, target) = half(config, "encoder"), half(config, "decoder")
-    moved = lambda line, ours, theirs: dataclasses.replace(line, ours=ours, theirs=theirs)
+
+    def moved(line, ours, theirs):
+        return dataclasses.replace(line, ours=ours, theirs=theirs)
+
     found = []
     for line in first.lines(source, first.bare):
         if line.ours.startswith("encoder/"):
-            found.append(moved(line, f"encoder/{line.ours}", "encoder." + line.theirs.removeprefix(first.root)))
+            found.append(
+                moved(
+                    line, f"encoder/{line.ours}", "encoder." + line.theirs.removeprefix(first.root)
+                )
+            )
     for line in second.lines(target, HALVES[second.model_type]):
         part, _, rest = line.ours.partition("/")
         if part in ("encoder", "heads_lm"):
@@ -109,6 +126,10 @@ families.add(
         heads={"EncoderDecoderModel": ("lm",)},
         ties=TIES,
         ignore=(r"(^|\.)position_ids$", r"^encoder\.pooler\.", r"(^|\.)token_type_ids$"),
-        fill={one: (other,) for name in BIASES for one, other in ((name, TIES[name]), (TIES[name], name))},
+        fill={
+            one: (other,)
+            for name in BIASES
+            for one, other in ((name, TIES[name]), (TIES[name], name))
+        },
     )
 )

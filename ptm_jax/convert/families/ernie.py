@@ -1,4 +1,5 @@
-"""ERNIE 1.0, 2.0 and 3.0 of Baidu: BERT under another root, with task embeddings if `use_task_id` is set."""
+"""ERNIE 1.0, 2.0 and 3.0 of Baidu: BERT under another root, with task embeddings if `use_task_id`
+is set."""
 
 from __future__ import annotations
 
@@ -39,9 +40,13 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 def config(system: System) -> dict[str, Any]:
     tasks = system.towers["main"].encoder.embed.tasks
-    tasks_of = {"use_task_id": True, "task_type_vocab_size": tasks} if tasks else {"use_task_id": False}
+    tasks_of = (
+        {"use_task_id": True, "task_type_vocab_size": tasks} if tasks else {"use_task_id": False}
+    )
     return bert.config(system) | tasks_of
 
 
-ERNIE = bert.family("ernie", "Ernie", "ernie.", {"ForCausalLM": ("lm",)}, build=build, lines=lines, config=config)
+ERNIE = bert.family(
+    "ernie", "Ernie", "ernie.", {"ForCausalLM": ("lm",)}, build=build, lines=lines, config=config
+)
 families.add(ERNIE)

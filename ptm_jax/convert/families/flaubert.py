@@ -1,4 +1,5 @@
-"""FlauBERT (Le et al. 2020): XLM's encoder and classes for French, with optional pre-norm and LayerDrop."""
+"""FlauBERT (Le et al. 2020): XLM's encoder and classes for French, with optional pre-norm and
+LayerDrop."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ HEADS = classes("Flaubert", {"WithLMHeadModel": ("mlm",), **xlm.ANSWERS}, xlm.TE
 def build(config: Config, architecture: str) -> System:
     config = xlm.todays(config)
     core, skip = xlm.encoder(config), config("layerdrop", float, 0.0)
-    block = dataclasses.replace(core.stack.block, norm="pre" if config("pre_norm", bool, False) else "post")
+    block = dataclasses.replace(
+        core.stack.block, norm="pre" if config("pre_norm", bool, False) else "post"
+    )
     core = spec.override(core, {"stack.block": dropped(block, skip)})
     facts = {"paper": "Le et al. 2020, arXiv 1912.05372", "section": "4.2.2", "rows": (135,)}
     return xlm.record(config, core, HEADS[architecture], **facts)

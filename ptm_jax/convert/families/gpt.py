@@ -22,7 +22,10 @@ from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.ctrl import ctrl
 from ptm_jax.systems.transformers import gpt, gpt2
 
-DOUBLE, TEXTS = {"LMHeadModel": ("lm",), "DoubleHeadsModel": ("lm", "choose")}, ("ForSequenceClassification",)
+DOUBLE, TEXTS = (
+    {"LMHeadModel": ("lm",), "DoubleHeadsModel": ("lm", "choose")},
+    ("ForSequenceClassification",),
+)
 GPT_HEADS = classes("OpenAIGPT", DOUBLE, TEXTS)
 GPT2_HEADS = classes("GPT2", DOUBLE, (*TEXTS, "ForTokenClassification", "ForQuestionAnswering"))
 CTRL_HEADS = classes("CTRL", {"LMHeadModel": ("lm",)}, TEXTS)
@@ -35,25 +38,44 @@ AFN = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 def _vocab(config: Config) -> Vocab:
     size = config.positive("vocab_size")
     ids = {name: config(f"{name}_token_id", int, None) for name in ("pad", "bos", "eos")}
-    # A small model may keep the default id of its class. An id outside the table means that the token does not exist.
-    return Vocab(size=size, **{name: i for name, i in ids.items() if i is not None and 0 <= i < size})
+    # A small model may keep the default id of its class. An id outside the table means that the
+    # token does not exist.
+    return Vocab(
+        size=size, **{name: i for name, i in ids.items() if i is not None and 0 <= i < size}
+    )
 
 
-def _record(config: Config, parent: System, core: Transformer, names: tuple[str, ...], lm_bias: bool = False) -> System:
+def _record(
+    config: Config, parent: System, core: Transformer, names: tuple[str, ...], lm_bias: bool = False
+) -> System:
     """Returns the record of a causal model. Sequence-level heads read the last token directly."""
     init, tied = core.stack.block.attention.initializer, config("tie_word_embeddings", bool, True)
     if "choose" in names:
-        reason = "the multiple choice head is one layer on the last token; other summaries are not supported"
-        fields = {"summary_type": "cls_index", "summary_use_proj": True, "summary_proj_to_labels": True}
+        reason = (
+            "the multiple choice head is one layer on the last token; other summaries are not "
+            "supported"
+        )
+        fields = {
+            "summary_type": "cls_index",
+            "summary_use_proj": True,
+            "summary_proj_to_labels": True,
+        }
         for name, value in {**fields, "summary_activation": ""}.items():
             config.refuse(name, value, reason)
-    last, dropout = Summary("none", at="last", initializer=init), config("summary_first_dropout", float, 0.1)
+    last, dropout = (
+        Summary("none", at="last", initializer=init),
+        config("summary_first_dropout", float, 0.1),
+    )
     own = {} if tied else {"vocab": core.embed.vocab, "tied": False, "initializer": init}
     heads = {
         "lm": LMHead(bias=lm_bias, **own),
-        "choose": ChoiceHead(config.positive("num_choices", 2), last, dropout=dropout, initializer=init),
+        "choose": ChoiceHead(
+            config.positive("num_choices", 2), last, dropout=dropout, initializer=init
+        ),
         "classify": SequenceHead(config.labels, last, bias=False, initializer=init),
-        "tag": TokenHead(config.labels, dropout=config("classifier_dropout", float, 0.1), initializer=init),
+        "tag": TokenHead(
+            config.labels, dropout=config("classifier_dropout", float, 0.1), initializer=init
+        ),
         "span": SpanHead(initializer=init),
     }
     return record_with(config, parent, core, heads, names)
@@ -73,7 +95,11 @@ def _decoder(config: Config, **words: Any) -> Transformer:
         embed_norm=False,
         direction="causal",
         initializer=init,
-        **{"attention_dropout": config("attn_pdrop", float, 0.1), "eps": config("layer_norm_epsilon", float, 1e-5), **words},
+        **{
+            "attention_dropout": config("attn_pdrop", float, 0.1),
+            "eps": config("layer_norm_epsilon", float, 1e-5),
+            **words,
+        },
     )
     return override(core, {"embed.dropout": config("embd_pdrop", float, 0.1)})
 
@@ -87,7 +113,11 @@ def build_gpt2(config: Config, architecture: str) -> System:
     std, layers = config("initializer_range", float, 0.02), config.count("n_layer")
     by_depth = config("scale_attn_by_inverse_layer_idx", bool, False)
     if by_depth:
-        config.refuse("add_cross_attention", False, "cross-attention that is scaled by the layer's number is not supported")
+        config.refuse(
+            "add_cross_attention",
+            False,
+            "cross-attention that is scaled by the layer's number is not supported",
+        )
     core = _decoder(
         config,
         hidden=config.positive("n_inner", None),
@@ -123,7 +153,8 @@ def build_ctrl(config: Config, architecture: str) -> System:
 
 
 def _conv_lines(token: str, position: str) -> tuple[Line, ...]:
-    """Returns the lines of GPT and GPT-2. Query, key and value are one Conv1D. GPT has no last norm."""
+    """Returns the lines of GPT and GPT-2. Query, key and value are one Conv1D. GPT has no last
+    norm."""
     block, layer = "encoder/stack/block", "transformer.h.{i}."
     return (
         Line("encoder/embed/token", f"transformer.{token}.weight"),
@@ -146,7 +177,10 @@ def lines_gpt2(config: Config, architecture: str) -> tuple[Line, ...]:
     return (
         *_conv_lines("wte", "wpe"),
         Line(f"{cross}/attention/query", f"{layer}crossattention.q_attn", "conv1d"),
-        *(Line(f"{cross}/attention/{n}", f"{layer}crossattention.c_attn", "conv1d", part=(i, 2)) for i, n in enumerate(KV)),
+        *(
+            Line(f"{cross}/attention/{n}", f"{layer}crossattention.c_attn", "conv1d", part=(i, 2))
+            for i, n in enumerate(KV)
+        ),
         Line(f"{cross}/attention/out", f"{layer}crossattention.c_proj", "conv1d", ins=2),
         Line(f"{cross}/attention_norm", f"{layer}ln_cross_attn", "norm"),
     )
@@ -156,7 +190,9 @@ def lines_ctrl(config: Config, architecture: str) -> tuple[Line, ...]:
     block, layer = "encoder/stack/block", "transformer.h.{i}."
     return (
         Line("encoder/embed/token", "transformer.w.weight"),
-        *table.attention(f"{block}/attention", f"{layer}multi_head_attention.", ("Wq", "Wk", "Wv", "dense")),
+        *table.attention(
+            f"{block}/attention", f"{layer}multi_head_attention.", ("Wq", "Wk", "Wv", "dense")
+        ),
         *table.block(block, layer, ("layernorm1", "ffn.0", "ffn.2", "layernorm2")),
         Line("encoder/stack/final_norm", "transformer.layernorm", "norm"),
         Line("heads_lm/table", "lm_head.weight"),
@@ -180,7 +216,11 @@ def _fields(system: System) -> dict[str, Any]:
         "initializer_range": core.embed.initializer.std,
         "tie_word_embeddings": tied(heads, "lm"),
         "summary_first_dropout": heads["choose"].dropout if "choose" in heads else 0.1,
-    } | {name: value for name, value in task_fields(heads).items() if name != "classifier_dropout" or "tag" in heads}
+    } | {
+        name: value
+        for name, value in task_fields(heads).items()
+        if name != "classifier_dropout" or "tag" in heads
+    }
 
 
 def config_gpt(system: System) -> dict[str, Any]:
@@ -209,24 +249,35 @@ def config_gpt2(system: System) -> dict[str, Any]:
 
 def config_ctrl(system: System) -> dict[str, Any]:
     stack = system.towers["main"].encoder.stack
-    return _fields(system) | {"dff": stack.block.ffn.hidden, "layer_norm_epsilon": stack.final_norm.eps, "n_positions": 256}
+    return _fields(system) | {
+        "dff": stack.block.ffn.hidden,
+        "layer_norm_epsilon": stack.final_norm.eps,
+        "n_positions": 256,
+    }
 
 
-BUFFERS = (r"(^|\.)(attn|crossattention)\.(bias|masked_bias)$", r"(^|\.)position_ids$", r"(^|\.)pos_encoding$")
+BUFFERS = (
+    r"(^|\.)(attn|crossattention)\.(bias|masked_bias)$",
+    r"(^|\.)position_ids$",
+    r"(^|\.)pos_encoding$",
+)
 """Buffers in old files: causal masks and position tables."""
 
 families.add(
     Family(
-        model_type="openai-gpt", build=build_gpt, lines=lines_gpt, config=config_gpt, root="transformer.",
+        model_type="openai-gpt", build=build_gpt, lines=lines_gpt, config=config_gpt,
+        root="transformer.",
         heads=GPT_HEADS, ties={"lm_head.weight": "transformer.tokens_embed.weight"}, ignore=BUFFERS,
         fill={"transformer.tokens_embed.weight": ("lm_head.weight",)},
     ),
     Family(
-        model_type="gpt2", build=build_gpt2, lines=lines_gpt2, config=config_gpt2, root="transformer.",
+        model_type="gpt2", build=build_gpt2, lines=lines_gpt2, config=config_gpt2,
+        root="transformer.",
         heads=GPT2_HEADS, ties={"lm_head.weight": "transformer.wte.weight"}, ignore=BUFFERS,
     ),
     Family(
-        model_type="ctrl", build=build_ctrl, lines=lines_ctrl, config=config_ctrl, root="transformer.",
+        model_type="ctrl", build=build_ctrl, lines=lines_ctrl, config=config_ctrl,
+        root="transformer.",
         heads=CTRL_HEADS, ties={"lm_head.weight": "transformer.w.weight"}, ignore=BUFFERS,
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """LUKE: RoBERTa's layers over words and entities, with a query matrix for each pair of kinds.
 
-Transformers 5 does not tie the vocabulary head to the words, so it has a table of its own here; a file without one (written
-by Transformers 4) has the words' table there.
+Transformers 5 does not tie the vocabulary head to the words, so it has a table of its own here; a
+file without one (written by Transformers 4) has the words' table there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, Config
 from ptm_jax.convert.families import bert, roberta
 from ptm_jax.convert.family import Family, classes, families
-from ptm_jax.convert.records import PROBLEMS, label_fields, mlm_head, record_with, special_ids, task_dropout, task_heads
+from ptm_jax.convert.records import (
+    PROBLEMS,
+    label_fields,
+    mlm_head,
+    record_with,
+    special_ids,
+    task_dropout,
+    task_heads,
+)
 from ptm_jax.convert.table import Line
 from ptm_jax.core.system import System
 from ptm_jax.encoders.entity_tokens import MentionTransformer
@@ -38,7 +46,10 @@ HEADS = classes(
         "ForEntitySpanClassification": ("mentions",),
     },
 )
-WORDS, ENTITIES = "luke.embeddings.word_embeddings.weight", "luke.entity_embeddings.entity_embeddings.weight"
+WORDS, ENTITIES = (
+    "luke.embeddings.word_embeddings.weight",
+    "luke.entity_embeddings.entity_embeddings.weight",
+)
 TABLE, BIASES = "lm_head.decoder.weight", ("lm_head.bias", "lm_head.decoder.bias")
 
 
@@ -79,9 +90,18 @@ def build(config: Config, architecture: str) -> System:
     }
     heads, parent = HEADS[architecture], luke("", 2, 128, 2)
     if heads[0] not in ENTITY_HEADS:
-        return record_with(config, parent, core, named, heads, parent.objective if "entity_words" in heads else None)
+        return record_with(
+            config,
+            parent,
+            core,
+            named,
+            heads,
+            parent.objective if "entity_words" in heads else None,
+        )
     several = PROBLEMS.get(config("problem_type", str, "")) or "classes"
-    objective = MentionTypes() if heads == ("mentions",) else Classification(head=heads[0], kind=several)
+    objective = (
+        MentionTypes() if heads == ("mentions",) else Classification(head=heads[0], kind=several)
+    )
     return record_with(config, parent, core, named, heads, objective, corruption=None)
 
 

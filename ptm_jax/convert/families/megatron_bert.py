@@ -1,4 +1,5 @@
-"""Megatron-LM's BERT (Shoeybi et al. 2019): BERT's names, norms before the branches and after the last layer."""
+"""Megatron-LM's BERT (Shoeybi et al. 2019): BERT's names, norms before the branches and after the
+last layer."""
 
 from __future__ import annotations
 
@@ -23,15 +24,23 @@ def encoder(config: Config) -> Transformer:
     config.refuse("add_cross_attention", False, "cross-attention of this family is not supported")
     core = bert.encoder(config)
     init = Normal(core.embed.initializer.std)
-    core, last = spec.respell(core, TruncatedNormal, lambda _: init), Normal(init.std / (2 * core.stack.layers) ** 0.5)
+    core, last = (
+        spec.respell(core, TruncatedNormal, lambda _: init),
+        Normal(init.std / (2 * core.stack.layers) ** 0.5),
+    )
     changes = {"norm": "pre", "attention.out_init": last, "ffn.out_init": last}
     outer = {"stack.final_norm": core.stack.block.ffn_norm, "embed.norm": Identity()}
-    return spec.override(core, outer | {f"stack.block.{path}": value for path, value in changes.items()})
+    return spec.override(
+        core, outer | {f"stack.block.{path}": value for path, value in changes.items()}
+    )
 
 
 def build(config: Config, architecture: str) -> System:
     names = MEGATRON.heads[architecture]
-    objectives = {("mlm", "pool", "sop"): PARENT.objective, ("pool", "sop"): NSP(name="sop", head="sop")}
+    objectives = {
+        ("mlm", "pool", "sop"): PARENT.objective,
+        ("pool", "sop"): NSP(name="sop", head="sop"),
+    }
     hidden = config("hidden_dropout_prob", float, 0.1)  # the classes have no `classifier_dropout`
     return bert.record(config, PARENT, encoder(config), names, hidden, objectives.get(names))
 
@@ -52,8 +61,14 @@ def config(system: System) -> dict[str, Any]:
     return fields
 
 
-SOP = {"ForPreTraining": ("mlm", "pool", "sop"), "ForNextSentencePrediction": ("pool", "sop"), "ForCausalLM": ("lm",)}
+SOP = {
+    "ForPreTraining": ("mlm", "pool", "sop"),
+    "ForNextSentencePrediction": ("pool", "sop"),
+    "ForCausalLM": ("lm",),
+}
 """Its sentence-pair task is sentence order (`sop`)."""
 
-MEGATRON = bert.family("megatron-bert", "MegatronBert", "bert.", SOP, build=build, lines=lines, config=config)
+MEGATRON = bert.family(
+    "megatron-bert", "MegatronBert", "bert.", SOP, build=build, lines=lines, config=config
+)
 families.add(MEGATRON)

@@ -1,4 +1,5 @@
-"""MobileBERT (Sun et al. 2020): BERT's layers in bottlenecks with several feed-forward layers, on trigram embeddings."""
+"""MobileBERT (Sun et al. 2020): BERT's layers in bottlenecks with several feed-forward layers, on
+trigram embeddings."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.bottleneck import Bottleneck, Expansion, FeedForwards, Narrowing, ScaleShift, WideAttention
+from ptm_jax.nn.bottleneck import (
+    Bottleneck,
+    Expansion,
+    FeedForwards,
+    Narrowing,
+    ScaleShift,
+    WideAttention,
+)
 from ptm_jax.nn.embeddings.parts import Types
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.heads.tasks import Summary
@@ -26,10 +34,14 @@ from ptm_jax.nn.layers import Identity, LayerNorm
 from ptm_jax.systems.transformers import bert as bert_system
 
 ROOT, EPS = "mobilebert.", 1e-5
-"""EPS is for the norms without an `eps` field in the config: those of the embeddings and after the last feed-forward."""
+"""EPS is for the norms without an `eps` field in the config: those of the embeddings and after the
+last feed-forward."""
 
 PARENT = dataclasses.replace(
-    bert_system("", 2, 128, 2), paper="Sun et al. 2020, arXiv 2004.02984", section="4.5", rows=(177,)
+    bert_system("", 2, 128, 2),
+    paper="Sun et al. 2020, arXiv 2004.02984",
+    section="4.5",
+    rows=(177,),
 )
 
 
@@ -44,8 +56,16 @@ class Sizes:
     @classmethod
     def of(cls, config: Config) -> Sizes:
         states = config.positive("hidden_size")
-        inner = config.positive("intra_bottleneck_size", 128) if config("use_bottleneck", bool, True) else states
-        config.refuse("true_hidden_size", inner, f"it follows from use_bottleneck and intra_bottleneck_size: {inner}")
+        inner = (
+            config.positive("intra_bottleneck_size", 128)
+            if config("use_bottleneck", bool, True)
+            else states
+        )
+        config.refuse(
+            "true_hidden_size",
+            inner,
+            f"it follows from use_bottleneck and intra_bottleneck_size: {inner}",
+        )
         return cls(states=states, inner=inner, tables=config.positive("embedding_size", 128))
 
     def expanded(self, config: Config) -> bool:
@@ -54,7 +74,9 @@ class Sizes:
 
 
 def _norm(config: Config, eps: float | None = None) -> Any:
-    kind = config.one_of("normalization_type", {"no_norm": ScaleShift, "layer_norm": LayerNorm}, "no_norm")
+    kind = config.one_of(
+        "normalization_type", {"no_norm": ScaleShift, "layer_norm": LayerNorm}, "no_norm"
+    )
     if kind is ScaleShift:
         return ScaleShift()
     return LayerNorm(config("layer_norm_eps", float, 1e-12) if eps is None else eps)
@@ -86,7 +108,8 @@ def _block(config: Config, sizes: Sizes, init: Any) -> Any:
         shared = config("key_query_shared_bottleneck", bool, True)
         if not shared and sizes.inner != sizes.states:
             raise UserError(
-                f"{config.file}: key_query_shared_bottleneck is false: queries are made of states {sizes.states} wide, and "
+                f"{config.file}: key_query_shared_bottleneck is false: queries are made of "
+                f"states {sizes.states} wide, and "
                 f"intra_bottleneck_size is {sizes.inner}"
             )
         wide = WideAttention(block.attention, narrow if shared else Identity())
@@ -99,11 +122,15 @@ def encoder(config: Config) -> Transformer:
     sizes, init = Sizes.of(config), TruncatedNormal(config("initializer_range", float, 0.02))
     expand = Identity()
     if sizes.expanded(config):
-        expand = Expansion(sizes.states, trigrams=config("trigram_input", bool, True), initializer=init)
+        expand = Expansion(
+            sizes.states, trigrams=config("trigram_input", bool, True), initializer=init
+        )
     embed = Embeddings(
         vocab=vocab_of(config, pad=None),
         width=sizes.tables,
-        position=LearnedPositions(config.positive("max_position_embeddings", 512), initializer=init),
+        position=LearnedPositions(
+            config.positive("max_position_embeddings", 512), initializer=init
+        ),
         parts=(Types(config.positive("type_vocab_size", 2)),),
         norm=_norm(config, EPS),
         dropout=config("hidden_dropout_prob", float, 0.0),
@@ -115,11 +142,13 @@ def encoder(config: Config) -> Transformer:
 
 
 def build(config: Config, architecture: str) -> System:
-    """Returns the record of one checkpoint. Without `classifier_activation` the summary is the first state."""
+    """Returns the record of one checkpoint. Without `classifier_activation` the summary is the
+    first state."""
     core, sizes, names = encoder(config), Sizes.of(config), MOBILEBERT.heads[architecture]
     if "mlm" in names and sizes.tables > sizes.states:
         raise UserError(
-            f"{config.file}: embedding_size {sizes.tables} is greater than hidden_size {sizes.states}, to which the rest of "
+            f"{config.file}: embedding_size {sizes.tables} is greater than hidden_size "
+            f"{sizes.states}, to which the rest of "
             "the vocabulary head's table adds"
         )
     init, pooled = core.embed.initializer, config("classifier_activation", bool, True)
@@ -179,7 +208,9 @@ def _block_fields(block: Any) -> dict[str, Any]:
         block = block.block
         wide = isinstance(block.attention, WideAttention)
         fields["use_bottleneck_attention"] = not wide
-        fields["key_query_shared_bottleneck"] = wide and isinstance(block.attention.shared, Narrowing)
+        fields["key_query_shared_bottleneck"] = wide and isinstance(
+            block.attention.shared, Narrowing
+        )
         block = dataclasses.replace(block, attention=block.attention.attention) if wide else block
         fields["intra_bottleneck_size"] = block.attention.width
     if isinstance(block.attention_norm, LayerNorm):
@@ -189,7 +220,8 @@ def _block_fields(block: Any) -> dict[str, Any]:
         "attention_probs_dropout_prob": block.attention.dropout,
         "intermediate_size": block.ffn.hidden,
         "hidden_act": PUBLISHED[block.ffn.activation],
-        "num_feedforward_networks": 1 + (len(block.cross.ffns) if isinstance(block.cross, FeedForwards) else 0),
+        "num_feedforward_networks": 1
+        + (len(block.cross.ffns) if isinstance(block.cross, FeedForwards) else 0),
     }
 
 
@@ -207,7 +239,9 @@ def config(system: System) -> dict[str, Any]:
             "pad_token_id": embed.vocab.pad,
             "embedding_size": embed.width,
             "trigram_input": isinstance(embed.expand, Expansion) and embed.expand.trigrams,
-            "hidden_size": embed.expand.width if isinstance(embed.expand, Expansion) else embed.width,
+            "hidden_size": embed.expand.width
+            if isinstance(embed.expand, Expansion)
+            else embed.width,
             "num_hidden_layers": core.stack.layers,
             "hidden_dropout_prob": embed.dropout,
             "max_position_embeddings": embed.position.size,
@@ -221,5 +255,7 @@ def config(system: System) -> dict[str, Any]:
     )
 
 
-MOBILEBERT = bert.family("mobilebert", "MobileBert", ROOT, {}, build=build, lines=lines, config=config)
+MOBILEBERT = bert.family(
+    "mobilebert", "MobileBert", ROOT, {}, build=build, lines=lines, config=config
+)
 families.add(MOBILEBERT)

@@ -1,4 +1,5 @@
-"""NEZHA (Wei et al. 2019): BERT with relative positions in keys and values in place of absolute ones.
+"""NEZHA (Wei et al. 2019): BERT with relative positions in keys and values in place of absolute
+ones.
 
 Transformers contains it up to 4.57; version 5 does not.
 """
@@ -29,14 +30,17 @@ PARENT = dataclasses.replace(
 def build(config: Config, architecture: str) -> System:
     config.refuse("add_cross_attention", False, "cross-attention of this family is not supported")
     relative = RelativeKeysValues(most=config.positive("max_relative_position", 64))
-    core = spec.override(bert.encoder(config), {"stack.block.attention.relative": relative, "embed.position": None})
+    core = spec.override(
+        bert.encoder(config), {"stack.block.attention.relative": relative, "embed.position": None}
+    )
     # A null `classifier_dropout` means the layers' rate; a missing one means 0.1.
     rate = None if "classifier_dropout" in config else 0.1
     return bert.record(config, PARENT, core, NEZHA.heads[architecture], rate)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    """Returns the rename table. The vocabulary bias has the name of a tied head's bias even if the head is untied."""
+    """Returns the rename table. The vocabulary bias has the name of a tied head's bias even if the
+    head is untied."""
     biases = tuple(Line(f"heads_{head}/bias", "cls.predictions.bias") for head in ("mlm", "lm"))
     return (*biases, *bert.lines(config, architecture, "nezha."))
 
@@ -47,5 +51,7 @@ def config(system: System) -> dict[str, Any]:
 
 
 IGNORE = (r"(^|\.)position_ids$", r"\.positions_encoding$")
-NEZHA = bert.family("nezha", "Nezha", "nezha.", {}, build=build, lines=lines, config=config, ignore=IGNORE)
+NEZHA = bert.family(
+    "nezha", "Nezha", "nezha.", {}, build=build, lines=lines, config=config, ignore=IGNORE
+)
 families.add(NEZHA)

@@ -48,37 +48,56 @@ CAMEMBERT = dataclasses.replace(
 def encoder(config: Config) -> Transformer:
     """Returns BERT's encoder with a position table that starts after the padding row."""
     core, vocab = bert.encoder(config), vocab_of(config, pad=1, bos=0, eos=2)
-    init, first, size = Normal(core.embed.initializer.std), vocab.pad + 1, config.positive("max_position_embeddings")
+    init, first, size = (
+        Normal(core.embed.initializer.std),
+        vocab.pad + 1,
+        config.positive("max_position_embeddings"),
+    )
     if size <= first:
-        raise ValueError(f"max_position_embeddings {size} has no row after the {first} that pad_token_id {vocab.pad} takes")
+        raise ValueError(
+            f"max_position_embeddings {size} has no row after the {first} that pad_token_id "
+            f"{vocab.pad} takes"
+        )
     core = respell(respell(core, Vocab, vocab), TruncatedNormal, lambda _: init)
     positions = LearnedPositions(size, offset=first, initializer=init)
     return dataclasses.replace(core, embed=dataclasses.replace(core.embed, position=positions))
 
 
-def build(parent: System, heads: Mapping[str, tuple[str, ...]], config: Config, architecture: str) -> System:
+def build(
+    parent: System, heads: Mapping[str, tuple[str, ...]], config: Config, architecture: str
+) -> System:
     core, hidden = encoder(config), config("hidden_dropout_prob", float, 0.1)
-    init, mlm = core.embed.initializer, mlm_head(config, core)  # always GELU, independent of the layers' activation
+    init, mlm = (
+        core.embed.initializer,
+        mlm_head(config, core),
+    )  # always GELU, independent of the layers' activation
     rate = config("classifier_dropout", float, hidden)
     named = {"mlm": mlm, "lm": mlm, "pool": Pooler(initializer=init)}
     named |= task_heads(config, Summary(dropout=rate, initializer=init), init, rate)
-    named["choose"] = dataclasses.replace(named["choose"], summary=Summary(initializer=init), dropout=hidden)
+    named["choose"] = dataclasses.replace(
+        named["choose"], summary=Summary(initializer=init), dropout=hidden
+    )
     return record_with(config, parent, core, named, heads[architecture])
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    """Returns the lines of all classes. An untied vocabulary head has its own bias and an unused second one."""
+    """Returns the lines of all classes. An untied vocabulary head has its own bias and an unused
+    second one."""
     bias = "lm_head.bias" if config("tie_word_embeddings", bool, True) else "lm_head.decoder.bias"
     return (
         *bert.encoder_lines("roberta."),
         *table.vocabulary("lm_head.dense", "lm_head.layer_norm", bias, "lm_head.decoder.weight"),
         Line("heads_pool/dense", "roberta.pooler.dense", "dense"),
-        *table.tasks("classifier.out_proj", "classifier.dense", "classifier", "roberta.pooler.dense"),
+        *table.tasks(
+            "classifier.out_proj", "classifier.dense", "classifier", "roberta.pooler.dense"
+        ),
     )
 
 
 def config(system: System) -> dict[str, Any]:
-    return bert.config(system) | special_ids(system.towers["main"].encoder.embed.vocab, "bos", "eos")
+    return bert.config(system) | special_ids(
+        system.towers["main"].encoder.embed.vocab, "bos", "eos"
+    )
 
 
 BIASES = ("lm_head.bias", "lm_head.decoder.bias")
@@ -98,7 +117,10 @@ for kind, prefix, parent in (
             config=config,
             root="roberta.",
             heads=heads,
-            ties={"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight", BIASES[1]: BIASES[0]},
+            ties={
+                "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+                BIASES[1]: BIASES[0],
+            },
             fill={BIASES[0]: BIASES[1:], BIASES[1]: BIASES[:1]},
         )
     )

@@ -28,16 +28,21 @@ TEXTS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnsw
 HEADS = classes("", {"ForConditionalGeneration": ("lm",), "EncoderModel": ()}, TEXTS)
 HALVES = ("EncoderModel", "ForTokenClassification")
 WRAPPED = ("ForSequenceClassification", "ForTokenClassification")
-"""Classes that contain the bare model as `transformer`; the other classes contain its parts directly."""
+"""Classes that contain the bare model as `transformer`; the other classes contain its parts
+directly."""
 
 
 def activation(config: Config) -> tuple[str, bool]:
-    """Returns (our activation, gated) for `feed_forward_proj`: "relu" or "gated-gelu". The GELU is the tanh form."""
-    written = config("feed_forward_proj", str, "gated-gelu" if config("model_type", str) == "mt5" else "relu")
+    """Returns (our activation, gated) for `feed_forward_proj`: "relu" or "gated-gelu". The GELU is
+    the tanh form."""
+    written = config(
+        "feed_forward_proj", str, "gated-gelu" if config("model_type", str) == "mt5" else "relu"
+    )
     gate, _, name = written.rpartition("-")
     if gate not in ("", "gated") or name not in ACTIVATIONS:
         raise UserError(
-            f"{config.file}: feed_forward_proj is {shown(written)}; supported are NAME and gated-NAME, NAME being one of "
+            f"{config.file}: feed_forward_proj is {shown(written)}; supported are NAME and "
+            "gated-NAME, NAME being one of "
             f"{', '.join(ACTIVATIONS)}"
         )
     return ("gelu_tanh" if written == "gated-gelu" else ACTIVATIONS[name]), gate == "gated"
@@ -52,10 +57,12 @@ def projection(ffn: FeedForward) -> str:
 
 
 def scaled(config: Config) -> bool:
-    """Returns whether the head is that of T5 1.0: the tied table, with features scaled by D^-0.5. T5 1.1 has its own table.
+    """Returns whether the head is that of T5 1.0: the tied table, with features scaled by D^-0.5.
+    T5 1.1 has its own table.
 
-    Transformers 4 stores this in `tie_word_embeddings`, Transformers 5 in `scale_decoder_outputs`. If an untied table is
-    missing from the file, it is a copy of the shared one. mT5's head is never scaled, as in Transformers 5.
+    Transformers 4 stores this in `tie_word_embeddings`, Transformers 5 in `scale_decoder_outputs`.
+    If an untied table is missing from the file, it is a copy of the shared one. mT5's head is never
+    scaled, as in Transformers 5.
     """
     tied = config("tie_word_embeddings", bool, True)
     return config("model_type", str) == "t5" and config("scale_decoder_outputs", bool, tied)
@@ -66,14 +73,20 @@ def network(config: Config) -> EncoderDecoder:
     act, gated = activation(config)
     vocab = vocab_of(config, pad=0, eos=1)
     names = ("num_layers", "d_model", "num_heads", "d_kv", "d_ff")
-    sizes = [config.count(name) if name == "num_layers" else config.positive(name) for name in names]
+    sizes = [
+        config.count(name) if name == "num_layers" else config.positive(name) for name in names
+    ]
     rate, factor = config("dropout_rate", float, 0.1), config("initializer_factor", float, 1.0)
-    change = lambda **words: lambda part: dataclasses.replace(part, **words)
+
+    def change(**words):
+        return lambda part: dataclasses.replace(part, **words)
+
     buckets = config.positive("relative_attention_num_buckets", 32)
     most = config.positive("relative_attention_max_distance", 128)
     if buckets < 4 or most <= buckets // 2:
         raise ValueError(
-            f"relative_attention_num_buckets {buckets} needs to be 4 or more, and less than twice the max_distance {most}"
+            f"relative_attention_num_buckets {buckets} needs to be 4 or more, and less than "
+            f"twice the max_distance {most}"
         )
     net = t5_network("1.1" if gated else "1.0", vocab, *sizes)
     edits = {
@@ -85,7 +98,10 @@ def network(config: Config) -> EncoderDecoder:
     }
     for kind, edit in edits.items():
         net = respell(net, kind, edit)
-    layers, start = config.count("num_decoder_layers", sizes[0]), config("decoder_start_token_id", int, vocab.pad)
+    layers, start = (
+        config.count("num_decoder_layers", sizes[0]),
+        config("decoder_start_token_id", int, vocab.pad),
+    )
     return override(net, {"decoder.stack.layers": layers, "start": start})
 
 
@@ -101,7 +117,11 @@ def build(config: Config, architecture: str) -> System:
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     root = "transformer." if architecture.endswith(WRAPPED) else ""
-    sides = {"encoder": "encoder"} if architecture.endswith(HALVES) else {s: f"encoder/{s}" for s in ("encoder", "decoder")}
+    sides = (
+        {"encoder": "encoder"}
+        if architecture.endswith(HALVES)
+        else {s: f"encoder/{s}" for s in ("encoder", "decoder")}
+    )
     _, gated = activation(config)
     return (
         Line(f"{sides['encoder']}/embed/token", f"{root}shared.weight"),
@@ -115,7 +135,10 @@ def _half_lines(ours: str, theirs: str, gated: bool) -> tuple[Line, ...]:
     block, layer = f"{ours}/stack/block", f"{theirs}.block.{{i}}.layer"
     last = f"{layer}.{2 if theirs.endswith('decoder') else 1}"
     return (
-        Line(f"{ours}/relative/table", f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
+        Line(
+            f"{ours}/relative/table",
+            f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        ),
         *table.attention(f"{block}/attention", f"{layer}.0.SelfAttention.", "qkvo"),
         Line(f"{block}/attention_norm", f"{layer}.0.layer_norm", "norm"),
         *table.attention(f"{block}/cross/attention", f"{layer}.1.EncDecAttention.", "qkvo"),
@@ -168,7 +191,11 @@ def _family(model_type: str, prefix: str) -> Family:
         ties=dict.fromkeys((*tables, "lm_head.weight"), "shared.weight"),
         # An early release has an unused bias in the decoder's first cross-attention.
         ignore=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight$",),
-        fill={"lm_head.weight": ("shared.weight",), "shared.weight": tables, "transformer.shared.weight": tables},
+        fill={
+            "lm_head.weight": ("shared.weight",),
+            "shared.weight": tables,
+            "transformer.shared.weight": tables,
+        },
         halves=tuple(prefix + name for name in HALVES),
     )
 

@@ -1,9 +1,10 @@
-"""Transformer-XL (Dai et al. 2019): adaptive input and softmax, relative positions, and a memory initialised with zeros that
-tokens attend to. Transformers contains it up to 4.35.
+"""Transformer-XL (Dai et al. 2019): adaptive input and softmax, relative positions, and a memory
+initialised with zeros that tokens attend to. Transformers contains it up to 4.35.
 
-Transformers treats left padding as words, also in the memory; here padding is masked. `init`, `init_range` and
-`proj_init_std` concern only the initialisation. `adaptive` and `trainer_compatible` do not affect the computation. Dropout
-of the sinusoids is omitted (`systems.xl`).
+Transformers treats left padding as words, also in the memory; here padding is masked. `init`,
+`init_range` and `proj_init_std` concern only the initialisation. `adaptive` and
+`trainer_compatible` do not affect the computation. Dropout of the sinusoids is omitted
+(`systems.xl`).
 """
 
 from __future__ import annotations
@@ -52,10 +53,17 @@ def _projections(config: Config) -> str:
     tail = config("proj_share_all_but_first", bool, True)
     given = config("tie_projs", list, [False] + [tail] * count)
     given = [*map(bool, given), *[False] * (count + 1 - len(given))]
-    kinds = {"none": [False] * (count + 1), "tail": [False] + [True] * count, "all": [True] * (count + 1)}
+    kinds = {
+        "none": [False] * (count + 1),
+        "tail": [False] + [True] * count,
+        "all": [True] * (count + 1),
+    }
     found = next((name for name, ties in kinds.items() if ties == given), None)
     if found is None:
-        raise UserError(f"{config.file}: tie_projs is {shown(given)}: supported are none, all, and all but the first")
+        raise UserError(
+            f"{config.file}: tie_projs is {shown(given)}: supported are none, all, and all "
+            "but the first"
+        )
     return found
 
 
@@ -69,32 +77,52 @@ def encoder(config: Config) -> TransformerXL:
     head_width, clamp = config.positive("d_head", 64), config("clamp_len", int, 1000)
     memory, same = config("mem_len", int, 1600), config("same_length", bool, True)
     if memory <= 0 and same:
-        raise UserError(f"{config.file}: same_length with mem_len {memory} hides every token; set same_length to false")
+        raise UserError(
+            f"{config.file}: same_length with mem_len {memory} hides every token; set "
+            "same_length to false"
+        )
     stack = recurrent(
         config.count("n_layer", 18), width, heads, config.positive("d_inner", 4096),
-        dropout=rate, attention_dropout=config("dropatt", float, 0.0), inner=rate, activation="relu",
-        eps=config("layer_norm_epsilon", float, 1e-5), norm="pre" if config("pre_lnorm", bool, False) else "post",
+        dropout=rate, attention_dropout=config("dropatt", float, 0.0), inner=rate,
+        activation="relu",
+        eps=config("layer_norm_epsilon", float, 1e-5),
+        norm="pre" if config("pre_lnorm", bool, False) else "post",
         scores=ShiftedScores, segments=False, initializer=init, clamp=clamp if clamp > 0 else None,
         head_width=None if heads * head_width == width else head_width,
     )  # fmt: skip
     if not config("untie_r", bool, True):
         stack = dataclasses.replace(stack, shared=SHARED)
     vocab, cut = _vocab(config), _cut(config)
-    embed = AdaptiveEmbeddings(vocab=vocab, width=width, scale=width**0.5, dropout=rate, initializer=init, **cut)
-    return TransformerXL(embed=embed, stack=stack, memory=max(memory, 0), dropout=rate, zeros=True, same_length=same)
+    embed = AdaptiveEmbeddings(
+        vocab=vocab, width=width, scale=width**0.5, dropout=rate, initializer=init, **cut
+    )
+    return TransformerXL(
+        embed=embed, stack=stack, memory=max(memory, 0), dropout=rate, zeros=True, same_length=same
+    )
 
 
 def _classifier(config: Config, init: Normal) -> SequenceHead:
     width = config.positive("d_model", 1024)
     config.refuse("d_embed", width, f"the classifier reads states, which are {width} wide")
-    return SequenceHead(config.labels, Summary("none", at="last", initializer=init), bias=False, initializer=init)
+    return SequenceHead(
+        config.labels, Summary("none", at="last", initializer=init), bias=False, initializer=init
+    )
 
 
 def _lm(config: Config, init: Normal) -> AdaptiveHead:
-    config.refuse("sample_softmax", -1, "sampled softmax is not supported, nor was it by the library")
-    config.refuse("tie_weight", True, "say tie_word_embeddings: the library does not read tie_weight")
+    config.refuse(
+        "sample_softmax", -1, "sampled softmax is not supported, nor was it by the library"
+    )
+    config.refuse(
+        "tie_weight", True, "say tie_word_embeddings: the library does not read tie_weight"
+    )
     tied = config("tie_word_embeddings", bool, True)
-    kinds = {"tied": tied, "own": "all" if tied else "tables", "projections": _projections(config), "initializer": init}
+    kinds = {
+        "tied": tied,
+        "own": "all" if tied else "tables",
+        "projections": _projections(config),
+        "initializer": init,
+    }
     return AdaptiveHead(vocab=_vocab(config), **_cut(config), **kinds)
 
 
@@ -115,7 +143,11 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
         Line(f"{block}/attention/relative/position", f"{attention}.r_net", "dense"),
         Line(f"{block}/attention/relative/u", f"{of_scores}.r_w_bias"),
         Line(f"{block}/attention/relative/v", f"{of_scores}.r_r_bias"),
-        *table.block(block, layer, ("dec_attn.layer_norm", "pos_ff.CoreNet.0", "pos_ff.CoreNet.3", "pos_ff.layer_norm")),
+        *table.block(
+            block,
+            layer,
+            ("dec_attn.layer_norm", "pos_ff.CoreNet.0", "pos_ff.CoreNet.3", "pos_ff.layer_norm"),
+        ),
         Line("heads_lm/clusters", "crit.cluster_weight"),
         Line("heads_lm/clusters_bias", "crit.cluster_bias"),
         *table.tasks("score"),
@@ -124,12 +156,15 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 
 def _cluster_lines(config: Config) -> tuple[Line, ...]:
-    """Returns the lines of tables, biases and projections. Clusters of equal width share one published table."""
+    """Returns the lines of tables, biases and projections. Clusters of equal width share one
+    published table."""
     vocab, cut, found = _vocab(config), _cut(config), []
     for i, (first, _) in enumerate(clusters(vocab, cut["cutoffs"])):
         at, rows = (0, (first, vocab.size)) if cut["divide"] == 1 else (i, None)
         found += [
-            Line(f"encoder/embed/token{i}", f"transformer.word_emb.emb_layers.{at}.weight", rows=rows),
+            Line(
+                f"encoder/embed/token{i}", f"transformer.word_emb.emb_layers.{at}.weight", rows=rows
+            ),
             Line(f"encoder/embed/project{i}", f"transformer.word_emb.emb_projs.{i}", axes=(1, 0)),
             Line(f"heads_lm/token{i}", f"crit.out_layers.{at}.weight", rows=rows),
             Line(f"heads_lm/bias{i}", f"crit.out_layers.{at}.bias", rows=rows),
@@ -176,8 +211,13 @@ def config(system: System) -> dict[str, Any]:
 PAIRS = {name: f"transformer.layers.{{}}.dec_attn.{name}" for name in ("r_w_bias", "r_r_bias")}
 """The biases u and v. If layers share them, a file repeats them under the name of each layer."""
 
-TIES = {every.format(i): f"transformer.{name}" for name, every in PAIRS.items() for i in range(MOST)}
-TIES |= {f"crit.out_layers.{i}.weight": f"transformer.word_emb.emb_layers.{i}.weight" for i in range(MOST)}
+TIES = {
+    every.format(i): f"transformer.{name}" for name, every in PAIRS.items() for i in range(MOST)
+}
+TIES |= {
+    f"crit.out_layers.{i}.weight": f"transformer.word_emb.emb_layers.{i}.weight"
+    for i in range(MOST)
+}
 TIES |= {f"crit.out_projs.{i}": f"transformer.word_emb.emb_projs.{i}" for i in range(MOST)}
 
 families.add(
@@ -190,6 +230,9 @@ families.add(
         heads=HEADS,
         ties=TIES,
         ignore=(r"(^|\.)pos_emb\.inv_freq$",),
-        fill={f"transformer.{name}": tuple(every.format(i) for i in range(MOST)) for name, every in PAIRS.items()},
+        fill={
+            f"transformer.{name}": tuple(every.format(i) for i in range(MOST))
+            for name, every in PAIRS.items()
+        },
     )
 )

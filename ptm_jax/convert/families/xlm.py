@@ -1,7 +1,9 @@
-"""XLM (Lample & Conneau 2019): BERT's encoder with language embeddings, zero vectors for padding and no sentence types.
+"""XLM (Lample & Conneau 2019): BERT's encoder with language embeddings, zero vectors for padding
+and no sentence types.
 
-If sentence types are given, Transformers adds the *word* embedding of the type's id; so do we. The causal model of
-Transformers attends to left padding, ours does not. A table of sinusoids is in the checkpoint and is trained.
+If sentence types are given, Transformers adds the *word* embedding of the type's id; so do we. The
+causal model of Transformers attends to left padding, ours does not. A table of sinusoids is in the
+checkpoint and is trained.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from typing import Any
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, classes, families
-from ptm_jax.convert.records import label_fields, record_with, special_ids, task_heads, tied, vocab_of
+from ptm_jax.convert.records import (
+    label_fields,
+    record_with,
+    special_ids,
+    task_heads,
+    tied,
+    vocab_of,
+)
 from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
@@ -37,20 +46,27 @@ def todays(config: Config) -> Config:
     """Returns a config of XLM or FlauBERT with the current field names."""
     sizes = {"n_words": "vocab_size", "hidden_size": "emb_dim"}
     sizes |= {"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
-    return config.renamed(**sizes, **{f"{name}_index": f"{name}_token_id" for name in ("pad", "bos", "eos")})
+    return config.renamed(
+        **sizes, **{f"{name}_index": f"{name}_token_id" for name in ("pad", "bos", "eos")}
+    )
 
 
-def summary_of(config: Config, init: Any, kind: str, activation: str | None, width: int | None = None) -> Summary:
+def summary_of(
+    config: Config, init: Any, kind: str, activation: str | None, width: int | None = None
+) -> Summary:
     """Returns the equivalent of Transformers' SequenceSummary.
 
-    `kind` and `activation` are the defaults of the class, `width` is that of the projection. "last" is the last token here;
-    in Transformers it is the last position, which is the same for rows padded on the left. Transformers' mean includes
-    padding, ours does not. Attention summaries are not supported; no published checkpoint has one.
+    `kind` and `activation` are the defaults of the class, `width` is that of the projection. "last"
+    is the last token here; in Transformers it is the last position, which is the same for rows
+    padded on the left. Transformers' mean includes padding, ours does not. Attention summaries are
+    not supported; no published checkpoint has one.
     """
     at = {"first": "first", "last": "last", "cls_index": "last", "mean": "mean"}
     name = config("summary_activation", str, None if "summary_activation" in config else activation)
     return Summary(
-        activation="identity" if not name else config.one_of("summary_activation", ACTIVATIONS, name),
+        activation="identity"
+        if not name
+        else config.one_of("summary_activation", ACTIVATIONS, name),
         at=config.one_of("summary_type", at, kind),
         dropout=config("summary_first_dropout", float, 0.0),
         width=width,
@@ -64,16 +80,21 @@ def summary_fields(summary: Summary) -> dict[str, Any]:
     return {
         "summary_type": summary.at,
         "summary_use_proj": summary.project,
-        "summary_activation": "" if summary.activation == "identity" else PUBLISHED[summary.activation],
+        "summary_activation": ""
+        if summary.activation == "identity"
+        else PUBLISHED[summary.activation],
         "summary_first_dropout": summary.dropout,
     }
 
 
 def heads_of(config: Config, vocab: Vocab, init: Any) -> dict[str, Any]:
-    """Returns all heads of XLM's classes. The summary's projection has one feature per class in every task."""
+    """Returns all heads of XLM's classes. The summary's projection has one feature per class in
+    every task."""
     for name in ("summary_proj_to_labels", "summary_use_proj"):
         config.refuse(name, True, "the classifier would be given states in the place of classes")
-    summary = summary_of(config.filled(summary_first_dropout=0.1), init, "first", None, config.labels)
+    summary = summary_of(
+        config.filled(summary_first_dropout=0.1), init, "first", None, config.labels
+    )
     heads = task_heads(config, summary, init, config("dropout", float, 0.1))
     last = config("summary_last_dropout", float, 0.0)
     return heads | {
@@ -91,14 +112,23 @@ def vocabulary_head(config: Config, vocab: Vocab, init: Any) -> Any:
     """
     if config("asm", bool, False):
         cutoffs = config.numbers("asm_cutoffs")
-        return AdaptiveSoftmaxHead(vocab, cutoffs, float(config("asm_div_value", float)), initializer=init)
-    return LMHead(vocab=vocab, bias=True, tied=config("tie_word_embeddings", bool, True), initializer=init)
+        return AdaptiveSoftmaxHead(
+            vocab, cutoffs, float(config("asm_div_value", float)), initializer=init
+        )
+    return LMHead(
+        vocab=vocab, bias=True, tied=config("tie_word_embeddings", bool, True), initializer=init
+    )
 
 
 def answer_head(config: Config, init: Any) -> AnswerHead:
     """Returns the head of `ForQuestionAnswering` in XLNet, XLM and FlauBERT."""
     eps = config("layer_norm_eps", float, 1e-12)
-    return AnswerHead(config.positive("start_n_top", 5), config.positive("end_n_top", 5), eps=eps, initializer=init)
+    return AnswerHead(
+        config.positive("start_n_top", 5),
+        config.positive("end_n_top", 5),
+        eps=eps,
+        initializer=init,
+    )
 
 
 def encoder(config: Config) -> Transformer:
@@ -107,16 +137,25 @@ def encoder(config: Config) -> Transformer:
     A text is enclosed by two `eos`, or by `bos` and `eos`.
     """
     config.refuse("is_encoder", True, "the library has no decoder of this family")
-    init, drawn = Normal(config("init_std", float, 0.02)), Normal(config("embed_init_std", float, 2048**-0.5))
+    init, drawn = (
+        Normal(config("init_std", float, 0.02)),
+        Normal(config("embed_init_std", float, 2048**-0.5)),
+    )
     width, languages = config.positive("emb_dim", 2048), config.positive("n_langs", 1)
     vocab = vocab_of(config, 30145, pad=2, bos=0, eos=1)
-    others = {"unk": config("unk_index", int, 3), "mask": config("mask_index", int, 5), "sep": vocab.eos}
+    others = {
+        "unk": config("unk_index", int, 3),
+        "mask": config("mask_index", int, 5),
+        "sep": vocab.eos,
+    }
     core = transformer(
         vocab=dataclasses.replace(vocab, **others),
         layers=config.count("n_layers", 12),
         width=width,
         heads=config.positive("n_heads", 16),
-        positions=LearnedPositions(config.positive("max_position_embeddings", 512), initializer=drawn),
+        positions=LearnedPositions(
+            config.positive("max_position_embeddings", 512), initializer=drawn
+        ),
         eps=config("layer_norm_eps", float, 1e-12),
         activation="gelu" if config("gelu_activation", bool, True) else "relu",
         dropout=config("dropout", float, 0.1),
@@ -130,10 +169,13 @@ def encoder(config: Config) -> Transformer:
 
 
 def record(config: Config, core: Transformer, names: tuple[str, ...], **facts: Any) -> System:
-    """Returns the record of an encoder with the named heads. Pre-training is RoBERTa's, on running text."""
+    """Returns the record of an encoder with the named heads. Pre-training is RoBERTa's, on running
+    text."""
     heads = heads_of(config, core.embed.vocab, core.stack.block.attention.initializer)
     objective = LM(head="mlm") if "mlm" in names and core.direction == "causal" else None
-    return record_with(config, roberta("", 2, 128, 2, lr=1e-4, warmup=1), core, heads, names, objective, **facts)
+    return record_with(
+        config, roberta("", 2, 128, 2, lr=1e-4, warmup=1), core, heads, names, objective, **facts
+    )
 
 
 def build(config: Config, architecture: str) -> System:
@@ -149,8 +191,16 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
         Line("encoder/embed/position/table", "transformer.position_embeddings.weight"),
         Line("encoder/embed/language", "transformer.lang_embeddings.weight"),
         Line("encoder/embed/norm", "transformer.layer_norm_emb", "norm"),
-        *table.attention(f"{block}/attention", "transformer.attentions.{i}.", ("q_lin", "k_lin", "v_lin", "out_lin")),
-        *table.block(block, "transformer.", ("layer_norm1.{i}", "ffns.{i}.lin1", "ffns.{i}.lin2", "layer_norm2.{i}")),
+        *table.attention(
+            f"{block}/attention",
+            "transformer.attentions.{i}.",
+            ("q_lin", "k_lin", "v_lin", "out_lin"),
+        ),
+        *table.block(
+            block,
+            "transformer.",
+            ("layer_norm1.{i}", "ffns.{i}.lin1", "ffns.{i}.lin2", "layer_norm2.{i}"),
+        ),
         *vocabulary_lines(config),
         *table.tasks("logits_proj", "sequence_summary.summary"),
         *answer_lines("qa_outputs."),
@@ -193,10 +243,16 @@ def head_fields(heads: Any) -> dict[str, Any]:
         fields |= label_fields(classes)
     for name in ("classify", "choose"):
         if name in heads:
-            fields |= summary_fields(heads[name].summary) | {"summary_last_dropout": heads[name].dropout}
+            fields |= summary_fields(heads[name].summary) | {
+                "summary_last_dropout": heads[name].dropout
+            }
     if isinstance(heads.get("mlm"), AdaptiveSoftmaxHead):
         softmax = heads["mlm"]
-        fields |= {"asm": True, "asm_cutoffs": list(softmax.cutoffs), "asm_div_value": softmax.divide}
+        fields |= {
+            "asm": True,
+            "asm_cutoffs": list(softmax.cutoffs),
+            "asm_div_value": softmax.divide,
+        }
         fields["tie_word_embeddings"] = False
     if "answer" in heads:
         fields |= {"start_n_top": heads["answer"].starts, "end_n_top": heads["answer"].ends}
@@ -232,4 +288,14 @@ def config(system: System) -> dict[str, Any]:
 
 TIES = {"pred_layer.proj.weight": "transformer.embeddings.weight"}
 
-families.add(Family(model_type="xlm", build=build, lines=lines, config=config, root="transformer.", heads=HEADS, ties=TIES))
+families.add(
+    Family(
+        model_type="xlm",
+        build=build,
+        lines=lines,
+        config=config,
+        root="transformer.",
+        heads=HEADS,
+        ties=TIES,
+    )
+)

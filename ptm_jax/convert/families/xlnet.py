@@ -1,9 +1,9 @@
-"""XLNet (Yang et al. 2019): two streams, relative positions and types, a memory; with `attn_type` "uni", a left-to-right
-model.
+"""XLNet (Yang et al. 2019): two streams, relative positions and types, a memory; with `attn_type`
+"uni", a left-to-right model.
 
-With `bi_data` Transformers reads the second half of a batch from right to left. Such a config is refused; here `backward`
-[B] in a batch sets the direction of each row. `untie_r` concerns only the initialisation: in Transformers' checkpoints every
-layer has its own u and v.
+With `bi_data` Transformers reads the second half of a batch from right to left. Such a config is
+refused; here `backward` [B] in a batch sets the direction of each row. `untie_r` concerns only the
+initialisation: in Transformers' checkpoints every layer has its own u and v.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from typing import Any
 
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
-from ptm_jax.convert.families.xlm import ANSWERS, TEXTS, answer_head, answer_lines, head_fields, summary_of
+from ptm_jax.convert.families.xlm import (
+    ANSWERS,
+    TEXTS,
+    answer_head,
+    answer_lines,
+    head_fields,
+    summary_of,
+)
 from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.convert.records import record_with, special_ids, task_heads, tied, vocab_of
 from ptm_jax.convert.table import Line
@@ -41,13 +48,19 @@ def encoder(config: Config) -> XLNetEncoder:
     stack = recurrent(
         config.count("n_layer", 24), width, heads, config.positive("d_inner", 4096),
         dropout=rate, attention_dropout=rate, inner=rate,
-        activation=config.one_of("ff_activation", ACTIVATIONS, "gelu"), eps=config("layer_norm_eps", float, 1e-12),
+        activation=config.one_of("ff_activation", ACTIVATIONS, "gelu"),
+        eps=config("layer_norm_eps", float, 1e-12),
         scores=DirectedScores, segments=True, initializer=init, clamp=clamp if clamp > 0 else None,
         head_width=None if heads * head_width == width else head_width,
     )  # fmt: skip
     memory = config("mem_len", int, None if "mem_len" in config else 512)
     return XLNetEncoder(
-        embed=Embeddings(vocab=vocab_of(config, 32000, pad=5, bos=1, eos=2), width=width, dropout=rate, initializer=init),
+        embed=Embeddings(
+            vocab=vocab_of(config, 32000, pad=5, bos=1, eos=2),
+            width=width,
+            dropout=rate,
+            initializer=init,
+        ),
         stack=stack,
         memory=memory or 0,
         direction=direction,
@@ -60,12 +73,26 @@ def encoder(config: Config) -> XLNetEncoder:
 
 def build(config: Config, architecture: str) -> System:
     config = config.renamed(
-        n_token="vocab_size", hidden_size="d_model", num_hidden_layers="n_layer", num_attention_heads="n_head"
+        n_token="vocab_size",
+        hidden_size="d_model",
+        num_hidden_layers="n_layer",
+        num_attention_heads="n_head",
     )
-    backward = "half of a batch read from the right is not supported; set it to false and give `backward` [B] in a batch"
+    backward = (
+        "half of a batch read from the right is not supported; set it to false and give "
+        "`backward` [B] in a batch"
+    )
     config.refuse("bi_data", False, backward)
-    config.refuse("summary_proj_to_labels", False, "the classifier would be given classes in the place of states")
-    core, names, tied = encoder(config), HEADS[architecture], config("tie_word_embeddings", bool, True)
+    config.refuse(
+        "summary_proj_to_labels",
+        False,
+        "the classifier would be given classes in the place of states",
+    )
+    core, names, tied = (
+        encoder(config),
+        HEADS[architecture],
+        config("tie_word_embeddings", bool, True),
+    )
     init, last = core.query, config("summary_last_dropout", float, 0.1)
     heads = task_heads(config, summary_of(config, init, "last", "tanh"), init, last) | {
         "lm": LMHead(vocab=core.embed.vocab, bias=True, tied=tied, initializer=init),
@@ -82,13 +109,20 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     return (
         Line("encoder/embed/token", "transformer.word_embedding.weight"),
         Line("encoder/query", "transformer.mask_emb", shape=(1, 1, -1)),
-        *(Line(f"{block}/attention/{ours}/kernel", f"{attention}.{theirs}") for ours, theirs in inner.items()),
+        *(
+            Line(f"{block}/attention/{ours}/kernel", f"{attention}.{theirs}")
+            for ours, theirs in inner.items()
+        ),
         Line(f"{block}/attention/out/kernel", f"{attention}.o", axes=(1, 2, 0)),
         Line(f"{block}/attention/relative/u", f"{attention}.r_w_bias"),
         Line(f"{block}/attention/relative/v", f"{attention}.r_r_bias"),
         Line(f"{block}/attention/relative/type_bias", f"{attention}.r_s_bias"),
         Line(f"{block}/attention/relative/type", f"{attention}.seg_embed"),
-        *table.block(block, "transformer.layer.{i}.", ("rel_attn.layer_norm", "ff.layer_1", "ff.layer_2", "ff.layer_norm")),
+        *table.block(
+            block,
+            "transformer.layer.{i}.",
+            ("rel_attn.layer_norm", "ff.layer_1", "ff.layer_2", "ff.layer_norm"),
+        ),
         Line("heads_lm/bias", "lm_loss.bias"),
         Line("heads_lm/table", "lm_loss.weight"),
         *table.tasks("logits_proj", "sequence_summary.summary"),
@@ -122,5 +156,13 @@ def config(system: System) -> dict[str, Any]:
 TIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
 
 families.add(
-    Family(model_type="xlnet", build=build, lines=lines, config=config, root="transformer.", heads=HEADS, ties=TIES)
+    Family(
+        model_type="xlnet",
+        build=build,
+        lines=lines,
+        config=config,
+        root="transformer.",
+        heads=HEADS,
+        ties=TIES,
+    )
 )

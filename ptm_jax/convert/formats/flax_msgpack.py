@@ -1,13 +1,15 @@
-"""Reads Flax msgpack files of Transformers 4 (`flax_model.msgpack`) under torch's names and layouts.
+"""Reads Flax msgpack files of Transformers 4 (`flax_model.msgpack`) under torch's names and
+layouts.
 
-The file is parsed without loading it: the bytes of an array are skipped and only their offset is kept. flax.serialization
-writes maps with text keys, numbers, and the extension types 1 (array: shape, dtype, bytes) and 3 (numpy scalar, the same).
-An array above 1 GiB is a map {"__msgpack_chunked_array__", "shape", "chunks"}.
+The file is parsed without loading it: the bytes of an array are skipped and only their offset is
+kept. flax.serialization writes maps with text keys, numbers, and the extension types 1 (array:
+shape, dtype, bytes) and 3 (numpy scalar, the same). An array above 1 GiB is a map
+{"__msgpack_chunked_array__", "shape", "chunks"}.
 
-Names follow Transformers' own conversion (modeling_flax_pytorch_utils.py of 4.57). `kernel` becomes `weight` with reversed
-axes; this also holds for GPT-2, since Flax's Conv1D stores the transpose of torch's. A convolution (H, W, in, out) becomes
-(out, in, H, W). `scale` and `embedding` become `weight`. Batch normalization statistics become `running_mean` and
-`running_var`.
+Names follow Transformers' own conversion (modeling_flax_pytorch_utils.py of 4.57). `kernel` becomes
+`weight` with reversed axes; this also holds for GPT-2, since Flax's Conv1D stores the transpose of
+torch's. A convolution (H, W, in, out) becomes (out, in, H, W). `scale` and `embedding` become
+`weight`. Batch normalization statistics become `running_mean` and `running_var`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,11 @@ _TEXT = 1 << 16  # bytes of the longest name
 _CHUNKED = "__msgpack_chunked_array__"
 
 # First byte -> struct format of the value or length that follows.
-_NUMBERS = dict(zip(range(0xCA, 0xD4), (">f", ">d", ">B", ">H", ">I", ">Q", ">b", ">h", ">i", ">q"), strict=True))
+_NUMBERS = dict(
+    zip(
+        range(0xCA, 0xD4), (">f", ">d", ">B", ">H", ">I", ">Q", ">b", ">h", ">i", ">q"), strict=True
+    )
+)
 _TEXTS = {0xD9: ">B", 0xDA: ">H", 0xDB: ">I"}
 _BINS = {0xC4: ">B", 0xC5: ">H", 0xC6: ">I"}
 _LISTS = {0xDC: ">H", 0xDD: ">I"}
@@ -57,16 +63,22 @@ def open_flax(path: Path) -> Stored:
                 raise _Wrong(f"has {size - walker.at:,} bytes after its end")
             if not isinstance(tree, dict):
                 raise _Wrong("is no map of parameters")
-            return Stored(path, size, torch_entries(path, dict(_leaves(tree, ()))), {"format": "flax"})
+            return Stored(
+                path, size, torch_entries(path, dict(_leaves(tree, ()))), {"format": "flax"}
+            )
         except _Wrong as error:
-            raise broken(path, f"is no Flax checkpoint: {error}", ".".join(walker.keys) or None) from None
+            raise broken(
+                path, f"is no Flax checkpoint: {error}", ".".join(walker.keys) or None
+            ) from None
 
 
 def torch_entries(path: Path, entries: Mapping[tuple[str, ...], Entry]) -> dict[str, Entry]:
     """Converts Flax's {key path: entry} to torch's names and layouts."""
     found: dict[str, Entry] = {}
     for keys, entry in entries.items():
-        if keys[0] in ("params", "batch_stats") and all(other[0] in ("params", "batch_stats") for other in entries):
+        if keys[0] in ("params", "batch_stats") and all(
+            other[0] in ("params", "batch_stats") for other in entries
+        ):
             keys = keys[1:]
         *parents, last = keys or ("",)
         axes = None
@@ -74,15 +86,24 @@ def torch_entries(path: Path, entries: Mapping[tuple[str, ...], Entry]) -> dict[
             rank = len(entry.stored)
             axes = (3, 2, 0, 1) if rank == 4 else tuple(reversed(range(rank)))
             last = "weight"
-        last = {"scale": "weight", "embedding": "weight", "mean": "running_mean", "var": "running_var"}.get(last, last)
+        last = {
+            "scale": "weight",
+            "embedding": "weight",
+            "mean": "running_mean",
+            "var": "running_var",
+        }.get(last, last)
         name = ".".join((*parents, last))
         if name in found:
             raise broken(path, "is there twice under torch's names", name)
-        found[name] = Entry(dtype=entry.dtype, stored=entry.stored, extents=entry.extents, axes=axes)
+        found[name] = Entry(
+            dtype=entry.dtype, stored=entry.stored, extents=entry.extents, axes=axes
+        )
     return found
 
 
-def _leaves(tree: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Entry]]:
+def _leaves(
+    tree: Mapping[str, Any], above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Entry]]:
     """Yields (key path, array) for every array of the tree."""
     for key, value in tree.items():
         if isinstance(value, Entry):
@@ -102,10 +123,14 @@ def _joined(value: Mapping[str, Any], name: str) -> Entry:
         raise _Wrong(f"the pieces of {shown(name)} are incomplete")
     sizes = tuple(shape.get(str(i)) for i in range(len(shape)))
     parts = [chunks.get(str(i)) for i in range(len(chunks))]
-    if not all(type(size) is int and size >= 0 for size in sizes) or not all(isinstance(part, Entry) for part in parts):
+    if not all(type(size) is int and size >= 0 for size in sizes) or not all(
+        isinstance(part, Entry) for part in parts
+    ):
         raise _Wrong(f"the pieces of {shown(name)} are incomplete")
     extents = tuple(extent for part in parts for extent in part.extents)
-    if len({part.dtype for part in parts}) > 1 or bytes_of(parts[0].dtype, sizes) != sum(length for _, length in extents):
+    if len({part.dtype for part in parts}) > 1 or bytes_of(parts[0].dtype, sizes) != sum(
+        length for _, length in extents
+    ):
         raise _Wrong(f"the pieces of {shown(name)} do not make the shape {list(sizes)}")
     return Entry(dtype=parts[0].dtype, stored=sizes, extents=extents)
 
@@ -120,7 +145,10 @@ class _Walker:
     def take(self, length: int) -> bytes:
         raw = self.file.read(length) if length <= self.size - self.at else b""
         if len(raw) < length:
-            raise _Wrong(f"{length:,} bytes are claimed at byte {self.at:,} of {self.size:,}: truncated, or a wrong length")
+            raise _Wrong(
+                f"{length:,} bytes are claimed at byte {self.at:,} of {self.size:,}: "
+                "truncated, or a wrong length"
+            )
         self.at += length
         return raw
 
@@ -161,14 +189,19 @@ class _Walker:
         if head in _BINS:
             return self.skip(self.number(_BINS[head]))
         if head in _FIXED_EXTS or head in _EXTS:
-            return self.extension(_FIXED_EXTS[head] if head in _FIXED_EXTS else self.number(_EXTS[head]), depth)
+            return self.extension(
+                _FIXED_EXTS[head] if head in _FIXED_EXTS else self.number(_EXTS[head]), depth
+            )
         if head in _CONSTANTS:
             return _CONSTANTS[head]
         raise _Wrong(f"byte {self.at - 1:,} begins no msgpack value")
 
     def map(self, length: int, depth: int) -> dict[str, Any]:
         if 2 * length > self.size - self.at:
-            raise _Wrong(f"a map of {length:,} entries is claimed at byte {self.at:,}, but the file has {self.size:,} bytes")
+            raise _Wrong(
+                f"a map of {length:,} entries is claimed at byte {self.at:,}, but the file "
+                f"has {self.size:,} bytes"
+            )
         found: dict[str, Any] = {}
         for _ in range(length):
             key = self.value(_DEPTH)
@@ -184,7 +217,8 @@ class _Walker:
     def list(self, length: int, depth: int) -> list[Any]:
         if length > self.size - self.at:
             raise _Wrong(
-                f"a list of {length:,} entries is claimed at byte {self.at:,}, but the file has {self.size:,} bytes"
+                f"a list of {length:,} entries is claimed at byte {self.at:,}, but the file "
+                f"has {self.size:,} bytes"
             )
         return [self.value(depth + 1) for _ in range(length)]
 
@@ -198,11 +232,15 @@ class _Walker:
         if self.at != end or not isinstance(fields, list) or len(fields) != 3:
             raise _Wrong(f"the array before byte {self.at:,} is not (shape, type, bytes)")
         shape, dtype, blob = fields
-        if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        if not isinstance(shape, list) or not all(
+            type(size) is int and size >= 0 for size in shape
+        ):
             raise _Wrong("its shape is not a list of sizes")
         if not isinstance(dtype, str) or dtype not in TYPES:
             raise _Wrong(f"its type is {shown(dtype)}; these are read: {', '.join(TYPES)}")
         name = TYPES[dtype]
         if not isinstance(blob, _Blob) or bytes_of(name, tuple(shape)) != blob[1]:
-            raise _Wrong(f"its shape is {shown(shape)} of {dtype}, which is not the size of its bytes")
+            raise _Wrong(
+                f"its shape is {shown(shape)} of {dtype}, which is not the size of its bytes"
+            )
         return Entry(dtype=name, stored=tuple(shape), extents=(tuple(blob),))

@@ -1,7 +1,8 @@
 """safetensors files: eight bytes of header length, a JSON header, and the arrays one after another.
 
-The header is checked before any array is read: sizes, offsets, overlaps, holes and bytes after the last array. The format
-and the limit of 100 MB for a header are those of https://github.com/huggingface/safetensors, section Format.
+The header is checked before any array is read: sizes, offsets, overlaps, holes and bytes after the
+last array. The format and the limit of 100 MB for a header are those of
+https://github.com/huggingface/safetensors, section Format.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ def open_safetensors(path: Path) -> Stored:
         if len(lead) < 8:
             raise broken(path, f"is no safetensors file: it has {size} bytes")
         length, brace = int.from_bytes(lead, "little"), file.read(1)
-        # A header of 640 or 19,280 bytes begins like a pickle or a zip: only the byte after the length decides.
-        if lead[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04") and (brace != b"{" or length > LARGEST_JSON):
+        # A header of 640 or 19,280 bytes begins like a pickle or a zip: only the byte after the
+        # length decides.
+        if lead[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04") and (
+            brace != b"{" or length > LARGEST_JSON
+        ):
             raise broken(path, "is no safetensors file but a pickle under another name")
         if length > min(LARGEST_JSON, size - 8):
             raise broken(
-                path, f"its header claims {length:,} bytes, but the file has {size:,}: truncated, or no safetensors file"
+                path,
+                f"its header claims {length:,} bytes, but the file has {size:,}: truncated, "
+                "or no safetensors file",
             )
         header = (brace + file.read(length - 1)) if length else b""
     if len(header) < length or not header.startswith(b"{"):
@@ -38,10 +44,14 @@ def open_safetensors(path: Path) -> Stored:
     if not isinstance(table, dict):
         raise broken(path, "its header is not a JSON object")
     metadata = table.pop("__metadata__", None) or {}
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+    if not isinstance(metadata, dict) or not all(
+        isinstance(value, str) for value in metadata.values()
+    ):
         raise broken(path, "its __metadata__ is not a table of texts")
     begin = 8 + length
-    entries = {name: _entry(path, name, fields, begin, size - begin) for name, fields in table.items()}
+    entries = {
+        name: _entry(path, name, fields, begin, size - begin) for name, fields in table.items()
+    }
     _check_cover(path, entries, begin, size)
     return Stored(path, size, entries, metadata)
 
@@ -68,16 +78,23 @@ def _entry(path: Path, name: str, fields: Any, begin: int, room: int) -> Entry:
     if not _whole(shape):
         raise broken(path, f"has the shape {shown(shape)}, which is not a list of sizes", name)
     if not _whole(offsets, 2) or offsets[0] > offsets[1]:
-        raise broken(path, f"has the data_offsets {shown(offsets)}, which are not two positions", name)
+        raise broken(
+            path, f"has the data_offsets {shown(offsets)}, which are not two positions", name
+        )
     if offsets[1] > room:
         raise broken(
-            path, f"ends at byte {shown(offsets[1])} of the data, but there are {room:,}: truncated, or a wrong header", name
+            path,
+            f"ends at byte {shown(offsets[1])} of the data, but there are {room:,}: "
+            "truncated, or a wrong header",
+            name,
         )
     expected = bytes_of(dtype, tuple(shape))
     if expected != offsets[1] - offsets[0]:
         found = f"{dtype} {shown(shape)} over {offsets[1] - offsets[0]:,} bytes"
         raise broken(path, f"is {found}, which do not go together", name)
-    return Entry(dtype=dtype, stored=tuple(shape), extents=((begin + offsets[0], offsets[1] - offsets[0]),))
+    return Entry(
+        dtype=dtype, stored=tuple(shape), extents=((begin + offsets[0], offsets[1] - offsets[0]),)
+    )
 
 
 def _check_cover(path: Path, entries: Mapping[str, Entry], begin: int, size: int) -> None:
@@ -87,7 +104,11 @@ def _check_cover(path: Path, entries: Mapping[str, Entry], begin: int, size: int
         start, length = entry.extents[0]
         if start != position:
             raise broken(
-                path, "overlaps with another tensor" if start < position else "has bytes before it that are nobody's", name
+                path,
+                "overlaps with another tensor"
+                if start < position
+                else "has bytes before it that are nobody's",
+                name,
             )
         position = start + length
     if position != size:
@@ -97,10 +118,11 @@ def _check_cover(path: Path, entries: Mapping[str, Entry], begin: int, size: int
 def layout(
     arrays: Sequence[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str] | None
 ) -> tuple[bytes, list[str]]:
-    """Returns (header bytes, order of the names in the data) of a file with these (name, dtype, shape).
+    """Returns (header bytes, order of the names in the data) of a file with these (name, dtype,
+    shape).
 
-    Arrays are sorted by item size, largest first, so that each starts at a multiple of its item size; then by name, as in
-    the safetensors library.
+    Arrays are sorted by item size, largest first, so that each starts at a multiple of its item
+    size; then by name, as in the safetensors library.
     """
     ranks = {name: rank for rank, name in enumerate(DTYPES)}
     order = sorted(arrays, key=lambda array: (-ranks[array[1]], array[0].encode("utf8")))
@@ -110,9 +132,14 @@ def layout(
         length = bytes_of(dtype, shape)
         if length is None or name in table or name == "__metadata__":
             raise UserError(
-                f"a tensor {shown(name)} of shape {shape} cannot be written: its name or its shape is not possible"
+                f"a tensor {shown(name)} of shape {shape} cannot be written: its name or its "
+                "shape is not possible"
             )
-        table[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, position + length]}
+        table[name] = {
+            "dtype": dtype,
+            "shape": list(shape),
+            "data_offsets": [position, position + length],
+        }
         position += length
     text = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode("utf8")
     text += b" " * (-len(text) % 8)

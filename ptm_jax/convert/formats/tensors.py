@@ -1,7 +1,8 @@
-"""Shared parts of the checkpoint formats: the location of a tensor's bytes in a file, and partial reads.
+"""Shared parts of the checkpoint formats: the location of a tensor's bytes in a file, and partial
+reads.
 
-Files are not trusted. Code that creates an `Entry` must check that its extents lie in the file and match its shape. Every
-error is a one-line `UserError` that names the file and the tensor.
+Files are not trusted. Code that creates an `Entry` must check that its extents lie in the file and
+match its shape. Every error is a one-line `UserError` that names the file and the tensor.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ TYPES = {dtype.name: name for name, dtype in DTYPES.items()}
 """Maps the types' names in numpy, torch and Flax to those of safetensors."""
 
 _MAPPED = 1 << 22  # bytes; larger arrays are allocated with mmap
-_PIECE = 1 << 22  # bytes read at a time if they must be converted or sliced; a piece stays in the cache
+_PIECE = (
+    1 << 22
+)  # bytes read at a time if they must be converted or sliced; a piece stays in the cache
 ALIGN = 64  # bytes; XLA on a CPU uses an aligned array without a copy
 
 Box = tuple[tuple[int, int], ...]
@@ -68,8 +71,12 @@ class Entry:
 
 
 def bytes_of(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Returns the size of an array in bytes; None if no array can have that shape, not even an empty one."""
-    if len(shape) > 32 or math.prod(max(dim, 1) for dim in shape) * DTYPES[dtype].itemsize >= 1 << 62:
+    """Returns the size of an array in bytes; None if no array can have that shape, not even an
+    empty one."""
+    if (
+        len(shape) > 32
+        or math.prod(max(dim, 1) for dim in shape) * DTYPES[dtype].itemsize >= 1 << 62
+    ):
         return None
     return math.prod(shape) * DTYPES[dtype].itemsize
 
@@ -82,9 +89,10 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 def _memory(length: int) -> np.ndarray:
     """Allocates `length` bytes.
 
-    numpy requests huge pages. If memory is full of cached files, the system must first move other pages to make room: the
-    first touch of 2 GB took 3 s with huge pages and 0.8 s with small pages (Linux 6, a virtual machine). MAP_POPULATE
-    allocates all pages in one call and saves the page faults.
+    numpy requests huge pages. If memory is full of cached files, the system must first move other
+    pages to make room: the first touch of 2 GB took 3 s with huge pages and 0.8 s with small pages
+    (Linux 6, a virtual machine). MAP_POPULATE allocates all pages in one call and saves the page
+    faults.
     """
     if length < _MAPPED:
         return np.empty(length, np.uint8)
@@ -101,10 +109,12 @@ def _within(memory: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.n
 
 
 class Room:
-    """Reusable memory for arrays that are needed one at a time. Memory is reused once no array refers to it.
+    """Reusable memory for arrays that are needed one at a time. Memory is reused once no array
+    refers to it.
 
-    New pages cost more time than reading into them, and all layers of a stack have the same size. Memory is reused only for
-    exactly the same size: otherwise a small array that is kept would hold the memory of a large one.
+    New pages cost more time than reading into them, and all layers of a stack have the same size.
+    Memory is reused only for exactly the same size: otherwise a small array that is kept would hold
+    the memory of a large one.
     """
 
     def __init__(self) -> None:
@@ -122,8 +132,11 @@ class Room:
 
 
 def box_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Box:
-    """Returns (start, stop) along every axis for an index of slices without steps. Trailing axes may be omitted."""
-    if len(index) > len(shape) or not all(isinstance(part, slice) and part.step in (None, 1) for part in index):
+    """Returns (start, stop) along every axis for an index of slices without steps. Trailing axes
+    may be omitted."""
+    if len(index) > len(shape) or not all(
+        isinstance(part, slice) and part.step in (None, 1) for part in index
+    ):
         raise ValueError(f"{index} is not an index of slices without steps into shape {shape}")
     full = (*index, *[slice(None)] * (len(shape) - len(index)))
     bounds = (part.indices(dim)[:2] for part, dim in zip(full, shape, strict=True))
@@ -148,7 +161,8 @@ class Stored:
     room: Room = dataclasses.field(default_factory=Room, repr=False)
 
     def read(self, name: str, index: tuple[slice, ...], keep: bool) -> np.ndarray:
-        """Returns the part `index` of a tensor; a transposed view if the file stores the axes in another order."""
+        """Returns the part `index` of a tensor; a transposed view if the file stores the axes in
+        another order."""
         entry = self.entries[name]
         kind = DTYPES[entry.dtype]
         target = np.dtype(np.float32) if entry.dtype in FLOATS and not keep else kind
@@ -168,7 +182,13 @@ class _Filler:
     """Reads parts of one tensor. Offsets count elements from the start of the tensor."""
 
     def __init__(self, path: Path, descriptor: int, name: str, entry: Entry, kind: np.dtype):
-        self.path, self.descriptor, self.name, self.entry, self.kind = path, descriptor, name, entry, kind
+        self.path, self.descriptor, self.name, self.entry, self.kind = (
+            path,
+            descriptor,
+            name,
+            entry,
+            kind,
+        )
         self.scratch = np.empty(0, np.uint8)
 
     def fill(self, out: np.ndarray, offset: int, shape: tuple[int, ...], box: Box) -> None:
@@ -217,7 +237,9 @@ class _Filler:
                 start -= length
                 continue
             while start < length and done < len(view):
-                got = os.preadv(self.descriptor, [view[done : done + length - start]], offset + start)
+                got = os.preadv(
+                    self.descriptor, [view[done : done + length - start]], offset + start
+                )
                 if got <= 0:
                     raise broken(self.path, "ends within its data", self.name)
                 done, start = done + got, start + got
@@ -228,7 +250,8 @@ class _Filler:
 
 
 def convert(source: np.ndarray, out: np.ndarray) -> None:
-    """Computes `out[...] = source`, exactly also for bfloat16 NaN. Any nonzero byte of a boolean is True."""
+    """Computes `out[...] = source`, exactly also for bfloat16 NaN. Any nonzero byte of a boolean is
+    True."""
     if source.dtype == DTYPES["BF16"] and out.dtype == np.float32:
         # numpy's cast calls a function pointer for each element
         np.left_shift(source.view(np.uint16), 16, out=out.view(np.uint32), dtype=np.uint32)

@@ -1,7 +1,9 @@
-"""Reads torch pickles (`pytorch_model.bin`), only on request and only with torch's restricted reader.
+"""Reads torch pickles (`pytorch_model.bin`), only on request and only with torch's restricted
+reader.
 
-A pickle is a program. `torch.load(weights_only=True)` only builds tensors and plain containers, and refuses everything else
-before any call. Files written before torch 1.6 are not zip archives and cannot be mapped; they are read as a whole.
+A pickle is a program. `torch.load(weights_only=True)` only builds tensors and plain containers, and
+refuses everything else before any call. Files written before torch 1.6 are not zip archives and
+cannot be mapped; they are read as a whole.
 """
 
 from __future__ import annotations
@@ -46,15 +48,25 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         import torch
     except ImportError:
-        raise broken(path, "is a torch pickle, and torch is not installed; pip install torch, or use safetensors") from None
+        raise broken(
+            path,
+            "is a torch pickle, and torch is not installed; pip install torch, or use safetensors",
+        ) from None
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        found = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
     except Exception as error:
         text = str(error)
         if code := re.search(r"GLOBAL ([\w.]+)", text):
-            raise broken(path, f"wants to run {code[1]}; torch's weights_only refused it, and nothing was run") from None
+            raise broken(
+                path,
+                f"wants to run {code[1]}; torch's weights_only refused it, and nothing was run",
+            ) from None
         line = next(iter(text.splitlines()), "")[:200]
-        raise broken(path, f"cannot be read by torch with weights_only: {type(error).__name__}: {line}") from None
+        raise broken(
+            path, f"cannot be read by torch with weights_only: {type(error).__name__}: {line}"
+        ) from None
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
         raise broken(path, "holds no table of named tensors")
     return dict(found)
@@ -67,8 +79,15 @@ def _entry(path: Path, name: str, tensor: Any) -> Entry:
         raise broken(path, f"is no tensor but a {type(tensor).__name__}", name)
     dtype = TYPES.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None or tensor.layout is not torch.strided or tensor.device.type != "cpu":
-        kind = f"{str(tensor.dtype).removeprefix('torch.')}, {str(tensor.layout).removeprefix('torch.')}"
-        raise broken(path, f"is of type {shown(kind)}; these are read: {', '.join(TYPES)}, dense", name)
+        kind = (
+            f"{str(tensor.dtype).removeprefix('torch.')}, "
+            f"{str(tensor.layout).removeprefix('torch.')}"
+        )
+        raise broken(
+            path, f"is of type {shown(kind)}; these are read: {', '.join(TYPES)}, dense", name
+        )
     if bytes_of(dtype, tuple(tensor.shape)) is None:
-        raise broken(path, f"has the shape {shown(list(tensor.shape))}, which no array can have", name)
+        raise broken(
+            path, f"has the shape {shown(list(tensor.shape))}, which no array can have", name
+        )
     return Entry(dtype=dtype, stored=tuple(tensor.shape), extents=())

@@ -1,8 +1,10 @@
-"""Reads a torch file of any Python values, such as Flair's models, without torch and without running anything of it.
+"""Reads a torch file of any Python values, such as Flair's models, without torch and without
+running anything of it.
 
-`formats.torch_pickle` reads tables of tensors with torch's weights_only, which refuses the pickles of protocol 4 that Flair
-writes. Here a class of the file becomes a `Record` with the attributes, and a tensor a numpy array. Both layouts are read:
-torch's zip archive, and the row of pickles that torch wrote before 1.6.
+`formats.torch_pickle` reads tables of tensors with torch's weights_only, which refuses the pickles
+of protocol 4 that Flair writes. Here a class of the file becomes a `Record` with the attributes,
+and a tensor a numpy array. Both layouts are read: torch's zip archive, and the row of pickles that
+torch wrote before 1.6.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ import numpy as np
 from ptm_jax.core.reading import broken, read_bytes
 
 LARGEST = 1 << 32
-TYPES = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "LongStorage": "<i8", "IntStorage": "<i4"}
+TYPES = {
+    "FloatStorage": "<f4",
+    "DoubleStorage": "<f8",
+    "HalfStorage": "<f2",
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+}
 MAGIC = 0x1950A86A20F9469CFC6C
 """The first value of a file of torch before 1.6."""
 
@@ -42,14 +50,18 @@ class Record:
         pass
 
 
-def _tensor(storage: tuple[list[np.ndarray], str], offset: int, shape: tuple, strides: tuple, *rest: Any) -> Callable:
+def _tensor(
+    storage: tuple[list[np.ndarray], str], offset: int, shape: tuple, strides: tuple, *rest: Any
+) -> Callable:
     """Returns a function that makes the array once the storages are read."""
 
     def array() -> np.ndarray:
         flat = storage[0][0]
         if len(shape) != len(strides) or offset < 0 or any(size < 0 for size in (*shape, *strides)):
             raise ValueError("a tensor with an odd shape")
-        if offset + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) >= max(1, len(flat)):
+        if offset + sum(
+            (size - 1) * step for size, step in zip(shape, strides, strict=True)
+        ) >= max(1, len(flat)):
             raise ValueError("a tensor larger than its numbers")
         steps = tuple(step * flat.itemsize for step in strides)
         return np.array(np.lib.stride_tricks.as_strided(flat[offset:], shape, steps))
@@ -65,7 +77,10 @@ class _Reader(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in TYPES:
             return TYPES[name]
-        known = {("torch._utils", "_rebuild_tensor_v2"): _tensor, ("collections", "OrderedDict"): collections.OrderedDict}
+        known = {
+            ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+            ("collections", "OrderedDict"): collections.OrderedDict,
+        }
         return known.get((module, name), Record)
 
     def persistent_load(self, pid: Any) -> Any:
@@ -74,7 +89,8 @@ class _Reader(pickle._Unpickler):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns the table that a torch file holds; arrays of tables of tensors are numpy's. Raises UserError."""
+    """Returns the table that a torch file holds; arrays of tables of tensors are numpy's. Raises
+    UserError."""
     raw = read_bytes(path, LARGEST)
     try:
         found = _archive(raw) if zipfile.is_zipfile(io.BytesIO(raw)) else _row(io.BytesIO(raw))
@@ -82,7 +98,9 @@ def read(path: Path) -> dict[str, Any]:
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception as error:  # a damaged pickle may end in any of Python's errors
-        raise broken(path, f"is no torch file of named values ({type(error).__name__}); save it again") from None
+        raise broken(
+            path, f"is no torch file of named values ({type(error).__name__}); save it again"
+        ) from None
 
 
 def _made(value: Any) -> Any:
@@ -93,7 +111,9 @@ def _made(value: Any) -> Any:
 
 def _archive(raw: bytes) -> Any:
     with zipfile.ZipFile(io.BytesIO(raw)) as file:
-        place = next(name for name in file.namelist() if name.endswith("/data.pkl")).removesuffix("data.pkl")
+        place = next(name for name in file.namelist() if name.endswith("/data.pkl")).removesuffix(
+            "data.pkl"
+        )
         reader = _Reader(io.BytesIO(file.read(f"{place}data.pkl")), encoding="utf-8")
         reader.storages = {}
         found = reader.load()

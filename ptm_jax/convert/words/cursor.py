@@ -1,4 +1,5 @@
-"""A position in a memory-mapped binary file. What a header claims is checked against the file before it is used."""
+"""A position in a memory-mapped binary file. What a header claims is checked against the file
+before it is used."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from ptm_jax.core.reading import broken, reading, size_of
 
 
 class Cursor:
-    """Reads little-endian numbers, texts and matrices one after another. Raises UserError with the file and the byte."""
+    """Reads little-endian numbers, texts and matrices one after another. Raises UserError with the
+    file and the byte."""
 
     def __init__(self, path: Path):
         self.path, self.size, self.at = path, size_of(path), 0
@@ -31,7 +33,8 @@ class Cursor:
         left = self.size - self.at
         if count < 0 or count * each > left:
             raise self.fail(
-                f"{what} needs {count * each:,} bytes and {left:,} are left; the file is truncated, or its header is wrong"
+                f"{what} needs {count * each:,} bytes and {left:,} are left; the file is "
+                "truncated, or its header is wrong"
             )
 
     def take(self, form: str, what: str) -> tuple:
@@ -47,7 +50,11 @@ class Cursor:
         stop = self.map.find(end, self.at, self.at + LONGEST_WORD + 1)
         if stop < 0:
             short = self.size - self.at <= LONGEST_WORD
-            why = "the file is truncated" if short else f"it has more than {LONGEST_WORD:,} bytes: a file of another format"
+            why = (
+                "the file is truncated"
+                if short
+                else f"it has more than {LONGEST_WORD:,} bytes: a file of another format"
+            )
             raise self.fail(f"{what} does not end; {why}")
         found, self.at = self.map[self.at : stop], stop + len(end)
         return found
@@ -56,7 +63,10 @@ class Cursor:
         """Returns an array [rows, width], memory-mapped."""
         kind = np.dtype(dtype)
         if rows < 0 or width < 1:
-            raise self.fail(f"{what} has the shape [{rows:,}, {width:,}]; the file is damaged, or of another format")
+            raise self.fail(
+                f"{what} has the shape [{rows:,}, {width:,}]; the file is damaged, or of "
+                "another format"
+            )
         self.room(rows * width, kind.itemsize, f"{what} [{rows:,}, {width:,}]")
         found = np.frombuffer(self.map, kind, rows * width, self.at).reshape(rows, width)
         if kind.kind == "f":
@@ -69,12 +79,14 @@ class Cursor:
             block = rows[start : start + BLOCK]
             if not np.isfinite(block.sum()) and not (fine := np.isfinite(block).all(1)).all():
                 raise self.fail(
-                    f"row {start + int(fine.argmin()) + 1:,} of {what} holds NaN or infinity; the file is damaged"
+                    f"row {start + int(fine.argmin()) + 1:,} of {what} holds NaN or "
+                    "infinity; the file is damaged"
                 )
 
     def end(self) -> None:
         """Checks that nothing follows."""
         if self.at < self.size:
             raise self.fail(
-                f"{self.size - self.at:,} bytes follow the last vector; the header is wrong, or two files are joined"
+                f"{self.size - self.at:,} bytes follow the last vector; the header is wrong, "
+                "or two files are joined"
             )

@@ -1,7 +1,8 @@
 """fastText's own model files, `.bin` and `.ftz`: unsupervised and supervised, dense and quantised.
 
-The layout is that of fastText's source (fasttext.cc saveModel, version 12): arguments, dictionary, input matrix, output
-matrix, all little-endian. Files of version 11, and those before there was a version, are read too.
+The layout is that of fastText's source (fasttext.cc saveModel, version 12): arguments, dictionary,
+input matrix, output matrix, all little-endian. Files of version 11, and those before there was a
+version, are read too.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from ptm_jax.core.reading import shown
 
 MAGIC, VERSION = 793712314, 12
 ARGUMENTS = (
-    "width", "window", "epoch", "min_count", "negatives", "word_ngrams", "loss", "model", "buckets", "shortest", "longest",
+    "width", "window", "epoch", "min_count", "negatives", "word_ngrams", "loss", "model", "buckets",
+    "shortest", "longest",
     "rate_every",
 )  # fmt: skip
 LOSSES = {1: "hs", 2: "ns", 3: "softmax", 4: "ova"}
 MODELS = {1: "cbow", 2: "skipgram", 3: "supervised"}
 DEFAULTS = dict(
-    window=5, epoch=5, min_count=1, negatives=5, word_ngrams=1, loss=2, model=2, buckets=0, shortest=0, longest=0,
+    window=5, epoch=5, min_count=1, negatives=5, word_ngrams=1, loss=2, model=2, buckets=0,
+    shortest=0, longest=0,
     rate_every=100, sample=1e-4,
 )  # fmt: skip
 """fastText's defaults, for tables that come without arguments; without n-grams."""
@@ -35,14 +38,17 @@ WIDEST = 100_000
 
 
 def is_fasttext(head: bytes) -> bool:
-    """Whether the first 56 bytes are those of a fastText model: its number, or arguments that make sense (older files)."""
+    """Whether the first 56 bytes are those of a fastText model: its number, or arguments that make
+    sense (older files)."""
     if head[:4] == struct.pack("<i", MAGIC):
         return True
     if len(head) < 56:
         return False
     found = dict(zip(ARGUMENTS, struct.unpack("<12i", head[:48]), strict=True))
     small = (
-        0 < found["width"] <= WIDEST and 0 < found["window"] < 10_000 and 0 <= found["shortest"] <= found["longest"] < 1000
+        0 < found["width"] <= WIDEST
+        and 0 < found["window"] < 10_000
+        and 0 <= found["shortest"] <= found["longest"] < 1000
     )
     return small and found["loss"] in LOSSES and found["model"] in MODELS and found["epoch"] > 0
 
@@ -81,8 +87,14 @@ def _check(cursor: Cursor, args: dict[str, Any]) -> None:
         or not 0 <= args["shortest"]
         or args["longest"] > 1000
     ):
-        found = ", ".join(f"{name} {args[name]}" for name in ("width", "loss", "model", "buckets", "shortest", "longest"))
-        raise cursor.fail(f"arguments that no fastText model has ({found}); the file is damaged, or of another format")
+        found = ", ".join(
+            f"{name} {args[name]}"
+            for name in ("width", "loss", "model", "buckets", "shortest", "longest")
+        )
+        raise cursor.fail(
+            f"arguments that no fastText model has ({found}); the file is damaged, or of "
+            "another format"
+        )
 
 
 def _dictionary(cursor: Cursor, numbered: bool) -> tuple:
@@ -91,7 +103,8 @@ def _dictionary(cursor: Cursor, numbered: bool) -> tuple:
     pruned = cursor.take("q", "its dictionary")[0] if numbered else -1
     if min(size, words, labels) < 0 or words + labels != size:
         raise cursor.fail(
-            f"a dictionary of {size:,} entries with {words:,} words and {labels:,} classes; the file is damaged"
+            f"a dictionary of {size:,} entries with {words:,} words and {labels:,} classes; "
+            "the file is damaged"
         )
     cursor.room(size, 10, f"a dictionary of {size:,} entries")
     found: list[tuple[list[str], list[int]]] = [([], []), ([], [])]
@@ -99,13 +112,19 @@ def _dictionary(cursor: Cursor, numbered: bool) -> tuple:
         word = decoded(cursor.text(b"\0", f"entry {number + 1:,} of the dictionary"))
         count, kind = cursor.take("qb", f"the entry {shown(word)} of the dictionary")
         if kind != (number >= words):
-            raise cursor.fail(f"the entry {shown(word)} is of the kind {kind}; words come first, then classes")
+            raise cursor.fail(
+                f"the entry {shown(word)} is of the kind {kind}; words come first, then classes"
+            )
         found[kind][0].append(word)
         found[kind][1].append(count)
     (names, counts), (classes, totals) = found
     kept = None
     if pruned >= 0:
-        pairs = cursor.matrix(pruned, 2, "the n-grams that pruning kept", "<i4") if pruned else np.zeros((0, 2), np.int32)
+        pairs = (
+            cursor.matrix(pruned, 2, "the n-grams that pruning kept", "<i4")
+            if pruned
+            else np.zeros((0, 2), np.int32)
+        )
         kept = dict(pairs.tolist())
     return names, np.array(counts, np.int64), dict(zip(classes, totals, strict=True)), tokens, kept
 
@@ -114,11 +133,16 @@ def _matrix(cursor: Cursor, compressed: bool, width: int, what: str) -> Any:
     if compressed:
         found = quantised.read(cursor, what)
         if found.shape[1] != width:
-            raise cursor.fail(f"{what} has rows of {found.shape[1]:,} numbers; the arguments say {width:,}")
+            raise cursor.fail(
+                f"{what} has rows of {found.shape[1]:,} numbers; the arguments say {width:,}"
+            )
         return found
     rows, columns = cursor.take("qq", what)
     if columns != width:
-        raise cursor.fail(f"{what} has rows of {columns:,} numbers; the arguments say {width:,}: the file is damaged")
+        raise cursor.fail(
+            f"{what} has rows of {columns:,} numbers; the arguments say {width:,}: the file "
+            "is damaged"
+        )
     return cursor.matrix(rows, columns, what)
 
 
@@ -132,20 +156,31 @@ class Rows:
         return self.matrix[np.asarray(ids) + self.start]
 
 
-def _table(cursor: Cursor, args: dict[str, Any], dictionary: tuple, rows: Any, output: Any) -> WordTable:
+def _table(
+    cursor: Cursor, args: dict[str, Any], dictionary: tuple, rows: Any, output: Any
+) -> WordTable:
     words, counts, labels, kept = dictionary
     total = rows.shape[0]
     expected = len(words) + (args["buckets"] if kept is None else len(kept))
     if total < len(words) or (args["longest"] > 0 or args["word_ngrams"] > 1) and total < expected:
         raise cursor.fail(
-            f"an input matrix of {total:,} rows for {len(words):,} words and their n-grams ({expected:,} rows)"
+            f"an input matrix of {total:,} rows for {len(words):,} words and their n-grams "
+            f"({expected:,} rows)"
         )
     if kept is not None and any(not 0 <= row < total - len(words) for row in kept.values()):
-        raise cursor.fail("n-grams that pruning kept have rows that the input matrix has not; the file is damaged")
+        raise cursor.fail(
+            "n-grams that pruning kept have rows that the input matrix has not; the file is damaged"
+        )
     supervised = args["model"] == 3
     if supervised and (output.shape[0] != len(labels) or not labels):
-        raise cursor.fail(f"an output matrix of {output.shape[0]:,} rows for {len(labels):,} classes; the file is damaged")
-    part = lambda start, stop: rows[start:stop] if isinstance(rows, np.ndarray) else Rows(rows, start, stop)
+        raise cursor.fail(
+            f"an output matrix of {output.shape[0]:,} rows for {len(labels):,} classes; the "
+            "file is damaged"
+        )
+
+    def part(start, stop):
+        return rows[start:stop] if isinstance(rows, np.ndarray) else Rows(rows, start, stop)
+
     subwords, classes = None, None
     if args["buckets"] and (args["longest"] > 0 or args["word_ngrams"] > 1):
         sizes = dict(shortest=args["shortest"], longest=args["longest"], buckets=args["buckets"])
@@ -163,22 +198,32 @@ def _table(cursor: Cursor, args: dict[str, Any], dictionary: tuple, rows: Any, o
 
 
 def write(file: BinaryIO, table: WordTable) -> None:
-    """Writes a model of version 12 with dense matrices; a quantised one is decoded. A table without fastText's arguments
-    gets the defaults without n-grams, and an output matrix of zeros."""
+    """Writes a model of version 12 with dense matrices; a quantised one is decoded. A table without
+    fastText's arguments gets the defaults without n-grams, and an output matrix of zeros."""
     args = {
         **DEFAULTS,
-        **{name: value for name, value in table.settings.items() if name in (*ARGUMENTS, "sample", "tokens")},
+        **{
+            name: value
+            for name, value in table.settings.items()
+            if name in (*ARGUMENTS, "sample", "tokens")
+        },
     }
     args["width"], kept = table.width, table.subwords.kept if table.subwords else None
-    counts = np.ones(len(table.words), np.int64) if table.counts is None else table.counts  # gensim drops words with 0
+    counts = (
+        np.ones(len(table.words), np.int64) if table.counts is None else table.counts
+    )  # gensim drops words with 0
     entries = [(word, count, 0) for word, count in zip(table.words, counts.tolist(), strict=True)]
     if table.classes is not None:
-        entries += [(name, n, 1) for name, n in zip(table.classes.names, table.classes.counts.tolist(), strict=True)]
+        entries += [
+            (name, n, 1)
+            for name, n in zip(table.classes.names, table.classes.counts.tolist(), strict=True)
+        ]
     file.write(struct.pack("<2i", MAGIC, VERSION))
     file.write(struct.pack("<12id", *(args[name] for name in ARGUMENTS), args["sample"]))
     if kept is not None:
         raise UserError(
-            "this fastText model was pruned; only its own format .ftz holds that: write its words as text or binary"
+            "this fastText model was pruned; only its own format .ftz holds that: write its "
+            "words as text or binary"
         )
     sizes = len(entries), len(table.words), len(entries) - len(table.words)
     file.write(struct.pack("<3iqq", *sizes, args.get("tokens", int(counts.sum())), -1))
@@ -187,7 +232,9 @@ def write(file: BinaryIO, table: WordTable) -> None:
     parts = [table.rows] + ([] if table.subwords is None else [table.subwords.rows])
     _write_matrix(file, parts, table.width)
     output = table.settings.get("output")
-    _write_matrix(file, [Zeros((len(table.words), table.width)) if output is None else output], table.width)
+    _write_matrix(
+        file, [Zeros((len(table.words), table.width)) if output is None else output], table.width
+    )
 
 
 class Zeros:

@@ -1,6 +1,8 @@
-"""word2vec's binary format: a line `V D`, then for each word its bytes, a blank, and D float32 numbers, little-endian.
+"""word2vec's binary format: a line `V D`, then for each word its bytes, a blank, and D float32
+numbers, little-endian.
 
-word2vec.c ends each vector by a line break; gensim does not. Both are read; files are written without.
+word2vec.c ends each vector by a line break; gensim does not. Both are read; files are written
+without.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def read(path: Path) -> WordTable:
         rows[number] = np.frombuffer(cursor.map, "<f4", width, cursor.at)
         cursor.at += 4 * width
         if not np.isfinite(rows[number]).all():
-            raise cursor.fail(f"the vector of word {number + 1:,}, {shown(words[-1])}, holds NaN or infinity")
+            raise cursor.fail(
+                f"the vector of word {number + 1:,}, {shown(words[-1])}, holds NaN or infinity"
+            )
     if cursor.map[cursor.at : cursor.at + 1] == b"\n":
         cursor.at += 1
     cursor.end()
@@ -40,7 +44,8 @@ def read(path: Path) -> WordTable:
 
 
 def write(file: BinaryIO, table: WordTable) -> None:
-    """Writes a file that gensim and word2vec's own tools read. Raises UserError for a word with a blank."""
+    """Writes a file that gensim and word2vec's own tools read. Raises UserError for a word with a
+    blank."""
     check_names(table.words)
     file.write(b"%d %d\n" % (len(table.words), table.width))
     at = 0

@@ -1,7 +1,9 @@
-"""gensim's KeyedVectors (`.kv`), and the vectors inside its saved Word2Vec and FastText models, of gensim 1 to 4.
+"""gensim's KeyedVectors (`.kv`), and the vectors inside its saved Word2Vec and FastText models, of
+gensim 1 to 4.
 
-The file is a pickle: a program. It is read on request only, and by a reader that calls nothing of the file: classes become
-plain records, arrays are built here. Large arrays lie beside it as `.npy` files, which are memory-mapped without pickles.
+The file is a pickle: a program. It is read on request only, and by a reader that calls nothing of
+the file: classes become plain records, arrays are built here. Large arrays lie beside it as `.npy`
+files, which are memory-mapped without pickles.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from ptm_jax.core.reading import broken, read_bytes, shown, size_of
 
 LARGEST = 1 << 32
 """Bytes of the pickle at most; arrays of more than 10 MB lie beside it."""
-CLASSES = {False: "gensim.models.keyedvectors\nKeyedVectors", True: "gensim.models.fasttext\nFastTextKeyedVectors"}
+CLASSES = {
+    False: "gensim.models.keyedvectors\nKeyedVectors",
+    True: "gensim.models.fasttext\nFastTextKeyedVectors",
+}
 
 
 def is_pickle(head: bytes) -> bool:
@@ -55,22 +60,28 @@ def _bytes(text: str, encoding: str = "latin-1") -> bytes:
 _BUILT = {("numpy", "dtype"): np.dtype, ("numpy", "ndarray"): _Array, ("_codecs", "encode"): _bytes}
 _BUILT |= {(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")}
 _BUILT |= {(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")}
-_BUILT |= {("collections", "OrderedDict"): collections.OrderedDict, ("collections", "defaultdict"): lambda *given: {}}
+_BUILT |= {
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("collections", "defaultdict"): lambda *given: {},
+}
 
 
 class _Reader(pickle._Unpickler):
-    """Python's own unpickler (the one in C takes memory for the numbers it reads), which finds no class but those above."""
+    """Python's own unpickler (the one in C takes memory for the numbers it reads), which finds no
+    class but those above."""
 
     def find_class(self, module: str, name: str) -> Any:
         return _BUILT.get((module, name), Record)
 
 
 def read(path: Path, allow_pickle: bool) -> WordTable:
-    """Reads the vectors of a pickle of gensim. Raises UserError without `allow_pickle`, or for what holds no vectors."""
+    """Reads the vectors of a pickle of gensim. Raises UserError without `allow_pickle`, or for what
+    holds no vectors."""
     if not allow_pickle:
         raise broken(
             path,
-            "is a pickle, which can run code; read one that you trust with --allow-pickle (allow_pickle=True), or write it "
+            "is a pickle, which can run code; read one that you trust with --allow-pickle "
+            "(allow_pickle=True), or write it "
             "from gensim as word2vec: vectors.save_word2vec_format(FILE, binary=True)",
         )
     raw = read_bytes(path, LARGEST)
@@ -79,7 +90,9 @@ def read(path: Path, allow_pickle: bool) -> WordTable:
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception as error:  # a damaged pickle may end in any of Python's errors
-        raise broken(path, f"is a pickle that cannot be read ({type(error).__name__}); save it again") from None
+        raise broken(
+            path, f"is a pickle that cannot be read ({type(error).__name__}); save it again"
+        ) from None
     state, prefix = vars(found) if isinstance(found, Record) else {}, str(path)
     if isinstance(state.get("wv"), Record):
         state, prefix = vars(state["wv"]), f"{prefix}.wv"
@@ -87,27 +100,57 @@ def read(path: Path, allow_pickle: bool) -> WordTable:
 
 
 def _table(path: Path, state: Mapping[str, Any], prefix: str) -> WordTable:
-    words = next((state[name] for name in ("index_to_key", "index2word", "index2entity") if name in state), None)
+    words = next(
+        (state[name] for name in ("index_to_key", "index2word", "index2entity") if name in state),
+        None,
+    )
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-        raise broken(path, "holds no vectors of words: it has no list of words as gensim's KeyedVectors")
-    array = lambda *names: _array(path, state, prefix, names, len(words))
+        raise broken(
+            path, "holds no vectors of words: it has no list of words as gensim's KeyedVectors"
+        )
+
+    def array(*names):
+        return _array(path, state, prefix, names, len(words))
+
     rows, subwords = None, None
     sizes = [state.get(name) for name in ("min_n", "max_n", "bucket")]
-    # Models of before gensim 3.7 hashed otherwise than fastText: their words are read, without n-grams.
-    if state.get("compatible_hash") is True and all(type(size) is int and 0 <= size < 1 << 32 for size in sizes):
-        rows, ngrams = array("vectors_vocab"), _array(path, state, prefix, ("vectors_ngrams",), None)
+    # Models of before gensim 3.7 hashed otherwise than fastText: their words are read, without
+    # n-grams.
+    if state.get("compatible_hash") is True and all(
+        type(size) is int and 0 <= size < 1 << 32 for size in sizes
+    ):
+        rows, ngrams = (
+            array("vectors_vocab"),
+            _array(path, state, prefix, ("vectors_ngrams",), None),
+        )
         kept = state.get("hash2index")
-        expected = (sizes[2] if kept is None else len(kept), None if rows is None else rows.shape[1])
+        expected = (
+            sizes[2] if kept is None else len(kept),
+            None if rows is None else rows.shape[1],
+        )
         if ngrams is None or ngrams.shape != expected:
-            raise broken(path, f"has no n-grams of the shape {list(expected)}; copy all files of the model")
+            raise broken(
+                path, f"has no n-grams of the shape {list(expected)}; copy all files of the model"
+            )
         subwords = Subwords(
-            rows=ngrams, shortest=sizes[0], longest=sizes[1], buckets=sizes[2], kept=kept, of_end=state.get("of_end", True)
+            rows=ngrams,
+            shortest=sizes[0],
+            longest=sizes[1],
+            buckets=sizes[2],
+            kept=kept,
+            of_end=state.get("of_end", True),
         )
     else:
         rows = array("vectors", "syn0")
     if rows is None:
         raise broken(path, "holds no vectors of words; their .npy file may be missing beside it")
-    return WordTable(words=words, rows=rows, counts=_counts(state, words), subwords=subwords, format="keyed-vectors")
+    return WordTable(
+        words=words,
+        rows=rows,
+        counts=_counts(state, words),
+        subwords=subwords,
+        format="keyed-vectors",
+    )
 
 
 def _array(
@@ -121,7 +164,10 @@ def _array(
             try:
                 found = np.load(beside, mmap_mode="r", allow_pickle=False)
             except (ValueError, OSError, EOFError) as error:
-                raise broken(beside, f"is no array of numpy ({str(error)[:100]}); copy all files of the model") from None
+                raise broken(
+                    beside,
+                    f"is no array of numpy ({str(error)[:100]}); copy all files of the model",
+                ) from None
         found = found.value if isinstance(found, _Array) else found
         if found is None:
             continue
@@ -131,8 +177,16 @@ def _array(
             or found.ndim != 2
             or count not in (None, len(found))
         ):
-            what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else shown(found)
-            raise broken(path, f"its {name} is {what}; expected floats [{'' if count is None else format(count, ',')}, D]")
+            what = (
+                f"{found.dtype} {list(found.shape)}"
+                if isinstance(found, np.ndarray)
+                else shown(found)
+            )
+            raise broken(
+                path,
+                f"its {name} is {what}; expected floats "
+                f"[{'' if count is None else format(count, ',')}, D]",
+            )
         if not np.isfinite(found.sum()) and not (fine := np.isfinite(found).all(1)).all():
             raise broken(path, f"its {name} has NaN or infinity in row {int(fine.argmin()) + 1:,}")
         return found if found.dtype == np.float32 else found.astype(np.float32)
@@ -142,7 +196,11 @@ def _array(
 def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
     found = state.get("expandos")
     found = found.get("count") if isinstance(found, dict) else None
-    if isinstance(found, _Array) and found.value.shape == (len(words),) and found.value.dtype.kind in "iu":
+    if (
+        isinstance(found, _Array)
+        and found.value.shape == (len(words),)
+        and found.value.dtype.kind in "iu"
+    ):
         return found.value.astype(np.int64)
     old = state.get("vocab")
     counts = (
@@ -150,19 +208,35 @@ def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
         if isinstance(old, dict)
         else []
     )
-    return np.array(counts, np.int64) if len(counts) == len(words) and all(type(n) is int for n in counts) else None
+    return (
+        np.array(counts, np.int64)
+        if len(counts) == len(words) and all(type(n) is int for n in counts)
+        else None
+    )
 
 
 def write(path: Path, table: WordTable) -> list[Path]:
-    """Writes a pickle of gensim 4 and its arrays beside it; returns the files. Raises UserError for a pruned model."""
+    """Writes a pickle of gensim 4 and its arrays beside it; returns the files. Raises UserError for
+    a pruned model."""
     if table.subwords is not None and table.subwords.kept is not None:
-        raise UserError("this fastText model was pruned, which gensim cannot hold; write its words as text or binary")
+        raise UserError(
+            "this fastText model was pruned, which gensim cannot hold; write its words as "
+            "text or binary"
+        )
     arrays, state = {"vectors": table.whole()}, {}
     if table.subwords is not None:
         own = table.subwords
-        every = lambda rows: np.asarray(rows[np.arange(rows.shape[0])])
+
+        def every(rows):
+            return np.asarray(rows[np.arange(rows.shape[0])])
+
         arrays |= {"vectors_vocab": every(table.rows), "vectors_ngrams": every(own.rows)}
-        state |= {"min_n": own.shortest, "max_n": own.longest, "bucket": own.buckets, "buckets_word": None}
+        state |= {
+            "min_n": own.shortest,
+            "max_n": own.longest,
+            "bucket": own.buckets,
+            "buckets_word": None,
+        }
         state |= {"compatible_hash": True, "of_end": own.of_end}
     files = []
     for name, array in arrays.items():
@@ -170,12 +244,15 @@ def write(path: Path, table: WordTable) -> list[Path]:
         with files[-1].open("wb") as file:
             np.save(file, array)
     state |= {
-        "vector_size": table.width, "index_to_key": list(table.words), "next_index": len(table.words),
-        "key_to_index": {word: i for i, word in reversed(list(enumerate(table.words)))}, "norms": None, "mapfile_path": None,
+        "vector_size": table.width, "index_to_key": list(table.words),
+        "next_index": len(table.words),
+        "key_to_index": {word: i for i, word in reversed(list(enumerate(table.words)))},
+        "norms": None, "mapfile_path": None,
         "expandos": {} if table.counts is None else {"count": table.counts},
         "__numpys": list(arrays), "__scipys": [], "__ignoreds": [], "__recursive_saveloads": [],
     }  # fmt: skip
     name = f"c{CLASSES[table.subwords is not None]}\n".encode()
-    # Protocol 2: the class by its name, a new object of it, its state. Gensim is not needed to write it.
+    # Protocol 2: the class by its name, a new object of it, its state. Gensim is not needed to
+    # write it.
     path.write_bytes(b"\x80\x02" + name + b")\x81" + pickle.dumps(state, 2)[2:-1] + b"b.")
     return [path, *files]

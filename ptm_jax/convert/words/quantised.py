@@ -1,6 +1,8 @@
-"""Matrices of fastText's compressed models (.ftz): product quantisation (Joulin et al. 2016, arXiv 1612.03651, section 3.1).
+"""Matrices of fastText's compressed models (.ftz): product quantisation (Joulin et al. 2016, arXiv
+1612.03651, section 3.1).
 
-A row is cut into parts; a part is one of 256 centroids, named by a byte. The length of a row may be a byte as well.
+A row is cut into parts; a part is one of 256 centroids, named by a byte. The length of a row may be
+a byte as well.
 """
 
 from __future__ import annotations
@@ -51,13 +53,19 @@ class Quantised:
 def read(cursor: Cursor, what: str) -> Quantised:
     """Reads a QMatrix. Raises UserError."""
     scaled, rows, width, size = cursor.take("?qqi", what)
-    book_of = lambda expected: _codebook(cursor, expected, what)
+
+    def book_of(expected):
+        return _codebook(cursor, expected, what)
+
     codes = cursor.matrix(1, size, f"the codes of {what}", "u1")[0] if size > 0 else None
     if codes is None or rows < 0:
         raise cursor.fail(f"{what} has {rows:,} rows and {size:,} codes; the file is damaged")
     book = book_of(width)
     if rows * book.parts != size:
-        raise cursor.fail(f"{what} has {rows:,} rows of {book.parts} codes but {size:,} codes; the file is damaged")
+        raise cursor.fail(
+            f"{what} has {rows:,} rows of {book.parts} codes but {size:,} codes; the file is "
+            "damaged"
+        )
     codes = codes.reshape(rows, book.parts)
     if not scaled:
         return Quantised((rows, width), codes, book)

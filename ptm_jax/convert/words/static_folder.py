@@ -1,4 +1,5 @@
-"""Folders of static token vectors in model2vec's layout: config.json, model.safetensors, tokenizer.json, modules.json."""
+"""Folders of static token vectors in model2vec's layout: config.json, model.safetensors,
+tokenizer.json, modules.json."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def is_static(path: Path) -> bool:
 
 
 def read(folder: Path) -> StaticTable:
-    """Reads a folder. Raises UserError for damaged files, or a table that does not fit the tokenizer."""
+    """Reads a folder. Raises UserError for damaged files, or a table that does not fit the
+    tokenizer."""
     fields = read_json(folder / "config.json", "its content")
     tensors = open_tensors(folder)
     vectors = _floats(folder, "embeddings", tensors.read("embeddings"), 2)
@@ -55,24 +57,42 @@ def read(folder: Path) -> StaticTable:
             or mapping.min() < 0
             or mapping.max() >= len(vectors)
         ):
-            raise broken(folder, f"its mapping has ids outside of its {len(vectors):,} vectors; copy the folder again")
+            raise broken(
+                folder,
+                f"its mapping has ids outside of its {len(vectors):,} vectors; copy the "
+                "folder again",
+            )
         vectors = vectors[mapping]
     if "weights" in tensors:
         weights = _floats(folder, "weights", tensors.read("weights"), 1)
         if len(weights) != len(vectors):
-            raise broken(folder, f"{len(weights):,} weights for {len(vectors):,} vectors; copy the folder again")
+            raise broken(
+                folder,
+                f"{len(weights):,} weights for {len(vectors):,} vectors; copy the folder again",
+            )
         vectors = vectors * weights[:, None]
     if count != len(vectors):
         raise broken(
-            folder, f"its tokenizer has {count:,} tokens, and there are {len(vectors):,} vectors; copy the folder again"
+            folder,
+            f"its tokenizer has {count:,} tokens, and there are {len(vectors):,} vectors; "
+            "copy the folder again",
         )
     return StaticTable(vectors=vectors, tokenizer=raw, fields=fields)
 
 
 def _floats(folder: Path, name: str, array: np.ndarray, axes: int) -> np.ndarray:
     found = array.astype(np.float32)
-    if array.ndim != axes or array.dtype.kind not in "fi" or not found.size or not np.isfinite(found).all():
-        raise broken(folder, f"{array.dtype} {list(array.shape)} with NaN, infinity or another shape than expected", name)
+    if (
+        array.ndim != axes
+        or array.dtype.kind not in "fi"
+        or not found.size
+        or not np.isfinite(found).all()
+    ):
+        raise broken(
+            folder,
+            f"{array.dtype} {list(array.shape)} with NaN, infinity or another shape than expected",
+            name,
+        )
     return found
 
 
@@ -90,12 +110,29 @@ def write(folder: Path, table: StaticTable) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     dtype = "float16" if table.fields.get("embedding_dtype") == "float16" else "float32"
     files = write_tensors(folder, [("embeddings", table.vectors)], dtype=dtype)
-    steps = [{"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}]
+    steps = [
+        {"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}
+    ]
     if table.fields.get("normalize"):
-        steps.append({"idx": 1, "name": "1", "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"})
-    fields = {**table.fields, "model_type": KIND, "architectures": ["StaticModel"], "hidden_dim": table.vectors.shape[1]}
+        steps.append(
+            {
+                "idx": 1,
+                "name": "1",
+                "path": "1_Normalize",
+                "type": "sentence_transformers.models.Normalize",
+            }
+        )
+    fields = {
+        **table.fields,
+        "model_type": KIND,
+        "architectures": ["StaticModel"],
+        "hidden_dim": table.vectors.shape[1],
+    }
     fields["embedding_dtype"] = dtype
-    contents = {"config.json": json.dumps(fields, indent=4), "modules.json": json.dumps(steps, indent=4)}
+    contents = {
+        "config.json": json.dumps(fields, indent=4),
+        "modules.json": json.dumps(steps, indent=4),
+    }
     for name, text in contents.items():
         (folder / name).write_text(text, encoding="utf8")
     (folder / "tokenizer.json").write_bytes(table.tokenizer)

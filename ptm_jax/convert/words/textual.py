@@ -1,6 +1,8 @@
-"""Word vectors as text, a word and its numbers per line: word2vec and fastText `.vec` (line `V D` first), GloVe (without).
+"""Word vectors as text, a word and its numbers per line: word2vec and fastText `.vec` (line `V D`
+first), GloVe (without).
 
-Words hold no blank. Numbers are read as Python reads them and kept as float32. Files are read in blocks of whole lines.
+Words hold no blank. Numbers are read as Python reads them and kept as float32. Files are read in
+blocks of whole lines.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ HEADER = re.compile(rb"([0-9]{1,20})[ \t]+([0-9]{1,20})[ \t]*\r?\n")
 LONGEST_LINE = 1 << 24
 LINES = 1 << 23
 """Bytes of lines that are parsed at a time."""
-_NUMBER = re.compile(rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+|nan|inf(inity)?)([eE][-+]?[0-9]+)?", re.IGNORECASE)
+_NUMBER = re.compile(
+    rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+|nan|inf(inity)?)([eE][-+]?[0-9]+)?", re.IGNORECASE
+)
 
 
 def header_of(head: bytes) -> tuple[int, int] | None:
@@ -41,17 +45,20 @@ def is_text(path: Path, skip: int) -> bool:
 
 
 def check_header(path: Path, count: int, width: int, each: int) -> None:
-    """Checks `V D` against the size of the file: a number has at least `each` bytes. Raises UserError."""
+    """Checks `V D` against the size of the file: a number has at least `each` bytes. Raises
+    UserError."""
     size = size_of(path)
     if width < 1 or count * (width * each + 1) > size:
         raise broken(
             path,
-            f"line 1 gives {count:,} words of {width:,} numbers, the file has {size:,} bytes: truncated, or a wrong header",
+            f"line 1 gives {count:,} words of {width:,} numbers, the file has {size:,} "
+            "bytes: truncated, or a wrong header",
         )
 
 
 def read(path: Path, headed: bool) -> WordTable:
-    """Reads a file of text, with or without the line `V D`. Raises UserError with the file and the line."""
+    """Reads a file of text, with or without the line `V D`. Raises UserError with the file and the
+    line."""
     words: list[str] = []
     parts: list[np.ndarray] = []
     count = width = None
@@ -61,12 +68,19 @@ def read(path: Path, headed: bool) -> WordTable:
             check_header(path, count, width, 2)
         for number, lines in _blocks(path, file, 2 if headed else 1):
             width = width or len(lines[0].split()) - 1
-            names, rests = zip(*(line.split(b" ", 1) if b" " in line else (line, b"") for line in lines), strict=True)
+            names, rests = zip(
+                *(line.split(b" ", 1) if b" " in line else (line, b"") for line in lines),
+                strict=True,
+            )
             parts.append(_numbers(path, number, names, rests, width))
             words += map(decoded, names)
     if not words or (count is not None and len(words) != count):
         expected = "at least one" if count is None else f"line 1 gives {count:,}"
-        raise broken(path, f"holds {len(words):,} words; {expected}: the file is truncated, or its header is wrong")
+        raise broken(
+            path,
+            f"holds {len(words):,} words; {expected}: the file is truncated, or its header "
+            "is wrong",
+        )
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return WordTable(words=words, rows=rows, format="word2vec" if headed else "glove")
 
@@ -77,7 +91,9 @@ def _blocks(path: Path, file: BinaryIO, number: int) -> Iterator[tuple[int, list
         rest = b"" if block.endswith(b"\n") else file.readline(LONGEST_LINE)
         if len(rest) == LONGEST_LINE:
             raise broken(
-                path, f"has a line of more than {LONGEST_LINE:,} bytes from line {number:,} on; it is no file of vectors"
+                path,
+                f"has a line of more than {LONGEST_LINE:,} bytes from line {number:,} on; it "
+                "is no file of vectors",
             )
         lines = (block + rest).removesuffix(b"\n").split(b"\n")
         yield number, [line.rstrip(b" \t\r") for line in lines]
@@ -85,9 +101,13 @@ def _blocks(path: Path, file: BinaryIO, number: int) -> Iterator[tuple[int, list
 
 
 def _numbers(path: Path, number: int, names: tuple, rests: tuple, width: int) -> np.ndarray:
-    """Returns the numbers [n, D] float32 of lines from `number` on. Raises UserError with the first bad line."""
+    """Returns the numbers [n, D] float32 of lines from `number` on. Raises UserError with the first
+    bad line."""
     found = None
-    if all(rest.count(b" ") == width - 1 for rest in rests) and max(map(len, names)) <= LONGEST_WORD:
+    if (
+        all(rest.count(b" ") == width - 1 for rest in rests)
+        and max(map(len, names)) <= LONGEST_WORD
+    ):
         with warnings.catch_warnings():
             warnings.simplefilter("error", DeprecationWarning)
             try:
@@ -104,23 +124,33 @@ def _numbers(path: Path, number: int, names: tuple, rests: tuple, width: int) ->
         at = int(fine.argmin())
         word = shown(decoded(names[at]))
         raise broken(
-            path, f"line {number + at:,}: the vector of {word} holds NaN or infinity; remove the line, or train again"
+            path,
+            f"line {number + at:,}: the vector of {word} holds NaN or infinity; remove the "
+            "line, or train again",
         )
     return rows
 
 
 def _check_line(path: Path, number: int, name: bytes, values: list[bytes], width: int) -> None:
     if not name or len(name) > LONGEST_WORD:
-        raise broken(path, f"line {number:,}: a word of {len(name):,} bytes; expected a word and {width:,} numbers")
+        raise broken(
+            path,
+            f"line {number:,}: a word of {len(name):,} bytes; expected a word and {width:,} "
+            "numbers",
+        )
     bad = next((value for value in values if not _NUMBER.fullmatch(value)), None)
     if bad is not None:
         rest = "a word holds no blank" if len(values) > width else f"expected {width:,} numbers"
-        where = f"line {number:,}: {shown(decoded(bad))} after the word {shown(decoded(name))} is no number"
+        where = (
+            f"line {number:,}: {shown(decoded(bad))} after the word "
+            f"{shown(decoded(name))} is no number"
+        )
         raise broken(path, f"{where}; {rest}")
     if len(values) != width:
         raise broken(
             path,
-            f"line {number:,}: the word {shown(decoded(name))} has {len(values):,} numbers, expected {width:,}: the file is "
+            f"line {number:,}: the word {shown(decoded(name))} has {len(values):,} numbers, "
+            f"expected {width:,}: the file is "
             "truncated, a word holds a blank, or the header is wrong",
         )
 
@@ -129,11 +159,15 @@ def check_names(words: list[str]) -> None:
     """Raises UserError for a word that a format whose words end at a blank cannot hold."""
     bad = next((word for word in words if not word or any(sign in word for sign in " \n\0")), None)
     if bad is not None:
-        raise UserError(f"the word {shown(bad)} is empty or holds a blank; this format ends words at blanks: rename it")
+        raise UserError(
+            f"the word {shown(bad)} is empty or holds a blank; this format ends words at "
+            "blanks: rename it"
+        )
 
 
 def write(file: BinaryIO, table: WordTable, headed: bool) -> None:
-    """Writes text: each number is the shortest that gives the same float32. Raises UserError for a word with a blank."""
+    """Writes text: each number is the shortest that gives the same float32. Raises UserError for a
+    word with a blank."""
     check_names(table.words)
     if headed:
         file.write(b"%d %d\n" % (len(table.words), table.width))

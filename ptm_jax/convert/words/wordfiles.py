@@ -1,4 +1,5 @@
-"""Files of word vectors, in and out: the format is found in the file's first bytes, and named to write one."""
+"""Files of word vectors, in and out: the format is found in the file's first bytes, and named to
+write one."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FORMATS = {
     "glove": "GloVe's text, without a first line",
     "fasttext-bin": "fastText's model, with its n-grams and classes",
     "keyed-vectors": "gensim's KeyedVectors, a pickle with .npy files",
-    "folder": "vectors.npy and words.txt: a word, a tab and its count per line; with n-grams or classes fasttext.bin",
+    "folder": "vectors.npy and words.txt: a word, a tab and its count per line; with n-grams or "
+    "classes fasttext.bin",
 }
 ENDINGS = {".txt": "word2vec", ".vec": "word2vec", ".kv": "keyed-vectors", "": "folder"}
 ROWS, NAMES, MODEL = "vectors.npy", "words.txt", "fasttext.bin"
@@ -29,11 +31,16 @@ ROWS, NAMES, MODEL = "vectors.npy", "words.txt", "fasttext.bin"
 def is_words(path: str | os.PathLike) -> bool:
     """Whether a path is a file, or a folder that `write` or `static_folder.write` wrote."""
     path = Path(path)
-    return path.is_file() or any((path / name).is_file() for name in (ROWS, MODEL)) or static_folder.is_static(path)
+    return (
+        path.is_file()
+        or any((path / name).is_file() for name in (ROWS, MODEL))
+        or static_folder.is_static(path)
+    )
 
 
 def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
-    """Reads a file or folder of vectors. Raises UserError with the file and the place of what is wrong."""
+    """Reads a file or folder of vectors. Raises UserError with the file and the place of what is
+    wrong."""
     path = Path(path)
     if path.is_dir():
         return fasttext_bin.read(path / MODEL) if (path / MODEL).is_file() else _folder(path)
@@ -48,12 +55,20 @@ def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
         return keyed.read(path, allow_pickle)
     if textual.header_of(head) is not None:
         # A line of text is a word and numbers only; bytes of float32 numbers are not.
-        return textual.read(path, True) if textual.is_text(path, head.find(b"\n") + 1) else interleaved.read(path)
+        return (
+            textual.read(path, True)
+            if textual.is_text(path, head.find(b"\n") + 1)
+            else interleaved.read(path)
+        )
     if fasttext_bin.is_fasttext(head):
         return fasttext_bin.read(path)
     if textual.is_text(path, 0):
         return textual.read(path, False)
-    raise broken(path, f"is no file of word vectors; it begins with {shown(head[:40])}. Formats: {', '.join(FORMATS)}")
+    raise broken(
+        path,
+        f"is no file of word vectors; it begins with {shown(head[:40])}. Formats: "
+        f"{', '.join(FORMATS)}",
+    )
 
 
 def _folder(path: Path) -> WordTable:
@@ -62,7 +77,9 @@ def _folder(path: Path) -> WordTable:
     try:
         vectors = np.load(rows, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise broken(rows, f"is no array of numpy ({str(error)[:100]}); copy the folder again") from None
+        raise broken(
+            rows, f"is no array of numpy ({str(error)[:100]}); copy the folder again"
+        ) from None
     if vectors.ndim != 2 or vectors.dtype != np.float32 or not vectors.shape[1]:
         raise broken(rows, f"holds {vectors.dtype} {list(vectors.shape)}; expected float32 [V, D]")
     words, counts = [], []
@@ -72,12 +89,17 @@ def _folder(path: Path) -> WordTable:
         word, tab, count = line.partition(b"\t")
         if tab and not count.isdigit():
             raise broken(
-                names, f"line {number:,}: {shown(decoded(count))} is no count; expected a word, a tab and its count"
+                names,
+                f"line {number:,}: {shown(decoded(count))} is no count; expected a word, a "
+                "tab and its count",
             )
         words.append(decoded(word))
         counts += [int(count)] if tab else []
     if len(words) != len(vectors):
-        raise broken(names, f"has {len(words):,} words, and {ROWS} {len(vectors):,} vectors; copy the folder again")
+        raise broken(
+            names,
+            f"has {len(words):,} words, and {ROWS} {len(vectors):,} vectors; copy the folder again",
+        )
     if not np.isfinite(vectors.sum()) and not (fine := np.isfinite(vectors).all(1)).all():
         raise broken(rows, f"row {int(fine.argmin()) + 1:,} holds NaN or infinity")
     known = np.array(counts, np.int64) if len(counts) == len(words) else None
@@ -85,12 +107,17 @@ def _folder(path: Path) -> WordTable:
 
 
 def write(path: str | os.PathLike, table: WordTable, format: str | None = None) -> list[Path]:
-    """Writes a table and returns the files. `format` is a name of `FORMATS`; default: that of the file's ending (.txt, .vec,
-    .kv, none: a folder; .bin: fastText's where the table has n-grams, else word2vec's). Raises UserError.
+    """Writes a table and returns the files. `format` is a name of `FORMATS`; default: that of the
+    file's ending (.txt, .vec, .kv, none: a folder; .bin: fastText's where the table has n-grams,
+    else word2vec's). Raises UserError.
     """
     path = Path(path)
     if format is None:
-        own = "fasttext-bin" if table.subwords is not None or table.classes is not None else "word2vec-binary"
+        own = (
+            "fasttext-bin"
+            if table.subwords is not None or table.classes is not None
+            else "word2vec-binary"
+        )
         format = {**ENDINGS, ".bin": own}.get(path.suffix)
     if format not in FORMATS:
         raise unknown("format of word vectors", str(format), FORMATS)
@@ -105,8 +132,14 @@ def write(path: str | os.PathLike, table: WordTable, format: str | None = None) 
         np.save(path / ROWS, table.whole())
         counts = [None] * len(table.words) if table.counts is None else table.counts.tolist()
         if bad := next((word for word in table.words if "\t" in word or "\n" in word), None):
-            raise UserError(f"the word {shown(bad)} holds a tab or a line break; this format ends words there: rename it")
-        lines = (encoded(w) + (b"" if n is None else b"\t%d" % n) + b"\n" for w, n in zip(table.words, counts, strict=True))
+            raise UserError(
+                f"the word {shown(bad)} holds a tab or a line break; this format ends words "
+                "there: rename it"
+            )
+        lines = (
+            encoded(w) + (b"" if n is None else b"\t%d" % n) + b"\n"
+            for w, n in zip(table.words, counts, strict=True)
+        )
         (path / NAMES).write_bytes(b"".join(lines))
         return [path / ROWS, path / NAMES]
     if format == "keyed-vectors":

@@ -1,4 +1,5 @@
-"""A table of word vectors as a file gives it: words, rows, counts, and for fastText n-grams and classes."""
+"""A table of word vectors as a file gives it: words, rows, counts, and for fastText n-grams and
+classes."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Subwords:
 
     rows       [buckets, D], or the rows that pruning kept
     kept       {bucket: row} of a pruned (.ftz) model; None: all
-    of_end     whether the end of a line, `</s>`, has n-grams: in gensim's models and in the first version of fastText's
+    of_end     whether the end of a line, `</s>`, has n-grams: in gensim's models and in the first
+               version of fastText's
     """
 
     rows: Any
@@ -37,14 +39,22 @@ class Subwords:
 
     def of(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns (rows [M] of the n-grams of all words, bounds [n + 1])."""
-        ids, bounds = ngrams_of(list(map(encoded, words)), self.shortest, self.longest, self.buckets)
+        ids, bounds = ngrams_of(
+            list(map(encoded, words)), self.shortest, self.longest, self.buckets
+        )
         dropped = np.array([word == EOS and not self.of_end for word in words], bool)
         if self.kept is None and not dropped.any():
             return ids, bounds
         word_of = np.repeat(np.arange(len(words)), np.diff(bounds))
-        ids = ids if self.kept is None else np.array([self.kept.get(i, -1) for i in ids.tolist()], np.int64)
+        ids = (
+            ids
+            if self.kept is None
+            else np.array([self.kept.get(i, -1) for i in ids.tolist()], np.int64)
+        )
         real = (ids >= 0) & ~dropped[word_of]
-        return ids[real], np.concatenate([[0], np.cumsum(np.bincount(word_of[real], minlength=len(words)))])
+        return ids[real], np.concatenate(
+            [[0], np.cumsum(np.bincount(word_of[real], minlength=len(words)))]
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,7 +63,8 @@ class Classes:
 
     names         classes, with the prefix `__label__`
     counts        of the classes in training
-    rows          [C, D]; with hierarchical softmax [C - 1, D] of the inner nodes (a file has C rows)
+    rows          [C, D]; with hierarchical softmax [C - 1, D] of the inner nodes (a file has C
+                  rows)
     loss          "softmax", "ova" (one against all), "ns" or "hs"
     word_ngrams   longest n-gram of words
     """
@@ -71,7 +82,8 @@ class WordTable:
 
     rows      may be memory-mapped or quantised: index it by an array of row numbers
     counts    [V] int64 in the training text, where the file has them
-    settings  other numbers of the file, to write it again: fastText's arguments, and `output` [V, D]
+    settings  other numbers of the file, to write it again: fastText's arguments, and `output` [V,
+              D]
     """
 
     words: Sequence[str]
@@ -84,15 +96,19 @@ class WordTable:
 
     def __post_init__(self):
         if len(self.words) != self.rows.shape[0]:
-            raise UserError(f"{len(self.words):,} words and {self.rows.shape[0]:,} vectors; both must be as many")
+            raise UserError(
+                f"{len(self.words):,} words and {self.rows.shape[0]:,} vectors; both must be "
+                "as many"
+            )
 
     @property
     def width(self) -> int:
         return self.rows.shape[1]
 
     def vectors(self, words: Sequence[str], ids: np.ndarray) -> np.ndarray:
-        """Returns vectors [n, D] float32 of words with their rows (-1: not in the vocabulary): the row, or with n-grams the
-        mean of the row and the rows of the n-grams (fastText's getWordVector). Without any of them: zeros."""
+        """Returns vectors [n, D] float32 of words with their rows (-1: not in the vocabulary): the
+        row, or with n-grams the mean of the row and the rows of the n-grams (fastText's
+        getWordVector). Without any of them: zeros."""
         found = np.zeros((len(words), self.width), np.float32)
         inside = np.asarray(ids) >= 0
         found[inside] = self.rows[np.asarray(ids)[inside]]
@@ -111,7 +127,11 @@ class WordTable:
     def whole(self) -> np.ndarray:
         """Returns the vectors [V, D] float32 of all words."""
         if self.subwords is None:
-            return np.asarray(self.rows if isinstance(self.rows, np.ndarray) else self.rows[np.arange(len(self.words))])
+            return np.asarray(
+                self.rows
+                if isinstance(self.rows, np.ndarray)
+                else self.rows[np.arange(len(self.words))]
+            )
         return self.vectors(self.words, np.arange(len(self.words)))
 
 

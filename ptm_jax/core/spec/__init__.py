@@ -1,8 +1,27 @@
-"""Specs are frozen dataclasses. The modules here describe, override, compare, parse and rebuild them."""
+"""Specs are frozen dataclasses. The modules here describe, override, compare, parse and rebuild
+them."""
 
-from ptm_jax.core.spec.describe import differences, field_names, fingerprint, is_spec, to_json, to_line, to_text, values_of
+from ptm_jax.core.spec.describe import (
+    differences,
+    field_names,
+    fingerprint,
+    is_spec,
+    to_json,
+    to_line,
+    to_text,
+    values_of,
+)
 from ptm_jax.core.spec.overriding import override, parse_pairs
 from ptm_jax.core.spec.walk import children, respell, walk, with_field
 
-__all__ = ["children", "differences", "field_names", "fingerprint", "is_spec", "override", "parse_pairs", "respell"]
+__all__ = [
+    "children",
+    "differences",
+    "field_names",
+    "fingerprint",
+    "is_spec",
+    "override",
+    "parse_pairs",
+    "respell",
+]
 __all__ += ["to_json", "to_line", "to_text", "values_of", "walk", "with_field"]

@@ -1,8 +1,9 @@
 """Looks up the classes that a record names.
 
-A kind is the short name of a public dataclass of the package, such as "Transformer". If two rooms have a class of that
-name, the kind is "room.Transformer". The classes are those of the folders whose `__init__.py` declares `KINDS = True`. An
-index of their class statements gives the one module to import.
+A kind is the short name of a public dataclass of the package, such as "Transformer". If two rooms
+have a class of that name, the kind is "room.Transformer". The classes are those of the folders
+whose `__init__.py` declares `KINDS = True`. An index of their class statements gives the one module
+to import.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Kinds(Mapping[str, Any]):
     own   {kind: class or function of the user}
     lost  {kind: why it is missing}
 
-    An imported class of the user is found too if it inherits a slot and no class of the package has its name.
+    An imported class of the user is found too if it inherits a slot and no class of the package has
+    its name.
     """
 
     def __init__(self, own: Mapping[str, Any] | None = None, lost: Mapping[str, str] | None = None):
@@ -40,7 +42,10 @@ class Kinds(Mapping[str, Any]):
             raise UserError(f"{kind} {self.lost[kind]}")
         found = _classes(kind) or _imported(slots.Slot, kind)
         if len(found) > 1:
-            raise UserError(f"{kind} is the name of several classes: {', '.join(map(kind_of, found))}; give one of these")
+            raise UserError(
+                f"{kind} is the name of several classes: {', '.join(map(kind_of, found))}; "
+                "give one of these"
+            )
         if not found:
             raise KeyError(kind)
         return found[0]
@@ -51,7 +56,9 @@ class Kinds(Mapping[str, Any]):
         return isinstance(kind, str) and bool(_classes(kind) or _imported(slots.Slot, kind))
 
     def __iter__(self) -> Iterator[str]:
-        classes = (found for name in _index() if not name.startswith("_") for found in _classes(name))
+        classes = (
+            found for name in _index() if not name.startswith("_") for found in _classes(name)
+        )
         return iter({**self.own, **dict.fromkeys(map(kind_of, classes))})
 
     def __len__(self) -> int:
@@ -65,9 +72,14 @@ def kinds_of() -> Kinds:
 
 
 def kind_of(cls: type) -> str:
-    """Returns the kind of a class: its name, with its room if two rooms of the package have that name."""
+    """Returns the kind of a class: its name, with its room if two rooms of the package have that
+    name."""
     name = cls.__name__
-    if not cls.__module__.startswith("ptm_jax.") or len(_index().get(name, ())) < 2 or len(_classes(name)) < 2:
+    if (
+        not cls.__module__.startswith("ptm_jax.")
+        or len(_index().get(name, ())) < 2
+        or len(_classes(name)) < 2
+    ):
         return name
     return f"{cls.__module__.split('.')[1]}.{name}"
 
@@ -75,7 +87,11 @@ def kind_of(cls: type) -> str:
 @functools.cache
 def _index() -> Mapping[str, tuple[str, ...]]:
     """{class name: modules with a class statement of that name}."""
-    declared = [path.parent for path in PACKAGE.rglob("__init__.py") if "KINDS = True" in path.read_text(encoding="utf8")]
+    declared = [
+        path.parent
+        for path in PACKAGE.rglob("__init__.py")
+        if "KINDS = True" in path.read_text(encoding="utf8")
+    ]
     return {name: tuple(modules) for name, modules in statements(declared, PACKAGE.parent).items()}
 
 
@@ -83,7 +99,11 @@ def _index() -> Mapping[str, tuple[str, ...]]:
 def _classes(kind: str) -> tuple[type, ...]:
     """Returns the public dataclasses of the package that match a kind."""
     room, _, name = kind.rpartition(".")
-    modules = [m for m in _index().get(name, ()) if not name.startswith("_") and room in ("", m.split(".")[1])]
+    modules = [
+        m
+        for m in _index().get(name, ())
+        if not name.startswith("_") and room in ("", m.split(".")[1])
+    ]
     found = (vars(importlib.import_module(module)).get(name) for module in modules)
     return tuple(cls for cls in found if dataclasses.is_dataclass(cls))
 
@@ -92,7 +112,11 @@ def _imported(base: type, kind: str) -> tuple[type, ...]:
     """Returns the newest dataclass named `kind` outside the package that inherits `base`."""
     found: tuple[type, ...] = ()
     for each in base.__subclasses__():
-        mine = each.__name__ == kind and dataclasses.is_dataclass(each) and not each.__module__.startswith("ptm_jax.")
+        mine = (
+            each.__name__ == kind
+            and dataclasses.is_dataclass(each)
+            and not each.__module__.startswith("ptm_jax.")
+        )
         found = (each,) if mine else found
         found = _imported(each, kind) or found
     return found

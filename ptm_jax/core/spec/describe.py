@@ -1,8 +1,8 @@
 """Converts specs to JSON, text and fingerprints, and compares two specs.
 
-The JSON form is called a record. A dataclass is {"kind": class name, **fields}, a function is "module:name", a tuple is a
-list. Every function here takes a spec or a record. A field named `kind` has the key `kind_` in a record, and its own name in
-texts and paths.
+The JSON form is called a record. A dataclass is {"kind": class name, **fields}, a function is
+"module:name", a tuple is a list. Every function here takes a spec or a record. A field named `kind`
+has the key `kind_` in a record, and its own name in texts and paths.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from ptm_jax.core.spec.classes import kind_of
 
 ABSENT = "(absent)"
 
-# Strings that need quotes: `core.spec.parsing` would read them as another type, or they do not fit on a line.
-_QUOTED = re.compile(r"|none|null|true|false|nan|[-+]?(inf|[\d.][\w.+-]*)|\s.*|.*\s|['\"(\[{].*|.*\n.*", re.I | re.S)
+# Strings that need quotes: `core.spec.parsing` would read them as another type, or they do not fit
+# on a line.
+_QUOTED = re.compile(
+    r"|none|null|true|false|nan|[-+]?(inf|[\d.][\w.+-]*)|\s.*|.*\s|['\"(\[{].*|.*\n.*", re.I | re.S
+)
 
 
 def is_spec(value: Any) -> bool:
@@ -35,7 +38,8 @@ def is_spec(value: Any) -> bool:
 
 
 def field_names(value: Any) -> tuple[str, ...]:
-    """Returns the configuration fields of a dataclass or its instance, without a Linen module's `parent` and `name`."""
+    """Returns the configuration fields of a dataclass or its instance, without a Linen module's
+    `parent` and `name`."""
     names = [f.name for f in dataclasses.fields(value) if f.init and not f.name.startswith("_")]
     if "parent" in names and "name" in names and hasattr(value, "apply"):
         names = [n for n in names if n not in ("parent", "name")]
@@ -66,7 +70,10 @@ def to_json(value: Any) -> Any:
     if isinstance(value, int | float):
         return value if math.isfinite(value) else str(value)
     if is_spec(value):
-        return {"kind": kind_of(type(value)), **{key_of(name): to_json(part) for name, part in values_of(value).items()}}
+        return {
+            "kind": kind_of(type(value)),
+            **{key_of(name): to_json(part) for name, part in values_of(value).items()},
+        }
     if isinstance(value, Mapping):
         return {str(key): to_json(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
@@ -85,25 +92,40 @@ def _foreign(value: Any) -> Any:
         if value.shape == ():
             return to_json(value.item())
         digest = hashlib.sha256(value.tobytes()).hexdigest()
-        return {"kind": "array", "shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
+        return {
+            "kind": "array",
+            "shape": list(value.shape),
+            "dtype": str(value.dtype),
+            "sha256": digest,
+        }
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, re.Pattern):
         return value.pattern
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}:{value.__qualname__}"
-    public = {k: to_json(v) for k, v in sorted(getattr(value, "__dict__", {}).items()) if not k.startswith("_")}
-    return {"kind": type(value).__name__, **public} if public else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    public = {
+        k: to_json(v)
+        for k, v in sorted(getattr(value, "__dict__", {}).items())
+        if not k.startswith("_")
+    }
+    return (
+        {"kind": type(value).__name__, **public}
+        if public
+        else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    )
 
 
 def fingerprint(value: Any) -> str:
-    """Returns the sha256 of the canonical JSON. It is equal for equal configurations, in every process."""
+    """Returns the sha256 of the canonical JSON. It is equal for equal configurations, in every
+    process."""
     text = json.dumps(to_json(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def to_text(value: Any) -> str:
-    """Returns the record as indented lines `name: value`. The first line of a nested record is `name: Kind`."""
+    """Returns the record as indented lines `name: value`. The first line of a nested record is
+    `name: Kind`."""
     record = to_json(value)
     if not isinstance(record, dict | list):
         return _plain(record)
@@ -170,8 +192,15 @@ def _differences(a: Any, b: Any, path: str) -> list[tuple[str, Any, Any]]:
         pairs = [(field_of(str(name)), a.get(name, ABSENT), b.get(name, ABSENT)) for name in names]
     elif all(isinstance(x, list) for x in both) and any(_has_records(x) for x in both):
         longest = range(max(len(a), len(b)))
-        pairs = [(str(i), a[i] if i < len(a) else ABSENT, b[i] if i < len(b) else ABSENT) for i in longest]
+        pairs = [
+            (str(i), a[i] if i < len(a) else ABSENT, b[i] if i < len(b) else ABSENT)
+            for i in longest
+        ]
     else:
         same = a == b and isinstance(a, bool) == isinstance(b, bool)
         return [] if same else [(path, a, b)]
-    return [found for name, x, y in pairs for found in _differences(x, y, f"{path}.{name}" if path else name)]
+    return [
+        found
+        for name, x, y in pairs
+        for found in _differences(x, y, f"{path}.{name}" if path else name)
+    ]

@@ -11,8 +11,14 @@ def _embeddings(fields: dict[str, Any]) -> dict[str, Any]:
     if "parts" in fields:
         return fields
     types = "WordTypes" if fields.pop("word_types", False) else "Types"
-    sizes = {types: fields.pop("types", 0), "Languages": fields.pop("languages", 0), "TaskTypes": fields.pop("tasks", 0)}
-    return fields | {"parts": [{"kind": kind, "size": size} for kind, size in sizes.items() if size]}
+    sizes = {
+        types: fields.pop("types", 0),
+        "Languages": fields.pop("languages", 0),
+        "TaskTypes": fields.pop("tasks", 0),
+    }
+    return fields | {
+        "parts": [{"kind": kind, "size": size} for kind, size in sizes.items() if size]
+    }
 
 
 def _chain(fields: dict[str, Any]) -> dict[str, Any]:
@@ -21,7 +27,10 @@ def _chain(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "parts": parts}
 
 
-RULES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"Embeddings": _embeddings, "Chain": _chain}
+RULES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "Embeddings": _embeddings,
+    "Chain": _chain,
+}
 """{kind: function from its old fields to the current ones}."""
 
 
@@ -35,4 +44,8 @@ def renewed(record: Any) -> Any:
     """Returns a JSON value with current fields in every record."""
     if isinstance(record, list):
         return [renewed(part) for part in record]
-    return {name: renewed(part) for name, part in current(record).items()} if isinstance(record, Mapping) else record
+    return (
+        {name: renewed(part) for name, part in current(record).items()}
+        if isinstance(record, Mapping)
+        else record
+    )

@@ -20,7 +20,8 @@ class Named:
     """What an option takes.
 
     what     the thing, in error messages; option: its flag; example: a value with a field
-    names    {name: (function that returns the value with the defaults, rows of the survey's catalogue)}
+    names    {name: (function that returns the value with the defaults, rows of the survey's
+             catalogue)}
     """
 
     what: str
@@ -29,7 +30,8 @@ class Named:
     names: Mapping[str, tuple[Callable[[], Any], tuple[int, ...]]]
 
     def read(self, text: str) -> Any:
-        """Returns the value for a text such as 'houlsby' or 'lora(rank=8, alpha=16)'. Raises UserError."""
+        """Returns the value for a text such as 'houlsby' or 'lora(rank=8, alpha=16)'. Raises
+        UserError."""
         name, words = self._call(text)
         if name not in self.names:
             raise unknown(self.what, name, self.names)
@@ -44,9 +46,21 @@ class Named:
         found = []
         for name, (make, rows) in self.names.items():
             value = make()
-            fields = {field: to_json(values_of(value)[field]) for field in field_names(value) if field not in SET_UP}
+            fields = {
+                field: to_json(values_of(value)[field])
+                for field in field_names(value)
+                if field not in SET_UP
+            }
             what = " ".join((type(value).__doc__ or "").split("\n\n")[0].split())
-            found.append({"name": name, "kind": type(value).__name__, "rows": list(rows), "fields": fields, "what": what})
+            found.append(
+                {
+                    "name": name,
+                    "kind": type(value).__name__,
+                    "rows": list(rows),
+                    "fields": fields,
+                    "what": what,
+                }
+            )
         return found
 
     def _call(self, text: str) -> tuple[str, dict[str, str]]:
@@ -60,5 +74,10 @@ class Named:
             return node.id, {}
         named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args
         if not named or any(word.arg is None for word in node.keywords):
-            raise UserError(f"{self.option} takes a name, or name(field=value), as {self.example}; given {text!r}")
-        return node.func.id, {word.arg: ast.get_source_segment(text, word.value) or "" for word in node.keywords}
+            raise UserError(
+                f"{self.option} takes a name, or name(field=value), as {self.example}; given "
+                f"{text!r}"
+            )
+        return node.func.id, {
+            word.arg: ast.get_source_segment(text, word.value) or "" for word in node.keywords
+        }

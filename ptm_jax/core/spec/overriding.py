@@ -1,7 +1,7 @@
 """Overriding the parts of a spec by path.
 
-A path is field names, keys and tuple indices joined by dots: `recipe.phases.0.steps`. Specs are not mutated, and text is
-parsed, not evaluated (`core.spec.parsing`).
+A path is field names, keys and tuple indices joined by dots: `recipe.phases.0.steps`. Specs are not
+mutated, and text is parsed, not evaluated (`core.spec.parsing`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ptm_jax.core.spec.walk import children, with_children
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
-    """Returns {path: text} of 'path=value' words. Raises UserError for other words and for a path given twice."""
+    """Returns {path: text} of 'path=value' words. Raises UserError for other words and for a path
+    given twice."""
     changes: dict[str, str] = {}
     for pair in pairs:
         path, equals, text = pair.partition("=")
@@ -30,25 +31,30 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def override(value: Any, changes: Mapping[str, Any], kinds: Kinds | None = None) -> Any:
-    """Returns `value` with the parts at the paths of `changes` replaced by parsed texts, or by values that are not texts.
+    """Returns `value` with the parts at the paths of `changes` replaced by parsed texts, or by
+    values that are not texts.
 
-    The annotation of a field determines how its text is read; for `Any`, the type of the current value does. Such a field
-    also accepts the dataclasses of `kinds` by name. All changes of one object are made at once, so that it is validated only
-    in its final state. In an object with a `system`, a path that is not one of its own fields is looked up in the system.
-    Raises UserError for an unknown field, a text of the wrong type, or a value that `__post_init__` refuses.
+    The annotation of a field determines how its text is read; for `Any`, the type of the current
+    value does. Such a field also accepts the dataclasses of `kinds` by name. All changes of one
+    object are made at once, so that it is validated only in its final state. In an object with a
+    `system`, a path that is not one of its own fields is looked up in the system. Raises UserError
+    for an unknown field, a text of the wrong type, or a value that `__post_init__` refuses.
     """
     tree: dict[str, Any] = {}
     with_system = is_spec(value) and "system" in field_names(value)
     for path, text in changes.items():
         first, _, rest = path.partition(".")
-        # An Experiment's tokenizer is None if it uses the system's; a path inside it then changes the system's.
+        # An Experiment's tokenizer is None if it uses the system's; a path inside it then changes
+        # the system's.
         own = first in field_names(value) and not (rest and values_of(value)[first] is None)
         if not with_system or own:
             steps = path.split(".")
         elif first in field_names(value.system):
             steps = ["system", *path.split(".")]
         else:
-            both = [n for n in field_names(value) if n != "system"] + list(field_names(value.system))
+            both = [n for n in field_names(value) if n != "system"] + list(
+                field_names(value.system)
+            )
             raise unknown("field", first, set(both))
         if "" in steps:
             raise UserError(f"--set takes a path such as recipe.phases.0.steps; given {path!r}")
@@ -71,7 +77,11 @@ def _override(value: Any, tree: Mapping[str, Any], where: str, kinds: Kinds) -> 
         part = parts[by_name[name]]
         if "" in below:
             text = below[""]
-            part = read(text, hints.get(name, Any), part, path, kinds) if isinstance(text, str) else text
+            part = (
+                read(text, hints.get(name, Any), part, path, kinds)
+                if isinstance(text, str)
+                else text
+            )
         deeper = {step: rest for step, rest in below.items() if step}
         changed[by_name[name]] = _override(part, deeper, path, kinds) if deeper else part
     return with_children(value, changed, where) if changed else value
@@ -80,10 +90,14 @@ def _override(value: Any, tree: Mapping[str, Any], where: str, kinds: Kinds) -> 
 def _no_such_part(value: Any, name: str, where: str, names: Mapping[str, Any]) -> UserError:
     place = where or type(value).__name__
     if not names:
-        return UserError(f"{place} is {to_line(value)}, which has no parts; there is no {name!r} to set in it")
+        return UserError(
+            f"{place} is {to_line(value)}, which has no parts; there is no {name!r} to set in it"
+        )
     if is_spec(value):
         kind = f" ({type(value).__name__})" if where else ""
         return unknown(f"field of {place}{kind}", name, names)
     if isinstance(value, Mapping):
         return unknown(f"key of {place}", name, names)
-    return UserError(f"{place} has {len(value)} entries, 0 to {len(value) - 1}; there is no {name!r}")
+    return UserError(
+        f"{place} has {len(value)} entries, 0 to {len(value) - 1}; there is no {name!r}"
+    )

@@ -1,8 +1,8 @@
 """Records the user's own classes and functions in a run, and imports them again.
 
-The record holds the file or module that defines each of them. `own_kinds` imports only for runs that were written on this
-machine: nothing is imported if the record names another folder than its own (a moved or downloaded run), or if the file
-is in the run's folder.
+The record holds the file or module that defines each of them. `own_kinds` imports only for runs
+that were written on this machine: nothing is imported if the record names another folder than its
+own (a moved or downloaded run), or if the file is in the run's folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ptm_jax.core.spec.walk import walk
 
 
 def sources_of(value: Any, folder: Path) -> dict[str, Any]:
-    """Returns the record of the user's own classes and functions in a spec, for a run in `folder`; {} if none."""
+    """Returns the record of the user's own classes and functions in a spec, for a run in `folder`;
+    {} if none."""
     found, ours = {}, set()
     for _, part in walk(value):
         function = isinstance(part, FunctionType)
@@ -38,9 +39,14 @@ def sources_of(value: Any, folder: Path) -> dict[str, Any]:
             kind = f"{cls.__module__}:{cls.__qualname__}" if function else kind_of(cls)
             file = vars(sys.modules.get(cls.__module__, sys)).get("__file__")
             on_path = not cls.__module__.startswith("config_") and cls.__module__ != "__main__"
-            found[kind] = {"name": cls.__qualname__, "module" if on_path else "file": cls.__module__ if on_path else file}
+            found[kind] = {
+                "name": cls.__qualname__,
+                "module" if on_path else "file": cls.__module__ if on_path else file,
+            }
     if both := ours & {*found}:
-        raise UserError(f"{min(both)} is a class of yours and one of ptm_jax, alike in a record; rename yours")
+        raise UserError(
+            f"{min(both)} is a class of yours and one of ptm_jax, alike in a record; rename yours"
+        )
     return {"folder": str(Path(folder).absolute()), "classes": found} if found else {}
 
 
@@ -50,25 +56,35 @@ def made_here(record: Mapping[str, Any], folder: Path) -> bool:
 
 
 def own_kinds(record: Mapping[str, Any], folder: Path) -> Kinds:
-    """Returns the kinds of a run's record. Imports the user's own classes if the run was written on this machine."""
+    """Returns the kinds of a run's record. Imports the user's own classes if the run was written on
+    this machine."""
     own, lost = {}, {}
     made = record.get("own") or {}
     for kind, source in made.get("classes", {}).items():
         place = source.get("file") or source.get("module") or "an interactive session"
         module = _loaded(source)
         if module is None and not made_here(record, folder):
-            lost[kind] = f"is of {place}, which a run that was moved or downloaded does not import; import it first"
+            lost[kind] = (
+                f"is of {place}, which a run that was moved or downloaded does not import; "
+                "import it first"
+            )
             continue
         try:
             module = module or _imported(source, Path(folder))
-            own[kind] = functools.reduce(lambda part, name: vars(part)[name], source["name"].split("."), module)
+            own[kind] = functools.reduce(
+                lambda part, name: vars(part)[name], source["name"].split("."), module
+            )
         except Exception as error:  # the user's own code runs here
-            lost[kind] = f"was defined in {place}, which is gone or does not define it any more ({error!r}); put it back"
+            lost[kind] = (
+                f"was defined in {place}, which is gone or does not define it any more "
+                f"({error!r}); put it back"
+            )
     return Kinds(own, lost)
 
 
 def import_file(path: str | os.PathLike) -> ModuleType:
-    """Imports a Python file. Its folder is added at the end of the search path. Raises OSError, ImportError."""
+    """Imports a Python file. Its folder is added at the end of the search path. Raises OSError,
+    ImportError."""
     path = Path(path)
     name = f"config_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}"
     found = importlib.util.spec_from_file_location(name, path)
@@ -88,8 +104,15 @@ def import_file(path: str | os.PathLike) -> ModuleType:
 
 def loaded(path: str | os.PathLike) -> ModuleType | None:
     """Returns the module of a file if it has been imported, else None."""
-    files = ((vars(module).get("__file__"), module) for module in list(sys.modules.values()) if module is not None)
-    return next((module for file, module in files if file and Path(file).resolve() == Path(path).resolve()), None)
+    files = (
+        (vars(module).get("__file__"), module)
+        for module in list(sys.modules.values())
+        if module is not None
+    )
+    return next(
+        (module for file, module in files if file and Path(file).resolve() == Path(path).resolve()),
+        None,
+    )
 
 
 def _loaded(source: Mapping[str, str]) -> ModuleType | None:

@@ -1,6 +1,8 @@
-"""Parses text as the value of a configuration field, by the field's annotation. Nothing is evaluated.
+"""Parses text as the value of a configuration field, by the field's annotation. Nothing is
+evaluated.
 
-recipe.lr=1e-4                  int, float, bool, str, None: by the annotation (1e6 is also an integer)
+recipe.lr=1e-4                  int, float, bool, str, None: by the annotation (1e6 is also an
+                                integer)
 precision=float32               Literal: one of its options
 data=a.txt,b.txt                tuple: entries joined by commas, with or without brackets
 recipe.schedule=Cosine(warmup=100), recipe.optimizer=LAMB
@@ -25,7 +27,8 @@ Kinds = Mapping[str, type]
 
 
 def hints_of(cls: type) -> dict[str, Any]:
-    """Returns the resolved annotations of a class; {} if one cannot be resolved (current values decide then)."""
+    """Returns the resolved annotations of a class; {} if one cannot be resolved (current values
+    decide then)."""
     try:
         return typing.get_type_hints(cls)
     except (NameError, TypeError, AttributeError):
@@ -38,7 +41,8 @@ def refusal(where: str, error: ValueError) -> UserError:
 
 
 def read(text: str, hint: Any, current: Any, where: str, kinds: Kinds) -> Any:
-    """Parses `text` for the field at path `where` with annotation `hint` and current value `current`.
+    """Parses `text` for the field at path `where` with annotation `hint` and current value
+    `current`.
 
     Raises UserError with the expected type and the given text.
     """
@@ -135,7 +139,9 @@ def _read_literal(text: str, hint: Any, where: str) -> Any:
     options = {str(option): option for option in typing.get_args(hint)}
     word = _string(text)
     if word not in options:
-        raise UserError(f"{where} must be one of {', '.join(options)}; given {word!r}.{closest(word, options)}")
+        raise UserError(
+            f"{where} must be one of {', '.join(options)}; given {word!r}.{closest(word, options)}"
+        )
     return options[word]
 
 
@@ -170,7 +176,9 @@ def _elements(text: str) -> list[str]:
     return [text]
 
 
-def _read_tuple(text: str, args: tuple[Any, ...], current: Any, where: str, kinds: Kinds) -> tuple[Any, ...]:
+def _read_tuple(
+    text: str, args: tuple[Any, ...], current: Any, where: str, kinds: Kinds
+) -> tuple[Any, ...]:
     parts = _elements(text)
     old = current if isinstance(current, tuple) else ()
     if args and args[-1] is not ...:
@@ -180,7 +188,9 @@ def _read_tuple(text: str, args: tuple[Any, ...], current: Any, where: str, kind
     else:
         hints = [args[0] if args else Any] * len(parts)
     # An entry without an annotation is read like the old entry at its index, or the last old one.
-    like = [old[min(i, len(old) - 1)] if old and hint is Any else None for i, hint in enumerate(hints)]
+    like = [
+        old[min(i, len(old) - 1)] if old and hint is Any else None for i, hint in enumerate(hints)
+    ]
     return tuple(
         read(part, hint, example, f"{where}.{i}", kinds)
         for i, (part, hint, example) in enumerate(zip(parts, hints, like, strict=True))
@@ -192,7 +202,9 @@ def _read_mapping(text: str, args: tuple[Any, ...], current: Any, where: str, ki
         node = ast.parse(text, mode="eval").body
     except SyntaxError:
         node = None
-    if not isinstance(node, ast.Dict) or not all(isinstance(key, ast.Constant) for key in node.keys):
+    if not isinstance(node, ast.Dict) or not all(
+        isinstance(key, ast.Constant) for key in node.keys
+    ):
         raise UserError(f"{where} must be a mapping such as {{'a': 1}}; given {text!r}")
     hint = args[1] if len(args) == 2 else Any
     old = current if isinstance(current, Mapping) else {}
@@ -215,17 +227,23 @@ def _call(text: str, where: str) -> tuple[str, dict[str, str]] | None:
         return None
     if node.args or any(word.arg is None for word in node.keywords):
         raise UserError(f"{where}: write {node.func.id}(name=value, ...); given {text!r}")
-    return node.func.id, {word.arg: ast.get_source_segment(text, word.value) or "" for word in node.keywords}
+    return node.func.id, {
+        word.arg: ast.get_source_segment(text, word.value) or "" for word in node.keywords
+    }
 
 
 def _read_variant(text: str, allowed: Kinds, current: Any, where: str, kinds: Kinds) -> Any:
-    """Parses a dataclass by name. Required fields that are not given are copied from the current value.
+    """Parses a dataclass by name. Required fields that are not given are copied from the current
+    value.
 
     For example, a new corruption keeps the vocabulary of the old one.
     """
     call = _call(text, where)
     if call is None:
-        raise UserError(f"{where} must be one of {', '.join(sorted(allowed))}, with fields as Name(a=1); given {text!r}")
+        raise UserError(
+            f"{where} must be one of {', '.join(sorted(allowed))}, with fields as Name(a=1); "
+            f"given {text!r}"
+        )
     name, words = call
     if name not in allowed:
         raise unknown(f"kind of {where}", name, allowed)
@@ -240,11 +258,18 @@ def _read_variant(text: str, allowed: Kinds, current: Any, where: str, kinds: Ki
         default = None if default is dataclasses.MISSING else default
         values[word] = read(part, hints.get(word, Any), default, f"{where}.{word}", kinds)
     bare = (dataclasses.MISSING, dataclasses.MISSING)
-    lacking = [n for n, f in fields.items() if (f.default, f.default_factory) == bare and n not in values]
+    lacking = [
+        n for n, f in fields.items() if (f.default, f.default_factory) == bare and n not in values
+    ]
     kept = [n for n in lacking if is_spec(current) and n in field_names(current)]
-    values |= {name: part for name, part in values_of(current).items() if name in kept} if kept else {}
+    values |= (
+        {name: part for name, part in values_of(current).items() if name in kept} if kept else {}
+    )
     if lacking := [n for n in lacking if n not in kept]:
-        raise UserError(f"{where}: {name} needs {', '.join(lacking)}, as {name}({', '.join(n + '=...' for n in lacking)})")
+        raise UserError(
+            f"{where}: {name} needs {', '.join(lacking)}, as "
+            f"{name}({', '.join(n + '=...' for n in lacking)})"
+        )
     try:
         return cls(**values)
     except ValueError as error:
@@ -252,7 +277,8 @@ def _read_variant(text: str, allowed: Kinds, current: Any, where: str, kinds: Ki
 
 
 def _read_like(text: str, current: Any, where: str, kinds: Kinds) -> Any:
-    """Parses text without an annotation: a value of the type of `current`, a named dataclass, or None."""
+    """Parses text without an annotation: a value of the type of `current`, a named dataclass, or
+    None."""
     if _is_none(text):
         return None
     if type(current) in (bool, int, float, str):
@@ -267,7 +293,10 @@ def _read_like(text: str, current: Any, where: str, kinds: Kinds) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError) as error:
-        message = f"{where} is {to_line(current)}, which {text!r} cannot replace; write a config file that sets it"
+        message = (
+            f"{where} is {to_line(current)}, which {text!r} cannot replace; write a "
+            "config file that sets it"
+        )
         raise UserError(message) from error
 
 
@@ -280,7 +309,8 @@ def _is_slot(hint: Any) -> bool:
 def _choices(hint: Any, current: Any, kinds: Kinds) -> dict[str, type]:
     """Returns {name: dataclass} of the values that a slot accepts by name.
 
-    For a class: itself and its subclasses. For `Any`: classes in the package of the current value's class.
+    For a class: itself and its subclasses. For `Any`: classes in the package of the current value's
+    class.
     """
     pool = {**kinds, **_neighbours(current)}
     if hint is Any:
@@ -308,6 +338,12 @@ def _neighbours(current: Any) -> dict[str, type]:
     if current is None or not is_spec(current):
         return {}
     home = type(current).__module__
-    found = {k: v for k, v in vars(sys.modules.get(home, types)).items() if dataclasses.is_dataclass(v)}
+    found = {
+        k: v for k, v in vars(sys.modules.get(home, types)).items() if dataclasses.is_dataclass(v)
+    }
     found[type(current).__name__] = type(current)
-    return {k: v for k, v in found.items() if isinstance(v, type) and v.__module__ == home and k[0] != "_"}
+    return {
+        k: v
+        for k, v in found.items()
+        if isinstance(v, type) and v.__module__ == home and k[0] != "_"
+    }

@@ -1,7 +1,8 @@
 """Builds a spec from its JSON record, the inverse of `core.spec.describe.to_json`.
 
-Only the kinds that the caller passes are built. Nothing in a record is imported or evaluated, so untrusted records are
-safe. Lists become tuples. A function stays its name ("module:name"); an array is an unknown kind.
+Only the kinds that the caller passes are built. Nothing in a record is imported or evaluated, so
+untrusted records are safe. Lists become tuples. A function stays its name ("module:name"); an array
+is an unknown kind.
 """
 
 from __future__ import annotations
@@ -19,14 +20,21 @@ from ptm_jax.core.spec.parsing import hints_of
 
 
 def rebuild(record: Any, kinds: Mapping[str, type], where: str = "") -> Any:
-    """Returns the value of a record. `where` is its path, for errors. Raises UserError for bad kinds or fields."""
+    """Returns the value of a record. `where` is its path, for errors. Raises UserError for bad
+    kinds or fields."""
     if isinstance(record, Mapping):
         record, known = current(record), "kind" in record
         parts = {field_of(k): v for k, v in record.items() if k != "kind"} if known else record
-        values = {name: rebuild(part, kinds, f"{where}.{name}" if where else name) for name, part in parts.items()}
+        values = {
+            name: rebuild(part, kinds, f"{where}.{name}" if where else name)
+            for name, part in parts.items()
+        }
         return _build(record["kind"], values, kinds, where) if known else values
     if isinstance(record, list | tuple):
-        return tuple(rebuild(part, kinds, f"{where}.{i}" if where else str(i)) for i, part in enumerate(record))
+        return tuple(
+            rebuild(part, kinds, f"{where}.{i}" if where else str(i))
+            for i, part in enumerate(record)
+        )
     return record
 
 
@@ -35,7 +43,8 @@ def _build(name: Any, values: dict[str, Any], kinds: Mapping[str, type], where: 
     if not isinstance(name, str) or name not in kinds:
         near = closest(str(name), kinds)
         raise UserError(
-            f"{place} is of the unknown kind {name!r}; import the module that defines it, or use the version of "
+            f"{place} is of the unknown kind {name!r}; import the module that defines it, or "
+            "use the version of "
             f"ptm_jax that wrote the record.{near}"
         )
     cls = kinds[name]
@@ -50,7 +59,8 @@ def _build(name: Any, values: dict[str, Any], kinds: Mapping[str, type], where: 
 
 
 def _as(hint: Any, value: Any) -> Any:
-    """Converts values that JSON cannot represent: infinities are stored as strings, sets as lists."""
+    """Converts values that JSON cannot represent: infinities are stored as strings, sets as
+    lists."""
     union = typing.get_origin(hint) in (Union, types.UnionType)
     kinds = {typing.get_origin(h) or h for h in (typing.get_args(hint) if union else (hint,))}
     if isinstance(value, str) and float in kinds and str not in kinds:

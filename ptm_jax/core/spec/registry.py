@@ -1,9 +1,11 @@
 """Catalogues of named values that are built on access, and the import of every module of a package.
 
 @catalogue.add                                  catalogue.add(bert_base, bert_large)
-def bert_base() -> System: ...                  catalogue.register("bert_mini", lambda: mini(bert_base()))
+def bert_base() -> System: ...                  catalogue.register("bert_mini", lambda:
+                                                mini(bert_base()))
 
-catalogue.declare("ptm_jax.systems.albert", ("albert_base", "albert_large"))    # `albert.systems()` yields them
+catalogue.declare("ptm_jax.systems.albert", ("albert_base", "albert_large"))    # `albert.systems()`
+                                                                                yields them
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from ptm_jax.core.errors import UserError, unknown
 
 
 class Catalogue:
-    """{name: factory}. `kind` is the noun for an entry in error messages. The modules of `package` may add entries; they
-    are imported when a name is not found or all names are listed."""
+    """{name: factory}. `kind` is the noun for an entry in error messages. The modules of `package`
+    may add entries; they are imported when a name is not found or all names are listed."""
 
     def __init__(self, kind: str, package: str = ""):
         self.kind, self.package = kind, package
@@ -28,9 +30,12 @@ class Catalogue:
         self._owners: dict[str, str] = {}
 
     def register(self, name: str, factory: Callable[[], Any], owner: str = "") -> None:
-        """Stores a zero-argument factory. Raises ValueError, naming the owner, if the name is taken."""
+        """Stores a zero-argument factory. Raises ValueError, naming the owner, if the name is
+        taken."""
         if name in self._factories:
-            raise ValueError(f"the {self.kind} {name!r} is in the catalogue already, from {self._owners[name]}")
+            raise ValueError(
+                f"the {self.kind} {name!r} is in the catalogue already, from {self._owners[name]}"
+            )
         self._factories[name], self._owners[name] = factory, owner or factory.__module__
 
     def add(self, *entries: Any) -> Any:
@@ -43,7 +48,8 @@ class Catalogue:
         return entries[0]
 
     def declare(self, module: str, names: Iterable[str]) -> None:
-        """Stores names of values that `systems()` of a module yields. The module is imported on first access."""
+        """Stores names of values that `systems()` of a module yields. The module is imported on
+        first access."""
         for name in names:
             self.register(name, functools.partial(_made, module, name), module)
 
@@ -70,7 +76,8 @@ class Catalogue:
 
 @functools.cache
 def made(module: str) -> dict[str, Any]:
-    """Returns {name: value} of the values that `systems()` of a module yields; {} if it has no such function."""
+    """Returns {name: value} of the values that `systems()` of a module yields; {} if it has no such
+    function."""
     make = vars(importlib.import_module(module)).get("systems")
     own = isinstance(make, types.FunctionType) and make.__module__ == module
     if not own:
@@ -79,13 +86,17 @@ def made(module: str) -> dict[str, Any]:
         return {value.name: value for value in make()}
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{module}.systems() fails ({reason}); mend that file: the catalogue holds its systems") from error
+        raise UserError(
+            f"{module}.systems() fails ({reason}); mend that file: the catalogue holds its systems"
+        ) from error
 
 
 def _made(module: str, name: str) -> Any:
     found = made(module)
     if name not in found:
-        raise ValueError(f"{module}.systems() yields no {name!r}, which the order of the catalogue names")
+        raise ValueError(
+            f"{module}.systems() yields no {name!r}, which the order of the catalogue names"
+        )
     return found[name]
 
 

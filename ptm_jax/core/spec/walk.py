@@ -1,6 +1,7 @@
 """Visits and replaces the parts of a spec.
 
-A spec is a frozen dataclass (such as a Linen module), a mapping, a tuple, or a plain value, arbitrarily nested.
+A spec is a frozen dataclass (such as a Linen module), a mapping, a tuple, or a plain value,
+arbitrarily nested.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def with_children(value: Any, changed: Mapping[Any, Any], where: str) -> Any:
-    """Returns `value` with some children replaced. Raises UserError if `__post_init__` refuses them."""
+    """Returns `value` with some children replaced. Raises UserError if `__post_init__` refuses
+    them."""
     if is_spec(value):
         try:
             return dataclasses.replace(value, **changed)
@@ -41,11 +43,14 @@ def with_children(value: Any, changed: Mapping[Any, Any], where: str) -> Any:
     if isinstance(value, Mapping):
         return type(value)({**value, **changed})
     items = [changed.get(i, item) for i, item in enumerate(value)]
-    return type(value)(items) if type(value) in (tuple, list) else type(value)(*items)  # a NamedTuple
+    return (
+        type(value)(items) if type(value) in (tuple, list) else type(value)(*items)
+    )  # a NamedTuple
 
 
 def respell(value: Any, kind: type | tuple[type, ...], new: Any) -> Any:
-    """Replaces every instance of `kind` in `value` by `new`, or by `new(old)` if `new` is a function.
+    """Replaces every instance of `kind` in `value` by `new`, or by `new(old)` if `new` is a
+    function.
 
     Unchanged parts stay the same objects. An object that occurs twice is still one object.
     """
@@ -53,8 +58,11 @@ def respell(value: Any, kind: type | tuple[type, ...], new: Any) -> Any:
     return _mapped(value, lambda part, inner: swap(part) if isinstance(part, kind) else inner())
 
 
-def with_field(value: Any, field: str, new: Any, where: Callable[[Any], bool] = lambda part: True) -> Any:
-    """Sets `field` to `new` in every dataclass in `value` that has the field and satisfies `where`."""
+def with_field(
+    value: Any, field: str, new: Any, where: Callable[[Any], bool] = lambda part: True
+) -> Any:
+    """Sets `field` to `new` in every dataclass in `value` that has the field and satisfies
+    `where`."""
 
     def changed(part, inner):
         part = inner()
@@ -65,8 +73,11 @@ def with_field(value: Any, field: str, new: Any, where: Callable[[Any], bool] = 
 
 
 def _mapped(value: Any, function: Callable[[Any, Callable[[], Any]], Any]) -> Any:
-    """Calls function(part, inner) once per object; inner() returns the part with its children mapped."""
-    done: dict[int, tuple[Any, Any]] = {}  # by id; keeping the old part alive prevents reuse of its id
+    """Calls function(part, inner) once per object; inner() returns the part with its children
+    mapped."""
+    done: dict[
+        int, tuple[Any, Any]
+    ] = {}  # by id; keeping the old part alive prevents reuse of its id
 
     def mapped(part):
         if id(part) not in done:
@@ -74,7 +85,9 @@ def _mapped(value: Any, function: Callable[[Any, Callable[[], Any]], Any]) -> An
         return done[id(part)][1]
 
     def inner(part):
-        changed = {name: new for name, old in children(part).items() if (new := mapped(old)) is not old}
+        changed = {
+            name: new for name, old in children(part).items() if (new := mapped(old)) is not old
+        }
         return with_children(part, changed, type(part).__name__) if changed else part
 
     return mapped(value)

@@ -1,12 +1,14 @@
-"""`prepare` as an Apache Beam pipeline. It writes the same bytes as one machine, because order depends on documents alone.
+"""`prepare` as an Apache Beam pipeline. It writes the same bytes as one machine, because order
+depends on documents alone.
 
     parts -> documents -> steps of the cleaning -> parts of long ones -> index -> layout
                                                         |                           |
                                                         +-> tokenizer, shards <-----+
 
-One worker reads a part (one file), and one writes a shard. The index (32 bytes for each distinct text) and the text that
-trains the tokenizer are collected on one worker. Workers rename a file when it is complete, so another worker, or another
-run of the command, replaces one that died; finished shards are kept.
+One worker reads a part (one file), and one writes a shard. The index (32 bytes for each distinct
+text) and the text that trains the tokenizer are collected on one worker. Workers rename a file when
+it is complete, so another worker, or another run of the command, replaces one that died; finished
+shards are kept.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 except ImportError as error:
-    raise UserError(f"--runner needs Apache Beam ({error}); run pip install 'ptm_jax[beam]'") from None
+    raise UserError(
+        f"--runner needs Apache Beam ({error}); run pip install 'ptm_jax[beam]'"
+    ) from None
 
 _TOKENIZER = "tokenizer.done.json"
 
@@ -70,8 +74,12 @@ def options(runner: Runner) -> PipelineOptions:
     finally:
         log.removeHandler(listener)
         log.propagate = True
-    if unknown := [word for line in lines if "unparseable" in line for word in re.findall(r"--\w+", line)]:
-        raise UserError(f"Apache Beam knows no option {unknown[0]}; see the options of its {runner.kind} runner")
+    if unknown := [
+        word for line in lines if "unparseable" in line for word in re.findall(r"--\w+", line)
+    ]:
+        raise UserError(
+            f"Apache Beam knows no option {unknown[0]}; see the options of its {runner.kind} runner"
+        )
     return found
 
 
@@ -83,7 +91,9 @@ def submit(job: Job, runner: Runner) -> None:
     try:
         pipeline = beam.Pipeline(options=options(runner))
     except ValueError as error:  # a runner refuses its options
-        raise UserError(f"--runner {runner.kind}: {' '.join(str(error).split())}; see --runner-options") from None
+        raise UserError(
+            f"--runner {runner.kind}: {' '.join(str(error).split())}; see --runner-options"
+        ) from None
     build(pipeline, job)
     try:
         pipeline.run().wait_until_finish()
@@ -94,20 +104,27 @@ def submit(job: Job, runner: Runner) -> None:
         if found:
             raise UserError(found[-1]) from None
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        raise UserError(f"the pipeline on {runner.kind} failed ({reason}); run the command again to continue") from error
+        raise UserError(
+            f"the pipeline on {runner.kind} failed ({reason}); run the command again to continue"
+        ) from error
 
 
 def build(pipeline: beam.Pipeline, job: Job) -> None:
     """Adds all steps of a job to the pipeline."""
     documents = (
         pipeline
-        | "parts" >> beam.Create([(number, *part, job.document_bytes) for number, part in enumerate(job.parts)])
+        | "parts"
+        >> beam.Create(
+            [(number, *part, job.document_bytes) for number, part in enumerate(job.parts)]
+        )
         | "spread" >> beam.Reshuffle()
         | "read" >> beam.FlatMap(_read)
     )
     if job.steps:
         documents = _cleaned(documents, job)
-    raw = documents | "to bytes" >> beam.MapTuple(lambda place, plain: spool.to_bytes(_document(plain)))
+    raw = documents | "to bytes" >> beam.MapTuple(
+        lambda place, plain: spool.to_bytes(_document(plain))
+    )
     total = raw | "sizes" >> beam.Map(len) | "total" >> beam.CombineGlobally(sum)
     texts = (
         raw
@@ -117,8 +134,12 @@ def build(pipeline: beam.Pipeline, job: Job) -> None:
     )
     plan = beam.pvalue.AsSingleton(
         texts
-        | "entries" >> beam.MapTuple(lambda hashes, text, copies: struct.pack("<QQQQ", *hashes, len(text), copies))
-        | "layout" >> beam.CombineGlobally(_Layout(job.heldout, job.shard_bytes, job.spec.train_bytes))
+        | "entries"
+        >> beam.MapTuple(
+            lambda hashes, text, copies: struct.pack("<QQQQ", *hashes, len(text), copies)
+        )
+        | "layout"
+        >> beam.CombineGlobally(_Layout(job.heldout, job.shard_bytes, job.spec.train_bytes))
     )
     tokenizer = beam.pvalue.AsSingleton(_tokenizer(pipeline, texts, plan, job))
     (
@@ -145,7 +166,9 @@ def _cleaned(documents, job: Job):
     counts = [documents | "read ones" >> beam.Map(lambda _: ("read", 1))]
     for number, step in enumerate(job.steps):
         name = f"{number} {type(step).__name__.lower()}"
-        settled = (_compared if isinstance(step, cleaning.Duplicates) else _judged)(documents, step, name)
+        settled = (_compared if isinstance(step, cleaning.Duplicates) else _judged)(
+            documents, step, name
+        )
         documents = settled["documents"]
         counts.append(settled["counts"])
     kept = documents | "kept ones" >> beam.Map(lambda _: ("kept", 1))
@@ -162,7 +185,10 @@ def _cleaned(documents, job: Job):
 
 def _judged(documents, step: cleaning.Rule, name: str):
     """A rule on each document: the documents that pass, and ('counts') what it removes."""
-    judge = lambda place, plain: _verdict(place, step(_document(plain)))
+
+    def judge(place, plain):
+        return _verdict(place, step(_document(plain)))
+
     return documents | name >> beam.FlatMapTuple(judge).with_outputs("counts", main="documents")
 
 
@@ -174,7 +200,8 @@ def _verdict(place: tuple[int, int], verdict: cleaning.Verdict) -> Iterator[Any]
 
 
 def _compared(documents, step: cleaning.Duplicates, name: str):
-    """A search for duplicates: claims are grouped by key, and lost claims joined with their documents."""
+    """A search for duplicates: claims are grouped by key, and lost claims joined with their
+    documents."""
 
     def claims(element):
         place, plain = element
@@ -199,7 +226,9 @@ def _compared(documents, step: cleaning.Duplicates, name: str):
         | f"{name}: lost" >> beam.FlatMapTuple(lost)
     )
     joined = {"documents": documents, "lost": found} | f"{name}: join" >> beam.CoGroupByKey()
-    return joined | f"{name}: settle" >> beam.FlatMap(settle).with_outputs("counts", main="documents")
+    return joined | f"{name}: settle" >> beam.FlatMap(settle).with_outputs(
+        "counts", main="documents"
+    )
 
 
 def _put(text: str, target: str) -> None:
@@ -210,7 +239,8 @@ def _put(text: str, target: str) -> None:
 
 
 def _divide(raw: bytes, total: int, seed: int) -> Iterator[tuple[tuple[bytes, bytes], bytes]]:
-    """Yields ((order, share), text) of the parts of a document, as bytes, which Beam can compare."""
+    """Yields ((order, share), text) of the parts of a document, as bytes, which Beam can
+    compare."""
     for part in spool.parts(raw, spool.longest_part(total)):
         order, share = spool.hashes(part, seed)
         yield (order.to_bytes(8, "big"), share.to_bytes(8, "big")), part
@@ -244,7 +274,9 @@ class _Layout(beam.CombineFn):
         return splits.layout(index, *self._how)
 
 
-def _to_shards(text, plan: splits.Layout) -> Iterator[tuple[tuple[str, int], tuple[bytes, bytes, int]]]:
+def _to_shards(
+    text, plan: splits.Layout
+) -> Iterator[tuple[tuple[str, int], tuple[bytes, bytes, int]]]:
     (order, share), raw, copies = text
     where = collections.Counter((split, shard) for split, shard, _ in plan.of(order, share, copies))
     for key, count in where.items():
@@ -264,12 +296,17 @@ def _in_order(texts: Iterable[tuple[bytes, bytes, int]]) -> Iterator[bytes]:
 
 
 def _tokenizer(pipeline, texts, plan, job: Job):
-    """Returns the files of the tokenizer, {name: base 64}: of an earlier run, of `spec.path`, or trained."""
+    """Returns the files of the tokenizer, {name: base 64}: of an earlier run, of `spec.path`, or
+    trained."""
     target = f"{job.place}/{_TOKENIZER}"
     if job.spec.path is not None and not remote.exists(target):
         _put(json.dumps(_packed(vocabularies.read(job.spec))), target)
     if remote.exists(target):
-        with remote.local(target) if remote.is_remote(target) else contextlib.nullcontext(Path(target)) as path:
+        with (
+            remote.local(target)
+            if remote.is_remote(target)
+            else contextlib.nullcontext(Path(target)) as path
+        ):
             return pipeline | "tokenizer" >> beam.Create([json.loads(path.read_text())])
     return (
         texts
@@ -279,8 +316,12 @@ def _tokenizer(pipeline, texts, plan, job: Job):
     )
 
 
-def _train(found: tuple[int, Iterable[tuple[bytes, bytes, int]]], spec: TokenizerSpec, target: str) -> dict[str, str]:
-    trained = vocabularies.make(spec, (line for raw in _in_order(found[1]) for line in spool.from_bytes(raw)))
+def _train(
+    found: tuple[int, Iterable[tuple[bytes, bytes, int]]], spec: TokenizerSpec, target: str
+) -> dict[str, str]:
+    trained = vocabularies.make(
+        spec, (line for raw in _in_order(found[1]) for line in spool.from_bytes(raw))
+    )
     files = _packed(trained)
     _put(json.dumps(files), target)
     return files

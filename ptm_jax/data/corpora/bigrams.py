@@ -12,7 +12,8 @@ BIGRAM = np.dtype([("first", "<i4"), ("second", "<i4"), ("count", "<i8")])
 
 
 def count(blocks: Iterable, vocab: int) -> np.ndarray:
-    """Returns [N] of BIGRAM, sorted by first and second: pairs of adjacent ids in the sentences of `store.Block`s."""
+    """Returns [N] of BIGRAM, sorted by first and second: pairs of adjacent ids in the sentences of
+    `store.Block`s."""
     pairs = Sums()
     for block in blocks:
         inside = np.ones(len(block.tokens), bool)

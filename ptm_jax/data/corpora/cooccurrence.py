@@ -1,9 +1,10 @@
-"""Co-occurrences of words, weighted by 1 / distance: GloVe's training data (Pennington et al. 2014, section 4.2).
+"""Co-occurrences of words, weighted by 1 / distance: GloVe's training data (Pennington et al. 2014,
+section 4.2).
 
-A cell is a pair of words in the order of their ids, because the matrix of a symmetric window is symmetric. Weights are
-whole multiples of 1 / lcm(1 .. window), so sums do not depend on their order. Cells are sorted by a bijection of (row,
-column) that looks random: sorted runs can be merged, and the merged table is already shuffled. Stanford's code shuffles in a
-pass of its own.
+A cell is a pair of words in the order of their ids, because the matrix of a symmetric window is
+symmetric. Weights are whole multiples of 1 / lcm(1 .. window), so sums do not depend on their
+order. Cells are sorted by a bijection of (row, column) that looks random: sorted runs can be
+merged, and the merged table is already shuffled. Stanford's code shuffles in a pass of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from ptm_jax.core.errors import UserError
 WINDOW = 22
 """The largest window: sums of multiples of 1 / lcm(1 .. 22) fit 64 bits for 10^10 pairs."""
 MEMORY = 1 << 30
-"""Bytes of sums that are held before they are written to disk; merging takes three times as much for a moment."""
+"""Bytes of sums that are held before they are written to disk; merging takes three times as much
+for a moment."""
 FRESH = 1 << 22
 """Pairs that are sorted at a time."""
 DISTANCE = 5
@@ -41,15 +43,16 @@ def check(window: int | None) -> None:
 
 
 class Sums:
-    """Sums of units by key. With a folder they are written to disk in sorted runs of about `memory` bytes."""
+    """Sums of units by key. With a folder they are written to disk in sorted runs of about `memory`
+    bytes."""
 
     def __init__(self, folder: Path | None = None, memory: int = MEMORY):
         self._folder, self._limit = folder, memory // 16
         self._whole, self._pending, self._held, self.runs = np.zeros((2, 0), np.int64), [], 0, []
 
     def add(self, sums: np.ndarray) -> None:
-        """Adds [2, N] of distinct ascending keys and units. They are merged when they outnumber the merged ones, so each is
-        moved seldom."""
+        """Adds [2, N] of distinct ascending keys and units. They are merged when they outnumber the
+        merged ones, so each is moved seldom."""
         self._pending.append(sums)
         self._held += sums.shape[1]
         if self._folder is not None and self._held > self._limit:
@@ -68,13 +71,16 @@ class Sums:
         return self._whole
 
     def parts(self, end: int) -> Iterator[np.ndarray]:
-        """Yields [2, n] of all keys below `end` once, ascending, in parts that fit the memory if keys are spread evenly."""
+        """Yields [2, n] of all keys below `end` once, ascending, in parts that fit the memory if
+        keys are spread evenly."""
         runs = [*self.runs, self.sums()]
         count = -(-sum(run.shape[1] for run in runs) // max(1, self._limit))
         bounds = [end * n // max(1, count) for n in range(max(1, count) + 1)]
         cuts = [np.searchsorted(run[0], bounds) for run in runs]
         for n in range(len(bounds) - 1):
-            pieces = [np.asarray(run[:, cut[n] : cut[n + 1]]) for run, cut in zip(runs, cuts, strict=True)]
+            pieces = [
+                np.asarray(run[:, cut[n] : cut[n + 1]]) for run, cut in zip(runs, cuts, strict=True)
+            ]
             yield _summed(np.concatenate(pieces, axis=1))
 
 
@@ -89,8 +95,9 @@ def _summed(pairs: np.ndarray) -> np.ndarray:
 
 
 class Cells:
-    """The cells of a vocabulary as numbers of `bits` bits that look random: two rounds of a multiplication by an odd number
-    and an exclusive or with the upper half, both of which can be inverted."""
+    """The cells of a vocabulary as numbers of `bits` bits that look random: two rounds of a
+    multiplication by an odd number and an exclusive or with the upper half, both of which can be
+    inverted."""
 
     ODD = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 
@@ -98,7 +105,10 @@ class Cells:
         self._half = max(4, (vocab - 1).bit_length())
         self.bits = 2 * self._half
         if self.bits + DISTANCE > 63:
-            raise UserError(f"the vocabulary has {vocab:,} words; co-occurrences are counted for at most {1 << 29:,}")
+            raise UserError(
+                f"the vocabulary has {vocab:,} words; co-occurrences are counted for at most "
+                f"{1 << 29:,}"
+            )
         self._mask = np.uint64((1 << self.bits) - 1)
 
     def number(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -121,8 +131,9 @@ class Cells:
 
 
 def count(blocks: Iterable[Any], vocab: Any, window: int, path: Path, memory: int = MEMORY) -> None:
-    """Writes [N] of PAIR, row <= column: the co-occurrences at most `window` words apart in the documents of
-    `store.Block`s. Unknown words are left out before windows are formed, as in Stanford's code."""
+    """Writes [N] of PAIR, row <= column: the co-occurrences at most `window` words apart in the
+    documents of `store.Block`s. Unknown words are left out before windows are formed, as in
+    Stanford's code."""
     check(window)
     cells, unit = Cells(vocab.size), math.lcm(*range(1, window + 1))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,15 +144,21 @@ def count(blocks: Iterable[Any], vocab: Any, window: int, path: Path, memory: in
             sums.add(found)
         draft = Path(folder) / "rows"
         with draft.open("wb") as file:
-            total = sum(file.write(_rows(part, cells, unit)) for part in sums.parts(1 << cells.bits)) // PAIR.itemsize
+            total = (
+                sum(file.write(_rows(part, cells, unit)) for part in sums.parts(1 << cells.bits))
+                // PAIR.itemsize
+            )
         with path.open("wb") as file, draft.open("rb") as rows:
-            np.lib.format.write_array_header_1_0(file, {"descr": PAIR.descr, "fortran_order": False, "shape": (total,)})
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": PAIR.descr, "fortran_order": False, "shape": (total,)}
+            )
             while piece := rows.read(1 << 24):
                 file.write(piece)
 
 
 Text = tuple[np.ndarray, np.ndarray, int]
-"""Known words [T] uint64, their documents [T], and how many of them are of the block before, counted there."""
+"""Known words [T] uint64, their documents [T], and how many of them are of the block before,
+counted there."""
 
 
 def _texts(blocks: Iterable[Any], unk: int | None, window: int) -> Iterator[Text]:
@@ -171,8 +188,11 @@ def _grouped(texts: Iterable[Text], window: int) -> Iterator[list[Text]]:
         yield held
 
 
-def _each(work: Callable[[list[Text]], np.ndarray], groups: Iterable[list[Text]]) -> Iterator[np.ndarray]:
-    """Yields the results in order, computed by as many threads as there are cores: NumPy sorts without Python's lock."""
+def _each(
+    work: Callable[[list[Text]], np.ndarray], groups: Iterable[list[Text]]
+) -> Iterator[np.ndarray]:
+    """Yields the results in order, computed by as many threads as there are cores: NumPy sorts
+    without Python's lock."""
     cores = len(os.sched_getaffinity(0))
     with concurrent.futures.ThreadPoolExecutor(cores) as pool:
         pending = collections.deque()
@@ -189,7 +209,10 @@ def _counted(texts: list[Text], window: int, cells: Cells, unit: int) -> np.ndar
     for tokens, document, before in texts:
         for distance in range(1, window + 1):
             first = max(before, distance)
-            left, right = slice(first - distance, max(0, len(tokens) - distance)), slice(first, None)
+            left, right = (
+                slice(first - distance, max(0, len(tokens) - distance)),
+                slice(first, None),
+            )
             near = document[left] == document[right]
             numbers = cells.number(tokens[left][near], tokens[right][near])
             parts.append(numbers << np.uint64(DISTANCE) | np.uint64(distance))

@@ -1,6 +1,7 @@
 """Beam's direct runner in a process of its own, restarted when it or one of its workers dies.
 
-By itself that runner waits for a dead worker forever. A new attempt keeps what the dead one finished.
+By itself that runner waits for a dead worker forever. A new attempt keeps what the dead one
+finished.
 """
 
 from __future__ import annotations
@@ -32,16 +33,27 @@ def run(job: Job, runner: Runner) -> None:
             return
         if status == _REFUSED:
             raise UserError(message)
-    ended = f"a worker of the direct runner died in each of {ATTEMPTS} attempts ({message or f'status {status}'})"
-    raise UserError(f"{ended}, perhaps out of memory; run the command again with fewer --workers to continue")
+    ended = (
+        f"a worker of the direct runner died in each of {ATTEMPTS} attempts "
+        f"({message or f'status {status}'})"
+    )
+    raise UserError(
+        f"{ended}, perhaps out of memory; run the command again with fewer --workers to continue"
+    )
 
 
 def _attempt(request: bytes) -> tuple[int, str]:
-    """Runs one process and its workers; returns the exit status and the message or last line of stderr."""
+    """Runs one process and its workers; returns the exit status and the message or last line of
+    stderr."""
     command = [sys.executable, "-m", "ptm_jax.data.corpora.direct"]
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=answer, stderr=errors, env=worker.environment(), start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=answer,
+            stderr=errors,
+            env=worker.environment(),
+            start_new_session=True,
         )
         try:
             with contextlib.suppress(BrokenPipeError):

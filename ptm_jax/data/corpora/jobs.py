@@ -38,9 +38,13 @@ class Job:
     shard_bytes: int
     document_bytes: int = DOCUMENT_BYTES
 
-    def shard(self, split: str, number: int, count: int, vocab: int, folder: Path | None = None) -> Shard:
+    def shard(
+        self, split: str, number: int, count: int, vocab: int, folder: Path | None = None
+    ) -> Shard:
         """Returns shard `number` of the `count` shards of a split."""
-        return Shard(folder or self.folder, self.shard_name(split, number, count), vocab, self.block_tokens)
+        return Shard(
+            folder or self.folder, self.shard_name(split, number, count), vocab, self.block_tokens
+        )
 
     @staticmethod
     def shard_name(split: str, number: int, count: int) -> str:

@@ -1,4 +1,5 @@
-"""Grain's threads around an iterator of batches. Importing Grain takes half a second, so only an opened stream does it."""
+"""Grain's threads around an iterator of batches. Importing Grain takes half a second, so only an
+opened stream does it."""
 
 from __future__ import annotations
 
@@ -37,5 +38,8 @@ class _Batches(grain.IterDataset):
 
 
 def prefetched(make: Callable[[], Any], size: int) -> grain.DatasetIterator:
-    """Returns an iterator that reads up to `size` batches ahead of those that `make()` yields, with their state."""
-    return iter(grain.experimental.ThreadPrefetchIterDataset(_Batches(make), prefetch_buffer_size=size))
+    """Returns an iterator that reads up to `size` batches ahead of those that `make()` yields, with
+    their state."""
+    return iter(
+        grain.experimental.ThreadPrefetchIterDataset(_Batches(make), prefetch_buffer_size=size)
+    )

@@ -1,8 +1,10 @@
-"""Preparation of a corpus: read, shuffle and split, train the tokenizer, tokenize in parallel, write shards.
+"""Preparation of a corpus: read, shuffle and split, train the tokenizer, tokenize in parallel,
+write shards.
 
-Everything is written into `.NAME.preparing` beside the output and renamed at the end, so the output is complete or absent.
-Every stage renames its result when it is complete, and an interrupted run continues with the first unfinished stage or
-shard. The result is a function of the inputs alone, byte for byte, for any number of workers.
+Everything is written into `.NAME.preparing` beside the output and renamed at the end, so the output
+is complete or absent. Every stage renames its result when it is complete, and an interrupted run
+continues with the first unfinished stage or shard. The result is a function of the inputs alone,
+byte for byte, for any number of workers.
 """
 
 from __future__ import annotations
@@ -57,21 +59,29 @@ def prepare(
     runner: Runner | None = None,
     progress: Progress | None = None,
 ) -> store.Corpus:
-    """Prepares the corpus of `sources` in `out` and returns it; returns at once where it is prepared already.
+    """Prepares the corpus of `sources` in `out` and returns it; returns at once where it is
+    prepared already.
 
     heldout       share of the text for evaluation, in whole documents
     workers       processes (None: one per core, or one for little text); no effect on the result
     block_tokens  tokens of a block, the unit of reading and shuffling
-    cleaning      steps that documents pass in order; counts of what they remove are in the manifest's `cleaning`
-    cooccurrence  words to either side whose co-occurrences are counted now (`Corpus.cooccurrence`; None: when needed)
+    cleaning      steps that documents pass in order; counts of what they remove are in the
+                  manifest's `cleaning`
+    cooccurrence  words to either side whose co-occurrences are counted now (`Corpus.cooccurrence`;
+                  None: when needed)
     document_bytes   bytes of one document of a file at most, decompressed; no effect on the result
-    runner        the runner of an Apache Beam pipeline (None: this machine, without Beam); no effect on the result
+    runner        the runner of an Apache Beam pipeline (None: this machine, without Beam); no
+                  effect on the result
     progress      called as (stage, done, total), total 0 where it is unknown
 
-    Raises UserError for bad sources, for an `out` of other inputs (naming them), and for a full or read-only disk.
+    Raises UserError for bad sources, for an `out` of other inputs (naming them), and for a full or
+    read-only disk.
     """
     if not 0 <= heldout < 1 or block_tokens < 16:
-        raise UserError(f"heldout={heldout}, block_tokens={block_tokens}; expected a share in [0, 1) and at least 16")
+        raise UserError(
+            f"heldout={heldout}, block_tokens={block_tokens}; expected a share in [0, 1) and "
+            "at least 16"
+        )
     pairs.check(cooccurrence)
     out = Path(out).expanduser()
     request = _request(sources, tokenizer, heldout, seed, block_tokens)
@@ -79,7 +89,9 @@ def prepare(
     if (out / "manifest.json").exists():
         return _counted(_same(store.open_corpus(out), request), cooccurrence)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists and is not a prepared corpus; choose another --out or delete it")
+        raise UserError(
+            f"{out} exists and is not a prepared corpus; choose another --out or delete it"
+        )
     partial = out.absolute().parent / f".{out.name}.preparing"
     with _plain_errors(out, partial), _locked(partial, out):
         if (out / "manifest.json").exists():  # another run finished while this one waited
@@ -87,10 +99,13 @@ def prepare(
         try:
             _begin(partial, request)
             job = Job(
-                tuple(text_sources.parts(sources)), partial, str(partial), tokenizer, heldout, seed, block_tokens,
+                tuple(text_sources.parts(sources)), partial, str(partial), tokenizer, heldout, seed,
+                    block_tokens,
                 tuple(cleaning), SHARD_BYTES, document_bytes,
             )  # fmt: skip
-            shards = _here(job, workers, progress) if runner is None else _there(job, runner, progress)
+            shards = (
+                _here(job, workers, progress) if runner is None else _there(job, runner, progress)
+            )
             _write_manifest(partial, shards, request)
         except UserError:  # bad input: there is nothing to continue
             shutil.rmtree(partial, ignore_errors=True)
@@ -103,7 +118,8 @@ def prepare(
 
 
 def _counted(corpus: store.Corpus, window: int | None) -> store.Corpus:
-    """Returns the corpus; the co-occurrences of a window are counted if they are wanted and not there."""
+    """Returns the corpus; the co-occurrences of a window are counted if they are wanted and not
+    there."""
     if window is not None:
         corpus.cooccurrence(window)
     return corpus
@@ -126,7 +142,11 @@ class _Run:
 
 def _here(job: Job, workers: int | None, progress: Progress | None) -> dict[str, list[Shard]]:
     """Writes the shards of each split that an earlier run did not finish, on this machine."""
-    documents = (item for kind, name in job.parts for item in text_sources.read(kind, name, job.document_bytes))
+    documents = (
+        item
+        for kind, name in job.parts
+        for item in text_sources.read(kind, name, job.document_bytes)
+    )
     if job.steps:
         documents = _cleaned(documents, job.steps, job.folder / REPORT)
     text = spool.write(documents, job.folder / "spool", job.seed, progress)
@@ -147,14 +167,20 @@ def _there(job: Job, runner: Runner, progress: Progress | None) -> dict[str, lis
     """Writes the shards by a pipeline, whose workers may have another working directory."""
     here = [kind == "file" and not remote.is_remote(name) for kind, name in job.parts]
     if runner.kind == "dataflow" and (runner.staging is None or any(here)):
-        raise UserError("the workers of dataflow see no folder of this machine; give --staging and --data as gs:// URLs")
+        raise UserError(
+            "the workers of dataflow see no folder of this machine; give --staging and "
+            "--data as gs:// URLs"
+        )
     from ptm_jax.data.corpora import beam  # Apache Beam is an optional dependency
 
     beam.options(runner)
     if progress:
         progress(f"running on {runner.kind}", 0, 0)
     run = direct.run if runner.kind == "direct" else beam.submit
-    parts = [(kind, str(Path(name).absolute()) if own else name) for own, (kind, name) in zip(here, job.parts, strict=True)]
+    parts = [
+        (kind, str(Path(name).absolute()) if own else name)
+        for own, (kind, name) in zip(here, job.parts, strict=True)
+    ]
     job = dataclasses.replace(job, parts=tuple(parts))
     if runner.staging is None:
         run(job, runner)
@@ -186,7 +212,9 @@ def _refuse_nothing(folder: Path) -> None:
     found = json.loads((folder / REPORT).read_text()) if (folder / REPORT).exists() else {"kept": 1}
     if not found["kept"]:
         most = max(found["dropped"], key=found["dropped"].get, default="nothing")
-        raise UserError(f"the cleaning left none of {found['read']} documents (mostly {most}); clean less")
+        raise UserError(
+            f"the cleaning left none of {found['read']} documents (mostly {most}); clean less"
+        )
 
 
 def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict[str, Any]) -> None:
@@ -197,8 +225,12 @@ def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict
         shards = [shard.facts() for shard in written[split]]
         for shard in written[split]:
             counts[row] += shard.counts()
-        sums = {k: sum(s[k] for s in shards) for k in ("documents", "sentences", "tokens", "blocks")}
-        facts[split] = sums | {"shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in shards]}
+        sums = {
+            k: sum(s[k] for s in shards) for k in ("documents", "sentences", "tokens", "blocks")
+        }
+        facts[split] = sums | {
+            "shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in shards]
+        }
     np.save(folder / store.COUNTS, counts)
     manifest = {
         "format": store.FORMAT,
@@ -209,13 +241,16 @@ def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict
     }
     if (folder / REPORT).exists():
         manifest["cleaning"] = json.loads((folder / REPORT).read_text())
-    manifest["arrays"] = {store.COUNTS: hashlib.sha256((folder / store.COUNTS).read_bytes()).hexdigest()}
+    manifest["arrays"] = {
+        store.COUNTS: hashlib.sha256((folder / store.COUNTS).read_bytes()).hexdigest()
+    }
     manifest["digest"] = store.digest(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def _tokenizer(run: _Run) -> tokenizing.Tokenizer:
-    """Returns the tokenizer of an earlier run, else trains it on the first `train_bytes` of the train split."""
+    """Returns the tokenizer of an earlier run, else trains it on the first `train_bytes` of the
+    train split."""
     folder, train = run.job.folder / "tokenizer", run.documents["train"]
     if not folder.exists():
         run.report("training the tokenizer")
@@ -235,7 +270,9 @@ def _shards(run: _Run, split: str, vocab: int) -> list[tuple[Shard, np.ndarray]]
     if not len(documents):
         return []
     parts = np.split(documents, splits.cuts(run.text.sizes(documents), run.job.shard_bytes))
-    return [(run.job.shard(split, number, len(parts), vocab), part) for number, part in enumerate(parts)]
+    return [
+        (run.job.shard(split, number, len(parts), vocab), part) for number, part in enumerate(parts)
+    ]
 
 
 def _fill(run: _Run, shard: Shard, documents: np.ndarray, before: int) -> None:
@@ -253,11 +290,18 @@ def _fill(run: _Run, shard: Shard, documents: np.ndarray, before: int) -> None:
 def _clear(partial: Path) -> None:
     """Deletes everything that is not part of the result."""
     shutil.rmtree(partial / "spool", ignore_errors=True)
-    for path in [partial / "request.json", partial / "lock", *partial.glob("*.done*"), *partial.glob(".*")]:
+    for path in [
+        partial / "request.json",
+        partial / "lock",
+        *partial.glob("*.done*"),
+        *partial.glob(".*"),
+    ]:
         path.unlink()
 
 
-def _request(sources, spec: TokenizerSpec, heldout: float, seed: int, block_tokens: int) -> dict[str, Any]:
+def _request(
+    sources, spec: TokenizerSpec, heldout: float, seed: int, block_tokens: int
+) -> dict[str, Any]:
     """Returns the inputs that determine the corpus."""
     described = {f"tokenizer.{k}": v for k, v in dataclasses.asdict(spec).items()}
     if spec.path is not None:
@@ -270,21 +314,31 @@ def _request(sources, spec: TokenizerSpec, heldout: float, seed: int, block_toke
 
 
 def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:
-    """Returns the corpus if it was prepared from `request`, comparing sources by hash. Raises UserError otherwise."""
-    old = {f"tokenizer.{field.name}": field.default for field in dataclasses.fields(TokenizerSpec)}  # of older corpora
-    old |= {name: value for name, value in corpus.manifest["request"].items() if name != "cooccurrence"}  # of older corpora
+    """Returns the corpus if it was prepared from `request`, comparing sources by hash. Raises
+    UserError otherwise."""
+    old = {
+        f"tokenizer.{field.name}": field.default for field in dataclasses.fields(TokenizerSpec)
+    }  # of older corpora
+    old |= {
+        name: value for name, value in corpus.manifest["request"].items() if name != "cooccurrence"
+    }  # of older corpora
     changed = []
     for field in sorted(old.keys() | request.keys()):
         before, now = old.get(field), request.get(field)
         if field == "sources":
             if [s["sha256"] for s in before] != [s["sha256"] for s in now]:
                 names = ", ".join(sorted({s["source"] for s in before}))
-                changed.append(f"sources (it holds {names if len(names) < 200 else f'{len(before)} files'})")
+                changed.append(
+                    f"sources (it holds {names if len(names) < 200 else f'{len(before)} files'})"
+                )
         elif before != now:
             changed.append(f"{field} (it has {before}, given {now})")
     if changed:
         facts = "; ".join(changed)
-        raise UserError(f"{corpus.dir} was prepared with other inputs: {facts}; choose another --out or --workdir")
+        raise UserError(
+            f"{corpus.dir} was prepared with other inputs: {facts}; choose another --out or "
+            "--workdir"
+        )
     return corpus
 
 
@@ -306,7 +360,9 @@ def _locked(partial: Path, out: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"another process is preparing {out}; wait for it or choose another --out") from None
+            raise UserError(
+                f"another process is preparing {out}; wait for it or choose another --out"
+            ) from None
         yield
 
 
@@ -321,4 +377,6 @@ def _plain_errors(out: Path, partial: Path) -> Iterator[None]:
             shutil.rmtree(partial, ignore_errors=True)
             free = f"free some space or choose an --out on another disk ({reason})"
             raise UserError(f"no space left to write {out}; nothing was kept: {free}") from None
-        raise UserError(f"cannot write {out}: {reason}; choose an --out that can be written") from None
+        raise UserError(
+            f"cannot write {out}: {reason}; choose an --out that can be written"
+        ) from None

@@ -1,4 +1,5 @@
-"""The runner of an Apache Beam pipeline as a value, and its options. Beam itself is not imported."""
+"""The runner of an Apache Beam pipeline as a value, and its options. Beam itself is not
+imported."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ _NEEDED = {
     "dataflow": {"project": "NAME", "region": "us-central1", "temp_location": "gs://BUCKET/tmp"},
 }
 # The option that names an image with ptm_jax for the workers.
-_IMAGES = {"flink": "environment_config", "spark": "environment_config", "dataflow": "sdk_container_image"}
+_IMAGES = {
+    "flink": "environment_config",
+    "spark": "environment_config",
+    "dataflow": "sdk_container_image",
+}
 _CARRIERS = {"setup_file", "extra_package", "requirements_file"}
 
 
@@ -47,25 +52,36 @@ class Runner:
         given = self._given()
         for name, example in _NEEDED[self.kind].items():
             if name not in given:
-                raise UserError(f"--runner {self.kind} needs {name}; add --runner-options {name}={example}")
+                raise UserError(
+                    f"--runner {self.kind} needs {name}; add --runner-options {name}={example}"
+                )
         if self.staging is not None and "://" not in self.staging:
             raise UserError(f"the staging is {self.staging}; expected a URL, say gs://BUCKET/DIR")
         if "runner" in given:
             raise UserError("--runner-options names a runner; give its kind with --runner")
         image = _IMAGES.get(self.kind)
-        if image and given.get("environment_type") != "LOOPBACK" and not {image, *_CARRIERS} & set(given):
+        if (
+            image
+            and given.get("environment_type") != "LOOPBACK"
+            and not {image, *_CARRIERS} & set(given)
+        ):
             raise UserError(
-                f"the workers of --runner {self.kind} need ptm_jax; add --runner-options {image}=IMAGE, an image of Beam's "
+                f"the workers of --runner {self.kind} need ptm_jax; add --runner-options "
+                f"{image}=IMAGE, an image of Beam's "
                 "Python SDK in which ptm_jax[beam] is installed (or setup_file=setup.py)"
             )
 
     def _given(self) -> dict[str, str | None]:
         pairs = [option.removeprefix("--").partition("=") for option in self.options]
         if not all(name.replace("_", "").isalnum() for name, _, _ in pairs):
-            raise UserError(f"--runner-options has {' '.join(self.options)!r}; expected NAME=VALUE ...")
+            raise UserError(
+                f"--runner-options has {' '.join(self.options)!r}; expected NAME=VALUE ..."
+            )
         return {name: value if sign else None for name, sign, value in pairs}
 
     def flags(self) -> list[str]:
         """Returns the command line for Beam's `PipelineOptions`."""
         chosen = {"runner": CLASSES[self.kind]} | _DEFAULTS[self.kind] | self._given()
-        return [f"--{name}" if value is None else f"--{name}={value}" for name, value in chosen.items()]
+        return [
+            f"--{name}" if value is None else f"--{name}={value}" for name, value in chosen.items()
+        ]

@@ -34,7 +34,8 @@ class Shard:
         return self._done.exists()
 
     def facts(self) -> dict[str, Any]:
-        """Returns `file`, `bytes`, `documents`, `sentences`, `tokens` and `blocks` of a finished shard."""
+        """Returns `file`, `bytes`, `documents`, `sentences`, `tokens` and `blocks` of a finished
+        shard."""
         return json.loads(self._done.read_text())
 
     def counts(self) -> np.ndarray:
@@ -82,7 +83,9 @@ class Shard:
             return
         tokens, sentences, continued = zip(*self._pieces, strict=True)
         documents = np.array([len(lengths) for lengths in sentences], np.int32)
-        block = store.Block(np.concatenate(tokens), np.concatenate(sentences), documents, np.array(continued, bool))
+        block = store.Block(
+            np.concatenate(tokens), np.concatenate(sentences), documents, np.array(continued, bool)
+        )
         self._sizes["sentences"] += len(block.sentences)
         self._sizes["blocks"] += 1
         self._write(store.to_bytes(block))
@@ -122,7 +125,9 @@ def _written(path: Path, size: int) -> Iterator[None]:
         full = any(sign in text for sign in ("no space", "too large", "quota"))
         full = full or shutil.disk_usage(path.parent).free < size + (1 << 20)
         code = errno.ENOSPC if full else errno.EIO
-        raise OSError(code, str(error).split(";")[0].splitlines()[0] if text else "the record writer failed") from error
+        raise OSError(
+            code, str(error).split(";")[0].splitlines()[0] if text else "the record writer failed"
+        ) from error
 
 
 def _cut(lengths: np.ndarray, limit: int) -> np.ndarray:

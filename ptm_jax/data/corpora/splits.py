@@ -13,7 +13,8 @@ Place = tuple[int, int]
 
 
 def held_out(share: np.ndarray, sizes: np.ndarray, heldout: float) -> np.ndarray:
-    """Returns [N] bool: the documents with the least share, `heldout` of the bytes, at least one and never all."""
+    """Returns [N] bool: the documents with the least share, `heldout` of the bytes, at least one
+    and never all."""
     held = np.zeros(len(share), bool)
     if heldout > 0 and len(share) > 1:
         by_share = np.argsort(share, kind="stable")
@@ -24,7 +25,8 @@ def held_out(share: np.ndarray, sizes: np.ndarray, heldout: float) -> np.ndarray
 
 
 def cuts(sizes: np.ndarray, shard_bytes: int) -> np.ndarray:
-    """Returns the starts of shards of about equal bytes, without the first, among documents of `sizes`; none is empty."""
+    """Returns the starts of shards of about equal bytes, without the first, among documents of
+    `sizes`; none is empty."""
     if not len(sizes):
         return np.zeros(0, np.int64)
     ends = np.cumsum(sizes)
@@ -56,7 +58,9 @@ class Layout:
         bound, inside = self.held
         kept = copies if share < bound else inside if share == bound else 0
         for copy in range(copies):
-            split, place = ("heldout", (order, copy)) if copy < kept else ("train", (order, copy - kept))
+            split, place = (
+                ("heldout", (order, copy)) if copy < kept else ("train", (order, copy - kept))
+            )
             trains = split == "train" and (self.trained is None or place < self.trained)
             yield split, bisect.bisect_right(self.starts[split], place), trains
 
@@ -75,7 +79,10 @@ def layout(index: np.ndarray, heldout: float, shard_bytes: int, train_bytes: int
     for split, chosen in (("train", ~held), ("heldout", held)):
         by_order = np.argsort(order[chosen], kind="stable")
         places, extents = order[chosen][by_order], sizes[chosen][by_order]
-        place = lambda i: (int(places[i]), int(i - np.searchsorted(places, places[i])))
+
+        def place(i):
+            return (int(places[i]), int(i - np.searchsorted(places, places[i])))
+
         starts[split] = tuple(place(i) for i in cuts(extents, shard_bytes))
         if split == "train" and (count := training(extents, train_bytes)) < len(places):
             trained = place(count)

@@ -1,8 +1,10 @@
-"""The text of a corpus in one file, and the order and split of its documents: the first stage of `prepare`.
+"""The text of a corpus in one file, and the order and split of its documents: the first stage of
+`prepare`.
 
-The file has one sentence on a line; an index has the offset of every document. A document longer than `LONGEST` bytes or a
-fiftieth of the corpus is divided at sentence ends, because holding out and shuffling need several documents. Documents are
-ordered by a hash of (seed, document). Those with the smallest hash of the document alone are held out, whatever the seed.
+The file has one sentence on a line; an index has the offset of every document. A document longer
+than `LONGEST` bytes or a fiftieth of the corpus is divided at sentence ends, because holding out
+and shuffling need several documents. Documents are ordered by a hash of (seed, document). Those
+with the smallest hash of the document alone are held out, whatever the seed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ SHORTEST = 2_048
 
 @dataclasses.dataclass(frozen=True)
 class Spool:
-    """offsets [N + 1], order [N] (hash with the seed) and share [N] (hash without it) of the documents in `path`."""
+    """offsets [N + 1], order [N] (hash with the seed) and share [N] (hash without it) of the
+    documents in `path`."""
 
     path: Path
     offsets: np.ndarray
@@ -36,22 +39,30 @@ class Spool:
     share: np.ndarray
 
     def split(self, heldout: float) -> dict[str, np.ndarray]:
-        """Returns the documents of each split in shuffled order; `heldout` is a share of the bytes."""
+        """Returns the documents of each split in shuffled order; `heldout` is a share of the
+        bytes."""
         held = held_out(self.share, np.diff(self.offsets), heldout)
         shuffled = np.argsort(self.order, kind="stable")
         return {"train": shuffled[~held[shuffled]], "heldout": shuffled[held[shuffled]]}
 
     def chunks(self, documents: np.ndarray, size: int) -> Iterator[list[bytes]]:
         """Yields the documents' bytes in lists of about `size` bytes."""
-        with self.path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            yield from chunks((text[self.offsets[i] : self.offsets[i + 1]] for i in documents), size)
+        with (
+            self.path.open("rb") as stream,
+            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text,
+        ):
+            yield from chunks(
+                (text[self.offsets[i] : self.offsets[i + 1]] for i in documents), size
+            )
 
     def sizes(self, documents: np.ndarray) -> np.ndarray:
         """Returns the bytes of the documents."""
         return np.diff(self.offsets)[documents]
 
 
-def write(documents: Iterator[Document], folder: Path, seed: int, progress: Callable | None = None) -> Spool:
+def write(
+    documents: Iterator[Document], folder: Path, seed: int, progress: Callable | None = None
+) -> Spool:
     """Writes the documents into `folder`, unless an earlier run finished this stage."""
     folder.mkdir(parents=True, exist_ok=True)
     text, index = folder / "text", folder / "index.npy"
@@ -116,7 +127,8 @@ def longest_part(total: int) -> int:
 
 
 def parts(raw: bytes, longest: int) -> Iterator[bytes]:
-    """Yields a document in equal parts of whole sentences that are not much longer than `longest`."""
+    """Yields a document in equal parts of whole sentences that are not much longer than
+    `longest`."""
     count = -(-len(raw) // longest)
     goal, start = len(raw) / count, 0
     for i in range(1, count):

@@ -1,12 +1,15 @@
 """A prepared corpus on disk: blocks of whole documents in array_record shards, and a manifest.
 
-manifest.json                        format, vocabulary, hashes, sizes; its own digest last, without the hashes of `arrays`
+manifest.json                        format, vocabulary, hashes, sizes; its own digest last, without
+                                     the hashes of `arrays`
 counts.npy                           [2, V] int64: unigram counts of train and of heldout
 tokenizer/                           read by `tokenizers.saved.load`
 train-00000-of-0000N.array_record    records are blocks
 heldout-00000-of-0000N.array_record
-cooccurrence-W.npy                   optional, [N] of `cooccurrence.PAIR`: co-occurrences in train in a window of W words
-triples-HASH.npy                     optional: the triples and texts of a graph in these tokens (`core.triples.Triples`)
+cooccurrence-W.npy                   optional, [N] of `cooccurrence.PAIR`: co-occurrences in train
+                                     in a window of W words
+triples-HASH.npy                     optional: the triples and texts of a graph in these tokens
+                                     (`core.triples.Triples`)
 """
 
 from __future__ import annotations
@@ -34,8 +37,12 @@ FORMAT = 1
 SPLITS = ("train", "heldout")
 COUNTS = "counts.npy"
 
-formats = {"mixed-1": "ptm_jax.tasks.formats.mixed:MixedCorpus", "labelled-2": "ptm_jax.tasks.formats.taskdata:TaskCorpus"}
-"""{format in a manifest: "module:Class"} of further kinds of corpora, imported when opened; add your own here."""
+formats = {
+    "mixed-1": "ptm_jax.tasks.formats.mixed:MixedCorpus",
+    "labelled-2": "ptm_jax.tasks.formats.taskdata:TaskCorpus",
+}
+"""{format in a manifest: "module:Class"} of further kinds of corpora, imported when opened; add
+your own here."""
 
 _HEADER = np.dtype("<u4")
 _MAGIC = 0x314D5450  # 'PTM1'
@@ -49,8 +56,10 @@ class Block:
     sentences  [S] int32    tokens of every sentence
     documents  [N] int32    sentences of every document
     continued  [N] bool     whether the document continues from the block written before this one
-    words      [V] bool     ids that begin a word (`Corpus.word_starts`), where examples need them; not stored
-    spellings  [V, C] int16 characters of every id (`data.tokenizers.words.spellings`), where examples need them; not stored
+    words      [V] bool     ids that begin a word (`Corpus.word_starts`), where examples need them;
+               not stored
+    spellings  [V, C] int16 characters of every id (`data.tokenizers.words.spellings`), where
+               examples need them; not stored
     """
 
     tokens: np.ndarray
@@ -83,9 +92,12 @@ def join(blocks: list[Block]) -> Block:
 
 
 def to_bytes(block: Block) -> bytes:
-    """Returns the record of a block: five sizes, sentences, documents, tokens (uint16 where they fit) and flags."""
+    """Returns the record of a block: five sizes, sentences, documents, tokens (uint16 where they
+    fit) and flags."""
     wide = bool(block.tokens.size and block.tokens.max() > 0xFFFF)
-    head = np.array([_MAGIC, wide, len(block.tokens), len(block.sentences), len(block.documents)], _HEADER)
+    head = np.array(
+        [_MAGIC, wide, len(block.tokens), len(block.sentences), len(block.documents)], _HEADER
+    )
     return b"".join([
         head.tobytes(),
         block.sentences.astype("<u4").tobytes(),
@@ -101,18 +113,30 @@ def from_bytes(record: bytes) -> Block:
     wide, tokens, sentences, documents = (int(n) for n in head[1:])
     size = 20 + 4 * (sentences + documents) + tokens * (4 if wide else 2) + documents
     if head[0] != _MAGIC or size != len(record):
-        raise UserError("a record of the corpus is damaged; delete the prepared directory and prepare it again")
+        raise UserError(
+            "a record of the corpus is damaged; delete the prepared directory and prepare it again"
+        )
     offset, parts = 20, []
-    for count, kind in ((sentences, "<u4"), (documents, "<u4"), (tokens, "<u4" if wide else "<u2"), (documents, "u1")):
+    for count, kind in (
+        (sentences, "<u4"),
+        (documents, "<u4"),
+        (tokens, "<u4" if wide else "<u2"),
+        (documents, "u1"),
+    ):
         parts.append(np.frombuffer(record, kind, count, offset))
         offset += parts[-1].nbytes
     lengths, counts, ids, continued = parts
-    return Block(ids.astype(np.int32), lengths.astype(np.int32), counts.astype(np.int32), continued.astype(bool))
+    return Block(
+        ids.astype(np.int32),
+        lengths.astype(np.int32),
+        counts.astype(np.int32),
+        continued.astype(bool),
+    )
 
 
 class Blocks:
-    """The blocks of a split by number, with `tokens` in all. Opening it and reading a block raise UserError for a damaged
-    shard."""
+    """The blocks of a split by number, with `tokens` in all. Opening it and reading a block raise
+    UserError for a damaged shard."""
 
     join = staticmethod(join)
 
@@ -136,7 +160,9 @@ class Blocks:
             yield
         except (OSError, ValueError, RuntimeError, IndexError) as error:
             reason = str(error).split(";")[0][:120]
-            raise UserError(f"a shard of {self._folder} is damaged ({reason}); delete it and prepare it again") from None
+            raise UserError(
+                f"a shard of {self._folder} is damaged ({reason}); delete it and prepare it again"
+            ) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,47 +172,62 @@ class Corpus:
     dir: Path
     manifest: dict[str, Any]
     baseline = "unigram baseline"
-    stream = None  # how batches of another kind of corpus are made: stream(split, examples, **options)
+    stream = (
+        None  # how batches of another kind of corpus are made: stream(split, examples, **options)
+    )
 
     @functools.cached_property
     def vocab(self):
         """The vocabulary, from the manifest; the tokenizer need not be loaded."""
         from ptm_jax.core.types import Vocab
 
-        return Vocab(**{k: tuple(v) if k == "extra" else v for k, v in self.manifest["vocab"].items()})
+        return Vocab(
+            **{k: tuple(v) if k == "extra" else v for k, v in self.manifest["vocab"].items()}
+        )
 
     @functools.cached_property
     def _tokenizer(self) -> tokenizing.Tokenizer:
         found = saved.load(self.dir / "tokenizer")
         if found.hash != self.manifest["tokenizer"]["hash"]:
-            raise UserError(f"the tokenizer in {self.dir} is not the one of its manifest; prepare the corpus again")
+            raise UserError(
+                f"the tokenizer in {self.dir} is not the one of its manifest; prepare the "
+                "corpus again"
+            )
         return found
 
     def tokenizer(self) -> tokenizing.Tokenizer:
-        """Returns the tokenizer, loaded once. Raises UserError where it is damaged or not the one of the manifest."""
+        """Returns the tokenizer, loaded once. Raises UserError where it is damaged or not the one
+        of the manifest."""
         return self._tokenizer
 
     def word_starts(self) -> np.ndarray:
-        """Returns [V] bool: the ids that begin a word. Loads the tokenizer; raises UserError as `tokenizer` does."""
+        """Returns [V] bool: the ids that begin a word. Loads the tokenizer; raises UserError as
+        `tokenizer` does."""
         return self._tokenizer.word_starts()
 
     @property
     def uncounted(self) -> tuple[int, ...]:
-        """Special ids and marks of trees, which a baseline leaves out of `counts` because no model predicts them."""
+        """Special ids and marks of trees, which a baseline leaves out of `counts` because no model
+        predicts them."""
         specials = self.vocab.specials
         if self.manifest["tokenizer"]["kind"] != "word":
             return specials
-        return tuple(sorted({*specials, *np.flatnonzero(trees.digits(self.tokenizer().pieces) != -1).tolist()}))
+        return tuple(
+            sorted(
+                {*specials, *np.flatnonzero(trees.digits(self.tokenizer().pieces) != -1).tolist()}
+            )
+        )
 
     def counts(self, split: str = "train") -> np.ndarray:
         """Returns [V] int64: the number of occurrences of every id in a split."""
         return self._array(COUNTS)[SPLITS.index(self._split(split))]
 
     def cooccurrence(self, window: int) -> np.ndarray:
-        """Returns [N] of `cooccurrence.PAIR`, memory-mapped: the cells row <= column of the train split in random order.
+        """Returns [N] of `cooccurrence.PAIR`, memory-mapped: the cells row <= column of the train
+        split in random order.
 
-        They are counted when they are first asked for, and stay in the corpus. Raises UserError for a window that cannot be
-        counted, and where the corpus cannot be written."""
+        They are counted when they are first asked for, and stay in the corpus. Raises UserError for
+        a window that cannot be counted, and where the corpus cannot be written."""
 
         def make(draft: Path) -> None:
             blocks = Blocks(self, "train")
@@ -195,8 +236,8 @@ class Corpus:
         return self.kept(f"cooccurrence-{window}.npy", make)
 
     def kept(self, name: str, make: Callable[[Path], Any]) -> np.ndarray:
-        """Returns an array of the folder, memory-mapped. Where it is missing, one process calls `make(path)`, which writes
-        it. Raises UserError where it cannot be written or read."""
+        """Returns an array of the folder, memory-mapped. Where it is missing, one process calls
+        `make(path)`, which writes it. Raises UserError where it cannot be written or read."""
         path = self.dir / name
         try:
             with _alone(path.with_suffix(".lock"), path.exists()):
@@ -208,22 +249,28 @@ class Corpus:
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror or error}") from None
         except ValueError:
-            raise UserError(f"{path} is damaged; delete it: it is made again when it is needed") from None
+            raise UserError(
+                f"{path} is damaged; delete it: it is made again when it is needed"
+            ) from None
 
     def blocks(self, split: str = "train") -> Blocks:
         """Returns the blocks of a split, in the order of the corpus."""
         return Blocks(self, self._split(split))
 
     def bigrams(self) -> np.ndarray:
-        """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split. Reads the whole split."""
+        """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split. Reads the
+        whole split."""
         blocks = Blocks(self, "train")
         return bigrams.count((blocks[i] for i in range(len(blocks))), self.vocab.size)
 
     def second_vocabulary(self, size: int, longest: int) -> np.ndarray:
-        """Returns [V, `longest`] int32: the pieces of every id in a vocabulary of `size` pieces, which is trained on the
-        train split (`subword_tables.table`). Raises UserError for a size that the text does not support."""
+        """Returns [V, `longest`] int32: the pieces of every id in a vocabulary of `size` pieces,
+        which is trained on the train split (`subword_tables.table`). Raises UserError for a size
+        that the text does not support."""
         blocks = Blocks(self, "train")
-        other = subword_tables.second(self.tokenizer(), (blocks[i] for i in range(len(blocks))), size)
+        other = subword_tables.second(
+            self.tokenizer(), (blocks[i] for i in range(len(blocks))), size
+        )
         return subword_tables.table(self.tokenizer(), other, longest)
 
     def _array(self, name: str) -> np.ndarray:
@@ -231,16 +278,27 @@ class Corpus:
             data = (self.dir / name).read_bytes()
             found = np.load(io.BytesIO(data))
         except (OSError, ValueError, EOFError):
-            raise UserError(f"{self.dir}/{name} is missing or damaged; prepare the corpus again") from None
+            raise UserError(
+                f"{self.dir}/{name} is missing or damaged; prepare the corpus again"
+            ) from None
         known = self.manifest.get("arrays", {}).get(name)
-        if known not in (None, hashlib.sha256(data).hexdigest()) or (name == COUNTS and not self._sums_fit(found)):
-            raise UserError(f"{self.dir}/{name} was changed after it was written; prepare the corpus again")
+        if known not in (None, hashlib.sha256(data).hexdigest()) or (
+            name == COUNTS and not self._sums_fit(found)
+        ):
+            raise UserError(
+                f"{self.dir}/{name} was changed after it was written; prepare the corpus again"
+            )
         return found
 
     def _sums_fit(self, counts: np.ndarray) -> bool:
-        """Whether counts have the shape and the sums of the manifest, which has no hash of them in older corpora."""
+        """Whether counts have the shape and the sums of the manifest, which has no hash of them in
+        older corpora."""
         sums = [self.size(split)["tokens"] for split in SPLITS]
-        return counts.shape == (len(SPLITS), self.vocab.size) and counts.sum(1).tolist() == sums and counts.min() >= 0
+        return (
+            counts.shape == (len(SPLITS), self.vocab.size)
+            and counts.sum(1).tolist() == sums
+            and counts.min() >= 0
+        )
 
     def size(self, split: str = "train") -> dict[str, Any]:
         """Returns `documents`, `sentences`, `tokens`, `blocks` and `shards` of a split."""
@@ -269,34 +327,48 @@ def _alone(path: Path, ready: bool) -> Iterator[None]:
 
 
 def digest(manifest: dict[str, Any]) -> str:
-    """Returns the sha256 of a manifest without its own digest, and without `arrays`, which older ones lack."""
+    """Returns the sha256 of a manifest without its own digest, and without `arrays`, which older
+    ones lack."""
     body = {k: v for k, v in manifest.items() if k not in ("digest", "arrays")}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def open_corpus(folder: str | Path) -> Corpus:
-    """Returns the corpus in a folder. Raises UserError where it is absent, of another format, or damaged."""
+    """Returns the corpus in a folder. Raises UserError where it is absent, of another format, or
+    damaged."""
     folder = Path(folder)
     path = folder / "manifest.json"
     if not path.exists():
-        raise UserError(f"{folder} is not a prepared corpus (it has no manifest.json); run ptm prepare --out {folder}")
+        raise UserError(
+            f"{folder} is not a prepared corpus (it has no manifest.json); run ptm prepare "
+            f"--out {folder}"
+        )
     try:
         manifest = json.loads(path.read_text())
         whole = manifest["digest"] == digest(manifest)
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is damaged; delete {folder} and prepare the corpus again") from None
+        raise UserError(
+            f"{path} is damaged; delete {folder} and prepare the corpus again"
+        ) from None
     if whole and (found := formats.get(manifest.get("format"))):
         module, _, name = found.partition(":")
         return getattr(importlib.import_module(module), name)(folder, manifest)
     if manifest.get("format") != FORMAT:
-        raise UserError(f"{folder} has format {manifest.get('format')}; this version reads {FORMAT}: prepare it again")
+        raise UserError(
+            f"{folder} has format {manifest.get('format')}; this version reads {FORMAT}: "
+            "prepare it again"
+        )
     if not whole:
-        raise UserError(f"{path} was changed after it was written; delete {folder} and prepare the corpus again")
+        raise UserError(
+            f"{path} was changed after it was written; delete {folder} and prepare the corpus again"
+        )
     for split in SPLITS:
         for shard in manifest["splits"][split]["shards"]:
             file = folder / shard["file"]
             size = file.stat().st_size if file.exists() else None
             if size != shard["bytes"]:
-                state = "missing" if size is None else f"{size} bytes long instead of {shard['bytes']}"
+                state = (
+                    "missing" if size is None else f"{size} bytes long instead of {shard['bytes']}"
+                )
                 raise UserError(f"{file} is {state}; delete {folder} and prepare the corpus again")
     return Corpus(folder, manifest)

@@ -1,18 +1,22 @@
-"""Batches of a corpus, a function of (corpus, seed) that does not depend on the number of processes and can resume exactly.
+"""Batches of a corpus, a function of (corpus, seed) that does not depend on the number of processes
+and can resume exactly.
 
-The global batch is divided into G lanes of B / G rows, G the largest power of two up to 64 that divides B and does not
-exceed the number of groups. A group is a few blocks of the epoch's shuffled order, about `GROUP_ROWS` rows of tokens, joined
-so that packing can choose among them. Lane g has groups g, g + G, ... of every epoch and yields their rows in order. The
-random numbers of a group come from (seed, epoch, group), so the cursors (epoch, group, row) of the lanes are the whole
-state. A process reads only the lanes that overlap its rows. Lanes end their epochs independently; in an epoch no token is
-skipped or read twice.
+The global batch is divided into G lanes of B / G rows, G the largest power of two up to 64 that
+divides B and does not exceed the number of groups. A group is a few blocks of the epoch's shuffled
+order, about `GROUP_ROWS` rows of tokens, joined so that packing can choose among them. Lane g has
+groups g, g + G, ... of every epoch and yields their rows in order. The random numbers of a group
+come from (seed, epoch, group), so the cursors (epoch, group, row) of the lanes are the whole state.
+A process reads only the lanes that overlap its rows. Lanes end their epochs independently; in an
+epoch no token is skipped or read twice.
 
-`continuing` examples have a lane for every row (G = B) and groups of blocks that are adjacent in the corpus, so that row b
-of a batch continues row b of the previous batch. At the end of a group (its last row may be padded) the lane continues with
-other text without a mark, so a memory is stale until it is filled again. If there are fewer blocks than rows of a batch, a
-group is a part of the rows of one block. After the last epoch, finished lanes yield padding.
+`continuing` examples have a lane for every row (G = B) and groups of blocks that are adjacent in
+the corpus, so that row b of a batch continues row b of the previous batch. At the end of a group
+(its last row may be padded) the lane continues with other text without a mark, so a memory is stale
+until it is filled again. If there are fewer blocks than rows of a batch, a group is a part of the
+rows of one block. After the last epoch, finished lanes yield padding.
 
-Grain reads and prefetches. A row is one element of a structured array, so a batch is one copy for every lane.
+Grain reads and prefetches. A row is one element of a structured array, so a batch is one copy for
+every lane.
 """
 
 from __future__ import annotations
@@ -46,8 +50,8 @@ def _order(seed: int, epoch: int, count: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class _Groups:
-    """The groups of a split. A group is one of `parts` equal parts of the rows of `size` blocks, which are adjacent in the
-    corpus where `consecutive`."""
+    """The groups of a split. A group is one of `parts` equal parts of the rows of `size` blocks,
+    which are adjacent in the corpus where `consecutive`."""
 
     corpus: store.Corpus
     split: str
@@ -89,7 +93,8 @@ class _Groups:
 
 
 class _Lane:
-    """Reads the rows of groups g, g + G, ... of every epoch; `cursor` is (epoch, group, row) of the next row."""
+    """Reads the rows of groups g, g + G, ... of every epoch; `cursor` is (epoch, group, row) of the
+    next row."""
 
     def __init__(self, groups: _Groups, number: int, lanes: int, epochs: int | None):
         self._groups, self._number, self._lanes, self._epochs = groups, number, lanes, epochs
@@ -107,7 +112,8 @@ class _Lane:
             count -= self.fill(scratch[: min(count, len(scratch))])
 
     def fill(self, out: np.ndarray) -> int:
-        """Writes the next rows into out [R] and returns their number, less than R when the last epoch ends."""
+        """Writes the next rows into out [R] and returns their number, less than R when the last
+        epoch ends."""
         done, goal = 0, len(out)
         while done < goal:
             epoch, group, row = self.cursor
@@ -122,14 +128,26 @@ class _Lane:
                 self.cursor = (epoch, group, row + taken)
             else:
                 self._rows, group = None, group + self._lanes
-                self.cursor = (epoch, group, 0) if group < len(self._groups) else (epoch + 1, self._number, 0)
+                self.cursor = (
+                    (epoch, group, 0) if group < len(self._groups) else (epoch + 1, self._number, 0)
+                )
         return done
 
 
 class _Batches:
     """Yields batches [rows of this process, ...] from the lanes that overlap them."""
 
-    def __init__(self, groups: _Groups, numbers: range, *, lanes: int, width: int, low: int, high: int, epochs):
+    def __init__(
+        self,
+        groups: _Groups,
+        numbers: range,
+        *,
+        lanes: int,
+        width: int,
+        low: int,
+        high: int,
+        epochs,
+    ):
         self._width = width
         self._blank = np.zeros((), groups.row)
         self._blank["input_ids"] = groups.corpus.vocab.pad or 0
@@ -150,11 +168,17 @@ class _Batches:
             raise StopIteration
         self._batches += 1
         mine = out[self._mine]
-        return {name: np.ascontiguousarray(mine[name]) for name in mine.dtype.names} | {"rows": self._places.copy()}
+        return {name: np.ascontiguousarray(mine[name]) for name in mine.dtype.names} | {
+            "rows": self._places.copy()
+        }
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the state in arrays, because Grain copies it for every batch that it prefetches."""
-        return {"batches": self._batches, "cursors": np.array([lane.cursor for lane in self._lanes], np.int64)}
+        """Returns the state in arrays, because Grain copies it for every batch that it
+        prefetches."""
+        return {
+            "batches": self._batches,
+            "cursors": np.array([lane.cursor for lane in self._lanes], np.int64),
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores the state. A lane whose cursor is negative is read from the start."""
@@ -167,14 +191,17 @@ class _Batches:
 
 
 class Stream:
-    """Iterator of batches {field: [B_local, ...] NumPy array} of a split; `rows` [B_local] are places in the global batch.
+    """Iterator of batches {field: [B_local, ...] NumPy array} of a split; `rows` [B_local] are
+    places in the global batch.
 
-    batch           rows of the global batch; process p of P yields rows p * B / P to (p + 1) * B / P
-    epochs          None: endless. A number: every row comes exactly once an epoch, and the last batches are filled with
-                    rows of padding (segment 0); every process then reads the whole split, so that all end together
+    batch           rows of the global batch; process p of P yields rows p * B / P to (p + 1) * B /
+                    P
+    epochs          None: endless. A number: every row comes exactly once an epoch, and the last
+                    batches are filled with rows of padding (segment 0); every process then reads
+                    the whole split, so that all end together
 
-    Raises UserError for an empty split, a batch that the processes do not divide, examples that do not fit the vocabulary,
-    or continuing examples of a split with less text than a batch.
+    Raises UserError for an empty split, a batch that the processes do not divide, examples that do
+    not fit the vocabulary, or continuing examples of a split with less text than a batch.
     """
 
     cut = 0
@@ -194,21 +221,33 @@ class Stream:
         process_count: int = 1,
     ):
         if batch < 1 or batch % process_count or not 0 <= process_index < process_count:
-            raise UserError(f"a batch of {batch} rows cannot be shared by {process_count} processes; choose a multiple")
+            raise UserError(
+                f"a batch of {batch} rows cannot be shared by {process_count} processes; "
+                "choose a multiple"
+            )
         spec = examples.spec(length, corpus.vocab)
         if wrong := [name for name in fields.moving(spec) if spec[name][0][:1] != (length,)]:
-            raise UserError(f"the field {wrong[0]} moves with tokens, but is not [{length}, ...] in a row; see core.fields")
+            raise UserError(
+                f"the field {wrong[0]} moves with tokens, but is not [{length}, ...] in a "
+                "row; see core.fields"
+            )
         row = fields.row_type(spec)
         groups = _groups(corpus, split, examples, length, batch, seed, row)
         self._lanes = _lanes(batch, groups, epochs)
         self._identity = {
-            "corpus": corpus.manifest["digest"], "split": split, "examples": repr(examples), "length": length,
+            "corpus": corpus.manifest["digest"], "split": split, "examples": repr(examples),
+            "length": length,
             "batch": batch, "seed": seed, "lanes": self._lanes,
         }  # fmt: skip
-        low, high = process_index * batch // process_count, (process_index + 1) * batch // process_count
+        low, high = (
+            process_index * batch // process_count,
+            (process_index + 1) * batch // process_count,
+        )
         width = batch // self._lanes
         # to end together, every process must know when the last lane ends
-        self._numbers = range(low // width, (high - 1) // width + 1) if epochs is None else range(self._lanes)
+        self._numbers = (
+            range(low // width, (high - 1) // width + 1) if epochs is None else range(self._lanes)
+        )
         options = {"lanes": self._lanes, "width": width, "low": low, "high": high, "epochs": epochs}
         from ptm_jax.data.corpora.prefetch import prefetched
 
@@ -221,7 +260,8 @@ class Stream:
         return next(self._iterator)
 
     def state(self) -> dict[str, Any]:
-        """Returns the position after the batches so far, in JSON types, with the cursors of this process's lanes.
+        """Returns the position after the batches so far, in JSON types, with the cursors of this
+        process's lanes.
 
         `merge` combines the states of all processes.
         """
@@ -233,47 +273,72 @@ class Stream:
     def restore(self, state: dict[str, Any]) -> None:
         """Continues from `state`, on any number of processes.
 
-        A lane without a cursor in `state` (an unmerged state of another process count) is read again from the start,
-        which is slow but exact. Raises UserError for a state of another stream, naming the difference.
+        A lane without a cursor in `state` (an unmerged state of another process count) is read
+        again from the start, which is slow but exact. Raises UserError for a state of another
+        stream, naming the difference.
         """
         changed = [k for k, v in self._identity.items() if state.get(k) != v]
         if changed:
             facts = "; ".join(f"{k} was {state.get(k)}, is {self._identity[k]}" for k in changed)
-            raise UserError(f"the position was saved by another stream ({facts}); restore those settings")
+            raise UserError(
+                f"the position was saved by another stream ({facts}); restore those settings"
+            )
         cursors = [state["cursors"].get(str(n), (-1, 0, 0)) for n in self._numbers]
-        self._iterator.set_state({"batches": state["batches"], "cursors": np.array(cursors, np.int64)})
+        self._iterator.set_state(
+            {"batches": state["batches"], "cursors": np.array(cursors, np.int64)}
+        )
 
     def close(self) -> None:
         """Stops prefetching; deleting the stream does too."""
         self._iterator.close()
 
     def __del__(self):
-        with contextlib.suppress(Exception):  # it may not be complete, or the interpreter be shutting down
+        with contextlib.suppress(
+            Exception
+        ):  # it may not be complete, or the interpreter be shutting down
             self._iterator.close()
 
 
 def merge(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the states of all processes after the same number of batches as one. Raises UserError where they differ.
+    """Returns the states of all processes after the same number of batches as one. Raises UserError
+    where they differ.
 
     A stream without cursors has one position for all processes.
     """
     states = list(states)
     facts = [{k: v for k, v in state.items() if k != "cursors"} for state in states]
     if any(f != facts[0] for f in facts):
-        raise UserError("the processes' positions in the data belong to different steps; use an earlier checkpoint")
+        raise UserError(
+            "the processes' positions in the data belong to different steps; use an earlier "
+            "checkpoint"
+        )
     cursors = {k: v for state in states for k, v in state.get("cursors", {}).items()}
     return facts[0] | ({"cursors": cursors} if "cursors" in states[0] else {})
 
 
-def rows_per_epoch(corpus: store.Corpus, examples: Examples, *, length: int, batch: int, sample: int = 8) -> int:
-    """Returns the rows of an epoch of the training text: of up to `sample` groups, else estimated from so many of them."""
-    groups = _groups(corpus, "train", examples, length, batch, 0, fields.row_type(examples.spec(length, corpus.vocab)))
+def rows_per_epoch(
+    corpus: store.Corpus, examples: Examples, *, length: int, batch: int, sample: int = 8
+) -> int:
+    """Returns the rows of an epoch of the training text: of up to `sample` groups, else estimated
+    from so many of them."""
+    groups = _groups(
+        corpus,
+        "train",
+        examples,
+        length,
+        batch,
+        0,
+        fields.row_type(examples.spec(length, corpus.vocab)),
+    )
     chosen = np.linspace(0, len(groups) - 1, min(sample, len(groups))).astype(int)
     return round(np.mean([len(groups.cut(0, int(number))) for number in chosen]) * len(groups))
 
 
-def measure(corpus: store.Corpus, examples: Examples, *, length: int, batch: int, seconds: float = 2.0) -> dict[str, float]:
-    """Returns `tokens_per_second` and `utilisation` (share of places that are not padding) of one process's stream."""
+def measure(
+    corpus: store.Corpus, examples: Examples, *, length: int, batch: int, seconds: float = 2.0
+) -> dict[str, float]:
+    """Returns `tokens_per_second` and `utilisation` (share of places that are not padding) of one
+    process's stream."""
     stream = Stream(corpus, "train", examples, length=length, batch=batch, seed=0)
     for _ in range(2 * PREFETCH):
         next(stream)
@@ -286,9 +351,14 @@ def measure(corpus: store.Corpus, examples: Examples, *, length: int, batch: int
     return {"tokens_per_second": real / took, "utilisation": real / places}
 
 
-def _groups(corpus: store.Corpus, split: str, examples: Examples, length: int, batch: int, seed: int, row) -> _Groups:
-    """Returns groups of about `GROUP_ROWS` rows; for continuing examples at least one group a row of a batch."""
-    empty = UserError(f"the split {split} of {corpus.dir} is empty; prepare it with a greater heldout share")
+def _groups(
+    corpus: store.Corpus, split: str, examples: Examples, length: int, batch: int, seed: int, row
+) -> _Groups:
+    """Returns groups of about `GROUP_ROWS` rows; for continuing examples at least one group a row
+    of a batch."""
+    empty = UserError(
+        f"the split {split} of {corpus.dir} is empty; prepare it with a greater heldout share"
+    )
     if not corpus.size(split)["blocks"]:
         raise empty
     source = examples.blocks(corpus, split) or store.Blocks(corpus, split)
@@ -300,17 +370,33 @@ def _groups(corpus: store.Corpus, split: str, examples: Examples, length: int, b
         count, parts = max(1, min(count, len(source) // batch)), max(1, -(-batch // len(source)))
     words = corpus.word_starts() if examples.needs_words else None
     spellings = examples.table(corpus.tokenizer()) if examples.spells else None
-    return _Groups(corpus, split, examples, length, seed, count, row, source, words, consecutive, parts, spellings)
+    return _Groups(
+        corpus,
+        split,
+        examples,
+        length,
+        seed,
+        count,
+        row,
+        source,
+        words,
+        consecutive,
+        parts,
+        spellings,
+    )
 
 
 def _lanes(batch: int, groups: _Groups, epochs: int | None) -> int:
-    """Returns the number of lanes. Raises UserError where an endless stream of continuing examples has fewer rows."""
+    """Returns the number of lanes. Raises UserError where an endless stream of continuing examples
+    has fewer rows."""
     if groups.consecutive:
         rows = groups.source.tokens // groups.length
         if epochs is None and rows < batch:
             raise UserError(
-                f"the split {groups.split} has {rows} rows of {groups.length} tokens, too few for a batch of {batch} whose "
-                "rows continue each other; give a smaller batch, shorter rows or more text, or set examples.continuing=False"
+                f"the split {groups.split} has {rows} rows of {groups.length} tokens, too "
+                f"few for a batch of {batch} whose "
+                "rows continue each other; give a smaller batch, shorter rows or more text, "
+                "or set examples.continuing=False"
             )
         return batch
     found = 1

@@ -16,8 +16,8 @@ TOKENS = 20_000_000
 
 
 def second(tokenizer: Tokenizer, blocks: Iterable[Any], size: int) -> Tokenizer:
-    """Returns a WordPiece tokenizer of `size` pieces, trained on the words of the blocks of another. Raises UserError for a
-    size that the text does not support."""
+    """Returns a WordPiece tokenizer of `size` pieces, trained on the words of the blocks of
+    another. Raises UserError for a size that the text does not support."""
     starts = tokenizer.word_starts()
     spec = TokenizerSpec(kind="wordpiece", vocab=size, lowercase=tokenizer.lowercase)
     return vocabularies.make(spec, _lines(tokenizer, blocks, starts))
@@ -28,18 +28,23 @@ def _lines(tokenizer: Tokenizer, blocks: Iterable[Any], starts: np.ndarray) -> I
     seen, count = collections.Counter(), 0
     for block in blocks:
         cuts = np.flatnonzero(starts[block.tokens])
-        seen.update(part.tobytes() for part in np.split(block.tokens.astype(np.int32), cuts) if len(part))
+        seen.update(
+            part.tobytes() for part in np.split(block.tokens.astype(np.int32), cuts) if len(part)
+        )
         count += len(block.tokens)
         if count >= TOKENS:
             break
     for word, times in seen.items():
-        text = "".join(tokenizer.pieces[i].removeprefix("##") for i in np.frombuffer(word, np.int32))
+        text = "".join(
+            tokenizer.pieces[i].removeprefix("##") for i in np.frombuffer(word, np.int32)
+        )
         yield " ".join([text] * times)
 
 
 def table(tokenizer: Tokenizer, other: Tokenizer, longest: int) -> np.ndarray:
-    """Returns [V, `longest`] int32: the ids in `other` of every piece of `tokenizer`, then -1; special tokens have their
-    equals, and what needs more pieces is unknown. A piece that continues a word begins with one that does."""
+    """Returns [V, `longest`] int32: the ids in `other` of every piece of `tokenizer`, then -1;
+    special tokens have their equals, and what needs more pieces is unknown. A piece that continues
+    a word begins with one that does."""
     vocab, found = tokenizer.vocab, np.full((len(tokenizer.pieces), longest), -1, np.int32)
     named = {vocab.id(name): other.vocab.id(name) for name in ("pad", "unk", "cls", "sep", "mask")}
     special, unknown = set(tokenizer.special_pieces.values()), other.vocab.unk
@@ -54,10 +59,13 @@ def table(tokenizer: Tokenizer, other: Tokenizer, longest: int) -> np.ndarray:
 
 
 def greedy(piece: str, tokenizer: Tokenizer) -> list[int]:
-    """Returns the WordPiece ids of a piece: the longest that fits, one after another; [] where none does."""
+    """Returns the WordPiece ids of a piece: the longest that fits, one after another; [] where none
+    does."""
     mark, rest, found = ("##" if piece.startswith("##") else ""), piece.removeprefix("##"), []
     while rest:
-        size = next((n for n in range(len(rest), 0, -1) if tokenizer.id(mark + rest[:n]) is not None), 0)
+        size = next(
+            (n for n in range(len(rest), 0, -1) if tokenizer.id(mark + rest[:n]) is not None), 0
+        )
         if not size:
             return []
         found.append(tokenizer.id(mark + rest[:size]))

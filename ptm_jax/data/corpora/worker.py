@@ -1,7 +1,8 @@
 """Tokenization of many documents, in this process or in several.
 
-Workers are `python -m ptm_jax.data.corpora.worker` processes that communicate over pipes. Unlike forked processes they are
-safe beside JAX's threads, and unlike `multiprocessing`'s they need no guard in the caller's script.
+Workers are `python -m ptm_jax.data.corpora.worker` processes that communicate over pipes. Unlike
+forked processes they are safe beside JAX's threads, and unlike `multiprocessing`'s they need no
+guard in the caller's script.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from ptm_jax.data.tokenizers import saved, tokenizing
 
 
 class Tokens(NamedTuple):
-    """Documents as ids: tokens [T], tokens of every sentence [S], sentences of every document [N], all int32."""
+    """Documents as ids: tokens [T], tokens of every sentence [S], sentences of every document [N],
+    all int32."""
 
     tokens: np.ndarray
     sentences: np.ndarray
@@ -37,7 +39,8 @@ class Tokens(NamedTuple):
 def tokenize(chunks: Iterable[list[bytes]], folder: str | Path, workers: int) -> Iterator[Tokens]:
     """Yields the ids of every chunk, in order. A document is UTF-8 with one sentence on every line.
 
-    `folder` holds the tokenizer. At most `2 * workers` chunks are in memory. Raises UserError where a worker dies.
+    `folder` holds the tokenizer. At most `2 * workers` chunks are in memory. Raises UserError where
+    a worker dies.
     """
     if workers <= 1:
         tokenizer = saved.load(folder)
@@ -48,11 +51,16 @@ def tokenize(chunks: Iterable[list[bytes]], folder: str | Path, workers: int) ->
 
     def start() -> None:
         command = [sys.executable, "-m", "ptm_jax.data.corpora.worker", str(folder)]
-        local.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+        local.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+        )
         processes.append(local.process)
 
     pool = concurrent.futures.ThreadPoolExecutor(workers, initializer=start)
-    work = lambda chunk: _ask(local.process, chunk)
+
+    def work(chunk):
+        return _ask(local.process, chunk)
+
     try:
         chunks, pending = iter(chunks), collections.deque()
         for chunk in itertools.islice(chunks, 2 * workers):
@@ -99,7 +107,8 @@ def _ask(process: subprocess.Popen, chunk: list[bytes]) -> Tokens:
     except (EOFError, OSError, pickle.UnpicklingError):
         status = process.wait()
         raise UserError(
-            f"a tokenizer process ended with status {status}, perhaps out of memory; run again with fewer workers"
+            f"a tokenizer process ended with status {status}, perhaps out of memory; run "
+            "again with fewer workers"
         ) from None
 
 

@@ -1,6 +1,8 @@
-"""Sources of graphs, compiled once: identifiers become numbers, faults are counted with file and line.
+"""Sources of graphs, compiled once: identifiers become numbers, faults are counted with file and
+line.
 
-dangling            a triple, text, alias or type of an entity that the source does not declare; it is left out
+dangling            a triple, text, alias or type of an entity that the source does not declare; it
+                    is left out
 cycle               entities that are above one another in a hierarchy (hypernyms, isa); kept
 duplicate triple    the same triple again in its split; left out
 duplicate alias     the same alias of the same entity again; left out
@@ -25,7 +27,17 @@ from ptm_jax.core import graph_store
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.graph_store import SPLITS, GraphStore, Lists, TextArray
 
-HIERARCHIES = {"_hypernym", "hypernym", "_instance_hypernym", "instance_hypernym", "isa", "is_a", "/r/IsA", "PAR", "P279"}
+HIERARCHIES = {
+    "_hypernym",
+    "hypernym",
+    "_instance_hypernym",
+    "instance_hypernym",
+    "isa",
+    "is_a",
+    "/r/IsA",
+    "PAR",
+    "P279",
+}
 """Relations that have no cycle: of WordNet, WN18RR, UMLS, ConceptNet and Wikidata."""
 MOST = 100
 """Entities of an alias at most."""
@@ -56,8 +68,8 @@ class Table:
 class Builder:
     """Collects what the readers of sources find. `place` is (file, line) in all of its functions.
 
-    closed   whether the source at hand has a list of its entities, which it declares by `entity`; otherwise every entity
-             that it names is declared
+    closed   whether the source at hand has a list of its entities, which it declares by `entity`;
+             otherwise every entity that it names is declared
     """
 
     closed = False
@@ -72,7 +84,12 @@ class Builder:
         self.relation_names: dict[int, str] = {}
         self.values: dict[str, dict[int, float]] = {}
         self._declared: set[int] = set()
-        self._triples, self._aliases, self._types, self._texts = Table(4), Table(3), Table(2), Table(1)
+        self._triples, self._aliases, self._types, self._texts = (
+            Table(4),
+            Table(3),
+            Table(2),
+            Table(1),
+        )
         self._weights = array.array("d")
         self._files: dict[Path, int] = {}
         self._relation_places: dict[int, tuple[int, int]] = {}
@@ -94,9 +111,13 @@ class Builder:
             self.relation_names.setdefault(found, text)
         return found
 
-    def triple(self, head: str, relation: str, tail: str, place: Place, split: str = "train") -> None:
+    def triple(
+        self, head: str, relation: str, tail: str, place: Place, split: str = "train"
+    ) -> None:
         link = self.relations.setdefault(relation, len(self.relations))
-        self._triples.add(*self._at(place), self._id(head), link, self._id(tail), SPLITS.index(split))
+        self._triples.add(
+            *self._at(place), self._id(head), link, self._id(tail), SPLITS.index(split)
+        )
 
     def describe(self, entity: str, text: str, place: Place) -> None:
         """Gives the description of an entity; the first counts."""
@@ -109,15 +130,23 @@ class Builder:
         self.names.setdefault(self._id(entity), text)
 
     def alias(self, entity: str, text: str, place: Place, weight: float = 1.0) -> None:
-        """Gives an alias of an entity, with the number of times that it was seen for this entity."""
+        """Gives an alias of an entity, with the number of times that it was seen for this
+        entity."""
         found = self._id(entity)
         text = " ".join(text.split())
         self.names.setdefault(found, text)
-        self._aliases.add(*self._at(place), self.aliases.setdefault(text, len(self.aliases)), found, len(self._weights))
+        self._aliases.add(
+            *self._at(place),
+            self.aliases.setdefault(text, len(self.aliases)),
+            found,
+            len(self._weights),
+        )
         self._weights.append(weight)
 
     def type(self, entity: str, name: str, place: Place) -> None:
-        self._types.add(*self._at(place), self._id(entity), self.types.setdefault(name, len(self.types)))
+        self._types.add(
+            *self._at(place), self._id(entity), self.types.setdefault(name, len(self.types))
+        )
 
     def value(self, entity: str, name: str, number: float) -> None:
         self.values.setdefault(name, {})[self._id(entity)] = number
@@ -136,22 +165,38 @@ class Builder:
         if count:
             file, line = place
             file = list(self._files)[file] if isinstance(file, int) else file
-            found = self.faults.setdefault(kind, {"count": 0, "first": f"{file}: line {line:,}: {what}"})
+            found = self.faults.setdefault(
+                kind, {"count": 0, "first": f"{file}: line {line:,}: {what}"}
+            )
             found["count"] += int(count)
 
     def arrays(self, most: int = MOST) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        """Returns ({file name without its ending: array}, counts). Raises UserError without triples, aliases and texts."""
+        """Returns ({file name without its ending: array}, counts). Raises UserError without
+        triples, aliases and texts."""
         kept = np.array(sorted(self._declared), np.int64)
         number = np.full(len(self.entities), -1, np.int64)
         number[kept] = np.arange(len(kept))
         identifiers = np.array(list(self.entities), object)[kept].tolist() if len(kept) else []
         out = _packed("entities", identifiers) | _packed("relations", list(self.relations))
-        out |= _packed("relation_names", [self.relation_names.get(i, _plain(name)) for name, i in self.relations.items()])
-        out |= _packed("names", [self.names.get(i, _plain(x)) for i, x in zip(kept.tolist(), identifiers, strict=True)])
+        out |= _packed(
+            "relation_names",
+            [self.relation_names.get(i, _plain(name)) for name, i in self.relations.items()],
+        )
+        out |= _packed(
+            "names",
+            [self.names.get(i, _plain(x)) for i, x in zip(kept.tolist(), identifiers, strict=True)],
+        )
         out |= _packed("descriptions", [self.texts.get(i, "") for i in kept.tolist()])
         triples = self._checked_triples(number)
-        out |= {f"triples-{split}": triples[triples[:, 3] == i, :3].astype(np.int32) for i, split in enumerate(SPLITS)}
-        out = {name: value for name, value in out.items() if len(value) or name not in ("triples-valid", "triples-test")}
+        out |= {
+            f"triples-{split}": triples[triples[:, 3] == i, :3].astype(np.int32)
+            for i, split in enumerate(SPLITS)
+        }
+        out = {
+            name: value
+            for name, value in out.items()
+            if len(value) or name not in ("triples-valid", "triples-test")
+        }
         out |= self._alias_arrays(number, most) | self._type_arrays(number)
         for name, found in sorted(self.values.items()):
             column = np.full(len(kept), np.nan, np.float32)
@@ -167,19 +212,33 @@ class Builder:
             "types": len(self.types),
         }
         if not counts["entities"]:
-            raise UserError("the sources of the graph name no entity; expected triples, aliases or descriptions")
+            raise UserError(
+                "the sources of the graph name no entity; expected triples, aliases or descriptions"
+            )
         return out, counts
 
-    def _whole(self, table: Table, number: np.ndarray, columns: Sequence[int], what: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rows [N, C] with new numbers of entities, without dangling ones, and their places in the table."""
+    def _whole(
+        self, table: Table, number: np.ndarray, columns: Sequence[int], what: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the rows [N, C] with new numbers of entities, without dangling ones, and their
+        places in the table."""
         rows = table.rows()
         if not len(rows):
             return rows, np.zeros(0, np.int64)
         unknown = (number[rows[:, columns]] < 0).any(1)
         if unknown.any():
             first = int(unknown.argmax())
-            names = [name for name, i in self.entities.items() if i in rows[first, columns] and number[i] < 0]
-            self.fault("dangling", unknown.sum(), table.place(first), f"{what} of {names[0]!r}, which is not declared")
+            names = [
+                name
+                for name, i in self.entities.items()
+                if i in rows[first, columns] and number[i] < 0
+            ]
+            self.fault(
+                "dangling",
+                unknown.sum(),
+                table.place(first),
+                f"{what} of {names[0]!r}, which is not declared",
+            )
         rows[:, columns] = number[rows[:, columns]]
         return rows[~unknown], np.flatnonzero(~unknown)
 
@@ -190,13 +249,23 @@ class Builder:
         _, first = np.unique(keys, return_index=True)
         again = np.setdiff1d(np.arange(len(rows)), first)
         if len(again):
-            self.fault("duplicate triple", len(again), self._triples.place(places[again[0]]), "the triple stands above")
+            self.fault(
+                "duplicate triple",
+                len(again),
+                self._triples.place(places[again[0]]),
+                "the triple stands above",
+            )
         first.sort()
         rows, places = rows[first], places[first]
         empty = np.setdiff1d(np.array(list(self._relation_places), np.int64), rows[:, 1])
         if len(empty):
             name = list(self.relations)[empty[0]]
-            self.fault("empty relation", len(empty), self._relation_places[int(empty[0])], f"{name!r} has no triples")
+            self.fault(
+                "empty relation",
+                len(empty),
+                self._relation_places[int(empty[0])],
+                f"{name!r} has no triples",
+            )
         for name in HIERARCHIES & set(self.relations):
             self._cycles(name, rows, places, int((number >= 0).sum()))
         return rows
@@ -204,13 +273,22 @@ class Builder:
     def _cycles(self, relation: str, rows: np.ndarray, places: np.ndarray, entities: int) -> None:
         mine = np.flatnonzero(rows[:, 1] == self.relations[relation])
         head, tail = rows[mine, 0], rows[mine, 2]
-        links = scipy.sparse.coo_array((np.ones(len(mine), np.int8), (head, tail)), shape=(entities, entities))
-        _, part = scipy.sparse.csgraph.connected_components(links.tocsr(), directed=True, connection="strong")
-        inside = part[head] == part[tail]  # edges of a strong component of several entities, and loops
+        links = scipy.sparse.coo_array(
+            (np.ones(len(mine), np.int8), (head, tail)), shape=(entities, entities)
+        )
+        _, part = scipy.sparse.csgraph.connected_components(
+            links.tocsr(), directed=True, connection="strong"
+        )
+        inside = (
+            part[head] == part[tail]
+        )  # edges of a strong component of several entities, and loops
         if inside.any():
             count = len(np.unique(part[head[inside]]))
             self.fault(
-                "cycle", count, self._triples.place(places[mine[inside.argmax()]]), f"{relation!r} leads back to its head"
+                "cycle",
+                count,
+                self._triples.place(places[mine[inside.argmax()]]),
+                f"{relation!r} leads back to its head",
             )
 
     def _alias_arrays(self, number: np.ndarray, most: int) -> dict[str, np.ndarray]:
@@ -218,14 +296,19 @@ class Builder:
         texts = sorted(self.aliases)
         rank = np.empty(len(texts), np.int64)
         rank[[self.aliases[text] for text in texts]] = np.arange(len(texts))
-        alias, entity = (rank[rows[:, 0]], rows[:, 1]) if len(rows) else (np.zeros(0, np.int64),) * 2
+        alias, entity = (
+            (rank[rows[:, 0]], rows[:, 1]) if len(rows) else (np.zeros(0, np.int64),) * 2
+        )
         weights = np.frombuffer(self._weights, np.float64)[rows[:, 2]] if len(rows) else np.zeros(0)
         keys = alias * max(len(number), 1) + entity
         _, first = np.unique(keys, return_index=True)
         again = np.setdiff1d(np.arange(len(keys)), first)
         if len(again):
             self.fault(
-                "duplicate alias", len(again), self._aliases.place(places[again[0]]), f"{texts[alias[again[0]]]!r} again"
+                "duplicate alias",
+                len(again),
+                self._aliases.place(places[again[0]]),
+                f"{texts[alias[again[0]]]!r} again",
             )
         first.sort()
         alias, entity, weights, places = alias[first], entity[first], weights[first], places[first]
@@ -236,8 +319,13 @@ class Builder:
         if (place == most).any():
             at = int((place == most).argmax())
             total = int((alias == alias[at]).sum())
-            what = f"{texts[alias[at]]!r} names {total:,} entities; the {most} of the highest priors stay"
-            self.fault("crowded alias", (place == most).sum(), self._aliases.place(places[at]), what)
+            what = (
+                f"{texts[alias[at]]!r} names {total:,} entities; the {most} of the "
+                "highest priors stay"
+            )
+            self.fault(
+                "crowded alias", (place == most).sum(), self._aliases.place(places[at]), what
+            )
         kept = place < most
         used, alias = np.unique(alias[kept], return_inverse=True)
         lists = Lists.of(alias, entity[kept].astype(np.int32), len(used))
@@ -252,7 +340,10 @@ class Builder:
         rows, _ = self._whole(self._types, number, (0,), "a type")
         rows = np.unique(rows, axis=0) if len(rows) else np.zeros((0, 2), np.int64)
         lists = Lists.of(rows[:, 0], rows[:, 1].astype(np.int32), int((number >= 0).sum()))
-        return _packed("type_names", list(self.types)) | {"entity_types": lists.items, "entity_types-ends": lists.ends}
+        return _packed("type_names", list(self.types)) | {
+            "entity_types": lists.items,
+            "entity_types-ends": lists.ends,
+        }
 
 
 def _packed(name: str, texts: Sequence[str]) -> dict[str, np.ndarray]:
@@ -266,7 +357,8 @@ def _plain(identifier: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A source: the files that it reads, what reads them into a builder, and whether it has a list of its entities."""
+    """A source: the files that it reads, what reads them into a builder, and whether it has a list
+    of its entities."""
 
     name: str
     files: tuple[Path, ...]
@@ -274,21 +366,29 @@ class Source:
     closed: bool = False
 
 
-def compile_graph(sources: Iterable[Source], out: str | Path, most: int = MOST, strict: bool = False) -> GraphStore:
-    """Returns the graph of sources, in the folder `out`; one that is there with the same sources is returned as it is.
+def compile_graph(
+    sources: Iterable[Source], out: str | Path, most: int = MOST, strict: bool = False
+) -> GraphStore:
+    """Returns the graph of sources, in the folder `out`; one that is there with the same sources is
+    returned as it is.
 
-    Raises UserError for a file that cannot be read, with its line, where `out` holds another graph, and, if `strict`, for
-    the first fault."""
+    Raises UserError for a file that cannot be read, with its line, where `out` holds another graph,
+    and, if `strict`, for the first fault."""
     if most < 1:
         raise UserError(f"an alias must keep at least 1 entity; {most} were asked for")
     out, sources = Path(out).expanduser(), tuple(sources)
-    named = [{"name": s.name, "files": {path.name: graph_store.hashed(path) for path in s.files}} for s in sources]
+    named = [
+        {"name": s.name, "files": {path.name: graph_store.hashed(path) for path in s.files}}
+        for s in sources
+    ]
     asked = {"sources": named, "most": most}
     if out.exists() and any(out.iterdir()):
         found = graph_store.open_graph(out)
         if {name: found.manifest.get(name) for name in asked} == asked:
             return found
-        raise UserError(f"{out} holds the graph of other sources or settings; remove it, or give another --out")
+        raise UserError(
+            f"{out} holds the graph of other sources or settings; remove it, or give another --out"
+        )
     builder = Builder()
     for source in sources:
         builder.closed = source.closed
@@ -296,7 +396,9 @@ def compile_graph(sources: Iterable[Source], out: str | Path, most: int = MOST, 
     arrays, counts = builder.arrays(most)
     if strict and builder.faults:
         kind, fault = next(iter(builder.faults.items()))
-        raise UserError(f"{fault['first']} ({fault['count']:,} x {kind}); mend the file, or leave --strict out")
+        raise UserError(
+            f"{fault['first']} ({fault['count']:,} x {kind}); mend the file, or leave --strict out"
+        )
     draft = out.with_name(f"{out.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -309,12 +411,18 @@ def compile_graph(sources: Iterable[Source], out: str | Path, most: int = MOST, 
     return graph_store.open_graph(out)
 
 
-def _manifest(asked: Mapping[str, Any], counts: Mapping[str, int], builder: Builder, arrays: Any, draft: Path) -> dict:
+def _manifest(
+    asked: Mapping[str, Any], counts: Mapping[str, int], builder: Builder, arrays: Any, draft: Path
+) -> dict:
     manifest = {
         "format": graph_store.FORMAT,
         **asked,
         "counts": counts,
-        "splits": {name.removeprefix("triples-"): len(arrays[name]) for name in arrays if name.startswith("triples-")},
+        "splits": {
+            name.removeprefix("triples-"): len(arrays[name])
+            for name in arrays
+            if name.startswith("triples-")
+        },
         "values": sorted(builder.values),
         "faults": builder.faults,
         "arrays": {f"{name}.npy": graph_store.hashed(draft / f"{name}.npy") for name in arrays},

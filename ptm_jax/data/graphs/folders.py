@@ -1,14 +1,16 @@
 """A graph of entities with descriptions, as documents of a corpus.
 
-A source `graph:DIR` reads the triples of DIR/train.tsv (or the first train*), a line of head, relation and tail with tabs,
-and the texts of entities, a line of entity and text: names in entity2text*, descriptions in entity2textlong*. Without the
-second file a text is the description, and its name what stands before its first comma.
+A source `graph:DIR` reads the triples of DIR/train.tsv (or the first train*), a line of head,
+relation and tail with tabs, and the texts of entities, a line of entity and text: names in
+entity2text*, descriptions in entity2textlong*. Without the second file a text is the description,
+and its name what stands before its first comma.
 
     e:HEAD r:RELATION e:TAIL                    a document of one sentence for every triple
-    e:ENTITY | words of name | of description   a document of three sentences for every entity with a text
+    e:ENTITY | words of name | of description   a document of three sentences for every entity with
+                                                a text
 
-A source `triples:DIR` gives the triples alone. Blanks in names of entities and relations become underscores. The
-tokenizer's kind is "spaced".
+A source `triples:DIR` gives the triples alone. Blanks in names of entities and relations become
+underscores. The tokenizer's kind is "spaced".
 """
 
 from __future__ import annotations
@@ -24,19 +26,33 @@ from ptm_jax.data.text.bitext import words_of
 from ptm_jax.data.text.documents import Document
 
 START, BARE = "graph:", "triples:"
-TRIPLES, NAMES, LONG = ("train.tsv", "train*"), ("entity2text.txt", "entity2text_*"), ("entity2textlong*",)
+TRIPLES, NAMES, LONG = (
+    ("train.tsv", "train*"),
+    ("entity2text.txt", "entity2text_*"),
+    ("entity2textlong*",),
+)
 
 
 def files_of(source: str) -> tuple[Path, Path | None, Path | None]:
     """Returns the files of triples, names and descriptions. Raises UserError without triples."""
     folder = Path(source.removeprefix(BARE).removeprefix(START)).expanduser()
     if not folder.is_dir():
-        raise UserError(f"{source} names no directory; give graph:DIR with a file train.tsv of head, relation and tail")
-    first = lambda patterns: next((file for pattern in patterns for file in sorted(folder.glob(pattern))), None)
+        raise UserError(
+            f"{source} names no directory; give graph:DIR with a file train.tsv of head, "
+            "relation and tail"
+        )
+
+    def first(patterns):
+        return next((file for pattern in patterns for file in sorted(folder.glob(pattern))), None)
+
     triples = first(TRIPLES)
     if triples is None:
-        raise UserError(f"{folder} has no file train.tsv; expected lines of head, relation and tail with tabs")
-    return (triples, None, None) if source.startswith(BARE) else (triples, first(NAMES), first(LONG))
+        raise UserError(
+            f"{folder} has no file train.tsv; expected lines of head, relation and tail with tabs"
+        )
+    return (
+        (triples, None, None) if source.startswith(BARE) else (triples, first(NAMES), first(LONG))
+    )
 
 
 def fingerprint(source: str) -> str:
@@ -50,8 +66,13 @@ def fingerprint(source: str) -> str:
 def documents(source: str) -> Iterator[Document]:
     """Yields the documents of a graph. Raises UserError with file and line."""
     triples, names, descriptions = files_of(source)
-    rows = lambda path, count: (found for _, found in cells(path, count))
-    mark = lambda kind, name: f"{kind}:{'_'.join(name.split())}"
+
+    def rows(path, count):
+        return (found for _, found in cells(path, count))
+
+    def mark(kind, name):
+        return f"{kind}:{'_'.join(name.split())}"
+
     for head, relation, tail in rows(triples, 3):
         yield Document((f"{mark('e', head)} {mark('r', relation)} {mark('e', tail)}",))
     short = dict(rows(names, 2)) if names else {}

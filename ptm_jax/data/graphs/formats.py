@@ -1,16 +1,19 @@
 """Readers of the published files of graphs: KIND:PATH, or a PATH whose files name its kind.
 
-graph:DIR or graph:FILE      lines of head, relation, tail with tabs: train*, dev* or valid*, test*. Beside them
-                             entity2text* (names), entity2textlong* (descriptions), relation2text*, entity2type*,
-                             aliases* (entity, then aliases) and entities.* (a list of all entities)
-wikidata5m:DIR               *_train.txt, *_valid.txt, *_test.txt, *_text.txt, *_entity.txt and *_relation.txt
-                             (Wang et al. 2021, arXiv 1911.06136)
+graph:DIR or graph:FILE      lines of head, relation, tail with tabs: train*, dev* or valid*, test*.
+                             Beside them entity2text* (names), entity2textlong* (descriptions),
+                             relation2text*, entity2type*, aliases* (entity, then aliases) and
+                             entities.* (a list of all entities)
+wikidata5m:DIR               *_train.txt, *_valid.txt, *_test.txt, *_text.txt, *_entity.txt and
+                             *_relation.txt (Wang et al. 2021, arXiv 1911.06136)
 wordnet:DIR                  data.noun, index.noun, ... of WordNet (`data.graphs.wordnet`)
 sentiwordnet:FILE            polarity of the synsets of WordNet 3.0 (Baccianella et al. 2010)
 conceptnet:FILE              assertions of ConceptNet 5 in English
 atomic:FILE                  v4_atomic_all.csv (Sap et al. 2019)
-umls:DIR                     MRCONSO.RRF in English, and MRREL.RRF, MRSTY.RRF, MRDEF.RRF where they are
-priors:FILE, synsets:FILE    names in Wikipedia with priors, and WordNet's synsets, of KnowBERT (`data.graphs.knowbert`)
+umls:DIR                     MRCONSO.RRF in English, and MRREL.RRF, MRSTY.RRF, MRDEF.RRF where they
+                             are
+priors:FILE, synsets:FILE    names in Wikipedia with priors, and WordNet's synsets, of KnowBERT
+                             (`data.graphs.knowbert`)
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ def source(name: str) -> Source:
         raise unknown("kind of graph", kind, KINDS)
     path = Path(place).expanduser()
     if not path.exists():
-        raise UserError(f"{name} names no file or folder; give KIND:PATH, where KIND is one of {', '.join(KINDS)}")
+        raise UserError(
+            f"{name} names no file or folder; give KIND:PATH, where KIND is one of "
+            f"{', '.join(KINDS)}"
+        )
     files, read, closed = KINDS[kind or guess(path)](path)
     return Source(name, tuple(files), read, closed)
 
@@ -54,7 +60,9 @@ def guess(path: Path) -> str:
         inside = {file.name for file in path.iterdir()}
         signs = {"wordnet": "data.noun", "umls": "MRCONSO.RRF"}
         found = next((kind for kind, file in signs.items() if file in inside), None)
-        return found or ("wikidata5m" if any(file.startswith("wikidata5m") for file in inside) else "graph")
+        return found or (
+            "wikidata5m" if any(file.startswith("wikidata5m") for file in inside) else "graph"
+        )
     name = path.name.lower()
     starts = {"conceptnet": "conceptnet", "v4_atomic": "atomic", "sentiwordnet": "sentiwordnet"}
     return next((kind for start, kind in starts.items() if name.startswith(start)), "graph")
@@ -65,7 +73,12 @@ Found = tuple[list[Path], Callable[[Builder], None], bool]
 
 def _folder(path: Path) -> Found:
     """The files of a folder of triples, or one file of them."""
-    first = lambda *patterns: next((file for p in patterns for file in sorted(path.glob(p)) if file.is_file()), None)
+
+    def first(*patterns):
+        return next(
+            (file for p in patterns for file in sorted(path.glob(p)) if file.is_file()), None
+        )
+
     if path.is_file():
         files = {"train": path}
     else:
@@ -82,13 +95,18 @@ def _folder(path: Path) -> Found:
         }
     files = {part: file for part, file in files.items() if file is not None}
     if "train" not in files:
-        raise UserError(f"{path} has no file train.tsv; expected lines of head, relation and tail with tabs")
+        raise UserError(
+            f"{path} has no file train.tsv; expected lines of head, relation and tail with tabs"
+        )
     return list(files.values()), lambda builder: _tables(builder, files), "entities" in files
 
 
 def _wikidata5m(path: Path) -> Found:
     """Wikidata5m: triples, texts, and aliases of entities and relations."""
-    first = lambda *patterns: next((file for p in patterns for file in sorted(path.glob(p))), None)
+
+    def first(*patterns):
+        return next((file for p in patterns for file in sorted(path.glob(p))), None)
+
     files = {
         "aliases": first("*_entity.txt*"),
         "relation_aliases": first("*_relation.txt*"),
@@ -99,7 +117,10 @@ def _wikidata5m(path: Path) -> Found:
     }
     files = {part: file for part, file in files.items() if file is not None}
     if "train" not in files:
-        raise UserError(f"{path} has no file wikidata5m_transductive_train.txt; give the folder of Wikidata5m's files")
+        raise UserError(
+            f"{path} has no file wikidata5m_transductive_train.txt; give the folder of "
+            "Wikidata5m's files"
+        )
     return list(files.values()), lambda builder: _tables(builder, files), "aliases" in files
 
 
@@ -137,7 +158,8 @@ def _tables(builder: Builder, files: dict[str, Path]) -> None:
 
 
 def _conceptnet(path: Path) -> Found:
-    """ConceptNet's assertions: a URI, relation, start, end, and JSON. Concepts of other languages are left out."""
+    """ConceptNet's assertions: a URI, relation, start, end, and JSON. Concepts of other languages
+    are left out."""
 
     def read(builder: Builder) -> None:
         for number, (_, relation, start, end, *_) in _assertions(path):
@@ -152,10 +174,16 @@ def _conceptnet(path: Path) -> Found:
 
 
 def _assertions(path: Path) -> Iterator[tuple[int, list[str]]]:
-    english = lambda uri: uri.startswith("/c/en/") and len(uri) > 6
+    def english(uri):
+        return uri.startswith("/c/en/") and len(uri) > 6
+
     for number, row in cells(path, 5):
         if not row[1].startswith("/r/"):
-            raise broken(path, f"line {number:,} has the relation {shown(row[1])}; expected an assertion of ConceptNet 5")
+            raise broken(
+                path,
+                f"line {number:,} has the relation {shown(row[1])}; expected an assertion of "
+                "ConceptNet 5",
+            )
         if english(row[2]) and english(row[3]):
             yield number, row
 
@@ -167,14 +195,24 @@ def _atomic(path: Path) -> Found:
         rows = csv.reader(line for _, line in lines(path))
         head = next(rows, [])
         if head[:1] != ["event"] or "split" not in head:
-            raise broken(path, f"line 1 is {shown(','.join(head)[:80])}; expected ATOMIC's header event,oEffect,...,split")
+            raise broken(
+                path,
+                f"line 1 is {shown(','.join(head)[:80])}; expected ATOMIC's header "
+                "event,oEffect,...,split",
+            )
         kinds = [name for name in head[1:] if name not in ("prefix", "split")]
         for number, row in enumerate(rows, 2):
             try:
                 found = dict(zip(head, row, strict=True))
-                split, texts = ATOMIC_SPLITS[found["split"]], {kind: json.loads(found[kind]) for kind in kinds}
+                split, texts = (
+                    ATOMIC_SPLITS[found["split"]],
+                    {kind: json.loads(found[kind]) for kind in kinds},
+                )
             except (ValueError, KeyError):
-                raise broken(path, f"line {number:,} is {shown(','.join(row)[:80])}; expected an event of ATOMIC") from None
+                raise broken(
+                    path,
+                    f"line {number:,} is {shown(','.join(row)[:80])}; expected an event of ATOMIC",
+                ) from None
             builder.name(found["event"], found["event"])
             for kind, tails in texts.items():
                 for tail in dict.fromkeys(str(text).strip() for text in tails):
@@ -185,7 +223,8 @@ def _atomic(path: Path) -> Found:
 
 
 def _sentiwordnet(path: Path) -> Found:
-    """SentiWordNet: POS, offset, positive and negative score, terms, gloss. Beside WordNet the scores alone are read."""
+    """SentiWordNet: POS, offset, positive and negative score, terms, gloss. Beside WordNet the
+    scores alone are read."""
 
     def read(builder: Builder) -> None:
         beside = bool(builder.entities)
@@ -197,7 +236,10 @@ def _sentiwordnet(path: Path) -> Found:
                 kind, offset, positive, negative, terms, gloss = row
                 scores = {"positive": float(positive), "negative": float(negative)}
             except ValueError:
-                raise broken(path, f"line {number:,} is {shown(line[:80])}; expected a line of SentiWordNet 3.0") from None
+                raise broken(
+                    path,
+                    f"line {number:,} is {shown(line[:80])}; expected a line of SentiWordNet 3.0",
+                ) from None
             entity, place = f"{offset}-{kind}", (path, number)
             if beside and entity not in builder.entities:
                 builder.fault("dangling", 1, place, f"scores of {entity!r}, which is not declared")
@@ -213,18 +255,22 @@ def _sentiwordnet(path: Path) -> Found:
 
 
 def _umls(path: Path) -> Found:
-    """UMLS: concepts, their English strings, relations (the second concept has the relation to the first), semantic types
-    and definitions. Suppressed strings are left out."""
+    """UMLS: concepts, their English strings, relations (the second concept has the relation to the
+    first), semantic types and definitions. Suppressed strings are left out."""
     names = ("MRCONSO.RRF", "MRREL.RRF", "MRSTY.RRF", "MRDEF.RRF")
     files = {name: path / name for name in names if (path / name).is_file()}
     if names[0] not in files:
-        raise UserError(f"{path} has no file {names[0]}; give a folder of UMLS in Rich Release Format")
+        raise UserError(
+            f"{path} has no file {names[0]}; give a folder of UMLS in Rich Release Format"
+        )
 
     def rows(name: str, count: int) -> Iterator[tuple[tuple[Path, int], list[str]]]:
         for number, row in cells(files[name], 1, 0, "|") if name in files else ():
             if len(row) < count:
                 raise broken(
-                    files[name], f"line {number:,} has {len(row)} cells; expected at least {count} with '|' between"
+                    files[name],
+                    f"line {number:,} has {len(row)} cells; expected at least {count} with "
+                    "'|' between",
                 )
             yield (files[name], number), row
 
@@ -232,8 +278,14 @@ def _umls(path: Path) -> Found:
         seen: set[tuple[str, str]] = set()
         for place, row in rows("MRCONSO.RRF", 17):
             builder.entity(row[0], place)
-            if row[1] == "ENG" and row[16] not in ("O", "Y", "E") and (row[0], row[14].lower()) not in seen:
-                seen.add((row[0], row[14].lower()))  # one string has a line for every vocabulary that holds it
+            if (
+                row[1] == "ENG"
+                and row[16] not in ("O", "Y", "E")
+                and (row[0], row[14].lower()) not in seen
+            ):
+                seen.add(
+                    (row[0], row[14].lower())
+                )  # one string has a line for every vocabulary that holds it
                 builder.alias(row[0], row[14], place)
         for place, row in rows("MRDEF.RRF", 6):
             builder.describe(row[0], row[5], place)

@@ -1,9 +1,11 @@
-"""The files of KnowBERT (Peters et al. 2019; allenai/kb): priors of names in Wikipedia, and WordNet's entities.
+"""The files of KnowBERT (Peters et al. 2019; allenai/kb): priors of names in Wikipedia, and
+WordNet's entities.
 
-priors:FILE     a name, how often it was seen, and its entities as number,prior,title, with tabs between
-                (prob_yago_crosswikis_wikipedia_p_e_m.txt); an entity is its title
-synsets:FILE    a JSON object a line (entities.jsonl): a synset with its definition and its lemmas, or a lemma with its
-                synset and its count; a lemma's text is an alias of its synset with the weight count + 1
+priors:FILE     a name, how often it was seen, and its entities as number,prior,title, with tabs
+                between (prob_yago_crosswikis_wikipedia_p_e_m.txt); an entity is its title
+synsets:FILE    a JSON object a line (entities.jsonl): a synset with its definition and its lemmas,
+                or a lemma with its synset and its count; a lemma's text is an alias of its synset
+                with the weight count + 1
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def priors(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
                     builder.alias(title, name, (path, number), float(prior))
                 except ValueError:
                     raise broken(
-                        path, f"line {number:,} has {shown(one[:80])}; expected an entity as number,prior,title"
+                        path,
+                        f"line {number:,} has {shown(one[:80])}; expected an entity as "
+                        "number,prior,title",
                     ) from None
 
     return [path], read, False
@@ -58,7 +62,9 @@ def synsets(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
                     builder.alias(row["synset"], name, place, 1 + row["count"])
             except (ValueError, KeyError, TypeError, AttributeError):
                 raise broken(
-                    path, f"line {number:,} is {shown(line[:80])}; expected a synset or a lemma of KnowBERT's WordNet"
+                    path,
+                    f"line {number:,} is {shown(line[:80])}; expected a synset or a lemma of "
+                    "KnowBERT's WordNet",
                 ) from None
 
     return [path], read, True

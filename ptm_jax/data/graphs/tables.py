@@ -13,7 +13,8 @@ LONGEST = 1 << 24
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields (number from 1, line) of the lines that are not blank. Raises UserError with file and line."""
+    """Yields (number from 1, line) of the lines that are not blank. Raises UserError with file and
+    line."""
     number = 0
     with reading(path):
         try:
@@ -21,7 +22,11 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                 while raw := stream.readline(LONGEST):
                     number += 1
                     if len(raw) == LONGEST:
-                        raise broken(path, f"line {number:,} has {LONGEST:,} bytes or more; expected a line of a graph")
+                        raise broken(
+                            path,
+                            f"line {number:,} has {LONGEST:,} bytes or more; expected a line "
+                            "of a graph",
+                        )
                     text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                     if text.strip():
                         yield number, text
@@ -31,14 +36,20 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
             raise broken(path, f"is a damaged archive after line {number:,} ({error})") from None
 
 
-def cells(path: Path, least: int, most: int | None = None, mark: str = "\t") -> Iterator[tuple[int, list[str]]]:
-    """Yields (number, cells without blanks around) of lines of `least` to `most` cells (None: exactly `least`; 0: any
-    number more); the first `least` are not empty. Raises UserError with file and line."""
+def cells(
+    path: Path, least: int, most: int | None = None, mark: str = "\t"
+) -> Iterator[tuple[int, list[str]]]:
+    """Yields (number, cells without blanks around) of lines of `least` to `most` cells (None:
+    exactly `least`; 0: any number more); the first `least` are not empty. Raises UserError with
+    file and line."""
     top = least if most is None else most
     for number, line in lines(path):
         found = [cell.strip() for cell in line.split(mark)]
         if len(found) < least or (top and len(found) > top) or not all(found[:least]):
             many = f"{least} cells" if top == least else f"at least {least} cells"
             between = "tabs" if mark == "\t" else repr(mark)
-            raise broken(path, f"line {number:,} is {shown(line[:80])}; expected {many} with {between} between")
+            raise broken(
+                path,
+                f"line {number:,} is {shown(line[:80])}; expected {many} with {between} between",
+            )
         yield number, found

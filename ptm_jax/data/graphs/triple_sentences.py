@@ -1,8 +1,10 @@
-"""Triples of a graph as sentences, by a template for each relation (Guan et al. 2020, arXiv 2001.05139, section 3.3).
+"""Triples of a graph as sentences, by a template for each relation (Guan et al. 2020, arXiv
+2001.05139, section 3.3).
 
-A source `sentences:DIR` reads the training triples of a compiled graph (`ptm prepare --graph`), one document each. The
-templates are our own, for ConceptNet's and ATOMIC's relations: the authors publish the sentences, not the templates, and not
-with their code. Any other relation stands between head and tail by its own words.
+A source `sentences:DIR` reads the training triples of a compiled graph (`ptm prepare --graph`), one
+document each. The templates are our own, for ConceptNet's and ATOMIC's relations: the authors
+publish the sentences, not the templates, and not with their code. Any other relation stands between
+head and tail by its own words.
 """
 
 from __future__ import annotations
@@ -19,23 +21,35 @@ from ptm_jax.data.text.documents import Document, split_sentences
 START, DESCRIPTIONS = "sentences:", "descriptions:"
 STARTS = START, DESCRIPTIONS
 CONCEPTNET = {
-    "AtLocation": "{} is at {}", "CapableOf": "{} can {}", "Causes": "{} causes {}", "CausesDesire": "{} makes you want {}",
-    "CreatedBy": "{} is created by {}", "DefinedAs": "{} is defined as {}", "DerivedFrom": "{} is derived from {}",
-    "Desires": "{} wants {}", "DistinctFrom": "{} is not {}", "Entails": "{} entails {}", "HasA": "{} has {}",
-    "HasContext": "{} is used in the context of {}", "HasFirstSubevent": "the first thing you do when you {} is {}",
-    "HasLastSubevent": "the last thing you do when you {} is {}", "HasPrerequisite": "{} requires {}",
-    "HasProperty": "{} is {}", "HasSubevent": "when you {}, you {}", "InstanceOf": "{} is an instance of {}",
-    "IsA": "{} is a {}", "LocatedNear": "{} is near {}", "MadeOf": "{} is made of {}", "MannerOf": "{} is a way to {}",
+    "AtLocation": "{} is at {}", "CapableOf": "{} can {}", "Causes": "{} causes {}",
+    "CausesDesire": "{} makes you want {}",
+    "CreatedBy": "{} is created by {}", "DefinedAs": "{} is defined as {}",
+    "DerivedFrom": "{} is derived from {}",
+    "Desires": "{} wants {}", "DistinctFrom": "{} is not {}", "Entails": "{} entails {}",
+    "HasA": "{} has {}",
+    "HasContext": "{} is used in the context of {}",
+    "HasFirstSubevent": "the first thing you do when you {} is {}",
+    "HasLastSubevent": "the last thing you do when you {} is {}",
+    "HasPrerequisite": "{} requires {}",
+    "HasProperty": "{} is {}", "HasSubevent": "when you {}, you {}",
+    "InstanceOf": "{} is an instance of {}",
+    "IsA": "{} is a {}", "LocatedNear": "{} is near {}", "MadeOf": "{} is made of {}",
+    "MannerOf": "{} is a way to {}",
     "MotivatedByGoal": "you would {} because you want {}", "NotCapableOf": "{} can not {}",
-    "NotDesires": "{} does not want {}", "NotHasProperty": "{} is not {}", "PartOf": "{} is part of {}",
+    "NotDesires": "{} does not want {}", "NotHasProperty": "{} is not {}",
+    "PartOf": "{} is part of {}",
     "ReceivesAction": "{} can be {}",
-    "RelatedTo": "{} is related to {}", "SimilarTo": "{} is similar to {}", "SymbolOf": "{} is a symbol of {}",
-    "Synonym": "{} is the same as {}", "Antonym": "{} is the opposite of {}", "UsedFor": "{} is used for {}",
+    "RelatedTo": "{} is related to {}", "SimilarTo": "{} is similar to {}",
+    "SymbolOf": "{} is a symbol of {}",
+    "Synonym": "{} is the same as {}", "Antonym": "{} is the opposite of {}",
+    "UsedFor": "{} is used for {}",
 }  # fmt: skip
 ATOMIC = {
     "oEffect": "{}. others then {}", "oReact": "{}. others feel {}", "oWant": "{}. others want {}",
-    "xAttr": "{}. PersonX is {}", "xEffect": "{}. PersonX then {}", "xIntent": "{}. PersonX wanted {}",
-    "xNeed": "{}. before, PersonX needed {}", "xReact": "{}. PersonX feels {}", "xWant": "{}. PersonX wants {}",
+    "xAttr": "{}. PersonX is {}", "xEffect": "{}. PersonX then {}",
+    "xIntent": "{}. PersonX wanted {}",
+    "xNeed": "{}. before, PersonX needed {}", "xReact": "{}. PersonX feels {}",
+    "xWant": "{}. PersonX wants {}",
 }  # fmt: skip
 TEMPLATES = CONCEPTNET | ATOMIC
 
@@ -61,7 +75,8 @@ def fingerprint(source: str) -> str:
 
 
 def documents(source: str) -> Iterator[Document]:
-    """Yields a document of one sentence for every training triple, or of the sentences of every description."""
+    """Yields a document of one sentence for every training triple, or of the sentences of every
+    description."""
     if source.startswith(DESCRIPTIONS):
         found = (split_sentences(text) for text in open_graph(folder_of(source)).descriptions)
         yield from (Document(tuple(sentences)) for sentences in found if sentences)

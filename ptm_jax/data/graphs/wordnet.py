@@ -1,8 +1,10 @@
-"""WordNet's own database files (wndb(5)), as Debian's package wordnet-base puts them into /usr/share/wordnet.
+"""WordNet's own database files (wndb(5)), as Debian's package wordnet-base puts them into
+/usr/share/wordnet.
 
-An entity is a synset, OFFSET-POS such as 02084071-n (a satellite is an adjective, -a); its type is its lexicographer file,
-such as noun.animal, of which there are 45 (supersenses); its aliases are its lemmas, with the sense counts of cntlist.rev
-plus 1 as weights; its description is the gloss. Pointers between words stand for pointers between their synsets.
+An entity is a synset, OFFSET-POS such as 02084071-n (a satellite is an adjective, -a); its type is
+its lexicographer file, such as noun.animal, of which there are 45 (supersenses); its aliases are
+its lemmas, with the sense counts of cntlist.rev plus 1 as weights; its description is the gloss.
+Pointers between words stand for pointers between their synsets.
 """
 
 from __future__ import annotations
@@ -18,11 +20,16 @@ from ptm_jax.data.graphs.tables import lines
 
 PARTS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
 LEXICOGRAPHERS = """
-    adj.all adj.pert adv.all noun.Tops noun.act noun.animal noun.artifact noun.attribute noun.body noun.cognition
-    noun.communication noun.event noun.feeling noun.food noun.group noun.location noun.motive noun.object noun.person
-    noun.phenomenon noun.plant noun.possession noun.process noun.quantity noun.relation noun.shape noun.state
-    noun.substance noun.time verb.body verb.change verb.cognition verb.communication verb.competition verb.consumption
-    verb.contact verb.creation verb.emotion verb.motion verb.perception verb.possession verb.social verb.stative
+    adj.all adj.pert adv.all noun.Tops noun.act noun.animal noun.artifact noun.attribute noun.body
+    noun.cognition
+    noun.communication noun.event noun.feeling noun.food noun.group noun.location noun.motive
+    noun.object noun.person
+    noun.phenomenon noun.plant noun.possession noun.process noun.quantity noun.relation noun.shape
+    noun.state
+    noun.substance noun.time verb.body verb.change verb.cognition verb.communication
+    verb.competition verb.consumption
+    verb.contact verb.creation verb.emotion verb.motion verb.perception verb.possession verb.social
+    verb.stative
     verb.weather adj.ppl
     """.split()
 """Lexicographer files by their number (lexnames(5))."""
@@ -63,7 +70,10 @@ def source(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
     """The files of a folder of WordNet's. Raises UserError where data.noun is absent."""
     data = {part: path / f"data.{part}" for part in PARTS if (path / f"data.{part}").is_file()}
     if "noun" not in data:
-        raise UserError(f"{path} has no file data.noun; give the folder of WordNet's database, as /usr/share/wordnet")
+        raise UserError(
+            f"{path} has no file data.noun; give the folder of WordNet's database, as "
+            "/usr/share/wordnet"
+        )
     more = [file for part in data if (file := path / f"index.{part}").is_file()]
     counts = [file for file in (path / "cntlist.rev",) if file.is_file()]
 
@@ -78,7 +88,8 @@ def source(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
 
 
 def _counts(path: Path, indexes: list[Path]) -> dict[tuple[str, str], int]:
-    """{(lemma, synset): times that it was tagged with this sense}; index files order the senses of a lemma."""
+    """{(lemma, synset): times that it was tagged with this sense}; index files order the senses of
+    a lemma."""
     tagged: dict[tuple[str, str, int], int] = {}
     for number, line in lines(path):
         try:
@@ -87,7 +98,9 @@ def _counts(path: Path, indexes: list[Path]) -> dict[tuple[str, str], int]:
             tagged[lemma, _SENSES[rest[0]], int(sense)] = int(count)
         except (ValueError, KeyError, IndexError):
             raise broken(
-                path, f"line {number:,} is {shown(line[:80])}; expected a sense key, its number and a count"
+                path,
+                f"line {number:,} is {shown(line[:80])}; expected a sense key, its number "
+                "and a count",
             ) from None
     found = {}
     for index in indexes:
@@ -98,28 +111,46 @@ def _counts(path: Path, indexes: list[Path]) -> dict[tuple[str, str], int]:
                 lemma, kind, synsets, *row = line.split()
                 offsets = row[-int(synsets) :]
             except ValueError:
-                raise broken(index, f"line {number:,} is {shown(line[:80])}; expected an entry of WordNet's index") from None
+                raise broken(
+                    index,
+                    f"line {number:,} is {shown(line[:80])}; expected an entry of WordNet's index",
+                ) from None
             for sense, offset in enumerate(offsets, 1):
                 if count := tagged.get((lemma, kind, sense)):
                     found[lemma, f"{offset}-{kind}"] = count
     return found
 
 
-def _synset(builder: Builder, line: str, kind: str, place: tuple[Path, int], seen: dict[tuple[str, str], int]) -> None:
+def _synset(
+    builder: Builder,
+    line: str,
+    kind: str,
+    place: tuple[Path, int],
+    seen: dict[tuple[str, str], int],
+) -> None:
     fields, _, gloss = line.partition(" | ")
     try:
         row = fields.split()
-        entity, lexicographer, words = f"{row[0]}-{kind}", LEXICOGRAPHERS[int(row[1])], int(row[3], 16)
+        entity, lexicographer, words = (
+            f"{row[0]}-{kind}",
+            LEXICOGRAPHERS[int(row[1])],
+            int(row[3], 16),
+        )
         lemmas = row[4 : 4 + 2 * words : 2]
         start = 5 + 2 * words
         pointers = [row[start + 4 * i : start + 4 * i + 3] for i in range(int(row[start - 1]))]
         links = [(POINTERS[symbol], f"{offset}-{target}") for symbol, offset, target in pointers]
     except (ValueError, IndexError, KeyError):
-        raise broken(place[0], f"line {place[1]:,} is {shown(line[:80])}; expected a synset of WordNet's data") from None
+        raise broken(
+            place[0],
+            f"line {place[1]:,} is {shown(line[:80])}; expected a synset of WordNet's data",
+        ) from None
     builder.entity(entity, place)
     builder.type(entity, lexicographer, place)
     builder.describe(entity, gloss.strip(), place)
     for lemma in dict.fromkeys(_MARKER.sub("", lemma) for lemma in lemmas):
-        builder.alias(entity, lemma.replace("_", " "), place, 1 + seen.get((lemma.lower(), entity), 0))
+        builder.alias(
+            entity, lemma.replace("_", " "), place, 1 + seen.get((lemma.lower(), entity), 0)
+        )
     for relation, target in dict.fromkeys(links):
         builder.triple(entity, relation, target, place)

@@ -25,12 +25,16 @@ LONGEST = 48  # bytes of a piece that a segmenter reads
 class Annotated(Around):
     """The rows of `examples` with fields [R, L] int32, which are 0 on special tokens and padding.
 
-    word_starts     1 where a token begins a word (`Tokenizer.word_starts`), and on the first token of a sentence or piece
-    sentences       number of the sentence, from 1 in reading order; separate pieces of one sentence count as two
-    documents       number of the document, from 1 in reading order; adjacent pieces of one document count as one
+    word_starts     1 where a token begins a word (`Tokenizer.word_starts`), and on the first token
+                    of a sentence or piece
+    sentences       number of the sentence, from 1 in reading order; separate pieces of one sentence
+                    count as two
+    documents       number of the document, from 1 in reading order; adjacent pieces of one document
+                    count as one
 
-    segmenter       one of `SEGMENTERS`, a package to be installed. A token begins a word only where the segmenter begins
-                    one in its sentence (Chinese whole word masking: Cui et al. 2019, section 2)
+    segmenter       one of `SEGMENTERS`, a package to be installed. A token begins a word only where
+                    the segmenter begins one in its sentence (Chinese whole word masking: Cui et al.
+                    2019, section 2)
     """
 
     examples: Any = Packed()
@@ -69,7 +73,10 @@ class Annotated(Around):
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns the fields [R, ...] of `examples` and these [R, L]."""
         if self.needs_words and block.words is None:
-            raise UserError("word_starts needs the table of the tokenizer (`Corpus.word_starts`) in `Block.words`")
+            raise UserError(
+                "word_starts needs the table of the tokenizer (`Corpus.word_starts`) in "
+                "`Block.words`"
+            )
         out, text, place = placed(self.examples, block, length=length, vocab=vocab, rng=rng)
         starts = np.zeros(len(block.tokens), np.bool_)
         starts[block.sentence_starts[:-1]] = True
@@ -94,11 +101,17 @@ class Annotated(Around):
     def _segmented(self, block: Block) -> np.ndarray:
         """Returns [T] bool: which tokens of a block begin where a word of the segmenter begins."""
         if block.spellings is None:
-            raise UserError("a segmenter needs the table of the tokenizer (`Annotated.table`) in `Block.spellings`")
+            raise UserError(
+                "a segmenter needs the table of the tokenizer (`Annotated.table`) in "
+                "`Block.spellings`"
+            )
         cut, found = _segmenter(self.segmenter), np.zeros(len(block.tokens), bool)
         for start, stop in zip(block.sentence_starts[:-1], block.sentence_starts[1:], strict=True):
             table = block.spellings[block.tokens[start:stop]]
-            texts = [(row[row > 0] - 1).astype(np.uint8).tobytes().decode(errors="replace") for row in table]
+            texts = [
+                (row[row > 0] - 1).astype(np.uint8).tobytes().decode(errors="replace")
+                for row in table
+            ]
             ends = np.cumsum([len(text) for text in texts])
             borders = np.cumsum([0, *(len(word) for word in cut("".join(texts)))])
             found[start:stop] = np.isin(ends - [len(text) for text in texts], borders)
@@ -106,7 +119,9 @@ class Annotated(Around):
 
 
 def _documents(block: Block, text: np.ndarray, place: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    owner = np.repeat(np.arange(len(block.documents), dtype=np.int32), np.diff(block.document_tokens))
+    owner = np.repeat(
+        np.arange(len(block.documents), dtype=np.int32), np.diff(block.document_tokens)
+    )
     row, column = np.nonzero(begins)
     here = owner[place[row, column]]
     new = np.ones(len(row), bool)

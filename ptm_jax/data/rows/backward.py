@@ -1,4 +1,5 @@
-"""Rows of a text whose tokens stand from last to first: a left-to-right language model of them is a backward one."""
+"""Rows of a text whose tokens stand from last to first: a left-to-right language model of them is a
+backward one."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ from ptm_jax.data.rows.examples import Around, Contiguous, Fields, Spec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Backward(Around):
-    """The rows that `examples` cut from each block with its tokens in reverse (Howard and Ruder 2018, section 3.3).
+    """The rows that `examples` cut from each block with its tokens in reverse (Howard and Ruder
+    2018, section 3.3).
 
-    A task turns the encoder of such a model round (`core.networks.Encoder.turned`), and reads its texts as they are. The
-    blocks themselves stay in the order of the text: a state that is carried from a block to the next meets another text.
+    A task turns the encoder of such a model round (`core.networks.Encoder.turned`), and reads its
+    texts as they are. The blocks themselves stay in the order of the text: a state that is carried
+    from a block to the next meets another text.
     """
 
     examples: slots.Examples = Contiguous()

@@ -1,4 +1,5 @@
-"""Pairs of sentences that are translations, with aligned words: the rows of BiSkip (Luong et al. 2015)."""
+"""Pairs of sentences that are translations, with aligned words: the rows of BiSkip (Luong et al.
+2015)."""
 
 from __future__ import annotations
 
@@ -21,16 +22,19 @@ from ptm_jax.data.rows.windows import kept
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Translations(slots.Examples):
-    """Sentences in order, each a segment, as many as fit in a row; the two of a pair stand in one row.
+    """Sentences in order, each a segment, as many as fit in a row; the two of a pair stand in one
+    row.
 
-    aligned       [R, L, 2] int32: places in the row of aligned words, the first language's first; -1 after the last. Given
-                  alignments, else word i of m is aligned with word i * n // m of n (bivec's rule)
+    aligned       [R, L, 2] int32: places in the row of aligned words, the first language's first;
+                  -1 after the last. Given alignments, else word i of m is aligned with word i * n
+                  // m of n (bivec's rule)
     translation   [R, L] int32: the segment of the sentence's translation, 0 where there is none
     sample        as in `data.rows.windows.Chunks`; None: all words stay
     counts, languages   of the corpus
 
-    A pair that is longer than a row, and sentences of other documents, are text of one language without alignment; these are
-    cut. Deviation from bivec: aligned words predict neighbours among the words that sampling keeps.
+    A pair that is longer than a row, and sentences of other documents, are text of one language
+    without alignment; these are cut. Deviation from bivec: aligned words predict neighbours among
+    the words that sampling keeps.
     """
 
     sample: float | None = 1e-4
@@ -41,13 +45,20 @@ class Translations(slots.Examples):
 
     def __post_init__(self):
         if self.sample is not None and not 0 < self.sample <= 1:
-            raise UserError(f"examples.sample is {self.sample}; expected a frequency in (0, 1], or None for all words")
+            raise UserError(
+                f"examples.sample is {self.sample}; expected a frequency in (0, 1], or None "
+                "for all words"
+            )
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary has no padding or rows are too short."""
+        """Returns the fields. Raises UserError where the vocabulary has no padding or rows are too
+        short."""
         packing.special(vocab, "pad")
         packing.room(length, 1)
-        return packing.fields(length, *COMMON) | {"aligned": Field((length, 2)), "translation": Field((length,))}
+        return packing.fields(length, *COMMON) | {
+            "aligned": Field((length, 2)),
+            "translation": Field((length,)),
+        }
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns the fields [R, ...] in the order of the text."""
@@ -55,10 +66,15 @@ class Translations(slots.Examples):
         known = (block.tokens != (-1 if vocab.unk is None else vocab.unk)) & (kinds >= 0)
         stay = known
         if self.sample is not None:
-            stay = known & (rng.random(len(kinds), np.float32) < self._rates(vocab.unk)[block.tokens])
+            stay = known & (
+                rng.random(len(kinds), np.float32) < self._rates(vocab.unk)[block.tokens]
+            )
         pieces = []
         for first, last in itertools.pairwise(block.document_starts):
-            spans = [np.arange(a, b) for a, b in itertools.pairwise(block.sentence_starts[first : last + 1])]
+            spans = [
+                np.arange(a, b)
+                for a, b in itertools.pairwise(block.sentence_starts[first : last + 1])
+            ]
             pieces += _pieces(spans, kinds, known, stay, length)
         return _packed(pieces, block.tokens, length, vocab.pad)
 
@@ -68,16 +84,25 @@ class Translations(slots.Examples):
         return kept(self.counts.values, self.sample, unk)
 
 
-def _pieces(spans: list[np.ndarray], kinds, known, stay, length: int) -> list[tuple[list[np.ndarray], np.ndarray]]:
-    """Returns ([places of the words of a sentence, or of two], aligned places [n, 2]) of a document's sentences."""
+def _pieces(
+    spans: list[np.ndarray], kinds, known, stay, length: int
+) -> list[tuple[list[np.ndarray], np.ndarray]]:
+    """Returns ([places of the words of a sentence, or of two], aligned places [n, 2]) of a
+    document's sentences."""
     texts = [span for span in spans if len(span) and (kinds[span] >= 0).any()]
     whole = [span[known[span]] for span in texts]
     words = [span[stay[span]] for span in texts]
     languages = [kinds[span].max() for span in texts]
     pair = len(texts) == 2 and {*languages} == {1, 2} and all(map(len, words))
     if not pair or sum(map(len, words)) > length:
-        return [([text[i : i + length]], np.zeros((0, 2), int)) for text in words for i in range(0, len(text), length)]
-    given = np.concatenate([span for span in spans if len(span) and (kinds[span] < 0).any()] or [np.zeros(0, int)])
+        return [
+            ([text[i : i + length]], np.zeros((0, 2), int))
+            for text in words
+            for i in range(0, len(text), length)
+        ]
+    given = np.concatenate(
+        [span for span in spans if len(span) and (kinds[span] < 0).any()] or [np.zeros(0, int)]
+    )
     if len(given) and len(given) % 2 == 0:
         i, j = (-1 - kinds[given]).reshape(-1, 2).T
         real = (i >= 0) & (j >= 0) & (i < len(texts[0])) & (j < len(texts[1]))
@@ -95,7 +120,9 @@ def _packed(pieces: list, tokens: np.ndarray, length: int, pad: int) -> Fields:
     for sentences, _ in pieces:
         size = sum(map(len, sentences))
         starts.append(
-            (len(starts) and starts[-1][0], used) if used + size <= length else ((starts[-1][0] + 1 if starts else 0), 0)
+            (len(starts) and starts[-1][0], used)
+            if used + size <= length
+            else ((starts[-1][0] + 1 if starts else 0), 0)
         )
         used = starts[-1][1] + size
     count = starts[-1][0] + 1 if starts else 0

@@ -42,13 +42,16 @@ class Matrix:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells(slots.Examples):
-    """Rows of `length` cells (i, j, X_ij) of the train split's matrix in random order: `input_ids` i, `context_ids` j and
-    `cooccurrences` X [R, L]. A cell and its mirror image come once an epoch. Segment 0 is padding.
+    """Rows of `length` cells (i, j, X_ij) of the train split's matrix in random order: `input_ids`
+    i, `context_ids` j and `cooccurrences` X [R, L]. A cell and its mirror image come once an epoch.
+    Segment 0 is padding.
 
-    window      words to either side; a word at distance d counts 1 / d. The paper's 10; 15 in Stanford's code
+    window      words to either side; a word at distance d counts 1 / d. The paper's 10; 15 in
+                Stanford's code
 
-    The cells of the held-out split are a random share of the matrix, as large as that of the held-out documents, and are not
-    trained: the counts of the held-out documents themselves are on another scale, which the loss would measure.
+    The cells of the held-out split are a random share of the matrix, as large as that of the
+    held-out documents, and are not trained: the counts of the held-out documents themselves are on
+    another scale, which the loss would measure.
     """
 
     window: int = 10
@@ -61,7 +64,11 @@ class Cells(slots.Examples):
     def blocks(self, corpus: Any, split: str) -> Matrix:
         """Returns the cells of a split; they are counted if the corpus has none of this window."""
         cells, train = corpus.cooccurrence(self.window), corpus.size("train")["tokens"]
-        held = round(len(cells) * corpus.size("heldout")["tokens"] / max(1, train + corpus.size("heldout")["tokens"]))
+        held = round(
+            len(cells)
+            * corpus.size("heldout")["tokens"]
+            / max(1, train + corpus.size("heldout")["tokens"])
+        )
         return Matrix(cells[:held] if split == "heldout" else cells[held:])
 
     def spec(self, length: int, vocab: Any) -> Spec:
@@ -70,9 +77,13 @@ class Cells(slots.Examples):
         if length < 1:
             raise UserError(f"rows have {length} cells; expected at least 1")
         names = ("input_ids", "context_ids", "segment_ids")
-        return {name: Field((length,)) for name in names} | {"cooccurrences": Field((length,), np.float32)}
+        return {name: Field((length,)) for name in names} | {
+            "cooccurrences": Field((length,), np.float32)
+        }
 
-    def rows(self, block: np.ndarray, *, length: int, vocab: Any, rng: np.random.Generator) -> Fields:
+    def rows(
+        self, block: np.ndarray, *, length: int, vocab: Any, rng: np.random.Generator
+    ) -> Fields:
         """Returns fields [R, L] of both directions of the cells."""
         cells = cooccurrence.both(block)
         found = np.zeros(-(-len(cells) // length) * length, cooccurrence.PAIR)

@@ -14,13 +14,19 @@ from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.rows.examples import Around, Fields, Packed, Spec
 
 
-def placed(examples: slots.Examples, block: Block, *, length: int, vocab, rng: np.random.Generator) -> tuple[Fields, ...]:
-    """Returns the rows of `examples`, where they hold text [R, L] bool, and the place in the block of each token [R, L].
+def placed(
+    examples: slots.Examples, block: Block, *, length: int, vocab, rng: np.random.Generator
+) -> tuple[Fields, ...]:
+    """Returns the rows of `examples`, where they hold text [R, L] bool, and the place in the block
+    of each token [R, L].
 
-    `examples` are given a block that holds places instead of ids; `input_ids` are looked up afterwards.
+    `examples` are given a block that holds places instead of ids; `input_ids` are looked up
+    afterwards.
     """
     places = np.arange(vocab.size, vocab.size + len(block.tokens), dtype=np.int32)
-    out = examples.rows(dataclasses.replace(block, tokens=places), length=length, vocab=vocab, rng=rng)
+    out = examples.rows(
+        dataclasses.replace(block, tokens=places), length=length, vocab=vocab, rng=rng
+    )
     coded = out["input_ids"]
     text, place = coded >= vocab.size, coded - vocab.size
     out["input_ids"] = np.where(text, block.tokens.take(place, mode="clip"), coded)
@@ -57,8 +63,11 @@ class WithColumns(Around):
     table = property(operator.attrgetter("examples.table"))
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields of `examples` and of the columns. Raises UserError as `examples` do."""
-        found = {column.name: Field((length, *column.shape), column.dtype) for column in self.columns}
+        """Returns the fields of `examples` and of the columns. Raises UserError as `examples`
+        do."""
+        found = {
+            column.name: Field((length, *column.shape), column.dtype) for column in self.columns
+        }
         return {**self.examples.spec(length, vocab), **found}
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:

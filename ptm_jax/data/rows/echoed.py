@@ -1,4 +1,5 @@
-"""Rows of texts that stand twice, for a sequence autoencoder (Dai and Le 2015, arXiv 1511.01432, section 2)."""
+"""Rows of texts that stand twice, for a sequence autoencoder (Dai and Le 2015, arXiv 1511.01432,
+section 2)."""
 
 from __future__ import annotations
 
@@ -17,16 +18,18 @@ move_with_tokens("again")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Echoed(slots.Examples):
-    """Packed pieces x of documents, each as x `end` x `end`: a left-to-right network reads x, then writes it.
+    """Packed pieces x of documents, each as x `end` x `end`: a left-to-right network reads x, then
+    writes it.
 
-    A document longer than half a row is divided. `again` [L] int32 is 1 on the second x and the `end` after it: what an
-    autoencoder predicts.
+    A document longer than half a row is divided. `again` [L] int32 is 1 on the second x and the
+    `end` after it: what an autoencoder predicts.
     """
 
     end: str = "eos"
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks `end` or rows are shorter than 4."""
+        """Returns the fields. Raises UserError where the vocabulary lacks `end` or rows are shorter
+        than 4."""
         packing.special(vocab, self.end)
         packing.room(length, 3)
         return packing.fields(length, *COMMON, "again")
@@ -40,7 +43,9 @@ class Echoed(slots.Examples):
         firsts = np.cumsum(whole) - whole
         text, again = np.full(whole.sum(), end, np.int32), np.zeros(whole.sum(), np.int32)
         for shift in (0, sizes + 1):
-            text[packing.ranges(firsts + shift, sizes)] = block.tokens[packing.ranges(starts, sizes)]
+            text[packing.ranges(firsts + shift, sizes)] = block.tokens[
+                packing.ranges(starts, sizes)
+            ]
         again[packing.ranges(firsts + sizes + 1, sizes + 1)] = 1
         row, column, count = packing.best_fit(whole, length)
         row = rng.permutation(count)[row]

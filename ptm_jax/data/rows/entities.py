@@ -19,8 +19,9 @@ EDGE = np.dtype([("node", "<i4"), ("token", "<i4"), ("entity", "<i4"), ("prior",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AliasTokens(CorpusFact):
-    """The aliases of a graph as tokens of the corpus, [N] of (node, token, entity, prior): the edges of a trie by depth, and
-    where an alias ends its likeliest entity plus 1 (0: none) with its prior. Aliases with an unknown piece are left out.
+    """The aliases of a graph as tokens of the corpus, [N] of (node, token, entity, prior): the
+    edges of a trie by depth, and where an alias ends its likeliest entity plus 1 (0: none) with its
+    prior. Aliases with an unknown piece are left out.
 
     graph     folder of a compiled graph
     digest    its hash, or None: any. Another graph in the folder is refused
@@ -35,12 +36,22 @@ class AliasTokens(CorpusFact):
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
         if not self.graph:
-            raise UserError("the aliases of no graph are named; set graph to a folder of ptm prepare --graph")
+            raise UserError(
+                "the aliases of no graph are named; set graph to a folder of ptm prepare --graph"
+            )
         graph = open_graph(self.graph, self.digest)
-        texts = [(place, text) for place, text in enumerate(graph.alias_texts) if len(text) >= self.shortest]
+        texts = [
+            (place, text)
+            for place, text in enumerate(graph.alias_texts)
+            if len(text) >= self.shortest
+        ]
         rows = tokenizer.encode_batch([text for _, text in texts])
         unknown = tokenizer.vocab.unk
-        kept = [(place, ids) for (place, _), ids in zip(texts, rows, strict=True) if len(ids) and unknown not in ids]
+        kept = [
+            (place, ids)
+            for (place, _), ids in zip(texts, rows, strict=True)
+            if len(ids) and unknown not in ids
+        ]
         trie = Trie.of([ids for _, ids in kept], tokenizer.vocab.size)
         out = np.zeros(len(trie.keys), EDGE)
         out["node"], out["token"] = trie.keys // trie.size, trie.keys % trie.size
@@ -58,16 +69,22 @@ class AliasTokens(CorpusFact):
         """Returns the trie for ids below `size`; a sequence is the edge where it ends."""
         edges = self.values
         ends = np.where(edges["entity"] > 0, np.arange(len(edges)), -1)
-        return Trie(edges["node"].astype(np.int64) * size + edges["token"], np.append(-1, ends).astype(np.int32), size)
+        return Trie(
+            edges["node"].astype(np.int64) * size + edges["token"],
+            np.append(-1, ends).astype(np.int32),
+            size,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntityIds(Column):
-    """The field `entity_ids` [B, L] int32: on every token of a mention the likeliest entity of the longest alias plus 1,
-    else 0. A mention begins at a token that begins a word, ends before another, and lies in one sentence. The field moves
-    with its tokens, so that it survives packing, cut rows and corruptions.
+    """The field `entity_ids` [B, L] int32: on every token of a mention the likeliest entity of the
+    longest alias plus 1, else 0. A mention begins at a token that begins a word, ends before
+    another, and lies in one sentence. The field moves with its tokens, so that it survives packing,
+    cut rows and corruptions.
 
-    first   whether only the first token of a mention has the entity (ERNIE: Zhang et al. 2019, section 3.1)
+    first   whether only the first token of a mention has the entity (ERNIE: Zhang et al. 2019,
+            section 3.1)
     """
 
     name: ClassVar[str] = "entity_ids"
@@ -77,7 +94,9 @@ class EntityIds(Column):
 
     def values(self, block: Block) -> np.ndarray:
         if block.words is None:
-            raise UserError("EntityIds needs the beginnings of words; put it around examples with needs_words")
+            raise UserError(
+                "EntityIds needs the beginnings of words; put it around examples with needs_words"
+            )
         begins = block.words[block.tokens].copy()
         begins[block.sentence_starts[:-1]] = True
         ends = np.append(begins[1:], True)
@@ -85,7 +104,9 @@ class EntityIds(Column):
         numbers, stops = block.tokens.astype(np.int64), np.zeros(len(block.tokens), bool)
         stops[block.sentence_starts[1:] - 1] = True
         out = np.zeros(len(numbers), np.int32)
-        for start, end, edge in zip(*(x.tolist() for x in trie.longest(numbers, begins, ends, stops)), strict=True):
+        for start, end, edge in zip(
+            *(x.tolist() for x in trie.longest(numbers, begins, ends, stops)), strict=True
+        ):
             out[start : start + 1 if self.first else end] = self.aliases.values["entity"][edge]
         return out
 

@@ -1,8 +1,9 @@
 """Ways of cutting rows from the documents of a block, one frozen value for each published way.
 
-Each is a `core.slots.Examples`. Every row has the fields `input_ids`, `segment_ids` (0 is padding; 1, 2, ... are documents,
-which do not attend to each other) and `positions` (`core.types`). A piece of a divided document counts as a document.
-Special tokens are named by the fields of `core.types.Vocab`.
+Each is a `core.slots.Examples`. Every row has the fields `input_ids`, `segment_ids` (0 is padding;
+1, 2, ... are documents, which do not attend to each other) and `positions` (`core.types`). A piece
+of a divided document counts as a document. Special tokens are named by the fields of
+`core.types.Vocab`.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ class Around(slots.Examples):
 class Packed(slots.Examples):
     """Packed documents, each between `begin` and `end`, several in a row where they are short.
 
-    A document longer than a row fills whole rows. Its rest and short documents are packed by best fit, largest first
-    (Krell et al. 2021, arXiv:2107.02027). Then the pieces of the emptiest rows are divided to fill gaps of at least
-    `least` tokens. Segments and positions restart at every piece.
+    A document longer than a row fills whole rows. Its rest and short documents are packed by best
+    fit, largest first (Krell et al. 2021, arXiv:2107.02027). Then the pieces of the emptiest rows
+    are divided to fill gaps of at least `least` tokens. Segments and positions restart at every
+    piece.
     """
 
     begin: str | None = "cls"
@@ -54,22 +56,29 @@ class Packed(slots.Examples):
     least: int = 8
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows are too short."""
-        packing.room(length, sum(packing.special(vocab, name) is not None for name in (self.begin, self.end)))
+        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows
+        are too short."""
+        packing.room(
+            length, sum(packing.special(vocab, name) is not None for name in (self.begin, self.end))
+        )
         return packing.fields(length, *COMMON)
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
-        """Returns fields [R, L] in random order. Every token of the block is in exactly one place."""
+        """Returns fields [R, L] in random order. Every token of the block is in exactly one
+        place."""
         begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
         frame = (begin is not None) + (end is not None)
-        starts, sizes = packing.cut(block.document_tokens[:-1], np.diff(block.document_tokens), packing.room(length, frame))
+        starts, sizes = packing.cut(
+            block.document_tokens[:-1], np.diff(block.document_tokens), packing.room(length, frame)
+        )
         starts, sizes, row, column, count = self._place(starts, sizes, length, frame)
         row = rng.permutation(count)[row]
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
         return packing.pieces(out, block.tokens, starts, sizes, row, column, begin=begin, end=end)
 
     def _place(self, starts, sizes, length: int, frame: int):
-        """Returns starts, sizes, rows and columns of the pieces, some of them divided, and the number of rows."""
+        """Returns starts, sizes, rows and columns of the pieces, some of them divided, and the
+        number of rows."""
         row, column, count = packing.best_fit(sizes + frame, length)
         used = np.bincount(row, sizes + frame, count).astype(np.int64)
         gap = length - used
@@ -81,7 +90,9 @@ class Packed(slots.Examples):
             pieces = np.flatnonzero(row == emptiest)
             if int((gap[others] - frame).sum()) < int(sizes[pieces].sum()) + frame * len(pieces):
                 break
-            moved = _divide(starts[pieces], sizes[pieces], others[np.argsort(-gap[others])], gap, least, frame)
+            moved = _divide(
+                starts[pieces], sizes[pieces], others[np.argsort(-gap[others])], gap, least, frame
+            )
             if moved is None:
                 break
             keep = row != emptiest
@@ -92,7 +103,10 @@ class Packed(slots.Examples):
             for _, size, target in moved:
                 columns.append(length - gap[target])
                 gap[target] -= size + frame
-            row, column = np.concatenate([row[keep], where]), np.concatenate([column[keep], columns])
+            row, column = (
+                np.concatenate([row[keep], where]),
+                np.concatenate([column[keep], columns]),
+            )
             # the last row takes the number of the removed one
             count -= 1
             row[row == count] = emptiest
@@ -102,7 +116,8 @@ class Packed(slots.Examples):
 
 
 def _divide(starts, sizes, targets, gap, least: int, frame: int):
-    """Returns pieces [(start, size, row)] that fit the given ones into the gaps of `targets`, None if not all fit."""
+    """Returns pieces [(start, size, row)] that fit the given ones into the gaps of `targets`, None
+    if not all fit."""
     room = {int(t): int(gap[t]) for t in targets}
     moved = []
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
@@ -125,7 +140,8 @@ class WholeSentences(slots.Examples):
     end: str = "sep"
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows are too short."""
+        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows
+        are too short."""
         packing.special(vocab, self.begin), packing.special(vocab, self.end)
         packing.room(length, 2)
         return packing.fields(length, *COMMON)
@@ -133,13 +149,16 @@ class WholeSentences(slots.Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FullSentences(WholeSentences):
-    """RoBERTa's FULL-SENTENCES (Liu et al. 2019, section 4.2): as many whole sentences in order as fit in a row.
+    """RoBERTa's FULL-SENTENCES (Liu et al. 2019, section 4.2): as many whole sentences in order as
+    fit in a row.
 
-    Rows continue across documents, with an extra separator between them. One segment, no token types.
+    Rows continue across documents, with an extra separator between them. One segment, no token
+    types.
     """
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
-        """Returns fields [R, L] with every token of the block once. A sentence longer than a row is divided."""
+        """Returns fields [R, L] with every token of the block once. A sentence longer than a row is
+        divided."""
         begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
         size = packing.room(length, 2)
         closing = np.zeros(len(block.sentences), bool)
@@ -165,10 +184,12 @@ class FullSentences(WholeSentences):
 class Contiguous(slots.Examples):
     """GPT's and GPT-2's rows: documents, each followed by `separator`, cut every `length` tokens.
 
-    One segment: the documents of a row attend to each other. Rows are in the order of the text; the last may be padded.
+    One segment: the documents of a row attend to each other. Rows are in the order of the text; the
+    last may be padded.
 
-    continuing      row b of a batch continues row b of the batch before, for encoders with memory (Dai et al. 2019,
-                    section 3.2; limits in `data.corpora.stream`). The rows themselves are the same.
+    continuing      row b of a batch continues row b of the batch before, for encoders with memory
+                    (Dai et al. 2019, section 3.2; limits in `data.corpora.stream`). The rows
+                    themselves are the same.
     """
 
     separator: str | None = "eos"
@@ -193,12 +214,13 @@ class Contiguous(slots.Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Coded(slots.Examples):
-    """CTRL's rows: a control code, then length - 1 tokens of its text (Keskar et al. 2019, section 3.1; salesforce/ctrl,
-    training_utils/make_tf_records.py, where a file has one code).
+    """CTRL's rows: a control code, then length - 1 tokens of its text (Keskar et al. 2019, section
+    3.1; salesforce/ctrl, training_utils/make_tf_records.py, where a file has one code).
 
-    The first token of a document is its code. The documents of one code are joined without it and cut every length - 1
-    tokens; the last row of a code may be padded (the original drops it). One segment: the documents of a row attend to
-    each other. A document that continues from another block has no code: its rows are `length` tokens of text.
+    The first token of a document is its code. The documents of one code are joined without it and
+    cut every length - 1 tokens; the last row of a code may be padded (the original drops it). One
+    segment: the documents of a row attend to each other. A document that continues from another
+    block has no code: its rows are `length` tokens of text.
     """
 
     def spec(self, length: int, vocab) -> Spec:
@@ -226,12 +248,13 @@ class Coded(slots.Examples):
 
 
 class PairRows(slots.Examples):
-    """Base of the rows of pairs: [CLS] A [SEP] B [SEP], with token types 0 and 1. A subclass has a field
-    `short_probability` and overrides `pair`.
+    """Base of the rows of pairs: [CLS] A [SEP] B [SEP], with token types 0 and 1. A subclass has a
+    field `short_probability` and overrides `pair`.
 
-    As in google-research/bert, create_pretraining_data.py: the sentences of a document are collected into chunks up to a
-    target length (the row's, or with `short_probability` a random one, drawn once a document). A chunk is divided after
-    a random sentence. Where a pair is longer than a row, the longer side loses tokens at random ends.
+    As in google-research/bert, create_pretraining_data.py: the sentences of a document are
+    collected into chunks up to a target length (the row's, or with `short_probability` a random
+    one, drawn once a document). A chunk is divided after a random sentence. Where a pair is longer
+    than a row, the longer side loses tokens at random ends.
     """
 
     def __post_init__(self):
@@ -240,7 +263,8 @@ class PairRows(slots.Examples):
                 raise UserError(f"{name} is {value}; expected a probability in [0, 1]")
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks [CLS] or [SEP] or rows are shorter than 5."""
+        """Returns the fields. Raises UserError where the vocabulary lacks [CLS] or [SEP] or rows
+        are shorter than 5."""
         packing.special(vocab, "cls"), packing.special(vocab, "sep")
         packing.room(length, 4)
         return packing.fields(length, *COMMON, "token_type_ids") | {"next_label": Field()}
@@ -263,13 +287,18 @@ class PairRows(slots.Examples):
         types[packing.ranges(second, size_b + 1)] = 1
         return one_segment(out, size_a + size_b + 3) | {"next_label": label.astype(np.int32)}
 
-    def pair(self, text: Text, chunk: tuple[int, int, int], target: int, rng) -> tuple[Range, Range, int, int] | None:
+    def pair(
+        self, text: Text, chunk: tuple[int, int, int], target: int, rng
+    ) -> tuple[Range, Range, int, int] | None:
         """Returns A, B, label and the next sentence to read, or None to leave the chunk out.
 
-        `chunk` is (start, cut, stop): sentences start..stop - 1, divided at `cut`, which is stop for one sentence."""
+        `chunk` is (start, cut, stop): sentences start..stop - 1, divided at `cut`, which is stop
+        for one sentence."""
         raise NotImplementedError
 
-    def _pairs(self, block: Block, room: int, rng: np.random.Generator) -> list[tuple[int, int, int, int, int]]:
+    def _pairs(
+        self, block: Block, room: int, rng: np.random.Generator
+    ) -> list[tuple[int, int, int, int, int]]:
         """Returns (start of A, its size, start of B, its size, label) of every row."""
         at, bounds = block.sentence_starts.tolist(), block.document_starts.tolist()
         spans = []
@@ -289,7 +318,8 @@ class PairRows(slots.Examples):
 
 
 class Text(NamedTuple):
-    """Starts of a block's sentences in its tokens and of its documents in the sentences; number of the current document."""
+    """Starts of a block's sentences in its tokens and of its documents in the sentences; number of
+    the current document."""
 
     at: list[int]
     bounds: list[int]
@@ -300,7 +330,8 @@ class Text(NamedTuple):
         return self.at[first], self.at[stop]
 
     def reach(self, first: int, stop: int, target: int) -> int:
-        """Returns the end of the fewest sentences from `first` on that have `target` tokens, at most `stop`."""
+        """Returns the end of the fewest sentences from `first` on that have `target` tokens, at
+        most `stop`."""
         end = first + 1
         while end < stop and self.at[end] - self.at[first] < target:
             end += 1
@@ -309,29 +340,36 @@ class Text(NamedTuple):
     def elsewhere(self, target: int, rng: np.random.Generator) -> Range:
         """Returns a range of about `target` tokens of a random document, from a random sentence on.
 
-        Up to ten draws avoid the current document, as in the original; a block of one document has no other.
+        Up to ten draws avoid the current document, as in the original; a block of one document has
+        no other.
         """
         for _ in range(10):
             other = int(rng.integers(len(self.bounds) - 1))
             if other != self.number:
                 break
-        first, stop = int(rng.integers(self.bounds[other], self.bounds[other + 1])), self.bounds[other + 1]
+        first, stop = (
+            int(rng.integers(self.bounds[other], self.bounds[other + 1])),
+            self.bounds[other + 1],
+        )
         return self.tokens(first, self.reach(first, stop, target))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentencePairs(PairRows):
-    """BERT's pairs for next-sentence prediction: [CLS] A [SEP] B [SEP] (Devlin et al. 2019, appendix A.2).
+    """BERT's pairs for next-sentence prediction: [CLS] A [SEP] B [SEP] (Devlin et al. 2019,
+    appendix A.2).
 
-    A is the first part of a chunk (`PairRows`). B is the rest with `next_probability`, else text of another document
-    (here: of the same block), and the unused sentences are put back. `next_label` is 0 where B follows A, 1 where B is
-    random.
+    A is the first part of a chunk (`PairRows`). B is the rest with `next_probability`, else text of
+    another document (here: of the same block), and the unused sentences are put back. `next_label`
+    is 0 where B follows A, 1 where B is random.
     """
 
     next_probability: float = 0.5
     short_probability: float = 0.1
 
-    def pair(self, text: Text, chunk: tuple[int, int, int], target: int, rng) -> tuple[Range, Range, int, int]:
+    def pair(
+        self, text: Text, chunk: tuple[int, int, int], target: int, rng
+    ) -> tuple[Range, Range, int, int]:
         """Returns the pair; B of a chunk of one sentence is always random."""
         start, cut, stop = chunk
         a = text.tokens(start, cut)
@@ -343,10 +381,11 @@ class SentencePairs(PairRows):
 def truncated(
     a0: int, a1: int, b0: int, b1: int, room: int, rng: np.random.Generator | None = None
 ) -> tuple[int, int, int, int]:
-    """Returns (start, size) of A and of B after the longer one (B where equal) lost tokens until both fit.
+    """Returns (start, size) of A and of B after the longer one (B where equal) lost tokens until
+    both fit.
 
-    Each token is taken from the front or the back with equal chance, so the number from the front is binomial. Without
-    `rng` all are taken from the back.
+    Each token is taken from the front or the back with equal chance, so the number from the front
+    is binomial. Without `rng` all are taken from the back.
     """
     excess = (a1 - a0) + (b1 - b0) - room
     if excess > 0:
@@ -355,7 +394,9 @@ def truncated(
         from_b = min(excess, max(-difference, 0))
         rest = excess - from_a - from_b
         from_a, from_b = from_a + rest // 2, from_b + rest - rest // 2
-        front_a, front_b = (0, 0) if rng is None else (int(rng.binomial(n, 0.5)) for n in (from_a, from_b))
+        front_a, front_b = (
+            (0, 0) if rng is None else (int(rng.binomial(n, 0.5)) for n in (from_a, from_b))
+        )
         a0, a1 = a0 + front_a, a1 - (from_a - front_a)
         b0, b1 = b0 + front_b, b1 - (from_b - front_b)
     return a0, a1 - a0, b0, b1 - b0

@@ -1,4 +1,5 @@
-"""Rows of triples of a graph: alone, beside text (Wang et al. 2014), or with the texts of their entities (KEPLER)."""
+"""Rows of triples of a graph: alone, beside text (Wang et al. 2014), or with the texts of their
+entities (KEPLER)."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ from ptm_jax.data.rows.windows import Chunks
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithTriples(Around):
-    """The rows of `examples`, cut from the text and the descriptions of a block, with triples of the block in each:
-    `triples` [R, T, 3] int32 of head, relation and tail, and `triple_weights` [R, T] float32, 0 for padding. Triples with
-    an unknown part are left out. Rows without text hold the triples that are left.
+    """The rows of `examples`, cut from the text and the descriptions of a block, with triples of
+    the block in each: `triples` [R, T, 3] int32 of head, relation and tail, and `triple_weights`
+    [R, T] float32, 0 for padding. Triples with an unknown part are left out. Rows without text hold
+    the triples that are left.
 
     triples   T, at most, in a row
     """
@@ -33,7 +35,10 @@ class WithTriples(Around):
 
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields. Raises UserError as `examples` do."""
-        more = {"triples": Field((self.triples, 3)), "triple_weights": Field((self.triples,), np.float32)}
+        more = {
+            "triples": Field((self.triples, 3)),
+            "triple_weights": Field((self.triples,), np.float32),
+        }
         return {**self.examples.spec(length, vocab), **more}
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
@@ -43,16 +48,29 @@ class WithTriples(Around):
         sizes = np.diff(block.document_tokens)
         found, graphs = triples_in(block, self.graph.values[:, 0])
         found = rng.permutation(found)
-        # a document that begins with an entity or a relation in a sentence of one or three is no text; its texts follow
+        # a document that begins with an entity or a relation in a sentence of one or three is no
+        # text; its texts follow
         heads = block.sentences[block.document_starts[:-1]]
         graphs |= (counts == 1) & (sizes == 3) & (kinds[starts] != 0)
         own = (counts == 3) & (heads == 1) & (kinds[starts] == ENTITY)
         stay = np.repeat(~(graphs | own), counts)
-        stay[block.document_starts[:-1][own] + 2] = True  # the description; its name stands in `Graph`
+        stay[block.document_starts[:-1][own] + 2] = (
+            True  # the description; its name stands in `Graph`
+        )
         rest = np.repeat(stay, block.sentences)
-        inside = np.array([stay[a:b].sum() for a, b in zip(block.document_starts, block.document_starts[1:], strict=False)])
+        inside = np.array(
+            [
+                stay[a:b].sum()
+                for a, b in zip(block.document_starts, block.document_starts[1:], strict=False)
+            ]
+        )
         kept = inside > 0
-        text = Block(tokens[rest], block.sentences[stay], inside[kept].astype(np.int32), block.continued[kept])
+        text = Block(
+            tokens[rest],
+            block.sentences[stay],
+            inside[kept].astype(np.int32),
+            block.continued[kept],
+        )
         text = dataclasses.replace(text, words=block.words, spellings=block.spellings)
         out = self.examples.rows(text, length=length, vocab=vocab, rng=rng)
         return self._joined(out, found, length, vocab)
@@ -62,8 +80,13 @@ class WithTriples(Around):
         count = max(have, -(-len(found) // self.triples))
         for name, (shape, dtype) in self.examples.spec(length, vocab).items():
             empty = np.zeros((count - have, *shape), dtype)
-            out[name] = np.concatenate([out[name], empty + vocab.pad if name == "input_ids" else empty]).astype(dtype)
-        triples, weights = np.zeros((count, self.triples, 3), np.int32), np.zeros((count, self.triples), np.float32)
+            out[name] = np.concatenate(
+                [out[name], empty + vocab.pad if name == "input_ids" else empty]
+            ).astype(dtype)
+        triples, weights = (
+            np.zeros((count, self.triples, 3), np.int32),
+            np.zeros((count, self.triples), np.float32),
+        )
         number = np.arange(len(found))
         triples[number % max(count, 1), number // max(count, 1)] = found
         weights[number % max(count, 1), number // max(count, 1)] = 1
@@ -72,18 +95,20 @@ class WithTriples(Around):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithDescribedTriple(Around):
-    """The rows of `examples`, each with a triple of the graph and entities that make no triple of the graph in place of its
-    head and of its tail (Wang et al. 2021, arXiv 1911.06136, section 3.2): `described_input_ids` and `_segment_ids`
-    [R, 2 + 2 negatives, S] int32, S = width + 2, the texts of head, tail, wrong heads and wrong tails between `begin` and
-    `end`, and the number of the `relation` [R].
+    """The rows of `examples`, each with a triple of the graph and entities that make no triple of
+    the graph in place of its head and of its tail (Wang et al. 2021, arXiv 1911.06136, section
+    3.2): `described_input_ids` and `_segment_ids` [R, 2 + 2 negatives, S] int32, S = width + 2, the
+    texts of head, tail, wrong heads and wrong tails between `begin` and `end`, and the number of
+    the `relation` [R].
 
     negatives   wrong heads, and wrong tails, of a triple
-    texts       of what else: "relations" adds the text of the relation, `relation_input_ids` [R, S] (KEPLER-Rel);
-                "conditions" adds `conditioned_input_ids` [R, 2, 2 width + 3], head and tail each followed by the text of the
-                relation (KEPLER-Cond)
+    texts       of what else: "relations" adds the text of the relation, `relation_input_ids` [R, S]
+                (KEPLER-Rel); "conditions" adds `conditioned_input_ids` [R, 2, 2 width + 3], head
+                and tail each followed by the text of the relation (KEPLER-Cond)
 
-    The host looks the texts up in the memory-mapped graph, so that a device holds those of its rows alone. A wrong entity is
-    the first of 16 draws that makes no triple of the graph, and the last where all do.
+    The host looks the texts up in the memory-mapped graph, so that a device holds those of its rows
+    alone. A wrong entity is the first of 16 draws that makes no triple of the graph, and the last
+    where all do.
     """
 
     examples: Any = FullSentences()
@@ -97,7 +122,11 @@ class WithDescribedTriple(Around):
 
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields. Raises UserError as `examples` do."""
-        inner, size, names = self.examples.spec(length, vocab), self.graph.width + 2, ("input_ids", "segment_ids")
+        inner, size, names = (
+            self.examples.spec(length, vocab),
+            self.graph.width + 2,
+            ("input_ids", "segment_ids"),
+        )
         views = {"described": (2 + 2 * self.negatives, size)}
         views |= {"relation": (size,)} if self.texts == "relations" else {}
         views |= {"conditioned": (2, 2 * size - 1)} if self.texts == "conditions" else {}
@@ -116,7 +145,11 @@ class WithDescribedTriple(Around):
             views["relation"] = (relations[drawn[:, 1]],)
         if self.texts == "conditions":
             views["conditioned"] = entities[ends], relations[np.repeat(drawn[:, 1:2], 2, 1)]
-        written = {f"{view}_{f}": v for view, texts in views.items() for f, v in self._written(texts, vocab).items()}
+        written = {
+            f"{view}_{f}": v
+            for view, texts in views.items()
+            for f, v in self._written(texts, vocab).items()
+        }
         return {**out, **written, "relation": drawn[:, 1].copy()}
 
     def _wrong(self, triples: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
@@ -141,7 +174,10 @@ class WithDescribedTriple(Around):
         used = coded > 0
         order = np.argsort(~used, axis=-1, kind="stable")
         coded, used = (np.take_along_axis(values, order, -1) for values in (coded, used))
-        return {"input_ids": np.where(used, coded - 1, vocab.pad).astype(np.int32), "segment_ids": used.astype(np.int32)}
+        return {
+            "input_ids": np.where(used, coded - 1, vocab.pad).astype(np.int32),
+            "segment_ids": used.astype(np.int32),
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,8 +201,8 @@ class TripleBlocks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TripleRows(slots.Examples):
-    """Rows of `length` / 3 triples in random order: `input_ids` [R, L] are head, relation, tail, head, .... Segment 0 is
-    padding. Triples with an unknown part are left out."""
+    """Rows of `length` / 3 triples in random order: `input_ids` [R, L] are head, relation, tail,
+    head, .... Segment 0 is padding. Triples with an unknown part are left out."""
 
     begin = end = None
 
@@ -177,16 +213,24 @@ class TripleRows(slots.Examples):
         return TripleBlocks(tuple(part for part in found if len(part)))
 
     def spec(self, length: int, vocab: Any) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary has no padding, or a row no whole triples."""
+        """Returns the fields. Raises UserError where the vocabulary has no padding, or a row no
+        whole triples."""
         packing.special(vocab, "pad")
         if length < 3 or length % 3:
-            raise UserError(f"rows have {length} places; expected a multiple of 3, for whole triples")
+            raise UserError(
+                f"rows have {length} places; expected a multiple of 3, for whole triples"
+            )
         return {name: Field((length,)) for name in ("input_ids", "segment_ids")}
 
-    def rows(self, block: np.ndarray, *, length: int, vocab: Any, rng: np.random.Generator) -> Fields:
+    def rows(
+        self, block: np.ndarray, *, length: int, vocab: Any, rng: np.random.Generator
+    ) -> Fields:
         """Returns fields [R, L] with every triple once."""
         each = length // 3
         found = np.full((-(-len(block) // each) * each, 3), vocab.pad, np.int32)
         found[: len(block)] = rng.permutation(block)
         real = np.repeat(np.arange(len(found)) < len(block), 3)
-        return {"input_ids": found.reshape(-1, length), "segment_ids": real.astype(np.int32).reshape(-1, length)}
+        return {
+            "input_ids": found.reshape(-1, length),
+            "segment_ids": real.astype(np.int32).reshape(-1, length),
+        }

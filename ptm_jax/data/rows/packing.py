@@ -9,23 +9,31 @@ from ptm_jax.core.fields import Field
 
 
 def special(vocab, name: str | None) -> int | None:
-    """Returns the id of the special token `name`, None for None. Raises UserError where the vocabulary lacks it."""
+    """Returns the id of the special token `name`, None for None. Raises UserError where the
+    vocabulary lacks it."""
     if name is None:
         return None
     try:
         return vocab.need(name)[0]
     except ValueError:
-        style = "--tokenizer bytebpe --specials gpt2" if name in ("bos", "eos") else "--specials bert"
+        style = (
+            "--tokenizer bytebpe --specials gpt2" if name in ("bos", "eos") else "--specials bert"
+        )
         raise UserError(
-            f"the tokenizer has no {name} token, which these examples need; `ptm prepare --data SOURCE --out DIR {style}` "
+            f"the tokenizer has no {name} token, which these examples need; `ptm prepare "
+            f"--data SOURCE --out DIR {style}` "
             "makes one that has it"
         ) from None
 
 
 def room(length: int, frame: int) -> int:
-    """Returns the tokens that fit in a row beside `frame` special tokens. Raises UserError where none does."""
+    """Returns the tokens that fit in a row beside `frame` special tokens. Raises UserError where
+    none does."""
     if length <= frame:
-        raise UserError(f"rows of length {length} have no room beside {frame} special tokens; choose a greater length")
+        raise UserError(
+            f"rows of length {length} have no room beside {frame} special tokens; choose a "
+            "greater length"
+        )
     return length - frame
 
 
@@ -49,9 +57,11 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def best_fit(sizes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the row and column of every piece, and the number of rows, by best fit, largest piece first.
+    """Returns the row and column of every piece, and the number of rows, by best fit, largest piece
+    first.
 
-    sizes [P] are in 1..length. A bit set of the sizes of free spaces finds the tightest one in constant time.
+    sizes [P] are in 1..length. A bit set of the sizes of free spaces finds the tightest one in
+    constant time.
     """
     order = np.argsort(-sizes, kind="stable")
     rows, columns = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
@@ -75,7 +85,8 @@ def best_fit(sizes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, in
 
 
 def cut(starts: np.ndarray, lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ranges with every range longer than `size` divided into pieces of `size` and a rest."""
+    """Returns the ranges with every range longer than `size` divided into pieces of `size` and a
+    rest."""
     count = -(-lengths // size)
     number = ranges(np.zeros(len(count), np.int64), count)
     starts = np.repeat(starts, count) + number * size
@@ -83,9 +94,18 @@ def cut(starts: np.ndarray, lengths: np.ndarray, size: int) -> tuple[np.ndarray,
 
 
 def pieces(
-    out: dict[str, np.ndarray], tokens, starts, sizes, row, column, *, begin: int | None, end: int | None
+    out: dict[str, np.ndarray],
+    tokens,
+    starts,
+    sizes,
+    row,
+    column,
+    *,
+    begin: int | None,
+    end: int | None,
 ) -> dict[str, np.ndarray]:
-    """Writes pieces of `tokens`, each between `begin` and `end`, into the empty rows `out` at (row, column).
+    """Writes pieces of `tokens`, each between `begin` and `end`, into the empty rows `out` at (row,
+    column).
 
     The pieces of a row are segments 1, 2, ... from left to right. Positions restart at every piece.
     """
@@ -93,7 +113,9 @@ def pieces(
     order = np.lexsort((column, row))
     starts, sizes, row, column = starts[order], sizes[order], row[order], column[order]
     first = np.concatenate([[True], row[1:] != row[:-1]])
-    number = np.arange(len(row)) - np.maximum.accumulate(np.where(first, np.arange(len(row)), 0)) + 1
+    number = (
+        np.arange(len(row)) - np.maximum.accumulate(np.where(first, np.arange(len(row)), 0)) + 1
+    )
     corner = row * length + column
     cells = ranges(corner, sizes + frame)
     out["segment_ids"].reshape(-1)[cells] = np.repeat(number, sizes + frame)

@@ -29,9 +29,15 @@ class NumberedBlocks:
     """The blocks of the train split without their held-out passages, or these alone."""
 
     def __init__(self, corpus: store.Corpus, split: str):
-        self._blocks, self._held, size = store.Blocks(corpus, "train"), split == "heldout", corpus.size("heldout")["tokens"]
+        self._blocks, self._held, size = (
+            store.Blocks(corpus, "train"),
+            split == "heldout",
+            corpus.size("heldout")["tokens"],
+        )
         self._share = size / max(1, size + corpus.size("train")["tokens"])
-        begun = [int(np.count_nonzero(~self._blocks[n].continued)) for n in range(len(self._blocks))]
+        begun = [
+            int(np.count_nonzero(~self._blocks[n].continued)) for n in range(len(self._blocks))
+        ]
         self._first = np.concatenate([[0], np.cumsum(begun)])
         self.tokens = self._blocks.tokens * (self._share if self._held else 1 - self._share)
 
@@ -46,22 +52,29 @@ class NumberedBlocks:
         before = np.concatenate([[0], np.cumsum(kept)])
         sentences = np.diff(before[block.sentence_starts]).astype(np.int32)
         numbers = self._first[number] + np.cumsum(~block.continued) - 1
-        return NumberedBlock(block.tokens[kept], sentences, block.documents, block.continued, numbers=numbers)
+        return NumberedBlock(
+            block.tokens[kept], sentences, block.documents, block.continued, numbers=numbers
+        )
 
     @staticmethod
     def join(blocks: list[NumberedBlock]) -> NumberedBlock:
         """Returns one block with the documents of all."""
-        columns = zip(*((b.tokens, b.sentences, b.documents, b.continued) for b in blocks), strict=True)
-        return NumberedBlock(*map(np.concatenate, columns), numbers=np.concatenate([b.numbers for b in blocks]))
+        columns = zip(
+            *((b.tokens, b.sentences, b.documents, b.continued) for b in blocks), strict=True
+        )
+        return NumberedBlock(
+            *map(np.concatenate, columns), numbers=np.concatenate([b.numbers for b in blocks])
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Passages(Chunks):
-    """`Chunks` of whole documents, whose sentences are not separated (segments are documents), with `document_ids` [R, L]:
-    the numbers of the documents in the order of the train split.
+    """`Chunks` of whole documents, whose sentences are not separated (segments are documents), with
+    `document_ids` [R, L]: the numbers of the documents in the order of the train split.
 
-    The held-out split are random passages of 64 words of the training documents, as many words as the held-out documents
-    have: these themselves have no vectors. The text around a passage is joined.
+    The held-out split are random passages of 64 words of the training documents, as many words as
+    the held-out documents have: these themselves have no vectors. The text around a passage is
+    joined.
     """
 
     def blocks(self, corpus: Any, split: str) -> NumberedBlocks:
@@ -70,9 +83,13 @@ class Passages(Chunks):
     def spec(self, length: int, vocab: Any) -> Spec:
         return super().spec(length, vocab) | {"document_ids": Field((length,))}
 
-    def rows(self, block: NumberedBlock, *, length: int, vocab: Any, rng: np.random.Generator) -> Fields:
+    def rows(
+        self, block: NumberedBlock, *, length: int, vocab: Any, rng: np.random.Generator
+    ) -> Fields:
         """Returns fields [R, L] in the order of the text."""
         document = np.repeat(np.arange(len(block.documents)), np.diff(block.document_tokens))
         fields, place = self._cut(block.tokens, document, length, vocab, rng)
         numbers = block.numbers[place] if len(place) else np.zeros(place.shape)
-        return fields | {"document_ids": np.where(fields["segment_ids"] > 0, numbers, 0).astype(np.int32)}
+        return fields | {
+            "document_ids": np.where(fields["segment_ids"] > 0, numbers, 0).astype(np.int32)
+        }

@@ -18,16 +18,24 @@ from ptm_jax.data.rows.examples import COMMON, Fields, Spec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RatingMarks(CorpusFact):
-    """The ids of every rating at the beginning of a document and behind a space, where they are one piece, [C, 2] int32."""
+    """The ids of every rating at the beginning of a document and behind a space, where they are one
+    piece, [C, 2] int32."""
 
     ratings: tuple[str, ...] = ("1", "2", "3", "4", "5")
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
         found = []
         for rating in self.ratings:
-            ids = [int(row[0]) for row in tokenizer.encode_batch([rating, f" {rating}"]) if len(row) == 1]
+            ids = [
+                int(row[0])
+                for row in tokenizer.encode_batch([rating, f" {rating}"])
+                if len(row) == 1
+            ]
             if not ids:
-                raise UserError(f"the tokenizer has no piece {rating!r} for a rating; ptm prepare a vocabulary of this text")
+                raise UserError(
+                    f"the tokenizer has no piece {rating!r} for a rating; ptm prepare a "
+                    "vocabulary of this text"
+                )
             found.append([ids[0], ids[-1]])
         return np.array(found, np.int32)
 
@@ -38,11 +46,12 @@ class RatingMarks(CorpusFact):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rated(slots.Examples):
-    """A document in each row, between `begin` and `end`, and its rating: `label` [R] int32, 0, 1, ... in the order of
-    `marks.ratings`, -1 for none (thu-coai/SentiLARE, pretrain/data_label.py).
+    """A document in each row, between `begin` and `end`, and its rating: `label` [R] int32, 0, 1,
+    ... in the order of `marks.ratings`, -1 for none (thu-coai/SentiLARE, pretrain/data_label.py).
 
-    A document begins with its rating, which stands in no row ("4 The room was clean."). A document longer than a row goes on
-    in further rows with its rating, where the original cuts it; one that continues from another block has none.
+    A document begins with its rating, which stands in no row ("4 The room was clean."). A document
+    longer than a row goes on in further rows with its rating, where the original cuts it; one that
+    continues from another block has none.
     """
 
     marks: RatingMarks = RatingMarks()
@@ -50,7 +59,8 @@ class Rated(slots.Examples):
     end: str = "sep"
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows are too short."""
+        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows
+        are too short."""
         packing.special(vocab, self.begin), packing.special(vocab, self.end)
         packing.room(length, 2)
         return {**packing.fields(length, *COMMON), "label": Field()}
@@ -58,9 +68,15 @@ class Rated(slots.Examples):
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns the fields [R, ...] in random order."""
         starts, sizes = block.document_tokens[:-1].astype(np.int64), np.diff(block.document_tokens)
-        is_mark = (block.tokens[starts][:, None, None] == self.marks.values).any(-1) & ~np.asarray(block.continued)[:, None]
+        is_mark = (block.tokens[starts][:, None, None] == self.marks.values).any(-1) & ~np.asarray(
+            block.continued
+        )[:, None]
         rated = is_mark.any(1)
-        labels, starts, sizes = np.where(rated, is_mark.argmax(1), -1), starts + rated, sizes - rated
+        labels, starts, sizes = (
+            np.where(rated, is_mark.argmax(1), -1),
+            starts + rated,
+            sizes - rated,
+        )
         room = packing.room(length, 2)
         labels = np.repeat(labels, -(-sizes // room)).astype(np.int32)
         starts, sizes = packing.cut(starts, sizes, room)
@@ -68,7 +84,9 @@ class Rated(slots.Examples):
         out = packing.empty(len(starts), length, vocab.pad, "segment_ids", "positions")
         begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
         if len(starts):
-            packing.pieces(out, block.tokens, starts, sizes, row, np.zeros_like(row), begin=begin, end=end)
+            packing.pieces(
+                out, block.tokens, starts, sizes, row, np.zeros_like(row), begin=begin, end=end
+            )
         out["label"] = np.empty(len(starts), np.int32)
         out["label"][row] = labels
         return out

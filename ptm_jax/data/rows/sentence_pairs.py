@@ -1,4 +1,5 @@
-"""Pairs of sentences labelled by their order (ALBERT, StructBERT), and XLNet's rows of text and a pair."""
+"""Pairs of sentences labelled by their order (ALBERT, StructBERT), and XLNet's rows of text and a
+pair."""
 
 from __future__ import annotations
 
@@ -12,21 +13,35 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field
 from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.rows import packing
-from ptm_jax.data.rows.examples import COMMON, Fields, PairRows, Range, Spec, Text, join_text, one_segment, truncated
+from ptm_jax.data.rows.examples import (
+    COMMON,
+    Fields,
+    PairRows,
+    Range,
+    Spec,
+    Text,
+    join_text,
+    one_segment,
+    truncated,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OrderedPairs(PairRows):
-    """ALBERT's pairs for sentence-order prediction (Lan et al. 2020, section 3.1): [CLS] A [SEP] B [SEP].
+    """ALBERT's pairs for sentence-order prediction (Lan et al. 2020, section 3.1): [CLS] A [SEP] B
+    [SEP].
 
-    A and B are the two parts of a chunk, swapped in half of the rows: `next_label` is 0 in order, 1 swapped. A chunk of
-    one sentence is divided at a random token, following the paper's "two consecutive segments from the same document"
-    (google-research/albert takes B from another document there and labels it swapped). A chunk of one token is left out.
+    A and B are the two parts of a chunk, swapped in half of the rows: `next_label` is 0 in order, 1
+    swapped. A chunk of one sentence is divided at a random token, following the paper's "two
+    consecutive segments from the same document" (google-research/albert takes B from another
+    document there and labels it swapped). A chunk of one token is left out.
     """
 
     short_probability: float = 0.1
 
-    def pair(self, text: Text, chunk: tuple[int, int, int], target: int, rng) -> tuple[Range, Range, int, int] | None:
+    def pair(
+        self, text: Text, chunk: tuple[int, int, int], target: int, rng
+    ) -> tuple[Range, Range, int, int] | None:
         """Returns A, B, label and the next sentence."""
         start, cut, stop = chunk
         low, high = text.tokens(start, stop)
@@ -39,15 +54,19 @@ class OrderedPairs(PairRows):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ThreeWayPairs(PairRows):
-    """StructBERT's pairs (Wang et al. 2019, section 2.3): B follows A, precedes it, or is of another document.
+    """StructBERT's pairs (Wang et al. 2019, section 2.3): B follows A, precedes it, or is of
+    another document.
 
-    Each is a third of the chunks. `next_label` is 0 where A is the first part of a chunk and B the second, 1 where they
-    are swapped, and 2 where B is random as in `SentencePairs`. A chunk of one sentence always has label 2, as in BERT.
+    Each is a third of the chunks. `next_label` is 0 where A is the first part of a chunk and B the
+    second, 1 where they are swapped, and 2 where B is random as in `SentencePairs`. A chunk of one
+    sentence always has label 2, as in BERT.
     """
 
     short_probability: float = 0.1
 
-    def pair(self, text: Text, chunk: tuple[int, int, int], target: int, rng) -> tuple[Range, Range, int, int]:
+    def pair(
+        self, text: Text, chunk: tuple[int, int, int], target: int, rng
+    ) -> tuple[Range, Range, int, int]:
         """Returns A, B, label and the next sentence."""
         start, cut, stop = chunk
         label = 2 if stop - start == 1 else int(rng.integers(3))
@@ -60,18 +79,21 @@ class ThreeWayPairs(PairRows):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class XLNetPairs(slots.Examples):
-    """XLNet's rows: R tokens that the next row keeps in memory, then a pair: [text] A [SEP] B [SEP] [CLS] (Yang et al.
-    2019, section 2.5; zihangdai/xlnet, data_utils.py).
+    """XLNet's rows: R tokens that the next row keeps in memory, then a pair: [text] A [SEP] B [SEP]
+    [CLS] (Yang et al. 2019, section 2.5; zihangdai/xlnet, data_utils.py).
 
-    The text is documents, each followed by `separator` as a sentence of its own. A row takes R = ceil(reuse * length)
-    tokens, and the next row continues there (`continuing`). A is the text after the R tokens, up to a random sentence
-    end. B follows A with `next_probability`, else it is whole sentences from a random place, always so where A is one
-    sentence. Both lose tokens at their ends, the longer one first, until they fit.
+    The text is documents, each followed by `separator` as a sentence of its own. A row takes R =
+    ceil(reuse * length) tokens, and the next row continues there (`continuing`). A is the text
+    after the R tokens, up to a random sentence end. B follows A with `next_probability`, else it is
+    whole sentences from a random place, always so where A is one sentence. Both lose tokens at
+    their ends, the longer one first, until they fit.
 
-    `token_type_ids` are 0 on text, A and its [SEP], 1 on B and its [SEP], 2 on [CLS]. `next_label` (XLNet trains no task
-    on it) is 0 where B follows A, else 1. With probability `from_right` the text of a block is read from right to left
-    and the field `backward` of its rows is 1 (`encoders.xlnet`). Deviations: the original reads all text both ways, in
-    the two halves of a batch, marks a document's end with <eod>, and drops the last rows of a text; here they are padded.
+    `token_type_ids` are 0 on text, A and its [SEP], 1 on B and its [SEP], 2 on [CLS]. `next_label`
+    (XLNet trains no task on it) is 0 where B follows A, else 1. With probability `from_right` the
+    text of a block is read from right to left and the field `backward` of its rows is 1
+    (`encoders.xlnet`). Deviations: the original reads all text both ways, in the two halves of a
+    batch, marks a document's end with <eod>, and drops the last rows of a text; here they are
+    padded.
     """
 
     reuse: float = 0.5
@@ -86,19 +108,28 @@ class XLNetPairs(slots.Examples):
                 raise UserError(f"{name} is {value}; expected a number in [0, 1]")
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or a row cannot hold a pair."""
+        """Returns the fields. Raises UserError where the vocabulary lacks a special token or a row
+        cannot hold a pair."""
         for name in ("cls", "sep", self.separator):
             packing.special(vocab, name)
         packing.room(length, self._kept(length) + 4)
-        return packing.fields(length, *COMMON, "token_type_ids") | {"next_label": Field(), "backward": Field()}
+        return packing.fields(length, *COMMON, "token_type_ids") | {
+            "next_label": Field(),
+            "backward": Field(),
+        }
 
     def _kept(self, length: int) -> int:
         """R, at least 1: every row moves on."""
         return max(1, math.ceil(length * self.reuse))
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
-        """Returns fields [R, L] in reading order, `next_label` and `backward` [R]. Every token is once before a pair."""
-        cls, sep, kept = packing.special(vocab, "cls"), packing.special(vocab, "sep"), self._kept(length)
+        """Returns fields [R, L] in reading order, `next_label` and `backward` [R]. Every token is
+        once before a pair."""
+        cls, sep, kept = (
+            packing.special(vocab, "cls"),
+            packing.special(vocab, "sep"),
+            self._kept(length),
+        )
         text, total = join_text(block, packing.special(vocab, self.separator))
         edges, falls = _edges(block, self.separator is not None), rng.random() < self.from_right
         if falls:
@@ -115,10 +146,16 @@ class XLNetPairs(slots.Examples):
             out["input_ids"][r, : len(row)] = row
             out["token_type_ids"][r, len(front) + 1 : len(row) - 1] = 1
             out["token_type_ids"][r, len(row) - 1] = 2
-        return one_segment(out, sizes) | {"next_label": labels, "backward": np.full(count, falls, np.int32)}
+        return one_segment(out, sizes) | {
+            "next_label": labels,
+            "backward": np.full(count, falls, np.int32),
+        }
 
-    def _pair(self, edges: np.ndarray, begin: int, room: int, rng) -> tuple[int, int, int, int, int]:
-        """Returns (start of A, its size, start of B, its size, label) after `begin` in a text with these sentence edges."""
+    def _pair(
+        self, edges: np.ndarray, begin: int, room: int, rng
+    ) -> tuple[int, int, int, int, int]:
+        """Returns (start of A, its size, start of B, its size, label) after `begin` in a text with
+        these sentence edges."""
         total = int(edges[-1])
         last = int(np.searchsorted(edges, min(begin + room, total)))
         end, cuts = int(edges[last]), edges[np.searchsorted(edges, begin, "right") : last]
@@ -133,10 +170,13 @@ class XLNetPairs(slots.Examples):
 
 
 def _edges(block: Block, separated: bool) -> np.ndarray:
-    """Returns the starts of sentences in the text of a block, and its end; separators count as sentences."""
+    """Returns the starts of sentences in the text of a block, and its end; separators count as
+    sentences."""
     starts = block.sentence_starts
     if not separated:
         return starts
     before = np.repeat(np.arange(len(block.documents)), block.documents)
     ends = block.document_tokens[1:] + np.arange(len(block.documents))
-    return np.sort(np.concatenate([starts[:-1] + before, ends, [starts[-1] + len(block.documents)]]))
+    return np.sort(
+        np.concatenate([starts[:-1] + before, ends, [starts[-1] + len(block.documents)]])
+    )

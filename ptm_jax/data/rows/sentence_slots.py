@@ -16,11 +16,13 @@ from ptm_jax.data.rows.examples import COMMON, Fields, Spec, WholeSentences
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentSlots(slots.Examples):
-    """HIBERT's documents (Zhang et al. 2019, section 3.1): a row is S slots of T tokens with one sentence each.
+    """HIBERT's documents (Zhang et al. 2019, section 3.1): a row is S slots of T tokens with one
+    sentence each.
 
-    A slot is [CLS], up to T - 2 tokens of a sentence, [SEP] and padding. Its number, from 1, is its segment, and its
-    positions start at 0. A row holds one document; a longer document is divided into rows of S sentences, and a sentence
-    longer than a slot takes several slots. `length` must be S * T.
+    A slot is [CLS], up to T - 2 tokens of a sentence, [SEP] and padding. Its number, from 1, is its
+    segment, and its positions start at 0. A row holds one document; a longer document is divided
+    into rows of S sentences, and a sentence longer than a slot takes several slots. `length` must
+    be S * T.
     """
 
     sentences: int = 32
@@ -32,24 +34,31 @@ class DocumentSlots(slots.Examples):
 
     def __post_init__(self):
         if self.sentences < 1 or self.width < 3:
-            raise UserError(f"sentences={self.sentences}, width={self.width}; expected at least 1 and 3")
+            raise UserError(
+                f"sentences={self.sentences}, width={self.width}; expected at least 1 and 3"
+            )
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the length is not S * T or the vocabulary lacks [CLS] or [SEP]."""
+        """Returns the fields. Raises UserError where the length is not S * T or the vocabulary
+        lacks [CLS] or [SEP]."""
         if length != self.sentences * self.width:
             raise UserError(
-                f"rows of length {length} are not {self.sentences} slots of {self.width} tokens; set the length of the "
+                f"rows of length {length} are not {self.sentences} slots of {self.width} "
+                "tokens; set the length of the "
                 f"phase to {self.sentences * self.width}, or examples.sentences and examples.width"
             )
         packing.special(vocab, "cls"), packing.special(vocab, "sep")
         return packing.fields(length, *COMMON)
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
-        """Returns fields [R, S * T] in the order of the text, with every token of the block once."""
+        """Returns fields [R, S * T] in the order of the text, with every token of the block
+        once."""
         begin, end = packing.special(vocab, "cls"), packing.special(vocab, "sep")
         lengths, size = block.sentences.astype(np.int64), self.width - 2
         starts, sizes = packing.cut(block.sentence_starts[:-1], lengths, size)
-        slots = np.add.reduceat(-(-lengths // size), block.document_starts[:-1])  # of every document
+        slots = np.add.reduceat(
+            -(-lengths // size), block.document_starts[:-1]
+        )  # of every document
         number = packing.ranges(np.zeros(len(slots), np.int64), slots)
         rows = -(-slots // self.sentences)
         row = np.repeat(np.cumsum(rows) - rows, slots) + number // self.sentences
@@ -60,17 +69,21 @@ class DocumentSlots(slots.Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentSentences(WholeSentences):
-    """DOC-SENTENCES (Liu et al. 2019, section 4.2): as many whole sentences of one document as fit in a row.
+    """DOC-SENTENCES (Liu et al. 2019, section 4.2): as many whole sentences of one document as fit
+    in a row.
 
-    SpanBERT's single segments (Joshi et al. 2020, section 3.3). Sequences shorter than a row are packed by best fit,
-    each between `begin` and `end` and in a segment of its own. A sentence longer than a row is divided.
+    SpanBERT's single segments (Joshi et al. 2020, section 3.3). Sequences shorter than a row are
+    packed by best fit, each between `begin` and `end` and in a segment of its own. A sentence
+    longer than a row is divided.
     """
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns fields [R, L] in random order, with every token of the block once."""
         begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
         size = packing.room(length, 2)
-        starts, sizes = packing.cut(block.sentence_starts[:-1], block.sentences.astype(np.int64), size)
+        starts, sizes = packing.cut(
+            block.sentence_starts[:-1], block.sentences.astype(np.int64), size
+        )
         at, first, spans = [*starts.tolist(), len(block.tokens)], 0, []
         for stop in block.document_tokens[1:].tolist():
             while at[first] < stop:
@@ -80,19 +93,30 @@ class DocumentSentences(WholeSentences):
         starts, sizes = np.array(spans, np.int64).reshape(-1, 2).T
         row, column, count = packing.best_fit(sizes + 2, length)
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
-        return packing.pieces(out, block.tokens, starts, sizes, rng.permutation(count)[row], column, begin=begin, end=end)
+        return packing.pieces(
+            out,
+            block.tokens,
+            starts,
+            sizes,
+            rng.permutation(count)[row],
+            column,
+            begin=begin,
+            end=end,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentences(WholeSentences):
-    """Sentences one by one, packed by best fit, each between `begin` and `end` and in a segment of its own.
+    """Sentences one by one, packed by best fit, each between `begin` and `end` and in a segment of
+    its own.
 
-    `centres` [R, L] int32 is 1 at known words: special and unknown words are not predicted (context2vec). A sentence longer
-    than a row is divided.
+    `centres` [R, L] int32 is 1 at known words: special and unknown words are not predicted
+    (context2vec). A sentence longer than a row is divided.
     """
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows are too short."""
+        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows
+        are too short."""
         return super().spec(length, vocab) | packing.fields(length, "centres")
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
@@ -102,15 +126,25 @@ class Sentences(WholeSentences):
         starts, sizes = packing.cut(block.sentence_starts[:-1], lengths, packing.room(length, 2))
         row, column, count = packing.best_fit(sizes + 2, length)
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
-        rows = packing.pieces(out, block.tokens, starts, sizes, rng.permutation(count)[row], column, begin=begin, end=end)
+        rows = packing.pieces(
+            out,
+            block.tokens,
+            starts,
+            sizes,
+            rng.permutation(count)[row],
+            column,
+            begin=begin,
+            end=end,
+        )
         unread = [*vocab.specials, *([] if vocab.unk is None else [vocab.unk])]
         return rows | {"centres": (~np.isin(rows["input_ids"], unread)).astype(np.int32)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceRuns(slots.Examples):
-    """Sentences in order, each followed by `end` and in a segment of its own, as many as fit in a row: the sentences beside
-    one are its neighbours in the text where they have its number in `documents` [R, L] int32 (skip-thought).
+    """Sentences in order, each followed by `end` and in a segment of its own, as many as fit in a
+    row: the sentences beside one are its neighbours in the text where they have its number in
+    `documents` [R, L] int32 (skip-thought).
 
     A sentence longer than a row is divided. Rows are in the order of the text.
     """
@@ -119,7 +153,8 @@ class SentenceRuns(slots.Examples):
     end: str = "eos"
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks the special token or rows are too short."""
+        """Returns the fields. Raises UserError where the vocabulary lacks the special token or rows
+        are too short."""
         packing.special(vocab, self.end)
         packing.room(length, 1)
         return packing.fields(length, *COMMON, "documents")
@@ -128,12 +163,20 @@ class SentenceRuns(slots.Examples):
         """Returns fields [R, L] with every token of the block once."""
         lengths = block.sentences.astype(np.int64)
         starts, sizes = packing.cut(block.sentence_starts[:-1], lengths, packing.room(length, 1))
-        ends, first, row, column = np.cumsum(sizes + 1), 0, np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
+        ends, first, row, column = (
+            np.cumsum(sizes + 1),
+            0,
+            np.zeros(len(sizes), np.int64),
+            np.zeros(len(sizes), np.int64),
+        )
         count = 0
         while first < len(sizes):
             before = ends[first - 1] if first else 0
             last = int(np.searchsorted(ends, before + length, "right"))
-            row[first:last], column[first:last] = count, ends[first:last] - sizes[first:last] - 1 - before
+            row[first:last], column[first:last] = (
+                count,
+                ends[first:last] - sizes[first:last] - 1 - before,
+            )
             first, count = last, count + 1
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions", "documents")
         cells = packing.ranges(row * length + column, sizes + 1)

@@ -1,4 +1,5 @@
-"""The characters of every word of a row, for models that read spellings (Peters et al. 2018; Baevski et al. 2019)."""
+"""The characters of every word of a row, for models that read spellings (Peters et al. 2018;
+Baevski et al. 2019)."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ move_with_tokens("characters")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spelled(Around):
-    """The rows of `examples`, and `characters` [R, L, C] int32: the spelling of the word at every place (`spellings`).
+    """The rows of `examples`, and `characters` [R, L, C] int32: the spelling of the word at every
+    place (`spellings`).
 
-    It must be the outermost wrapper, because it reads the final ids. `letters` are the characters of the style "alphabet",
-    of which the first stands for all others.
+    It must be the outermost wrapper, because it reads the final ids. `letters` are the characters
+    of the style "alphabet", of which the first stands for all others.
     """
 
     examples: Any = Packed()
@@ -34,7 +36,9 @@ class Spelled(Around):
         if self.style not in get_args(Style):
             raise unknown("style of characters", str(self.style), get_args(Style))
         if self.length < 3:
-            raise UserError(f"examples.length is {self.length}; a word needs room for at least 3 characters")
+            raise UserError(
+                f"examples.length is {self.length}; a word needs room for at least 3 characters"
+            )
 
     spells = True
 
@@ -48,12 +52,15 @@ class Spelled(Around):
         return spellings(tokenizer, self.length, self.style, ids, self.letters)
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields of `examples` and the characters. Raises UserError as `examples` do."""
+        """Returns the fields of `examples` and the characters. Raises UserError as `examples`
+        do."""
         return self.examples.spec(length, vocab) | {"characters": Field((length, self.length))}
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns the fields [R, ...] of `examples` and the characters."""
         if block.spellings is None:
-            raise UserError("characters need the table of the tokenizer (`Spelled.table`) in `Block.spellings`")
+            raise UserError(
+                "characters need the table of the tokenizer (`Spelled.table`) in `Block.spellings`"
+            )
         out = self.examples.rows(block, length=length, vocab=vocab, rng=rng)
         return out | {"characters": block.spellings[out["input_ids"]].astype(np.int32)}

@@ -1,4 +1,5 @@
-"""Chunks of a stream of words with their neighbours: the rows of word2vec (Mikolov et al. 2013a and b)."""
+"""Chunks of a stream of words with their neighbours: the rows of word2vec (Mikolov et al. 2013a and
+b)."""
 
 from __future__ import annotations
 
@@ -20,15 +21,18 @@ move_with_tokens("centres")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunks(slots.Examples):
-    """The words of a block in order, cut so that every word is once a centre (`centres` [R, L] int32) with `window` words
-    on both sides. Adjacent rows therefore share 2 * `window` words. Segments are sentences.
+    """The words of a block in order, cut so that every word is once a centre (`centres` [R, L]
+    int32) with `window` words on both sides. Adjacent rows therefore share 2 * `window` words.
+    Segments are sentences.
 
-    sample      frequent words are left out at random, before windows are formed: a word of relative frequency f is kept
-                with the probability min(1, (sqrt(f / sample) + 1) * sample / f). This is the rule of word2vec.c and
-                gensim; Mikolov et al. 2013b, Eq. 5 prints sqrt(sample / f). None: all words stay
+    sample      frequent words are left out at random, before windows are formed: a word of relative
+                frequency f is kept with the probability min(1, (sqrt(f / sample) + 1) * sample /
+                f). This is the rule of word2vec.c and gensim; Mikolov et al. 2013b, Eq. 5 prints
+                sqrt(sample / f). None: all words stay
     counts      the frequencies
 
-    Unknown words are left out, as in word2vec.c. Every epoch draws anew, from the generator of the group of blocks.
+    Unknown words are left out, as in word2vec.c. Every epoch draws anew, from the generator of the
+    group of blocks.
     """
 
     window: int = 5
@@ -41,20 +45,33 @@ class Chunks(slots.Examples):
         if self.window < 1:
             raise UserError(f"examples.window is {self.window}; expected at least 1 word")
         if self.sample is not None and not 0 < self.sample <= 1:
-            raise UserError(f"examples.sample is {self.sample}; expected a frequency in (0, 1], or None for all words")
+            raise UserError(
+                f"examples.sample is {self.sample}; expected a frequency in (0, 1], or None "
+                "for all words"
+            )
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary has no padding or rows are too short."""
+        """Returns the fields. Raises UserError where the vocabulary has no padding or rows are too
+        short."""
         packing.special(vocab, "pad")
         packing.room(length, 2 * self.window)
         return packing.fields(length, *COMMON) | {"centres": Field((length,))}
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns fields [R, L] in the order of the text."""
-        return self._cut(block.tokens, np.repeat(np.arange(len(block.sentences)), block.sentences), length, vocab, rng)[0]
+        return self._cut(
+            block.tokens,
+            np.repeat(np.arange(len(block.sentences)), block.sentences),
+            length,
+            vocab,
+            rng,
+        )[0]
 
-    def _cut(self, words: np.ndarray, sentence: np.ndarray, length: int, vocab, rng) -> tuple[Fields, np.ndarray]:
-        """Returns the fields, and the sentence of every place [R, L], from the words and their sentences [T]."""
+    def _cut(
+        self, words: np.ndarray, sentence: np.ndarray, length: int, vocab, rng
+    ) -> tuple[Fields, np.ndarray]:
+        """Returns the fields, and the sentence of every place [R, L], from the words and their
+        sentences [T]."""
         stay = words != (-1 if vocab.unk is None else vocab.unk)
         if self.sample is not None:
             stay &= rng.random(len(words), np.float32) < self._rates(vocab.unk)[words]
@@ -84,7 +101,8 @@ class Chunks(slots.Examples):
 
 
 def kept(counts: np.ndarray, sample: float, unk: int | None = None) -> np.ndarray:
-    """Returns min(1, (sqrt(f / sample) + 1) * sample / f) of every word, [V] float32; f is relative to known words."""
+    """Returns min(1, (sqrt(f / sample) + 1) * sample / f) of every word, [V] float32; f is relative
+    to known words."""
     counts = np.array(counts, np.float64)
     if unk is not None:
         counts[unk] = 0

@@ -1,4 +1,5 @@
-"""Streams that end with an error where a document has no end: archives that decompress to gigabytes, endless lines."""
+"""Streams that end with an error where a document has no end: archives that decompress to
+gigabytes, endless lines."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ DOCUMENT_BYTES = 1 << 27
 """Bytes of one document at most, decompressed. text8, one line of 100 MB, is a document."""
 
 RATIO = 100
-"""An archive decompresses to this many times its size at most, if that is more than `DOCUMENT_BYTES`."""
+"""An archive decompresses to this many times its size at most, if that is more than
+`DOCUMENT_BYTES`."""
 XZ_MEMORY = 1 << 29
 """Bytes of memory of an xz archive at most, which its dictionary takes: `xz -9` asks for 65 MiB."""
 
@@ -44,14 +46,18 @@ class _Counted(io.RawIOBase):
 
 
 DOCUMENT = (
-    "a document of more than {} bytes (document_bytes); cut it, or raise --document-bytes of ptm prepare if it is one text"
+    "a document of more than {} bytes (document_bytes); cut it, or raise "
+    "--document-bytes of ptm prepare if it is one text"
 )
 
 
 class Bounded(io.BufferedReader):
-    """A stream that raises UserError where more than `most` bytes are read between two calls of `mark`."""
+    """A stream that raises UserError where more than `most` bytes are read between two calls of
+    `mark`."""
 
-    def __init__(self, stream: BinaryIO, path: Path, most: int = DOCUMENT_BYTES, advice: str = DOCUMENT):
+    def __init__(
+        self, stream: BinaryIO, path: Path, most: int = DOCUMENT_BYTES, advice: str = DOCUMENT
+    ):
         super().__init__(_Counted(stream, path, most, advice))
         self.most = most
 
@@ -61,8 +67,8 @@ class Bounded(io.BufferedReader):
 
 
 class Xz(io.RawIOBase):
-    """The content of an xz archive. Raises LZMAError for damage, for what follows the archive, and for a dictionary that
-    takes more than `XZ_MEMORY`; EOFError for a truncated archive."""
+    """The content of an xz archive. Raises LZMAError for damage, for what follows the archive, and
+    for a dictionary that takes more than `XZ_MEMORY`; EOFError for a truncated archive."""
 
     def __init__(self, stream: BinaryIO):
         self.stream, self.decoder = stream, lzma.LZMADecompressor(memlimit=XZ_MEMORY)

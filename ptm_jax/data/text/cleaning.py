@@ -1,8 +1,10 @@
-"""Cleaning of raw text: rules for single documents, and the order of rules and searches for duplicates.
+"""Cleaning of raw text: rules for single documents, and the order of rules and searches for
+duplicates.
 
-A step is a frozen dataclass. A `Rule` judges one document. In a `Duplicates` (`data.text.duplicates`) documents claim
-keys, and the earliest document that claims a key holds it. Documents are ordered by source, then by number in it. So every
-step is a function of the documents alone, and `clean` has the same result as the pipeline of `data.corpora.beam`.
+A step is a frozen dataclass. A `Rule` judges one document. In a `Duplicates`
+(`data.text.duplicates`) documents claim keys, and the earliest document that claims a key holds it.
+Documents are ordered by source, then by number in it. So every step is a function of the documents
+alone, and `clean` has the same result as the pipeline of `data.corpora.beam`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from ptm_jax.data.text.documents import Document, split_sentences
 
 
 class Verdict(NamedTuple):
-    """The document after a step (None: dropped), and counts of what was removed: {'documents: lorem ipsum': 1}."""
+    """The document after a step (None: dropped), and counts of what was removed: {'documents: lorem
+    ipsum': 1}."""
 
     document: Document | None
     counts: dict[str, int]
@@ -35,7 +38,8 @@ class Rule:
 
 
 class Duplicates:
-    """Base of a step that compares documents: of those that claim a key and are `same`, all but the earliest lose."""
+    """Base of a step that compares documents: of those that claim a key and are `same`, all but the
+    earliest lose."""
 
     dropped = "documents: duplicate"
 
@@ -48,12 +52,14 @@ class Duplicates:
         return True
 
     def settle(self, document: Document, lost: Sequence[int]) -> Verdict:
-        """Returns what is left of a document that lost these of its claims; nothing unless overridden."""
+        """Returns what is left of a document that lost these of its claims; nothing unless
+        overridden."""
         return Verdict(None, {self.dropped: 1}) if lost else Verdict(document, {})
 
 
 def loses(holders: list[bytes], evidence: bytes, step: Duplicates) -> bool:
-    """Whether a claim is lost to an earlier one of the same key; if not, it is added to `holders`."""
+    """Whether a claim is lost to an earlier one of the same key; if not, it is added to
+    `holders`."""
     if any(step.same(holder, evidence) for holder in holders):
         return True
     holders.append(evidence)
@@ -70,7 +76,9 @@ def clean(
         for step, held in zip(steps, holders, strict=True):
             if isinstance(step, Duplicates):
                 claims = enumerate(step.claims(document))
-                verdict = step.settle(document, [n for n, (key, what) in claims if loses(held[key], what, step)])
+                verdict = step.settle(
+                    document, [n for n, (key, what) in claims if loses(held[key], what, step)]
+                )
             else:
                 verdict = step(document)
             counts.update(verdict.counts)
@@ -85,7 +93,8 @@ def clean(
 def described(steps: Sequence[Rule | Duplicates]) -> list[dict[str, Any]]:
     """Returns the steps for a manifest, a list of words as its hash."""
     return [
-        {"step": type(step).__name__} | {f.name: _plain(vars(step)[f.name]) for f in dataclasses.fields(step)}
+        {"step": type(step).__name__}
+        | {f.name: _plain(vars(step)[f.name]) for f in dataclasses.fields(step)}
         for step in steps
     ]
 
@@ -99,22 +108,34 @@ def _plain(value: Any) -> Any:
 def report(counts: dict[str, int]) -> dict[str, Any]:
     """Returns {'read', 'kept', 'dropped': {what: number}}, the dropped ones sorted by name."""
     dropped = {name: int(counts[name]) for name in sorted(counts) if name not in ("read", "kept")}
-    return {"read": int(counts.get("read", 0)), "kept": int(counts.get("kept", 0)), "dropped": dropped}
+    return {
+        "read": int(counts.get("read", 0)),
+        "kept": int(counts.get("kept", 0)),
+        "dropped": dropped,
+    }
 
 
 _CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
-_POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+_POLICIES = (
+    "terms of use",
+    "privacy policy",
+    "cookie policy",
+    "uses cookies",
+    "use of cookies",
+    "use cookies",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class C4(Rule):
     """The rules for a page of the Colossal Clean Crawled Corpus (Raffel et al. 2020, section 2.2).
 
-    A line is kept if it ends in a terminal punctuation mark (not an ellipsis), has `words` words, none longer than
-    `longest` characters, and mentions neither JavaScript nor policies. Citation marks are removed from it. A page is
-    dropped for "lorem ipsum", a curly bracket or one of `bad_words` in a kept line, and for fewer than `sentences`
-    sentences. As in the authors' code, only kept lines count for a page. Deviation: a bad word is also found at the ends
-    of a line. `duplicates.Spans` removes repeated spans.
+    A line is kept if it ends in a terminal punctuation mark (not an ellipsis), has `words` words,
+    none longer than `longest` characters, and mentions neither JavaScript nor policies. Citation
+    marks are removed from it. A page is dropped for "lorem ipsum", a curly bracket or one of
+    `bad_words` in a kept line, and for fewer than `sentences` sentences. As in the authors' code,
+    only kept lines count for a page. Deviation: a bad word is also found at the ends of a line.
+    `duplicates.Spans` removes repeated spans.
     """
 
     words: int = 5
@@ -149,7 +170,9 @@ class C4(Rule):
             "no end mark": not line.endswith((".", "?", "!", '"')) or line.endswith("..."),
             "too few words": len(words) < self.words,
             "javascript": "javascript" in low and not of_page,
-            "policy": any(policy in low for policy in _POLICIES) and "{" not in line and not of_page,
+            "policy": any(policy in low for policy in _POLICIES)
+            and "{" not in line
+            and not of_page,
         }
         return next((name for name, found in faults.items() if found), None)
 
@@ -163,7 +186,8 @@ class C4(Rule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shortest(Rule):
-    """Drops documents of fewer than `words` words; OpenWebText's authors dropped those below 128 tokens."""
+    """Drops documents of fewer than `words` words; OpenWebText's authors dropped those below 128
+    tokens."""
 
     words: int = 128
 
@@ -183,13 +207,16 @@ def _identifier():
     try:
         from py3langid import langid
     except ImportError:
-        raise UserError("the language filter needs py3langid; run pip install 'ptm_jax[clean]'") from None
+        raise UserError(
+            "the language filter needs py3langid; run pip install 'ptm_jax[clean]'"
+        ) from None
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Language(Rule):
-    """Keeps documents in language `code` with probability of at least `least` (C4: 0.99, by langdetect).
+    """Keeps documents in language `code` with probability of at least `least` (C4: 0.99, by
+    langdetect).
 
     `identify` is any module-level function from a text to (code, probability).
     """
@@ -208,7 +235,8 @@ class Language(Rule):
 
 
 def lines(document: Document) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields (line, its sentences) of a document; every sentence is a line where the lines are unknown."""
+    """Yields (line, its sentences) of a document; every sentence is a line where the lines are
+    unknown."""
     start = 0
     for count in document.lines or (1,) * len(document.sentences):
         sentences = document.sentences[start : start + count]
@@ -227,15 +255,20 @@ def without(document: Document, removed: set[int]) -> Document | None:
 
 
 def _of_lines(kept: list[tuple[str, ...]]) -> Document | None:
-    return Document(tuple(s for line in kept for s in line), tuple(map(len, kept))) if kept else None
+    return (
+        Document(tuple(s for line in kept for s in line), tuple(map(len, kept))) if kept else None
+    )
 
 
 def read_words(path: str | Path) -> tuple[str, ...]:
-    """Returns the lower-cased words of a file with one word on each line. Raises UserError where there are none."""
+    """Returns the lower-cased words of a file with one word on each line. Raises UserError where
+    there are none."""
     try:
         words = {line.strip().lower() for line in Path(path).read_text("utf-8").splitlines()}
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); expected UTF-8 text with one word on each line") from None
+        raise UserError(
+            f"{path} cannot be read ({error}); expected UTF-8 text with one word on each line"
+        ) from None
     if not words - {""}:
         raise UserError(f"{path} holds no words; expected one on each line")
     return tuple(sorted(words - {""}))

@@ -30,7 +30,10 @@ def wet(stream: Bounded, path: Path) -> Iterator[Document]:
             continue
         stream.mark()
         if not begin.startswith(b"WARC/"):
-            raise UserError(f"{path} is not a WET file at byte {position - len(begin)} of its text; fetch it again")
+            raise UserError(
+                f"{path} is not a WET file at byte {position - len(begin)} of its text; "
+                "fetch it again"
+            )
         fields = {}
         while (header := line()).strip():
             name, _, value = header.decode("utf-8", "replace").partition(":")
@@ -45,15 +48,20 @@ def wet(stream: Bounded, path: Path) -> Iterator[Document]:
         content = b"".join(parts)
         position += len(content)
         if len(content) < size:
-            raise UserError(f"{path} ends within a record (byte {position} of its text); fetch it again")
+            raise UserError(
+                f"{path} ends within a record (byte {position} of its text); fetch it again"
+            )
         if fields.get("warc-type") == "conversion":
-            text = _decoded(content, f"the page {fields.get('warc-target-uri', 'without an address')} of {path}")
+            text = _decoded(
+                content, f"the page {fields.get('warc-target-uri', 'without an address')} of {path}"
+            )
             if item := document(text.splitlines()):
                 yield item
 
 
 def texts(stream: Bounded, path: Path) -> Iterator[Document]:
-    """Yields a document for each text in a tar, and in the xz-compressed tars inside it, as OpenWebText has them."""
+    """Yields a document for each text in a tar, and in the xz-compressed tars inside it, as
+    OpenWebText has them."""
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
@@ -76,4 +84,6 @@ def _decoded(content: bytes, what: str) -> str:
     try:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise UserError(f"{what} is not UTF-8 at byte {error.start}; fetch it again or convert it") from None
+        raise UserError(
+            f"{what} is not UTF-8 at byte {error.start}; fetch it again or convert it"
+        ) from None

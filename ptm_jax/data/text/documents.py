@@ -10,10 +10,13 @@ LONGEST = 2000
 
 # Abbreviations that end in a full stop inside a sentence; so do single letters ("J. S. Bach").
 _ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof st sr jr vs etc al fig figs eq eqs sec no nos vol pp ed eds cf resp approx inc ltd co corp dept "
-    "gen col lt capt sgt rev hon gov sen rep jan feb mar apr jun jul aug sep sept oct nov dec e.g i.e viz".split()
+    "mr mrs ms dr prof st sr jr vs etc al fig figs eq eqs sec no nos vol pp ed eds cf resp "
+    "approx inc ltd co corp dept "
+    "gen col lt capt sgt rev hon gov sen rep jan feb mar apr jun jul aug sep sept oct nov "
+    "dec e.g i.e viz".split()
 )
-# The word before a stop is no part of the pattern: searching a word of n letters for its end took n^2 steps.
+# The word before a stop is no part of the pattern: searching a word of n letters for its end took
+# n^2 steps.
 _END = re.compile(
     r"""(?<![.!?])(?P<stop>[.!?])[.!?]*['")\]’”]*\s+(?=["'(\[‘“`]*\s*[A-Z0-9À-ÖØ-Þ\u0391-\u042f])"""
     r"""|[。！？]+[」』”’]*"""
@@ -24,7 +27,8 @@ _END = re.compile(
 class Document:
     """The sentences of a document in order, without line breaks and without spaces at their ends.
 
-    `lines` are the numbers of sentences in the lines of the source, for rules that judge lines; empty where unknown.
+    `lines` are the numbers of sentences in the lines of the source, for rules that judge lines;
+    empty where unknown.
     """
 
     sentences: tuple[str, ...]
@@ -34,9 +38,10 @@ class Document:
 def split_sentences(line: str) -> list[str]:
     """Returns the sentences of one line or paragraph.
 
-    A sentence ends at `.`, `!` or `?` (with closing quotes or brackets) before a space and an upper-case letter or digit,
-    unless the word before the stop is a single letter or a common abbreviation; and at Chinese and Japanese stops.
-    Sentences longer than `LONGEST` characters are cut at a space. Runs of spaces become one.
+    A sentence ends at `.`, `!` or `?` (with closing quotes or brackets) before a space and an
+    upper-case letter or digit, unless the word before the stop is a single letter or a common
+    abbreviation; and at Chinese and Japanese stops. Sentences longer than `LONGEST` characters are
+    cut at a space. Runs of spaces become one.
     """
     line = " ".join(line.split())
     if not line:
@@ -56,9 +61,14 @@ def split_sentences(line: str) -> list[str]:
 
 
 def document(lines) -> Document | None:
-    """Returns the document of some lines, each split into sentences; None for lines without text."""
+    """Returns the document of some lines, each split into sentences; None for lines without
+    text."""
     found = [sentences for line in lines if (sentences := split_sentences(line))]
-    return Document(tuple(s for line in found for s in line), tuple(map(len, found))) if found else None
+    return (
+        Document(tuple(s for line in found for s in line), tuple(map(len, found)))
+        if found
+        else None
+    )
 
 
 def _wrap(sentence: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""Searches for equal documents, similar documents and repeated spans (`data.text.cleaning.Duplicates`)."""
+"""Searches for equal documents, similar documents and repeated spans
+(`data.text.cleaning.Duplicates`)."""
 
 from __future__ import annotations
 
@@ -16,14 +17,18 @@ from ptm_jax.data.text.cleaning import Duplicates, Verdict, without
 from ptm_jax.data.text.documents import Document
 
 HASHES = 128
-"""Hash functions of a signature: the estimate of a similarity s has a standard error of sqrt(s (1 - s) / 128)."""
+"""Hash functions of a signature: the estimate of a similarity s has a standard error of sqrt(s (1 -
+s) / 128)."""
 
 _WORD = re.compile(r"\w+")
-_GOLDEN, _MIX1, _MIX2 = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_GOLDEN, _MIX1, _MIX2 = (
+    np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 
 
 def normal(text: str) -> list[str]:
-    """Returns the words of a text without case and punctuation; the text itself where it has none."""
+    """Returns the words of a text without case and punctuation; the text itself where it has
+    none."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold()) or [text]
 
 
@@ -41,9 +46,11 @@ class Exact(Duplicates):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spans(Duplicates):
-    """Removes all but the first of every repeated span of `length` sentences (Raffel et al. 2020, section 2.2).
+    """Removes all but the first of every repeated span of `length` sentences (Raffel et al. 2020,
+    section 2.2).
 
-    A document that lost a span and has fewer than `sentences` left is dropped. The authors' code does this with lines.
+    A document that lost a span and has fewer than `sentences` left is dropped. The authors' code
+    does this with lines.
     """
 
     length: int = 3
@@ -51,7 +58,10 @@ class Spans(Duplicates):
 
     def claims(self, document: Document) -> list[tuple[bytes, bytes]]:
         plain = [" ".join(sentence.lower().split()) for sentence in document.sentences]
-        return [(_digest("\n".join(plain[i : i + self.length])), b"") for i in range(len(plain) - self.length + 1)]
+        return [
+            (_digest("\n".join(plain[i : i + self.length])), b"")
+            for i in range(len(plain) - self.length + 1)
+        ]
 
     def settle(self, document: Document, lost: Sequence[int]) -> Verdict:
         removed = {n for start in lost for n in range(start, start + self.length)}
@@ -64,12 +74,14 @@ class Spans(Duplicates):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Near(Duplicates):
-    """Keeps the earliest of documents whose sets of `shingle`-grams of words have a Jaccard similarity of `similarity`.
+    """Keeps the earliest of documents whose sets of `shingle`-grams of words have a Jaccard
+    similarity of `similarity`.
 
-    MinHash with locality-sensitive hashing (Broder 1997; Leskovec et al., Mining of Massive Datasets, 3.4): documents
-    meet where a band of their signatures agrees, and are compared by the share of equal hashes. With b bands of r rows
-    documents of similarity s meet with probability 1 - (1 - s^r)^b; r is the largest power of two whose curve rises
-    before `similarity`. Every document is compared with earlier ones that hold a band; chains are not closed.
+    MinHash with locality-sensitive hashing (Broder 1997; Leskovec et al., Mining of Massive
+    Datasets, 3.4): documents meet where a band of their signatures agrees, and are compared by the
+    share of equal hashes. With b bands of r rows documents of similarity s meet with probability 1
+    - (1 - s^r)^b; r is the largest power of two whose curve rises before `similarity`. Every
+    document is compared with earlier ones that hold a band; chains are not closed.
     """
 
     dropped = "documents: near duplicate"
@@ -79,17 +91,25 @@ class Near(Duplicates):
 
     def __post_init__(self):
         if not 0.1 <= self.similarity <= 1 or self.shingle < 1:
-            raise UserError(f"similarity={self.similarity}, shingle={self.shingle}; expected [0.1, 1] and at least 1")
+            raise UserError(
+                f"similarity={self.similarity}, shingle={self.shingle}; expected [0.1, 1] "
+                "and at least 1"
+            )
 
     @property
     def rows(self) -> int:
         """Hashes in a band."""
-        return max(r for r in (1, 2, 4, 8, 16) if r == 1 or (r / HASHES) ** (1 / r) <= self.similarity)
+        return max(
+            r for r in (1, 2, 4, 8, 16) if r == 1 or (r / HASHES) ** (1 / r) <= self.similarity
+        )
 
     def claims(self, document: Document) -> list[tuple[bytes, bytes]]:
         found = signature(normal(" ".join(document.sentences)), self.shingle)
         evidence, bands = found.tobytes(), found.reshape(-1, self.rows)
-        keys = [b"%d " % n + hashlib.blake2b(band.tobytes(), digest_size=16).digest() for n, band in enumerate(bands)]
+        keys = [
+            b"%d " % n + hashlib.blake2b(band.tobytes(), digest_size=16).digest()
+            for n, band in enumerate(bands)
+        ]
         return [(key, evidence) for key in keys]
 
     def same(self, earlier: bytes, later: bytes) -> bool:
@@ -98,7 +118,8 @@ class Near(Duplicates):
 
 
 def signature(words: Sequence[str], shingle: int = 5) -> np.ndarray:
-    """Returns [HASHES] uint32: the least value of every hash function over the shingles of `words`."""
+    """Returns [HASHES] uint32: the least value of every hash function over the shingles of
+    `words`."""
     hashes, (factors, shifts) = shingles(words, shingle), _functions()
     least = np.full(HASHES, np.iinfo(np.uint32).max, np.uint32)
     for start in range(0, len(hashes), 4096):
@@ -108,7 +129,8 @@ def signature(words: Sequence[str], shingle: int = 5) -> np.ndarray:
 
 
 def shingles(words: Sequence[str], length: int) -> np.ndarray:
-    """Returns [N] uint64: the distinct hashes of `length` consecutive words, or of all words where there are fewer."""
+    """Returns [N] uint64: the distinct hashes of `length` consecutive words, or of all words where
+    there are fewer."""
     length = min(length, len(words))
     ids = np.array([_word(word) for word in words], np.uint64)
     total = np.zeros(len(ids) - length + 1, np.uint64)
@@ -121,11 +143,14 @@ def shingles(words: Sequence[str], length: int) -> np.ndarray:
 
 @functools.lru_cache(1 << 18)
 def _word(word: str) -> int:
-    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "little"
+    )
 
 
 @functools.cache
 def _functions() -> tuple[np.ndarray, np.ndarray]:
-    """Returns odd factors and shifts; the raw stream of a bit generator is the same in every NumPy."""
+    """Returns odd factors and shifts; the raw stream of a bit generator is the same in every
+    NumPy."""
     raw = np.random.PCG64(20201).random_raw(2 * HASHES)
     return raw[:HASHES] | np.uint64(1), raw[HASHES:]

@@ -1,4 +1,5 @@
-"""Rows of parquet files. A few kilobytes may stand for terabytes: strings stay in their dictionary until a row is read."""
+"""Rows of parquet files. A few kilobytes may stand for terabytes: strings stay in their dictionary
+until a row is read."""
 
 from __future__ import annotations
 
@@ -20,13 +21,17 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (arrow.ArrowException, OSError) as error:
-        raise UserError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from None
+        raise UserError(
+            f"{path} is not a readable parquet file ({str(error).splitlines()[0]})"
+        ) from None
 
 
 def opened(path: Path, most: int, source: BinaryIO | None = None) -> Any:
-    """Returns the `ParquetFile` of `path`, or of its decompressed content. Its strings are read as dictionaries.
+    """Returns the `ParquetFile` of `path`, or of its decompressed content. Its strings are read as
+    dictionaries.
 
-    Raises UserError for a part of a column that decompresses to more than `most` bytes and `RATIO` times its size.
+    Raises UserError for a part of a column that decompresses to more than `most` bytes and `RATIO`
+    times its size.
     """
     from pyarrow import parquet
 
@@ -36,9 +41,15 @@ def opened(path: Path, most: int, source: BinaryIO | None = None) -> Any:
             size = column.total_uncompressed_size
             if size > max(most, RATIO * column.total_compressed_size):
                 raise broken(
-                    path, f"the column {column.path_in_schema} has parts of {size:,} bytes; write smaller row groups"
+                    path,
+                    f"the column {column.path_in_schema} has parts of {size:,} bytes; write "
+                    "smaller row groups",
                 )
-    leaves = [leaf for leaf in map(facts.schema.column, range(facts.num_columns)) if leaf.physical_type == "BYTE_ARRAY"]
+    leaves = [
+        leaf
+        for leaf in map(facts.schema.column, range(facts.num_columns))
+        if leaf.physical_type == "BYTE_ARRAY"
+    ]
     strings = [leaf.path for leaf in leaves if leaf.logical_type.type in ("STRING", "NONE")]
     return parquet.ParquetFile(source or path, metadata=facts, read_dictionary=strings)
 
@@ -48,11 +59,17 @@ def texts(file: Any) -> list[str]:
     from pyarrow import types
 
     kinds = {field.name: field.type for field in file.schema_arrow}
-    plain = {name: kind.value_type if types.is_dictionary(kind) else kind for name, kind in kinds.items()}
-    return [name for name, kind in plain.items() if types.is_string(kind) or types.is_large_string(kind)]
+    plain = {
+        name: kind.value_type if types.is_dictionary(kind) else kind for name, kind in kinds.items()
+    }
+    return [
+        name for name, kind in plain.items() if types.is_string(kind) or types.is_large_string(kind)
+    ]
 
 
-def rows(file: Any, path: Path, most: int, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+def rows(
+    file: Any, path: Path, most: int, columns: Sequence[str] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yields the rows. Raises UserError for a row of more than `most` bytes."""
     for batch in file.iter_batches(batch_size=1024, columns=columns):
         waiting = [batch]

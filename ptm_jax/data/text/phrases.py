@@ -1,10 +1,11 @@
-"""Phrases: words that follow one another far more often than by chance become one word, joined by an underscore.
+"""Phrases: words that follow one another far more often than by chance become one word, joined by
+an underscore.
 
     score(a, b) = (count(a b) - delta) / (count(a) count(b)) * N,   N words of text
 
-(Mikolov et al. 2013b, arXiv 1310.4546, Eq. 6; the factor N is word2phrase.c's). A pass joins the pairs of a sentence whose
-score is above its threshold, from left to right, none twice. Further passes with lower thresholds join phrases to longer
-ones; the paper has 2 to 4.
+(Mikolov et al. 2013b, arXiv 1310.4546, Eq. 6; the factor N is word2phrase.c's). A pass joins the
+pairs of a sentence whose score is above its threshold, from left to right, none twice. Further
+passes with lower thresholds join phrases to longer ones; the paper has 2 to 4.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ Lines = Callable[[], Iterable[list[str]]]
 
 
 def join(lines: Lines, threshold: float, delta: float = DELTA) -> Iterator[list[str]]:
-    """Yields the words of each sentence after one pass. `lines()` gives the sentences anew at each call, which is twice: the
-    counts of words and pairs are in memory, the text is not."""
+    """Yields the words of each sentence after one pass. `lines()` gives the sentences anew at each
+    call, which is twice: the counts of words and pairs are in memory, the text is not."""
     words, pairs = collections.Counter(), collections.Counter()
     for line in lines():
         words.update(line)
         pairs.update(itertools.pairwise(line))
     total = words.total()
-    score = lambda a, b, n: (n - delta) / (words[a] * words[b]) * total
+
+    def score(a, b, n):
+        return (n - delta) / (words[a] * words[b]) * total
+
     phrases = {(a, b) for (a, b), n in pairs.items() if score(a, b, n) > threshold}
     for line in lines():
         found: list[str] = []
@@ -48,26 +52,41 @@ def join(lines: Lines, threshold: float, delta: float = DELTA) -> Iterator[list[
         yield found
 
 
-def write(sources: Sequence[str], out: Path, thresholds: Sequence[float], lowercase: bool = True) -> Path:
-    """Writes the sentences of `sources`, one a line with a blank between words and an empty line after a document, after a
-    pass for each threshold. A word is a run of letters and digits; every other mark is one. Returns the file.
+def write(
+    sources: Sequence[str], out: Path, thresholds: Sequence[float], lowercase: bool = True
+) -> Path:
+    """Writes the sentences of `sources`, one a line with a blank between words and an empty line
+    after a document, after a pass for each threshold. A word is a run of letters and digits; every
+    other mark is one. Returns the file.
 
-    Raises UserError for thresholds that are not positive or do not fall, and as `data.text.sources.documents` does."""
-    if not thresholds or min(thresholds) <= 0 or any(b > a for a, b in itertools.pairwise(thresholds)):
+    Raises UserError for thresholds that are not positive or do not fall, and as
+    `data.text.sources.documents` does."""
+    if (
+        not thresholds
+        or min(thresholds) <= 0
+        or any(b > a for a, b in itertools.pairwise(thresholds))
+    ):
         given = ", ".join(f"{value:g}" for value in thresholds)
-        raise UserError(f"the thresholds of phrases are {given or 'none'}; expected positive numbers that fall, as 200, 100")
+        raise UserError(
+            f"the thresholds of phrases are {given or 'none'}; expected positive numbers "
+            "that fall, as 200, 100"
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     before, draft = (out.with_name(f".{out.name}.{part}") for part in ("before", "draft"))
     fold = str.lower if lowercase else str
     try:
         with draft.open("w", encoding="utf8") as file:
             for document in text_sources.documents(sources):
-                file.writelines(" ".join(WORD.findall(fold(sentence))) + "\n" for sentence in document.sentences)
+                file.writelines(
+                    " ".join(WORD.findall(fold(sentence))) + "\n" for sentence in document.sentences
+                )
                 file.write("\n")
         for threshold in thresholds:
             draft.replace(before)
             with draft.open("w", encoding="utf8") as file:
-                file.writelines(" ".join(line) + "\n" for line in join(lambda: _read(before), threshold))
+                file.writelines(
+                    " ".join(line) + "\n" for line in join(lambda: _read(before), threshold)
+                )
         draft.replace(out)
     finally:
         before.unlink(missing_ok=True), draft.unlink(missing_ok=True)

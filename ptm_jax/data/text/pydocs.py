@@ -1,8 +1,10 @@
-"""`pydocs`: the documentation of the Python packages that every install of ptm_jax has. Real English, no download.
+"""`pydocs`: the documentation of the Python packages that every install of ptm_jax has. Real
+English, no download.
 
-Docstrings come from the standard library and the run-time dependencies only, so other packages on the machine do not
-change the text. A pattern finds them, not `ast`, which takes twenty times as long: a docstring is a string in triple
-quotes that begins a file or follows a line ending in a colon.
+Docstrings come from the standard library and the run-time dependencies only, so other packages on
+the machine do not change the text. A pattern finds them, not `ast`, which takes twenty times as
+long: a docstring is a string in triple quotes that begins a file or follows a line ending in a
+colon.
 """
 
 from __future__ import annotations
@@ -23,12 +25,25 @@ SHORTEST = 120
 """Characters of clean text below which a docstring is left out."""
 
 PACKAGES = (
-    "jax", "flax", "optax", "orbax", "chex", "grain", "tensorflow_datasets", "numpy", "matplotlib", "scipy", "pyarrow",
+    "jax", "flax", "optax", "orbax", "chex", "grain", "tensorflow_datasets", "numpy", "matplotlib",
+    "scipy", "pyarrow",
     "tyro", "absl", "etils", "tokenizers", "safetensors", "sentencepiece", "tqdm", "rich",
 )  # fmt: skip
 
-_DOCSTRING = re.compile(r"""(?:\A(?:\s*\#[^\n]*\n|\s*\n)*|:[ \t]*(?:\#[^\n]*)?\n\s*)[rRuU]?(\"{3}|'{3})(.*?)\1""", re.S)
-_SKIPPED = {"tests", "test", "testing", "idlelib", "lib2to3", "site-packages", "__pycache__", "_vendor", "turtledemo"}
+_DOCSTRING = re.compile(
+    r"""(?:\A(?:\s*\#[^\n]*\n|\s*\n)*|:[ \t]*(?:\#[^\n]*)?\n\s*)[rRuU]?(\"{3}|'{3})(.*?)\1""", re.S
+)
+_SKIPPED = {
+    "tests",
+    "test",
+    "testing",
+    "idlelib",
+    "lib2to3",
+    "site-packages",
+    "__pycache__",
+    "_vendor",
+    "turtledemo",
+}
 _RULE = re.compile(
     r"^\s*(?:([-=~^*+#`'\"_.])\1{2,}|(?:Parameters|Returns|Yields|Raises|Args|Attributes|Notes?|Examples?|References"
     r"|See Also|Other Parameters|Warns|Methods):?)\s*$"
@@ -37,11 +52,14 @@ _CODE = re.compile(
     r"^\s*(?:>>>|\.\.\.|\$|%|@|\.\. |:\w+[^:]*:|\||#|import |from \w+ import|def |class |return\b)"
     r"|[{};=]\s*$|^\s*\w+\s*:\s*\S{0,40}$"
 )
-_MARKUP = re.compile(r":\w+(?::\w+)?:`~?([^`<]*?)(?:\s*<[^`>]*>)?`|``([^`\n]*)``|`([^`\n<]*?)(?:\s*<[^`>]*>)?`_{0,2}")
+_MARKUP = re.compile(
+    r":\w+(?::\w+)?:`~?([^`<]*?)(?:\s*<[^`>]*>)?`|``([^`\n]*)``|`([^`\n<]*?)(?:\s*<[^`>]*>)?`_{0,2}"
+)
 
 
 def documents(max_bytes: int = MAX_BYTES) -> Iterator[Document]:
-    """Yields the documents, in an order that depends only on the installed versions, at most about `max_bytes` of text."""
+    """Yields the documents, in an order that depends only on the installed versions, at most about
+    `max_bytes` of text."""
     seen, total = set(), 0
     for raw in _raw():
         sentences = tuple(s for paragraph in _paragraphs(raw) for s in split_sentences(paragraph))
@@ -62,7 +80,11 @@ def fingerprint(max_bytes: int = MAX_BYTES) -> str:
     """Returns a hash of what the text depends on: interpreter, package versions, size."""
     parts = [f"pydocs 1 {max_bytes}", sys.version.split()[0]]
     for package in PACKAGES:
-        names = {"tensorflow_datasets": "tensorflow-datasets", "orbax": "orbax-checkpoint", "absl": "absl-py"}
+        names = {
+            "tensorflow_datasets": "tensorflow-datasets",
+            "orbax": "orbax-checkpoint",
+            "absl": "absl-py",
+        }
         try:
             parts.append(f"{package} {importlib.metadata.version(names.get(package, package))}")
         except importlib.metadata.PackageNotFoundError:
@@ -105,18 +127,25 @@ def _files(folder: Path) -> Iterator[Path]:
         if entry.is_dir():
             if entry.name not in _SKIPPED and not entry.name.startswith((".", "config-")):
                 yield from _files(entry)
-        elif entry.suffix in (".py", ".rst", ".md") and not entry.name.endswith(("_test.py", "LICENSE.md")):
+        elif entry.suffix in (".py", ".rst", ".md") and not entry.name.endswith(
+            ("_test.py", "LICENSE.md")
+        ):
             yield entry
 
 
 def _paragraphs(raw: str) -> Iterator[str]:
-    """Yields paragraphs of prose with wrapped lines joined; code, doctests, rules, tables and signatures are dropped."""
+    """Yields paragraphs of prose with wrapped lines joined; code, doctests, rules, tables and
+    signatures are dropped."""
     for block in re.split(r"\n\s*\n", raw):
         lines = [line for line in block.split("\n") if line.strip() and not _RULE.match(line)]
         if not lines or sum(bool(_CODE.search(line)) for line in lines) * 2 > len(lines):
             continue
         text = " ".join(line.strip() for line in lines if not _CODE.search(line))
-        text = _MARKUP.sub(lambda m: m[1] or m[2] or m[3] or "", text).replace("**", "").replace("\\", "")
+        text = (
+            _MARKUP.sub(lambda m: m[1] or m[2] or m[3] or "", text)
+            .replace("**", "")
+            .replace("\\", "")
+        )
         words = text.split()
         prose = sum(word.strip(".,;:!?()\"'").isalpha() for word in words)
         if len(words) >= 4 and prose >= 0.7 * len(words):

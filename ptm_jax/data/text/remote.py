@@ -1,4 +1,5 @@
-"""Files that several machines see: a shared folder, or URLs (gs://, s3://, hdfs://) by Beam's file systems."""
+"""Files that several machines see: a shared folder, or URLs (gs://, s3://, hdfs://) by Beam's file
+systems."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def _systems():
     try:
         from apache_beam.io.filesystems import FileSystems
     except ImportError:
-        raise UserError("a source at a URL needs Apache Beam; run pip install 'ptm_jax[beam]'") from None
+        raise UserError(
+            "a source at a URL needs Apache Beam; run pip install 'ptm_jax[beam]'"
+        ) from None
     return FileSystems
 
 
@@ -36,12 +39,16 @@ def _errors(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        what = "check it and its rights; gs:// needs pip install 'apache-beam[gcp]', s3:// 'apache-beam[aws]'"
+        what = (
+            "check it and its rights; gs:// needs pip install 'apache-beam[gcp]', s3:// "
+            "'apache-beam[aws]'"
+        )
         raise UserError(f"{name} cannot be reached ({reason}); {what}") from None
 
 
 def match(pattern: str) -> list[str]:
-    """Returns the URLs that a pattern matches, sorted; a pattern that ends in `/` means all files in that folder."""
+    """Returns the URLs that a pattern matches, sorted; a pattern that ends in `/` means all files
+    in that folder."""
     pattern = pattern + "*" if pattern.endswith("/") else pattern
     with _errors(pattern):
         return sorted(found.path for found in _systems().match([pattern])[0].metadata_list)
@@ -51,7 +58,10 @@ def match(pattern: str) -> list[str]:
 def _opened(name: str) -> Iterator[BinaryIO]:
     from apache_beam.io.filesystem import CompressionTypes
 
-    with _errors(name), _systems().open(name, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
+    with (
+        _errors(name),
+        _systems().open(name, compression_type=CompressionTypes.UNCOMPRESSED) as stream,
+    ):
         yield stream
 
 
@@ -93,7 +103,10 @@ def put(path: Path, target: str) -> None:
     from apache_beam.io.filesystem import CompressionTypes
 
     with _errors(target):
-        with _systems().create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as stream, path.open("rb") as own:
+        with (
+            _systems().create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as stream,
+            path.open("rb") as own,
+        ):
             shutil.copyfileobj(own, stream, 1 << 20)
         _systems().rename([temporary], [target])
 

@@ -1,4 +1,5 @@
-"""Sources of text: files, globs, directories, `tfds:name/config` and `pydocs`, as one stream of documents."""
+"""Sources of text: files, globs, directories, `tfds:name/config` and `pydocs`, as one stream of
+documents."""
 
 from __future__ import annotations
 
@@ -25,32 +26,39 @@ _FORMATS = f"{', '.join(textfiles.FORMATS)} (or {', '.join(textfiles.COMPRESSION
 def documents(sources: Sequence[str], document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]:
     """Yields the documents of `sources`, in the given order (files of a glob or directory by name).
 
-    A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
-    Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them, such files at a
-    URL that Beam reads (gs://bucket/part-*.txt.gz), `tfds:name/config`, `parallel:DIR/train.de-en` (`data.text.bitext`),
-    `graph:DIR` or `triples:DIR` (`data.graphs.folders`), `sentences:DIR` or `descriptions:DIR`
-    (`data.graphs.triple_sentences`), `trees:PATH` or `binary:PATH` (`data.trees.treebanks`), or `pydocs`. Raises UserError
-    for a source that is missing, empty, damaged or not UTF-8, and for a document of more than `document_bytes`
-    (decompressed).
+    A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps
+    (pages-articles.xml), Common Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2,
+    zst, xz), a directory of them, such files at a URL that Beam reads (gs://bucket/part-*.txt.gz),
+    `tfds:name/config`, `parallel:DIR/train.de-en` (`data.text.bitext`), `graph:DIR` or
+    `triples:DIR` (`data.graphs.folders`), `sentences:DIR` or `descriptions:DIR`
+    (`data.graphs.triple_sentences`), `trees:PATH` or `binary:PATH` (`data.trees.treebanks`), or
+    `pydocs`. Raises UserError for a source that is missing, empty, damaged or not UTF-8, and for a
+    document of more than `document_bytes` (decompressed).
     """
     for kind, name in parts(sources):
         yield from read(kind, name, document_bytes)
 
 
 def parts(sources: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns (kind, name) of everything that `sources` name, in reading order. Raises UserError as `expand`."""
+    """Returns (kind, name) of everything that `sources` name, in reading order. Raises UserError as
+    `expand`."""
     return [part for source in [expand(source) for source in _listed(sources)] for part in source]
 
 
 def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
-    """Returns [{'source', 'sha256'}]: the hash of every file, and of the version of `pydocs` or a tfds dataset."""
+    """Returns [{'source', 'sha256'}]: the hash of every file, and of the version of `pydocs` or a
+    tfds dataset."""
     hashes = []
     for source in _listed(sources):
         for kind, name in expand(source):
             if kind == "file":
                 digest = remote.sha256(name) if remote.is_remote(name) else _file_hash(Path(name))
             else:
-                own = {"pydocs": lambda _: pydocs.fingerprint(), "parallel": bitext.fingerprint, "graph": graphs.fingerprint}
+                own = {
+                    "pydocs": lambda _: pydocs.fingerprint(),
+                    "parallel": bitext.fingerprint,
+                    "graph": graphs.fingerprint,
+                }
                 own |= {"trees": trees.fingerprint, "sentences": sentences.fingerprint}
                 digest = own.get(kind, tfds_fingerprint)(name)
             hashes.append({"source": name, "sha256": digest})
@@ -58,8 +66,8 @@ def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
 
 
 def expand(source: str) -> list[tuple[str, str]]:
-    """Returns one source as [(kind, name)], kind file, tfds, parallel, graph, sentences, trees or pydocs. Raises
-    UserError."""
+    """Returns one source as [(kind, name)], kind file, tfds, parallel, graph, sentences, trees or
+    pydocs. Raises UserError."""
     if source == "pydocs":
         return [("pydocs", source)]
     if source.startswith("tfds:"):
@@ -97,15 +105,19 @@ def expand(source: str) -> list[tuple[str, str]]:
 
 
 def _once(found: Iterable[Path]) -> list[Path]:
-    """Returns the files, sorted; of the names of one file that which is no link, else the shortest."""
+    """Returns the files, sorted; of the names of one file that which is no link, else the
+    shortest."""
     names: dict[str, Path] = {}
-    for file in sorted(found, key=lambda p: (os.path.realpath(p) != os.path.abspath(p), len(p.parts), p)):
+    for file in sorted(
+        found, key=lambda p: (os.path.realpath(p) != os.path.abspath(p), len(p.parts), p)
+    ):
         names.setdefault(os.path.realpath(file), file)
     return sorted(names.values())
 
 
 def _globbed(path: Path) -> Iterator[str]:
-    """Yields what a pattern matches, as `glob.glob(recursive=True)`, but `**` enters a directory with many names once."""
+    """Yields what a pattern matches, as `glob.glob(recursive=True)`, but `**` enters a directory
+    with many names once."""
     if "**" not in path.parts:
         yield from glob.glob(str(path))
         return
@@ -117,7 +129,8 @@ def _globbed(path: Path) -> Iterator[str]:
 
 
 def _folders(root: str) -> Iterator[str]:
-    """Yields a directory and all below it that are not hidden: real ones first, then those that only a link reaches."""
+    """Yields a directory and all below it that are not hidden: real ones first, then those that
+    only a link reaches."""
     links, seen = [root] if os.path.isdir(root) else [], set()
     while links:
         pending = [links.pop(0)]
@@ -138,7 +151,9 @@ def _expand_url(source: str) -> list[tuple[str, str]]:
     names = [name for name in found if textfiles.file_format(Path(name))]
     if not names:
         what = f"{found[0]} has no format that is read" if found else f"nothing matches {source}"
-        raise UserError(f"{what}; expected {_FORMATS}, a pattern of them or a folder that ends in /")
+        raise UserError(
+            f"{what}; expected {_FORMATS}, a pattern of them or a folder that ends in /"
+        )
     return [("file", name) for name in names]
 
 
@@ -152,8 +167,13 @@ def _listed(sources: Sequence[str]) -> list[str]:
 def _missing(source: str, path: Path) -> str:
     if any(c in source for c in "*?["):
         return f"no file matches {source}; check the pattern (and quote it in the shell)"
-    near = closest(path.name, [p.name for p in path.parent.iterdir()]) if path.parent.is_dir() else ""
-    return f"no such data source: {source}; expected a file, a glob, a directory, tfds:NAME or pydocs.{near}"
+    near = (
+        closest(path.name, [p.name for p in path.parent.iterdir()]) if path.parent.is_dir() else ""
+    )
+    return (
+        f"no such data source: {source}; expected a file, a glob, a directory, tfds:NAME or "
+        f"pydocs.{near}"
+    )
 
 
 def read(kind: str, name: str, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]:
@@ -170,7 +190,11 @@ def read(kind: str, name: str, document_bytes: int = DOCUMENT_BYTES) -> Iterator
         return sentences.documents(name)
     if kind == "trees":
         return trees.documents(name)
-    return _read_url(name, document_bytes) if remote.is_remote(name) else textfiles.read(Path(name), document_bytes)
+    return (
+        _read_url(name, document_bytes)
+        if remote.is_remote(name)
+        else textfiles.read(Path(name), document_bytes)
+    )
 
 
 def _read_url(name: str, document_bytes: int) -> Iterator[Document]:
@@ -197,15 +221,20 @@ def _tfds_errors(source: str) -> Iterator[None]:
             yield
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"{source} cannot be loaded ({reason}); check the name and TFDS_DATA_DIR") from None
+        raise UserError(
+            f"{source} cannot be loaded ({reason}); check the name and TFDS_DATA_DIR"
+        ) from None
 
 
 def _builder(source: str):
-    """Returns the prepared tfds builder of `tfds:name/config`, as array_record, which needs no TensorFlow."""
+    """Returns the prepared tfds builder of `tfds:name/config`, as array_record, which needs no
+    TensorFlow."""
     with _tfds_errors(source):
         import tensorflow_datasets as tfds
 
-        options = {"data_dir": os.environ["TFDS_DATA_DIR"]} if os.environ.get("TFDS_DATA_DIR") else {}
+        options = (
+            {"data_dir": os.environ["TFDS_DATA_DIR"]} if os.environ.get("TFDS_DATA_DIR") else {}
+        )
         builder = tfds.builder(source.removeprefix("tfds:"), file_format="array_record", **options)
         builder.download_and_prepare()
     if "train" not in builder.info.splits:
@@ -225,7 +254,9 @@ def _tfds(source: str) -> Iterator[Document]:
     with _tfds_errors(source):
         rows = builder.as_data_source(split="train")
     for row in rows:
-        texts = {k: v.decode("utf-8", "replace") if isinstance(v, bytes) else v for k, v in row.items()}
+        texts = {
+            k: v.decode("utf-8", "replace") if isinstance(v, bytes) else v for k, v in row.items()
+        }
         names = [n for n in textfiles.TEXT_FIELDS if isinstance(texts.get(n), str)]
         names += [k for k, v in texts.items() if isinstance(v, str)]
         if not names:

@@ -1,7 +1,9 @@
-"""Documents of files: txt, jsonl, csv, tsv, parquet, Wikipedia dumps, WET crawls and tars of texts, compressed or not.
+"""Documents of files: txt, jsonl, csv, tsv, parquet, Wikipedia dumps, WET crawls and tars of texts,
+compressed or not.
 
-Text is UTF-8, with or without a byte order mark. Every error names the file and the place in it. A file may be a few
-kilobytes that decompress to gigabytes, or one endless line: no more than `document_bytes` are read for one document.
+Text is UTF-8, with or without a byte order mark. Every error names the file and the place in it. A
+file may be a few kilobytes that decompress to gigabytes, or one endless line: no more than
+`document_bytes` are read for one document.
 """
 
 from __future__ import annotations
@@ -27,7 +29,17 @@ from ptm_jax.data.text.documents import Document, document
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".xml", ".wet", ".tar")
 COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
-TEXT_FIELDS = ("text", "sentence", "content", "document", "article", "body", "passage", "review", "abstract")
+TEXT_FIELDS = (
+    "text",
+    "sentence",
+    "content",
+    "document",
+    "article",
+    "body",
+    "passage",
+    "review",
+    "abstract",
+)
 
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 """What reading from `opened` raises for a damaged archive, beside OSError."""
@@ -38,10 +50,11 @@ _HEADING = re.compile(r"^ ?= [^=].* = *$")
 
 
 def file_format(path: Path) -> str | None:
-    """Returns '.txt', '.jsonl', ... without a compression suffix, or None for a format that is not read.
+    """Returns '.txt', '.jsonl', ... without a compression suffix, or None for a format that is not
+    read.
 
-    '.xml' is a MediaWiki dump with its usual name, '.wet' Common Crawl's text, '.tar' (also OpenWebText's `_data.xz`) an
-    archive of texts.
+    '.xml' is a MediaWiki dump with its usual name, '.wet' Common Crawl's text, '.tar' (also
+    OpenWebText's `_data.xz`) an archive of texts.
     """
     name = path.name.lower()
     if name.endswith("_data.xz"):
@@ -56,8 +69,9 @@ def file_format(path: Path) -> str | None:
 def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]:
     """Yields the documents of one file.
 
-    Raises UserError for a file that is damaged, empty, not UTF-8 or no regular file, and where more than `document_bytes`
-    (after decompression, in steps of 8 KiB) follow one another without the end of a document.
+    Raises UserError for a file that is damaged, empty, not UTF-8 or no regular file, and where more
+    than `document_bytes` (after decompression, in steps of 8 KiB) follow one another without the
+    end of a document.
     """
     kinds = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}
     kinds |= {".xml": wiki.documents, ".wet": crawl.wet, ".tar": crawl.texts}
@@ -69,16 +83,20 @@ def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]
                 yield item
                 stream.mark()
     except DAMAGED as error:
-        raise UserError(f"{path} is a damaged archive ({error}); fetch or compress it again") from None
+        raise UserError(
+            f"{path} is a damaged archive ({error}); fetch or compress it again"
+        ) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}; check the file") from None
+        raise UserError(
+            f"{path} cannot be read: {error.strerror or error}; check the file"
+        ) from None
     if not found:
         raise UserError(f"{path} holds no text; expected at least one document")
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens a regular file for reading in binary, decompressed. Damaged data raise OSError, EOFError or the module's own
-    error, other files UserError."""
+    """Opens a regular file for reading in binary, decompressed. Damaged data raise OSError,
+    EOFError or the module's own error, other files UserError."""
     suffix = path.suffix.lower()
     size_of(path)
     if suffix == ".zst":
@@ -92,10 +110,11 @@ def opened(path: Path) -> BinaryIO:
 
 
 def _check_frames(path: Path) -> None:
-    """Raises EOFError for a zstd file that ends within a frame, which Arrow reads as if it were whole.
+    """Raises EOFError for a zstd file that ends within a frame, which Arrow reads as if it were
+    whole.
 
-    Frames, skippable frames and blocks as in RFC 8878, section 3.1. Only the heads are read. Data that begin no frame are
-    left for the decompressor to refuse.
+    Frames, skippable frames and blocks as in RFC 8878, section 3.1. Only the heads are read. Data
+    that begin no frame are left for the decompressor to refuse.
     """
     with path.open("rb", buffering=0) as file:
         size = file.seek(0, io.SEEK_END)
@@ -135,7 +154,8 @@ def _lines(stream: Bounded, path: Path) -> Iterator[str]:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{path} is not UTF-8 at byte {offset + error.start} of its text; convert it, say with iconv"
+                f"{path} is not UTF-8 at byte {offset + error.start} of its text; convert "
+                "it, say with iconv"
             ) from None
         if offset == 0:
             line = line.removeprefix("\ufeff")
@@ -144,7 +164,8 @@ def _lines(stream: Bounded, path: Path) -> Iterator[str]:
 
 
 def _text(stream: Bounded, path: Path) -> Iterator[Document]:
-    """Documents are separated by blank lines, or by ` = Title = ` in a file that begins with such a WikiText heading."""
+    """Documents are separated by blank lines, or by ` = Title = ` in a file that begins with such a
+    WikiText heading."""
     lines, wiki = [], None
     for line in _lines(stream, path):
         blank = not line.strip()
@@ -167,17 +188,22 @@ def _jsonl(stream: Bounded, path: Path) -> Iterator[Document]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}:{number} is not JSON ({error}); expected one object on each line") from None
+            raise UserError(
+                f"{path}:{number} is not JSON ({error}); expected one object on each line"
+            ) from None
         fields = [value.get("text"), *value.values()] if isinstance(value, dict) else [value]
         text = next((field for field in fields if isinstance(field, str)), None)
         if text is None:
-            raise UserError(f"{path}:{number} has no string field; expected an object with a field 'text'")
+            raise UserError(
+                f"{path}:{number} has no string field; expected an object with a field 'text'"
+            )
         if item := document(text.splitlines()):
             yield item
 
 
 def csv_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields (number of its first line, fields) of each row of a CSV. Raises UserError for a quote in a wrong place."""
+    """Yields (number of its first line, fields) of each row of a CSV. Raises UserError for a quote
+    in a wrong place."""
     csv.field_size_limit(1 << 30)
     reader, start = csv.reader(lines, strict=True), 1
     try:
@@ -196,12 +222,19 @@ def _csv(stream: Bounded, path: Path) -> Iterator[Document]:
 
 
 def _tsv(stream: Bounded, path: Path) -> Iterator[Document]:
-    rows = ((number, line.split("\t")) for number, line in enumerate(_lines(stream, path), 1) if line.strip())
+    rows = (
+        (number, line.split("\t"))
+        for number, line in enumerate(_lines(stream, path), 1)
+        if line.strip()
+    )
     return _rows(stream, path, rows, "blanks for tabs in a field")
 
 
-def _rows(stream: Bounded, path: Path, rows: Iterator[tuple[int, list[str]]], advice: str) -> Iterator[Document]:
-    """Yields every row's text: the column with a known name, else the longest. A first row of bare words is a header."""
+def _rows(
+    stream: Bounded, path: Path, rows: Iterator[tuple[int, list[str]]], advice: str
+) -> Iterator[Document]:
+    """Yields every row's text: the column with a known name, else the longest. A first row of bare
+    words is a header."""
     head, size = [], 0
     for line, row in rows:
         stream.mark()
@@ -218,7 +251,10 @@ def _rows(stream: Bounded, path: Path, rows: Iterator[tuple[int, list[str]]], ad
     start = 1 if known or (bare and len(names) > 1) else 0
     for line, row in itertools.chain(head[start:], rows):
         if len(row) != len(names):
-            raise UserError(f"{path}:{line}: {len(row)} columns, the first line has {len(names)}; write {advice}")
+            raise UserError(
+                f"{path}:{line}: {len(row)} columns, the first line has {len(names)}; write "
+                f"{advice}"
+            )
         if item := document(row[column].splitlines()):
             yield item
 
@@ -229,7 +265,9 @@ def _parquet(stream: Bounded, path: Path) -> Iterator[Document]:
         file = parquet.opened(path, stream.most, None if plain else io.BytesIO(stream.read()))
         texts = parquet.texts(file)
         if not texts:
-            raise UserError(f"{path} has no string column; its columns are {', '.join(file.schema_arrow.names)}")
+            raise UserError(
+                f"{path} has no string column; its columns are {', '.join(file.schema_arrow.names)}"
+            )
         column = next((name for name in TEXT_FIELDS if name in texts), None)
         if column is None:
             first = list(itertools.islice(parquet.rows(file, path, stream.most, texts), 100))

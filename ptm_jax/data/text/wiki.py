@@ -1,7 +1,9 @@
-"""Wikipedia's dumps (`*-pages-articles*.xml`): the articles of the XML, and the plain text of their wikitext.
+"""Wikipedia's dumps (`*-pages-articles*.xml`): the articles of the XML, and the plain text of their
+wikitext.
 
-Leaves out what WikiExtractor leaves out: templates, tables, references, files, categories, headings and lists. The words
-of links are kept. mwparserfromhell parses the wikitext, because patterns cannot find where nested markup ends.
+Leaves out what WikiExtractor leaves out: templates, tables, references, files, categories, headings
+and lists. The words of links are kept. mwparserfromhell parses the wikitext, because patterns
+cannot find where nested markup ends.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ from ptm_jax.data.text.documents import Document, document
 
 # Elements that are removed with their contents.
 _GONE = frozenset(
-    "table tr td th caption ref references gallery timeline math chem score imagemap syntaxhighlight source pre code "
-    "div form input select option textarea ul ol li dl dt dd menu dir img small noinclude includeonly "
+    "table tr td th caption ref references gallery timeline math chem score imagemap "
+    "syntaxhighlight source pre code "
+    "div form input select option textarea ul ol li dl dt dd menu dir img small noinclude "
+    "includeonly "
     "indicator mapframe maplink templatestyles graph section".split()
 )
 # Namespaces whose links are not words of a sentence.
 _NAMESPACES = frozenset(
-    "file image media category wikipedia template portal help draft user talk module mediawiki special "
-    "datei bild kategorie fichier catégorie archivo categoría imagen immagine categoria arquivo ficheiro imagem "
+    "file image media category wikipedia template portal help draft user talk module "
+    "mediawiki special "
+    "datei bild kategorie fichier catégorie archivo categoría imagen immagine categoria "
+    "arquivo ficheiro imagem "
     "bestand categorie plik kategoria файл категория изображение ファイル 画像 カテゴリ 分类 文件 檔案 分類".split()
 )
 # [[fr:Nom]] is the article in another language, [[CSI: Miami]] an article.
@@ -38,19 +44,24 @@ _REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
 
 
 def documents(stream: Bounded, path: Path) -> Iterator[Document]:
-    """Yields the articles of a dump: pages of namespace 0 that are no redirects. Raises UserError where it is damaged."""
+    """Yields the articles of a dump: pages of namespace 0 that are no redirects. Raises UserError
+    where it is damaged."""
     _grammar()
     try:
         for title, text in pages(stream, path):
             try:
                 item = document(plain(text).splitlines())
             except RecursionError:
-                raise UserError(f"{path}: the markup of {title!r} is nested too deeply; take that page out") from None
+                raise UserError(
+                    f"{path}: the markup of {title!r} is nested too deeply; take that page out"
+                ) from None
             if item:
                 yield item
     except ElementTree.ParseError as error:
         line = error.position[0]
-        raise UserError(f"{path}:{line} is damaged or cut off XML ({error}); fetch the dump again") from None
+        raise UserError(
+            f"{path}:{line} is damaged or cut off XML ({error}); fetch the dump again"
+        ) from None
 
 
 def pages(stream: Bounded, path: Path) -> Iterator[tuple[str, str]]:
@@ -61,7 +72,10 @@ def pages(stream: Bounded, path: Path) -> Iterator[tuple[str, str]]:
         if root is None:
             root = element
             if name != "mediawiki":
-                raise UserError(f"{path} is no dump of a wiki (it begins with <{name}>); expected pages-articles.xml")
+                raise UserError(
+                    f"{path} is no dump of a wiki (it begins with <{name}>); expected "
+                    "pages-articles.xml"
+                )
         if event == "start" or name != "page":
             continue
         if _child(element, "ns") == "0" and element.find("{*}redirect") is None:
@@ -82,7 +96,9 @@ def _grammar() -> Any:
     try:
         import mwparserfromhell
     except ImportError:
-        raise UserError("a Wikipedia dump needs mwparserfromhell; run pip install 'ptm_jax[clean]'") from None
+        raise UserError(
+            "a Wikipedia dump needs mwparserfromhell; run pip install 'ptm_jax[clean]'"
+        ) from None
     return mwparserfromhell
 
 
@@ -113,7 +129,11 @@ def _walk(code: Any, found: list[str]) -> None:
             found.append("\n")
         elif isinstance(node, nodes.Wikilink):
             if _stays(str(node.title)):
-                shown = node.text if node.text is not None else _grammar().parse(str(node.title).removeprefix(":"))
+                shown = (
+                    node.text
+                    if node.text is not None
+                    else _grammar().parse(str(node.title).removeprefix(":"))
+                )
                 _walk(shown, found)
         elif isinstance(node, nodes.ExternalLink):
             if node.title is not None:
@@ -135,7 +155,8 @@ def _walk_tag(node: Any, found: list[str]) -> None:
 
 
 def _stays(title: str) -> bool:
-    """Whether a link is to an article: not to a file, a category, or the same article in another language."""
+    """Whether a link is to an article: not to a file, a category, or the same article in another
+    language."""
     prefix, colon, rest = title.strip().partition(":")
     if not colon or not prefix:
         return True

@@ -15,7 +15,8 @@ from ptm_jax.core.reading import shown
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Added:
-    """A piece that is searched in texts: its id, and whether it absorbs the spaces on its left and right."""
+    """A piece that is searched in texts: its id, and whether it absorbs the spaces on its left and
+    right."""
 
     id: int
     left: bool = False
@@ -25,7 +26,8 @@ class Added:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Template:
-    """Pieces around one text and around a pair, each with its token type; `$A` and `$B` are the texts.
+    """Pieces around one text and around a pair, each with its token type; `$A` and `$B` are the
+    texts.
 
     BERT's pair is (("[CLS]", 0), ("$A", 0), ("[SEP]", 0), ("$B", 1), ("[SEP]", 1)).
     """
@@ -36,7 +38,8 @@ class Template:
     def fill(
         self, ids: Mapping[str, int], first: Sequence[int], second: Sequence[int] | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (ids [T] int32, token types [T] int32) of one text or a pair; `ids` has the id of every piece."""
+        """Returns (ids [T] int32, token types [T] int32) of one text or a pair; `ids` has the id of
+        every piece."""
         tokens, types = [], []
         for piece, kind in self.single if second is None else self.pair:
             part = first if piece == "$A" else second if piece == "$B" else [ids[piece]]
@@ -47,7 +50,9 @@ class Template:
     @property
     def specials(self) -> tuple[str, ...]:
         """The distinct pieces around the texts."""
-        return tuple(dict.fromkeys(p for p, _ in (*self.single, *self.pair) if p not in ("$A", "$B")))
+        return tuple(
+            dict.fromkeys(p for p, _ in (*self.single, *self.pair) if p not in ("$A", "$B"))
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +64,8 @@ class Published:
     added     {piece: `Added`}: pieces that are searched in texts
     template  pieces around texts
     padding   the side on which rows are padded
-    rows      rows of the checkpoint's table, where there are more than pieces; the others get generated names
+    rows      rows of the checkpoint's table, where there are more than pieces; the others get
+              generated names
     files     {name: bytes} of its directory, unchanged
     """
 
@@ -78,18 +84,22 @@ class Published:
 
 
 def guessed(pieces: Mapping[str, int]) -> Template:
-    """Returns the template of the family whose special tokens a vocabulary has: BERT, XLNet, RoBERTa, T5, or none."""
+    """Returns the template of the family whose special tokens a vocabulary has: BERT, XLNet,
+    RoBERTa, T5, or none."""
     styles = {
         ("[CLS]", "[SEP]"): template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"),
         ("<cls>", "<sep>"): template("$A <sep> <cls>:2", "$A <sep> $B:1 <sep>:1 <cls>:2"),
         ("<s>", "</s>"): template("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
         ("</s>",): template("$A </s>", "$A </s> $B </s>"),
     }
-    return next((known for names, known in styles.items() if all(n in pieces for n in names)), Template())
+    return next(
+        (known for names, known in styles.items() if all(n in pieces for n in names)), Template()
+    )
 
 
 def template(single: str, pair: str) -> Template:
-    """Returns the template of a notation: pieces separated by spaces, with `:1` after those of token type 1."""
+    """Returns the template of a notation: pieces separated by spaces, with `:1` after those of
+    token type 1."""
 
     def parsed(text: str) -> tuple[tuple[str, int], ...]:
         found = (re.fullmatch(r"(.+?)(?::(\d))?", part) for part in text.split())
@@ -101,7 +111,9 @@ def template(single: str, pair: str) -> Template:
 class Searching:
     """Base of an encoder that encodes plain texts by `_plain`; pieces are searched here."""
 
-    def encode(self, texts: Sequence[str], added: Mapping[str, Added] | None = None) -> list[np.ndarray]:
+    def encode(
+        self, texts: Sequence[str], added: Mapping[str, Added] | None = None
+    ) -> list[np.ndarray]:
         """Returns ids [T] int32 of every text; pieces in `added` are found first, longest first."""
         if not added:
             return self._plain(texts)
@@ -124,7 +136,8 @@ class Searching:
 
 
 def content_of(token: Any) -> str | None:
-    """Returns the piece of a token in a configuration, which is a string or an object with `content`."""
+    """Returns the piece of a token in a configuration, which is a string or an object with
+    `content`."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) and content else None
 
@@ -133,4 +146,6 @@ def needed(pieces: Mapping[str, int], names: Sequence[str], where: object) -> No
     """Raises UserError, naming the file, where the vocabulary lacks one of `names`."""
     missing = [name for name in names if name not in pieces]
     if missing:
-        raise UserError(f"{where} has no {shown(missing[0])}, which the tokenizer needs; is the file whole?")
+        raise UserError(
+            f"{where} has no {shown(missing[0])}, which the tokenizer needs; is the file whole?"
+        )

@@ -1,7 +1,9 @@
-"""Character n-grams of words, hashed into buckets as in fastText (Bojanowski et al. 2017, arXiv 1607.04606, section 3.2).
+"""Character n-grams of words, hashed into buckets as in fastText (Bojanowski et al. 2017, arXiv
+1607.04606, section 3.2).
 
-The hash is FNV-1a over the bytes of an n-gram, with fastText's sign extension: a byte above 127 enters as a negative number.
-An n-gram is one of characters, not of bytes. `<` and `>` stand around a word; alone they are no n-gram.
+The hash is FNV-1a over the bytes of an n-gram, with fastText's sign extension: a byte above 127
+enters as a negative number. An n-gram is one of characters, not of bytes. `<` and `>` stand around
+a word; alone they are no n-gram.
 """
 
 from __future__ import annotations
@@ -25,10 +27,14 @@ def fnv1a(text: bytes) -> int:
     return value
 
 
-def ngrams_of(words: Sequence[bytes], shortest: int, longest: int, buckets: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (bucket [M] of every n-gram of all words, bounds [n + 1]): those of word i are at bounds[i] to bounds[i + 1].
+def ngrams_of(
+    words: Sequence[bytes], shortest: int, longest: int, buckets: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (bucket [M] of every n-gram of all words, bounds [n + 1]): those of word i are at
+    bounds[i] to bounds[i + 1].
 
-    words   UTF-8 without `<` and `>`; n-grams have `shortest` to `longest` characters, in fastText's order
+    words   UTF-8 without `<` and `>`; n-grams have `shortest` to `longest` characters, in
+            fastText's order
     """
     if longest < 1 or buckets < 1 or not words:
         return np.zeros(0, np.int64), np.zeros(len(words) + 1, np.int64)
@@ -40,7 +46,12 @@ def ngrams_of(words: Sequence[bytes], shortest: int, longest: int, buckets: int)
     starts = np.flatnonzero(first[:-1])
     begins, until = (ends - sizes)[word_of[starts]], ends[word_of[starts]]
     signed = text.astype(np.int8).astype(np.int32).view(np.uint32)
-    value, count, here, found = np.full(len(starts), OFFSET, np.uint32), np.zeros(len(starts), np.int64), starts, []
+    value, count, here, found = (
+        np.full(len(starts), OFFSET, np.uint32),
+        np.zeros(len(starts), np.int64),
+        starts,
+        [],
+    )
     while len(here):
         value = (value ^ signed[here]) * np.uint32(PRIME)
         here = here + 1
@@ -50,8 +61,12 @@ def ngrams_of(words: Sequence[bytes], shortest: int, longest: int, buckets: int)
         chosen = whole & (count >= shortest) & (count <= longest) & ~edge
         found.append((starts[chosen], value[chosen]))
         go = (here < until) & ~(whole & (count >= longest))
-        value, count, here, starts, begins, until = (x[go] for x in (value, count, here, starts, begins, until))
+        value, count, here, starts, begins, until = (
+            x[go] for x in (value, count, here, starts, begins, until)
+        )
     places, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.argsort(places, kind="stable")  # by the first character; shorter n-grams were found first
+    order = np.argsort(
+        places, kind="stable"
+    )  # by the first character; shorter n-grams were found first
     bounds = np.searchsorted(word_of[places[order]], np.arange(len(words) + 1))
     return (values[order] % np.uint32(buckets)).astype(np.int64), bounds

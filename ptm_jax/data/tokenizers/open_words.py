@@ -1,4 +1,5 @@
-"""Words without a vocabulary, for models that read spellings alone (Peters et al. 2018, section 3.4)."""
+"""Words without a vocabulary, for models that read spellings alone (Peters et al. 2018, section
+3.4)."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ WORDS = "words.json"
 
 
 class OpenWords(Tokenizer):
-    """A vocabulary that never ends: a word that `backend` does not know gets the next id, and its spelling is kept.
+    """A vocabulary that never ends: a word that `backend` does not know gets the next id, and its
+    spelling is kept.
 
-    Ids above those of `backend` hold for this value, and for what `saved.load` reads after `save`. `hash` does not depend on
-    them. `vocab.size` is the number of int32 ids.
+    Ids above those of `backend` hold for this value, and for what `saved.load` reads after `save`.
+    `hash` does not depend on them. `vocab.size` is the number of int32 ids.
     """
 
     def __init__(self, backend: HuggingFace, *, lowercase: bool = False, known: Iterable[str] = ()):
@@ -39,9 +41,13 @@ class OpenWords(Tokenizer):
         return dataclasses.replace(roles, size=np.iinfo(np.int32).max)
 
     def encode_batch(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
-        """Returns ids [T] int32 of every text; special tokens that a text spells are ordinary words."""
+        """Returns ids [T] int32 of every text; special tokens that a text spells are ordinary
+        words."""
         del specials
-        return [np.array([self._id(word) for word in row], np.int32) for row in self._backend.divided(texts)]
+        return [
+            np.array([self._id(word) for word in row], np.int32)
+            for row in self._backend.divided(texts)
+        ]
 
     def decode(self, ids: Sequence[int], skip_specials: bool = True) -> str:
         """Returns the words of ids with blanks between them."""
@@ -66,14 +72,19 @@ class OpenWords(Tokenizer):
 
 def spaced(specials: str = "roberta") -> OpenWords:
     """Returns a tokenizer of whatever stands between blanks, with the special tokens of a style."""
-    return OpenWords(words.train(TokenizerSpec(kind="spaced", lowercase=False, specials=specials), 0, []))
+    return OpenWords(
+        words.train(TokenizerSpec(kind="spaced", lowercase=False, specials=specials), 0, [])
+    )
 
 
 def opened(tokenizer: Tokenizer) -> OpenWords:
-    """Returns a tokenizer of whole words with the ids of `tokenizer` and an id for every other word. Raises UserError for a
-    tokenizer of another kind."""
+    """Returns a tokenizer of whole words with the ids of `tokenizer` and an id for every other
+    word. Raises UserError for a tokenizer of another kind."""
     if isinstance(tokenizer, OpenWords):
         return tokenizer
     if tokenizer.kind != "word" or tokenizer.published is not None or tokenizer.sentinels:
-        raise UserError(f"a {tokenizer.kind} tokenizer has no whole words to spell; take a model with kind word or spaced")
+        raise UserError(
+            f"a {tokenizer.kind} tokenizer has no whole words to spell; take a model with "
+            "kind word or spaced"
+        )
     return OpenWords(tokenizer._backend, lowercase=tokenizer.lowercase)

@@ -24,24 +24,33 @@ class Pieces(NamedTuple):
 def pieces_of(tokenizer: Any, texts: Sequence[str]) -> list[Pieces]:
     """Returns the pieces of every text. Words are encoded one by one.
 
-    Each piece of a word gets the characters that it spells. Where normalisation changes the length of a word, all pieces
-    get the whole word, or the part between two punctuation marks.
+    Each piece of a word gets the characters that it spells. Where normalisation changes the length
+    of a word, all pieces get the whole word, or the part between two punctuation marks.
     """
     spans = [[(m.start(), m.end()) for m in _WORDS.finditer(text)] for text in texts]
-    begin = lambda text, a: a - 1 if _blank(tokenizer, text, a) else a
-    every = {text[begin(text, a) : b] for text, row in zip(texts, spans, strict=True) for a, b in row}
+
+    def begin(text, a):
+        return a - 1 if _blank(tokenizer, text, a) else a
+
+    every = {
+        text[begin(text, a) : b] for text, row in zip(texts, spans, strict=True) for a, b in row
+    }
     known = dict(zip(every, tokenizer.encode_batch(list(every)), strict=True))
     return [_joined(tokenizer, text, row, known) for text, row in zip(texts, spans, strict=True)]
 
 
 def words_of(tokenizer: Any, words: Sequence[Sequence[str]]) -> list[list[np.ndarray]]:
-    """Returns the ids of every word of every sentence; a word without ids (invisible characters) is the unknown piece."""
+    """Returns the ids of every word of every sentence; a word without ids (invisible characters) is
+    the unknown piece."""
     mark = " " if tokenizer.kind == "bytebpe" else ""
     every = list(dict.fromkeys(mark + word for sentence in words for word in sentence))
     known = dict(zip(every, tokenizer.encode_batch(every), strict=True))
     vocab = tokenizer.vocab
     blank = np.array([i for i in (vocab.unk, vocab.mask, vocab.sep) if i is not None][:1], np.int32)
-    return [[ids if len(ids := known[mark + word]) else blank for word in sentence] for sentence in words]
+    return [
+        [ids if len(ids := known[mark + word]) else blank for word in sentence]
+        for sentence in words
+    ]
 
 
 def _blank(tokenizer: Any, text: str, start: int) -> bool:
@@ -49,14 +58,19 @@ def _blank(tokenizer: Any, text: str, start: int) -> bool:
     return tokenizer.kind == "bytebpe" and start > 0 and text[start - 1] == " "
 
 
-def _joined(tokenizer: Any, text: str, spans: Sequence[tuple[int, int]], known: dict[str, np.ndarray]) -> Pieces:
+def _joined(
+    tokenizer: Any, text: str, spans: Sequence[tuple[int, int]], known: dict[str, np.ndarray]
+) -> Pieces:
     found: list[tuple[int, int, int]] = []
     for a, b in spans:
         begin = a - 1 if _blank(tokenizer, text, a) else a
         row = known[text[begin:b]]
         sizes = _sizes(tokenizer, text[begin:b], row)
         if sizes is not None:
-            found += [(i, max(a, begin + c), max(a, begin + d)) for i, (c, d) in zip(row, sizes, strict=True)]
+            found += [
+                (i, max(a, begin + c), max(a, begin + d))
+                for i, (c, d) in zip(row, sizes, strict=True)
+            ]
             continue
         parts = [(a + m.start(), a + m.end()) for m in _PARTS.finditer(text[a:b])]
         cut = [(tokenizer.encode(text[c:d]), c, d) for c, d in parts] if len(parts) > 1 else []
@@ -68,19 +82,27 @@ def _joined(tokenizer: Any, text: str, spans: Sequence[tuple[int, int]], known: 
 
 
 def _sizes(tokenizer: Any, word: str, ids: np.ndarray) -> list[tuple[int, int]] | None:
-    """Returns the characters of a word that each of its pieces spells, None where the pieces do not spell the word."""
+    """Returns the characters of a word that each of its pieces spells, None where the pieces do not
+    spell the word."""
     if len(ids) == 1:
         return [(0, len(word))]
     names = [tokenizer.piece(i) for i in ids]
     if tokenizer.kind == "bytebpe":  # a piece has a character for every byte
-        ends, at = np.cumsum([len(name) for name in names]), np.cumsum([0, *(len(c.encode()) for c in word)])
+        ends, at = (
+            np.cumsum([len(name) for name in names]),
+            np.cumsum([0, *(len(c.encode()) for c in word)]),
+        )
         if ends[-1] != at[-1]:
             return None
         first = [0, *ends[:-1]]
         return [
-            (int(np.searchsorted(at, a, "right")) - 1, int(np.searchsorted(at, b))) for a, b in zip(first, ends, strict=True)
+            (int(np.searchsorted(at, a, "right")) - 1, int(np.searchsorted(at, b)))
+            for a, b in zip(first, ends, strict=True)
         ]
-    names = [name.removeprefix("##").removeprefix("▁").removesuffix("</w>").removesuffix("@@") for name in names]
+    names = [
+        name.removeprefix("##").removeprefix("▁").removesuffix("</w>").removesuffix("@@")
+        for name in names
+    ]
     if tokenizer.vocab.unk in ids or len("".join(names)) != len(word):
         return None
     ends = np.cumsum([len(name) for name in names])

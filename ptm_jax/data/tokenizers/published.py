@@ -1,9 +1,11 @@
-"""Tokenizers of published checkpoints, read from and written to a Hugging Face directory, without torch and transformers.
+"""Tokenizers of published checkpoints, read from and written to a Hugging Face directory, without
+torch and transformers.
 
-A tokenizer.json is used where there is one; otherwise the rules of `published_families` build the same pipeline from older
-files. Ids equal those of transformers 5.23 with three exceptions, which follow the tokenizer of the original training:
-mBART's text is normalized by the table of its sentencepiece file, PEGASUS has no piece for a space at the end, and
-sentencepiece files of BPE, or with bytes for unknown characters, run on sentencepiece itself.
+A tokenizer.json is used where there is one; otherwise the rules of `published_families` build the
+same pipeline from older files. Ids equal those of transformers 5.23 with three exceptions, which
+follow the tokenizer of the original training: mBART's text is normalized by the table of its
+sentencepiece file, PEGASUS has no piece for a space at the end, and sentencepiece files of BPE, or
+with bytes for unknown characters, run on sentencepiece itself.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from ptm_jax.data.tokenizers.published_pieces import SENTINELS, sentinels_of
 from ptm_jax.data.tokenizers.tokenizing import ROLES, HuggingFace, Tokenizer
 
 FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.txt", "vocab.json",
     "merges.txt", "spiece.model", "sentencepiece.bpe.model", "vocab.pkl",
 )  # fmt: skip
 """The files of a tokenizer, beside any other *.model."""
@@ -39,20 +42,34 @@ _UNUSED = 100_000  # rows that may be unused, beside four times the pieces
 def read_published(folder: str | Path) -> Tokenizer:
     """Returns the tokenizer of a Hugging Face model directory.
 
-    Its `vocab` has `vocab_size` rows of config.json where that exceeds the pieces. Raises UserError, naming the file,
-    where one is absent, damaged or of an unknown kind.
+    Its `vocab` has `vocab_size` rows of config.json where that exceeds the pieces. Raises
+    UserError, naming the file, where one is absent, damaged or of an unknown kind.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"no such directory: {folder}; expected one with the files of a Hugging Face tokenizer")
+        raise UserError(
+            f"no such directory: {folder}; expected one with the files of a Hugging Face tokenizer"
+        )
     paths = {p.name: p for p in folder.iterdir() if p.name in FILES or p.suffix == ".model"}
     files = {name: read_bytes(path, _LARGEST) for name, path in sorted(paths.items())}
     if not set(files) - {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}:
-        raise UserError(f"no tokenizer in {folder}; expected tokenizer.json, or vocab.txt, vocab.json or a .model file")
-    beside = {"config.json": read_bytes(folder / "config.json")} if (folder / "config.json").exists() else {}
+        raise UserError(
+            f"no tokenizer in {folder}; expected tokenizer.json, or vocab.txt, vocab.json or "
+            "a .model file"
+        )
+    beside = (
+        {"config.json": read_bytes(folder / "config.json")}
+        if (folder / "config.json").exists()
+        else {}
+    )
     model = _json(beside, "config.json", folder)
     rows = model.get("vocab_size", 0)
-    return build(files, _family(files, model, folder), rows=rows if isinstance(rows, int) else 0, folder=folder)
+    return build(
+        files,
+        _family(files, model, folder),
+        rows=rows if isinstance(rows, int) else 0,
+        folder=folder,
+    )
 
 
 def is_published(folder: Path) -> bool:
@@ -61,10 +78,18 @@ def is_published(folder: Path) -> bool:
     return named.is_file() or (config.is_file() and b'"model_type"' in read_bytes(config))
 
 
-def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any = ".", sentinels: bool = True) -> Tokenizer:
+def build(
+    files: Mapping[str, bytes],
+    family: str,
+    *,
+    rows: int = 0,
+    folder: Any = ".",
+    sentinels: bool = True,
+) -> Tokenizer:
     """Returns the tokenizer of `family` from the bytes of its files; `folder` is named in errors.
 
-    `sentinels=False` reads the bare sentencepiece file of a T5 as version 0.1.0 did, which took sentinels for plain pieces.
+    `sentinels=False` reads the bare sentencepiece file of a T5 as version 0.1.0 did, which took
+    sentinels for plain pieces.
     """
     config = _json(files, "tokenizer_config.json", folder)
     source = Source(files=files, config=config, folder=folder)
@@ -72,14 +97,20 @@ def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any
     if sentinels and family in SENTINELS and "tokenizer.json" not in files:
         extra = source.guard("tokenizer_config.json", lambda: tuple(sentinels_of(config)))
         rules = dataclasses.replace(rules, extra=extra)
-    naming = next((n for n in FILES[1:4] if n in files), _main(files))  # the file of the special tokens
+    naming = next(
+        (n for n in FILES[1:4] if n in files), _main(files)
+    )  # the file of the special tokens
     given, wanted = source.guard(naming, lambda: _tokens(source, rules))
     spelled = {**(rules.roles if rules else {}), **given}
     template = None
     if "tokenizer.json" in files:
-        kind, backend, template = source.read("tokenizer.json", lambda data: serialized(data, config))
+        kind, backend, template = source.read(
+            "tokenizer.json", lambda data: serialized(data, config)
+        )
     else:
-        kind, backend = source.guard("tokenizer_config.json", lambda: rules.read(family, source, spelled))
+        kind, backend = source.guard(
+            "tokenizer_config.json", lambda: rules.read(family, source, spelled)
+        )
     if isinstance(backend, Backend):
         added = source.guard(naming, lambda: _extend(backend, wanted, source))
         backend = source.guard(_main(files), lambda: HuggingFace(backend))
@@ -87,19 +118,26 @@ def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any
     else:
         added = source.guard(naming, lambda: _collected(backend.pieces, wanted, source))
         lowercase = bool(config.get("do_lowercase_and_remove_accent", family == "xlm"))
-    known = {piece: i for i, piece in enumerate(backend.pieces)} | {p: one.id for p, one in added.items()}
+    known = {piece: i for i, piece in enumerate(backend.pieces)} | {
+        p: one.id for p, one in added.items()
+    }
     roles = {role: piece for role, piece in spelled.items() if piece in known}
     if rules is None:
-        usual = {role: next((n for n in names if n in known), None) for role, names in ROLES.items()}
+        usual = {
+            role: next((n for n in names if n in known), None) for role, names in ROLES.items()
+        }
         roles = {role: piece for role, piece in usual.items() if piece is not None} | roles
     if rules is not None and (template is None or family.startswith("mbart")):
         template = source.guard(naming, lambda: rules.template(spelled, config))
     if rows > 4 * len(known) + _UNUSED:
-        raise UserError(f"{folder}/config.json has vocab_size {rows}, the tokenizer has {len(known)} pieces")
+        raise UserError(
+            f"{folder}/config.json has vocab_size {rows}, the tokenizer has {len(known)} pieces"
+        )
     if roles.get("unk") in (roles.get("eos"), roles.get("bos")):
         roles.pop("unk", None)  # GPT-2: bytes have no unknown piece
     published = Published(
-        family=family, roles=roles, added=added, template=template or Template(), rows=rows, files=dict(files),
+        family=family, roles=roles, added=added, template=template or Template(), rows=rows,
+        files=dict(files),
         padding=_side(config, folder) or (rules.padding if rules else "right"),
     )  # fmt: skip
     tokenizer = Tokenizer(backend, kind=kind, lowercase=lowercase, published=published)
@@ -115,13 +153,15 @@ def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any
 def _side(config: Mapping[str, Any], folder: Any) -> Literal["right", "left"] | None:
     side = config.get("padding_side")
     if side not in (None, "right", "left"):
-        raise UserError(f"{folder}/tokenizer_config.json: padding_side is {shown(side)}; expected right or left")
+        raise UserError(
+            f"{folder}/tokenizer_config.json: padding_side is {shown(side)}; expected right or left"
+        )
     return side
 
 
 def write_published(tokenizer: Tokenizer, folder: str | Path) -> None:
-    """Writes a directory that transformers loads with the same ids: the original files, or, for a tokenizer trained here,
-    tokenizer.json and tokenizer_config.json."""
+    """Writes a directory that transformers loads with the same ids: the original files, or, for a
+    tokenizer trained here, tokenizer.json and tokenizer_config.json."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = tokenizer.published.files if tokenizer.published is not None else files_of(tokenizer)
@@ -130,7 +170,11 @@ def write_published(tokenizer: Tokenizer, folder: str | Path) -> None:
 
 
 def _main(files: Mapping[str, bytes]) -> str:
-    ordered = [n for n in FILES if n in files and n.split(".")[0] not in ("tokenizer_config", "special_tokens_map")]
+    ordered = [
+        n
+        for n in FILES
+        if n in files and n.split(".")[0] not in ("tokenizer_config", "special_tokens_map")
+    ]
     return next(iter([*ordered, *files]), "tokenizer.json")
 
 
@@ -143,27 +187,52 @@ def _json(files: Mapping[str, bytes], name: str, folder: Any) -> dict[str, Any]:
             raise ValueError("it holds no object")
         return value
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{folder}/{name} is not a tokenizer file that can be read ({error})") from None
+        raise UserError(
+            f"{folder}/{name} is not a tokenizer file that can be read ({error})"
+        ) from None
 
 
 def _family(files: Mapping[str, bytes], model: Mapping[str, Any], folder: Path) -> str:
-    """Returns the family by the class in tokenizer_config.json, else by model_type; a lone vocab.txt is BERT's."""
-    named = str(_json(files, "tokenizer_config.json", folder).get("tokenizer_class") or model.get("tokenizer_class") or "")
-    family = CLASSES.get(named.removesuffix("Fast").removesuffix("Tokenizer"), str(model.get("model_type") or ""))
+    """Returns the family by the class in tokenizer_config.json, else by model_type; a lone
+    vocab.txt is BERT's."""
+    named = str(
+        _json(files, "tokenizer_config.json", folder).get("tokenizer_class")
+        or model.get("tokenizer_class")
+        or ""
+    )
+    family = CLASSES.get(
+        named.removesuffix("Fast").removesuffix("Tokenizer"), str(model.get("model_type") or "")
+    )
     if "tokenizer.json" in files:
         return family
     generic = not named or named.startswith(("PreTrainedTokenizer", "TokenizersBackend"))
-    if family not in FAMILIES or not (generic or named.removesuffix("Fast").removesuffix("Tokenizer") in CLASSES):
-        what = f"names {named[:100]}" if named else f"is of model_type {shown(family)}" if family else "names no model_type"
+    if family not in FAMILIES or not (
+        generic or named.removesuffix("Fast").removesuffix("Tokenizer") in CLASSES
+    ):
+        what = (
+            f"names {named[:100]}"
+            if named
+            else f"is of model_type {shown(family)}"
+            if family
+            else "names no model_type"
+        )
         where = "tokenizer_config.json" if named else "config.json"
-        raise UserError(f"{folder}/{where} {what}, whose tokenizer files are not known here; add a tokenizer.json")
-    if "vocab.txt" in files and family != "transfo-xl" and not any(n.endswith((".model", "vocab.json")) for n in files):
+        raise UserError(
+            f"{folder}/{where} {what}, whose tokenizer files are not known here; add a "
+            "tokenizer.json"
+        )
+    if (
+        "vocab.txt" in files
+        and family != "transfo-xl"
+        and not any(n.endswith((".model", "vocab.json")) for n in files)
+    ):
         return family if FAMILIES[family].read is FAMILIES["bert"].read else "bert"
     return family
 
 
 def _tokens(source: Source, rules: Family | None) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Returns ({role: piece} of the files, pieces to search in texts: content, id if given, flags)."""
+    """Returns ({role: piece} of the files, pieces to search in texts: content, id if given,
+    flags)."""
     config, named = source.config, _json(source.files, "special_tokens_map.json", source.folder)
     decoder = config.get("added_tokens_decoder") or {}
     values = {**named, **config} if decoder else {**config, **named}
@@ -173,15 +242,27 @@ def _tokens(source: Source, rules: Family | None) -> tuple[dict[str, str], list[
     for role, piece in given.items():
         value = values[f"{role}_token"]
         own = value if isinstance(value, dict) else blank if role == "mask" else {}
-        flags.setdefault(piece, {"special": True, **{k: own[k] for k in ("lstrip", "rstrip", "single_word") if k in own}})
-    others = [*(values.get("additional_special_tokens") or []), *_listed(values.get("extra_special_tokens"))]
+        flags.setdefault(
+            piece,
+            {
+                "special": True,
+                **{k: own[k] for k in ("lstrip", "rstrip", "single_word") if k in own},
+            },
+        )
+    others = [
+        *(values.get("additional_special_tokens") or []),
+        *_listed(values.get("extra_special_tokens")),
+    ]
     for piece in filter(None, map(content_of, others)):
         flags.setdefault(piece, {"special": True})
     wanted = []
     numbered = {i: t for i, t in decoder.items() if isinstance(t, dict) and content_of(t)}
     if not decoder:
         legacy = _json(source.files, "added_tokens.json", source.folder)
-        numbered = {i: {"content": p, "special": p in flags, "normalized": p not in flags} for p, i in legacy.items()}
+        numbered = {
+            i: {"content": p, "special": p in flags, "normalized": p not in flags}
+            for p, i in legacy.items()
+        }
     for index in sorted(numbered, key=int):
         token = numbered[index]
         keys = ("content", "lstrip", "rstrip", "single_word", "normalized", "special")
@@ -190,7 +271,11 @@ def _tokens(source: Source, rules: Family | None) -> tuple[dict[str, str], list[
     wanted += [{"content": piece, **own} for piece, own in flags.items() if piece not in stated]
     stated |= set(flags)
     if rules is not None:
-        rest = [(piece, blank if role == "mask" else {}) for role, piece in rules.roles.items() if role not in given]
+        rest = [
+            (piece, blank if role == "mask" else {})
+            for role, piece in rules.roles.items()
+            if role not in given
+        ]
         rest += [(piece, {}) for piece in rules.extra]
         for piece, own in dict(reversed(rest)).items():
             if piece not in stated:
@@ -203,13 +288,16 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _extend(backend, wanted: Sequence[Mapping[str, Any]], source: Source) -> dict[str, Added]:
-    """Adds the pieces to a `tokenizers.Tokenizer`, optional ones only where the vocabulary has them."""
+    """Adds the pieces to a `tokenizers.Tokenizer`, optional ones only where the vocabulary has
+    them."""
     present = {token.content for token in backend.get_added_tokens_decoder().values()}
     for one in wanted:
         piece = one["content"]
         if piece in present or (one.get("optional") and backend.token_to_id(piece) is None):
             continue
-        options = {k: v for k, v in one.items() if k not in ("content", "id", "optional", "special")}
+        options = {
+            k: v for k, v in one.items() if k not in ("content", "id", "optional", "special")
+        }
         add = backend.add_special_tokens if one.get("special") else backend.add_tokens
         add([AddedToken(piece, **{"normalized": not one.get("special"), **options})])
         if one.get("id", backend.token_to_id(piece)) != backend.token_to_id(piece):
@@ -220,7 +308,9 @@ def _extend(backend, wanted: Sequence[Mapping[str, Any]], source: Source) -> dic
     }
 
 
-def _collected(pieces: Sequence[str], wanted: Sequence[Mapping[str, Any]], source: Source) -> dict[str, Added]:
+def _collected(
+    pieces: Sequence[str], wanted: Sequence[Mapping[str, Any]], source: Source
+) -> dict[str, Added]:
     """Returns the pieces for a backend that does not search them itself."""
     ids, size = {piece: i for i, piece in enumerate(pieces)}, len(pieces)
     added = {}
@@ -233,13 +323,20 @@ def _collected(pieces: Sequence[str], wanted: Sequence[Mapping[str, Any]], sourc
         if one.get("id", ids[piece]) != ids[piece]:
             raise _misplaced(source, piece, one["id"], ids[piece])
         left, right = bool(one.get("lstrip")), bool(one.get("rstrip"))
-        added[piece] = Added(id=ids[piece], left=left, right=right, special=bool(one.get("special")))
+        added[piece] = Added(
+            id=ids[piece], left=left, right=right, special=bool(one.get("special"))
+        )
     return added
 
 
 def _misplaced(source: Source, piece: str, given: int, found: int) -> UserError:
-    name = "tokenizer_config.json" if source.config.get("added_tokens_decoder") else "added_tokens.json"
+    name = (
+        "tokenizer_config.json"
+        if source.config.get("added_tokens_decoder")
+        else "added_tokens.json"
+    )
     return UserError(
-        f"{source.folder}/{name} gives {shown(piece)} the id {shown(given)}, its vocabulary {found}; "
+        f"{source.folder}/{name} gives {shown(piece)} the id {shown(given)}, its vocabulary "
+        f"{found}; "
         "are the files one model's?"
     )

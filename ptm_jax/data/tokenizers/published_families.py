@@ -1,4 +1,5 @@
-"""The rules of each published family: special tokens, pieces around texts, and how older files are read."""
+"""The rules of each published family: special tokens, pieces around texts, and how older files are
+read."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.framing import Template, needed, template
-from ptm_jax.data.tokenizers.published_pieces import LANGUAGES, LANGUAGES_50, UNIGRAM, OffsetPieces, PieceModel, unigram
+from ptm_jax.data.tokenizers.published_pieces import (
+    LANGUAGES,
+    LANGUAGES_50,
+    UNIGRAM,
+    OffsetPieces,
+    PieceModel,
+    unigram,
+)
 from ptm_jax.data.tokenizers.published_words import (
     WordBPE,
     WordTable,
@@ -41,36 +49,48 @@ class Source:
         return self.guard(name, lambda: parse(self.files[name]))
 
     def guard(self, name: str, work: Callable[[], Any]) -> Any:
-        """Returns `work()`. Raises UserError, naming the file, for any exception, panics of the Rust library included."""
+        """Returns `work()`. Raises UserError, naming the file, for any exception, panics of the
+        Rust library included."""
         try:
             return work()
         except (UserError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            raise UserError(f"{self.folder}/{name} is not a tokenizer file that can be read ({reason})") from None
+            raise UserError(
+                f"{self.folder}/{name} is not a tokenizer file that can be read ({reason})"
+            ) from None
 
     def vocabulary(self, name: str = "vocab.json") -> dict[str, int]:
         """Returns {piece: id} of a vocab.json."""
 
         def parse(data: bytes) -> dict[str, int]:
             vocab = json.loads(data.decode())
-            whole = isinstance(vocab, dict) and all(isinstance(i, int) and i >= 0 for i in vocab.values())
+            whole = isinstance(vocab, dict) and all(
+                isinstance(i, int) and i >= 0 for i in vocab.values()
+            )
             if not whole or not vocab or len(set(vocab.values())) != len(vocab):
                 raise ValueError("it does not give every piece an id of its own")
             if max(vocab.values()) > 2 * len(vocab) + 1000:
-                raise ValueError(f"it holds {len(vocab)} pieces with ids up to {max(vocab.values())}")
+                raise ValueError(
+                    f"it holds {len(vocab)} pieces with ids up to {max(vocab.values())}"
+                )
             return vocab
 
         return self.read(name, parse)
 
-    def merges(self, vocab: Mapping[str, int] | None, skip: int | None = None) -> list[tuple[str, str]]:
-        """Returns the pairs of merges.txt in order, without a header; pieces must be in `vocab`, where given."""
+    def merges(
+        self, vocab: Mapping[str, int] | None, skip: int | None = None
+    ) -> list[tuple[str, str]]:
+        """Returns the pairs of merges.txt in order, without a header; pieces must be in `vocab`,
+        where given."""
 
         def parse(data: bytes) -> list[tuple[str, str]]:
             lines = data.decode().split("\n")
             lines = lines[:-1] if not lines[-1] else lines
-            start = skip if skip is not None else int(bool(lines) and lines[0].startswith("#version"))
+            start = (
+                skip if skip is not None else int(bool(lines) and lines[0].startswith("#version"))
+            )
             pairs = [tuple(line.split()[:2]) for line in lines[start:] if line]
             for number, pair in enumerate(pairs, start + 1):
                 if len(pair) != 2:
@@ -113,7 +133,9 @@ def _byte_bpe(family: str, source: Source, roles: Mapping[str, str]):
     vocab = source.vocabulary()
     merges = source.merges(vocab)
     backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, fuse_unk=False))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=source.config.get("add_prefix_space", False))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=source.config.get("add_prefix_space", False)
+    )
     backend.decoder = decoders.ByteLevel()
     return "bytebpe", backend
 
@@ -124,7 +146,13 @@ def _gpt(family: str, source: Source, roles: Mapping[str, str]):
     needed(vocab, [roles["unk"]], f"{source.folder}/vocab.json")
     merges = source.merges(vocab)
     backend = Tokenizer(
-        models.BPE(vocab=vocab, merges=merges, unk_token=roles["unk"], end_of_word_suffix="</w>", fuse_unk=False)
+        models.BPE(
+            vocab=vocab,
+            merges=merges,
+            unk_token=roles["unk"],
+            end_of_word_suffix="</w>",
+            fuse_unk=False,
+        )
     )
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -140,7 +168,9 @@ def _pieces(family: str, source: Source, roles: Mapping[str, str]):
     if model.algorithm == UNIGRAM and not model.bytes_for_unknown:
         return "unigram", source.guard(name, lambda: unigram(model, family, source.config))
     kind = "unigram" if model.algorithm == UNIGRAM else "bpe"
-    return kind, source.guard(name, lambda: OffsetPieces(source.files[name], model, family, source.config))
+    return kind, source.guard(
+        name, lambda: OffsetPieces(source.files[name], model, family, source.config)
+    )
 
 
 def _word_bpe(family: str, source: Source, roles: Mapping[str, str]):
@@ -149,7 +179,11 @@ def _word_bpe(family: str, source: Source, roles: Mapping[str, str]):
     merges = source.merges(None, skip=1 if family == "ctrl" else 0)
     if family == "ctrl":
         return "bpe", WordBPE(vocab, merges, ctrl_words, unk=roles["unk"], continued="@@")
-    lower = config.get("do_lowercase_and_remove_accent", True) if family == "xlm" else config.get("do_lowercase", False)
+    lower = (
+        config.get("do_lowercase_and_remove_accent", True)
+        if family == "xlm"
+        else config.get("do_lowercase", False)
+    )
     words = functools.partial(xlm_words if family == "xlm" else flaubert_words, lower=bool(lower))
     return "bpe", WordBPE(vocab, merges, words, unk=roles["unk"], facts=f"{family} {bool(lower)}")
 
@@ -182,13 +216,23 @@ def _transfo_xl(family: str, source: Source, roles: Mapping[str, str]):
     def pickled(data: bytes) -> dict[str, int]:
         kept = _Words(io.BytesIO(data)).load()
         if not isinstance(kept, dict) or not isinstance(kept.get("idx2sym"), list):
-            raise ValueError("it holds no list of words; a file that torch wrote must be saved as vocab.txt first")
+            raise ValueError(
+                "it holds no list of words; a file that torch wrote must be saved as "
+                "vocab.txt first"
+            )
         return {str(word): i for i, word in enumerate(kept["idx2sym"])}
 
-    vocab = source.read("vocab.txt", listed) if "vocab.txt" in source.files else source.read("vocab.pkl", pickled)
+    vocab = (
+        source.read("vocab.txt", listed)
+        if "vocab.txt" in source.files
+        else source.read("vocab.pkl", pickled)
+    )
     unk = next((name for name in ("<UNK>", roles["unk"], "<unk>") if name in vocab), roles["unk"])
     needed(vocab, [unk], source.folder)
-    language, lower = source.config.get("language", "en"), bool(source.config.get("lower_case", False))
+    language, lower = (
+        source.config.get("language", "en"),
+        bool(source.config.get("lower_case", False)),
+    )
     words = functools.partial(transfo_xl_words, language=language, lower=lower, unk=unk)
     return "word", WordTable(vocab, words, unk=unk, facts=f"transfo-xl {language} {lower}")
 
@@ -197,7 +241,8 @@ def _transfo_xl(family: str, source: Source, roles: Mapping[str, str]):
 class Family:
     """One family.
 
-    read      (family, source, roles) -> (kind, backend) from the older files; tokenizer.json is read alike for all families
+    read      (family, source, roles) -> (kind, backend) from the older files; tokenizer.json is
+              read alike for all families
     roles     default piece of every role that transformers gives the family
     single, pair   in the notation of `framing.template`, with `{cls}` for the piece of that role
     extra     further special pieces, where the vocabulary has them
@@ -221,15 +266,31 @@ class Family:
         return template(single.format(**names), pair.format(**names))
 
 
-_ENGLISH = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
+_ENGLISH = {
+    "bos": "<s>",
+    "eos": "</s>",
+    "unk": "<unk>",
+    "sep": "</s>",
+    "pad": "<pad>",
+    "cls": "<s>",
+    "mask": "<mask>",
+}
 _BERT = Family(
     read=_wordpiece,
     roles={"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"},
     single="{cls} $A {sep}",
     pair="{cls} $A {sep} $B:1 {sep}:1",
 )
-_ROBERTA = Family(read=_byte_bpe, roles=_ENGLISH, single="{cls} $A {sep}", pair="{cls} $A {sep} {sep} $B {sep}", blank=True)
-_XLM_R = dataclasses.replace(_ROBERTA, read=_pieces, single="{bos} $A {eos}", pair="{bos} $A {eos} {eos} $B {eos}")
+_ROBERTA = Family(
+    read=_byte_bpe,
+    roles=_ENGLISH,
+    single="{cls} $A {sep}",
+    pair="{cls} $A {sep} {sep} $B {sep}",
+    blank=True,
+)
+_XLM_R = dataclasses.replace(
+    _ROBERTA, read=_pieces, single="{bos} $A {eos}", pair="{bos} $A {eos} {eos} $B {eos}"
+)
 _XLM = Family(
     read=_word_bpe,
     roles={**_ENGLISH, "cls": "</s>", "mask": "<special1>"},
@@ -238,16 +299,23 @@ _XLM = Family(
     extra=tuple(f"<special{i}>" for i in range(10)),
 )
 _T5 = Family(
-    read=_pieces, roles={"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}, single="$A {eos}", pair="$A {eos} $B {eos}"
+    read=_pieces,
+    roles={"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
+    single="$A {eos}",
+    pair="$A {eos} $B {eos}",
 )
-_MBART = dataclasses.replace(_XLM_R, single="$A {eos} {lang}", pair="$A $B {eos} {lang}", extra=tuple(LANGUAGES))
+_MBART = dataclasses.replace(
+    _XLM_R, single="$A {eos} {lang}", pair="$A $B {eos} {lang}", extra=tuple(LANGUAGES)
+)
 _replace = dataclasses.replace
 
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("bert", "distilbert", "electra", "ernie", "megatron-bert", "mobilebert", "nezha"), _BERT),
+    **dict.fromkeys(("bert", "distilbert", "electra", "ernie", "megatron-bert", "mobilebert",
+    "nezha"), _BERT),
     **dict.fromkeys(("lxmert", "visual_bert", "layoutlm"), _BERT),
     **dict.fromkeys(("roberta", "bart", "luke"), _ROBERTA),
-    "gpt2": Family(read=_byte_bpe, roles=dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), pair="$A $B:1"),
+    "gpt2": Family(read=_byte_bpe, roles=dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"),
+    pair="$A $B:1"),
     "openai-gpt": Family(read=_gpt, roles={"unk": "<unk>"}, pair="$A $B:1"),
     "xlm-roberta": _XLM_R,
     "camembert": _replace(_XLM_R, extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED")),
@@ -256,7 +324,8 @@ FAMILIES: dict[str, Family] = {
         _MBART, single="{lang} $A {eos}", pair="{lang} $A $B {eos}", extra=tuple(LANGUAGES_50)
     ),
     "albert": _replace(
-        _BERT, read=_pieces, roles={**_BERT.roles, "bos": "[CLS]", "eos": "[SEP]", "unk": "<unk>", "pad": "<pad>"}
+        _BERT, read=_pieces, roles={**_BERT.roles, "bos": "[CLS]", "eos": "[SEP]", "unk": "<unk>",
+        "pad": "<pad>"}
     ),
     "xlnet": Family(
         read=_pieces, roles={**_ENGLISH, "sep": "<sep>", "cls": "<cls>"}, single="$A {sep} {cls}:2",
@@ -264,19 +333,25 @@ FAMILIES: dict[str, Family] = {
     ),
     **dict.fromkeys(("t5", "mt5"), _T5),
     "pegasus": Family(
-        read=_pieces, roles={**_T5.roles, "mask": "<mask_2>"}, single="$A {eos}", pair="$A $B {eos}",
+        read=_pieces, roles={**_T5.roles, "mask": "<mask_2>"}, single="$A {eos}",
+        pair="$A $B {eos}",
         extra=("<mask_1>", *(f"<unk_{i}>" for i in range(2, 103))),
     ),
     **dict.fromkeys(("xlm", "flaubert"), _XLM),
     "ctrl": Family(read=_word_bpe, roles={"unk": "<unk>"}),
-    "transfo-xl": Family(read=_transfo_xl, roles={"unk": "<unk>", "eos": "<eos>"}, pair="$A $B:1", extra=("<formula>",)),
+    "transfo-xl": Family(read=_transfo_xl, roles={"unk": "<unk>", "eos": "<eos>"}, pair="$A $B:1",
+    extra=("<formula>",)),
 }  # fmt: skip
 
 CLASSES = {
-    "Bert": "bert", "DistilBert": "distilbert", "Electra": "electra", "MobileBert": "mobilebert", "Lxmert": "lxmert",
-    "LayoutLM": "layoutlm", "Roberta": "roberta", "Bart": "bart", "Luke": "luke", "GPT2": "gpt2", "OpenAIGPT": "openai-gpt",
-    "XLMRoberta": "xlm-roberta", "Camembert": "camembert", "MBart": "mbart", "MBart50": "mbart50", "Albert": "albert",
-    "XLNet": "xlnet", "T5": "t5", "MT5": "mt5", "Pegasus": "pegasus", "XLM": "xlm", "Flaubert": "flaubert",
+    "Bert": "bert", "DistilBert": "distilbert", "Electra": "electra", "MobileBert": "mobilebert",
+    "Lxmert": "lxmert",
+    "LayoutLM": "layoutlm", "Roberta": "roberta", "Bart": "bart", "Luke": "luke", "GPT2": "gpt2",
+    "OpenAIGPT": "openai-gpt",
+    "XLMRoberta": "xlm-roberta", "Camembert": "camembert", "MBart": "mbart", "MBart50": "mbart50",
+    "Albert": "albert",
+    "XLNet": "xlnet", "T5": "t5", "MT5": "mt5", "Pegasus": "pegasus", "XLM": "xlm",
+    "Flaubert": "flaubert",
     "CTRL": "ctrl", "TransfoXL": "transfo-xl",
 }  # fmt: skip
 """Families by the class that tokenizer_config.json names (`BertTokenizer`, `BertTokenizerFast`)."""

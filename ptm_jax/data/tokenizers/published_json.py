@@ -1,4 +1,5 @@
-"""tokenizer.json: read together with tokenizer_config.json, and written for a tokenizer trained here."""
+"""tokenizer.json: read together with tokenizer_config.json, and written for a tokenizer trained
+here."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from tokenizers import models, processors
 
 from ptm_jax.core.reading import shown
 from ptm_jax.data.tokenizers.framing import Template
-from ptm_jax.data.tokenizers.published_pieces import UNIGRAM, PieceModel, merges_of, unigram, whole_table
+from ptm_jax.data.tokenizers.published_pieces import (
+    UNIGRAM,
+    PieceModel,
+    merges_of,
+    unigram,
+    whole_table,
+)
 from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "word"}
@@ -21,17 +28,26 @@ KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "word"}
 def serialized(data: bytes, config: Mapping[str, Any]):
     """Returns (kind, `tokenizers.Tokenizer`, template or None) of a tokenizer.json.
 
-    tokenizer_config.json overrides lower-casing, accents, Chinese characters and the space before the first word.
+    tokenizer_config.json overrides lower-casing, accents, Chinese characters and the space before
+    the first word.
     """
     whole = json.loads(data.decode())
-    model, normalizer, cut = whole["model"], whole.get("normalizer"), whole.get("pre_tokenizer") or {}
+    model, normalizer, cut = (
+        whole["model"],
+        whole.get("normalizer"),
+        whole.get("pre_tokenizer") or {},
+    )
     names = {"lowercase": "do_lower_case", "handle_chinese_chars": "tokenize_chinese_chars"}
     names |= {"strip_accents": "strip_accents"}
     changed = False
     for step in _steps(normalizer):
         if step.get("type") == "Precompiled":
             whole_table(base64.b64decode(step["precompiled_charsmap"] or ""))
-    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer" and model.get("type") != "BPE":
+    if (
+        isinstance(normalizer, dict)
+        and normalizer.get("type") == "BertNormalizer"
+        and model.get("type") != "BPE"
+    ):
         for ours, theirs in names.items():
             if theirs in config and config[theirs] != normalizer.get(ours):
                 normalizer[ours], changed = config[theirs], True
@@ -42,7 +58,10 @@ def serialized(data: bytes, config: Mapping[str, Any]):
     suffix = model.get("end_of_word_suffix")
     default = "bpe" if suffix or "ByteLevel" not in json.dumps(cut) else "bytebpe"
     shapes = {"vocab": "Unigram"} if isinstance(model.get("vocab"), list) else {}
-    kind = KINDS.get(model.get("type") or shapes.get("vocab") or ("BPE" if "merges" in model else "WordPiece"), default)
+    kind = KINDS.get(
+        model.get("type") or shapes.get("vocab") or ("BPE" if "merges" in model else "WordPiece"),
+        default,
+    )
     return kind, backend, processed(whole.get("post_processor"))
 
 
@@ -61,9 +80,17 @@ def processed(step: Mapping[str, Any] | None) -> Template | None:
         return None
 
     def parts(items) -> tuple[tuple[str, int], ...]:
-        named = [("$" + i["Sequence"]["id"], i["Sequence"]) if "Sequence" in i else (None, i["SpecialToken"]) for i in items]
+        named = [
+            ("$" + i["Sequence"]["id"], i["Sequence"])
+            if "Sequence" in i
+            else (None, i["SpecialToken"])
+            for i in items
+        ]
         tokens = step["special_tokens"]
-        flat = [(n, v["type_id"]) if n else [(t, v["type_id"]) for t in tokens[v["id"]]["tokens"]] for n, v in named]
+        flat = [
+            (n, v["type_id"]) if n else [(t, v["type_id"]) for t in tokens[v["id"]]["tokens"]]
+            for n, v in named
+        ]
         found = tuple(p for f in flat for p in (f if isinstance(f, list) else [f]))
         if wrong := [kind for _, kind in found if type(kind) is not int or not 0 <= kind < 256]:
             raise ValueError(f"its template has the type_id {shown(wrong[0])}; expected 0 to 255")
@@ -74,7 +101,9 @@ def processed(step: Mapping[str, Any] | None) -> Template | None:
 
 def lowers(normalizer: Any) -> bool:
     """Whether a tokenizer.json's normalizer lower-cases."""
-    return any(step.get("type") == "Lowercase" or step.get("lowercase") for step in _steps(normalizer))
+    return any(
+        step.get("type") == "Lowercase" or step.get("lowercase") for step in _steps(normalizer)
+    )
 
 
 def _steps(normalizer: Any) -> list[Mapping[str, Any]]:
@@ -84,28 +113,46 @@ def _steps(normalizer: Any) -> list[Mapping[str, Any]]:
 
 
 def files_of(tokenizer: Tokenizer) -> dict[str, bytes]:
-    """Returns {name: bytes}: tokenizer.json and tokenizer_config.json with the ids of a tokenizer trained here."""
+    """Returns {name: bytes}: tokenizer.json and tokenizer_config.json with the ids of a tokenizer
+    trained here."""
     data = tokenizer._backend.bytes
-    backend = Backend.from_str(data.decode()) if tokenizer._backend.file == "tokenizer.json" else _converted(data)
+    backend = (
+        Backend.from_str(data.decode())
+        if tokenizer._backend.file == "tokenizer.json"
+        else _converted(data)
+    )
     backend.encode_special_tokens = False
     for piece in tokenizer.pieces[len(tokenizer._backend.pieces) :]:
         backend.add_special_tokens([piece])
-    known = [piece for piece in tokenizer.special_pieces if backend.token_to_id(piece) == tokenizer.id(piece)]
+    known = [
+        piece
+        for piece in tokenizer.special_pieces
+        if backend.token_to_id(piece) == tokenizer.id(piece)
+    ]
     backend.add_special_tokens(known)
     frame = tokenizer.template
     if frame.specials:
-        parts = lambda items: [f"{piece}:{kind}" for piece, kind in items]
+
+        def parts(items):
+            return [f"{piece}:{kind}" for piece, kind in items]
+
         ids = [(piece, tokenizer.id(piece)) for piece in frame.specials]
         backend.post_processor = processors.TemplateProcessing(
             single=parts(frame.single), pair=parts(frame.pair), special_tokens=ids
         )
-    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+    }
     for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"):
         index = tokenizer.vocab.id(role)
         config |= {f"{role}_token": tokenizer.piece(index)} if index is not None else {}
     config |= {"padding_side": tokenizer.padding}
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    return {"tokenizer.json": backend.to_str(pretty=True).encode(), "tokenizer_config.json": text.encode()}
+    return {
+        "tokenizer.json": backend.to_str(pretty=True).encode(),
+        "tokenizer_config.json": text.encode(),
+    }
 
 
 def _converted(data: bytes):

@@ -1,8 +1,10 @@
-"""Sentencepiece models of published checkpoints: parsing of the file, and pipelines with the ids of the checkpoint.
+"""Sentencepiece models of published checkpoints: parsing of the file, and pipelines with the ids of
+the checkpoint.
 
-The file is a protocol buffer; the few needed fields are parsed here, without generated code. A unigram model runs on
-`tokenizers` (Kudo 2018), like the published fast tokenizers. BPE, and a model that spells unknown characters as bytes
-(mT5), run on `sentencepiece`, because their conversion is not exact.
+The file is a protocol buffer; the few needed fields are parsed here, without generated code. A
+unigram model runs on `tokenizers` (Kudo 2018), like the published fast tokenizers. BPE, and a model
+that spells unknown characters as bytes (mT5), run on `sentencepiece`, because their conversion is
+not exact.
 """
 
 from __future__ import annotations
@@ -25,21 +27,24 @@ SENTINELS = ("t5", "mt5")
 """Families with sentinels, which their sentencepiece file does not hold."""
 
 LANGUAGES = (
-    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR "
+    "lt_LT lv_LV my_MM ne_NP nl_XX "
     "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
 ).split()
 """mBART's languages in the order of their ids."""
 LANGUAGES_50 = (
     LANGUAGES
     + (
-        "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN "
+        "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL "
+        "ps_AF pt_XX sv_SE sw_KE ta_IN "
         "te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
     ).split()
 )
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields (number, value) of the fields of a protocol buffer message. Raises ValueError for other bytes."""
+    """Yields (number, value) of the fields of a protocol buffer message. Raises ValueError for
+    other bytes."""
     at, end = 0, len(data)
 
     def varint() -> int:
@@ -67,7 +72,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 @dataclasses.dataclass(frozen=True)
 class PieceModel:
-    """A parsed sentencepiece file: (piece, score, type) of every id, the algorithm and the table of characters."""
+    """A parsed sentencepiece file: (piece, score, type) of every id, the algorithm and the table of
+    characters."""
 
     pieces: tuple[tuple[str, float, int], ...]
     algorithm: int
@@ -77,7 +83,8 @@ class PieceModel:
 
     @classmethod
     def parse(cls, data: bytes) -> PieceModel:
-        """Returns the model of a file. Raises ValueError where `data` is no sentencepiece model or only a part of one."""
+        """Returns the model of a file. Raises ValueError where `data` is no sentencepiece model or
+        only a part of one."""
         pieces, algorithm, unk, spelled, characters = [], UNIGRAM, 0, False, b""
         for number, value in _fields(data):
             if number == 1:
@@ -86,7 +93,11 @@ class PieceModel:
                 pieces.append((part.get(1, b"").decode(), score, part.get(3, 1)))
             elif number == 2:
                 trainer = dict(_fields(value))
-                algorithm, unk, spelled = trainer.get(3, UNIGRAM), trainer.get(40, 0), bool(trainer.get(35, 0))
+                algorithm, unk, spelled = (
+                    trainer.get(3, UNIGRAM),
+                    trainer.get(40, 0),
+                    bool(trainer.get(35, 0)),
+                )
             elif number == 3:
                 characters = dict(_fields(value)).get(2, b"")
         if not pieces:
@@ -100,7 +111,8 @@ class PieceModel:
 
 
 def whole_table(characters: bytes) -> None:
-    """Raises ValueError for an incomplete table of characters (its size, a trie, text), on which the Rust library panics."""
+    """Raises ValueError for an incomplete table of characters (its size, a trie, text), on which
+    the Rust library panics."""
     if not characters:
         return
     size = int.from_bytes(characters[:4], "little")
@@ -110,7 +122,8 @@ def whole_table(characters: bytes) -> None:
 
 
 def sentinels_of(config: Mapping[str, Any]) -> list[str]:
-    """Returns the sentinels of a T5, number 0 first. Raises ValueError for an impossible number of them."""
+    """Returns the sentinels of a T5, number 0 first. Raises ValueError for an impossible number of
+    them."""
     return [f"<extra_id_{i}>" for i in range(_number(config, "extra_ids", 100))]
 
 
@@ -127,11 +140,15 @@ def _comma_last(piece: str) -> bool:
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
-def layout(model: PieceModel, family: str, config: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[int], int]:
-    """Returns (piece, score) in the order of the checkpoint's ids, the checkpoint's id of every piece of the model, `unk`.
+def layout(
+    model: PieceModel, family: str, config: Mapping[str, Any]
+) -> tuple[list[tuple[str, float]], list[int], int]:
+    """Returns (piece, score) in the order of the checkpoint's ids, the checkpoint's id of every
+    piece of the model, `unk`.
 
-    fairseq's dictionaries begin with four tokens of their own and end with <mask> (XLM-R, CamemBERT, mBART); PEGASUS has
-    `offset` = 103 tokens of its pre-training first; T5 has its sentinels last, in reverse.
+    fairseq's dictionaries begin with four tokens of their own and end with <mask> (XLM-R,
+    CamemBERT, mBART); PEGASUS has `offset` = 103 tokens of its pre-training first; T5 has its
+    sentinels last, in reverse.
     """
     plain = [(piece, score) for piece, score, _ in model.pieces]
     count = len(plain)
@@ -141,14 +158,27 @@ def layout(model: PieceModel, family: str, config: Mapping[str, Any]) -> tuple[l
         ids = [3, 0, 2, *range(4, count + 1)][:count]
         return rows + [(p, 0.0) for p in [*codes, "<mask>"]], ids, 3
     if family == "camembert":
-        unused = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
+        unused = [
+            ("<s>NOTUSED", 0.0),
+            ("<pad>", 0.0),
+            ("</s>NOTUSED", 0.0),
+            ("<unk>", 0.0),
+            ("<unk>NOTUSED", -100.0),
+        ]
         return [*unused, *plain[1:], ("<mask>", 0.0)], [3, *range(5, count + 4)], 3
     if family == "pegasus":
         offset = _number(config, "offset", 103)
-        sentence, word = config.get("mask_token_sent", "<mask_1>"), config.get("mask_token", "<mask_2>")
+        sentence, word = (
+            config.get("mask_token_sent", "<mask_1>"),
+            config.get("mask_token", "<mask_2>"),
+        )
         masks = [p for p in (content_of(sentence), content_of(word)) if p] if offset else []
         own = [*masks, *(f"<unk_{i}>" for i in range(2, 2 + offset - len(masks)))]
-        rows = [*plain[:2], *((p, -100.0 if p.startswith("<unk") else 0.0) for p in own), *plain[2:]]
+        rows = [
+            *plain[:2],
+            *((p, -100.0 if p.startswith("<unk") else 0.0) for p in own),
+            *plain[2:],
+        ]
         return rows, [0, 1, *range(2 + offset, count + offset)][:count], model.unk + offset
     if family in ("albert", "xlnet"):
         plain = [(piece, score - 100.0 if _comma_last(piece) else score) for piece, score in plain]
@@ -164,8 +194,14 @@ def unigram(model: PieceModel, family: str, config: Mapping[str, Any]):
     steps = []
     if family in ("albert", "xlnet"):
         steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-        steps += [] if config.get("keep_accents", False) else [normalizers.NFKD(), normalizers.StripAccents()]
-        steps += [normalizers.Lowercase()] if config.get("do_lower_case", family == "albert") else []
+        steps += (
+            []
+            if config.get("keep_accents", False)
+            else [normalizers.NFKD(), normalizers.StripAccents()]
+        )
+        steps += (
+            [normalizers.Lowercase()] if config.get("do_lower_case", family == "albert") else []
+        )
     if model.characters:
         steps.append(normalizers.Precompiled(model.characters))
     if family == "pegasus":
@@ -199,7 +235,10 @@ class OffsetPieces(Searching):
         self._ids = np.array(ids, np.int32)
         self._back = {int(i): k for k, i in enumerate(self._ids)}
         self._clean = family in ("albert", "xlnet")
-        self._lower, self._accents = config.get("do_lower_case", family == "albert"), config.get("keep_accents", False)
+        self._lower, self._accents = (
+            config.get("do_lower_case", family == "albert"),
+            config.get("keep_accents", False),
+        )
         facts = json.dumps([family, self.pieces, bool(self._lower), bool(self._accents)])
         self.bytes = data + facts.encode()
 
@@ -208,7 +247,9 @@ class OffsetPieces(Searching):
             return text
         text = text.replace("``", '"').replace("''", '"')
         if not self._accents:
-            text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+            text = "".join(
+                c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)
+            )
         return text.lower() if self._lower else text
 
     def _plain(self, texts: Sequence[str]) -> list[np.ndarray]:

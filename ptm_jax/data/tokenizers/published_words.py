@@ -1,7 +1,8 @@
 """Tokenizers that first divide text into words: XLM, FlauBERT, CTRL and Transformer-XL.
 
-BPE with a mark at the end of words (Sennrich et al. 2016) runs on `tokenizers` with the ids of the checkpoint. XLM,
-FlauBERT and Transformer-XL have the words of the Moses scripts, which the optional package `sacremoses` ports.
+BPE with a mark at the end of words (Sennrich et al. 2016) runs on `tokenizers` with the ids of the
+checkpoint. XLM, FlauBERT and Transformer-XL have the words of the Moses scripts, which the optional
+package `sacremoses` ports.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ _UNKNOWN = "\0"  # stands for characters that the vocabulary lacks; no word cont
 # The replacements of the Moses script replace-unicode-punctuation.
 _MARKS = str.maketrans(
     {
-        "，": ",", "、": ",", "”": '"', "“": '"', "∶": ":", "：": ":", "？": "?", "《": '"', "》": '"', "）": ")",
-        "！": "!", "（": "(", "；": ";", "」": '"', "「": '"', "～": "~", "’": "'", "…": "...", "━": "-", "〈": "<",
+        "，": ",", "、": ",", "”": '"', "“": '"', "∶": ":", "：": ":", "？": "?", "《": '"', "》": '"',
+        "）": ")",
+        "！": "!", "（": "(", "；": ";", "」": '"', "「": '"', "～": "~", "’": "'", "…": "...", "━": "-",
+        "〈": "<",
         "〉": ">", "【": "[", "】": "]", "％": "%", **{chr(0xFF10 + i): str(i) for i in range(10)},
     }
 )  # fmt: skip
@@ -40,17 +43,23 @@ def _moses(language: str):
         import sacremoses
     except ImportError:
         raise UserError(
-            "this tokenizer cuts words as the Moses scripts do, which needs sacremoses; pip install 'ptm_jax[moses]'"
+            "this tokenizer cuts words as the Moses scripts do, which needs sacremoses; pip "
+            "install 'ptm_jax[moses]'"
         ) from None
     return sacremoses.MosesPunctNormalizer(lang=language), sacremoses.MosesTokenizer(lang=language)
 
 
 def moses_words(text: str, language: str) -> list[str]:
-    """Returns the words of `text` after Moses' normalization of punctuation and removal of control characters."""
+    """Returns the words of `text` after Moses' normalization of punctuation and removal of control
+    characters."""
     normalizer, tokenizer = _moses(language)
     text = re.sub(r"[。．]\s*", ". ", text.translate(_MARKS)) if not text.isascii() else text
     text = normalizer.normalize(text)
-    text = "".join(c for c in text if not unicodedata.category(c).startswith("C")) if not text.isprintable() else text
+    text = (
+        "".join(c for c in text if not unicodedata.category(c).startswith("C"))
+        if not text.isprintable()
+        else text
+    )
     return tokenizer.tokenize(text, return_str=False, escape=False)
 
 
@@ -77,14 +86,23 @@ def ctrl_words(text: str) -> list[str]:
 _CTRL = re.compile(f"[^{_SPACE}]+\n?")
 
 
-def transfo_xl_words(text: str, *, language: str = "en", lower: bool = False, unk: str = "<unk>") -> list[str]:
-    """Transformer-XL (Dai et al. 2019): Moses' words with dashes split; `5,000` is `5 @,@ 000` as in WikiText-103."""
+def transfo_xl_words(
+    text: str, *, language: str = "en", lower: bool = False, unk: str = "<unk>"
+) -> list[str]:
+    """Transformer-XL (Dai et al. 2019): Moses' words with dashes split; `5,000` is `5 @,@ 000` as
+    in WikiText-103."""
     normalizer, tokenizer = _moses(language)
     text = normalizer.normalize(text.strip().lower() if lower else text.strip())
     words = tokenizer.tokenize(
-        text, aggressive_dash_splits=True, return_str=False, escape=False, protected_patterns=[re.escape(unk)]
+        text,
+        aggressive_dash_splits=True,
+        return_str=False,
+        escape=False,
+        protected_patterns=[re.escape(unk)],
     )
-    return [part for word in words for part in re.sub(r"(?<=\d)[,.](?=\d)", r" @\g<0>@ ", word).split()]
+    return [
+        part for word in words for part in re.sub(r"(?<=\d)[,.](?=\d)", r" @\g<0>@ ", word).split()
+    ]
 
 
 class WordBPE(Searching):
@@ -92,7 +110,8 @@ class WordBPE(Searching):
 
     vocab, merges   of the checkpoint
     words           divides a text into words
-    continued       mark of pieces before the end of a word (CTRL: "@@"); empty where the vocabulary has </w> itself
+    continued       mark of pieces before the end of a word (CTRL: "@@"); empty where the vocabulary
+                    has </w> itself
     """
 
     def __init__(
@@ -108,14 +127,21 @@ class WordBPE(Searching):
         names = {piece: piece for piece in vocab}
         if continued:
             names = {piece + END: piece for piece in vocab}
-            names |= {p.removesuffix(continued): p for p in vocab if p.endswith(continued) and p != continued}
+            names |= {
+                p.removesuffix(continued): p
+                for p in vocab
+                if p.endswith(continued) and p != continued
+            }
         inner = {symbol: i for i, symbol in enumerate([_UNKNOWN, *names])}
         for left, right in merges:
             for symbol in (left, right, left + right):
                 inner.setdefault(symbol, len(inner))
-        model = models.BPE(vocab=inner, merges=list(merges), end_of_word_suffix=END, unk_token=_UNKNOWN)
+        model = models.BPE(
+            vocab=inner, merges=list(merges), end_of_word_suffix=END, unk_token=_UNKNOWN
+        )
         self._backend, self._words, self._continued = Tokenizer(model), words, continued
-        # A merged symbol that the checkpoint lacks is unknown as a whole, not character by character.
+        # A merged symbol that the checkpoint lacks is unknown as a whole, not character by
+        # character.
         self._ids = np.full(len(inner), vocab[unk], np.int32)
         for symbol, piece in names.items():
             self._ids[inner[symbol]] = vocab[piece]
@@ -125,8 +151,15 @@ class WordBPE(Searching):
     def _plain(self, texts: Sequence[str]) -> list[np.ndarray]:
         cut = [self._words(text) for text in texts]
         full = [words for words in cut if words]
-        rows = iter(self._backend.encode_batch_fast(full, is_pretokenized=True, add_special_tokens=False) if full else [])
-        return [self._ids[np.array(next(rows).ids, np.int64)] if words else np.zeros(0, np.int32) for words in cut]
+        rows = iter(
+            self._backend.encode_batch_fast(full, is_pretokenized=True, add_special_tokens=False)
+            if full
+            else []
+        )
+        return [
+            self._ids[np.array(next(rows).ids, np.int64)] if words else np.zeros(0, np.int32)
+            for words in cut
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, with spaces before punctuation."""
@@ -139,7 +172,14 @@ class WordBPE(Searching):
 class WordTable(Searching):
     """One id for every known word, `unk` for others."""
 
-    def __init__(self, vocab: Mapping[str, int], words: Callable[[str], list[str]], *, unk: str, facts: str = ""):
+    def __init__(
+        self,
+        vocab: Mapping[str, int],
+        words: Callable[[str], list[str]],
+        *,
+        unk: str,
+        facts: str = "",
+    ):
         self._ids, self._words, self._unk = dict(vocab), words, vocab[unk]
         self.pieces = by_id(vocab)
         self.bytes = json.dumps([self.pieces, facts]).encode()

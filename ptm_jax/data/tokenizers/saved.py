@@ -13,18 +13,23 @@ from ptm_jax.data.tokenizers.tokenizing import HuggingFace, SentencePiece, Token
 
 
 def load(folder: str | Path) -> Tokenizer:
-    """Returns the tokenizer that `Tokenizer.save` wrote. Raises UserError where files are absent, damaged or changed."""
+    """Returns the tokenizer that `Tokenizer.save` wrote. Raises UserError where files are absent,
+    damaged or changed."""
     folder = Path(folder)
     try:
         facts = json.loads((folder / "tokenizer_spec.json").read_text())
         if "family" in facts:
             files = {name: (folder / name).read_bytes() for name in facts["files"]}
-            build = functools.partial(published.build, files, facts["family"], rows=facts["rows"], folder=folder)
+            build = functools.partial(
+                published.build, files, facts["family"], rows=facts["rows"], folder=folder
+            )
             tokenizer = build()
             if tokenizer.hash != facts["hash"]:  # a T5 of version 0.1.0
                 tokenizer = build(sentinels=False)
         else:
-            backend = HuggingFace if facts["kind"] in ("wordpiece", "bytebpe", "word") else SentencePiece
+            backend = (
+                HuggingFace if facts["kind"] in ("wordpiece", "bytebpe", "word") else SentencePiece
+            )
             if not (folder / backend.file).exists() and backend is SentencePiece:
                 backend = HuggingFace  # a unigram model that was read from a tokenizer.json
             read = backend.read(folder / backend.file)
@@ -38,7 +43,11 @@ def load(folder: str | Path) -> Tokenizer:
         raise
     except Exception as error:  # both libraries raise bare Exceptions for damaged files
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"{folder} holds no readable tokenizer ({reason}); prepare the corpus again") from None
+        raise UserError(
+            f"{folder} holds no readable tokenizer ({reason}); prepare the corpus again"
+        ) from None
     if tokenizer.hash != facts["hash"]:
-        raise UserError(f"the tokenizer in {folder} was changed after it was written; prepare the corpus again")
+        raise UserError(
+            f"the tokenizer in {folder} was changed after it was written; prepare the corpus again"
+        )
     return tokenizer

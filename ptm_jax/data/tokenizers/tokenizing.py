@@ -1,9 +1,10 @@
 """Tokenizers: `TokenizerSpec` describes one, `Tokenizer` is one that was trained or loaded.
 
-WordPiece (BERT), byte-level BPE (GPT-2, RoBERTa) and whole words (`data.tokenizers.words`) run on the `tokenizers`
-library, unigram and BPE (T5, XLNet, ALBERT) on `sentencepiece`. Special tokens are found by their published names, in
-published and in trained vocabularies. Text that spells a special token ("[MASK]", "</s>") is ordinary text by default; with
-`specials=True`, an option of `encode`, `encode_batch` and `frame`, it is that token (the default of Transformers).
+WordPiece (BERT), byte-level BPE (GPT-2, RoBERTa) and whole words (`data.tokenizers.words`) run on
+the `tokenizers` library, unigram and BPE (T5, XLNet, ALBERT) on `sentencepiece`. Special tokens are
+found by their published names, in published and in trained vocabularies. Text that spells a special
+token ("[MASK]", "</s>") is ordinary text by default; with `specials=True`, an option of `encode`,
+`encode_batch` and `frame`, it is that token (the default of Transformers).
 """
 
 from __future__ import annotations
@@ -44,21 +45,24 @@ ROLES = {
     "bos": ("<s>", "<|endoftext|>"),
     "eos": ("</s>", "<|endoftext|>"),
 }
-"""Names of each special token of `core.types.Vocab` in a vocabulary; the first that exists is used."""
+"""Names of each special token of `core.types.Vocab` in a vocabulary; the first that exists is
+used."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerSpec:
     """How text becomes ids.
 
-    kind        "word": words and punctuation marks; "spaced": whatever stands between blanks, for text divided already
-    vocab       size with special tokens and sentinels (ignored where `path` is given: the size is the file's)
+    kind        "word": words and punctuation marks; "spaced": whatever stands between blanks, for
+                text divided already
+    vocab       size with special tokens and sentinels (ignored where `path` is given: the size is
+                the file's)
     specials    family of the special tokens: bert, roberta, gpt2, t5, xlnet
     sentinels   number of `<extra_id_N>` pieces, at the end of the vocabulary in reverse, as in T5
-    path        a given tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a directory with one of them; the
-                files of a Hugging Face model override the other fields
-    min_count   occurrences that a word needs, at least, to be in a vocabulary of whole words (word2vec: 5); `vocab` is
-                then the largest size
+    path        a given tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a directory
+                with one of them; the files of a Hugging Face model override the other fields
+    min_count   occurrences that a word needs, at least, to be in a vocabulary of whole words
+                (word2vec: 5); `vocab` is then the largest size
     train_bytes UTF-8 bytes of text that train a vocabulary, at most
     """
 
@@ -78,10 +82,13 @@ class TokenizerSpec:
             raise unknown("style of special tokens", str(self.specials), STYLES)
         if self.min_count < 1 or (self.min_count > 1 and self.kind not in ("word", "spaced")):
             raise UserError(
-                f"tokenizer.min_count={self.min_count}; expected at least 1, and 1 for pieces (kind {self.kind})"
+                f"tokenizer.min_count={self.min_count}; expected at least 1, and 1 for "
+                f"pieces (kind {self.kind})"
             )
         if self.vocab < 1 or self.sentinels < 0:
-            raise UserError(f"tokenizer.vocab={self.vocab}, sentinels={self.sentinels}; expected positive sizes")
+            raise UserError(
+                f"tokenizer.vocab={self.vocab}, sentinels={self.sentinels}; expected positive sizes"
+            )
 
 
 GAPS = 100_000
@@ -111,15 +118,21 @@ class HuggingFace:
         """Reads a tokenizer.json."""
         return cls(tokenizers.Tokenizer.from_file(str(path)))
 
-    def encode(self, texts: Sequence[str], added: Mapping[str, Added] | None = None) -> list[np.ndarray]:
-        """Returns ids [T] int32 of every text; special pieces are recognised where `added` has any."""
+    def encode(
+        self, texts: Sequence[str], added: Mapping[str, Added] | None = None
+    ) -> list[np.ndarray]:
+        """Returns ids [T] int32 of every text; special pieces are recognised where `added` has
+        any."""
         found = any(one.special for one in (added or {}).values())
         backend = self._finding if found else self._plain
         try:
             rows = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        except Exception as error:  # the library raises bare Exceptions, where the unknown token is missing
+        except (
+            Exception
+        ) as error:  # the library raises bare Exceptions, where the unknown token is missing
             raise UserError(
-                f"the tokenizer cannot encode a text ({str(error)[:200]}); its vocabulary is not whole"
+                f"the tokenizer cannot encode a text ({str(error)[:200]}); its vocabulary is "
+                "not whole"
             ) from None
         return [np.array(row.ids, np.int32) for row in rows]
 
@@ -130,19 +143,23 @@ class HuggingFace:
 
     @functools.cached_property
     def _plain(self):
-        """The backend that reads special tokens as text. In a unigram model, special tokens are pieces that text could
-        match: they are renamed to what no text contains, which keeps ids and scores."""
+        """The backend that reads special tokens as text. In a unigram model, special tokens are
+        pieces that text could match: they are renamed to what no text contains, which keeps ids and
+        scores."""
         whole = json.loads(self.bytes)
         special = {token["content"] for token in whole["added_tokens"] if token["special"]}
         if not isinstance(whole["model"].get("vocab"), list) or not special:
             return self._tokenizer
         whole["added_tokens"] = [token for token in whole["added_tokens"] if not token["special"]]
         rows = whole["model"]["vocab"]
-        whole["model"]["vocab"] = [[f"\uffff{p}\uffff" if p in special else p, score] for p, score in rows]
+        whole["model"]["vocab"] = [
+            [f"\uffff{p}\uffff" if p in special else p, score] for p, score in rows
+        ]
         return tokenizers.Tokenizer.from_str(json.dumps(whole | {"post_processor": None}))
 
     def divided(self, texts: Sequence[str]) -> list[list[str]]:
-        """Returns the words of every text, normalised, as its normaliser and pre-tokeniser divide it."""
+        """Returns the words of every text, normalised, as its normaliser and pre-tokeniser divide
+        it."""
         normal, before = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
         texts = [text if normal is None else normal.normalize_str(text) for text in texts]
         return [[word for word, _ in before.pre_tokenize_str(text)] for text in texts]
@@ -179,16 +196,28 @@ class SentencePiece:
 
 
 class Tokenizer:
-    """Text to ids and back. `pieces[i]` is the piece of id i; `hash` identifies the tokenizer (sha256).
+    """Text to ids and back. `pieces[i]` is the piece of id i; `hash` identifies the tokenizer
+    (sha256).
 
-    `published` is set for the tokenizer of a checkpoint (`data.tokenizers.published`). It has the special tokens, frames
-    and files, which are otherwise found by name.
+    `published` is set for the tokenizer of a checkpoint (`data.tokenizers.published`). It has the
+    special tokens, frames and files, which are otherwise found by name.
     """
 
     def __init__(
-        self, backend, *, kind: Kind, sentinels: int = 0, lowercase: bool = False, published: Published | None = None
+        self,
+        backend,
+        *,
+        kind: Kind,
+        sentinels: int = 0,
+        lowercase: bool = False,
+        published: Published | None = None,
     ):
-        self.kind, self.sentinels, self.lowercase, self.published = kind, sentinels, lowercase, published
+        self.kind, self.sentinels, self.lowercase, self.published = (
+            kind,
+            sentinels,
+            lowercase,
+            published,
+        )
         self._backend = backend
         self.pieces = [*backend.pieces, *(f"<extra_id_{i}>" for i in reversed(range(sentinels)))]
         facts = b"%s %d " % (kind.encode(), sentinels)
@@ -206,11 +235,21 @@ class Tokenizer:
         from ptm_jax.core.types import Vocab
 
         if self.published is None:
-            roles = {role: next((self._ids[n] for n in names if n in self._ids), None) for role, names in ROLES.items()}
+            roles = {
+                role: next((self._ids[n] for n in names if n in self._ids), None)
+                for role, names in ROLES.items()
+            }
         else:
             roles = {role: self._ids[piece] for role, piece in self.published.roles.items()}
-        sentinels = (re.fullmatch(r"<extra_id_(0|[1-9]\d{,4})>", p) for p in self.pieces if p.startswith("<extra_id_"))
-        extra = [self._ids[match[0]] for match in sorted(filter(None, sentinels), key=lambda match: int(match[1]))]
+        sentinels = (
+            re.fullmatch(r"<extra_id_(0|[1-9]\d{,4})>", p)
+            for p in self.pieces
+            if p.startswith("<extra_id_")
+        )
+        extra = [
+            self._ids[match[0]]
+            for match in sorted(filter(None, sentinels), key=lambda match: int(match[1]))
+        ]
         if self.published is not None:
             others = set(self.special_pieces.values()) - set(roles.values())
             extra += sorted(others - set(extra))
@@ -218,32 +257,50 @@ class Tokenizer:
 
     @functools.cached_property
     def special_pieces(self) -> dict[str, int]:
-        """{piece: id} of the special tokens including `unk`, the sentinels, and rows without a piece."""
+        """{piece: id} of the special tokens including `unk`, the sentinels, and rows without a
+        piece."""
         if self.published is not None:
             named = [*self.published.roles.values(), *self.published.template.specials]
             named += [piece for piece, one in self.published.added.items() if one.special]
-            named += [piece for piece in self.pieces if re.fullmatch(r"<absent_\d+>|<extra_id_\d+>", piece)]
+            named += [
+                piece
+                for piece in self.pieces
+                if re.fullmatch(r"<absent_\d+>|<extra_id_\d+>", piece)
+            ]
             return {piece: self._ids[piece] for piece in named}
         named = [name for names in ROLES.values() for name in names]
-        return {p: self._ids[p] for p in [*named, *self.pieces[len(self.pieces) - self.sentinels :]] if p in self._ids}
+        return {
+            p: self._ids[p]
+            for p in [*named, *self.pieces[len(self.pieces) - self.sentinels :]]
+            if p in self._ids
+        }
 
     def encode_batch(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
         """Returns ids [T] int32 of every text without added special tokens.
 
-        specials  whether special tokens that a text spells are recognised; default False: they are ordinary text. For a
-                  published tokenizer, True is the default of transformers, False its `split_special_tokens=True`
+        specials  whether special tokens that a text spells are recognised; default False: they are
+                  ordinary text. For a published tokenizer, True is the default of transformers,
+                  False its `split_special_tokens=True`
         """
         if self.published is not None:
-            ordinary = {piece: one for piece, one in self.published.added.items() if not one.special}
+            ordinary = {
+                piece: one for piece, one in self.published.added.items() if not one.special
+            }
             return self._backend.encode(texts, self.published.added if specials else ordinary)
         if not specials:
             return self._backend.encode(texts)
         pattern = re.compile("(" + "|".join(re.escape(p) for p in self.special_pieces) + ")")
         rows = []
         for text in texts:
-            parts = [part for part in pattern.split(text) if part.strip()] if self.special_pieces else [text]
+            parts = (
+                [part for part in pattern.split(text) if part.strip()]
+                if self.special_pieces
+                else [text]
+            )
             plain = iter(self._backend.encode([p for p in parts if p not in self.special_pieces]))
-            ids = [[self.special_pieces[p]] if p in self.special_pieces else next(plain) for p in parts]
+            ids = [
+                [self.special_pieces[p]] if p in self.special_pieces else next(plain) for p in parts
+            ]
             rows.append(np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32))
         return rows
 
@@ -252,12 +309,17 @@ class Tokenizer:
         return self.encode_batch([text], specials)[0]
 
     def frame(self, first, second=None, specials: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (ids [T] int32, token types [T] int32) of a text or a pair between the special tokens of its family.
+        """Returns (ids [T] int32, token types [T] int32) of a text or a pair between the special
+        tokens of its family.
 
-        `first` and `second` are texts or their ids; `specials` as in `encode_batch`. Raises UserError where the vocabulary
-        lacks one of those tokens.
+        `first` and `second` are texts or their ids; `specials` as in `encode_batch`. Raises
+        UserError where the vocabulary lacks one of those tokens.
         """
-        parts = [self.encode(t, specials) if isinstance(t, str) else t for t in (first, second) if t is not None]
+        parts = [
+            self.encode(t, specials) if isinstance(t, str) else t
+            for t in (first, second)
+            if t is not None
+        ]
         return self.template.fill(self._ids, parts[0], parts[1] if len(parts) > 1 else None)
 
     @property
@@ -294,7 +356,8 @@ class Tokenizer:
 
     @functools.cached_property
     def continuations(self) -> np.ndarray:
-        """[V] bool: whether a piece continues a word (for whole-word masking); False for special tokens."""
+        """[V] bool: whether a piece continues a word (for whole-word masking); False for special
+        tokens."""
         table = np.zeros(len(self.pieces), bool)
         for i, piece in enumerate(self.pieces if self.kind != "word" else ()):
             if self.kind == "wordpiece":
@@ -305,18 +368,22 @@ class Tokenizer:
         return table
 
     def word_starts(self) -> np.ndarray:
-        """Returns [V] bool: whether a piece begins a word; False for special tokens and sentinels, True for `unk`.
+        """Returns [V] bool: whether a piece begins a word; False for special tokens and sentinels,
+        True for `unk`.
 
-        WordPiece: pieces without `##`; byte-level BPE: pieces that begin with the mark of the space; sentencepiece: with
-        U+2581. Limits: a punctuation mark is a word in WordPiece and part of the word before it in the others, as in
-        published whole-word masks; each Chinese character is a word. Raises UserError for BPE with a mark at the end of
-        words (GPT, XLM, CTRL), where the piece before decides.
+        WordPiece: pieces without `##`; byte-level BPE: pieces that begin with the mark of the
+        space; sentencepiece: with U+2581. Limits: a punctuation mark is a word in WordPiece and
+        part of the word before it in the others, as in published whole-word masks; each Chinese
+        character is a word. Raises UserError for BPE with a mark at the end of words (GPT, XLM,
+        CTRL), where the piece before decides.
         """
         ends = ("</w>", "@@") if self.kind == "bpe" else "</w>"
         if any(piece.endswith(ends) for piece in self.pieces if piece not in self.special_pieces):
             raise UserError(
-                "this tokenizer marks the end of words (</w> or @@), not their beginning; prepare the corpus with a "
-                "wordpiece, byte-level or sentencepiece tokenizer, or choose a corruption that does without words"
+                "this tokenizer marks the end of words (</w> or @@), not their beginning; "
+                "prepare the corpus with a "
+                "wordpiece, byte-level or sentencepiece tokenizer, or choose a corruption "
+                "that does without words"
             )
         table = ~self.continuations
         table[[i for i in self.special_pieces.values() if i != self.vocab.unk]] = False
@@ -326,10 +393,23 @@ class Tokenizer:
         """Writes the tokenizer into `folder`, which is made if absent; `saved.load` reads it."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        files = {self._backend.file: self._backend.bytes} if self.published is None else self.published.files
+        files = (
+            {self._backend.file: self._backend.bytes}
+            if self.published is None
+            else self.published.files
+        )
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        facts = {"kind": self.kind, "sentinels": self.sentinels, "lowercase": self.lowercase, "hash": self.hash}
+        facts = {
+            "kind": self.kind,
+            "sentinels": self.sentinels,
+            "lowercase": self.lowercase,
+            "hash": self.hash,
+        }
         if self.published is not None:
-            facts |= {"family": self.published.family, "rows": self.published.rows, "files": sorted(self.published.files)}
+            facts |= {
+                "family": self.published.family,
+                "rows": self.published.rows,
+                "files": sorted(self.published.files),
+            }
         (folder / "tokenizer_spec.json").write_text(json.dumps(facts, indent=1) + "\n")

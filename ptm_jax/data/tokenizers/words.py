@@ -1,4 +1,5 @@
-"""Whole words: a vocabulary of the most frequent ones, and the characters of each, for models that read spellings."""
+"""Whole words: a vocabulary of the most frequent ones, and the characters of each, for models that
+read spellings."""
 
 from __future__ import annotations
 
@@ -20,16 +21,21 @@ ALPHABETS = {"bytes": 257, "elmo": 262}
 
 
 def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
-    """Returns a vocabulary of the special tokens and the most frequent words, sorted by frequency, then alphabetically.
+    """Returns a vocabulary of the special tokens and the most frequent words, sorted by frequency,
+    then alphabetically.
 
-    Words are separated by spaces and punctuation; each punctuation mark is a word. Kind "spaced": by spaces alone.
+    Words are separated by spaces and punctuation; each punctuation mark is a word. Kind "spaced":
+    by spaces alone.
     """
     specials = list(STYLES[spec.specials])
     unk = next(name for name in ROLES["unk"] if name in specials)
     backend = Backend(models.WordLevel(vocab={}, unk_token=unk))
     if spec.lowercase:
         backend.normalizer = normalizers.Lowercase()
-    split = [pre_tokenizers.WhitespaceSplit(), *([] if spec.kind == "spaced" else [pre_tokenizers.Punctuation()])]
+    split = [
+        pre_tokenizers.WhitespaceSplit(),
+        *([] if spec.kind == "spaced" else [pre_tokenizers.Punctuation()]),
+    ]
     backend.pre_tokenizer = pre_tokenizers.Sequence(split)
     trainer = trainers.WordLevelTrainer(
         vocab_size=size, min_frequency=spec.min_count, special_tokens=specials, show_progress=False
@@ -45,12 +51,14 @@ def spellings(
     ids: Sequence[int] | None = None,
     letters: Sequence[str] = (),
 ) -> np.ndarray:
-    """Returns [V, C] int16: the UTF-8 bytes of every piece, or of those of `ids`, cut to C = `length`.
+    """Returns [V, C] int16: the UTF-8 bytes of every piece, or of those of `ids`, cut to C =
+    `length`.
 
     bytes   byte + 1, then 0; special tokens are all 0 (fairseq's character embedder)
-    elmo    258, the bytes, 259, then 260, all plus 1; the byte of <s> is 256, of </s> 257, and padding is all 0
-            (allenai/bilm-tf; Peters et al. 2018)
-    alphabet  the characters: 1 + the place in `letters`, 1 for another one, then 0; special tokens are all 0 (Flair)
+    elmo    258, the bytes, 259, then 260, all plus 1; the byte of <s> is 256, of </s> 257, and
+            padding is all 0 (allenai/bilm-tf; Peters et al. 2018)
+    alphabet  the characters: 1 + the place in `letters`, 1 for another one, then 0; special tokens
+              are all 0 (Flair)
     """
     ids = range(len(tokenizer.pieces)) if ids is None else ids
     table = np.zeros((len(ids), length), np.int16)
@@ -73,10 +81,18 @@ def spellings(
 
 
 def extended(tokenizer: Tokenizer, words: Iterable[str]) -> Tokenizer:
-    """Returns a tokenizer of whole words with `words` after its pieces; those that it knows are left out. A word counts as
-    it is written, in lower case if the tokenizer writes text so. Raises UserError for a tokenizer of another kind."""
-    if tokenizer.kind not in ("word", "spaced") or tokenizer.published is not None or tokenizer.sentinels:
-        raise UserError(f"a {tokenizer.kind} tokenizer takes no new words; load a model with a vocabulary of whole words")
+    """Returns a tokenizer of whole words with `words` after its pieces; those that it knows are
+    left out. A word counts as it is written, in lower case if the tokenizer writes text so. Raises
+    UserError for a tokenizer of another kind."""
+    if (
+        tokenizer.kind not in ("word", "spaced")
+        or tokenizer.published is not None
+        or tokenizer.sentinels
+    ):
+        raise UserError(
+            f"a {tokenizer.kind} tokenizer takes no new words; load a model with a "
+            "vocabulary of whole words"
+        )
     whole = json.loads(tokenizer._backend.bytes)
     pieces = whole["model"]["vocab"]
     for word in words:

@@ -11,8 +11,8 @@ from ptm_jax.core.trees import MOST
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """A tree of n nodes. Dependencies: a node is a word. Constituents: the nodes stand in post-order, each after its
-    children; a phrase has the word "".
+    """A tree of n nodes. Dependencies: a node is a word. Constituents: the nodes stand in
+    post-order, each after its children; a phrase has the word "".
 
     words    text of every node
     heads    place of every node's head, counted from 0; -1 for the root
@@ -28,14 +28,21 @@ class Tree:
     def __post_init__(self):
         count, roots = len(self.heads), [node for node, head in enumerate(self.heads) if head == -1]
         if count > MOST:
-            raise UserError(f"{self.place}: a tree of {count:,} nodes; expected at most {MOST:,}: leave it out")
+            raise UserError(
+                f"{self.place}: a tree of {count:,} nodes; expected at most {MOST:,}: leave it out"
+            )
         if wrong := [node for node, head in enumerate(self.heads) if not -1 <= head < count]:
             node = wrong[0]
-            raise UserError(f"{self.place}: word {node + 1} has head {self.heads[node] + 1}; there are {count} words")
+            raise UserError(
+                f"{self.place}: word {node + 1} has head {self.heads[node] + 1}; there are "
+                f"{count} words"
+            )
         depth = _depths(self.heads)
         if loops := [node for node, found in enumerate(depth) if found is None]:
             names = ", ".join(str(node + 1) for node in loops[:5])
-            raise UserError(f"{self.place}: the heads of the words {names} form a cycle; expected a tree")
+            raise UserError(
+                f"{self.place}: the heads of the words {names} form a cycle; expected a tree"
+            )
         if len(roots) != 1:
             names = " and ".join(str(root + 1) for root in roots[:2]) or "none"
             raise UserError(f"{self.place}: {len(roots)} roots (words {names}); expected one")
@@ -81,9 +88,10 @@ def _depths(heads: tuple[int, ...]) -> list[int | None]:
 def binary(tree: Tree) -> Tree:
     """Returns a tree in post-order in which every phrase has two children.
 
-    Constituents: a phrase of one child is that child under the phrase's label; of more than two, the first two form a
-    phrase of the same label, and so on from the left. Dependencies (a head is a word): a head first joins its dependents
-    to the right, nearest first, then those to the left; a phrase has the label of the dependent that it joins.
+    Constituents: a phrase of one child is that child under the phrase's label; of more than two,
+    the first two form a phrase of the same label, and so on from the left. Dependencies (a head is
+    a word): a head first joins its dependents to the right, nearest first, then those to the left;
+    a phrase has the label of the dependent that it joins.
     """
     if any(tree.words[head] for head in tree.heads if head >= 0):
         return _numbered(tree, _joined(tree))
@@ -96,11 +104,15 @@ Node = tuple[str, str, tuple]
 
 def _factored(tree: Tree) -> Node:
     built: list[Node] = []
-    for word, label, children in zip(tree.words, tree.labels, tree.children, strict=True):  # children come first
+    for word, label, children in zip(
+        tree.words, tree.labels, tree.children, strict=True
+    ):  # children come first
         parts = [built[child] for child in children]
         while len(parts) > 2:
             parts[:2] = [("", label, tuple(parts[:2]))]
-        built.append((parts[0][0], label, parts[0][2]) if len(parts) == 1 else (word, label, tuple(parts)))
+        built.append(
+            (parts[0][0], label, parts[0][2]) if len(parts) == 1 else (word, label, tuple(parts))
+        )
     return built[-1]
 
 
@@ -124,7 +136,9 @@ def _numbered(tree: Tree, root: Node) -> Tree:
         places[id(node)] = place
         heads |= {places[id(child)]: place for child in node[2]}
     found = tuple(heads.get(place, -1) for place in range(len(order)))
-    return Tree(tuple(node[0] for node in order), found, tuple(node[1] for node in order), tree.place)
+    return Tree(
+        tuple(node[0] for node in order), found, tuple(node[1] for node in order), tree.place
+    )
 
 
 def _post_order(root: Node) -> Iterator[Node]:

@@ -1,7 +1,9 @@
-"""Files of trees: CoNLL-U, and brackets as in the Penn Treebank and the Stanford Sentiment Treebank.
+"""Files of trees: CoNLL-U, and brackets as in the Penn Treebank and the Stanford Sentiment
+Treebank.
 
-A source `trees:PATH` names a file or a directory of them (.conllu, else brackets: .mrg, .ptb, .txt); `binary:PATH` makes
-binary trees of them (`data.trees.parses.binary`). Each tree is a document (`core.trees`).
+A source `trees:PATH` names a file or a directory of them (.conllu, else brackets: .mrg, .ptb,
+.txt); `binary:PATH` makes binary trees of them (`data.trees.parses.binary`). Each tree is a
+document (`core.trees`).
 """
 
 from __future__ import annotations
@@ -29,9 +31,16 @@ def files_of(source: str) -> list[Path]:
     path = Path(source.partition(":")[2]).expanduser()
     if path.is_file():
         return [path]
-    found = sorted(p for p in path.rglob("*") if p.suffix in (".conllu", *BRACKETED)) if path.is_dir() else []
+    found = (
+        sorted(p for p in path.rglob("*") if p.suffix in (".conllu", *BRACKETED))
+        if path.is_dir()
+        else []
+    )
     if not found:
-        raise UserError(f"{source} names no trees; give a file, or a directory with .conllu, {', '.join(BRACKETED)}")
+        raise UserError(
+            f"{source} names no trees; give a file, or a directory with .conllu, "
+            f"{', '.join(BRACKETED)}"
+        )
     return found
 
 
@@ -49,7 +58,11 @@ def documents(source: str) -> Iterator[Document]:
         for tree in read(file):
             tree = binary(tree) if source.startswith("binary:") else tree
             words = " ".join("_".join(word.split()) or trees.PHRASE for word in tree.words)
-            numbers = [n for h, label in zip(tree.heads, tree.labels, strict=True) for n in (h + 1, trees.number_of(label))]
+            numbers = [
+                n
+                for h, label in zip(tree.heads, tree.labels, strict=True)
+                for n in (h + 1, trees.number_of(label))
+            ]
             yield Document((words, trees.marks(numbers)))
 
 
@@ -85,15 +98,22 @@ def _conllu(path: Path, text: str) -> Iterator[Tree]:
             if not fields[0].isdecimal():
                 continue
             if int(fields[0]) != len(words) + 1:
-                raise UserError(f"{path}:{number}: word {fields[0]} follows word {len(words)}; number the words from 1")
+                raise UserError(
+                    f"{path}:{number}: word {fields[0]} follows word {len(words)}; number "
+                    "the words from 1"
+                )
             if not fields[6].isdecimal():
-                raise UserError(f"{path}:{number}: word {fields[0]} has no head ({shown(fields[6])}); expected a number")
+                raise UserError(
+                    f"{path}:{number}: word {fields[0]} has no head ({shown(fields[6])}); "
+                    "expected a number"
+                )
             first = first if words else number
             words.append((fields[1], int(fields[6]) - 1, fields[7]))
 
 
 def _bracketed(path: Path, text: str) -> Iterator[Tree]:
-    """Trees of brackets: (label word) and (label child ...); an outer bracket without a label is left out."""
+    """Trees of brackets: (label word) and (label child ...); an outer bracket without a label is
+    left out."""
     stack: list[tuple[list[str], list[int], int]] = []
     words: list[str] = []
     heads: list[int] = []
@@ -105,10 +125,15 @@ def _bracketed(path: Path, text: str) -> Iterator[Tree]:
                 first = first if stack else line
                 stack.append(([], [], line))
                 if len(stack) > trees.MOST:
-                    raise UserError(f"{path}:{line}: brackets in {len(stack):,} levels; expected at most {trees.MOST:,}")
+                    raise UserError(
+                        f"{path}:{line}: brackets in {len(stack):,} levels; expected at most "
+                        f"{trees.MOST:,}"
+                    )
                 continue
             if not stack:
-                raise UserError(f"{path}:{line}: {shown(token)} stands outside of brackets; expected (")
+                raise UserError(
+                    f"{path}:{line}: {shown(token)} stands outside of brackets; expected ("
+                )
             if token != ")":
                 stack[-1][0].append(token)
                 continue
@@ -125,7 +150,10 @@ def _bracketed(path: Path, text: str) -> Iterator[Tree]:
                 yield Tree(tuple(words), tuple(heads), tuple(labels), f"{path}:{first}")
                 words, heads, labels = [], [], []
     if stack:
-        raise UserError(f"{path}:{stack[0][2]}: a bracket is not closed before the file ends (line {line}); add )")
+        raise UserError(
+            f"{path}:{stack[0][2]}: a bracket is not closed before the file ends (line "
+            f"{line}); add )"
+        )
 
 
 def _check(place: str, texts: list[str], children: list[int], outer: bool) -> None:
@@ -135,7 +163,12 @@ def _check(place: str, texts: list[str], children: list[int], outer: bool) -> No
     if outer and not texts and len(children) > 1:
         raise UserError(f"{place}: {len(children)} trees in one bracket; expected one root")
     if not texts:
-        raise UserError(f"{place}: a bracket without a label; expected (label word) or (label child ...)")
+        raise UserError(
+            f"{place}: a bracket without a label; expected (label word) or (label child ...)"
+        )
     if len(texts) > 2 or (len(texts) == 2) == bool(children):
         what = shown(" ".join(texts))
-        raise UserError(f"{place}: {what} with {len(children)} children; expected (label word) or (label child ...)")
+        raise UserError(
+            f"{place}: {what} with {len(children)} children; expected (label word) or (label "
+            "child ...)"
+        )

@@ -1,13 +1,15 @@
-"""Beam search with separate finished hypotheses, under the length rule of GNMT (Wu et al. 2016, section 7) or n ** alpha.
+"""Beam search with separate finished hypotheses, under the length rule of GNMT (Wu et al. 2016,
+section 7) or n ** alpha.
 
-A step ranks the 2K best continuations of a prompt. Those among the K best that end (with `eos`, or at the maximum length)
-become hypotheses, ranked by score divided by length penalty. The K best of the others continue, so the beam never shrinks.
-A prompt is done when it has K hypotheses and `early_stopping` allows the end, as in the `transformers` library:
+A step ranks the 2K best continuations of a prompt. Those among the K best that end (with `eos`, or
+at the maximum length) become hypotheses, ranked by score divided by length penalty. The K best of
+the others continue, so the beam never shrinks. A prompt is done when it has K hypotheses and
+`early_stopping` allows the end, as in the `transformers` library:
 
-"never"  no continuation can beat the worst hypothesis: sums of log-probabilities only decrease, and the penalty of the
-         longest answer bounds the score of a continuation
-False    the best continuation, scored at its present length, does not beat the worst hypothesis; with alpha > 0 a longer
-         answer could still have beaten it
+"never"  no continuation can beat the worst hypothesis: sums of log-probabilities only decrease, and
+         the penalty of the longest answer bounds the score of a continuation
+False    the best continuation, scored at its present length, does not beat the worst hypothesis;
+         with alpha > 0 a longer answer could still have beaten it
 True     at once
 
 Rules (`inference.decoding.logits`) apply to log-probabilities, as in that library.
@@ -29,7 +31,8 @@ from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, g
 
 @record
 class Beams:
-    """Running hypotheses tokens [B, K, P+T] with log-probabilities [B, K], and the K best that are `done`, best first."""
+    """Running hypotheses tokens [B, K, P+T] with log-probabilities [B, K], and the K best that are
+    `done`, best first."""
 
     t: Any
     tokens: Any
@@ -40,15 +43,26 @@ class Beams:
 
 
 def search(
-    shape: Generation, forward: Callable, eos: int | None, pad: int, ids, segments, logits, cache, numbers: Mapping
+    shape: Generation,
+    forward: Callable,
+    eos: int | None,
+    pad: int,
+    ids,
+    segments,
+    logits,
+    cache,
+    numbers: Mapping,
 ) -> Decoded:
-    """Returns `Decoded` for prompts [B, P] with K answers each, from the logits [B, V] after the prompts and their cache."""
+    """Returns `Decoded` for prompts [B, P] with K answers each, from the logits [B, V] after the
+    prompts and their cache."""
     (rows, prompt), width = ids.shape, shape.beams
     lanes = jnp.repeat(jnp.arange(rows), width)
     counts = segments.sum(1)[lanes]
     real = jnp.pad(segments > 0, ((0, 0), (0, shape.max_new_tokens)), constant_values=True)[lanes]
     tokens = jnp.pad(ids, ((0, 0), (0, shape.max_new_tokens)))[lanes].reshape(rows, width, -1)
-    first = jnp.where(jnp.arange(width) == 0, 0.0, NEVER)  # only one beam starts, to avoid duplicate answers
+    first = jnp.where(
+        jnp.arange(width) == 0, 0.0, NEVER
+    )  # only one beam starts, to avoid duplicate answers
     beams = Beams(
         t=jnp.int32(0),
         tokens=tokens,
@@ -58,8 +72,12 @@ def search(
         cache=cache.take(lanes),
     )
 
-    grow = lambda beams, logits: _grown(shape, numbers, eos, prompt, real, beams, logits)
-    beams = grown_to_the_end(beams, logits[lanes], grow, forward, counts, prompt, lambda beams: beams.closed, numbers)
+    def grow(beams, logits):
+        return _grown(shape, numbers, eos, prompt, real, beams, logits)
+
+    beams = grown_to_the_end(
+        beams, logits[lanes], grow, forward, counts, prompt, lambda beams: beams.closed, numbers
+    )
     answers = beams.done.tokens[:, :, prompt:]
     answers = jnp.where(jnp.arange(answers.shape[2]) < beams.done.lengths[..., None], answers, pad)
     return dataclasses.replace(beams.done, tokens=answers)
@@ -70,9 +88,13 @@ def _grown(shape, numbers, eos, prompt: int, real: Array, beams: Beams, logits: 
     rows, width, slots = beams.tokens.shape
     used = real & (jnp.arange(slots) < prompt + beams.t)
     flat = beams.tokens.reshape(rows * width, slots)
-    scores = adjusted(shape, numbers, eos, jax.nn.log_softmax(logits, -1), flat, used, beams.t, prompt)
+    scores = adjusted(
+        shape, numbers, eos, jax.nn.log_softmax(logits, -1), flat, used, beams.t, prompt
+    )
     vocab = scores.shape[1]
-    totals = (beams.sums[:, :, None] + scores.reshape(rows, width, vocab)).reshape(rows, width * vocab)
+    totals = (beams.sums[:, :, None] + scores.reshape(rows, width, vocab)).reshape(
+        rows, width * vocab
+    )
     sums, index = jax.lax.top_k(totals, min(2 * width, width * vocab))
     source, token = index // vocab, (index % vocab).astype(jnp.int32)
     tokens = jnp.take_along_axis(beams.tokens, source[..., None], 1)
@@ -105,7 +127,9 @@ def _grown(shape, numbers, eos, prompt: int, real: Array, beams: Beams, logits: 
 def _best_done(beams: Beams, ranked: Array, tokens: Array, count: Array) -> Decoded:
     """Returns the K best of the old hypotheses and those [B, 2K] of this step."""
     ranked = jnp.where(beams.closed[:, None], NEVER, ranked)
-    scores, order = jax.lax.top_k(jnp.concatenate([beams.done.scores, ranked], 1), beams.sums.shape[1])
+    scores, order = jax.lax.top_k(
+        jnp.concatenate([beams.done.scores, ranked], 1), beams.sums.shape[1]
+    )
     lengths = jnp.concatenate([beams.done.lengths, jnp.full(ranked.shape, count)], 1)
     everything = jnp.concatenate([beams.done.tokens, tokens], 1)
     lengths = jnp.where(scores > NEVER / 2, jnp.take_along_axis(lengths, order, 1), 0)

@@ -1,16 +1,18 @@
-"""Decoding from a causal network or an encoder with a decoder: greedy, sampling or beam search, with a key-value cache and
-static shapes.
+"""Decoding from a causal network or an encoder with a decoder: greedy, sampling or beam search,
+with a key-value cache and static shapes.
 
-Prompts are padded on the left to a bucket of rows and lengths, so all rows write the same cache slot at a step. Padding has
-segment 0 and is never attended to. Positions count from the first real token. The compiled program depends on the buckets
-and on the set of active options, not on their values: another temperature, or another prompt length in the same bucket, runs
-the same program.
+Prompts are padded on the left to a bucket of rows and lengths, so all rows write the same cache
+slot at a step. Padding has segment 0 and is never attended to. Positions count from the first real
+token. The compiled program depends on the buckets and on the set of active options, not on their
+values: another temperature, or another prompt length in the same bucket, runs the same program.
 
-The prompts of an encoder with a decoder are its sources. Answers, and the rules on them, begin with `start`.
+The prompts of an encoder with a decoder are its sources. Answers, and the rules on them, begin with
+`start`.
 
-On a CPU a step is a row of layers, each with weights and a cache of its own, so that weights are sliced and cast before the
-loop over tokens, and caches are updated in place. Products with weights are computed by columns, a part on each core. Caches
-are float32, because XLA's CPU backend updates a bfloat16 array through a float32 copy.
+On a CPU a step is a row of layers, each with weights and a cache of its own, so that weights are
+sliced and cast before the loop over tokens, and caches are updated in place. Products with weights
+are computed by columns, a part on each core. Caches are float32, because XLA's CPU backend updates
+a bfloat16 array through a float32 copy.
 """
 
 from __future__ import annotations
@@ -32,7 +34,13 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, record
 from ptm_jax.inference.decoding import beams
 from ptm_jax.inference.decoding import logits as rules
-from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, bucket, grown_to_the_end
+from ptm_jax.inference.decoding.settings import (
+    Decoded,
+    Generation,
+    adjusted,
+    bucket,
+    grown_to_the_end,
+)
 from ptm_jax.inference.layerwise import replaced
 from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.attention.multihead import KeyValues
@@ -40,13 +48,16 @@ from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.layers import by_columns
 
-CORES = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+CORES = min(
+    8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+)
 """Parts of a product with weights, for a step on a CPU."""
 
 
 @record
 class Walk:
-    """Rows [R] being decoded: tokens [R, P+T] with the prompt, and used [R, P+T], the slots that hold one."""
+    """Rows [R] being decoded: tokens [R, P+T] with the prompt, and used [R, P+T], the slots that
+    hold one."""
 
     t: Any
     tokens: Any
@@ -58,7 +69,8 @@ class Walk:
 
 
 def pad_left(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (ids [B', P], segments [B', P]) of prompts, right-aligned in their bucket. Padding is 0 in both."""
+    """Returns (ids [B', P], segments [B', P]) of prompts, right-aligned in their bucket. Padding is
+    0 in both."""
     rows, width = bucket(len(prompts)), bucket(max(map(len, prompts)), least=16)
     ids, segments = np.zeros((rows, width), np.int32), np.zeros((rows, width), np.int32)
     for row, prompt in enumerate(prompts):
@@ -84,7 +96,8 @@ def decode(
     eos, pad  the id that ends an answer (None: no such id), and the id after it
     tower     its encoder must have `writes`
     start     first token of the answers of an encoder with a decoder (None: that of the encoder)
-    rows      number of each prompt: a sample depends on (seed, number, tokens of the prompt), not on the rest of the batch
+    rows      number of each prompt: a sample depends on (seed, number, tokens of the prompt), not
+              on the rest of the batch
     """
     if not prompts or min(map(len, prompts)) == 0:
         raise ValueError("decoding needs at least one prompt, and a token in each")
@@ -96,13 +109,19 @@ def decode(
     number[: len(prompts)] = range(len(prompts)) if rows is None else rows
     numbers = {**options.numbers(), "rows": number}
     static = tower.module, options.shape(), head, eos, pad, start
-    found = jax.tree.map(np.asarray, _decode(*static, tower.params, ids, segments, numbers, stream(seed, "generate")))
+    found = jax.tree.map(
+        np.asarray, _decode(*static, tower.params, ids, segments, numbers, stream(seed, "generate"))
+    )
     cut = (slice(len(prompts)), slice(options.answers))
-    return Decoded(found.tokens[cut][..., : options.max_new_tokens], found.lengths[cut], found.scores[cut])
+    return Decoded(
+        found.tokens[cut][..., : options.max_new_tokens], found.lengths[cut], found.scores[cut]
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
-def _decode(module, shape: Generation, head, eos, pad, start, params, ids, segments, numbers, key) -> Decoded:
+def _decode(
+    module, shape: Generation, head, eos, pad, start, params, ids, segments, numbers, key
+) -> Decoded:
     tower = Tower(module, params)
     slots = shape.max_new_tokens + (1 if module.encoder.reads_source else ids.shape[1])
     readout, cache = prefill(tower, head, ids, segments, slots, start)
@@ -114,7 +133,9 @@ def _decode(module, shape: Generation, head, eos, pad, start, params, ids, segme
     if shape.kind == "beam":
         return beams.search(shape, forward, eos, pad, ids, segments, logits, cache, numbers)
     prompt, rows = ids.shape[1], jnp.repeat(jnp.arange(ids.shape[0]), shape.answers)
-    grown = jnp.pad(jnp.stack([ids, segments])[:, rows], ((0, 0), (0, 0), (0, shape.max_new_tokens)))
+    grown = jnp.pad(
+        jnp.stack([ids, segments])[:, rows], ((0, 0), (0, 0), (0, shape.max_new_tokens))
+    )
     counts, zeros = segments.sum(1)[rows], jnp.zeros(rows.shape, jnp.int32)
     walk = Walk(
         t=jnp.int32(0), tokens=grown[0], used=grown[1] > 0, finished=counts == 0, lengths=zeros,
@@ -125,37 +146,65 @@ def _decode(module, shape: Generation, head, eos, pad, start, params, ids, segme
         scores = adjusted(shape, numbers, eos, logits, walk.tokens, walk.used, walk.t, prompt)
         return _extended(walk, _choose(shape, numbers, scores, key, walk.t), logits, eos, prompt)
 
-    walk = grown_to_the_end(walk, logits[rows], grow, forward, counts, prompt, lambda walk: walk.finished, numbers)
-    answers = jnp.where(jnp.arange(shape.max_new_tokens) < walk.lengths[:, None], walk.tokens[:, prompt:], pad)
-    split = lambda x: x.reshape(ids.shape[0], shape.answers, *x.shape[1:])
+    walk = grown_to_the_end(
+        walk, logits[rows], grow, forward, counts, prompt, lambda walk: walk.finished, numbers
+    )
+    answers = jnp.where(
+        jnp.arange(shape.max_new_tokens) < walk.lengths[:, None], walk.tokens[:, prompt:], pad
+    )
+
+    def split(x):
+        return x.reshape(ids.shape[0], shape.answers, *x.shape[1:])
+
     return Decoded(split(answers), split(walk.lengths), split(walk.scores))
 
 
-def prefill(tower: Tower, head: str, ids: Array, segments: Array, slots: int, start: int | None = None) -> tuple[Any, Any]:
-    """Returns the head's `Readout` after left-padded prompts [B, P], and their cache of `slots` tokens. With a decoder,
-    prompts are sources and the readout is that after `start`."""
+def prefill(
+    tower: Tower, head: str, ids: Array, segments: Array, slots: int, start: int | None = None
+) -> tuple[Any, Any]:
+    """Returns the head's `Readout` after left-padded prompts [B, P], and their cache of `slots`
+    tokens. With a decoder, prompts are sources and the readout is that after `start`."""
     encoder, (rows, width) = tower.module.encoder, ids.shape
-    batch = {"input_ids": ids, "segment_ids": segments, "positions": jnp.maximum(jnp.cumsum(segments, 1) - 1, 0)}
+    batch = {
+        "input_ids": ids,
+        "segment_ids": segments,
+        "positions": jnp.maximum(jnp.cumsum(segments, 1) - 1, 0),
+    }
     if encoder.reads_source:
         batch["decoder_input_ids"] = jnp.full_like(ids[:, :1], start)
-    cache = encoder.empty_cache(rows, slots, width) if encoder.reads_source else encoder.empty_cache(rows, slots)
+    cache = (
+        encoder.empty_cache(rows, slots, width)
+        if encoder.reads_source
+        else encoder.empty_cache(rows, slots)
+    )
     encoded = tower(batch, cache=_kept(cache))
     return tower.head(head, encoded.hidden[:, -1]), encoded.cache
 
 
 def _by_layer(module: Any, params: Any, cache: Any) -> tuple[Any, Any]:
-    """Returns parameters and cache for a step of the loop over tokens: on a CPU those of each layer, by columns."""
-    path, stack = list(module.encoder.stacks.items())[-1] if module.encoder.stacks else ("", None)  # the decoder's
+    """Returns parameters and cache for a step of the loop over tokens: on a CPU those of each
+    layer, by columns."""
+    path, stack = (
+        list(module.encoder.stacks.items())[-1] if module.encoder.stacks else ("", None)
+    )  # the decoder's
     if platform() != "cpu" or not (isinstance(stack, Stack) and stack.alike):
         return params, cache
-    dtype = next((part.dtype for _, part in spec.walk(stack) if isinstance(part, Precision)), jnp.float32)
-    params = replaced(params, f"encoder/{path}/block", lambda block: by_columns(stack.apart(block), CORES, dtype))
-    parts = lambda part: part.by_layer() if isinstance(part, KeyValues) else part
+    dtype = next(
+        (part.dtype for _, part in spec.walk(stack) if isinstance(part, Precision)), jnp.float32
+    )
+    params = replaced(
+        params, f"encoder/{path}/block", lambda block: by_columns(stack.apart(block), CORES, dtype)
+    )
+
+    def parts(part):
+        return part.by_layer() if isinstance(part, KeyValues) else part
+
     return params, jax.tree.map(parts, cache, is_leaf=lambda part: isinstance(part, KeyValues))
 
 
 def _by_words(readout: Any) -> list[Any]:
-    """Returns the parts of a head's table that a step multiplies at once: on a CPU one for each core, else none."""
+    """Returns the parts of a head's table that a step multiplies at once: on a CPU one for each
+    core, else none."""
     if platform() != "cpu" or not isinstance(readout, Readout):
         return []
     return jnp.array_split(readout.table.astype(readout.precision.dtype), CORES)
@@ -165,10 +214,14 @@ def _kept(cache: Any) -> Any:
     """Returns an empty cache with a dtype that this platform updates in place."""
     if platform() != "cpu":
         return cache
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf, cache)
+    return jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf, cache
+    )
 
 
-def _forward(tower: Tower, head: str, tables: Any, tokens: Array, positions: Array, cache: Any) -> tuple[Array, Any]:
+def _forward(
+    tower: Tower, head: str, tables: Any, tokens: Array, positions: Array, cache: Any
+) -> tuple[Array, Any]:
     """Returns the logits [R, V] after one more token [R, 1] at positions [R]."""
     encoded = tower({"input_ids": tokens, "positions": positions[:, None]}, cache=cache)
     readout = tower.head(head, encoded.hidden[:, 0])
@@ -188,7 +241,9 @@ def _choose(shape: Generation, numbers, scores: Array, key: Array, t: Array) -> 
         scores = rules.top_k(scores, numbers["top_k"])
     if shape.top_p is not None:
         scores = rules.top_p(scores, numbers["top_p"])
-    rows = numbers["rows"][:, None] * jnp.int32(1 << 10) + jnp.arange(shape.answers, dtype=jnp.int32)
+    rows = numbers["rows"][:, None] * jnp.int32(1 << 10) + jnp.arange(
+        shape.answers, dtype=jnp.int32
+    )
     keys = row_keys(jax.random.fold_in(key, t), rows.reshape(-1))
     return jax.vmap(jax.random.categorical)(keys, scores).astype(jnp.int32)
 
@@ -196,7 +251,9 @@ def _choose(shape: Generation, numbers, scores: Array, key: Array, t: Array) -> 
 def _extended(walk: Walk, token: Array, logits: Array, eos: int | None, prompt: int) -> Walk:
     going = ~walk.finished
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits, -1), token[:, None], 1)[:, 0]
-    write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=prompt + walk.t, axis=1)
+    write = functools.partial(
+        jax.lax.dynamic_update_slice_in_dim, start_index=prompt + walk.t, axis=1
+    )
     return Walk(
         t=walk.t + 1,
         tokens=write(walk.tokens, token[:, None]),

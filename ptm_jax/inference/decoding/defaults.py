@@ -1,8 +1,10 @@
-"""Defaults of the options of decoding from a checkpoint's generation_config.json, or from an older one's config.json.
+"""Defaults of the options of decoding from a checkpoint's generation_config.json, or from an older
+one's config.json.
 
-The meaning of a field is that of `transformers` 5: `max_length` and `min_length` count the first token of a decoder, a
-`num_beams`, `length_penalty` or `early_stopping` brings the library's length rule and its values for the two others, and
-sampling keeps the 50 best tokens if `top_k` is missing. `task_specific_params` apply to no call, as there.
+The meaning of a field is that of `transformers` 5: `max_length` and `min_length` count the first
+token of a decoder, a `num_beams`, `length_penalty` or `early_stopping` brings the library's length
+rule and its values for the two others, and sampling keeps the 50 best tokens if `top_k` is missing.
+`task_specific_params` apply to no call, as there.
 """
 
 from __future__ import annotations
@@ -18,32 +20,49 @@ RULES = ("repetition_penalty", "no_repeat_ngram_size", "forced_bos_token_id", "f
 LENGTHS = ("max_new_tokens", "max_length", "min_new_tokens", "min_length")
 UNSUPPORTED = {
     "bad_words_ids": None, "begin_suppress_tokens": None, "constraints": None, "dola_layers": None,
-    "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1.0, "exponential_decay_length_penalty": None,
-    "force_words_ids": None, "guidance_scale": 1.0, "max_time": None, "num_beam_groups": 1, "num_return_sequences": 1,
+    "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": None, "guidance_scale": 1.0, "max_time": None, "num_beam_groups": 1,
+    "num_return_sequences": 1,
     "penalty_alpha": None, "renormalize_logits": False, "sequence_bias": None, "stop_strings": None,
     "suppress_tokens": None, "token_healing": False, "watermarking_config": None,
 }  # fmt: skip
 """{field without a counterpart here: the value that changes nothing}"""
-OF_SAMPLES = {"epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "min_p": None, "top_h": None, "typical_p": 1.0}
+OF_SAMPLES = {
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "min_p": None,
+    "top_h": None,
+    "typical_p": 1.0,
+}
 """The same, for fields that matter only to sampling."""
 FIELDS = (*BEAMS, *SAMPLING, *RULES, *LENGTHS, *UNSUPPORTED, *OF_SAMPLES)
 LONGEST = 64
 """`max_new_tokens` where neither the call nor the checkpoint gives one."""
 
 
-def completed(config: Config, pair: bool, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns (`options` completed by a checkpoint's settings, its settings that change the result and are not applied).
+def completed(
+    config: Config, pair: bool, options: dict[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Returns (`options` completed by a checkpoint's settings, its settings that change the result
+    and are not applied).
 
-    `pair`: an encoder with a decoder. Options of the call win: sampling or greedy ones against the checkpoint's beams, beams
-    and greedy ones against its sampling. A published minimum is at most the maximum of the call. Raises UserError for a
-    field of a wrong type.
+    `pair`: an encoder with a decoder. Options of the call win: sampling or greedy ones against the
+    checkpoint's beams, beams and greedy ones against its sampling. A published minimum is at most
+    the maximum of the call. Raises UserError for a field of a wrong type.
     """
-    options = {name: value for name, value in options.items() if (name, value) != ("max_new_tokens", None)}
+    options = {
+        name: value for name, value in options.items() if (name, value) != ("max_new_tokens", None)
+    }
     lengths, left = _lengths(config, pair)
     rules, more = _rules(config, pair)
     strategy, others = _strategy(config, options)
     found = {"max_new_tokens": LONGEST, **lengths, **rules, **strategy, **options}
-    if "min_new_tokens" in lengths and "min_new_tokens" not in options and isinstance(found["max_new_tokens"], int):
+    if (
+        "min_new_tokens" in lengths
+        and "min_new_tokens" not in options
+        and isinstance(found["max_new_tokens"], int)
+    ):
         found["min_new_tokens"] = min(found["min_new_tokens"], found["max_new_tokens"])
     return found, left + more + others
 
@@ -63,9 +82,16 @@ def _lengths(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
 
 def _rules(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
     forced = {name: ends(config, f"{name}_token_id", None) for name in ("forced_bos", "forced_eos")}
-    penalty, ngram = config("repetition_penalty", float, None), config("no_repeat_ngram_size", int, None)
+    penalty, ngram = (
+        config("repetition_penalty", float, None),
+        config("no_repeat_ngram_size", int, None),
+    )
     found = {**forced, "repetition_penalty": penalty, "no_repeat_ngram": ngram}
-    left = [name for name, neutral in UNSUPPORTED.items() if config(name, None, None) and config[name] != neutral]
+    left = [
+        name
+        for name, neutral in UNSUPPORTED.items()
+        if config(name, None, None) and config[name] != neutral
+    ]
     end = config("eos_token_id", None, None)
     if isinstance(end, list) and len(end) > 1:
         left.append("eos_token_id after the first")
@@ -77,7 +103,9 @@ def _rules(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
 def _strategy(config: Config, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     beams, samples = config.positive("num_beams", 1), config("do_sample", bool, False)
     strategy, wide = options.get("strategy"), options.get("beams")
-    drawn = options.get("temperature", 1.0) != 1.0 or any(options.get(name) is not None for name in ("top_k", "top_p"))
+    drawn = options.get("temperature", 1.0) != 1.0 or any(
+        options.get(name) is not None for name in ("top_k", "top_p")
+    )
     found, left = {}, []
     if any(config(name, None, None) is not None for name in BEAMS):
         alpha, early = config("length_penalty", float, 1.0), config("early_stopping", None, False)
@@ -90,5 +118,9 @@ def _strategy(config: Config, options: dict[str, Any]) -> tuple[dict[str, Any], 
         top_k, top_p = config("top_k", int, 50), config("top_p", float, 1.0)  # top_k 0 is off
         found |= {"strategy": "sample", "temperature": config("temperature", float, 1.0)}
         found |= {"top_k": top_k or None, "top_p": top_p if top_p < 1 else None}
-        left += [name for name, neutral in OF_SAMPLES.items() if config(name, None, None) and config[name] != neutral]
+        left += [
+            name
+            for name, neutral in OF_SAMPLES.items()
+            if config(name, None, None) and config[name] != neutral
+        ]
     return found, left

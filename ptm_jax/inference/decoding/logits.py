@@ -1,8 +1,9 @@
 """Rules on logits [R, V] before a token is chosen, as pure functions.
 
-The definitions and their order follow the processors of the `transformers` library: repetition penalty, repeated n-grams,
-minimum length, forced first and last token; then, for sampling, temperature, top-k, top-p. Deviation: prompt padding is
-never penalised, so the answer to a prompt does not depend on its batch.
+The definitions and their order follow the processors of the `transformers` library: repetition
+penalty, repeated n-grams, minimum length, forced first and last token; then, for sampling,
+temperature, top-k, top-p. Deviation: prompt padding is never penalised, so the answer to a prompt
+does not depend on its batch.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import jax.numpy as jnp
 from ptm_jax.core.types import Array
 
 NEVER = -1e9
-"""The score of a forbidden token. It is finite, so that sums and differences of scores are never NaN."""
+"""The score of a forbidden token. It is finite, so that sums and differences of scores are never
+NaN."""
 
 
 def repetition_penalty(logits: Array, tokens: Array, used: Array, penalty: Array | float) -> Array:
-    """Divides the positive logits of tokens that have occurred by `penalty`, and multiplies negative ones by it.
+    """Divides the positive logits of tokens that have occurred by `penalty`, and multiplies
+    negative ones by it.
 
     tokens [R, W] int32, used [R, W] True where a slot holds a token of the prompt or of the answer.
     Keskar et al. 2019, section 4.1, divide only; with negative logits that would reward repetition.
@@ -27,7 +30,8 @@ def repetition_penalty(logits: Array, tokens: Array, used: Array, penalty: Array
 
 
 def no_repeat_ngram(logits: Array, tokens: Array, used: Array, count: Array, size: int) -> Array:
-    """Forbids every token that would repeat an n-gram of `size`. `count` is the number of written slots."""
+    """Forbids every token that would repeat an n-gram of `size`. `count` is the number of written
+    slots."""
     width = tokens.shape[1]
     if width < size:
         return logits
@@ -55,12 +59,15 @@ def force(logits: Array, token: int, when: Array) -> Array:
 def top_k(logits: Array, k: Array | int) -> Array:
     """Keeps the k largest logits of a row, including ties with the smallest of them."""
     ordered = jnp.sort(logits, -1)[:, ::-1]
-    least = jnp.take_along_axis(ordered, jnp.full((logits.shape[0], 1), jnp.clip(k, 1, logits.shape[1]) - 1), 1)
+    least = jnp.take_along_axis(
+        ordered, jnp.full((logits.shape[0], 1), jnp.clip(k, 1, logits.shape[1]) - 1), 1
+    )
     return jnp.where(logits < least, NEVER, logits)
 
 
 def top_p(logits: Array, p: Array | float) -> Array:
-    """Keeps the smallest set of most probable tokens whose probability reaches p (Holtzman et al. 2020), at least one."""
+    """Keeps the smallest set of most probable tokens whose probability reaches p (Holtzman et al.
+    2020), at least one."""
     ordered = jnp.sort(logits, -1)[:, ::-1]
     probabilities = jax.nn.softmax(ordered, -1)
     before = jnp.cumsum(probabilities, -1) - probabilities
@@ -69,8 +76,9 @@ def top_p(logits: Array, p: Array | float) -> Array:
 
 
 def length_penalty(count: Array | float, alpha: Array | float, rule: str = "gnmt") -> Array:
-    """Returns the divisor of the log-probability of n generated tokens: ((5 + n) / 6) ** alpha under "gnmt" (Wu et al. 2016,
-    Eq. 14), n ** alpha under "power". n counts `eos`, and neither the prompt nor the first token of a decoder."""
+    """Returns the divisor of the log-probability of n generated tokens: ((5 + n) / 6) ** alpha
+    under "gnmt" (Wu et al. 2016, Eq. 14), n ** alpha under "power". n counts `eos`, and neither the
+    prompt nor the first token of a decoder."""
     count = jnp.asarray(count, jnp.float32)
     return (count if rule == "power" else (5.0 + count) / 6.0) ** alpha
 

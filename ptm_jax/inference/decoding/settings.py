@@ -1,4 +1,5 @@
-"""Options of decoding, and the common parts of greedy search, sampling and beam search: loop, rules, results, buckets."""
+"""Options of decoding, and the common parts of greedy search, sampling and beam search: loop,
+rules, results, buckets."""
 
 from __future__ import annotations
 
@@ -18,18 +19,23 @@ LENGTH_RULES = ("gnmt", "power")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
-    """Options of decoding. Values other than the defaults activate a rule (definitions: `inference.decoding.logits`).
+    """Options of decoding. Values other than the defaults activate a rule (definitions:
+    `inference.decoding.logits`).
 
-    max_new_tokens      maximum length of an answer including `eos`; at least `min_new_tokens` come before `eos`
-    strategy            None: "beam" if beams > 1, "sample" if a sampling option is given, else "greedy"
+    max_new_tokens      maximum length of an answer including `eos`; at least `min_new_tokens` come
+                        before `eos`
+    strategy            None: "beam" if beams > 1, "sample" if a sampling option is given, else
+                        "greedy"
     answers             number per prompt: the best of a beam, or independent samples
     beams, length_penalty   width of the beam, and alpha of its length rule
-    length_rule         divisor of the log-probability of n tokens: "gnmt" is ((5 + n) / 6)^alpha (Wu et al. 2016, Eq. 14),
-                        "power" is n^alpha, as in `transformers`
-    early_stopping      end of a beam search (`inference.decoding.beams`): "never", False or True, as in `transformers`
+    length_rule         divisor of the log-probability of n tokens: "gnmt" is ((5 + n) / 6)^alpha
+                        (Wu et al. 2016, Eq. 14), "power" is n^alpha, as in `transformers`
+    early_stopping      end of a beam search (`inference.decoding.beams`): "never", False or True,
+                        as in `transformers`
     temperature, top_k, top_p   of sampling, applied in this order
     repetition_penalty, no_repeat_ngram   over prompt and answer; 1.0 and 0 are off
-    forced_bos, forced_eos   ids of the first token of every answer, and of the last one at `max_new_tokens`
+    forced_bos, forced_eos   ids of the first token of every answer, and of the last one at
+                             `max_new_tokens`
     """
 
     max_new_tokens: int = 64
@@ -50,34 +56,61 @@ class Generation:
 
     def __post_init__(self):
         own = vars(self)
-        for name, least in (("max_new_tokens", 1), ("min_new_tokens", 0), ("answers", 1), ("beams", 1), ("top_k", 1)):
+        for name, least in (
+            ("max_new_tokens", 1),
+            ("min_new_tokens", 0),
+            ("answers", 1),
+            ("beams", 1),
+            ("top_k", 1),
+        ):
             value = own[name]
             if value is not None and (value < least or value != int(value)):
-                raise ValueError(f"{name} is {value}; it must be a whole number of at least {least}")
+                raise ValueError(
+                    f"{name} is {value}; it must be a whole number of at least {least}"
+                )
         for name in ("temperature", "repetition_penalty"):
             if not 0 < own[name] < float("inf"):
-                raise ValueError(f"{name} is {own[name]}; it must be above 0 (greedy needs no temperature)")
+                raise ValueError(
+                    f"{name} is {own[name]}; it must be above 0 (greedy needs no temperature)"
+                )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be a probability in (0, 1]")
         if self.no_repeat_ngram < 0:
-            raise ValueError(f"no_repeat_ngram is {self.no_repeat_ngram}; it must be 0 (off) or the length of a run")
+            raise ValueError(
+                f"no_repeat_ngram is {self.no_repeat_ngram}; it must be 0 (off) or the "
+                "length of a run"
+            )
         if self.min_new_tokens > self.max_new_tokens:
-            raise ValueError(f"min_new_tokens {self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}")
+            raise ValueError(
+                f"min_new_tokens {self.min_new_tokens} is more than max_new_tokens "
+                f"{self.max_new_tokens}"
+            )
         self._check_strategy()
 
     def _check_strategy(self) -> None:
         if self.strategy not in (None, "greedy", "sample", "beam"):
-            raise ValueError(f"strategy is {self.strategy!r}; it must be 'greedy', 'sample' or 'beam'")
+            raise ValueError(
+                f"strategy is {self.strategy!r}; it must be 'greedy', 'sample' or 'beam'"
+            )
         if self._samples and self.kind != "sample":
-            raise ValueError(f"temperature, top_k and top_p need sampling; the strategy is {self.kind!r}")
+            raise ValueError(
+                f"temperature, top_k and top_p need sampling; the strategy is {self.kind!r}"
+            )
         if self.beams > 1 and self.kind != "beam":
-            raise ValueError(f"beams is {self.beams}; the strategy is {self.kind!r}, which has none")
+            raise ValueError(
+                f"beams is {self.beams}; the strategy is {self.kind!r}, which has none"
+            )
         if self.answers > (self.beams if self.kind == "beam" else 1) and self.kind != "sample":
             raise ValueError(f"{self.answers} answers need sampling, or as many beams")
         if self.length_rule not in LENGTH_RULES:
-            raise ValueError(f"length_rule is {self.length_rule!r}; it must be {' or '.join(map(repr, LENGTH_RULES))}")
+            raise ValueError(
+                f"length_rule is {self.length_rule!r}; it must be "
+                f"{' or '.join(map(repr, LENGTH_RULES))}"
+            )
         if self.early_stopping != "never" and not isinstance(self.early_stopping, bool):
-            raise ValueError(f"early_stopping is {self.early_stopping!r}; it must be True, False or 'never'")
+            raise ValueError(
+                f"early_stopping is {self.early_stopping!r}; it must be True, False or 'never'"
+            )
 
     @property
     def _samples(self) -> bool:
@@ -86,10 +119,13 @@ class Generation:
     @property
     def kind(self) -> Strategy:
         """The strategy, inferred from the other options if it is None."""
-        return self.strategy or ("beam" if self.beams > 1 else "sample" if self._samples else "greedy")
+        return self.strategy or (
+            "beam" if self.beams > 1 else "sample" if self._samples else "greedy"
+        )
 
     def shape(self) -> Generation:
-        """Returns the static options of the compiled program. Numbers that are its arguments become placeholders."""
+        """Returns the static options of the compiled program. Numbers that are its arguments become
+        placeholders."""
         unused = {} if self.kind == "beam" else {"length_rule": "gnmt", "early_stopping": "never"}
         return dataclasses.replace(
             self,
@@ -107,16 +143,20 @@ class Generation:
     def numbers(self) -> dict[str, np.ndarray]:
         """Returns the options that are arguments of the compiled program."""
         own = vars(self)
-        whole = {name: np.int32(own[name] or 0) for name in ("max_new_tokens", "min_new_tokens", "top_k")}
+        whole = {
+            name: np.int32(own[name] or 0) for name in ("max_new_tokens", "min_new_tokens", "top_k")
+        }
         real = ("length_penalty", "temperature", "top_p", "repetition_penalty")
         return {**whole, **{name: np.float32(own[name] or 0) for name in real}}
 
 
 @record
 class Decoded:
-    """tokens [B, A, T] int32 (A answers, best first), lengths [B, A] including `eos`, scores [B, A].
+    """tokens [B, A, T] int32 (A answers, best first), lengths [B, A] including `eos`, scores [B,
+    A].
 
-    A score is the sum of the log-probabilities of an answer's tokens. Beam search divides it by the length penalty.
+    A score is the sum of the log-probabilities of an answer's tokens. Beam search divides it by the
+    length penalty.
     """
 
     tokens: Any
@@ -131,27 +171,41 @@ def bucket(size: int, least: int = 1, most: int | None = None) -> int:
 
 
 def grown_to_the_end(
-    state: Any, logits: Array, grow: Callable, forward: Callable, counts: Array, prompt: int, done: Callable,
+    state: Any, logits: Array, grow: Callable, forward: Callable, counts: Array, prompt: int,
+    done: Callable,
     numbers: Mapping[str, Array],
 ) -> Any:  # fmt: skip
     """Runs the decoding loop. Returns the final state (`t`, `tokens` [..., P+T], `cache`).
 
-    grow     (state, logits [R, V]) -> the state with one more token; `logits` are those after the prompts
-    forward  (tokens [R, 1], positions [R], cache) -> (logits, cache); `counts` [R] are the tokens of the prompts
+    grow     (state, logits [R, V]) -> the state with one more token; `logits` are those after the
+             prompts
+    forward  (tokens [R, 1], positions [R], cache) -> (logits, cache); `counts` [R] are the tokens
+             of the prompts
     done     state -> bool of every row
     """
 
     def step(state):
-        last = jax.lax.dynamic_slice_in_dim(state.tokens, prompt + state.t - 1, 1, state.tokens.ndim - 1).reshape(-1, 1)
+        last = jax.lax.dynamic_slice_in_dim(
+            state.tokens, prompt + state.t - 1, 1, state.tokens.ndim - 1
+        ).reshape(-1, 1)
         logits, cache = forward(last, counts + state.t - 1, state.cache)
         return grow(dataclasses.replace(state, cache=cache), logits)
 
-    going = lambda state: (state.t < numbers["max_new_tokens"]) & ~done(state).all()
+    def going(state):
+        return (state.t < numbers["max_new_tokens"]) & ~done(state).all()
+
     return jax.lax.while_loop(going, step, grow(state, logits))
 
 
 def adjusted(
-    shape: Generation, numbers: Mapping[str, Array], eos: int | None, logits, tokens, used, t, prompt: int
+    shape: Generation,
+    numbers: Mapping[str, Array],
+    eos: int | None,
+    logits,
+    tokens,
+    used,
+    t,
+    prompt: int,
 ) -> Array:
     """Applies the active rules to scores [R, V]. The answer has `t` tokens after `prompt` slots."""
     if shape.repetition_penalty != 1.0:

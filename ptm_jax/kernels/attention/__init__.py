@@ -1,12 +1,14 @@
 """Attention with several implementations; `kernels.choice` selects one by `impl`.
 
-`reference` defines the result and returns probabilities. `candidates` lists the others, which do not hold all scores of a
-row: `blocked` (impl="xla") runs on every platform, `tpu` and `gpu` (impl="pallas"), `splash`, `cudnn` and `tokamax` only on
-their devices. Their modules are imported when selected. With "auto" an attached TPU or GPU decides (`kernels.deciding`).
+`reference` defines the result and returns probabilities. `candidates` lists the others, which do
+not hold all scores of a row: `blocked` (impl="xla") runs on every platform, `tpu` and `gpu`
+(impl="pallas"), `splash`, `cudnn` and `tokamax` only on their devices. Their modules are imported
+when selected. With "auto" an attached TPU or GPU decides (`kernels.deciding`).
 
-Under a layout (`core.constraint`) a kernel runs inside `jax.shard_map`. Rows and heads stay split. If positions are split,
-`blocked` keeps the queries split; the other kernels gather them. Keys and values are gathered. Dropout numbers heads and
-queries globally, so its bits equal those of one device.
+Under a layout (`core.constraint`) a kernel runs inside `jax.shard_map`. Rows and heads stay split.
+If positions are split, `blocked` keeps the queries split; the other kernels gather them. Keys and
+values are gathered. Dropout numbers heads and queries globally, so its bits equal those of one
+device.
 """
 
 from __future__ import annotations
@@ -50,22 +52,34 @@ def attend(
 ) -> tuple[Array, Array | None]:
     """Computes softmax(scale * q k^T + scores) v over the visible keys.
 
-    q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. Returns ([B, Lq, H, K] in the precision's
-    type, probabilities [B, H, Lq, Lk] float32 from the reference implementation, else None). Raises UserError if the
-    implementation that `impl` names cannot compute this.
+    q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. Returns ([B, Lq, H,
+    K] in the precision's type, probabilities [B, H, Lq, Lk] float32 from the reference
+    implementation, else None). Raises UserError if the implementation that `impl` names cannot
+    compute this.
     """
     platform = choice.platform()
-    given = {"visibility": visibility, "scale": scale, "scores": scores, "dropout": dropout, "key": key, "rows": rows}
+    given = {
+        "visibility": visibility,
+        "scale": scale,
+        "scores": scores,
+        "dropout": dropout,
+        "key": key,
+        "rows": rows,
+    }
     args = Arguments(**given, precision=precision)
     if impl == "auto" and deciding.asks(platform):
         impl = candidates.best(platform, q, k, args)
-    chosen = choice.choose(impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, args))
+    chosen = choice.choose(
+        impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, args)
+    )
     if chosen == "reference" or (chosen == "native" and q.shape[1] * k.shape[1] <= choice.SHORT):
         heads, probabilities = reference.attention(q, k, v, **given, precision=precision)
         # A program that does not read the result of the definition does not compute it.
         return heads if chosen == "reference" else cpu.attention(q, k, v, args), probabilities
     run = candidates.module_of(chosen, platform).attention
-    return run(q, k, v, args) if current() is None else _divided(run, chosen == "xla", q, k, v, args), None
+    return run(q, k, v, args) if current() is None else _divided(
+        run, chosen == "xla", q, k, v, args
+    ), None
 
 
 def _refusal(name, platform, q, k, args) -> str | None:
@@ -81,7 +95,9 @@ def _refusal(name, platform, q, k, args) -> str | None:
 AXES = {
     **dict.fromkeys(("q", "queries", "scores"), ("rows", "length", "heads", None)),
     **dict.fromkeys(("k", "v"), ("rows", None, "heads", None)),
-    **dict.fromkeys(("q_segments", "q_order", "q_group", "q_types", "q_places"), ("rows", "length")),
+    **dict.fromkeys(
+        ("q_segments", "q_order", "q_group", "q_types", "q_places"), ("rows", "length")
+    ),
     **dict.fromkeys(("k_segments", "k_order", "k_group", "k_types", "k_places"), ("rows", None)),
     **dict.fromkeys(("allow", "bias"), ("rows", "heads", "length", None)),
     **dict.fromkeys(("table", "values"), (None, "heads", None)),
@@ -102,16 +118,26 @@ def _divided(run, by_query, q, k, v, args):
 
     def local(operands, args):
         q, k, v = operands["q"], operands["k"], operands["v"]
-        start = {"first_head": first("heads", q.shape[2]), "first_query": first("length", q.shape[1])}
+        start = {
+            "first_head": first("heads", q.shape[2]),
+            "first_query": first("length", q.shape[1]),
+        }
         return run(q, k, v, dataclasses.replace(args, **start))
 
     def spec(path, x):  # dimensions of size 1 are not split
         names = AXES.get(jax.tree_util.keystr(path[-1:], simple=True), ())
-        return P(*(axes.get(name) or None if size > 1 else None for name, size in zip(names, jnp.shape(x), strict=False)))
+        return P(
+            *(
+                axes.get(name) or None if size > 1 else None
+                for name, size in zip(names, jnp.shape(x), strict=False)
+            )
+        )
 
     given = {"q": q, "k": k, "v": v}, args
     specs = jax.tree.map_with_path(spec, given)
-    mapped = jax.shard_map(local, mesh=layout.mesh, in_specs=specs, out_specs=specs[0]["q"], check_vma=False)
+    mapped = jax.shard_map(
+        local, mesh=layout.mesh, in_specs=specs, out_specs=specs[0]["q"], check_vma=False
+    )
     return mapped(*given)
 
 

@@ -1,4 +1,5 @@
-"""The arguments that all implementations of attention share, and what they compute from them: fields, blocks to visit."""
+"""The arguments that all implementations of attention share, and what they compute from them:
+fields, blocks to visit."""
 
 from __future__ import annotations
 
@@ -12,14 +13,18 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, Visibility, record, static
 from ptm_jax.kernels.scores import Scores
 
-BLIND, UNSEEN = -2, -1  # segments of padding queries and of padding keys, which match no other segment
+BLIND, UNSEEN = (
+    -2,
+    -1,
+)  # segments of padding queries and of padding keys, which match no other segment
 
 
 @record
 class Arguments:
     """The arguments of `attend` beside q, k, v and `impl`, and the part of one of several devices.
 
-    whole                     (H, Lq, Lk) of all devices together, before padding; None: those of the arrays
+    whole                     (H, Lq, Lk) of all devices together, before padding; None: those of
+                              the arrays
     first_head, first_query   the start of this device's part. Keys are not split
     """
 
@@ -48,10 +53,11 @@ class Arguments:
         return jnp.arange(len(q), dtype=jnp.int32) if self.rows is None else self.rows
 
     def fields(self) -> dict[str, tuple[Array, Array]]:
-        """Returns {name: (of queries [1 or B, Lq], of keys [1 or B, Lk])}, prepared so that each mask needs one comparison.
+        """Returns {name: (of queries [1 or B, Lq], of keys [1 or B, Lk])}, prepared so that each
+        mask needs one comparison.
 
-        Queries see keys of the same segment; padding gets different numbers for queries and keys. A strict order subtracts
-        1 from the order of queries. Missing fields are left out."""
+        Queries see keys of the same segment; padding gets different numbers for queries and keys. A
+        strict order subtracts 1 from the order of queries. Missing fields are left out."""
         seen, scores = self.visibility, self.scores
         q, k = seen.q_segments, seen.k_segments
         found = {"segments": (jnp.where(q > 0, q, BLIND), jnp.where(k > 0, k, UNSEEN))}
@@ -66,10 +72,13 @@ class Arguments:
         return found
 
     def stacked(self, rows: int, queries: int, keys: int) -> tuple[Array, Array]:
-        """Returns the fields of queries [B, F, Lq] and keys [B, F, Lk] int32, padded to these lengths."""
+        """Returns the fields of queries [B, F, Lq] and keys [B, F, Lk] int32, padded to these
+        lengths."""
 
         def stack(fields, length, pad):
-            whole = jnp.stack([jnp.broadcast_to(x.astype(jnp.int32), (rows, x.shape[1])) for x in fields], 1)
+            whole = jnp.stack(
+                [jnp.broadcast_to(x.astype(jnp.int32), (rows, x.shape[1])) for x in fields], 1
+            )
             return padded(whole, {2: length}, pad)
 
         of_queries, of_keys = zip(*self.fields().values(), strict=True)
@@ -83,12 +92,17 @@ def padded(x: Array, sizes: dict[int, int], value: Any = 0) -> Array:
 
 
 def meets(names: Sequence[str], q_fields: Array, k_fields: Array, blocks: tuple[int, int]) -> Array:
-    """Returns, for each pair of blocks [B, query blocks, key blocks], whether any of its scores may be visible.
+    """Returns, for each pair of blocks [B, query blocks, key blocks], whether any of its scores may
+    be visible.
 
-    Compares the blocks' least and greatest segment, a 32-bit set of their segments modulo 32, and their orders. The result
-    may have false positives but no false negatives. q_fields [B, F, Lq], k_fields [B, F, Lk]; `names` are those of F.
+    Compares the blocks' least and greatest segment, a 32-bit set of their segments modulo 32, and
+    their orders. The result may have false positives but no false negatives. q_fields [B, F, Lq],
+    k_fields [B, F, Lk]; `names` are those of F.
     """
-    split = lambda fields, size: jnp.moveaxis(fields.reshape(*fields.shape[:2], -1, size), 1, 0)
+
+    def split(fields, size):
+        return jnp.moveaxis(fields.reshape(*fields.shape[:2], -1, size), 1, 0)
+
     q, k = split(q_fields, blocks[0]), split(k_fields, blocks[1])
     far = jnp.iinfo(jnp.int32).max
 
@@ -110,7 +124,8 @@ def meets(names: Sequence[str], q_fields: Array, k_fields: Array, blocks: tuple[
 
 
 def spans(met: Array) -> tuple[Array, Array]:
-    """Returns (first, count) of the span from the first to the last visible block of the last axis, int32."""
+    """Returns (first, count) of the span from the first to the last visible block of the last axis,
+    int32."""
     first = jnp.argmax(met, -1)
     count = jnp.where(met.any(-1), met.shape[-1] - jnp.argmax(met[..., ::-1], -1) - first, 0)
     return first.astype(jnp.int32), count.astype(jnp.int32)

@@ -1,21 +1,24 @@
 """Attention by blocks of queries and keys in XLA, on every platform, with memory O(L x block).
 
-Each block of queries loops over the blocks of keys that it may see, with a running softmax (Milakov and Gimelshein 2018,
-arXiv 1805.02867; Rabe and Staats 2021, arXiv 2112.05682):
+Each block of queries loops over the blocks of keys that it may see, with a running softmax (Milakov
+and Gimelshein 2018, arXiv 1805.02867; Rabe and Staats 2021, arXiv 2112.05682):
 
     s  = scale * (q k^T + ..) + ..             [block, block], -1e30 where masked
-    m' = max(m, max s);  p = exp(s - m')       l' = l exp(m - m') + sum p;  o' = o exp(m - m') + dropout(p) v
+    m' = max(m, max s);  p = exp(s - m')       l' = l exp(m - m') + sum p;  o' = o exp(m - m') +
+                         dropout(p) v
 
-The forward pass keeps o / l and log-sum = m + log l. The backward pass recomputes p = exp(s - log-sum) (Dao et al. 2022,
-appendix B.2): with D = g . o, ds = dropout(p) g v^T - p D. Dropout's bits depend on the position of a score, so both
-passes draw the same.
+The forward pass keeps o / l and log-sum = m + log l. The backward pass recomputes p = exp(s -
+log-sum) (Dao et al. 2022, appendix B.2): with D = g . o, ds = dropout(p) g v^T - p D. Dropout's
+bits depend on the position of a score, so both passes draw the same.
 
-Visible blocks are computed from segments and orders before the loop, and the loop skips all others. In packed rows, work
-grows with the sum of squared segment lengths; a causal order halves it. Groups and `allow` mask scores but skip no block.
-Tables by distance are read by slices and a skew, or by a gather if positions (`q_places`) are given.
+Visible blocks are computed from segments and orders before the loop, and the loop skips all others.
+In packed rows, work grows with the sum of squared segment lengths; a causal order halves it. Groups
+and `allow` mask scores but skip no block. Tables by distance are read by slices and a skew, or by a
+gather if positions (`q_places`) are given.
 
-On a CPU only two-dimensional bfloat16 products are fast, so it loops over rows and heads. Elsewhere they are one batch, and
-a block is computed if any row sees it. Refuses only float64, because it computes in float32.
+On a CPU only two-dimensional bfloat16 products are fast, so it loops over rows and heads. Elsewhere
+they are one batch, and a block is computed if any row sees it. Refuses only float64, because it
+computes in float32.
 """
 
 from __future__ import annotations
@@ -49,14 +52,22 @@ BLOCK = 256
 def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why these arguments are refused and what to use instead, or None."""
     del k, args
-    return "the blocked path computes in float32; take impl='reference' for float64" if q.dtype == jnp.float64 else None
+    return (
+        "the blocked path computes in float32; take impl='reference' for float64"
+        if q.dtype == jnp.float64
+        else None
+    )
 
 
 def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int = BLOCK) -> Array:
-    """Returns the result of `reference.attention`, [B, Lq, H, K], without the full matrix of scores."""
+    """Returns the result of `reference.attention`, [B, Lq, H, K], without the full matrix of
+    scores."""
     scores, plan = args.scores, plan_of(q, k, args, block)
     queries, keys = plan.q_block * plan.q_blocks, plan.k_block * plan.k_blocks
-    heads_first = lambda x, length: padded(x, {1: length}).swapaxes(1, 2)
+
+    def heads_first(x, length):
+        return padded(x, {1: length}).swapaxes(1, 2)
+
     _, whole_queries, whole_keys = plan.whole
     parts = Parts(
         heads_first(q, queries),
@@ -84,8 +95,12 @@ def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int = BLO
 
 
 def plan_of(q: Array, k: Array, args: Arguments, block: int = BLOCK) -> Plan:
-    """Returns the plan for q [B, Lq, H, K] and k [B, Lk, H, K] with blocks of at most about `block`."""
-    (q_block, q_blocks), (k_block, k_blocks) = _divided(q.shape[1], block), _divided(k.shape[1], block)
+    """Returns the plan for q [B, Lq, H, K] and k [B, Lk, H, K] with blocks of at most about
+    `block`."""
+    (q_block, q_blocks), (k_block, k_blocks) = (
+        _divided(q.shape[1], block),
+        _divided(k.shape[1], block),
+    )
     return Plan(
         fields=tuple(args.fields()),
         q_block=q_block,
@@ -100,7 +115,8 @@ def plan_of(q: Array, k: Array, args: Arguments, block: int = BLOCK) -> Plan:
 
 
 def _divided(length: int, block: int) -> tuple[int, int]:
-    """Returns (block size, number of blocks) with blocks of nearly equal size, a multiple of 16 if there are several."""
+    """Returns (block size, number of blocks) with blocks of nearly equal size, a multiple of 16 if
+    there are several."""
     count = -(-length // block)
     size = -(-length // count)
     return (size if count == 1 else -(-size // 16) * 16), count
@@ -123,7 +139,10 @@ def _blocked_backward(plan, residuals, g):
     mapped = functools.partial(_backward_one_by_one, plan)
     batched = functools.partial(_backward_at_once, plan)
     grads = jax.lax.platform_dependent(*residuals, g, cpu=mapped, default=batched)
-    like = lambda grad, part: grad.astype(part.dtype)
+
+    def like(grad, part):
+        return grad.astype(part.dtype)
+
     return jax.tree.map(like, Parts(**grads), residuals[0]), None
 
 
@@ -131,15 +150,18 @@ _blocked.defvjp(_blocked_forward, _blocked_backward)
 
 
 def _visits(visible):
-    """Returns (number of key blocks that each query block sees, indices of key blocks with the visible ones first)."""
-    return visible.sum(-1, dtype=jnp.int32), jnp.argsort(~visible, axis=-1, stable=True).astype(jnp.int32)
+    """Returns (number of key blocks that each query block sees, indices of key blocks with the
+    visible ones first)."""
+    return visible.sum(-1, dtype=jnp.int32), jnp.argsort(~visible, axis=-1, stable=True).astype(
+        jnp.int32
+    )
 
 
 def _over_queries(plan, visits, at, state, start, meet, finish):
     """Loops over blocks of queries and, for each, over its visible blocks of keys.
 
-    `start(i)` returns the initial inner state of query block i, `meet(i, j, inner, state)` processes key block j, and
-    `finish(i, inner, state)` returns the state after query block i."""
+    `start(i)` returns the initial inner state of query block i, `meet(i, j, inner, state)`
+    processes key block j, and `finish(i, inner, state)` returns the state after query block i."""
     counts, order = visits
 
     def queries(i, state):
@@ -148,14 +170,22 @@ def _over_queries(plan, visits, at, state, start, meet, finish):
             return finish(i, *meet(i, 0, inner, state))
         listed = cut(order, at, (i, 0), (1, plan.k_blocks))[0]
         count = cut(counts, at, (i,), (1,))[0]
-        visit = lambda t, carry: meet(i, listed[t], *carry)
+
+        def visit(t, carry):
+            return meet(i, listed[t], *carry)
+
         return finish(i, *jax.lax.fori_loop(0, count, visit, (inner, state)))
 
-    return queries(0, state) if plan.q_blocks == 1 else jax.lax.fori_loop(0, plan.q_blocks, queries, state)
+    return (
+        queries(0, state)
+        if plan.q_blocks == 1
+        else jax.lax.fori_loop(0, plan.q_blocks, queries, state)
+    )
 
 
 def _forward(plan, parts, given, visits, at, state):
-    """Writes the lines of one row and head into `state` (out [.., Lq, K] float32, log-sums [.., Lq, 1])."""
+    """Writes the lines of one row and head into `state` (out [.., Lq, K] float32, log-sums [.., Lq,
+    1])."""
     width = parts.v.shape[-1]
 
     def start(i):
@@ -168,7 +198,9 @@ def _forward(plan, parts, given, visits, at, state):
         s = scores_of(plan, parts, given, at, i, j)
         higher = jnp.maximum(top, s.max(1, keepdims=True))
         weights, fade = jnp.exp(s - higher), jnp.exp(top - higher)
-        out = out * fade + mixed(plan, dropped(plan, weights, given, at, i, j), parts, given, at, i, j)
+        out = out * fade + mixed(
+            plan, dropped(plan, weights, given, at, i, j), parts, given, at, i, j
+        )
         return (higher, total * fade + weights.sum(1, keepdims=True), out), state
 
     def finish(i, inner, state):
@@ -186,7 +218,12 @@ def _backward(plan, parts, given, visits, at, out, total, g, grads, alone):
     def start(i):
         upper = rows_of(plan, g, at, i).astype(jnp.float32)
         inner = (upper * rows_of(plan, out, at, i)).sum(1, keepdims=True)
-        return upper, inner, rows_of(plan, total, at, i), jnp.zeros((plan.q_block, parts.q.shape[-1]), jnp.float32)
+        return (
+            upper,
+            inner,
+            rows_of(plan, total, at, i),
+            jnp.zeros((plan.q_block, parts.q.shape[-1]), jnp.float32),
+        )
 
     def meet(i, j, inner, grads):
         upper, product, total, dq = inner
@@ -210,8 +247,13 @@ def _backward(plan, parts, given, visits, at, out, total, g, grads, alone):
 def _forward_one_by_one(plan, parts, given):
     rows, heads, queries, _ = parts.q.shape
     visits = _visits(given.visible)
-    zeros = lambda width: jnp.zeros((rows, heads, queries, width), jnp.float32)
-    one = lambda n, state: _forward(plan, parts, given, visits, (n // heads, n % heads), state)
+
+    def zeros(width):
+        return jnp.zeros((rows, heads, queries, width), jnp.float32)
+
+    def one(n, state):
+        return _forward(plan, parts, given, visits, (n // heads, n % heads), state)
+
     return jax.lax.fori_loop(0, rows * heads, one, (zeros(parts.v.shape[-1]), zeros(1)))
 
 
@@ -221,7 +263,9 @@ def _backward_one_by_one(plan, parts, given, out, total, g):
     grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), vars(parts))
 
     def one(n, grads):
-        return _backward(plan, parts, given, visits, (n // heads, n % heads), out, total, g, grads, {})
+        return _backward(
+            plan, parts, given, visits, (n // heads, n % heads), out, total, g, grads, {}
+        )
 
     return jax.lax.fori_loop(0, rows * heads, one, grads)
 
@@ -253,22 +297,34 @@ def _backward_at_once(plan, parts, given, out, total, g):
 
 
 def _at_once(function, args, shapes):
-    """Maps `function` of one row and head over all rows and heads. It visits the blocks that any row sees.
+    """Maps `function` of one row and head over all rows and heads. It visits the blocks that any
+    row sees.
 
     `shapes` are the shapes of the results; an axis of size 1 is shared by rows or heads."""
     parts, given, *rest = args
     sizes, key = parts.q.shape[:2], given.key
     visits = _visits(given.visible.any(0, keepdims=True)[0, 0])
     args = parts, dataclasses.replace(given, key=None), *rest
-    is_shape = lambda x: isinstance(x, tuple) and all(isinstance(n, int) for n in x)
+
+    def is_shape(x):
+        return isinstance(x, tuple) and all(isinstance(n, int) for n in x)
 
     def inner(parts, given, *rest):
         return function(parts, dataclasses.replace(given, key=key), visits, *rest)
 
     for axis, name in ((1, "heads"), (0, "rows")):
         inputs = jax.tree.map(lambda x, axis=axis: 0 if x.shape[axis] > 1 else None, args)
-        outputs = jax.tree.map(lambda x, axis=axis: 0 if x[axis] > 1 else None, shapes, is_leaf=is_shape)
+        outputs = jax.tree.map(
+            lambda x, axis=axis: 0 if x[axis] > 1 else None, shapes, is_leaf=is_shape
+        )
         inner = jax.vmap(inner, inputs, outputs, axis_size=sizes[axis], axis_name=name)
-    found = inner(*jax.tree.map(lambda x: x.reshape([n for n in x.shape[:2] if n > 1] + list(x.shape[2:])), args))
+    found = inner(
+        *jax.tree.map(
+            lambda x: x.reshape([n for n in x.shape[:2] if n > 1] + list(x.shape[2:])), args
+        )
+    )
     flat, tree = jax.tree.flatten(found)
-    return tree.unflatten(x.reshape(shape) for x, shape in zip(flat, jax.tree.leaves(shapes, is_leaf=is_shape), strict=True))
+    return tree.unflatten(
+        x.reshape(shape)
+        for x, shape in zip(flat, jax.tree.leaves(shapes, is_leaf=is_shape), strict=True)
+    )

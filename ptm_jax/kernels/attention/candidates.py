@@ -1,7 +1,9 @@
-"""The implementations of attention that a device may take, and the classes of shapes for which it decides.
+"""The implementations of attention that a device may take, and the classes of shapes for which it
+decides.
 
-A new kernel is one value in `CANDIDATES`: a module with `refusal(q, k, args)` and `attention(q, k, v, args)`, and its name
-in `core.precision.Impl`. The device checks it against the definition before it takes it (`kernels.deciding`).
+A new kernel is one value in `CANDIDATES`: a module with `refusal(q, k, args)` and `attention(q, k,
+v, args)`, and its name in `core.precision.Impl`. The device checks it against the definition before
+it takes it (`kernels.deciding`).
 """
 
 from __future__ import annotations
@@ -68,7 +70,10 @@ class Class(deciding.Question):
         """The class in words."""
         given = [*self.extras, *([f"relative {self.relative}"] if self.relative else [])]
         kept = "" if self.dtype == self.compute else f" from {self.dtype}"
-        text = f"attention of {self.queries} x {self.keys}, heads of {self.width}, {self.compute}{kept}"
+        text = (
+            f"attention of {self.queries} x {self.keys}, heads of {self.width}, "
+            f"{self.compute}{kept}"
+        )
         return f"{text}, {' '.join(given)}" if given else text
 
     def cases(self) -> list[Case]:
@@ -85,8 +90,13 @@ class Class(deciding.Question):
         x, args = self._drawn(draw, rows, heads, queries, keys)
         args = dataclasses.replace(args, precision=precision)
         cotangent = draw.normal(size=x["q"].shape).astype(np.float32)
-        own = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
-        exact = lambda given: (own(given[0]), dataclasses.replace(given[1], precision=Precision()), given[2])
+
+        def own(tree):
+            return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
+
+        def exact(given):
+            return (own(given[0]), dataclasses.replace(given[1], precision=Precision()), given[2])
+
         return Case(
             inputs=(x, args, cotangent),
             call=self._outputs,
@@ -95,7 +105,8 @@ class Class(deciding.Question):
         )
 
     def _outputs(self, module, given):
-        """Returns result and gradients. A single query is a step of decoding, which has no gradient."""
+        """Returns result and gradients. A single query is a step of decoding, which has no
+        gradient."""
         x, args, cotangent = given
 
         def loss(x):
@@ -108,10 +119,18 @@ class Class(deciding.Question):
         return {"result": out} | {f"gradient of {name}": grad for name, grad in grads.items()}
 
     def _drawn(self, draw, rows, heads, queries, keys):
-        """Returns ({name: inputs with a gradient}, the other arguments): packed rows of two documents, the first padded."""
-        normal = lambda *shape: jnp.asarray(draw.normal(size=shape), self.dtype)
-        integers = lambda most, length: draw.integers(0, most, (rows, length)).astype(np.int32)
-        last = lambda x: x[:, -queries:] if queries <= keys else np.resize(x, (rows, queries))
+        """Returns ({name: inputs with a gradient}, the other arguments): packed rows of two
+        documents, the first padded."""
+
+        def normal(*shape):
+            return jnp.asarray(draw.normal(size=shape), self.dtype)
+
+        def integers(most, length):
+            return draw.integers(0, most, (rows, length)).astype(np.int32)
+
+        def last(x):
+            return x[:, -queries:] if queries <= keys else np.resize(x, (rows, queries))
+
         extras, reach = {*self.extras}, min(keys, REACH)
         heads_of = {"q": queries, "k": keys, "v": keys}
         x = {name: normal(rows, length, heads, self.width) for name, length in heads_of.items()}
@@ -122,7 +141,11 @@ class Class(deciding.Question):
             "types": (rows, queries, heads, 2),
             "values": (2 * reach + 1, heads, self.width),
         }
-        x |= {name.partition(" ")[0]: normal(*shape) for name, shape in shapes.items() if name in extras}
+        x |= {
+            name.partition(" ")[0]: normal(*shape)
+            for name, shape in shapes.items()
+            if name in extras
+        }
         if self.relative:
             x |= {"queries": normal(rows, queries, heads, self.relative)}
             x |= {"table": normal(2 * keys + 1, heads, self.relative)}
@@ -130,7 +153,10 @@ class Class(deciding.Question):
         segments[0, keys - keys // 5 :] = 0
         if queries == 1:
             segments = np.where(segments > 0, 1, 0).astype(np.int32)
-        seen = {"q_segments": np.ones((rows, 1), np.int32) if queries == 1 else last(segments), "k_segments": segments}
+        seen = {
+            "q_segments": np.ones((rows, 1), np.int32) if queries == 1 else last(segments),
+            "k_segments": segments,
+        }
         if "order" in extras or "strict" in extras:
             places = np.tile(np.arange(keys, dtype=np.int32), (rows, 1))
             seen |= {"q_order": last(places), "k_order": places, "strict": "strict" in extras}
@@ -139,7 +165,9 @@ class Class(deciding.Question):
         if "allow" in extras:
             seen["allow"] = draw.random((rows, 1, queries, keys)) < 0.7
         marks = Scores(
-            types=Types(None, integers(2, queries), integers(2, keys)) if "types" in extras else None,
+            types=Types(None, integers(2, queries), integers(2, keys))
+            if "types" in extras
+            else None,
             q_places=integers(keys, queries) if "places" in extras else None,
             k_places=integers(keys, keys) if "places" in extras else None,
         )
@@ -170,22 +198,41 @@ def class_of(q: Array, k: Array, args: Arguments) -> Class:
         "bias": scores.bias is not None and scores.bias.shape[0] == 1,
         "bias of rows": scores.bias is not None and scores.bias.shape[0] > 1,
         **{name: name in scores.holds for name in ("distances", "types", "values")},
-        "places": not scores.regular and bool({"distances", "relative", "values"} & {*scores.holds}),
+        "places": not scores.regular
+        and bool({"distances", "relative", "values"} & {*scores.holds}),
         "order": seen.q_order is not None and not seen.strict,
         "strict": seen.q_order is not None and seen.strict,
         "group": seen.k_group is not None,
         "allow": seen.allow is not None,
         "dropout": args.noise > 0,
     }
-    size = lambda length: min(1 << (length - 1).bit_length(), LONGEST)
+
+    def size(length):
+        return min(1 << (length - 1).bit_length(), LONGEST)
+
     wide = 0 if scores.relative is None else scores.relative.queries.shape[-1]
     extras = tuple(name for name, there in present.items() if there)
-    return Class(args.precision.compute, str(q.dtype), q.shape[-1], size(q.shape[1]), size(k.shape[1]), wide, extras)
+    return Class(
+        args.precision.compute,
+        str(q.dtype),
+        q.shape[-1],
+        size(q.shape[1]),
+        size(k.shape[1]),
+        wide,
+        extras,
+    )
 
 
 def best(platform: str, q: Array, k: Array, args: Arguments) -> str:
-    """Returns the name of the fastest implementation that is right on the attached device and computes this."""
+    """Returns the name of the fastest implementation that is right on the attached device and
+    computes this."""
     if q.dtype == jnp.float64:
         return "reference"
-    computes = lambda name: module_of(name, platform).refusal(q, k, args) is None
-    return next(filter(computes, deciding.ask(class_of(q, k, args), CANDIDATES, platform).seconds), "reference")
+
+    def computes(name):
+        return module_of(name, platform).refusal(q, k, args) is None
+
+    return next(
+        filter(computes, deciding.ask(class_of(q, k, args), CANDIDATES, platform).seconds),
+        "reference",
+    )

@@ -1,6 +1,8 @@
-"""Our kernel in C++ for CPUs (`forward.cc`), for forward passes. Its gradient is that of the definition.
+"""Our kernel in C++ for CPUs (`forward.cc`), for forward passes. Its gradient is that of the
+definition.
 
-It computes in float32, with masks and added scores of every kind that does not depend on the queries.
+It computes in float32, with masks and added scores of every kind that does not depend on the
+queries.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why the kernel cannot compute this and what to use instead, or None."""
     del k
     if q.dtype != jnp.float32 or args.precision.compute != "float32":
-        return f"it computes in float32, not {args.precision.compute} of {q.dtype}: take impl='reference'"
+        return (
+            f"it computes in float32, not {args.precision.compute} of {q.dtype}: take "
+            "impl='reference'"
+        )
     if args.noise:
         return "it has no dropout: take impl='reference'"
     if found := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
@@ -44,7 +49,9 @@ def _attention(q, k, v, args):
     seen = args.visibility.dense()
     bias = dense_bias(args.scores, q.shape[1], k.shape[1])
     bias = jnp.zeros((0,), jnp.float32) if bias is None else bias.astype(jnp.float32)
-    call = jax.ffi.ffi_call(TARGET, jax.ShapeDtypeStruct(q.shape, jnp.float32), vmap_method="sequential")
+    call = jax.ffi.ffi_call(
+        TARGET, jax.ShapeDtypeStruct(q.shape, jnp.float32), vmap_method="sequential"
+    )
     same = (x.astype(jnp.float32) for x in (q, k, v))
     return call(*same, seen, bias, scale=np.float32(args.scale))
 

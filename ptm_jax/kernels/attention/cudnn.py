@@ -1,9 +1,10 @@
-"""NVIDIA's fused attention through `jax.nn.dot_product_attention`. Not run on hardware here; the device checks it first.
+"""NVIDIA's fused attention through `jax.nn.dot_product_attention`. Not run on hardware here; the
+device checks it first.
 
-The mask is a dense tensor: segments and orders are known only at run time, so cuDNN's causal mode is not used. Scores by
-distance are added to the bias, [1, H, Lq, Lk]. A query that sees no key returns zeros, where cuDNN returns a mean.
-Refuses float32, dropout, scores that depend on the queries, relative values, odd lengths, and heads that are wider than 128
-or not a multiple of 8.
+The mask is a dense tensor: segments and orders are known only at run time, so cuDNN's causal mode
+is not used. Scores by distance are added to the bias, [1, H, Lq, Lk]. A query that sees no key
+returns zeros, where cuDNN returns a mean. Refuses float32, dropout, scores that depend on the
+queries, relative values, odd lengths, and heads that are wider than 128 or not a multiple of 8.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ from ptm_jax.kernels.reference import dense_bias
 def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why cuDNN cannot compute this and what to use instead, or None."""
     if q.shape[1] % 2 or k.shape[1] % 2:
-        return f"it adds a mask to even lengths only, not {q.shape[1]} x {k.shape[1]}: take impl='xla'"
+        return (
+            f"it adds a mask to even lengths only, not {q.shape[1]} x {k.shape[1]}: take impl='xla'"
+        )
     if q.shape[-1] > 128 or q.shape[-1] % 8:
-        return f"its heads are at most 128 wide and a multiple of 8, not {q.shape[-1]}: take impl='xla'"
+        return (
+            f"its heads are at most 128 wide and a multiple of 8, not {q.shape[-1]}: take "
+            "impl='xla'"
+        )
     return lacks(args)
 
 
@@ -34,7 +40,10 @@ def lacks(args: Arguments) -> str | None:
         given = args.precision.compute
         return f"it computes in bfloat16, not {given}: set precision=bfloat16, or take impl='xla'"
     if args.dropout:
-        return "its dropout is not a function of row and place, so that a run could not be repeated: take impl='xla'"
+        return (
+            "its dropout is not a function of row and place, so that a run could not be "
+            "repeated: take impl='xla'"
+        )
     if found := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
         return f"it has no scores.{found[0]}: take impl='xla'"
     return None
@@ -42,11 +51,14 @@ def lacks(args: Arguments) -> str | None:
 
 def attention(q: Array, k: Array, v: Array, args: Arguments) -> Array:
     """Returns the result of `reference.attention`, [B, Lq, H, K] in the precision's type."""
-    return masked(functools.partial(jax.nn.dot_product_attention, implementation="cudnn"), q, k, v, args)
+    return masked(
+        functools.partial(jax.nn.dot_product_attention, implementation="cudnn"), q, k, v, args
+    )
 
 
 def masked(function: Callable[..., Array], q: Array, k: Array, v: Array, args: Arguments) -> Array:
-    """Calls `function(q, k, v, bias=, mask=, scale=)` with a dense mask. A query that sees no key returns zeros."""
+    """Calls `function(q, k, v, bias=, mask=, scale=)` with a dense mask. A query that sees no key
+    returns zeros."""
     seen, dtype = args.visibility.dense(), args.precision.dtype
     bias = dense_bias(args.scores, q.shape[1], k.shape[1])
     bias = None if bias is None else bias.astype(dtype)

@@ -1,31 +1,37 @@
 """Attention on a Hopper GPU (H100, H200) by Pallas on Mosaic GPU, with wgmma, TMA and warpgroups.
 
-Not run on hardware: it lowers for CUDA and agrees with the reference in JAX's interpreter. "auto" does not select it.
+Not run on hardware: it lowers for CUDA and agrees with the reference in JAX's interpreter. "auto"
+does not select it.
 
-The algorithm is FlashAttention (Dao et al. 2022, algorithms 1 and 4) with specialised warps (Shah et al. 2024,
-FlashAttention-3, section 3.1):
+The algorithm is FlashAttention (Dao et al. 2022, algorithms 1 and 4) with specialised warps (Shah
+et al. 2024, FlashAttention-3, section 3.1):
 
-1. A block of threads has 64 queries of one row and head for each of its teams. It loops over blocks of 64 keys, from the
-   first to the last that one of its queries may see. These bounds are computed before, from segments and order.
-2. One warpgroup copies keys, values and the added terms into shared memory, some steps ahead of the teams.
-3. A team computes a tile of scores with wgmma, adds terms, masks, and keeps a running softmax in registers. The mask is
-   computed from integers per position and is never in memory.
+1. A block of threads has 64 queries of one row and head for each of its teams. It loops over blocks
+   of 64 keys, from the first to the last that one of its queries may see. These bounds are computed
+   before, from segments and order.
+2. One warpgroup copies keys, values and the added terms into shared memory, some steps ahead of the
+   teams.
+3. A team computes a tile of scores with wgmma, adds terms, masks, and keeps a running softmax in
+   registers. The mask is computed from integers per position and is never in memory.
 4. The kernel writes the result and the log-sums; the backward pass recomputes the weights.
-5. Scores by query and distance (Transformer-XL, NEZHA) are one product of the tile's queries with the 127 lines of the
-   table that it needs. In shared memory, reading lines of 128 as lines of 127 moves them to their keys (`slanted`).
-6. `gpu_backward` has a kernel for the gradient of queries (loop over keys), one for keys and values (loop over queries), and
-   one for each operand that rows or diagonals share (bias, distances, tables). No kernel uses atomic additions, so results
-   are deterministic.
-7. Distances lie in global memory as 64 shifted copies of the table's line, [H, 64, Lq + Lk], so TMA can copy a tile as a
-   box. Autodiff through the copying gives the gradient of the table.
-8. Dropout draws the bits of `core.streams` at a score's global position: equal in both passes and under every sharding.
+5. Scores by query and distance (Transformer-XL, NEZHA) are one product of the tile's queries with
+   the 127 lines of the table that it needs. In shared memory, reading lines of 128 as lines of 127
+   moves them to their keys (`slanted`).
+6. `gpu_backward` has a kernel for the gradient of queries (loop over keys), one for keys and values
+   (loop over queries), and one for each operand that rows or diagonals share (bias, distances,
+   tables). No kernel uses atomic additions, so results are deterministic.
+7. Distances lie in global memory as 64 shifted copies of the table's line, [H, 64, Lq + Lk], so TMA
+   can copy a tile as a box. Autodiff through the copying gives the gradient of the table.
+8. Dropout draws the bits of `core.streams` at a score's global position: equal in both passes and
+   under every sharding.
 
-Memory: O(L) beside the inputs (a bias is read as float32). The reference holds [B, H, Lq, Lk] several times.
-The gradient of a bias visits every tile. The gradient of tables visits every tile of a diagonal with a visible tile.
-To check first on a device: JAX's own Hopper kernel refuses causal masks under CUDA 12.8.0 to 12.9.0, because ptxas
-miscompiles them there.
-Refuses (`refusal`) float32 (wgmma has only tf32, accurate to 1e-3), heads wider than 256, scores by distance with irregular
-positions, relative queries wider than the heads, and sizes beyond shared memory (tables with heads over 128).
+Memory: O(L) beside the inputs (a bias is read as float32). The reference holds [B, H, Lq, Lk]
+several times. The gradient of a bias visits every tile. The gradient of tables visits every tile of
+a diagonal with a visible tile. To check first on a device: JAX's own Hopper kernel refuses causal
+masks under CUDA 12.8.0 to 12.9.0, because ptxas miscompiles them there. Refuses (`refusal`) float32
+(wgmma has only tf32, accurate to 1e-3), heads wider than 256, scores by distance with irregular
+positions, relative queries wider than the heads, and sizes beyond shared memory (tables with heads
+over 128).
 """
 
 from __future__ import annotations
@@ -49,16 +55,25 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why the kernel cannot compute this and what to use instead, or None."""
     scores = args.scores
     if args.precision.compute != "bfloat16":
-        return "the GPU kernel multiplies bfloat16 only (wgmma has no float32, only the coarse tf32): take impl='xla'"
+        return (
+            "the GPU kernel multiplies bfloat16 only (wgmma has no float32, only the coarse "
+            "tf32): take impl='xla'"
+        )
     if q.shape[-1] > 256:
         return f"the GPU kernel takes heads of at most 256, not {q.shape[-1]}: take impl='xla'"
     if "places" in args.fields():
         return "the GPU kernel counts distances of places one after the other: take impl='xla'"
     if scores.relative is not None and scores.relative.queries.shape[-1] != q.shape[-1]:
-        return "relative queries are wider than the heads, which the GPU kernel does not take: take impl='xla'"
+        return (
+            "relative queries are wider than the heads, which the GPU kernel does not take: "
+            "take impl='xla'"
+        )
     if _shared(_plan(q, k, args)) > MEMORY:
         held = " and ".join(scores.holds)
-        return f"heads of {q.shape[-1]} with {held} do not fit the shared memory of a Hopper GPU: take impl='xla'"
+        return (
+            f"heads of {q.shape[-1]} with {held} do not fit the shared memory of a Hopper GPU: "
+            "take impl='xla'"
+        )
     return None
 
 
@@ -72,7 +87,9 @@ def attention(q: Array, k: Array, v: Array, args: Arguments) -> Array:
         first = jnp.asarray(args.first_head, jnp.int32).reshape(1)
         fixed |= {"seeds": row_seeds(args.key, args.rows_of(q)), "first_head": first}
     if args.visibility.allow is not None:
-        fixed["allow"] = padded(args.visibility.allow.astype(jnp.bfloat16), {2: plan.queries, 3: plan.keys})
+        fixed["allow"] = padded(
+            args.visibility.allow.astype(jnp.bfloat16), {2: plan.queries, 3: plan.keys}
+        )
     out = _attend(plan, _given(plan, q, k, v, args.scores), fixed)
     return out[:, : q.shape[1], :, : q.shape[3]]
 
@@ -103,11 +120,15 @@ def _plan(q, k, args):
         fields=tuple(args.fields()),
         holds=tuple(name for name, x in held.items() if x is not None),
     )
-    # Two teams share the copies of the keys. Takes the first shape that suits the number of queries and shared memory.
+    # Two teams share the copies of the keys. Takes the first shape that suits the number of queries
+    # and shared memory.
     shapes = [(2, 2), (1, 2), (1, 1)][0 if queries > SIZE else 1 :]
     plans = [dataclasses.replace(plan, teams=teams, stages=stages) for teams, stages in shapes]
     plan = next((plan for plan in plans if _shared(plan) <= MEMORY), plans[-1])
-    even = lambda length: _up(length, plan.teams * SIZE)
+
+    def even(length):
+        return _up(length, plan.teams * SIZE)
+
     return dataclasses.replace(plan, queries=even(queries), keys=even(k.shape[1]))
 
 
@@ -116,7 +137,11 @@ def _shared(plan):
     teams, stages, side = plan.teams, plan.stages, 2 * SIZE * plan.width
     tables = plan.has("window") + plan.has("mixes")
     slant = 4 * SIZE * WIDE if tables else 0
-    added = sum({"bias": 4, "toeplitz": 4, "allow": 2}.get(name, 0) for name in plan.holds) * SIZE * SIZE
+    added = (
+        sum({"bias": 4, "toeplitz": 4, "allow": 2}.get(name, 0) for name in plan.holds)
+        * SIZE
+        * SIZE
+    )
     added += tables * 2 * side
     by_query = 2 + plan.has("window")
     small = stages * SIZE * (2 * len(plan.fields) + 2) * 4 + teams * SIZE * 3 * 4
@@ -128,7 +153,10 @@ def _shared(plan):
 
 def _given(plan, q, k, v, scores):
     """Returns the inputs with a gradient, in the layout of the kernels."""
-    pad = lambda x, length: padded(x.astype(jnp.bfloat16), {1: length, 3: plan.width})
+
+    def pad(x, length):
+        return padded(x.astype(jnp.bfloat16), {1: length, 3: plan.width})
+
     given = {"q": pad(q, plan.queries), "k": pad(k, plan.keys), "v": pad(v, plan.keys)}
     if scores.bias is not None:
         given["bias"] = padded(scores.bias.astype(jnp.float32), {2: plan.queries, 3: plan.keys})
@@ -146,34 +174,47 @@ def _given(plan, q, k, v, scores):
 
 
 def _every(plan, table, axis):
-    """Returns a table's lines for all Lq + Lk distances of the padded lengths, by a pad and a slice.
+    """Returns a table's lines for all Lq + Lk distances of the padded lengths, by a pad and a
+    slice.
 
     Its gradient is then a sum in a fixed order."""
     _, queries, keys = plan.whole
-    first, count, limit = queries - keys - (plan.queries - 1), plan.queries + plan.keys, most(table, axis)
+    first, count, limit = (
+        queries - keys - (plan.queries - 1),
+        plan.queries + plan.keys,
+        most(table, axis),
+    )
     before, after = max(0, -limit - first), max(0, first + count - 1 - limit)
     sides = [(before, after) if i == axis else (0, 0) for i in range(table.ndim)]
-    return jax.lax.slice_in_dim(jnp.pad(table, sides, "edge"), start := first + limit + before, start + count, axis=axis)
+    return jax.lax.slice_in_dim(
+        jnp.pad(table, sides, "edge"), start := first + limit + before, start + count, axis=axis
+    )
 
 
 def _shifted(plan, distances):
-    """Returns shifted copies [H, 64, Lq + Lk - 64]: line r is for query r of a block (see `gpu_tile.copy_extras`)."""
+    """Returns shifted copies [H, 64, Lq + Lk - 64]: line r is for query r of a block (see
+    `gpu_tile.copy_extras`)."""
     line = _every(plan, distances, 1)
     whole = jnp.broadcast_to(line[:, None], (len(line), SIZE, line.shape[1]))
     return skew(whole, line.shape[1] - SIZE)
 
 
 def _lines(plan, table):
-    """Returns the line of every distance, [H or 1, Lq + Lk, K], from a table [2 M + 1, H or 1, K]."""
+    """Returns the line of every distance, [H or 1, Lq + Lk, K], from a table [2 M + 1, H or 1,
+    K]."""
     whole = _every(plan, table.astype(jnp.float32), 0).astype(jnp.bfloat16)
     return padded(whole.transpose(1, 0, 2), {2: plan.width})
 
 
 def _fields(plan, args):
-    """Returns the fields [B, F, L] and the spans of visible blocks, by query block and by key block."""
+    """Returns the fields [B, F, L] and the spans of visible blocks, by query block and by key
+    block."""
     q_fields, k_fields = args.stacked(plan.rows, plan.queries, plan.keys)
     met = meets(plan.fields, q_fields, k_fields, (SIZE, SIZE))
-    teams = lambda met: met.reshape(len(met), -1, plan.teams, met.shape[2]).any(2)
+
+    def teams(met):
+        return met.reshape(len(met), -1, plan.teams, met.shape[2]).any(2)
+
     first_keys, many_keys = spans(teams(met))
     first_queries, many_queries = spans(teams(met.swapaxes(1, 2)))
     return {
@@ -200,7 +241,9 @@ def _attend_forward(plan, given, fixed):
 def _attend_backward(plan, residuals, g):
     given, fixed, out, total = residuals
     inner = jnp.einsum("bqhd,bqhd->bhq", g.astype(jnp.float32), out.astype(jnp.float32))
-    slopes = gpu_backward.backward(plan, given | fixed | {"g": g.astype(jnp.bfloat16), "total": total, "inner": inner})
+    slopes = gpu_backward.backward(
+        plan, given | fixed | {"g": g.astype(jnp.bfloat16), "total": total, "inner": inner}
+    )
     return {name: slopes[name].astype(x.dtype) for name, x in given.items()}, None
 
 

@@ -1,7 +1,8 @@
 """Attention on a Hopper GPU, backward (see `gpu`). Recomputes the weights from their log-sums.
 
-With D = sum_d g out (`inner`): dS = P (g v^T - D), dQ = scale dS K, dK = scale dS^T Q, dV = P^T g. dS is also the gradient
-of the added terms (Dao et al. 2022, appendix B.2). The P of dV is after dropout, the P of dS before.
+With D = sum_d g out (`inner`): dS = P (g v^T - D), dQ = scale dS K, dK = scale dS^T Q, dV = P^T g.
+dS is also the gradient of the added terms (Dao et al. 2022, appendix B.2). The P of dV is after
+dropout, the P of dS before.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from ptm_jax.kernels.attention.gpu_tile import COLUMNS, ROWS, SIZE, WIDE, Plan
 
 
 def backward(plan: Plan, given: dict) -> dict:
-    """Returns the gradients of the arrays of `gpu._given`. `given` also holds g, total and inner."""
+    """Returns the gradients of the arrays of `gpu._given`. `given` also holds g, total and
+    inner."""
     slopes = of_queries(plan, given) | of_keys(plan, given)
     for name in ("bias", "toeplitz", "window", "mixes"):
         if plan.has(name):
@@ -28,12 +30,15 @@ def backward(plan: Plan, given: dict) -> dict:
 
 
 def _slopes(plan, given, s, seen, sides, total, inner, place, memory, number, team):
-    """Returns (weights after dropout, dS) of a tile, [64, 64] float32; `sides` are (g, values) in shared memory."""
+    """Returns (weights after dropout, dS) of a tile, [64, 64] float32; `sides` are (g, values) in
+    shared memory."""
     g, v = sides
     p = jnp.where(seen, jnp.exp(s - tile.across(total)), 0.0)
     above = tile.product(g, tile.turned(v))
     if plan.has("mixes"):
-        above += tile.slanted(memory["slant"].at[team], tile.product(g, tile.turned(memory["mixes"].at[number])))
+        above += tile.slanted(
+            memory["slant"].at[team], tile.product(g, tile.turned(memory["mixes"].at[number]))
+        )
     weights = p
     if plan.dropout:
         keep = tile.kept(plan, given, place)
@@ -47,10 +52,15 @@ def _by_query(plan) -> tuple[str, ...]:
 
 
 def of_queries(plan: Plan, given: dict) -> dict:
-    """Returns the gradients of queries, relative queries and types. It loops over keys, like the forward kernel."""
+    """Returns the gradients of queries, relative queries and types. It loops over keys, like the
+    forward kernel."""
     teams, stages = plan.teams, plan.stages
     names = _by_query(plan)
-    memory = tile.matrices(plan, names, teams) | tile.matrices(plan, ("k", "v"), stages) | tile.extra_memory(plan)
+    memory = (
+        tile.matrices(plan, names, teams)
+        | tile.matrices(plan, ("k", "v"), stages)
+        | tile.extra_memory(plan)
+    )
     memory["fields"] = tile.integers(plan)
     if plan.has("types"):
         memory["line"] = plgpu.SMEM((teams, 2, SIZE), jnp.float32)
@@ -66,24 +76,39 @@ def of_queries(plan: Plan, given: dict) -> dict:
     def body(given, *rest):
         _queries_block(plan, given, dict(zip(names, rest, strict=False)), *rest[len(names) :])
 
-    return dict(zip(names, tile.launch(plan, body, list(out.values()), scratch, grid, given), strict=True))
+    return dict(
+        zip(names, tile.launch(plan, body, list(out.values()), scratch, grid, given), strict=True)
+    )
 
 
 def _queries_block(plan, given, out, memory, barriers, own):
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
     begin, steps = given["first_keys"][row, block], given["many_keys"][row, block]
-    queries = lambda team: (block * plan.teams + team) * SIZE
+
+    def queries(team):
+        return (block * plan.teams + team) * SIZE
 
     def copy(step, slot, arrived):
-        tile.copy_keys(plan, given, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE))
+        tile.copy_keys(
+            plan, given, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE)
+        )
 
     def first(team):
         q0 = queries(team)
         for name in _by_query(plan):
-            plgpu.copy_gmem_to_smem(given[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[team], own.at[team])
+            plgpu.copy_gmem_to_smem(
+                given[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[team], own.at[team]
+            )
         plgpu.barrier_wait(own.at[team])
-        total, inner = (tile.row_values(given, name, row, head, pl.ds(q0, SIZE)) for name in ("total", "inner"))
-        fixed = total, inner, tile.row_fields(plan, given, row, q0), tile.types_of(plan, given, row, head, q0)
+        total, inner = (
+            tile.row_values(given, name, row, head, pl.ds(q0, SIZE)) for name in ("total", "inner")
+        )
+        fixed = (
+            total,
+            inner,
+            tile.row_fields(plan, given, row, q0),
+            tile.types_of(plan, given, row, head, q0),
+        )
         relative = tile.zeros(plan.width) if plan.has("window") else None
         return fixed, (tile.zeros(plan.width), relative, tile.line(0.0), tile.line(0.0))
 
@@ -118,50 +143,80 @@ def _queries_block(plan, given, out, memory, barriers, own):
         plgpu.commit_smem()
         for name in ("q", "relative"):
             if name in out:
-                plgpu.copy_smem_to_gmem(memory[name].at[team], out[name].at[row, pl.ds(q0, SIZE), head])
+                plgpu.copy_smem_to_gmem(
+                    memory[name].at[team], out[name].at[row, pl.ds(q0, SIZE), head]
+                )
         if plan.has("types"):
-            plgpu.copy_smem_to_gmem(memory["line"].at[team], out["types"].at[row, head, :, pl.ds(q0, SIZE)])
+            plgpu.copy_smem_to_gmem(
+                memory["line"].at[team], out["types"].at[row, head, :, pl.ds(q0, SIZE)]
+            )
         plgpu.wait_smem_to_gmem(0)
 
     tile.stream(plan, steps, barriers, copy, compute, first, last)
 
 
 def of_keys(plan: Plan, given: dict) -> dict:
-    """Returns the gradients of keys and values: 64 keys per team, over all blocks of queries that may see one of them."""
+    """Returns the gradients of keys and values: 64 keys per team, over all blocks of queries that
+    may see one of them."""
     teams, stages = plan.teams, plan.stages
-    memory = tile.matrices(plan, ("k", "v"), teams) | tile.matrices(plan, _by_query(plan), stages) | tile.extra_memory(plan)
+    memory = (
+        tile.matrices(plan, ("k", "v"), teams)
+        | tile.matrices(plan, _by_query(plan), stages)
+        | tile.extra_memory(plan)
+    )
     memory |= {name: plgpu.SMEM((stages, SIZE), jnp.float32) for name in ("total", "inner")}
     memory |= {"fields": tile.integers(plan), "weights": tile.memory((teams, SIZE, SIZE))}
     own = plgpu.Barrier(num_arrivals=2, num_barriers=teams)
-    scratch = [memory, tile.barriers(plan, 3 + len(_by_query(plan)) + teams * tile.extras(plan)), own]
+    scratch = [
+        memory,
+        tile.barriers(plan, 3 + len(_by_query(plan)) + teams * tile.extras(plan)),
+        own,
+    ]
     out = tile.struct((plan.rows, plan.keys, plan.heads, plan.width), jnp.bfloat16)
     grid = (("head", plan.heads), ("block", plan.keys // (teams * SIZE)), ("row", plan.rows))
 
     body = functools.partial(_keys_block, plan)
-    return dict(zip(("k", "v"), tile.launch(plan, body, [out, out], scratch, grid, given), strict=True))
+    return dict(
+        zip(("k", "v"), tile.launch(plan, body, [out, out], scratch, grid, given), strict=True)
+    )
 
 
 def _keys_block(plan, given, dk, dv, memory, barriers, own):
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
     begin, steps = given["first_queries"][row, block], given["many_queries"][row, block]
-    keys = lambda team: (block * plan.teams + team) * SIZE
+
+    def keys(team):
+        return (block * plan.teams + team) * SIZE
 
     def copy(step, slot, arrived):
         q0 = (begin + step) * SIZE
         for name in _by_query(plan):
-            plgpu.copy_gmem_to_smem(given[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[slot], arrived)
+            plgpu.copy_gmem_to_smem(
+                given[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[slot], arrived
+            )
         for name in ("total", "inner"):
-            plgpu.copy_gmem_to_smem(given[name].at[row, head, pl.ds(q0, SIZE)], memory[name].at[slot], arrived)
-        plgpu.copy_gmem_to_smem(given["q_fields"].at[row, :, pl.ds(q0, SIZE)], memory["fields"].at[slot], arrived)
+            plgpu.copy_gmem_to_smem(
+                given[name].at[row, head, pl.ds(q0, SIZE)], memory[name].at[slot], arrived
+            )
+        plgpu.copy_gmem_to_smem(
+            given["q_fields"].at[row, :, pl.ds(q0, SIZE)], memory["fields"].at[slot], arrived
+        )
         for team in range(plan.teams):
-            tile.copy_extras(plan, given, memory, arrived, slot * plan.teams + team, (row, head, q0, keys(team)))
+            tile.copy_extras(
+                plan, given, memory, arrived, slot * plan.teams + team, (row, head, q0, keys(team))
+            )
 
     def first(team):
         k0 = keys(team)
         for name in ("k", "v"):
-            plgpu.copy_gmem_to_smem(given[name].at[row, pl.ds(k0, SIZE), head], memory[name].at[team], own.at[team])
+            plgpu.copy_gmem_to_smem(
+                given[name].at[row, pl.ds(k0, SIZE), head], memory[name].at[team], own.at[team]
+            )
         plgpu.barrier_wait(own.at[team])
-        return tile.column_fields(plan, given, row, k0), (tile.zeros(plan.width), tile.zeros(plan.width))
+        return tile.column_fields(plan, given, row, k0), (
+            tile.zeros(plan.width),
+            tile.zeros(plan.width),
+        )
 
     def compute(step, slot, team, columns, state):
         of_k, of_v = state
@@ -173,8 +228,11 @@ def _keys_block(plan, given, dk, dv, memory, barriers, own):
         tiles = q, memory["k"].at[team], memory["relative"].at[slot] if plan.has("window") else None
         s, seen = tile.scores(plan, tiles, rows, columns, types, memory, number, team)
         place, sides = (row, head, q0, keys(team)), (g, memory["v"].at[team])
-        weights, ds = _slopes(plan, given, s, seen, sides, total, inner, place, memory, number, team)
-        # The products need the transposes: wgmma reads a transposed left side from shared memory, not from registers.
+        weights, ds = _slopes(
+            plan, given, s, seen, sides, total, inner, place, memory, number, team
+        )
+        # The products need the transposes: wgmma reads a transposed left side from shared memory,
+        # not from registers.
         shared = memory["weights"].at[team]
         shared[...] = weights.astype(jnp.bfloat16)
         plgpu.commit_smem()
@@ -199,8 +257,8 @@ def _keys_block(plan, given, dk, dv, memory, barriers, own):
 def of_added(plan: Plan, given: dict, name: str):
     """Returns the gradient of the bias, of the shifted distances, or of the lines of a table.
 
-    The bias sums over the rows and heads that share it, the others over rows and along diagonals. Each block of threads
-    computes one tile of the result."""
+    The bias sums over the rows and heads that share it, the others over rows and along diagonals.
+    Each block of threads computes one tile of the result."""
     stages = plan.stages
     memory = tile.matrices(plan, (*_by_query(plan), "k", "v"), stages) | tile.extra_memory(plan)
     memory |= {key: plgpu.SMEM((stages, SIZE), jnp.float32) for key in ("total", "inner")}
@@ -219,7 +277,11 @@ def of_added(plan: Plan, given: dict, name: str):
         grid = (("head", plan.heads), ("diagonal", diagonals))
 
     def body(given, out, memory, barriers):
-        walk = _bias_walk(plan, shape, out) if name == "bias" else _diagonal_walk(plan, given, out, table)
+        walk = (
+            _bias_walk(plan, shape, out)
+            if name == "bias"
+            else _diagonal_walk(plan, given, out, table)
+        )
         _added_block(plan, name, given, *walk, memory, barriers)
 
     scratch = [memory, tile.barriers(plan, 6 + len(_by_query(plan)) + tile.extras(plan))]
@@ -228,28 +290,42 @@ def of_added(plan: Plan, given: dict, name: str):
 
 
 def _overlapped(slope, shape):
-    """Sums the gradients of each diagonal [H, diagonals, 128, K] to those of a table's lines [H or 1, Lq + Lk, K]."""
+    """Sums the gradients of each diagonal [H, diagonals, 128, K] to those of a table's lines [H or
+    1, Lq + Lk, K]."""
     first, second = slope[:, :, :SIZE], slope[:, :, SIZE:]
-    whole = jnp.pad(first, ((0, 0), (0, 1), (0, 0), (0, 0))) + jnp.pad(second, ((0, 0), (1, 0), (0, 0), (0, 0)))
+    whole = jnp.pad(first, ((0, 0), (0, 1), (0, 0), (0, 0))) + jnp.pad(
+        second, ((0, 0), (1, 0), (0, 0), (0, 0))
+    )
     whole = whole.reshape(len(slope), shape[1], shape[2])
     return whole.sum(0, keepdims=True) if shape[0] == 1 else whole
 
 
 def _bias_walk(plan, shape, out):
-    """Returns (steps, function from step to (row, head, first query, first key), output reference) of a bias tile."""
+    """Returns (steps, function from step to (row, head, first query, first key), output reference)
+    of a bias tile."""
     q0, k0 = (lax.axis_index(name) * SIZE for name in ("query", "key"))
     shared = lax.axis_index("shared")
     of_row, of_head = lax.div(shared, jnp.int32(shape[1])), lax.rem(shared, jnp.int32(shape[1]))
     heads = plan.heads // shape[1]
 
     def place(step):
-        return of_row + lax.div(step, jnp.int32(heads)), of_head + lax.rem(step, jnp.int32(heads)), q0, k0
+        return (
+            of_row + lax.div(step, jnp.int32(heads)),
+            of_head + lax.rem(step, jnp.int32(heads)),
+            q0,
+            k0,
+        )
 
-    return jnp.int32(plan.rows // shape[0] * heads), place, out.at[of_row, of_head, pl.ds(q0, SIZE), pl.ds(k0, SIZE)]
+    return (
+        jnp.int32(plan.rows // shape[0] * heads),
+        place,
+        out.at[of_row, of_head, pl.ds(q0, SIZE), pl.ds(k0, SIZE)],
+    )
 
 
 def _diagonal_walk(plan, given, out, table):
-    """Returns the same as `_bias_walk` for scores by distance: all rows and all tiles of one diagonal."""
+    """Returns the same as `_bias_walk` for scores by distance: all rows and all tiles of one
+    diagonal."""
     head, diagonal = lax.axis_index("head"), lax.axis_index("diagonal")
     q_blocks, k_blocks = plan.queries // SIZE, plan.keys // SIZE
     apart = diagonal - (q_blocks - 1)
@@ -260,7 +336,11 @@ def _diagonal_walk(plan, given, out, table):
         return lax.div(step, end - begin), head, block * SIZE, (block + apart) * SIZE
 
     steps = jnp.where(given["diagonals"][diagonal] > 0, plan.rows * (end - begin), 0)
-    return steps, place, out.at[head, diagonal] if table else out.at[head, :, pl.ds(diagonal * SIZE, SIZE)]
+    return (
+        steps,
+        place,
+        out.at[head, diagonal] if table else out.at[head, :, pl.ds(diagonal * SIZE, SIZE)],
+    )
 
 
 def _added_block(plan, name, given, steps, where, out, memory, barriers):
@@ -269,11 +349,17 @@ def _added_block(plan, name, given, steps, where, out, memory, barriers):
     def copy(step, slot, arrived):
         row, head, q0, k0 = where(step)
         for side, start in (*((side, q0) for side in _by_query(plan)), ("k", k0), ("v", k0)):
-            plgpu.copy_gmem_to_smem(given[side].at[row, pl.ds(start, SIZE), head], memory[side].at[slot], arrived)
+            plgpu.copy_gmem_to_smem(
+                given[side].at[row, pl.ds(start, SIZE), head], memory[side].at[slot], arrived
+            )
         for line in ("total", "inner"):
-            plgpu.copy_gmem_to_smem(given[line].at[row, head, pl.ds(q0, SIZE)], memory[line].at[slot], arrived)
+            plgpu.copy_gmem_to_smem(
+                given[line].at[row, head, pl.ds(q0, SIZE)], memory[line].at[slot], arrived
+            )
         for fields, start in (("q_fields", q0), ("k_fields", k0)):
-            plgpu.copy_gmem_to_smem(given[fields].at[row, :, pl.ds(start, SIZE)], memory[fields].at[slot], arrived)
+            plgpu.copy_gmem_to_smem(
+                given[fields].at[row, :, pl.ds(start, SIZE)], memory[fields].at[slot], arrived
+            )
         tile.copy_extras(plan, given, memory, arrived, slot, (row, head, q0, k0))
 
     def compute(step, slot, team, fixed, state):
@@ -285,11 +371,15 @@ def _added_block(plan, name, given, steps, where, out, memory, barriers):
         q, g, k, v = (memory[side].at[slot] for side in ("q", "g", "k", "v"))
         more = memory["relative"].at[slot] if plan.has("window") else None
         s, seen = tile.scores(plan, (q, k, more), rows, columns, types, memory, slot, team)
-        weights, ds = _slopes(plan, given, s, seen, (g, v), total, inner, (row, head, q0, k0), memory, slot, team)
+        weights, ds = _slopes(
+            plan, given, s, seen, (g, v), total, inner, (row, head, q0, k0), memory, slot, team
+        )
         if not table:
             return state + ds
         x, side = (ds * plan.scale, more) if name == "window" else (weights, g)
-        memory["straight"][...] = tile.straightened(memory["slant"].at[team], x).astype(jnp.bfloat16)
+        memory["straight"][...] = tile.straightened(memory["slant"].at[team], x).astype(
+            jnp.bfloat16
+        )
         plgpu.commit_smem()
         return tile.added(state, tile.turned(memory["straight"]), side)
 
@@ -298,7 +388,8 @@ def _added_block(plan, name, given, steps, where, out, memory, barriers):
 
     def last(team, state):
         if table:
-            # Written from registers: it does not fit into shared memory, and it is written only once.
+            # Written from registers: it does not fit into shared memory, and it is written only
+            # once.
             out[...] = state
             return
         memory["out"][...] = state

@@ -14,10 +14,15 @@ from ptm_jax.kernels.attention.gpu_tile import COLUMNS, LOW, SIZE, Plan
 
 
 def forward(plan: Plan, given: dict):
-    """Returns (result [B, Lq, H, K] bfloat16, log of the sum of exponentials [B, H, Lq] float32) of the padded lengths."""
+    """Returns (result [B, Lq, H, K] bfloat16, log of the sum of exponentials [B, H, Lq] float32) of
+    the padded lengths."""
     teams, stages = plan.teams, plan.stages
     sides = ("q", "relative") if plan.has("window") else ("q",)
-    memory = tile.matrices(plan, ("k", "v"), stages) | tile.matrices(plan, sides, teams) | tile.extra_memory(plan)
+    memory = (
+        tile.matrices(plan, ("k", "v"), stages)
+        | tile.matrices(plan, sides, teams)
+        | tile.extra_memory(plan)
+    )
     memory |= {"fields": tile.integers(plan), "total": plgpu.SMEM((teams, SIZE), jnp.float32)}
     own = plgpu.Barrier(num_arrivals=len(sides), num_barriers=teams)
     scratch = [memory, tile.barriers(plan, 3 + teams * tile.extras(plan)), own]
@@ -31,18 +36,25 @@ def forward(plan: Plan, given: dict):
 
 
 def _block(plan, sides, given, out, total, memory, barriers, own):
-    """Computes 64 queries of one row and head per team, over all blocks of keys that one of them may see."""
+    """Computes 64 queries of one row and head per team, over all blocks of keys that one of them
+    may see."""
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
     begin, steps = given["first_keys"][row, block], given["many_keys"][row, block]
-    queries = lambda team: (block * plan.teams + team) * SIZE
+
+    def queries(team):
+        return (block * plan.teams + team) * SIZE
 
     def copy(step, slot, arrived):
-        tile.copy_keys(plan, given, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE))
+        tile.copy_keys(
+            plan, given, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE)
+        )
 
     def first(team):
         q0 = queries(team)
         for name in sides:
-            plgpu.copy_gmem_to_smem(given[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[team], own.at[team])
+            plgpu.copy_gmem_to_smem(
+                given[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[team], own.at[team]
+            )
         plgpu.barrier_wait(own.at[team])
         fixed = tile.row_fields(plan, given, row, q0), tile.types_of(plan, given, row, head, q0)
         return fixed, (tile.line(LOW), tile.line(0.0), tile.zeros(plan.width))
@@ -52,14 +64,22 @@ def _block(plan, sides, given, out, total, memory, barriers, own):
         top, total, mixed = state
         columns = tile.staged(plan, memory["fields"], slot, COLUMNS)
         number = slot * plan.teams + team
-        tiles = memory["q"].at[team], memory["k"].at[slot], memory["relative"].at[team] if plan.has("window") else None
+        tiles = (
+            memory["q"].at[team],
+            memory["k"].at[slot],
+            memory["relative"].at[team] if plan.has("window") else None,
+        )
         s, seen = tile.scores(plan, tiles, rows, columns, types, memory, number, team)
         higher = jnp.maximum(top, jnp.where(seen, s, LOW).max(axis=1))
         weights = jnp.where(seen, jnp.exp(s - tile.across(higher)), 0.0)
         fade = jnp.exp(top - higher)
         total = total * fade + weights.sum(axis=1)
         if plan.dropout:
-            weights = tile.dropped(plan, weights, tile.kept(plan, given, (row, head, queries(team), (begin + step) * SIZE)))
+            weights = tile.dropped(
+                plan,
+                weights,
+                tile.kept(plan, given, (row, head, queries(team), (begin + step) * SIZE)),
+            )
         mixed = mixed * lax.broadcast_in_dim(fade, mixed.shape, [0])
         mixed = tile.added(mixed, weights.astype(jnp.bfloat16), memory["v"].at[slot])
         if plan.has("mixes"):

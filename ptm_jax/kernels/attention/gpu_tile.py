@@ -1,13 +1,15 @@
 """One tile of scores on a Hopper GPU, shared by the forward and backward kernels of `gpu`.
 
-A tile is 64 queries by 64 keys, in the registers of one warpgroup in the layout of wgmma's accumulator. Vectors per query
-use the layout of its rows, vectors per key the layout of its columns.
+A tile is 64 queries by 64 keys, in the registers of one warpgroup in the layout of wgmma's
+accumulator. Vectors per query use the layout of its rows, vectors per key the layout of its
+columns.
 
-A block of threads has `teams` warpgroups that compute and one that copies (`stream`). The latter fills `stages` slots of
-shared memory ahead of the teams (TMA). Two kinds of barriers protect a slot: "full" signals that its copies have arrived,
-"free" that every team has read it.
+A block of threads has `teams` warpgroups that compute and one that copies (`stream`). The latter
+fills `stages` slots of shared memory ahead of the teams (TMA). Two kinds of barriers protect a
+slot: "full" signals that its copies have arrived, "free" that every team has read it.
 
-Follows JAX's documentation of Pallas on Mosaic GPU (docs/pallas/gpu) and Shah et al. 2024 (FlashAttention-3).
+Follows JAX's documentation of Pallas on Mosaic GPU (docs/pallas/gpu) and Shah et al. 2024
+(FlashAttention-3).
 """
 
 from __future__ import annotations
@@ -30,10 +32,16 @@ LOW = -1e30
 MEMORY = 220 * 1024  # bytes of shared memory for a block of threads, without the compiler's share
 TILE = plgpu.Layout.WGMMA
 # A warp reads 32 numbers of one line, one per thread, so lines need no alignment.
-LOOSE = plgpu.Layout.TILED(plgpu.Tiling(((4, 32), (1,))), warp_dims=(-3,), lane_dims=(-2,), vector_dim=-1)
+LOOSE = plgpu.Layout.TILED(
+    plgpu.Tiling(((4, 32), (1,))), warp_dims=(-3,), lane_dims=(-2,), vector_dim=-1
+)
 ROWS, COLUMNS = plgpu.Layout.WGMMA.reduce(1), plgpu.Layout.WGMMA.reduce(0)
 # JAX 0.10 requires an index beside the reference, 0.11 does not.
-_INDEX = ((),) if inspect.signature(plgpu.load).parameters["idx"].default is inspect.Parameter.empty else ()
+_INDEX = (
+    ((),)
+    if inspect.signature(plgpu.load).parameters["idx"].default is inspect.Parameter.empty
+    else ()
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +51,8 @@ class Plan:
     queries, keys   lengths after padding
     width           width of a head
     whole           (H, Lq, Lk) of all devices together, for the numbering of dropout's bits
-    fields          names of the integers per position: segments, then order, group and types if used
+    fields          names of the integers per position: segments, then order, group and types if
+                    used
     """
 
     rows: int
@@ -64,9 +73,12 @@ class Plan:
 
 
 def memory(shape: tuple[int, ...], dtype=jnp.bfloat16):
-    """Returns shared memory for matrices that TMA writes and wgmma reads: tiles of 8 lines of 128 bytes, swizzled."""
+    """Returns shared memory for matrices that TMA writes and wgmma reads: tiles of 8 lines of 128
+    bytes, swizzled."""
     line = 128 // jnp.dtype(dtype).itemsize
-    return plgpu.SMEM(shape, dtype, transforms=(plgpu.TilingTransform((8, line)), plgpu.SwizzleTransform(128)))
+    return plgpu.SMEM(
+        shape, dtype, transforms=(plgpu.TilingTransform((8, line)), plgpu.SwizzleTransform(128))
+    )
 
 
 def matrices(plan: Plan, names, count: int) -> dict:
@@ -83,8 +95,12 @@ def extra_memory(plan: Plan) -> dict:
     """Returns shared memory for the copies of a tile other than queries, keys and values."""
     places = plan.stages * plan.teams
     kinds = {"bias": jnp.float32, "toeplitz": jnp.float32, "allow": jnp.bfloat16}
-    extra = {name: memory((places, SIZE, SIZE), kind) for name, kind in kinds.items() if plan.has(name)}
-    extra |= {name: memory((places, WIDE, plan.width)) for name in ("window", "mixes") if plan.has(name)}
+    extra = {
+        name: memory((places, SIZE, SIZE), kind) for name, kind in kinds.items() if plan.has(name)
+    }
+    extra |= {
+        name: memory((places, WIDE, plan.width)) for name in ("window", "mixes") if plan.has(name)
+    }
     if plan.has("window") or plan.has("mixes"):
         extra["slant"] = plgpu.SMEM((plan.teams, SIZE * WIDE), jnp.float32)
     return extra
@@ -105,17 +121,30 @@ def copy_extras(plan: Plan, given: dict, places: dict, arrived, number, place: t
             here = given[name].at[0 if given[name].shape[0] == 1 else head, pl.ds(first, WIDE)]
             plgpu.copy_gmem_to_smem(here, places[name].at[number], arrived)
     if plan.has("toeplitz"):
-        plgpu.copy_gmem_to_smem(given["toeplitz"].at[head, :, pl.ds(first, SIZE)], places["toeplitz"].at[number], arrived)
+        plgpu.copy_gmem_to_smem(
+            given["toeplitz"].at[head, :, pl.ds(first, SIZE)],
+            places["toeplitz"].at[number],
+            arrived,
+        )
 
 
-def copy_keys(plan: Plan, given: dict, places: dict, arrived, slot, queries: Callable, place: tuple) -> None:
-    """Starts the copies of 64 keys and values and of every team's added terms; `place` is (row, head, first key)."""
+def copy_keys(
+    plan: Plan, given: dict, places: dict, arrived, slot, queries: Callable, place: tuple
+) -> None:
+    """Starts the copies of 64 keys and values and of every team's added terms; `place` is (row,
+    head, first key)."""
     row, head, k0 = place
     for name in ("k", "v"):
-        plgpu.copy_gmem_to_smem(given[name].at[row, pl.ds(k0, SIZE), head], places[name].at[slot], arrived)
-    plgpu.copy_gmem_to_smem(given["k_fields"].at[row, :, pl.ds(k0, SIZE)], places["fields"].at[slot], arrived)
+        plgpu.copy_gmem_to_smem(
+            given[name].at[row, pl.ds(k0, SIZE), head], places[name].at[slot], arrived
+        )
+    plgpu.copy_gmem_to_smem(
+        given["k_fields"].at[row, :, pl.ds(k0, SIZE)], places["fields"].at[slot], arrived
+    )
     for team in range(plan.teams):
-        copy_extras(plan, given, places, arrived, slot * plan.teams + team, (row, head, queries(team), k0))
+        copy_extras(
+            plan, given, places, arrived, slot * plan.teams + team, (row, head, queries(team), k0)
+        )
 
 
 def extras(plan: Plan) -> int:
@@ -154,7 +183,8 @@ def added(sums, a, b):
 
 
 def slanted(slant, x):
-    """Selects [64, 64] from [64, 128]: line i from column 63 - i on, the columns of distance j - i (`kernels.scores.skew`).
+    """Selects [64, 64] from [64, 128]: line i from column 63 - i on, the columns of distance j - i
+    (`kernels.scores.skew`).
 
     It is a view of shared memory that reads lines of 128 as lines of 127."""
     whole, view, square = _views(slant)
@@ -174,7 +204,9 @@ def straightened(slant, x):
 
 
 def _views(slant):
-    view = slant.at[pl.ds(SIZE - 1, SIZE * (WIDE - 1))].reshape(SIZE, WIDE - 1).at[:, pl.ds(0, SIZE)]
+    view = (
+        slant.at[pl.ds(SIZE - 1, SIZE * (WIDE - 1))].reshape(SIZE, WIDE - 1).at[:, pl.ds(0, SIZE)]
+    )
     return slant.reshape(SIZE, WIDE), view, slant.at[pl.ds(0, SIZE * SIZE)].reshape(SIZE, SIZE)
 
 
@@ -193,7 +225,10 @@ def zeros(width: int, lines: int = SIZE):
 
 def row_fields(plan: Plan, given: dict, row, q0) -> dict:
     """Loads the integers of 64 queries from global memory."""
-    of = lambda i: load(given["q_fields"].at[row, i, pl.ds(q0, SIZE)], ROWS, optimized=False)
+
+    def of(i):
+        return load(given["q_fields"].at[row, i, pl.ds(q0, SIZE)], ROWS, optimized=False)
+
     return {name: of(i) for i, name in enumerate(plan.fields)}
 
 
@@ -203,7 +238,10 @@ def row_values(given: dict, name: str, *place):
 
 def column_fields(plan: Plan, given: dict, row, k0) -> dict:
     """Loads the integers of 64 keys from global memory."""
-    of = lambda i: load(given["k_fields"].at[row, i, pl.ds(k0, SIZE)], COLUMNS, optimized=False)
+
+    def of(i):
+        return load(given["k_fields"].at[row, i, pl.ds(k0, SIZE)], COLUMNS, optimized=False)
+
     return {name: of(i) for i, name in enumerate(plan.fields)}
 
 
@@ -213,7 +251,8 @@ def staged(plan: Plan, fields, slot, layout) -> dict:
 
 
 def visible(rows: dict, columns: dict, allow=None):
-    """Returns the tile's mask by the rules of `Visibility`; `Arguments.fields` prepares one comparison per rule."""
+    """Returns the tile's mask by the rules of `Visibility`; `Arguments.fields` prepares one
+    comparison per rule."""
     seen = across(rows["segments"]) == down(columns["segments"])
     if "order" in rows:
         seen &= down(columns["order"]) <= across(rows["order"])
@@ -226,7 +265,8 @@ def visible(rows: dict, columns: dict, allow=None):
 
 
 def types_of(plan: Plan, given: dict, row, head, q0) -> tuple:
-    """Loads what types add to the scores of 64 queries: (for keys of the same type, for keys of the other type)."""
+    """Loads what types add to the scores of 64 queries: (for keys of the same type, for keys of the
+    other type)."""
     if not plan.has("types"):
         return None, None
     return tuple(row_values(given, "types", row, head, i, pl.ds(q0, SIZE)) for i in range(2))
@@ -236,14 +276,19 @@ def other_type(rows: dict, columns: dict):
     return across(rows["types"]) != down(columns["types"])
 
 
-def scores(plan: Plan, sides: tuple, rows: dict, columns: dict, types: tuple, places: dict, number, team):
+def scores(
+    plan: Plan, sides: tuple, rows: dict, columns: dict, types: tuple, places: dict, number, team
+):
     """Returns (scores [64, 64] float32, mask) of a tile.
 
-    `sides` are (queries, keys, relative queries) in shared memory; `types` is the result of `types_of`."""
+    `sides` are (queries, keys, relative queries) in shared memory; `types` is the result of
+    `types_of`."""
     q, k, relative = sides
     s = product(q, turned(k))
     if plan.has("window"):
-        s += slanted(places["slant"].at[team], product(relative, turned(places["window"].at[number])))
+        s += slanted(
+            places["slant"].at[team], product(relative, turned(places["window"].at[number]))
+        )
     s *= plan.scale
     if plan.has("types"):
         same, other = types
@@ -256,10 +301,14 @@ def scores(plan: Plan, sides: tuple, rows: dict, columns: dict, types: tuple, pl
 
 
 def kept(plan: Plan, given: dict, place: tuple):
-    """Returns dropout's mask of a tile, with the bits of `core.streams.uniform_bits` at the global positions."""
+    """Returns dropout's mask of a tile, with the bits of `core.streams.uniform_bits` at the global
+    positions."""
     row, head, q0, k0 = place
     _, queries, keys = plan.whole
-    number = lambda x: jnp.asarray(x, jnp.int32)
+
+    def number(x):
+        return jnp.asarray(x, jnp.int32)
+
     first = (number(given["first_head"][0]) + head) * queries * keys + q0 * keys + k0
     i = plgpu.broadcasted_iota(jnp.int32, (SIZE, SIZE), 0, layout=TILE)
     j = plgpu.broadcasted_iota(jnp.int32, (SIZE, SIZE), 1, layout=TILE)
@@ -271,18 +320,25 @@ def dropped(plan: Plan, x, keep):
     return jnp.where(keep, x * (1.0 / (1.0 - plan.dropout)), 0.0)
 
 
-def stream(plan: Plan, steps, barriers: tuple, copy: Callable, compute: Callable, first, last: Callable) -> None:
+def stream(
+    plan: Plan, steps, barriers: tuple, copy: Callable, compute: Callable, first, last: Callable
+) -> None:
     """Runs a block of threads: one warpgroup copies ahead, the teams compute.
 
-    The copying warpgroup runs `copy(step, slot, arrived)`. Each team runs `first(team)`, which returns (fixed, state), then
-    `compute(step, slot, team, fixed, state)`, which returns the state, and `last(team, state)`, which writes the result."""
+    The copying warpgroup runs `copy(step, slot, arrived)`. Each team runs `first(team)`, which
+    returns (fixed, state), then `compute(step, slot, team, fixed, state)`, which returns the state,
+    and `last(team, state)`, which writes the result."""
     full, free = barriers
     thread = lax.axis_index("thread")
-    place = lambda step: lax.rem(step, jnp.int32(plan.stages))
+
+    def place(step):
+        return lax.rem(step, jnp.int32(plan.stages))
 
     @pl.when(thread == plan.teams)
     def _():
-        if plan.teams == 2:  # three warpgroups share 512 registers; two have 255 each from the start
+        if (
+            plan.teams == 2
+        ):  # three warpgroups share 512 registers; two have 255 each from the start
             plgpu.set_max_registers(40, action="decrease")
 
         def ahead(step, _):
@@ -322,10 +378,13 @@ def barriers(plan: Plan, copies: int) -> tuple:
 
 
 def launch(plan: Plan, body: Callable, out, scratch: list, grid: tuple, *operands):
-    """Runs `body(operands, outputs, scratch)` for every point of the grid, given as (name, size) pairs."""
+    """Runs `body(operands, outputs, scratch)` for every point of the grid, given as (name, size)
+    pairs."""
     names, sizes = zip(*grid, strict=True)
     # Layouts are set explicitly: the search that JAX 0.11 runs by default does not find them.
-    options = plgpu.CompilerParams(approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Lane)
+    options = plgpu.CompilerParams(
+        approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Lane
+    )
     kernel = plgpu.kernel(
         body,
         out_type=out,

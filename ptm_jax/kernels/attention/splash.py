@@ -1,8 +1,10 @@
-"""JAX's splash attention on TPUs (`jax.experimental.pallas.ops.tpu.splash_attention`), for packed rows in both directions.
+"""JAX's splash attention on TPUs (`jax.experimental.pallas.ops.tpu.splash_attention`), for packed
+rows in both directions.
 
-Lengths are padded to a multiple of the lanes. A query that sees no key returns zeros, where splash returns a mean.
-Refuses what it has no input for: added scores, dropout, orders (they are known at run time only, its masks when it is
-compiled), groups and dense masks. It also refuses float32, whose products it leaves to the chip's default.
+Lengths are padded to a multiple of the lanes. A query that sees no key returns zeros, where splash
+returns a mean. Refuses what it has no input for: added scores, dropout, orders (they are known at
+run time only, its masks when it is compiled), groups and dense masks. It also refuses float32,
+whose products it leaves to the chip's default.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     del q, k
     seen = args.visibility
     if args.precision.compute != "bfloat16":
-        return f"splash computes in bfloat16, not {args.precision.compute}: set precision=bfloat16, or take impl='xla'"
+        return (
+            f"splash computes in bfloat16, not {args.precision.compute}: set "
+            "precision=bfloat16, or take impl='xla'"
+        )
     if held := [*args.scores.holds, *(["dropout"] if args.noise else [])]:
         return f"splash has no {held[0]}: take impl='xla'"
     masks = {"order": seen.q_order, "group": seen.k_group, "allow": seen.allow}
@@ -37,19 +42,36 @@ def attention(q: Array, k: Array, v: Array, args: Arguments, *, interpret: Any =
     """Returns the result of `reference.attention`, [B, Lq, H, K] bfloat16."""
     seen, dtype, heads = args.visibility, args.precision.dtype, q.shape[2]
     sizes = [-(-x.shape[1] // LANES) * LANES for x in (q, k)]
-    place = lambda x, length: padded(x.astype(dtype).swapaxes(1, 2), {2: length})
-    marks = lambda x, length: padded(jnp.broadcast_to(x, (len(q), x.shape[1])), {1: length})
+
+    def place(x, length):
+        return padded(x.astype(dtype).swapaxes(1, 2), {2: length})
+
+    def marks(x, length):
+        return padded(jnp.broadcast_to(x, (len(q), x.shape[1])), {1: length})
+
     mask = splash.splash_attention_mask.MultiHeadMask([splash.FullMask(tuple(sizes))] * heads)
-    kernel = splash.make_splash_mha_single_device(mask, block_sizes=_blocks(*sizes), interpret=interpret)
+    kernel = splash.make_splash_mha_single_device(
+        mask, block_sizes=_blocks(*sizes), interpret=interpret
+    )
     segments = splash.SegmentIds(marks(seen.q_segments, sizes[0]), marks(seen.k_segments, sizes[1]))
     scaled = (q.astype(jnp.float32) * args.scale).astype(dtype)
-    out = jax.vmap(kernel)(place(scaled, sizes[0]), place(k, sizes[1]), place(v, sizes[1]), segments)
+    out = jax.vmap(kernel)(
+        place(scaled, sizes[0]), place(k, sizes[1]), place(v, sizes[1]), segments
+    )
     out = out[:, :, : q.shape[1]].swapaxes(1, 2)
     return jnp.where(seen.dense().any(-1).swapaxes(1, 2)[..., None], out, 0)
 
 
 def _blocks(queries: int, keys: int) -> splash.BlockSizes:
-    fit = lambda length: next(size for size in range(BLOCK, 0, -LANES) if length % size == 0)
+    def fit(length):
+        return next(size for size in range(BLOCK, 0, -LANES) if length % size == 0)
+
     bq, bk = fit(queries), fit(keys)
-    backward = {"block_q_dkv": bq, "block_kv_dkv": bk, "block_kv_dkv_compute": bk, "block_q_dq": bq, "block_kv_dq": bk}
+    backward = {
+        "block_q_dkv": bq,
+        "block_kv_dkv": bk,
+        "block_kv_dkv_compute": bk,
+        "block_q_dq": bq,
+        "block_kv_dq": bk,
+    }
     return splash.BlockSizes(block_q=bq, block_kv=bk, block_kv_compute=bk, **backward)

@@ -1,7 +1,8 @@
 """Computes one block of scores of one row and head, and its gradients, for `blocked.py`.
 
-Leaves of `Parts` and `Given` start with two axes, rows and heads (size 1: shared by all). `cut` reads a block at the row
-and head in `at`. Under `jax.vmap` the leaves lack these axes, and `at` is ().
+Leaves of `Parts` and `Given` start with two axes, rows and heads (size 1: shared by all). `cut`
+reads a block at the row and head in `at`. Under `jax.vmap` the leaves lack these axes, and `at` is
+().
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ptm_jax.core.types import Array, record
 from ptm_jax.kernels.scores import Scores, lines, most, skew, unskew
 
 LOW = -1e30
-FLOOR = -1e20  # least running maximum: exp(LOW - FLOOR) is 0, so a query that sees no key has weights of 0
+FLOOR = (
+    -1e20
+)  # least running maximum: exp(LOW - FLOOR) is 0, so a query that sees no key has weights of 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +59,10 @@ class Parts:
 
     q, k, v, queries, types   as in `attention` and `Scores`, with heads before length
     bias                      [.., Lq, Lk]
-    distances                 regular positions: [.., D, q_block, k_block], a block per diagonal; else [.., 2 M + 1]
-    table, values             regular positions: [.., Lq + Lk, K], a line per distance; else as given
+    distances                 regular positions: [.., D, q_block, k_block], a block per diagonal;
+                              else [.., 2 M + 1]
+    table, values             regular positions: [.., Lq + Lk, K], a line per distance; else as
+                              given
     """
 
     q: Any
@@ -94,7 +99,9 @@ class Given:
 def cut(x: Array, at: tuple, starts: tuple, sizes: tuple[int, ...]) -> Array:
     """Returns x[at][starts : starts + sizes]. An axis of size 1 is shared by all rows or heads."""
     lead = tuple(0 if size == 1 else place for place, size in zip(at, x.shape, strict=False))
-    found = jax.lax.dynamic_slice(x, (*lead, *starts), (*(1 for _ in at), *sizes), allow_negative_indices=False)
+    found = jax.lax.dynamic_slice(
+        x, (*lead, *starts), (*(1 for _ in at), *sizes), allow_negative_indices=False
+    )
     return found.reshape(sizes)
 
 
@@ -121,14 +128,17 @@ def keys_of(plan: Plan, x: Array, at: tuple, j) -> Array:
 
 
 def _line(plan, i, j):
-    """Returns the start of the q_block + k_block lines of a block of scores in a table of all distances."""
+    """Returns the start of the q_block + k_block lines of a block of scores in a table of all
+    distances."""
     return j * plan.k_block - i * plan.q_block + (plan.q_blocks - 1) * plan.q_block
 
 
 def table_of(plan: Plan, table: Array, at: tuple, i, j) -> Array:
     """Returns the lines [T, K] of a table for a block of scores."""
     if plan.regular:
-        return cut(table, at, (_line(plan, i, j), 0), (plan.q_block + plan.k_block, table.shape[-1]))
+        return cut(
+            table, at, (_line(plan, i, j), 0), (plan.q_block + plan.k_block, table.shape[-1])
+        )
     return cut(table, at, (0, 0), table.shape[-2:])
 
 
@@ -141,11 +151,16 @@ def collect(plan: Plan, scores: Array, index: Array | None, count: int) -> Array
     """Sums scores [q_block, k_block] by line, [q_block, T]: the transpose of `spread`."""
     if index is None:
         return unskew(scores)
-    return jnp.zeros((len(scores), count), scores.dtype).at[jnp.arange(len(scores))[:, None], index].add(scores)
+    return (
+        jnp.zeros((len(scores), count), scores.dtype)
+        .at[jnp.arange(len(scores))[:, None], index]
+        .add(scores)
+    )
 
 
 def index_of(plan: Plan, given: Given, at: tuple, i, j, limit: int) -> Array | None:
-    """Returns the line of every score of a block in a table of 2 `limit` + 1 lines; None for regular positions."""
+    """Returns the line of every score of a block in a table of 2 `limit` + 1 lines; None for
+    regular positions."""
     if plan.regular:
         return None
     q, k = _field(plan, given, at, i, j, "places")
@@ -172,7 +187,10 @@ def seen(plan: Plan, given: Given, at: tuple, i, j) -> Array:
         q, k = _field(plan, given, at, i, j, "group")
         found &= (k == 0) | (k == q)
     if given.allow is not None:
-        found &= cut(given.allow, at, (i * plan.q_block, j * plan.k_block), (plan.q_block, plan.k_block)) > 0
+        found &= (
+            cut(given.allow, at, (i * plan.q_block, j * plan.k_block), (plan.q_block, plan.k_block))
+            > 0
+        )
     return found
 
 
@@ -184,7 +202,9 @@ def _other_type(plan, given, at, i, j):
 def scores_of(plan: Plan, parts: Parts, given: Given, at: tuple, i, j) -> Array:
     """Returns the scores [q_block, k_block] float32 of a block, LOW where masked."""
     product = plan.precision.einsum
-    s = product("qd,kd->qk", rows_of(plan, parts.q, at, i), keys_of(plan, parts.k, at, j), jnp.float32)
+    s = product(
+        "qd,kd->qk", rows_of(plan, parts.q, at, i), keys_of(plan, parts.k, at, j), jnp.float32
+    )
     if parts.queries is not None:
         table = table_of(plan, parts.table, at, i, j)
         by_line = product("qd,td->qt", rows_of(plan, parts.queries, at, i), table, jnp.float32)
@@ -205,7 +225,8 @@ def scores_of(plan: Plan, parts: Parts, given: Given, at: tuple, i, j) -> Array:
 
 
 def dropped(plan: Plan, weights: Array, given: Given, at: tuple, i, j) -> Array:
-    """Applies dropout to the weights [q_block, k_block]; its bits depend on their global positions."""
+    """Applies dropout to the weights [q_block, k_block]; its bits depend on their global
+    positions."""
     if not plan.dropout:
         return weights
     start = number(given.head, at), number(given.first, at) + i * plan.q_block, j * plan.k_block
@@ -215,12 +236,15 @@ def dropped(plan: Plan, weights: Array, given: Given, at: tuple, i, j) -> Array:
 
 
 def mixed(plan: Plan, weights: Array, parts: Parts, given: Given, at: tuple, i, j) -> Array:
-    """Returns the weighted sum [q_block, K] float32 of v and of the relative values; `weights` are after dropout."""
+    """Returns the weighted sum [q_block, K] float32 of v and of the relative values; `weights` are
+    after dropout."""
     product = plan.precision.einsum
     out = product("qk,kd->qd", weights, keys_of(plan, parts.v, at, j), jnp.float32)
     if parts.values is not None:
         table = table_of(plan, parts.values, at, i, j)
-        by_line = collect(plan, weights, index_of(plan, given, at, i, j, most(parts.values, -2)), len(table))
+        by_line = collect(
+            plan, weights, index_of(plan, given, at, i, j, most(parts.values, -2)), len(table)
+        )
         out += product("qt,td->qd", by_line, table, jnp.float32)
     return out
 
@@ -228,10 +252,12 @@ def mixed(plan: Plan, weights: Array, parts: Parts, given: Given, at: tuple, i, 
 class Grads:
     """Accumulates the float32 gradients of blocks.
 
-    `leaves` are full arrays, addressed by `at`, or those of one row and head under `jax.vmap`. There, gradients that rows or
-    heads share are summed over the named axes in `alone`."""
+    `leaves` are full arrays, addressed by `at`, or those of one row and head under `jax.vmap`.
+    There, gradients that rows or heads share are summed over the named axes in `alone`."""
 
-    def __init__(self, plan: Plan, leaves: dict[str, Array], at: tuple, alone: dict[str, tuple[str, ...]]):
+    def __init__(
+        self, plan: Plan, leaves: dict[str, Array], at: tuple, alone: dict[str, tuple[str, ...]]
+    ):
         self.plan, self.leaves, self.at, self.alone = plan, leaves, at, alone
 
     def add(self, name: str, starts: tuple, block: Array) -> None:
@@ -241,7 +267,8 @@ class Grads:
         self.leaves[name] = put(x, self.at, starts, cut(x, self.at, starts, block.shape) + block)
 
     def of_scores(self, parts: Parts, given: Given, ds: Array, i, j) -> Array:
-        """Adds the gradients that follow from `ds` to all leaves but q; returns the block's gradient of q."""
+        """Adds the gradients that follow from `ds` to all leaves but q; returns the block's
+        gradient of q."""
         plan, at, product = self.plan, self.at, self.plan.precision.einsum
         begin, end = i * plan.q_block, j * plan.k_block
         if parts.bias is not None:
@@ -254,20 +281,32 @@ class Grads:
                 index = index_of(plan, given, at, i, j, limit)
                 self.add("distances", (0,), jnp.zeros(2 * limit + 1).at[index].add(ds))
         ds = ds * plan.scale
-        self.add("k", (end, 0), product("qk,qd->kd", ds, rows_of(plan, parts.q, at, i), jnp.float32))
+        self.add(
+            "k", (end, 0), product("qk,qd->kd", ds, rows_of(plan, parts.q, at, i), jnp.float32)
+        )
         if parts.queries is not None:
-            table, queries = table_of(plan, parts.table, at, i, j), rows_of(plan, parts.queries, at, i)
-            by_line = collect(plan, ds, index_of(plan, given, at, i, j, most(parts.table, -2)), len(table))
+            table, queries = (
+                table_of(plan, parts.table, at, i, j),
+                rows_of(plan, parts.queries, at, i),
+            )
+            by_line = collect(
+                plan, ds, index_of(plan, given, at, i, j, most(parts.table, -2)), len(table)
+            )
             self.add("queries", (begin, 0), product("qt,td->qd", by_line, table, jnp.float32))
             first = _line(plan, i, j) if plan.regular else 0
             self.add("table", (first, 0), product("qt,qd->td", by_line, queries, jnp.float32))
         if parts.types is not None:
             other = _other_type(plan, given, at, i, j)
-            self.add("types", (begin, 0), jnp.stack([jnp.where(other, 0, ds).sum(1), jnp.where(other, ds, 0).sum(1)], 1))
+            self.add(
+                "types",
+                (begin, 0),
+                jnp.stack([jnp.where(other, 0, ds).sum(1), jnp.where(other, ds, 0).sum(1)], 1),
+            )
         return product("qk,kd->qd", ds, keys_of(plan, parts.k, at, j), jnp.float32)
 
     def of_weights(self, parts: Parts, given: Given, weights: Array, g: Array, i, j) -> Array:
-        """Returns the gradient [q_block, k_block] of the weights after dropout, from the result's gradient g [q_block, K].
+        """Returns the gradient [q_block, k_block] of the weights after dropout, from the result's
+        gradient g [q_block, K].
 
         Adds the gradients of v and of the relative values."""
         plan, at, product = self.plan, self.at, self.plan.precision.einsum
@@ -284,16 +323,23 @@ class Grads:
 
 
 def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:
-    """Returns `distances`, `table` and `values` of `Parts`. `shift` is the position of the first query.
+    """Returns `distances`, `table` and `values` of `Parts`. `shift` is the position of the first
+    query.
 
-    Runs outside of the custom derivative, so autodiff computes the gradients of the given tables. With regular positions
-    `distances` has one block per diagonal of blocks (all blocks on a diagonal are equal), O(L x block) memory.
+    Runs outside of the custom derivative, so autodiff computes the gradients of the given tables.
+    With regular positions `distances` has one block per diagonal of blocks (all blocks on a
+    diagonal are equal), O(L x block) memory.
     """
     found: dict[str, Any] = {"distances": None, "table": None, "values": None}
     span = plan.q_block * plan.q_blocks + plan.k_block * plan.k_blocks
     distance = jnp.arange(span) - (plan.q_block * plan.q_blocks - 1) - shift
-    turned = lambda table: jnp.moveaxis(table, 1, 0)[None]
-    whole = lambda table: table[lines(distance, most(table, 0))] if plan.regular else table
+
+    def turned(table):
+        return jnp.moveaxis(table, 1, 0)[None]
+
+    def whole(table):
+        return table[lines(distance, most(table, 0))] if plan.regular else table
+
     if scores.relative is not None:
         found["table"] = turned(whole(scores.relative.table))
     if scores.values is not None:
@@ -309,6 +355,12 @@ def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:
 def _diagonals(plan, table):
     """Returns one block per diagonal, [H, D, q_block, k_block], from lines [H, Lq + Lk]."""
     size = plan.q_block + plan.k_block
-    by_line = jnp.stack([table[:, first : first + size] for first in range(0, table.shape[1] - size + 1, plan.step)], 1)
+    by_line = jnp.stack(
+        [
+            table[:, first : first + size]
+            for first in range(0, table.shape[1] - size + 1, plan.step)
+        ],
+        1,
+    )
     by_line = jnp.broadcast_to(by_line[:, :, None], (*by_line.shape[:2], plan.q_block, size))
     return skew(by_line, plan.k_block)

@@ -1,4 +1,5 @@
-"""tokamax's attention, where the package is installed: it chooses among its kernels for a TPU or GPU.
+"""tokamax's attention, where the package is installed: it chooses among its kernels for a TPU or
+GPU.
 
 Inputs and refusals are those of `cudnn`, without the limit on the heads.
 """
@@ -22,5 +23,6 @@ def attention(q: Array, k: Array, v: Array, args: Arguments) -> Array:
     from tokamax import dot_product_attention
 
     if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()  # otherwise it parses our command line and fails on our options
+        # otherwise it parses our command line and fails on our options
+        flags.FLAGS.mark_as_parsed()
     return cudnn.masked(dot_product_attention, q, k, v, args)

@@ -1,21 +1,26 @@
-"""Attention on TPU: a Mosaic kernel that holds only one block of scores (`tpu_backward` computes the gradients).
+"""Attention on TPU: a Mosaic kernel that holds only one block of scores (`tpu_backward` computes
+the gradients).
 
-FlashAttention-2 (Dao 2023, arXiv 2307.08691, Algorithm 1) with all terms of `kernels.scores` and all masks of `Visibility`:
+FlashAttention-2 (Dao 2023, arXiv 2307.08691, Algorithm 1) with all terms of `kernels.scores` and
+all masks of `Visibility`:
 
-1. Put heads before positions. Pad lengths to blocks and head widths to multiples of 16. Stack the fields of the tokens as
-   integers [B, fields, L].
-2. Compute the span of key blocks that each query block may see, from the least and greatest segment and order of every
-   block. The spans are prefetched scalars, so grid steps outside of them fetch and compute nothing.
-3. For each (head, row, query block), loop over its key blocks: scores = scale (k q^T + relative + types) + bias +
-   distances, LOW where masked. Keep the running maximum, the running sum and the rescaled sum of values.
+1. Put heads before positions. Pad lengths to blocks and head widths to multiples of 16. Stack the
+   fields of the tokens as integers [B, fields, L].
+2. Compute the span of key blocks that each query block may see, from the least and greatest segment
+   and order of every block. The spans are prefetched scalars, so grid steps outside of them fetch
+   and compute nothing.
+3. For each (head, row, query block), loop over its key blocks: scores = scale (k q^T + relative +
+   types) + bias + distances, LOW where masked. Keep the running maximum, the running sum and the
+   rescaled sum of values.
 4. Draw dropout's bits from key, row and position, so both passes draw the same.
-5. Divide the result by the sum once, at the end. Keep the log-sums [B, H, Lq] for the backward pass.
+5. Divide the result by the sum once, at the end. Keep the log-sums [B, H, Lq] for the backward
+   pass.
 
-Memory: O(L) beside operands and result. The matrix of probabilities would take O(L^2): 134 MB per layer in float32 at
-B 8, H 16, L 512, kept for the backward pass.
-Refuses (`refusal`) scores by distance with irregular positions, and tables of relative keys or values if their gradient
-does not fit into a core's memory. Also refuses dropout on rows of 2^32 or more probabilities.
-Not run on hardware: interpreted, and compiled for v4, v5e, v5p and v6e. "auto" does not select it.
+Memory: O(L) beside operands and result. The matrix of probabilities would take O(L^2): 134 MB per
+layer in float32 at B 8, H 16, L 512, kept for the backward pass. Refuses (`refusal`) scores by
+distance with irregular positions, and tables of relative keys or values if their gradient does not
+fit into a core's memory. Also refuses dropout on rows of 2^32 or more probabilities. Not run on
+hardware: interpreted, and compiled for v4, v5e, v5p and v6e. "auto" does not select it.
 """
 
 from __future__ import annotations
@@ -62,23 +67,39 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     widths += [] if scores.values is None else [q.shape[3]]
     held = sum(-(-width // LANES) * LANES * 4 for width in widths)
     if (q.shape[1] + k.shape[1]) * held > RESIDENT:
-        return f"relative keys or values of {k.shape[1]} keys: a table's gradient is more than a core holds; take impl='xla'"
+        return (
+            f"relative keys or values of {k.shape[1]} keys: a table's gradient is more than a "
+            "core holds; take impl='xla'"
+        )
     return None
 
 
-def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int | None = None, interpret: Any = False) -> Array:
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    args: Arguments,
+    *,
+    block: int | None = None,
+    interpret: Any = False,
+) -> Array:
     """Returns the result of `reference.attention`, [B, Lq, H, K] in the precision's type.
 
-    `block` is the size of a block of queries or keys (None: chosen by the lengths); `interpret` is passed to
-    `pallas_call`."""
+    `block` is the size of a block of queries or keys (None: chosen by the lengths); `interpret` is
+    passed to `pallas_call`."""
     if why := refusal(q, k, args):
         raise UserError(f"the TPU kernel of attention cannot do {why}")
     whole, noise, lengths = args.whole_of(q, k), args.noise, (q.shape[1], k.shape[1])
     if noise and np.prod(whole, dtype=np.float64) >= 2**32:
-        raise UserError(f"dropout counts fewer than 2^32 probabilities of a row, not {whole}; take shorter rows, or none")
+        raise UserError(
+            f"dropout counts fewer than 2^32 probabilities of a row, not {whole}; take "
+            "shorter rows, or none"
+        )
     blocks = (block, block) if block else _blocks(*lengths, args.scores)
     names = tuple(args.fields())
-    plan = Plan(args.scale, noise, args.precision, whole, lengths, q.shape[3], blocks, names, interpret)
+    plan = Plan(
+        args.scale, noise, args.precision, whole, lengths, q.shape[3], blocks, names, interpret
+    )
     q_fields, k_fields = args.stacked(len(q), *plan.padded)
     met = meets(names, q_fields, k_fields, blocks)
     given = {
@@ -94,12 +115,17 @@ def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int | Non
 
 
 def _blocks(queries, keys, scores: Scores):
-    """Returns the block's numbers of queries and keys, multiples of the lanes: large, but with little padding.
+    """Returns the block's numbers of queries and keys, multiples of the lanes: large, but with
+    little padding.
 
-    Scores by distance need equal numbers. Blocks are smaller if the product with a table is held beside the scores."""
+    Scores by distance need equal numbers. Blocks are smaller if the product with a table is held
+    beside the scores."""
     wide = scores.relative is not None or scores.values is not None
     sizes = range(LANES, (256 if wide else 512) + 1, LANES)
-    fit = lambda length: min(sizes, key=lambda size: (-(-length // size) * (size + LANES // 2), -size))
+
+    def fit(length):
+        return min(sizes, key=lambda size: (-(-length // size) * (size + LANES // 2), -size))
+
     if wide or scores.distances is not None:
         return (fit(max(queries, keys)),) * 2
     return fit(queries), fit(keys)
@@ -113,21 +139,35 @@ def _square(plan, x):
 def _operands(plan: Plan, q, k, v, scores: Scores):
     """Returns the inputs with a gradient, with the names and shapes of `tpu_block.layout`."""
     dtype = plan.precision.dtype
-    wide = lambda x: padded(x, {x.ndim - 1: -(-x.shape[-1] // 16) * 16})
-    place = lambda x, length: wide(padded(x.astype(dtype).swapaxes(1, 2), {2: length}))
-    found = {"q": place(q, plan.padded[0]), "k": place(k, plan.padded[1]), "v": place(v, plan.padded[1])}
+
+    def wide(x):
+        return padded(x, {x.ndim - 1: -(-x.shape[-1] // 16) * 16})
+
+    def place(x, length):
+        return wide(padded(x.astype(dtype).swapaxes(1, 2), {2: length}))
+
+    found = {
+        "q": place(q, plan.padded[0]),
+        "k": place(k, plan.padded[1]),
+        "v": place(v, plan.padded[1]),
+    }
     if scores.bias is not None:
         found["bias"] = _square(plan, scores.bias)
     least = plan.lengths[0] - plan.lengths[1] - plan.padded[0]
     if scores.distances is not None:
         table = scores.distances.astype(jnp.float32)
         found["strip"] = jnp.flip(_spread(table, least + 1, sum(plan.padded)), 1)[:, None]
-    by_distance = lambda table: wide(_spread(table.astype(dtype).swapaxes(0, 1), least, sum(plan.padded)))
+
+    def by_distance(table):
+        return wide(_spread(table.astype(dtype).swapaxes(0, 1), least, sum(plan.padded)))
+
     if scores.relative is not None:
         found["queries"] = place(scores.relative.queries, plan.padded[0])
         found["table"] = by_distance(scores.relative.table)
     if scores.types is not None:
-        found["types"] = padded(scores.types.scores.astype(jnp.float32).transpose(0, 2, 3, 1), {3: plan.padded[0]})
+        found["types"] = padded(
+            scores.types.scores.astype(jnp.float32).transpose(0, 2, 3, 1), {3: plan.padded[0]}
+        )
     if scores.values is not None:
         found["values"] = by_distance(scores.values)
     return found
@@ -139,7 +179,9 @@ def _spread(table, least, count):
     Uses slices, so that the gradient needs no scatter."""
     limit, last = most(table, 1), least + count - 1
     ends = (max(-limit - least, 0), table[:, :1]), (max(last - limit, 0), table[:, -1:])
-    below, above = (jnp.broadcast_to(end, (*end.shape[:1], times, *end.shape[2:])) for times, end in ends)
+    below, above = (
+        jnp.broadcast_to(end, (*end.shape[:1], times, *end.shape[2:])) for times, end in ends
+    )
     inner = table[:, max(least + limit, 0) : min(last, limit) + limit + 1]
     return jnp.concatenate([below, inner, above], 1)
 
@@ -163,7 +205,8 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def _forward(plan: Plan, operands, given):
-    """Returns (result [B, H, K, Lq] in the precision's type, log-sums [B, H, 1, Lq] float32), padded."""
+    """Returns (result [B, H, K, Lq] in the precision's type, log-sums [B, H, 1, Lq] float32),
+    padded."""
     (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
     where = over(plan, "keys")
     outputs = {
@@ -173,7 +216,16 @@ def _forward(plan: Plan, operands, given):
     scratch = [pltpu.VMEM(shape, jnp.float32) for shape in ((1, bq), (1, bq), (width, bq))]
     kernel, grid = functools.partial(_forward_kernel, plan), (heads, rows, nq, nk)
     found = call(
-        plan, kernel, grid, where, given["spans"][0], operands, given, outputs=outputs, scratch=scratch, name="attention"
+        plan,
+        kernel,
+        grid,
+        where,
+        given["spans"][0],
+        operands,
+        given,
+        outputs=outputs,
+        scratch=scratch,
+        name="attention",
     )
     return found["out"], found["total"]
 

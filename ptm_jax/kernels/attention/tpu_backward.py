@@ -1,17 +1,20 @@
-"""Gradients of attention on TPU: recomputes the probabilities from the log-sums, block by block (Dao 2023, Algorithm 2).
+"""Gradients of attention on TPU: recomputes the probabilities from the log-sums, block by block
+(Dao 2023, Algorithm 2).
 
 With p = exp(s - log-sum), w = p after dropout, inner_i = sum_k g_ik out_ik:
 
     ds_ij = p_ij (dropout'(g_i . (v_j + values_ij)) - inner_i)
 
-1. A loop over keys for each block of queries: dq = scale ds k. With unskewed dS and W, relative keys get dqueries = scale
-   dS table and dtable = scale dS^T queries; relative values get dvalues = W^T g. Distances get the sums of ds over
-   diagonals. Types get the sums of ds over keys of the same type and of the other type. Gradients per head (tables,
-   distances) stay in the core's memory over all blocks and rows and are written once.
+1. A loop over keys for each block of queries: dq = scale ds k. With unskewed dS and W, relative
+   keys get dqueries = scale dS table and dtable = scale dS^T queries; relative values get dvalues =
+   W^T g. Distances get the sums of ds over diagonals. Types get the sums of ds over keys of the
+   same type and of the other type. Gradients per head (tables, distances) stay in the core's memory
+   over all blocks and rows and are written once.
 2. A loop over queries for each block of keys: dk = scale ds^T q, dv = w^T g.
 3. With a bias: ds, summed in the innermost loop over the rows or heads that share the bias.
 
-Each kernel recomputes s, which costs two more products than the forward pass. The gradients are the only extra memory.
+Each kernel recomputes s, which costs two more products than the forward pass. The gradients are the
+only extra memory.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ from ptm_jax.kernels.attention.tpu_block import (
 
 
 def gradients(plan: Plan, operands, given, out, total, g):
-    """Returns {name: gradient} of the operands, for out and g [B, Lq, H, K] and log-sums `total` [B, H, 1, Lq]."""
+    """Returns {name: gradient} of the operands, for out and g [B, Lq, H, K] and log-sums `total`
+    [B, H, 1, Lq]."""
     width, queries = operands["q"].shape[-1], plan.padded[0]
     inner = jnp.einsum("bqhk,bqhk->bhq", g, out, preferred_element_type=jnp.float32)
     behind = (0, queries - plan.lengths[0])
@@ -50,7 +54,9 @@ def gradients(plan: Plan, operands, given, out, total, g):
         "inner": jnp.pad(inner, ((0, 0), (0, 0), behind))[:, :, None],
         "total": total,
     }
-    found = _of_queries(plan, operands, given, given_to_us) | _of_keys(plan, operands, given, given_to_us)
+    found = _of_queries(plan, operands, given, given_to_us) | _of_keys(
+        plan, operands, given, given_to_us
+    )
     if "bias" in operands:
         found |= _of_bias(plan, operands, given, given_to_us)
     return {name: found[name].astype(operands[name].dtype) for name in operands}
@@ -66,7 +72,8 @@ def _slopes(plan: Plan, refs, seed, head, i, j):
 
 
 def _of_queries(plan: Plan, operands, given, further):
-    """Computes the gradients of operands per query (q, queries, types) and per head (strip, table, values)."""
+    """Computes the gradients of operands per query (q, queries, types) and per head (strip, table,
+    values)."""
     (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
     where = over(plan, "keys")
     whole = [name for name in ("strip", "table", "values") if name in operands]
@@ -86,7 +93,11 @@ def _of_queries(plan: Plan, operands, given, further):
         plan, kernel, grid, where, given["spans"][0], operands | further, given,
         outputs=found, scratch=[scratch], name="attention_queries", parallel=not whole,
     )  # fmt: skip
-    shared = {name: x.sum(0, keepdims=True) for name, x in made.items() if name in whole and len(operands[name]) < heads}
+    shared = {
+        name: x.sum(0, keepdims=True)
+        for name, x in made.items()
+        if name in whole and len(operands[name]) < heads
+    }
     return made | {"q": made["q"].swapaxes(2, 3)} | shared
 
 
@@ -115,7 +126,9 @@ def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, found, sum
         if "table" in refs:
             by_distance = unskew(ds.T)
             sums["queries"][...] += dot(plan, by_distance, tables(refs["table"]), 1, 0)
-            found["table"][rising, :] += plan.scale * dot(plan, by_distance, refs["queries"][...], 0, 0)
+            found["table"][rising, :] += plan.scale * dot(
+                plan, by_distance, refs["queries"][...], 0, 0
+            )
         if "values" in refs:
             weights = unskew(dropped(plan, p, seed, number, i, j).T)
             found["values"][rising, :] += dot(plan, weights, refs["g"][...], 0, 0)
@@ -137,7 +150,9 @@ def _of_keys(plan: Plan, operands, given, further):
     """Computes the gradients of k and v."""
     (rows, heads, _, width), (nq, nk), (_, bk) = operands["q"].shape, plan.counts, plan.blocks
     where = over(plan, "queries")
-    outputs = dict.fromkeys(("k", "v"), output(plan, where, "k", operands["k"].shape, plan.precision.dtype))
+    outputs = dict.fromkeys(
+        ("k", "v"), output(plan, where, "k", operands["k"].shape, plan.precision.dtype)
+    )
     scratch = [{name: pltpu.VMEM((bk, width), jnp.float32) for name in ("k", "v")}]
     kernel, grid = functools.partial(_keys_kernel, plan), (heads, rows, nk, nq)
     return call(
@@ -169,16 +184,23 @@ def _keys_kernel(plan: Plan, first, count, seed, first_head, refs, found, sums):
 
 
 def _of_bias(plan: Plan, operands, given, further):
-    """Computes the bias gradient [1 or B, 1 or H, Lq, Lk]; the innermost steps sum over rows and heads that share it."""
+    """Computes the bias gradient [1 or B, 1 or H, Lq, Lk]; the innermost steps sum over rows and
+    heads that share it."""
     (rows, heads, *_), bias = operands["q"].shape, operands["bias"]
-    of_rows, of_heads = (rows, 1) if len(bias) == 1 else (1, rows), (heads, 1) if bias.shape[1] == 1 else (1, heads)
+    of_rows, of_heads = (
+        (rows, 1) if len(bias) == 1 else (1, rows),
+        (heads, 1) if bias.shape[1] == 1 else (1, heads),
+    )
 
     def where(h, b, i, j, step, *_):
         return b + jax.lax.div(step, of_heads[0]), h + jax.lax.rem(step, of_heads[0]), i, j
 
     steps = of_rows[0] * of_heads[0]
     outputs = {"bias": output(plan, where, "bias", bias.shape, bias.dtype)}
-    kernel, grid = functools.partial(_bias_kernel, plan, steps, where), (of_heads[1], of_rows[1], *plan.counts, steps)
+    kernel, grid = (
+        functools.partial(_bias_kernel, plan, steps, where),
+        (of_heads[1], of_rows[1], *plan.counts, steps),
+    )
     return call(
         plan, kernel, grid, where, given["spans"][0], operands | further, given,
         outputs=outputs, scratch=[pltpu.VMEM(plan.blocks, jnp.float32)], name="attention_bias",

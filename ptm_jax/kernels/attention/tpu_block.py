@@ -1,11 +1,13 @@
-"""Shared parts of the TPU kernels of attention: the plan, the layout of operands, and one block of scores.
+"""Shared parts of the TPU kernels of attention: the plan, the layout of operands, and one block of
+scores.
 
-A block of scores is [keys, queries], the transpose of the equations. Maximum, sum and other values per query are then rows,
-which the vector unit reduces and broadcasts over sublanes; log-sums and results need no padding of lanes.
+A block of scores is [keys, queries], the transpose of the equations. Maximum, sum and other values
+per query are then rows, which the vector unit reduces and broadcasts over sublanes; log-sums and
+results need no padding of lanes.
 
-Terms by distance come from a strip or table with a line for every distance of the padded lengths. A block of scores reads
-two blocks of it. `skew` converts its product with the queries to scores by rotating row r by r lanes (Dai et al. 2019,
-appendix B, use a reshape); `unskew` is its transpose.
+Terms by distance come from a strip or table with a line for every distance of the padded lengths. A
+block of scores reads two blocks of it. `skew` converts its product with the queries to scores by
+rotating row r by r lanes (Dai et al. 2019, appendix B, use a reshape); `unskew` is its transpose.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from ptm_jax.core.precision import Precision
 
 LANES = 128
 LOW = -1e30  # a masked score
-FLOOR = -5e29  # least running maximum, above LOW: the exponential of a masked score is 0 without a second select
+# least running maximum, above LOW: the exponential of a masked score is 0 without a second select
+FLOOR = -5e29
 PAIRS = ("strip", "table", "values")
 
 
@@ -50,7 +53,9 @@ class Plan:
     @property
     def counts(self) -> tuple[int, int]:
         """Numbers of query blocks and key blocks."""
-        return tuple(-(-length // block) for length, block in zip(self.lengths, self.blocks, strict=True))
+        return tuple(
+            -(-length // block) for length, block in zip(self.lengths, self.blocks, strict=True)
+        )
 
     @property
     def padded(self) -> tuple[int, int]:
@@ -76,11 +81,16 @@ def layout(plan: Plan, name: str, shape: tuple[int, ...]):
     heads = min(shape[0], 2) - 1
     if name == "strip":  # [H, 1, Lq + Lk], from the greatest distance to the least
         return (None, 1, bq), lambda b, h, i, j: (h * heads, 0, i - j + nk - 1)
-    return (None, bk, last), lambda b, h, i, j: (h * heads, j - i + nq - 1, 0)  # table, values: [1 or H, Lq + Lk, K]
+    return (None, bk, last), lambda b, h, i, j: (
+        h * heads,
+        j - i + nq - 1,
+        0,
+    )  # table, values: [1 or H, Lq + Lk, K]
 
 
 def specs(plan: Plan, operands: dict, where) -> dict:
-    """Returns the block specs of operands, two for each operand in PAIRS. `where(*grid, *scalars)` returns (b, h, i, j)."""
+    """Returns the block specs of operands, two for each operand in PAIRS. `where(*grid, *scalars)`
+    returns (b, h, i, j)."""
 
     def spec(name, shape, further=0):
         block, index = layout(plan, name, shape)
@@ -95,12 +105,17 @@ def specs(plan: Plan, operands: dict, where) -> dict:
         return pl.BlockSpec(block, at)
 
     single = {name: spec(name, x.shape) for name, x in operands.items() if name not in PAIRS}
-    return single | {name: tuple(spec(name, x.shape, n) for n in (0, 1)) for name, x in operands.items() if name in PAIRS}
+    return single | {
+        name: tuple(spec(name, x.shape, n) for n in (0, 1))
+        for name, x in operands.items()
+        if name in PAIRS
+    }
 
 
 def over(plan: Plan, inner: str):
-    """Returns a function from grid (h, b, block, step) to (b, h, i, j): over the key blocks that query block i may see
-    (`inner` is "keys"), or over the query blocks that may see key block j ("queries")."""
+    """Returns a function from grid (h, b, block, step) to (b, h, i, j): over the key blocks that
+    query block i may see (`inner` is "keys"), or over the query blocks that may see key block j
+    ("queries")."""
     outer = plan.counts[0 if inner == "keys" else 1]
 
     def where(h, b, block, step, first, count, *_):
@@ -117,12 +132,28 @@ def output(plan: Plan, where, name: str, shape: tuple[int, ...], dtype=jnp.float
     return jax.ShapeDtypeStruct(shape, dtype), pl.BlockSpec(block, lambda *ids: index(*where(*ids)))
 
 
-def call(plan: Plan, kernel, grid, where, spans, operands, given, *, outputs: dict, scratch, name: str, parallel=True):
-    """Runs `kernel(first, count, seeds, first_head, refs of operands, refs of outputs, *scratch)` over the grid.
+def call(
+    plan: Plan,
+    kernel,
+    grid,
+    where,
+    spans,
+    operands,
+    given,
+    *,
+    outputs: dict,
+    scratch,
+    name: str,
+    parallel=True,
+):
+    """Runs `kernel(first, count, seeds, first_head, refs of operands, refs of outputs, *scratch)`
+    over the grid.
 
-    `outputs` are results of `output` by name. Steps of the last axis of the grid come in order; those of the others only
-    if they are not `parallel`, except for the first axis (heads)."""
-    operands = operands | {key: given[key] for key in ("q_fields", "k_fields", "allow") if key in given}
+    `outputs` are results of `output` by name. Steps of the last axis of the grid come in order;
+    those of the others only if they are not `parallel`, except for the first axis (heads)."""
+    operands = operands | {
+        key: given[key] for key in ("q_fields", "k_fields", "allow") if key in given
+    }
     arrays = {key: (x, x) if key in PAIRS else x for key, x in operands.items()}
     middle = "parallel" if parallel else "arbitrary"
     return pl.pallas_call(
@@ -135,14 +166,17 @@ def call(plan: Plan, kernel, grid, where, spans, operands, given, *, outputs: di
             scratch_shapes=scratch,
         ),
         out_shape={key: shape for key, (shape, _) in outputs.items()},
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", *[middle] * (len(grid) - 2), "arbitrary")),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", *[middle] * (len(grid) - 2), "arbitrary")
+        ),
         interpret=plan.interpret,
         name=name,
     )(*spans, given["seeds"], given["first_head"], arrays)
 
 
 def dot(plan: Plan, a, b, of_a: int, of_b: int):
-    """Contracts dimension `of_a` of a with `of_b` of b at the plan's precision; the result is float32."""
+    """Contracts dimension `of_a` of a with `of_b` of b at the plan's precision; the result is
+    float32."""
     exact = plan.precision.compute == "float32"
     return jax.lax.dot_general(
         a.astype(plan.precision.dtype),
@@ -159,7 +193,8 @@ def tables(pair):
 
 
 def _turned(x, left: bool):
-    """Rotates row r of x [n, w] by r mod 8 lanes, bit by bit, because v4 cannot rotate rows of a tile differently."""
+    """Rotates row r of x [n, w] by r mod 8 lanes, bit by bit, because v4 cannot rotate rows of a
+    tile differently."""
     row, wide, bit = jax.lax.broadcasted_iota(jnp.int32, x.shape, 0), x.shape[1], 1
     while bit < min(8, x.shape[0]):
         x = jnp.where((row & bit) != 0, pltpu.roll(x, wide - bit if left else bit, 1), x)
@@ -168,7 +203,8 @@ def _turned(x, left: bool):
 
 
 def _turned_tiles(x, left: bool):
-    """Rotates tile t of x [n / 8, 8, w] by 8 t lanes, with a stride between tiles, which is free."""
+    """Rotates tile t of x [n / 8, 8, w] by 8 t lanes, with a stride between tiles, which is
+    free."""
     wide, tile = x.shape[2], x.shape[1]
     return pltpu.roll(x, 0, 2, stride=wide - tile if left else tile, stride_axis=0)
 
@@ -205,7 +241,8 @@ def diagonals(x):
 def folded(x):
     """The transpose of `diagonals`, [n, n] to [1, 2 n].
 
-    Repeatedly rotates the lower half of the rows by its offset and adds it to the upper half; then does so with tiles."""
+    Repeatedly rotates the lower half of the rows by its offset and adds it to the upper half; then
+    does so with tiles."""
     size = x.shape[0]
     wide = 2 * size
     x = jnp.concatenate([jnp.zeros_like(x), x], 1)
@@ -213,7 +250,10 @@ def folded(x):
         size //= 2
         x = x[:size] + pltpu.roll(x[size:], wide - size, 1)
     if size > 8:
-        x = sum(pltpu.roll(x[first : first + 8], (wide - first) % wide, 1) for first in range(0, size, 8))
+        x = sum(
+            pltpu.roll(x[first : first + 8], (wide - first) % wide, 1)
+            for first in range(0, size, 8)
+        )
     return _turned(x, left=True).sum(0, keepdims=True)
 
 
@@ -259,11 +299,15 @@ def _seen(plan, refs):
 
 
 def dropped(plan: Plan, x, seed, head, i, j):
-    """Applies dropout to a block [keys, queries], with the bits of `core.streams.keep_mask` at the global positions."""
+    """Applies dropout to a block [keys, queries], with the bits of `core.streams.keep_mask` at the
+    global positions."""
     if not plan.dropout:
         return x
     _, queries, keys = plan.whole
-    place = lambda axis, number: jax.lax.broadcasted_iota(jnp.int32, x.shape, axis) + number * x.shape[axis]
+
+    def place(axis, number):
+        return jax.lax.broadcasted_iota(jnp.int32, x.shape, axis) + number * x.shape[axis]
+
     counter = ((head * queries + place(1, i)) * keys + place(0, j)).astype(jnp.uint32)
     keep = streams.counter_bits(counter, seed) >= streams.least_kept(plan.dropout)
     return jnp.where(keep, x / (1.0 - plan.dropout), 0.0)

@@ -2,19 +2,21 @@
 
     nll = linear_cross_entropy(features [.., D], table [V, D], bias [V] or None, labels [..], precision=precision)
 
-Computes -log softmax(features . table^T + bias)[label] in nats, and the gradients of features, table and bias in one pass
-over blocks of words. The scores would take 125 MB per copy for a thousand tokens and BERT's vocabulary, 1 GB for XLM-R's.
-`impl` selects the implementation:
+Computes -log softmax(features . table^T + bias)[label] in nats, and the gradients of features,
+table and bias in one pass over blocks of words. The scores would take 125 MB per copy for a
+thousand tokens and BERT's vocabulary, 1 GB for XLM-R's. `impl` selects the implementation:
 
     reference   `plain`: scores in memory and autodiff; defines the result
     xla         `blocked`: blocks of words, on any platform
     pallas      `tpu`: a kernel for TPUs. Not run on hardware yet
-    auto        reference up to `HELD` scores per device; above, xla, or what an attached TPU finds right and fastest
+    auto        reference up to `HELD` scores per device; above, xla, or what an attached TPU finds
+                right and fastest
 
 `draw` (module `drawn`) samples a word from the same softmax, also without the scores.
 
-Supports label smoothing (Vaswani et al. 2017, section 5.4), the z-loss (Chowdhery et al. 2022, section 5), soft targets of
-a teacher (Hinton et al. 2015) and a split vocabulary (`scored`). `sampled` has sampled losses.
+Supports label smoothing (Vaswani et al. 2017, section 5.4), the z-loss (Chowdhery et al. 2022,
+section 5), soft targets of a teacher (Hinton et al. 2015) and a split vocabulary (`scored`).
+`sampled` has sampled losses.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ __all__ = ["HELD", "Judged", "Linear", "Scored"]
 __all__ += ["distillation", "draw", "judge", "linear_cross_entropy", "logits", "race", "score"]
 
 HELD = 1 << 22
-"""Maximum scores per device that "auto" holds in memory: 16 MB. On a CPU (width 768, bfloat16, 30,522 words) `plain` takes
-0.7 times as long as `blocked` for 40 tokens, as long for 160, and 1.2 times as long for 512."""
+"""Maximum scores per device that "auto" holds in memory: 16 MB. On a CPU (width 768, bfloat16,
+30,522 words) `plain` takes 0.7 times as long as `blocked` for 40 tokens, as long for 160, and 1.2
+times as long for 512."""
 
 
 @record
@@ -69,23 +72,29 @@ def linear_cross_entropy(
     precision: Precision = Precision(),
     impl: Impl = "auto",
 ) -> Array:
-    """Returns -log p(label) [..] in nats, float32, for features [.., D], table [V, D], bias [V] and labels [..] int32.
+    """Returns -log p(label) [..] in nats, float32, for features [.., D], table [V, D], bias [V] and
+    labels [..] int32.
 
     smoothing   share of the target that is spread evenly over all V words
     z_loss      weight of log(Z)^2, which keeps the sum of exponentials Z near 1
-    soft        a teacher over the same words. Its softmax q replaces `labels`: -sum_v q_v log p_v. It gets no gradient.
-                For a temperature, divide the features and biases of both sides (`distillation`)
+    soft        a teacher over the same words. Its softmax q replaces `labels`: -sum_v q_v log p_v.
+                It gets no gradient. For a temperature, divide the features and biases of both sides
+                (`distillation`)
 
     Raises ValueError if `soft` is given with `labels` or `smoothing`.
     """
     student = Linear(features, table, bias)
     if soft is not None:
         if smoothing or labels is not None:
-            raise ValueError("soft targets stand in the place of labels; leave labels None and smoothing 0")
+            raise ValueError(
+                "soft targets stand in the place of labels; leave labels None and smoothing 0"
+            )
         labels = jnp.zeros(features.shape[:-1], jnp.int32)
         found = score(student, labels, teacher=soft, precision=precision, impl=impl)
         return found.log_sum - found.soft + z_loss * found.log_sum**2
-    return judge(student, labels, smoothing=smoothing, z_loss=z_loss, precision=precision, impl=impl).loss
+    return judge(
+        student, labels, smoothing=smoothing, z_loss=z_loss, precision=precision, impl=impl
+    ).loss
 
 
 def judge(
@@ -100,7 +109,9 @@ def judge(
     """Returns the losses and the correctness of predictions, from one pass over the vocabulary."""
     found = score(student, labels, mean=smoothing > 0, precision=precision, impl=impl)
     nll = found.log_sum - found.label
-    loss = nll if not smoothing else (1 - smoothing) * nll + smoothing * (found.log_sum - found.mean)
+    loss = (
+        nll if not smoothing else (1 - smoothing) * nll + smoothing * (found.log_sum - found.mean)
+    )
     loss = loss if not z_loss else loss + z_loss * found.log_sum**2
     return Judged(nll, loss, jax.lax.stop_gradient(found.label) >= found.top)
 
@@ -116,30 +127,52 @@ def distillation(
     """Returns KL(teacher || student) [..] at a temperature (Hinton et al. 2015, section 2).
 
     It is not multiplied by the squared temperature."""
-    at = lambda one: Linear(
-        one.features.astype(jnp.float32) / temperature, one.table, None if one.bias is None else one.bias / temperature
-    )
+
+    def at(one):
+        return Linear(
+            one.features.astype(jnp.float32) / temperature,
+            one.table,
+            None if one.bias is None else one.bias / temperature,
+        )
+
     labels = jnp.zeros(student.features.shape[:-1], jnp.int32)
     found = score(at(student), labels, teacher=at(teacher), precision=precision, impl=impl)
     return found.log_sum - found.soft - found.entropy
 
 
 def draw(
-    one: Linear, seeds: Array, *, temperature: float = 1.0, precision: Precision = Precision(), impl: Impl = "auto"
+    one: Linear,
+    seeds: Array,
+    *,
+    temperature: float = 1.0,
+    precision: Precision = Precision(),
+    impl: Impl = "auto",
 ) -> Array:
-    """Samples a word [..] int32 from softmax(scores / temperature) for every token, with seeds [..] uint32.
+    """Samples a word [..] int32 from softmax(scores / temperature) for every token, with seeds [..]
+    uint32.
 
-    The result depends only on scores, seeds and word numbers, not on blocks or layout. It has no gradient."""
+    The result depends only on scores, seeds and word numbers, not on blocks or layout. It has no
+    gradient."""
     return race(one, seeds, temperature=temperature, precision=precision, impl=impl)[0]
 
 
 def race(
-    one: Linear, seeds: Array, *, temperature: float = 1.0, precision: Precision = Precision(), impl: Impl = "auto"
+    one: Linear,
+    seeds: Array,
+    *,
+    temperature: float = 1.0,
+    precision: Precision = Precision(),
+    impl: Impl = "auto",
 ) -> tuple[Array, Array]:
-    """Returns (the word of `draw`, its value [..] float32). For several softmaxes, take the word with the greatest value."""
+    """Returns (the word of `draw`, its value [..] float32). For several softmaxes, take the word
+    with the greatest value."""
     words = len(one.table)
-    whole = named(impl) == "reference" or (impl == "auto" and seeds.size * words / _devices() <= HELD)
-    return drawn(one, seeds, temperature=temperature, precision=precision, block=words if whole else None)
+    whole = named(impl) == "reference" or (
+        impl == "auto" and seeds.size * words / _devices() <= HELD
+    )
+    return drawn(
+        one, seeds, temperature=temperature, precision=precision, block=words if whole else None
+    )
 
 
 def score(
@@ -153,15 +186,24 @@ def score(
 ) -> Scored:
     """Computes `Scored` for labels [..] with the implementation `impl`."""
     if teacher is not None and len(teacher.table) != len(student.table):
-        raise ValueError(f"the teacher has {len(teacher.table)} words and the student {len(student.table)}")
+        raise ValueError(
+            f"the teacher has {len(teacher.table)} words and the student {len(student.table)}"
+        )
     options = {"mean": mean, "teacher": teacher, "precision": precision}
     sizes = labels.size, len(student.table), student.features.shape[-1]
     kernel = choose(impl, *sizes, soft=teacher is not None, compute=precision.compute)
-    return plain.scored(student, labels, **options) if kernel is None else scored(kernel, student, labels, **options)
+    return (
+        plain.scored(student, labels, **options)
+        if kernel is None
+        else scored(kernel, student, labels, **options)
+    )
 
 
-def choose(impl: str, tokens: int, words: int, width: int, *, soft: bool = False, compute: str = "float32"):
-    """Returns the module to use, or None for `plain`. Raises UserError if the named implementation cannot compute this."""
+def choose(
+    impl: str, tokens: int, words: int, width: int, *, soft: bool = False, compute: str = "float32"
+):
+    """Returns the module to use, or None for `plain`. Raises UserError if the named implementation
+    cannot compute this."""
     named(impl)
     if impl == "auto":
         if tokens * words / _devices() <= HELD:
@@ -169,13 +211,18 @@ def choose(impl: str, tokens: int, words: int, width: int, *, soft: bool = False
         here = platform()
         if not deciding.asks(here):
             return blocked
-        from ptm_jax.kernels.cross_entropy import candidates  # with Pallas, which takes a quarter of a second to import
+        from ptm_jax.kernels.cross_entropy import (
+            candidates,
+        )  # with Pallas, which takes a quarter of a second to import
 
         return candidates.best(here, tokens, words, width, soft, compute)
     if impl in ("reference", "xla"):
         return None if impl == "reference" else blocked
     if impl != "pallas":
-        raise UserError(f"{impl.replace('dnn', 'DNN')} has no cross-entropy over a vocabulary here; take impl='xla'")
+        raise UserError(
+            f"{impl.replace('dnn', 'DNN')} has no cross-entropy over a vocabulary here; take "
+            "impl='xla'"
+        )
     from ptm_jax.kernels.cross_entropy import tpu
 
     if reason := tpu.refusal(platform(), width, soft):
@@ -186,4 +233,8 @@ def choose(impl: str, tokens: int, words: int, width: int, *, soft: bool = False
 def _devices() -> int:
     """Returns the number of devices over which the scores are split."""
     layout = current()
-    return 1 if layout is None else math.prod(layout.parts(name) for name in ("rows", "length", "vocab"))
+    return (
+        1
+        if layout is None
+        else math.prod(layout.parts(name) for name in ("rows", "length", "vocab"))
+    )

@@ -1,20 +1,22 @@
 """Scores over the vocabulary in blocks of words, on any platform, without a [tokens, V] array.
 
-Forward, for every block of words (Milakov & Gimelshein 2018, arXiv 1805.02867, algorithm 3, over blocks):
+Forward, for every block of words (Milakov & Gimelshein 2018, arXiv 1805.02867, algorithm 3, over
+blocks):
 
     z = W_block x^T + b_block                                   [words, tokens]
     top' = max(top, max z);  total = total exp(top - top') + sum exp(z - top')
     also the label's score and, if requested, the sum of z and the sums of a teacher's scores u
 
-Backward recomputes the scores of each block from x and W (Wijmans et al. 2024, arXiv 2411.09009, without its filter), with
-dz from `scored`:
+Backward recomputes the scores of each block from x and W (Wijmans et al. 2024, arXiv 2411.09009,
+without its filter), with dz from `scored`:
 
     d x += dz^T W_block;   d W_block = dz x;   d b_block = sum dz
 
-This costs one more product of tokens x V x D than autodiff. It holds tokens x block scores; autodiff holds tokens x V twice.
-The order [words, tokens] gives the product for d W the form that has fast bfloat16 kernels on a CPU (`core.precision`); the
-product for d x transposes a block of dz. Transposing W instead would be a twentieth faster for many tokens, but XLA then
-picks a layout of dz without a kernel ("Unsupported element type for DotThunk", JAX 0.10.2).
+This costs one more product of tokens x V x D than autodiff. It holds tokens x block scores;
+autodiff holds tokens x V twice. The order [words, tokens] gives the product for d W the form that
+has fast bfloat16 kernels on a CPU (`core.precision`); the product for d x transposes a block of dz.
+Transposing W instead would be a twentieth faster for many tokens, but XLA then picks a layout of dz
+without a kernel ("Unsupported element type for DotThunk", JAX 0.10.2).
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ import jax.numpy as jnp
 from ptm_jax.kernels.cross_entropy.scored import LOW, Sums
 
 SCORES, LEAST, MOST = 1 << 20, 512, 2048
-"""Scores per block (approximate), least and most words per block. Measured on a CPU with 1 MB of cache per core: 512 to
-2,048 words by 1,024 tokens take the same time. With few tokens, larger blocks are no faster and hold more lines of the
-table's gradient."""
+"""Scores per block (approximate), least and most words per block. Measured on a CPU with 1 MB of
+cache per core: 512 to 2,048 words by 1,024 tokens take the same time. With few tokens, larger
+blocks are no faster and hold more lines of the table's gradient."""
 
 
 def words_of_block(tokens: int, words: int) -> int:
@@ -62,7 +64,8 @@ def numbers_of(start, size, first):
 
 
 def _met(top, total, scores):
-    """Adds a block; returns (maximum, sum of exponentials, factor for the previous sums, the block's exponentials)."""
+    """Adds a block; returns (maximum, sum of exponentials, factor for the previous sums, the
+    block's exponentials)."""
     higher = jnp.maximum(top, scores.max(0))
     weights, fade = jnp.exp(scores - higher[None]), jnp.exp(top - higher)
     return higher, total * fade + weights.sum(0), fade, weights
@@ -118,7 +121,9 @@ def backward(plan, student, labels, teacher, log_sums, grads, first):
         if plan.mean:
             dz += grads.mean[None]
         if teacher is not None:
-            dz += grads.soft[None] * jnp.exp(scores_of(plan, teacher, start, size)[1] - soft_log_sum[None])
+            dz += grads.soft[None] * jnp.exp(
+                scores_of(plan, teacher, start, size)[1] - soft_log_sum[None]
+            )
         if bias is not None:
             bias = jax.lax.dynamic_update_slice_in_dim(bias, dz.sum(1), start, 0)
         dz = dz.astype(plan.precision.dtype)

@@ -1,7 +1,8 @@
-"""The implementations of cross-entropy over a vocabulary that a device may take, and the classes for which it decides.
+"""The implementations of cross-entropy over a vocabulary that a device may take, and the classes
+for which it decides.
 
-A candidate's module has `refusal(platform, width, soft)` and what `scored.Plan` describes. They take turns above
-`cross_entropy.HELD` scores; below it the scores are in memory."""
+A candidate's module has `refusal(platform, width, soft)` and what `scored.Plan` describes. They
+take turns above `cross_entropy.HELD` scores; below it the scores are in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ CANDIDATES = (
 
 @dataclasses.dataclass(frozen=True)
 class Class(deciding.Question):
-    """A class of cross-entropies: type of the products, width of the features, tokens and words up to a power of two."""
+    """A class of cross-entropies: type of the products, width of the features, tokens and words up
+    to a power of two."""
 
     kind = "cross-entropy"
     definition = "xla"
@@ -41,7 +43,10 @@ class Class(deciding.Question):
     @property
     def key(self) -> str:
         """The class in words."""
-        return f"cross-entropy of {self.tokens} tokens, {self.words} words, width {self.width}, {self.compute}"
+        return (
+            f"cross-entropy of {self.tokens} tokens, {self.words} words, width {self.width}, "
+            f"{self.compute}"
+        )
 
     def cases(self) -> list[Case]:
         """Returns a case of odd sizes, and a larger one."""
@@ -49,18 +54,25 @@ class Class(deciding.Question):
 
     def _case(self, tokens: int, words: int) -> Case:
         draw = np.random.default_rng(tokens)
-        normal = lambda *shape: draw.normal(size=shape).astype(np.float32)
+
+        def normal(*shape):
+            return draw.normal(size=shape).astype(np.float32)
+
         features = jnp.asarray(normal(tokens, self.width), self.compute)
         student = Linear(features, normal(words, self.width) * self.width**-0.5, normal(words))
         labels, own = draw.integers(0, words, tokens).astype(np.int32), Precision(self.compute)
 
         def right(given):
             exact = jax.tree.map(lambda x: x.astype(jnp.float32), given[0])
-            return _outputs(lambda *one: plain.scored(*one, precision=Precision()), exact, *given[1:])
+            return _outputs(
+                lambda *one: plain.scored(*one, precision=Precision()), exact, *given[1:]
+            )
 
         return Case(
             inputs=(student, labels, normal(2, tokens)),
-            call=lambda module, given: _outputs(lambda *one: scored(module, *one, precision=own), *given),
+            call=lambda module, given: _outputs(
+                lambda *one: scored(module, *one, precision=own), *given
+            ),
             right=right,
             refusal=lambda module: module.refusal("tpu", self.width, False),
         )
@@ -78,7 +90,14 @@ def _outputs(function, student: Linear, labels, slopes) -> dict[str, Any]:
 
 def best(platform: str, tokens: int, words: int, width: int, soft: bool, compute: str) -> Any:
     """Returns the fastest module that is right on the attached device and computes this."""
-    size = lambda number, most: min(1 << (number - 1).bit_length(), most)
-    answer = deciding.ask(Class(compute, width, size(tokens, TOKENS), size(words, WORDS)), CANDIDATES, platform)
+
+    def size(number, most):
+        return min(1 << (number - 1).bit_length(), most)
+
+    answer = deciding.ask(
+        Class(compute, width, size(tokens, TOKENS), size(words, WORDS)), CANDIDATES, platform
+    )
     modules = [deciding.module_of(CANDIDATES, name, platform) for name in answer.seconds]
-    return next((module for module in modules if module.refusal(platform, width, soft) is None), blocked)
+    return next(
+        (module for module in modules if module.refusal(platform, width, soft) is None), blocked
+    )

@@ -1,18 +1,20 @@
 """Samples words from the softmax over a vocabulary without a [tokens, V] array.
 
-Uses the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014, arXiv 1411.0030, section 2) over the blocks of `blocked`:
+Uses the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014, arXiv 1411.0030, section 2) over the
+blocks of `blocked`:
 
     argmax_v z_v / temperature + g_v,   g_v = -log(-log u_v),   u_v uniform in (0, 1)
 
-has the distribution softmax(z / temperature). One pass keeps the best value and its word for every token and holds
-block x tokens scores.
+has the distribution softmax(z / temperature). One pass keeps the best value and its word for every
+token and holds block x tokens scores.
 
-u_v is a hash of the token's seed and v (`core.streams`). It does not depend on blocks or devices, so every split of words
-or tokens samples the same words, except if two values differ by no more than the rounding of products. Devices with a split
-vocabulary exchange the best value of every token and its word; ties take the first word.
+u_v is a hash of the token's seed and v (`core.streams`). It does not depend on blocks or devices,
+so every split of words or tokens samples the same words, except if two values differ by no more
+than the rounding of products. Devices with a split vocabulary exchange the best value of every
+token and its word; ties take the first word.
 
-Measured on a CPU (width 128, bfloat16, 30,522 words, 2,464 tokens): a sixth of the time of `jax.random.categorical` on the
-logits, and 13 MB of temporaries instead of 1.4 GB.
+Measured on a CPU (width 128, bfloat16, 30,522 words, 2,464 tokens): a sixth of the time of
+`jax.random.categorical` on the logits, and 13 MB of temporaries instead of 1.4 GB.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ LAST = 1 - 2**-24
 Drawn = tuple[Array, Array]
 
 
-def drawn(one: Linear, seeds: Array, *, temperature: float, precision: Precision, block: int | None = None) -> Drawn:
-    """Returns (words [..] int32, their values) for seeds [..] uint32. `block` is the number of words per block
-    (None: as in `blocked`)."""
+def drawn(
+    one: Linear, seeds: Array, *, temperature: float, precision: Precision, block: int | None = None
+) -> Drawn:
+    """Returns (words [..] int32, their values) for seeds [..] uint32. `block` is the number of
+    words per block (None: as in `blocked`)."""
     if temperature <= 0:
         raise ValueError(f"temperature is {temperature}; it must be above 0")
     one, layout = jax.lax.stop_gradient(one), current()
@@ -48,13 +52,16 @@ def drawn(one: Linear, seeds: Array, *, temperature: float, precision: Precision
     one = padded(one, places.parts)
     plan = dataclasses.replace(plan, padded=len(one.table) != plan.words)
     share = functools.partial(_share, plan, places, temperature, block)
-    return mapped(places, share, (places.linear(one), places.labels), (places.labels,) * 2)(one, seeds)
+    return mapped(places, share, (places.linear(one), places.labels), (places.labels,) * 2)(
+        one, seeds
+    )
 
 
 def gumbel(numbers: Array, seeds: Array) -> Array:
     """Returns the Gumbel noise of words by number and seed, float32.
 
-    Computes -log(1 - v) by log1p: small v decide the maximum, and words of probability 1e-9 need their precision."""
+    Computes -log(1 - v) by log1p: small v decide the maximum, and words of probability 1e-9 need
+    their precision."""
     bits = counter_bits(numbers.astype(jnp.uint32), seeds)
     v = jnp.minimum((bits.astype(jnp.float32) + 0.5) * 2**-32, LAST)
     return -jnp.log(-jnp.log1p(-v))
@@ -75,7 +82,9 @@ def _best(plan, one, seeds, temperature, block, first):
 
     words = len(one.table)
     state = jnp.zeros(seeds.shape, jnp.int32), jnp.full(seeds.shape, LOW, jnp.float32)
-    return blocked.loop(words, min(block or blocked.words_of_block(len(seeds), words), words), meet, state)
+    return blocked.loop(
+        words, min(block or blocked.words_of_block(len(seeds), words), words), meet, state
+    )
 
 
 def _share(plan, places, temperature, block, one, seeds):

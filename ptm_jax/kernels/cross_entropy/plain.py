@@ -1,4 +1,5 @@
-"""Computes scores [.., V] in memory and differentiates them by autodiff, which is fastest for few tokens."""
+"""Computes scores [.., V] in memory and differentiates them by autodiff, which is fastest for few
+tokens."""
 
 from __future__ import annotations
 
@@ -12,21 +13,34 @@ from ptm_jax.kernels.cross_entropy.scored import Linear, Scored
 
 
 def logits(one: Linear, precision: Precision) -> Array:
-    """Returns the scores [.., V] float32. If a layout splits the vocabulary, each device holds the scores of its words."""
+    """Returns the scores [.., V] float32. If a layout splits the vocabulary, each device holds the
+    scores of its words."""
     features, table, bias = one.features, one.table, one.bias
     if current() is not None:
         rows = "abcdefgh"[: features.ndim - 1]
         scores = precision.einsum(f"{rows}d,vd->{rows}v", features, table, jnp.float32)
         scores = scores if bias is None else scores + bias
-        return constrain(scores, "rows", *["length"] * (scores.ndim - 2), "vocab") if scores.ndim > 1 else scores
-    # Not `dense` with table.T: the transpose would be folded into the gradient's product, which would lose its fast form.
-    scores = precision.einsum("md,vd->mv", features.reshape(-1, features.shape[-1]), table, jnp.float32)
+        return (
+            constrain(scores, "rows", *["length"] * (scores.ndim - 2), "vocab")
+            if scores.ndim > 1
+            else scores
+        )
+    # Not `dense` with table.T: the transpose would be folded into the gradient's product, which
+    # would lose its fast form.
+    scores = precision.einsum(
+        "md,vd->mv", features.reshape(-1, features.shape[-1]), table, jnp.float32
+    )
     scores = scores.reshape(*features.shape[:-1], -1)
     return scores if bias is None else scores + bias
 
 
 def scored(
-    student: Linear, labels: Array, *, mean: bool = False, teacher: Linear | None = None, precision: Precision
+    student: Linear,
+    labels: Array,
+    *,
+    mean: bool = False,
+    teacher: Linear | None = None,
+    precision: Precision,
 ) -> Scored:
     """Computes `Scored` for labels [..]. The teacher gets no gradient."""
     z = logits(student, precision)
@@ -35,7 +49,12 @@ def scored(
     else:
         words = jax.lax.broadcasted_iota(jnp.int32, z.shape, z.ndim - 1)
         label = jnp.where(words == labels[..., None], z, 0.0).sum(-1)
-    found = jax.nn.logsumexp(z, -1), label, jax.lax.stop_gradient(z).max(-1), z.mean(-1) if mean else None
+    found = (
+        jax.nn.logsumexp(z, -1),
+        label,
+        jax.lax.stop_gradient(z).max(-1),
+        z.mean(-1) if mean else None,
+    )
     if teacher is None:
         return Scored(*found)
     known = logits(jax.lax.stop_gradient(teacher), precision)

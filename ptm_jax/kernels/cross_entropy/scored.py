@@ -1,15 +1,18 @@
-"""Statistics per token of the scores over the vocabulary, computed without an array of scores, also over several devices.
+"""Statistics per token of the scores over the vocabulary, computed without an array of scores, also
+over several devices.
 
-The statistics are the log of the sum of exponentials, the label's score, the mean and the greatest score, and the mean
-score under a teacher's distribution. The losses of this package are computed from them. Each statistic has one gradient g
-per token, and the gradient of a score is
+The statistics are the log of the sum of exponentials, the label's score, the mean and the greatest
+score, and the mean score under a teacher's distribution. The losses of this package are computed
+from them. Each statistic has one gradient g per token, and the gradient of a score is
 
     dz_tv = g_log_sum p_tv + g_label [v = label] + g_mean / V + g_soft q_tv
 
-with the softmax p and the teacher's softmax q. A pass over blocks of words computes dz one block at a time.
+with the softmax p and the teacher's softmax q. A pass over blocks of words computes dz one block at
+a time.
 
-Under a layout every device has its own tokens and, if the vocabulary is split, its own words. Devices exchange the greatest
-score, the sum of exponentials and the label's score of every token (Shoeybi et al. 2019, section 3).
+Under a layout every device has its own tokens and, if the vocabulary is split, its own words.
+Devices exchange the greatest score, the sum of exponentials and the label's score of every token
+(Shoeybi et al. 2019, section 3).
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ class Linear:
 
 @record
 class Scored:
-    """Statistics per token [..], float32, of the scores z. Statistics that were not requested are None.
+    """Statistics per token [..], float32, of the scores z. Statistics that were not requested are
+    None.
 
     log_sum   log sum_v exp z_v          mean      the mean of z_v over the words
     label     z of the label             soft      sum_v q_v z_v, q the teacher's softmax
@@ -85,9 +89,10 @@ class Sums:
 class Plan:
     """Static arguments of the computation.
 
-    kernel      a module with `forward(plan, student, labels, teacher, first) -> Sums` and `backward(plan, student, labels,
-                teacher, log_sums, grads, first) -> (d features, d table, d bias)` for one device's tokens [T] and words,
-                float32; `first` is the number of its first word, or None
+    kernel      a module with `forward(plan, student, labels, teacher, first) -> Sums` and
+                `backward(plan, student, labels, teacher, log_sums, grads, first) -> (d features, d
+                table, d bias)` for one device's tokens [T] and words, float32; `first` is the
+                number of its first word, or None
     words       size of the whole vocabulary
     padded      whether a device may have rows of zeros beyond the vocabulary
     interpret   passed to `pallas_call`, to run a kernel without its device
@@ -103,8 +108,8 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-    """Partition specs under a layout. `tokens`, `words` and `width` are the mesh axes over which tokens, words and the
-    width of the table's gradient are split."""
+    """Partition specs under a layout. `tokens`, `words` and `width` are the mesh axes over which
+    tokens, words and the width of the table's gradient are split."""
 
     mesh: Any
     features: P
@@ -151,11 +156,16 @@ def scored(
 
 
 def places_of(layout, student):
-    """Returns the `_Places` of a layout. A dimension that its mesh axes do not divide is not split, nor is one token [D]."""
+    """Returns the `_Places` of a layout. A dimension that its mesh axes do not divide is not split,
+    nor is one token [D]."""
     shape = student.features.shape
-    names = ["rows", *["length"] * (len(shape) - 2), None][: len(shape)] if len(shape) > 1 else [None]
+    names = (
+        ["rows", *["length"] * (len(shape) - 2), None][: len(shape)] if len(shape) > 1 else [None]
+    )
     spec = P(*(None if entry is P.UNCONSTRAINED else entry for entry in layout.spec(names, shape)))
-    tokens = tuple(axis for entry in spec if entry for axis in ((entry,) if isinstance(entry, str) else entry))
+    tokens = tuple(
+        axis for entry in spec if entry for axis in ((entry,) if isinstance(entry, str) else entry)
+    )
     words = tuple(axis for axis in layout.axes("vocab") if axis not in tokens)
     width = tuple(axis for axis in layout.axes("width") if axis in tokens)
     width = width if shape[-1] % math.prod(layout.mesh.shape[axis] for axis in width) == 0 else ()
@@ -180,8 +190,14 @@ def _forward(plan, places, student, labels, teacher):
     if places is None:
         found = _result(plan, plan.kernel.forward(plan, student, labels, teacher, None))
     else:
-        inputs = places.linear(student), places.labels, None if teacher is None else places.linear(teacher)
-        found = mapped(places, functools.partial(_share, plan, places), inputs, places.labels)(student, labels, teacher)
+        inputs = (
+            places.linear(student),
+            places.labels,
+            None if teacher is None else places.linear(teacher),
+        )
+        found = mapped(places, functools.partial(_share, plan, places), inputs, places.labels)(
+            student, labels, teacher
+        )
     return found, (student, labels, teacher, found.log_sum, found.soft_log_sum)
 
 
@@ -196,14 +212,23 @@ def _share(plan, places, student, labels, teacher):
 
 
 def _exchanged(sums, axes):
-    add = lambda x: None if x is None else jax.lax.psum(x, axes)
+    def add(x):
+        return None if x is None else jax.lax.psum(x, axes)
+
     top = jax.lax.pmax(sums.top, axes)
     total, label, every = add((sums.total * jnp.exp(sums.top - top), sums.label, sums.all))
     if sums.mixed is None:
         return Sums(top, total, label, every)
     soft = jax.lax.pmax(sums.soft_top, axes)
     fade = jnp.exp(sums.soft_top - soft)
-    return Sums(top, total, label, every, soft, *add((sums.soft_total * fade, sums.mixed * fade, sums.own * fade)))
+    return Sums(
+        top,
+        total,
+        label,
+        every,
+        soft,
+        *add((sums.soft_total * fade, sums.mixed * fade, sums.own * fade)),
+    )
 
 
 def _result(plan, sums):
@@ -213,23 +238,40 @@ def _result(plan, sums):
         return found
     log_sum = sums.soft_top + jnp.log(sums.soft_total)
     entropy = log_sum - sums.own / sums.soft_total
-    return dataclasses.replace(found, soft=sums.mixed / sums.soft_total, entropy=entropy, soft_log_sum=log_sum)
+    return dataclasses.replace(
+        found, soft=sums.mixed / sums.soft_total, entropy=entropy, soft_log_sum=log_sum
+    )
 
 
 def _backward(plan, places, residuals, g):
     student, labels, teacher, log_sum, soft_log_sum = residuals
-    grads = Scored(g.log_sum, g.label, None, None if g.mean is None else g.mean / plan.words, g.soft)
+    grads = Scored(
+        g.log_sum, g.label, None, None if g.mean is None else g.mean / plan.words, g.soft
+    )
     log_sums = log_sum, soft_log_sum
     if places is None:
         found = plan.kernel.backward(plan, student, labels, teacher, log_sums, grads, None)
     else:
         one = places.labels
-        inputs = places.linear(student), one, None if teacher is None else places.linear(teacher), one, one
-        outputs = places.features, P(places.words or None, places.width or None), places.linear(student).bias
+        inputs = (
+            places.linear(student),
+            one,
+            None if teacher is None else places.linear(teacher),
+            one,
+            one,
+        )
+        outputs = (
+            places.features,
+            P(places.words or None, places.width or None),
+            places.linear(student).bias,
+        )
         share = functools.partial(_share_backward, plan, places)
         found = mapped(places, share, inputs, outputs)(student, labels, teacher, log_sums, grads)
     features, table, bias = found
-    cast = lambda x, like: None if like is None else x.astype(like.dtype)
+
+    def cast(x, like):
+        return None if like is None else x.astype(like.dtype)
+
     found = cast(features, student.features), cast(table, student.table), cast(bias, student.bias)
     return Linear(*found), None, None
 
@@ -243,7 +285,8 @@ def _share_backward(plan, places, student, labels, teacher, log_sums, grads):
     first = jax.lax.axis_index(places.words) * len(student.table) if places.words else None
     given = student.flat(), flat(labels), teacher, flat(log_sums), flat(grads), first
     features, table, bias = plan.kernel.backward(plan, *given)
-    # Cast before the psum, so that devices exchange the type of the result, as for every other product.
+    # Cast before the psum, so that devices exchange the type of the result, as for every other
+    # product.
     features = features.astype(student.features.dtype)
     features = jax.lax.psum(features, places.words) if places.words else features
     rest = tuple(axis for axis in places.tokens if axis not in places.width)
@@ -255,4 +298,6 @@ def _share_backward(plan, places, student, labels, teacher, log_sums, grads):
 
 
 def mapped(places, function, inputs, outputs):
-    return jax.shard_map(function, mesh=places.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+    return jax.shard_map(
+        function, mesh=places.mesh, in_specs=inputs, out_specs=outputs, check_vma=False
+    )

@@ -1,18 +1,22 @@
-"""Cross-entropy on TPUs by Pallas, with the scores of a block of tokens and words only in a core's vector memory.
+"""Cross-entropy on TPUs by Pallas, with the scores of a block of tokens and words only in a core's
+vector memory.
 
-The forward grid is (block of tokens, block of words). It computes z = x W^T on the matrix unit. The maximum, the sum of
-exponentials, the label's score and the sum of scores are columns of one [tokens, 128] scratch, written after the last block
-of words. The backward pass recomputes the scores in each of two kernels (Dao et al. 2022, algorithm 4, split in two):
+The forward grid is (block of tokens, block of words). It computes z = x W^T on the matrix unit. The
+maximum, the sum of exponentials, the label's score and the sum of scores are columns of one
+[tokens, 128] scratch, written after the last block of words. The backward pass recomputes the
+scores in each of two kernels (Dao et al. 2022, algorithm 4, split in two):
 
     d x   the forward grid; accumulates dz W over the words
-    d W   a grid of (block of words, block of tokens); accumulates dz^T x and the sum of dz over the tokens
+    d W   a grid of (block of words, block of tokens); accumulates dz^T x and the sum of dz over the
+          tokens
 
-This saves 2 tokens x V float32 in HBM, which autodiff writes once and reads three times. Features are cast before the
-kernel, lines of the table inside it, so the table is not copied. Words beyond the end of the last block are masked and not
-written.
+This saves 2 tokens x V float32 in HBM, which autodiff writes once and reads three times. Features
+are cast before the kernel, lines of the table inside it, so the table is not copied. Words beyond
+the end of the last block are masked and not written.
 
-Compiled for v4, v5e, v5p and v6e and run in the interpreter; not run on hardware. Refuses other platforms, soft targets,
-and features wider than 4,096, because the lines of 128 words would not fit into vector memory.
+Compiled for v4, v5e, v5p and v6e and run in the interpreter; not run on hardware. Refuses other
+platforms, soft targets, and features wider than 4,096, because the lines of 128 words would not fit
+into vector memory.
 """
 
 from __future__ import annotations
@@ -29,8 +33,8 @@ from ptm_jax.kernels.cross_entropy.scored import LOW, Sums
 TOKENS, FEATURES, LINES, WIDEST = 512, 1 << 19, 1 << 18, 4096
 """Maximum tokens, feature elements and table elements of a block, and maximum width of features.
 
-Chosen for 16 MB of vector memory with double buffering. Elements are halved in float32, because its products are made of
-several."""
+Chosen for 16 MB of vector memory with double buffering. Elements are halved in float32, because its
+products are made of several."""
 
 COLUMNS = ("top", "total", "label", "all")
 
@@ -42,7 +46,10 @@ def refusal(platform: str, width: int, soft: bool) -> str | None:
     if soft:
         return "the cross-entropy kernel has no soft targets; take impl='xla'"
     if width > WIDEST:
-        return f"features of {width} are wider than the {WIDEST} that the cross-entropy kernel holds; take impl='xla'"
+        return (
+            f"features of {width} are wider than the {WIDEST} that the cross-entropy kernel "
+            "holds; take impl='xla'"
+        )
     return None
 
 
@@ -53,9 +60,13 @@ def forward(plan, student, labels, teacher, first):
     words, operands = _operands(plan, shape, student, labels, first)
     out = jax.ShapeDtypeStruct((len(operands["x"]), 128), jnp.float32)
     scratch = [pltpu.VMEM((shape.t, 128), jnp.float32)]
-    found = _called(plan, shape, _forward, (0, 1), words, operands, out, shape.column(0, 128), scratch)
+    found = _called(
+        plan, shape, _forward, (0, 1), words, operands, out, shape.column(0, 128), scratch
+    )
     columns = dict(zip(COLUMNS, found[: len(labels), : len(COLUMNS)].T, strict=True))
-    return Sums(columns["top"], columns["total"], columns["label"], columns["all"] if plan.mean else None)
+    return Sums(
+        columns["top"], columns["total"], columns["label"], columns["all"] if plan.mean else None
+    )
 
 
 def backward(plan, student, labels, teacher, log_sums, grads, first):
@@ -65,17 +76,25 @@ def backward(plan, student, labels, teacher, log_sums, grads, first):
     words, operands = _operands(plan, shape, student, labels, first)
     mean = jnp.zeros((tokens,), jnp.float32) if grads.mean is None else grads.mean
     given = jnp.stack([log_sums[0], grads.log_sum, grads.label, mean], 1)
-    operands["given"] = jnp.pad(given, ((0, shape.spare), (0, 0)))  # padding tokens have no gradient
-    of = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.float32)
+    operands["given"] = jnp.pad(
+        given, ((0, shape.spare), (0, 0))
+    )  # padding tokens have no gradient
+
+    def of(*sizes):
+        return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
     x, table = operands["x"].shape, student.table.shape
     features = _called(plan, shape, _features, (0, 1), words, operands, of(*x), shape.tokens(0))
     specs = [shape.lines(0), pl.BlockSpec((8, shape.v), lambda i, j, *_: (0, i))]
-    table, slopes = _called(plan, shape, _table, (1, 0), words, operands, [of(*table), of(8, table[0])], specs)
+    table, slopes = _called(
+        plan, shape, _table, (1, 0), words, operands, [of(*table), of(8, table[0])], specs
+    )
     return features[:tokens], table, None if student.bias is None else slopes[0]
 
 
 def _called(plan, shape, kernel, axes, words, operands, out, out_specs, scratch=()):
-    """Runs `kernel(plan, words, refs of operands, *outputs, *scratch)`; `axes` are those of tokens and words in the grid."""
+    """Runs `kernel(plan, words, refs of operands, *outputs, *scratch)`; `axes` are those of tokens
+    and words in the grid."""
     t, v = axes
     specs = {
         "x": shape.tokens(t),
@@ -102,7 +121,8 @@ def _called(plan, shape, kernel, axes, words, operands, out, out_specs, scratch=
 
 
 class _Shape:
-    """Sizes of blocks (t tokens, v words) and block specs of the operands; `axis` is an axis of the grid."""
+    """Sizes of blocks (t tokens, v words) and block specs of the operands; `axis` is an axis of the
+    grid."""
 
     def __init__(self, plan, student, tokens: int):
         words, self.width = student.table.shape
@@ -123,7 +143,8 @@ class _Shape:
 
 
 def _operands(plan, shape, student, labels, first):
-    """Returns (first word, number of real words) and the operands: padded features and labels [T, 1], table, bias [1, V].
+    """Returns (first word, number of real words) and the operands: padded features and labels [T,
+    1], table, bias [1, V].
 
     The label of padding is -1."""
     labels = jnp.pad(labels.astype(jnp.int32), (0, shape.spare), constant_values=-1)[:, None]
@@ -140,11 +161,14 @@ def _operands(plan, shape, student, labels, first):
 
 def _product(plan, a, b, axes):
     exact = jax.lax.Precision.HIGHEST if plan.precision.compute == "float32" else None
-    return jax.lax.dot_general(a, b, ((axes[:1], axes[1:]), ((), ())), precision=exact, preferred_element_type=jnp.float32)
+    return jax.lax.dot_general(
+        a, b, ((axes[:1], axes[1:]), ((), ())), precision=exact, preferred_element_type=jnp.float32
+    )
 
 
 def _scores(plan, words, block, refs):
-    """Returns a block's (scores [t, v], lines of the table, word numbers [1, v], mask of real words [1, v]).
+    """Returns a block's (scores [t, v], lines of the table, word numbers [1, v], mask of real words
+    [1, v]).
 
     Lines beyond the table are zeros."""
     size = refs["lines"].shape[0]
@@ -170,7 +194,9 @@ def _forward(plan, words, refs, out, state):
     top = jnp.maximum(before[:, :1], z.max(1, keepdims=True))
     total = before[:, 1:2] * jnp.exp(before[:, :1] - top) + jnp.exp(z - top).sum(1, keepdims=True)
     label = before[:, 2:3] + jnp.where(numbers == refs["labels"][...], z, 0.0).sum(1, keepdims=True)
-    after = jnp.where(column == 0, top, jnp.where(column == 1, total, jnp.where(column == 2, label, before)))
+    after = jnp.where(
+        column == 0, top, jnp.where(column == 1, total, jnp.where(column == 2, label, before))
+    )
     if plan.mean:
         every = before[:, 3:4] + jnp.where(real, scores, 0.0).sum(1, keepdims=True)
         after = jnp.where(column == 3, every, after)
@@ -185,7 +211,9 @@ def _slopes(plan, words, block, refs):
     """Returns (dz [t, v] float32, the block's lines of the table)."""
     scores, table, numbers, real = _scores(plan, words, block, refs)
     log_sum, of_sum, of_label, of_mean = (refs["given"][:, i : i + 1] for i in range(4))
-    dz = of_sum * jnp.exp(scores - log_sum) + jnp.where(numbers == refs["labels"][...], of_label, 0.0)
+    dz = of_sum * jnp.exp(scores - log_sum) + jnp.where(
+        numbers == refs["labels"][...], of_label, 0.0
+    )
     dz = dz + of_mean if plan.mean else dz
     return jnp.where(real, dz, 0.0), table
 

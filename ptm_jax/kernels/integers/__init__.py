@@ -1,11 +1,12 @@
-"""Products of whole numbers: int8 x int8 -> int32, with the scales of rows and columns (Zafrir et al. 2019,
-arXiv 1910.06188, section 3.1).
+"""Products of whole numbers: int8 x int8 -> int32, with the scales of rows and columns (Zafrir et
+al. 2019, arXiv 1910.06188, section 3.1).
 
-    y = (q(x) @ kernel) * step(x) * scale + offset * step(x) * sum(q(x)) + bias,    q(x) = round(x / step(x))
+    y = (q(x) @ kernel) * step(x) * scale + offset * step(x) * sum(q(x)) + bias,    q(x) = round(x /
+                                                                                    step(x))
 
-On a CPU XLA computes an int8 product no faster than one in float32 (43 to 56 GOP/s beside 38 to 40 on a core with AVX2), so
-that a kernel in C++ (`product.cc`) takes its place; without a compiler, and elsewhere, the product is XLA's. TPUs and GPUs
-have units for it.
+On a CPU XLA computes an int8 product no faster than one in float32 (43 to 56 GOP/s beside 38 to 40
+on a core with AVX2), so that a kernel in C++ (`product.cc`) takes its place; without a compiler,
+and elsewhere, the product is XLA's. TPUs and GPUs have units for it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ LEAST = 1e-30
 """The least range: that of zeros."""
 
 Arithmetic = Literal["int8", "float32"]
-_portable: contextvars.ContextVar[Arithmetic | None] = contextvars.ContextVar("portable", default=None)
+_portable: contextvars.ContextVar[Arithmetic | None] = contextvars.ContextVar(
+    "portable", default=None
+)
 
 
 @contextlib.contextmanager
 def portable(arithmetic: Arithmetic = "int8") -> Iterator[None]:
-    """Programs traced inside hold no kernel of this package: they run where it is not installed. "float32" computes the
-    products of whole numbers in that type, for runtimes that know no others (exact for up to 1,040 rows of a kernel)."""
+    """Programs traced inside hold no kernel of this package: they run where it is not installed.
+    "float32" computes the products of whole numbers in that type, for runtimes that know no others
+    (exact for up to 1,040 rows of a kernel)."""
     token = _portable.set(arithmetic)
     try:
         yield
@@ -53,20 +57,28 @@ def refusal() -> str | None:
 
 
 def step_of(x: Array, inputs: Array) -> Array:
-    """Returns the size of a step, [] or [.., 1] float32. `inputs` is [range, levels]; a range of 0 stands for the greatest
-    magnitude of each row."""
+    """Returns the size of a step, [] or [.., 1] float32. `inputs` is [range, levels]; a range of 0
+    stands for the greatest magnitude of each row."""
     own = jnp.max(jnp.abs(x), -1, keepdims=True)
     return jnp.maximum(jnp.where(inputs[0] > 0, inputs[0], own), LEAST) / inputs[1]
 
 
 def rounded(x: Array, inputs: Array) -> tuple[Array, Array]:
-    """Returns (q [.., K] whole numbers in float32, their steps [.., 1]). Halves round to the even number."""
+    """Returns (q [.., K] whole numbers in float32, their steps [.., 1]). Halves round to the even
+    number."""
     step = step_of(x, inputs)
     most = step * inputs[1]
     return jnp.clip(jnp.round(x * (inputs[1] / most)), -inputs[1], inputs[1]), step
 
 
-def product(x: Array, kernel: Array, scale: Array, inputs: Array, offset: Array | None = None, bias: Array | None = None):
+def product(
+    x: Array,
+    kernel: Array,
+    scale: Array,
+    inputs: Array,
+    offset: Array | None = None,
+    bias: Array | None = None,
+):
     """Returns y [M, N] float32 of x [M, K] and a kernel [K, N] int8 (module's formula).
 
     scale   [N], value of one step of a column
@@ -84,7 +96,9 @@ def product(x: Array, kernel: Array, scale: Array, inputs: Array, offset: Array 
     if _portable.get() == "float32":
         whole = jnp.matmul(q, kernel.astype(jnp.float32), precision="highest")
     else:
-        whole = jax.lax.dot_general(q.astype(jnp.int8), kernel, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+        whole = jax.lax.dot_general(
+            q.astype(jnp.int8), kernel, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32
+        )
     y = whole.astype(jnp.float32) * (step * scale)
     if offset is not None:
         y = y + (step * q.sum(-1, keepdims=True)) * offset
@@ -93,10 +107,12 @@ def product(x: Array, kernel: Array, scale: Array, inputs: Array, offset: Array 
 
 @jax.custom_vjp
 def observed(x: Array, inputs: Array, seen: Array) -> Array:
-    """Returns x rounded to the steps of `inputs`, for training that knows of the rounding: the gradient passes straight
-    through (Zafrir et al. 2019, section 3.2). The gradient of `seen` [2] is [the greatest magnitude of x, 1].
+    """Returns x rounded to the steps of `inputs`, for training that knows of the rounding: the
+    gradient passes straight through (Zafrir et al. 2019, section 3.2). The gradient of `seen` [2]
+    is [the greatest magnitude of x, 1].
 
-    inputs   [3]: range, levels, and the share of the range that a step keeps (0, none yet: the range is that of x)
+    inputs   [3]: range, levels, and the share of the range that a step keeps (0, none yet: the
+             range is that of x)
     """
     return _observed(x, inputs, seen)[0]
 

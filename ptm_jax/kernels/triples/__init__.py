@@ -1,8 +1,10 @@
-"""Updates of vectors of a graph on a CPU: a kernel in C++, compiled on its first use by the host's compiler.
+"""Updates of vectors of a graph on a CPU: a kernel in C++, compiled on its first use by the host's
+compiler.
 
-XLA computes the many small operations of a step one after the other. The kernel computes the gradients of a row of the batch
-in the cache, and moves every vector that was read once, in place, on all cores. Results do not depend on the number of
-threads. Definition: `objectives.graph_vectors.TripleLoss` with noise, under SGD, Adagrad or Adam.
+XLA computes the many small operations of a step one after the other. The kernel computes the
+gradients of a row of the batch in the cache, and moves every vector that was read once, in place,
+on all cores. Results do not depend on the number of threads. Definition:
+`objectives.graph_vectors.TripleLoss` with noise, under SGD, Adagrad or Adam.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from ptm_jax.kernels.updates import Arrays, Step
 TARGET = "ptm_triples"
 SOURCE = Path(__file__).with_name("update.cc")
 SCORES = ("l1", "l2", "planes", "product")
-"""Names of the scores (`core.networks.Head.native_score`): TransE with either norm, TransH, DistMult."""
+"""Names of the scores (`core.networks.Head.native_score`): TransE with either norm, TransH,
+DistMult."""
 KINDS = (SGD, Adagrad, AdamW)
 
 
@@ -34,28 +37,48 @@ def refusal() -> str | None:
 
 
 def makes(recipe: Recipe) -> bool:
-    """Returns whether the kernel makes the updates of a recipe: plain SGD, Adagrad, or Adam without weight decay."""
+    """Returns whether the kernel makes the updates of a recipe: plain SGD, Adagrad, or Adam without
+    weight decay."""
     plain = recipe.optimizer
     if isinstance(plain, AdamW):
         return plain.weight_decay == 0 and recipe.updates == 1
-    return recipe.updates == 1 and (plain == SGD() or isinstance(plain, Adagrad) and not plain.scaled)
+    return recipe.updates == 1 and (
+        plain == SGD() or isinstance(plain, Adagrad) and not plain.scaled
+    )
 
 
 def descend(
-    tables: tuple[Array, ...], moments: tuple[Array, ...], batch: Batch, numbers: Array, **settings: Any
+    tables: tuple[Array, ...],
+    moments: tuple[Array, ...],
+    batch: Batch,
+    numbers: Array,
+    **settings: Any,
 ) -> tuple[tuple[Array, ...], Array]:
-    """Returns (tables and moments, [loss, sides, ordered sides, constraints, triples, norm of the gradient]).
+    """Returns (tables and moments, [loss, sides, ordered sides, constraints, triples, norm of the
+    gradient]).
 
-    tables    the encoder's [V, D] and, for TransH, the normals [V, D], float32; all arrays are donated
+    tables    the encoder's [V, D] and, for TransH, the normals [V, D], float32; all arrays are
+              donated
     moments   mu and nu of each table; [0, D] where the optimizer has none
     batch     `input_ids`, `segment_ids` [B, 3 T], `noise_ids` [B, K], `sides` [B, T]
-    numbers   [4]: the rates of both tables, and 1 / (1 - b1^t) and (1 - b2^t)^-1/2 of Adam's update t
+    numbers   [4]: the rates of both tables, and 1 / (1 - b1^t) and (1 - b2^t)^-1/2 of Adam's update
+              t
     settings  attributes of the foreign function (update.cc)
     """
-    fields = [batch[name].astype(jnp.int32) for name in ("input_ids", "segment_ids", "noise_ids", "sides")]
-    given = [tables[0], *moments[:2], *(tables[1:] or [jnp.zeros((0, tables[0].shape[1]), jnp.float32)]), *moments[2:]]
+    fields = [
+        batch[name].astype(jnp.int32) for name in ("input_ids", "segment_ids", "noise_ids", "sides")
+    ]
+    given = [
+        tables[0],
+        *moments[:2],
+        *(tables[1:] or [jnp.zeros((0, tables[0].shape[1]), jnp.float32)]),
+        *moments[2:],
+    ]
     given += [jnp.zeros((0, tables[0].shape[1]), jnp.float32)] * (6 - len(given))
-    made = (*(jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in given), jax.ShapeDtypeStruct((6,), jnp.float32))
+    made = (
+        *(jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in given),
+        jax.ShapeDtypeStruct((6,), jnp.float32),
+    )
     call = jax.ffi.ffi_call(TARGET, made, input_output_aliases={n: n for n in range(6)})
     *found, sums = call(*given, *fields, numbers.astype(jnp.float32), **settings)
     return tuple(found), sums
@@ -67,7 +90,9 @@ def _numbers(optimizer: Any, rates: list[Array], count: Array) -> tuple[Array, d
     b1, b2 = (optimizer.b1, optimizer.b2) if adam else (0.0, 0.0)
     t = (count + 1).astype(jnp.float32)
     corrections = [jnp.ones((), jnp.float32)] * 2
-    if adam and optimizer.bias_correction:  # from the logarithm: 1 - 0.999 loses four digits in float32
+    if (
+        adam and optimizer.bias_correction
+    ):  # from the logarithm: 1 - 0.999 loses four digits in float32
         first, second = (-jnp.expm1(t * math.log(b)) for b in (b1, b2))
         corrections = [1.0 / first, jax.lax.rsqrt(second)]
     eps = 0.0 if isinstance(optimizer, SGD) else optimizer.eps
@@ -96,7 +121,9 @@ def _run(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays,
     found, sums = descend(tuple(tables.values()), own, batch, numbers, **settings)
     after = dict(zip(paths, found[::3], strict=False))
     moved = {
-        name: {path: found[3 * n + 1 + m] for n, path in enumerate(paths)} for m, name in enumerate(names) if name in moments
+        name: {path: found[3 * n + 1 + m] for n, path in enumerate(paths)}
+        for m, name in enumerate(names)
+        if name in moments
     }
     metrics = {
         f"{loss.loss}_loss": Ratio(sums[0], sums[1]),

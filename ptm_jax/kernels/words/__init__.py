@@ -1,8 +1,9 @@
 """Word vectors on a CPU: kernels in C++, compiled on their first use by the host's compiler.
 
-XLA's CPU backend scatters rows one by one and computes small products on one core. A kernel makes an update's products and
-additions in the cache, on all cores, in place; results do not depend on the number of threads. Definitions: of `sampling`
-`objectives.windows.NegativeSampling` under SGD, of `cells` `objectives.glove.GloVe` under scaled Adagrad, of `bags`
+XLA's CPU backend scatters rows one by one and computes small products on one core. A kernel makes
+an update's products and additions in the cache, on all cores, in place; results do not depend on
+the number of threads. Definitions: of `sampling` `objectives.windows.NegativeSampling` under SGD,
+of `cells` `objectives.glove.GloVe` under scaled Adagrad, of `bags`
 `objectives.downstream.Classification` of supervised fastText under SGD.
 """
 
@@ -52,30 +53,52 @@ def descend(
     pieces=None,
     threads: int = 0,
 ) -> tuple[Several, Array]:
-    """Returns (tables, [loss, centres, pairs, sum of gradient norms]) after `updates` of the rows m, m + updates, ... each.
+    """Returns (tables, [loss, centres, pairs, sum of gradient norms]) after `updates` of the rows
+    m, m + updates, ... each.
 
-    tables   input and output vectors, [V, D] float32; with `pieces` those of n-grams too, [M, D]; all are donated
+    tables   input and output vectors, [V, D] float32; with `pieces` those of n-grams too, [M, D];
+             all are donated
     batch    `input_ids`, `segment_ids`, `windows` [B, L], `noise_ids` [B, K]
     rate     the learning rate of the mean over the centres of an update
     limit    longest change of a row in an update (`recipe.SGD.row_limit`)
     means    CBOW: the mean of the neighbours predicts the word
-    pieces   [V + 1 + N] int32, n-grams of the words (`nn.embeddings.subwords.HashedNGrams`), or None
+    pieces   [V + 1 + N] int32, n-grams of the words (`nn.embeddings.subwords.HashedNGrams`), or
+             None
     threads  0: the cores of this process
     """
-    fields = [batch[name].astype(jnp.int32) for name in ("input_ids", "segment_ids", "windows", "noise_ids")]
-    given = tables if pieces is not None else (*tables, jnp.zeros((0, tables[0].shape[1]), jnp.float32))
+    fields = [
+        batch[name].astype(jnp.int32)
+        for name in ("input_ids", "segment_ids", "windows", "noise_ids")
+    ]
+    given = (
+        tables if pieces is not None else (*tables, jnp.zeros((0, tables[0].shape[1]), jnp.float32))
+    )
     rows = jnp.asarray(pieces if pieces is not None else (), jnp.int32)
-    made = (*(jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in given), jax.ShapeDtypeStruct((4,), jnp.float32))
-    call = jax.ffi.ffi_call(TARGETS["sampling"], made, input_output_aliases={n: n for n in range(3)})
-    numbers = {"updates": np.int64(updates), "window": np.int64(window), "k": np.float32(k), "threads": np.int64(threads)}
+    made = (
+        *(jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in given),
+        jax.ShapeDtypeStruct((4,), jnp.float32),
+    )
+    call = jax.ffi.ffi_call(
+        TARGETS["sampling"], made, input_output_aliases={n: n for n in range(3)}
+    )
+    numbers = {
+        "updates": np.int64(updates),
+        "window": np.int64(window),
+        "k": np.float32(k),
+        "threads": np.int64(threads),
+    }
     numbers["limit"] = np.float32(limit or 0)
-    *found, sums = call(*given, rows, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), means=means, **numbers)
+    *found, sums = call(
+        *given, rows, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), means=means, **numbers
+    )
     return tuple(found[: len(tables)]), sums
 
 
-def fit(tables: Several, sums: Several, cells: Several, rates: Array, *, updates: int, threads: int = 0) -> Several:
-    """Returns (tables, sums, [loss, cells, norms of the gradients]), all in one tuple, after `updates` of the rows m,
-    m + updates, ... each.
+def fit(
+    tables: Several, sums: Several, cells: Several, rates: Array, *, updates: int, threads: int = 0
+) -> Several:
+    """Returns (tables, sums, [loss, cells, norms of the gradients]), all in one tuple, after
+    `updates` of the rows m, m + updates, ... each.
 
     tables   vectors [V, D] and biases [V] of words, and of contexts, float32; all are donated
     sums     of their squared steps
@@ -83,50 +106,89 @@ def fit(tables: Several, sums: Several, cells: Several, rates: Array, *, updates
     rates    [4], of the tables, for the mean over the cells of an update
     threads  0: the cores of this process
     """
-    words, logs = [field.astype(jnp.int32) for field in cells[:2]], [field.astype(jnp.float32) for field in cells[2:]]
+    words, logs = (
+        [field.astype(jnp.int32) for field in cells[:2]],
+        [field.astype(jnp.float32) for field in cells[2:]],
+    )
     shapes = [jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in (*tables, *sums)]
     made = (*shapes, jax.ShapeDtypeStruct((3,), jnp.float32))
-    call = jax.ffi.ffi_call(TARGETS["cells"], made, input_output_aliases={n: n for n in range(len(shapes))})
+    call = jax.ffi.ffi_call(
+        TARGETS["cells"], made, input_output_aliases={n: n for n in range(len(shapes))}
+    )
     numbers = {"updates": np.int64(updates), "threads": np.int64(threads)}
     return tuple(call(*tables, *sums, *words, *logs, rates.astype(jnp.float32), **numbers))
 
 
 def classify(
-    tables: Several, rows: Several, labels: Array, weights: Array, rate: Array, *, updates: int, ways=None
+    tables: Several,
+    rows: Several,
+    labels: Array,
+    weights: Array,
+    rate: Array,
+    *,
+    updates: int,
+    ways=None,
 ) -> Several:
-    """Returns (tables, [loss, weights, weights of right texts, sum of gradient norms]), all in one tuple, after `updates` of
-    the texts m, m + updates, ... each.
+    """Returns (tables, [loss, weights, weights of right texts, sum of gradient norms]), all in one
+    tuple, after `updates` of the texts m, m + updates, ... each.
 
-    tables   vectors of words and of n-grams, [V, D] and [M, D] float32, and the matrix of classes, [D, C]; all are donated
+    tables   vectors of words and of n-grams, [V, D] and [M, D] float32, and the matrix of classes,
+             [D, C]; all are donated
     rows     of words [B, L] and of n-grams [B, L, n], int32; the largest int32: none
     labels   [B] int32; weights [B] float32, 0: no text
     rate     the learning rate of the mean over the texts of an update
-    ways     [C, P] int32 (`slots.ClassHead.ways`), or None: softmax; with them no text counts as right
+    ways     [C, P] int32 (`slots.ClassHead.ways`), or None: softmax; with them no text counts as
+             right
     """
-    made = (*(jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in tables), jax.ShapeDtypeStruct((4,), jnp.float32))
+    made = (
+        *(jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in tables),
+        jax.ShapeDtypeStruct((4,), jnp.float32),
+    )
     call = jax.ffi.ffi_call(TARGETS["bags"], made, input_output_aliases={n: n for n in range(3)})
     ways = jnp.zeros((tables[2].shape[1], 0), jnp.int32) if ways is None else jnp.asarray(ways)
     given = *rows, labels.astype(jnp.int32), weights.astype(jnp.float32), ways
-    return tuple(call(*tables, *given, jnp.reshape(rate, (1,)).astype(jnp.float32), updates=np.int64(updates)))
+    return tuple(
+        call(
+            *tables, *given, jnp.reshape(rate, (1,)).astype(jnp.float32), updates=np.int64(updates)
+        )
+    )
 
 
 def _sampling(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, count: Array):
     objective, updates = system.objective, system.recipe.updates
-    numbers = {"updates": updates, "window": objective.window, "k": objective.k, "means": objective.predicts == "centre"}
+    numbers = {
+        "updates": updates,
+        "window": objective.window,
+        "k": objective.k,
+        "means": objective.predicts == "centre",
+    }
     numbers["limit"] = system.recipe.optimizer.row_limit
     subwords = slots.encoder_of(system, objective.tower).subwords
     numbers["pieces"] = None if subwords is None else subwords.values
     found, sums = descend(tuple(tables.values()), batch, next(iter(rates.values())), **numbers)
-    metrics = {"loss": Ratio(sums[0], sums[1]), "pair_loss": Ratio(sums[0], sums[2]), "grad_norm": sums[3] / updates}
+    metrics = {
+        "loss": Ratio(sums[0], sums[1]),
+        "pair_loss": Ratio(sums[0], sums[2]),
+        "grad_norm": sums[3] / updates,
+    }
     return dict(zip(tables, found, strict=True)), {}, metrics
 
 
 def _cells(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, count: Array):
-    cells, updates = (batch["input_ids"], batch["context_ids"], *system.objective.targets(batch)), system.recipe.updates
+    cells, updates = (
+        (batch["input_ids"], batch["context_ids"], *system.objective.targets(batch)),
+        system.recipe.updates,
+    )
     own = tuple(moments["nu"][path] for path in tables)
-    *found, sums = fit(tuple(tables.values()), own, cells, jnp.stack(list(rates.values())), updates=updates)
-    metrics = dict.fromkeys(("loss", "cell_loss"), Ratio(sums[0], sums[1])) | {"grad_norm": sums[2] / updates}
-    split = (dict(zip(tables, part, strict=True)) for part in (found[: len(own)], found[len(own) :]))
+    *found, sums = fit(
+        tuple(tables.values()), own, cells, jnp.stack(list(rates.values())), updates=updates
+    )
+    metrics = dict.fromkeys(("loss", "cell_loss"), Ratio(sums[0], sums[1])) | {
+        "grad_norm": sums[2] / updates
+    }
+    split = (
+        dict(zip(tables, part, strict=True)) for part in (found[: len(own)], found[len(own) :])
+    )
     return next(split), {"nu": next(split)}, metrics
 
 
@@ -138,19 +200,32 @@ def _bags(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays
     *found, sums = classify(
         tuple(tables.values()), rows, batch["label"], weights, rate, updates=updates, ways=head.ways
     )  # fmt: skip
-    metrics = dict.fromkeys(("loss", "nll"), Ratio(sums[0], sums[1])) | {"grad_norm": sums[3] / updates}
+    metrics = dict.fromkeys(("loss", "nll"), Ratio(sums[0], sums[1])) | {
+        "grad_norm": sums[3] / updates
+    }
     if head.ways is None:
         metrics["accuracy"] = Ratio(sums[2], sums[1])
     return dict(zip(tables, found, strict=True)), {}, metrics
 
 
 def _plain(recipe: Any) -> bool:
-    return isinstance(recipe.optimizer, SGD) and not recipe.optimizer.momentum and not recipe.lr_rules
+    return (
+        isinstance(recipe.optimizer, SGD) and not recipe.optimizer.momentum and not recipe.lr_rules
+    )
 
 
-_own = lambda name: functools.partial(refusal, name)
+def _own(name):
+    return functools.partial(refusal, name)
+
+
 STEPS = {
     "sampling": Step(_plain, _own("sampling"), _sampling),
-    "bags": Step(lambda recipe: recipe.optimizer == SGD() and not recipe.lr_rules, _own("bags"), _bags),
-    "cells": Step(lambda recipe: recipe.optimizer == Adagrad(initial=1.0, eps=0.0, scaled=True), _own("cells"), _cells),
+    "bags": Step(
+        lambda recipe: recipe.optimizer == SGD() and not recipe.lr_rules, _own("bags"), _bags
+    ),
+    "cells": Step(
+        lambda recipe: recipe.optimizer == Adagrad(initial=1.0, eps=0.0, scaled=True),
+        _own("cells"),
+        _cells,
+    ),
 }

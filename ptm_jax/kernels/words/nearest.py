@@ -1,7 +1,8 @@
-"""The nearest of many vectors: products with copies in 8 bits, a quarter of the memory that is read, leave few candidates.
+"""The nearest of many vectors: products with copies in 8 bits, a quarter of the memory that is
+read, leave few candidates.
 
-A copy's product with a unit query differs from the exact one by at most the norm of the copy's error (Cauchy and Schwarz):
-no candidate is missed. `nearest.cc` computes them.
+A copy's product with a unit query differs from the exact one by at most the norm of the copy's
+error (Cauchy and Schwarz): no candidate is missed. `nearest.cc` computes them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SLACK = 1e-5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rounded:
-    """Rows [V, D] as 8 bits times `scales` [V]. `errors` [V] are the norms of what rounding lost."""
+    """Rows [V, D] as 8 bits times `scales` [V]. `errors` [V] are the norms of what rounding
+    lost."""
 
     numbers: np.ndarray
     scales: np.ndarray
@@ -43,16 +45,22 @@ class Rounded:
         return cls(numbers, scales, errors)
 
     def candidates(self, query: np.ndarray, top: int, among: int | None = None) -> np.ndarray:
-        """Returns rows in order, with the `top` of the first `among` of the greatest products with a unit query [D]."""
+        """Returns rows in order, with the `top` of the first `among` of the greatest products with
+        a unit query [D]."""
         count = min(len(self.numbers), len(self.numbers) if among is None else among)
         scores, bound = np.empty(count, np.float32), self.errors[:count] + SLACK
         padded = np.zeros(self.numbers.shape[1], np.float32)
         padded[: len(query)] = query
-        place = lambda array: ctypes.c_void_p(array.ctypes.data)
+
+        def place(array):
+            return ctypes.c_void_p(array.ctypes.data)
+
         sizes = [ctypes.c_int64(n) for n in (count, len(padded), len(os.sched_getaffinity(0)))]
         given = place(self.numbers), place(self.scales), place(padded)
         words.library("nearest").ptm_words_scores(*given, *sizes[:2], place(scores), sizes[2])
         starts = np.arange(0, count, min(BLOCK, max(1, count // top)))
-        least = np.maximum.reduceat(scores - bound, starts)  # each of `top` blocks has a row of at least this product
+        least = np.maximum.reduceat(
+            scores - bound, starts
+        )  # each of `top` blocks has a row of at least this product
         threshold = np.partition(least, -top)[-top] if top <= len(least) else -np.inf
         return np.flatnonzero(scores + bound >= threshold)

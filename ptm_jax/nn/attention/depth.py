@@ -1,4 +1,5 @@
-"""Attention whose scores depend on the layer: GPT-2's `scale_attn_by_inverse_layer_idx` (Mistral of stanford-crfm)."""
+"""Attention whose scores depend on the layer: GPT-2's `scale_attn_by_inverse_layer_idx` (Mistral of
+stanford-crfm)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class NumberedStack(Stack):
 
 
 class InverseDepth(nn.Module):
-    """For `Attention.relative`: divides q k^T by the number of the layer, from 1. The stack is a `NumberedStack`."""
+    """For `Attention.relative`: divides q k^T by the number of the layer, from 1. The stack is a
+    `NumberedStack`."""
 
     def __call__(self, q, k, context: Context):
         return q / (context.layer + 1).astype(q.dtype), Scores()

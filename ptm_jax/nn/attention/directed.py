@@ -9,15 +9,16 @@ from ptm_jax.nn.attention.relative import ShiftedScores
 
 
 class DirectedScores(ShiftedScores):
-    """`ShiftedScores` for rows of both directions: `context.places` [B, 1] is the direction of each row. With -1, keys to
-    the right of a token in the row are to its left in the text, and distances have the opposite sign (zihangdai/xlnet,
-    `bi_data`).
+    """`ShiftedScores` for rows of both directions: `context.places` [B, 1] is the direction of each
+    row. With -1, keys to the right of a token in the row are to its left in the text, and distances
+    have the opposite sign (zihangdai/xlnet, `bi_data`).
 
     With places [B, L], one for each token, this is `ShiftedScores`.
     """
 
     def _placed(self, context, relative, types):
-        """Uses one table of both directions, twice as wide. In each query the half for the other direction is zero."""
+        """Uses one table of both directions, twice as wide. In each query the half for the other
+        direction is zero."""
         queries = relative.queries
         if context.places is None or not context.places.shape[1] == 1 < queries.shape[1]:
             return super()._placed(context, relative, types)

@@ -1,4 +1,5 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2) with slots for how heads are made and merged."""
+"""Multi-head attention (Vaswani et al. 2017, section 3.2) with slots for how heads are made and
+merged."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from ptm_jax.nn.parallel import gathered, joined, stream
 
 @record
 class KeyValues:
-    """Keys and values of the tokens so far [B, M, H, K] and the next free slot; `start` is None if they are complete.
-    Those of a stack have a leading axis N."""
+    """Keys and values of the tokens so far [B, M, H, K] and the next free slot; `start` is None if
+    they are complete. Those of a stack have a leading axis N."""
 
     key: Any
     value: Any
@@ -45,22 +46,34 @@ class KeyValues:
 
     def extended(self, key, value) -> KeyValues:
         """Returns the cache with the keys and values [B, L, H, K] of L more tokens."""
-        write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=self.start, axis=1)
-        new = write(self.key, key.astype(self.key.dtype)), write(self.value, value.astype(self.value.dtype))
+        write = functools.partial(
+            jax.lax.dynamic_update_slice_in_dim, start_index=self.start, axis=1
+        )
+        new = (
+            write(self.key, key.astype(self.key.dtype)),
+            write(self.value, value.astype(self.value.dtype)),
+        )
         return KeyValues(*new, self.start + key.shape[1])
 
     def by_layer(self) -> ByLayer:
         """Returns the layers of a stack's cache."""
         start = [None] * len(self.key) if self.start is None else self.start
-        parts = zip(self.key.transpose(0, 1, 3, 4, 2), self.value.transpose(0, 1, 3, 2, 4), start, strict=True)
+        parts = zip(
+            self.key.transpose(0, 1, 3, 4, 2),
+            self.value.transpose(0, 1, 3, 2, 4),
+            start,
+            strict=True,
+        )
         return ByLayer(tuple(HeadsFirst(*part) for part in parts))
 
 
 @record
 class HeadsFirst:
-    """The `KeyValues` of one layer as products with one query read them on a CPU: keys [B, H, K, M], values [B, H, M, K].
+    """The `KeyValues` of one layer as products with one query read them on a CPU: keys [B, H, K,
+    M], values [B, H, M, K].
 
-    In the order [B, M, H, K] they take five to thirteen times as long (12 heads of 64, 128 slots, 1 and 8 rows)."""
+    In the order [B, M, H, K] they take five to thirteen times as long (12 heads of 64, 128 slots, 1
+    and 8 rows)."""
 
     key: Any
     value: Any
@@ -77,13 +90,21 @@ class HeadsFirst:
     def extended(self, key, value) -> HeadsFirst:
         """Returns the cache with the keys and values [B, L, H, K] of L more tokens."""
         write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=self.start)
-        key, value = key.transpose(0, 2, 3, 1).astype(self.key.dtype), value.transpose(0, 2, 1, 3).astype(self.value.dtype)
-        return HeadsFirst(write(self.key, key, axis=3), write(self.value, value, axis=2), self.start + key.shape[3])
+        key, value = (
+            key.transpose(0, 2, 3, 1).astype(self.key.dtype),
+            value.transpose(0, 2, 1, 3).astype(self.value.dtype),
+        )
+        return HeadsFirst(
+            write(self.key, key, axis=3),
+            write(self.value, value, axis=2),
+            self.start + key.shape[3],
+        )
 
 
 @record
 class ByLayer:
-    """The caches of the layers of a stack, one each. A loop updates each in place, where it copies one array [N, ...]."""
+    """The caches of the layers of a stack, one each. A loop updates each in place, where it copies
+    one array [N, ...]."""
 
     parts: Any
 
@@ -94,8 +115,8 @@ class ByLayer:
 
 @record
 class Projected:
-    """What a layer's attention reads: queries, keys and values [B, L, H, K], and the factor `scale` [] of q k^T. Those of a
-    stack have a leading axis N."""
+    """What a layer's attention reads: queries, keys and values [B, L, H, K], and the factor `scale`
+    [] of q k^T. Those of a stack have a leading axis N."""
 
     query: Any
     key: Any
@@ -104,21 +125,23 @@ class Projected:
 
 
 class Attention(slots.Kernel, nn.Module):
-    """Computes queries from x, keys and values from `source` (default: x). If `values` is given, the values are computed
-    from it.
+    """Computes queries from x, keys and values from `source` (default: x). If `values` is given,
+    the values are computed from it.
 
-    `cache` holds earlier keys and values. The new ones are written at `cache.start`, and the queries attend over the whole
-    cache. A cache without a `start` replaces `source` and is returned as None. Returns (output [B, Lq, D], probabilities
-    [B, H, Lq, Lk] or None, new cache or None). In place of the probabilities, `expose="scores"` returns the logits before
-    mask and bias, and `expose="heads"` the queries, keys and values (`Projected`), which distillation compares.
+    `cache` holds earlier keys and values. The new ones are written at `cache.start`, and the
+    queries attend over the whole cache. A cache without a `start` replaces `source` and is returned
+    as None. Returns (output [B, Lq, D], probabilities [B, H, Lq, Lk] or None, new cache or None).
+    In place of the probabilities, `expose="scores"` returns the logits before mask and bias, and
+    `expose="heads"` the queries, keys and values (`Projected`), which distillation compares.
 
-    `impl` selects the implementation (`kernels.choice`). Only "reference" returns probabilities; "auto" uses it for short
-    rows on a CPU. With a cache every `impl` is "auto". If the layout rotates keys around a ring, ring attention is used
-    instead.
+    `impl` selects the implementation (`kernels.choice`). Only "reference" returns probabilities;
+    "auto" uses it for short rows on a CPU. With a cache every `impl` is "auto". If the layout
+    rotates keys around a ring, ring attention is used instead.
 
-    `scale` multiplies q k^T (None: K**-0.5; T5: 1). `relative` is a module of `nn.attention.relative`.
-    `relative(q, k, context)` returns (queries, `Scores`): the queries that replace q, and the terms that are added to q k^T
-    and to v. The `context.scores` that all layers share are added too.
+    `scale` multiplies q k^T (None: K**-0.5; T5: 1). `relative` is a module of
+    `nn.attention.relative`. `relative(q, k, context)` returns (queries, `Scores`): the queries that
+    replace q, and the terms that are added to q k^T and to v. The `context.scores` that all layers
+    share are added too.
     """
 
     computes = "attention"
@@ -147,14 +170,21 @@ class Attention(slots.Kernel, nn.Module):
         return KeyValues(zeros, jnp.zeros_like(zeros), jnp.zeros((layers,), jnp.int32))
 
     @nn.compact
-    def __call__(self, x, context: Context, source=None, cache: KeyValues | None = None, values=None):
+    def __call__(
+        self, x, context: Context, source=None, cache: KeyValues | None = None, values=None
+    ):
         if self.head_width is None and self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads; give head_width")
+            raise ValueError(
+                f"width {self.width} is not a multiple of {self.heads} heads; give head_width"
+            )
         own, x = source is None and values is None, gathered(x)
         source = x if source is None else gathered(source)
 
         options = {"bias": self.bias, "precision": self.precision}
-        layer = lambda name: Dense(self.each, initializer=self.initializer, name=name, **options)
+
+        def layer(name):
+            return Dense(self.each, initializer=self.initializer, name=name, **options)
+
         if cache is not None and cache.start is None:
             q, (k, v), cache = layer("query")(x), cache.whole(), None
         elif own:
@@ -185,14 +215,20 @@ class Attention(slots.Kernel, nn.Module):
             q = constrain(q, "rows", "length", "heads", None)
             k, v = (constrain(x, "rows", "keys", "heads", None) for x in (k, v))
             impl = self.impl if cache is None else "auto"
-            queries, scores = (q, Scores()) if self.relative is None else self.relative(q, k, context)
-            heads, probabilities = attend(queries, k, v, scores=joint(context.scores, scores), impl=impl, **given)
+            queries, scores = (
+                (q, Scores()) if self.relative is None else self.relative(q, k, context)
+            )
+            heads, probabilities = attend(
+                queries, k, v, scores=joint(context.scores, scores), impl=impl, **given
+            )
         if self.expose == "scores":
             probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
         elif self.expose == "heads":
             probabilities = Projected(q, k, v, jnp.float32(scale))
         heads = constrain(heads, "rows", "length", "heads", None)
-        out = Dense(self.width, axes=2, initializer=self.out_init or self.initializer, name="out", **options)
+        out = Dense(
+            self.width, axes=2, initializer=self.out_init or self.initializer, name="out", **options
+        )
         return stream(out(heads)), probabilities, cache
 
     def _refuse(self):
@@ -200,15 +236,19 @@ class Attention(slots.Kernel, nn.Module):
         exposed = f'expose="{self.expose}"' if self.expose != "probabilities" else None
         for what in (self.relative and type(self.relative).__name__, exposed):
             if what:
-                raise UserError(f"{what} reads all keys at once, which ring attention never has; take rules without _ring")
+                raise UserError(
+                    f"{what} reads all keys at once, which ring attention never has; take "
+                    "rules without _ring"
+                )
 
 
 class CrossAttention(nn.Module):
-    """A residual layer for a block's `cross` slot: attention over `context.source` [B, Ls, D], with the norm placed as in
-    the block (norm="post": LayerNorm(x + branch(x)); "pre": x + branch(LayerNorm(x))). The block's relative positions do not
-    apply.
+    """A residual layer for a block's `cross` slot: attention over `context.source` [B, Ls, D], with
+    the norm placed as in the block (norm="post": LayerNorm(x + branch(x)); "pre": x +
+    branch(LayerNorm(x))). The block's relative positions do not apply.
 
-    `cache` receives the source's keys and values, or replaces them. Returns (x, probabilities [B, H, L, Ls], cache).
+    `cache` receives the source's keys and values, or replaces them. Returns (x, probabilities [B,
+    H, L, Ls], cache).
     """
 
     attention: Attention
@@ -218,15 +258,20 @@ class CrossAttention(nn.Module):
 
     @nn.compact
     def __call__(self, x, context: Context, cache: KeyValues | None = None):
-        outside = dataclasses.replace(context, visibility=context.source_visibility, scores=Scores())
+        outside = dataclasses.replace(
+            context, visibility=context.source_visibility, scores=Scores()
+        )
         inputs = self.attention_norm(x) if self.norm == "pre" else x
-        branch, probabilities, cache = self.attention(inputs, outside, source=context.source, cache=cache)
+        branch, probabilities, cache = self.attention(
+            inputs, outside, source=context.source, cache=cache
+        )
         x = x + Dropout(self.dropout)(branch, context)
         return stream(x if self.norm == "pre" else self.attention_norm(x)), probabilities, cache
 
 
 class OptionalCrossAttention(CrossAttention):
-    """`CrossAttention` that is left out where `context` has no source: a decoder that may also stand alone."""
+    """`CrossAttention` that is left out where `context` has no source: a decoder that may also
+    stand alone."""
 
     def __call__(self, x, context: Context, cache: KeyValues | None = None):
         if context.source is None and cache is None:
@@ -243,6 +288,10 @@ def ring_of(layout) -> Ring | None:
 
 
 def with_maps(module: Any) -> Any:
-    """Returns the network with impl="reference" in its attention: only this returns probabilities at every length."""
-    attends = lambda part: isinstance(part, slots.Kernel) and part.computes == "attention"
+    """Returns the network with impl="reference" in its attention: only this returns probabilities
+    at every length."""
+
+    def attends(part):
+        return isinstance(part, slots.Kernel) and part.computes == "attention"
+
     return with_field(module, "impl", "reference", attends)

@@ -1,8 +1,10 @@
-"""Relative positions: T5's buckets, ALiBi, Transformer-XL's and XLNet's scores, NEZHA's keys and values.
+"""Relative positions: T5's buckets, ALiBi, Transformer-XL's and XLNet's scores, NEZHA's keys and
+values.
 
-All return `kernels.scores.Scores`: tables by distance and their factors, so that no [Lq, Lk] tensor is built here.
-`Buckets` and `Alibi` are called once for a stack as module(context, queries, keys). The others fill `Attention.relative`.
-They read the queries and return (queries, scores), because Transformer-XL's term (c) is a part of the queries.
+All return `kernels.scores.Scores`: tables by distance and their factors, so that no [Lq, Lk] tensor
+is built here. `Buckets` and `Alibi` are called once for a stack as module(context, queries, keys).
+The others fill `Attention.relative`. They read the queries and return (queries, scores), because
+Transformer-XL's term (c) is a part of the queries.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from ptm_jax.nn.layers import Context, Dense
 
 
 def sinusoids(places: jax.Array, width: int, interleave: bool = False) -> jax.Array:
-    """Returns [.., D] float32 at places [..]: sines and cosines of place / 10000^(2 i / D) (Vaswani et al. 2017,
-    section 3.5).
+    """Returns [.., D] float32 at places [..]: sines and cosines of place / 10000^(2 i / D) (Vaswani
+    et al. 2017, section 3.5).
 
-    All sines come first, then all cosines. `interleave` alternates sine and cosine, as in the paper.
+    All sines come first, then all cosines. `interleave` alternates sine and cosine, as in the
+    paper.
     """
     rates = 10000.0 ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
     angles = places[..., None].astype(jnp.float32) * rates
@@ -36,8 +39,8 @@ def sinusoids(places: jax.Array, width: int, interleave: bool = False) -> jax.Ar
 
 
 def t5_bucket(distance: jax.Array, buckets: int, most: int, both_ways: bool) -> jax.Array:
-    """Returns the bucket [..] int32 of distances key - query: half exact, half logarithmic up to `most` (Raffel
-    et al. 2020, 2.1).
+    """Returns the bucket [..] int32 of distances key - query: half exact, half logarithmic up to
+    `most` (Raffel et al. 2020, 2.1).
 
     With `both_ways` keys to the right have their own buckets; otherwise they fall into bucket 0.
     """
@@ -48,7 +51,8 @@ def t5_bucket(distance: jax.Array, buckets: int, most: int, both_ways: bool) -> 
         distance = jnp.abs(distance)
     else:
         distance = jnp.maximum(-distance, 0)
-    # A NumPy table: 8 log(64 / 8) / log(16) is 6 or slightly less, depending on the logarithm's implementation; 6 is right.
+    # A NumPy table: 8 log(64 / 8) / log(16) is 6 or slightly less, depending on the logarithm's
+    # implementation; 6 is right.
     steps, exact = np.arange(most + 1), buckets // 2
     ratio = np.log(np.maximum(steps, 1) / exact) / math.log(most / exact)
     far = np.minimum(exact + np.floor(ratio * (buckets - exact) + 1e-9), buckets - 1)
@@ -57,7 +61,8 @@ def t5_bucket(distance: jax.Array, buckets: int, most: int, both_ways: bool) -> 
 
 
 class Buckets(nn.Module):
-    """T5's bias: one scalar for each head and bucket of distances, shared by all layers of a stack."""
+    """T5's bias: one scalar for each head and bucket of distances, shared by all layers of a
+    stack."""
 
     heads: int
     buckets: int = 32
@@ -69,16 +74,19 @@ class Buckets(nn.Module):
     def __call__(self, context: Context, queries: int, keys: int) -> Scores:
         del queries, keys  # all distances above `most` share a bucket
         table = self.param("table", self.initializer, (self.buckets, self.heads))
-        bucket = t5_bucket(jnp.arange(-self.most, self.most + 1), self.buckets, self.most, self.both_ways)
+        bucket = t5_bucket(
+            jnp.arange(-self.most, self.most + 1), self.buckets, self.most, self.both_ways
+        )
         return context.placed(distances=table[bucket].T)
 
 
 class Alibi(nn.Module):
-    """ALiBi (Press et al. 2022, section 3): -slope * |distance|, not trained, shared by all layers of a stack.
+    """ALiBi (Press et al. 2022, section 3): -slope * |distance|, not trained, shared by all layers
+    of a stack.
 
-    The slopes of H heads are 2^(-8 h / H), h = 1 .. H. If H is not a power of two, they are the slopes of the next lower
-    power of two and then every second slope of twice that number, as in the authors' program. With a causal order this is
-    the paper's bias.
+    The slopes of H heads are 2^(-8 h / H), h = 1 .. H. If H is not a power of two, they are the
+    slopes of the next lower power of two and then every second slope of twice that number, as in
+    the authors' program. With a causal order this is the paper's bias.
     """
 
     heads: int
@@ -97,11 +105,12 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 class ShiftedScores(nn.Module):
-    """Transformer-XL's terms (b), (c), (d) (Dai et al. 2019, section 3.3): u k_j + (q_i + v) W_R R_{i-j}, unscaled.
+    """Transformer-XL's terms (b), (c), (d) (Dai et al. 2019, section 3.3): u k_j + (q_i + v) W_R
+    R_{i-j}, unscaled.
 
-    `segments` adds XLNet's relative segment encoding (Yang et al. 2019, section 2.5): (q_i + b) s, with one s for equal
-    types and one for different types. `clamp` is the largest distance (None: no limit). `width` is the width of R
-    (None: H K, all heads together).
+    `segments` adds XLNet's relative segment encoding (Yang et al. 2019, section 2.5): (q_i + b) s,
+    with one s for equal types and one for different types. `clamp` is the largest distance (None:
+    no limit). `width` is the width of R (None: H K, all heads together).
     """
 
     segments: bool = False
@@ -115,8 +124,16 @@ class ShiftedScores(nn.Module):
         heads, width = q.shape[2:]
         u, v = (self.param(name, self.initializer, (heads, width)) for name in ("u", "v"))
         most = k.shape[1] if self.clamp is None else min(self.clamp, k.shape[1])
-        waves = sinusoids(jnp.arange(most, -most - 1, -1), self.width or heads * width).astype(self.precision.dtype)
-        project = Dense((heads, width), bias=False, initializer=self.initializer, precision=self.precision, name="position")
+        waves = sinusoids(jnp.arange(most, -most - 1, -1), self.width or heads * width).astype(
+            self.precision.dtype
+        )
+        project = Dense(
+            (heads, width),
+            bias=False,
+            initializer=self.initializer,
+            precision=self.precision,
+            name="position",
+        )
         relative = Relative((q + v).astype(q.dtype), project(waves))
         types = self._of_types(q, context) if self.segments else None
         return (q + u).astype(q.dtype), self._placed(context, relative=relative, types=types)
@@ -132,8 +149,8 @@ class ShiftedScores(nn.Module):
 
 
 class RelativeKeysValues(nn.Module):
-    """NEZHA's relative positions (Wei et al. 2019, section 2.1): sinusoids of the clipped distance, not trained, added to
-    every key and every value; one table for all heads."""
+    """NEZHA's relative positions (Wei et al. 2019, section 2.1): sinusoids of the clipped distance,
+    not trained, added to every key and every value; one table for all heads."""
 
     most: int = 64
     precision: Precision = Precision()

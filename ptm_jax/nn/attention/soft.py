@@ -1,4 +1,5 @@
-"""Attention of one decoder state to the states of a source: Bahdanau et al. 2015 and the variants of Luong et al. 2015."""
+"""Attention of one decoder state to the states of a source: Bahdanau et al. 2015 and the variants
+of Luong et al. 2015."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Window = Literal["none", "monotonic", "predictive"]
 
 @record
 class Source:
-    """A source that a decoder reads: keys [B, S, A], values [B, S, C], segments [B, S], and the encoder's last states."""
+    """A source that a decoder reads: keys [B, S, A], values [B, S, C], segments [B, S], and the
+    encoder's last states."""
 
     keys: Any
     values: Any
@@ -29,18 +31,22 @@ class Source:
 
 
 class SoftAttention(nn.Module):
-    """(query [B, H], source, segment [B], t [B]) -> (context [B, C], weights [B, S]): a mean of the source's values.
+    """(query [B, H], source, segment [B], t [B]) -> (context [B, C], weights [B, S]): a mean of the
+    source's values.
 
-    A query reads the source tokens of its own segment. With s_j the value of token j, the weights are the softmax of
+    A query reads the source tokens of its own segment. With s_j the value of token j, the weights
+    are the softmax of
 
-        additive  v tanh(W q + U s_j)    Bahdanau et al. 2015 (arXiv 1409.0473), A.1.2; Luong et al.'s "concat"
+        additive  v tanh(W q + U s_j)    Bahdanau et al. 2015 (arXiv 1409.0473), A.1.2; Luong et
+                  al.'s "concat"
         dot       q s_j                  Luong et al. 2015 (arXiv 1508.04025), Eq. 8
         general   q W s_j
         location  (W q)_j                Eq. 9, for the first `longest` tokens of a source
 
     width     number A of additive units
-    window    "monotonic": only tokens at most `reach` from place t (section 3.2, local-m). "predictive": from a place p
-              that the query predicts, and the weights are multiplied by exp(-2 (j - p)^2 / reach^2) (Eq. 9 and 10, local-p)
+    window    "monotonic": only tokens at most `reach` from place t (section 3.2, local-m).
+              "predictive": from a place p that the query predicts, and the weights are multiplied
+              by exp(-2 (j - p)^2 / reach^2) (Eq. 9 and 10, local-p)
     """
 
     score: Score = "additive"
@@ -69,8 +75,13 @@ class SoftAttention(nn.Module):
         if self.window != "none":
             centre = t.astype(jnp.float32)
             if self.window == "predictive":
-                dense = lambda size, name: Dense(size, bias=False, initializer=self.initializer, name=name)
-                share = dense(1, "place")(jnp.tanh(dense(query.shape[-1], "place_query")(query)))[:, 0]
+
+                def dense(size, name):
+                    return Dense(size, bias=False, initializer=self.initializer, name=name)
+
+                share = dense(1, "place")(jnp.tanh(dense(query.shape[-1], "place_query")(query)))[
+                    :, 0
+                ]
                 centre = seen.sum(1) * jax.nn.sigmoid(share)
             far = place - centre[:, None]
             seen &= jnp.abs(far) <= self.reach
@@ -82,20 +93,34 @@ class SoftAttention(nn.Module):
     def _scores(self, query, keys, place):
         """[B, S] float32."""
         if self.score == "additive":
-            found = Dense(self.width, bias=False, initializer=self.initializer, precision=self.precision, name="of_query")
+            found = Dense(
+                self.width,
+                bias=False,
+                initializer=self.initializer,
+                precision=self.precision,
+                name="of_query",
+            )
             units = jnp.tanh(found(query)[:, None] + keys)
-            return self.precision.einsum("bsa,a->bs", units, self.param("score", Zeros(), (self.width,)), jnp.float32)
+            return self.precision.einsum(
+                "bsa,a->bs", units, self.param("score", Zeros(), (self.width,)), jnp.float32
+            )
         if self.score == "location":
-            found = Dense(self.longest, bias=False, initializer=self.initializer, name="location")(query)
+            found = Dense(self.longest, bias=False, initializer=self.initializer, name="location")(
+                query
+            )
             near = jnp.take_along_axis(found, jnp.clip(place, 0, self.longest - 1), 1)
             return jnp.where(place < self.longest, near, -1e9)
         if keys.shape[-1] != query.shape[-1]:
-            raise ValueError(f"a product of states of width {query.shape[-1]} and {keys.shape[-1]}; take score='additive'")
+            raise ValueError(
+                f"a product of states of width {query.shape[-1]} and {keys.shape[-1]}; take "
+                "score='additive'"
+            )
         return self.precision.einsum("bh,bsh->bs", query, keys, jnp.float32)
 
 
 class Keys(nn.Module):
-    """Maps a source's values [B, S, C] to the keys [B, S, A] of an `attention`, once for all steps."""
+    """Maps a source's values [B, S, C] to the keys [B, S, A] of an `attention`, once for all
+    steps."""
 
     attention: SoftAttention
     query: int
@@ -106,4 +131,10 @@ class Keys(nn.Module):
         if rules.score not in ("additive", "general"):
             return values
         size = rules.width_of_keys(values.shape[-1], self.query)
-        return Dense(size, bias=False, initializer=rules.initializer, precision=rules.precision, name="of_source")(values)
+        return Dense(
+            size,
+            bias=False,
+            initializer=rules.initializer,
+            precision=rules.precision,
+            name="of_source",
+        )(values)

@@ -1,4 +1,5 @@
-"""The dynamic convolutional network of Kalchbrenner et al. 2014 (arXiv 1404.2188), from the vectors of a text to one."""
+"""The dynamic convolutional network of Kalchbrenner et al. 2014 (arXiv 1404.2188), from the vectors
+of a text to one."""
 
 from __future__ import annotations
 
@@ -18,24 +19,31 @@ from ptm_jax.nn.layers import Activation, activate
 
 
 def wide(x: Array, kernel: Array, precision: Precision = Precision()) -> Array:
-    """Returns the wide convolution (section 3.1) along axis 1 of x [B, T, D, C] with kernel [m, D, C, F]: every dimension
-    has its own filter, summed over the C maps, [B, T + m - 1, D, F]. Place j reads x_{j-m+1}, ..., x_j; outside is 0."""
+    """Returns the wide convolution (section 3.1) along axis 1 of x [B, T, D, C] with kernel [m, D,
+    C, F]: every dimension has its own filter, summed over the C maps, [B, T + m - 1, D, F]. Place j
+    reads x_{j-m+1}, ..., x_j; outside is 0."""
     width, length = len(kernel), x.shape[1]
     x = jnp.pad(x, ((0, 0), (width - 1, width - 1), (0, 0), (0, 0)))
     parts = (x[:, i : i + length + width - 1] for i in range(width))
-    return sum(precision.einsum("btdc,dcf->btdf", part, tap, jnp.float32) for part, tap in zip(parts, kernel, strict=True))
+    return sum(
+        precision.einsum("btdc,dcf->btdf", part, tap, jnp.float32)
+        for part, tap in zip(parts, kernel, strict=True)
+    )
 
 
 def largest(x: Array, count: Array, k: Array, most: int) -> Array:
-    """Returns k-max pooling (section 3.3) along axis 1 of x [B, T, ..], [B, most, ..]: of the first `count` [B] values the
-    k [B] largest in their order, then zeros. The first of equal values wins."""
+    """Returns k-max pooling (section 3.3) along axis 1 of x [B, T, ..], [B, most, ..]: of the first
+    `count` [B] values the k [B] largest in their order, then zeros. The first of equal values
+    wins."""
     length = x.shape[1]
     real = jnp.arange(length) < count[:, None]
     columns = jnp.moveaxis(x, 1, -1)
     shape = (len(x),) + (1,) * (columns.ndim - 2)
     values = jnp.where(real.reshape(*shape, length), columns, -jnp.inf)
     if most > length:
-        values = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, most - length)], constant_values=-jnp.inf)
+        values = jnp.pad(
+            values, [(0, 0)] * (values.ndim - 1) + [(0, most - length)], constant_values=-jnp.inf
+        )
     _, at = jax.lax.top_k(jax.lax.stop_gradient(values), most)
     used = jnp.arange(most) < jnp.minimum(k, count).reshape(*shape, 1)
     at = jnp.sort(jnp.where(used, at, length), -1)
@@ -44,12 +52,12 @@ def largest(x: Array, count: Array, k: Array, most: int) -> Array:
 
 
 class DynamicCNN(slots.Head, nn.Module):
-    """[B, L, D] -> [B, k_top * D / 2^N * F]: layers of wide convolution, folding, dynamic k-max pooling, bias and f(.)
-    (Kalchbrenner et al. 2014, section 3).
+    """[B, L, D] -> [B, k_top * D / 2^N * F]: layers of wide convolution, folding, dynamic k-max
+    pooling, bias and f(.) (Kalchbrenner et al. 2014, section 3).
 
     layers   (width, maps) of every convolution, from the input up
-    k_top    values that the last pooling keeps; layer l of N keeps k_l = max(k_top, ceil((N - l) / N * s)) for a text of s
-             tokens (Eq. 5), each row by its own s
+    k_top    values that the last pooling keeps; layer l of N keeps k_l = max(k_top, ceil((N - l) /
+             N * s)) for a text of s tokens (Eq. 5), each row by its own s
     folding  sums every two dimensions after a convolution (section 3.5)
 
     A text with fewer values than k has zeros behind them. Reads the first text of a row.
@@ -79,7 +87,9 @@ class DynamicCNN(slots.Head, nn.Module):
         x, count = hidden[..., None], size
         for layer, (width, maps) in enumerate(self.layers, 1):
             x = jnp.where((jnp.arange(x.shape[1]) < count[:, None])[..., None, None], x, 0)
-            kernel = self.param(f"layer{layer}_kernel", self.initializer, (width, *x.shape[2:], maps))
+            kernel = self.param(
+                f"layer{layer}_kernel", self.initializer, (width, *x.shape[2:], maps)
+            )
             x = wide(x, kernel, self.precision)
             if self.folding:
                 x = x[:, :, 0::2] + x[:, :, 1::2]

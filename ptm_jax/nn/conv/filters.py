@@ -14,10 +14,11 @@ from ptm_jax.nn.initializers import Uniform, Zeros
 
 
 class Filters(nn.Module):
-    """x [B, L, D], segments [B, L] -> [B, L, F]: largest value of each filter on the `width` windows that hold a token.
+    """x [B, L, D], segments [B, L] -> [B, L, F]: largest value of each filter on the `width`
+    windows that hold a token.
 
-    Places outside of the token's document are 0. Every row of the kernel [width, D, F] is multiplied with every token once;
-    windows are sums of these products.
+    Places outside of the token's document are 0. Every row of the kernel [width, D, F] is
+    multiplied with every token once; windows are sums of these products.
     """
 
     features: int
@@ -30,7 +31,15 @@ class Filters(nn.Module):
         kernel = self.param("kernel", self.initializer, (self.width, x.shape[-1], self.features))
         bias = self.param("bias", Zeros(), (self.features,))
         products = [self.precision.dense(x, row) for row in kernel]
-        same = {o: (shifted(segments, o) == segments)[..., None] for o in range(1 - self.width, self.width)}
-        part = lambda row, offset: jnp.where(same[offset], shifted(products[row], offset), 0)
-        windows = (sum(part(row, row - at) for row in range(self.width)) for at in range(self.width))
+        same = {
+            o: (shifted(segments, o) == segments)[..., None]
+            for o in range(1 - self.width, self.width)
+        }
+
+        def part(row, offset):
+            return jnp.where(same[offset], shifted(products[row], offset), 0)
+
+        windows = (
+            sum(part(row, row - at) for row in range(self.width)) for at in range(self.width)
+        )
         return add_bias(functools.reduce(jnp.maximum, windows), bias)

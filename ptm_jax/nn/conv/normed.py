@@ -1,4 +1,5 @@
-"""Weight normalisation (Salimans and Kingma 2016, arXiv 1602.07868, Eq. 2), and the gated convolutions of ConvS2S."""
+"""Weight normalisation (Salimans and Kingma 2016, arXiv 1602.07868, Eq. 2), and the gated
+convolutions of ConvS2S."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from ptm_jax.nn.initializers import FanIn, Zeros
 
 
 def normed(module: nn.Module, name: str, init: Any, shape: tuple[int, int], axis: int):
-    """Returns g v / ||v|| for a parameter v, `name`, and its `scale` g; norms are over `axis`. g begins as ||v||."""
+    """Returns g v / ||v|| for a parameter v, `name`, and its `scale` g; norms are over `axis`. g
+    begins as ||v||."""
     v = module.param(name, init, shape)
     norm = jnp.sqrt(jnp.square(v).sum(axis))
     scale = module.param("scale", lambda _: norm)
@@ -33,15 +35,18 @@ class NormedDense(nn.Module):
     @nn.compact
     def __call__(self, x):
         kernel = normed(self, "kernel", self.initializer, (x.shape[-1], self.features), 0)
-        return add_bias(self.precision.dense(x, kernel), self.param("bias", Zeros(), (self.features,)))
+        return add_bias(
+            self.precision.dense(x, kernel), self.param("bias", Zeros(), (self.features,))
+        )
 
 
 class GatedConvolution(nn.Module):
-    """GLU(conv(x)) = a * sigmoid(b) for the two halves of a convolution (Dauphin et al. 2017; Gehring et al. 2017, section
-    3.2): x [B, L, D], segments [B, L] -> ([B, L, F], the past of the next tokens).
+    """GLU(conv(x)) = a * sigmoid(b) for the two halves of a convolution (Dauphin et al. 2017;
+    Gehring et al. 2017, section 3.2): x [B, L, D], segments [B, L] -> ([B, L, F], the past of the
+    next tokens).
 
-    "same" reads (width - 1) / 2 tokens on both sides, "causal" the width - 1 before, or those of `past`. Places outside of a
-    token's document are 0.
+    "same" reads (width - 1) / 2 tokens on both sides, "causal" the width - 1 before, or those of
+    `past`. Places outside of a token's document are 0.
     """
 
     features: int
@@ -57,7 +62,9 @@ class GatedConvolution(nn.Module):
             window = taps(x, segments, range(-reach, self.width - reach))
         else:
             window, past = past_taps(x, segments, self.width - 1, past)
-        dense = NormedDense(2 * self.features, initializer=self.initializer, precision=self.precision, name="both")
+        dense = NormedDense(
+            2 * self.features, initializer=self.initializer, precision=self.precision, name="both"
+        )
         a, b = jnp.split(dense(window), 2, -1)
         return a * jax.nn.sigmoid(b), past
 
@@ -75,4 +82,10 @@ class NormedWordHead(WordHead):
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
         table = normed(self, "table", self.initializer, (self.vocab.size, hidden.shape[-1]), 1)
-        return Readout(hidden, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision, self.impl)
+        return Readout(
+            hidden,
+            table,
+            self.param("bias", Zeros(), (self.vocab.size,)),
+            self.precision,
+            self.impl,
+        )

@@ -1,4 +1,5 @@
-"""The words around a token, side by side: with a dense layer behind, a convolution over the tokens of a document."""
+"""The words around a token, side by side: with a dense layer behind, a convolution over the tokens
+of a document."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from ptm_jax.core.windows import shifted
 
 @record
 class Past:
-    """The last tokens before a row, for a layer that reads backwards: states [B, m, D] and segments [B, m] (0: none)."""
+    """The last tokens before a row, for a layer that reads backwards: states [B, m, D] and segments
+    [B, m] (0: none)."""
 
     states: Any
     segments: Any
@@ -29,23 +31,33 @@ def empty_past(batch: int, count: int, width: int) -> Past:
 
 
 def taps(x: Array, segments: Array, offsets: Sequence[int], outside: Any = 0.0) -> Array:
-    """Returns the states of x [B, L, D] at each offset from every token, [B, L, n D]; `outside` (a number, or a vector [D])
-    where the place is not in the token's segment [B, L]."""
+    """Returns the states of x [B, L, D] at each offset from every token, [B, L, n D]; `outside` (a
+    number, or a vector [D]) where the place is not in the token's segment [B, L]."""
     parts = []
     for offset in offsets:
         same = (shifted(segments, offset) == segments)[..., None]
-        # The gradient of a vector is one product; that of `where` would be a sum over two axes, which is slow on CPUs.
-        other = outside if jnp.ndim(outside) == 0 else (~same).astype(x.dtype) @ outside[None].astype(x.dtype)
+        # The gradient of a vector is one product; that of `where` would be a sum over two axes,
+        # which is slow on CPUs.
+        other = (
+            outside
+            if jnp.ndim(outside) == 0
+            else (~same).astype(x.dtype) @ outside[None].astype(x.dtype)
+        )
         parts.append(jnp.where(same, shifted(x, offset), other).astype(x.dtype))
     return jnp.concatenate(parts, -1)
 
 
-def past_taps(x: Array, segments: Array, before: int, past: Past | None, outside: Any = 0.0) -> tuple[Array, Past | None]:
-    """Returns (`taps` at -before, ..., 0 of rows that continue `past`, the past of the next tokens)."""
+def past_taps(
+    x: Array, segments: Array, before: int, past: Past | None, outside: Any = 0.0
+) -> tuple[Array, Past | None]:
+    """Returns (`taps` at -before, ..., 0 of rows that continue `past`, the past of the next
+    tokens)."""
     count = 0 if past is None else past.segments.shape[1]
     if past is not None:
         x = jnp.concatenate([past.states.astype(x.dtype), x], 1)
         segments = jnp.concatenate([past.segments, segments], 1)
     found = taps(x, segments, range(-before, 1), outside)[:, count:]
     kept = x.shape[1] - count
-    return found, None if past is None else Past(x[:, kept:].astype(past.states.dtype), segments[:, kept:])
+    return found, None if past is None else Past(
+        x[:, kept:].astype(past.states.dtype), segments[:, kept:]
+    )

@@ -1,7 +1,9 @@
-"""Adaptive input and softmax: rarer words have narrower vectors (Grave et al. 2017; Baevski & Auli 2019; Transformer-XL).
+"""Adaptive input and softmax: rarer words have narrower vectors (Grave et al. 2017; Baevski & Auli
+2019; Transformer-XL).
 
-The vocabulary is sorted by frequency and cut into clusters: ids below cutoffs[0] are the first cluster, and so on. The
-vectors of cluster i have width D / divide^i. With `divide` 1 all have width D and nothing is projected.
+The vocabulary is sorted by frequency and cut into clusters: ids below cutoffs[0] are the first
+cluster, and so on. The vectors of cluster i have width D / divide^i. With `divide` 1 all have width
+D and nothing is projected.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class AdaptiveTable:
 
 
 def clusters(vocab: Vocab, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Returns first id and size of every cluster. Raises ValueError if the cutoffs do not rise inside the vocabulary."""
+    """Returns first id and size of every cluster. Raises ValueError if the cutoffs do not rise
+    inside the vocabulary."""
     found = [(low, high - low) for low, high in itertools.pairwise((0, *cutoffs, vocab.size))]
     if any(size <= 0 for _, size in found):
         raise ValueError(f"cutoffs {cutoffs} must rise and lie inside a vocabulary of {vocab.size}")
@@ -41,10 +44,12 @@ def clusters(vocab: Vocab, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 class AdaptiveEmbeddings(slots.Embedding, nn.Module):
-    """Maps ids [B, L] to [B, L, D]: the vector from the id's cluster, projected to D, times `scale` (sqrt(D)).
+    """Maps ids [B, L] to [B, L, D]: the vector from the id's cluster, projected to D, times `scale`
+    (sqrt(D)).
 
-    Replaces `Embeddings`; `table()` returns an `AdaptiveTable`. `table_width` is the width of the first cluster's vectors
-    (None: D). If it is not D and `divide` is 1, all clusters share one projection.
+    Replaces `Embeddings`; `table()` returns an `AdaptiveTable`. `table_width` is the width of the
+    first cluster's vectors (None: D). If it is not D and `divide` is 1, all clusters share one
+    projection.
     """
 
     vocab: Vocab
@@ -62,22 +67,33 @@ class AdaptiveEmbeddings(slots.Embedding, nn.Module):
     def refusal(self, system) -> str | None:
         """Refuses vocabulary heads that read a single table: here each cluster has its own."""
         heads = slots.heads_of(system).items()
-        plain = [name for name, head in heads if head.scores_words and not isinstance(head, AdaptiveHead)]
+        plain = [
+            name for name, head in heads if head.scores_words and not isinstance(head, AdaptiveHead)
+        ]
         if not plain:
             return None
-        return f"the head {plain[0]!r} reads one table, and AdaptiveEmbeddings has one for each cluster; take AdaptiveHead"
+        return (
+            f"the head {plain[0]!r} reads one table, and AdaptiveEmbeddings has one for each "
+            "cluster; take AdaptiveHead"
+        )
 
     def setup(self):
         self.drop = Dropout(self.dropout)
         first = self.table_width or self.width
         widths = [first // self.divide**i for i in range(len(self.cutoffs) + 1)]
         if not widths[-1]:
-            raise ValueError(f"width {first} / {self.divide}^{len(self.cutoffs)} is 0; cut fewer clusters")
+            raise ValueError(
+                f"width {first} / {self.divide}^{len(self.cutoffs)} is 0; cut fewer clusters"
+            )
         sizes = clusters(self.vocab, self.cutoffs)
         init = self.initializer
-        self.tables = [self.param(f"token{i}", init, (size, widths[i])) for i, (_, size) in enumerate(sizes)]
+        self.tables = [
+            self.param(f"token{i}", init, (size, widths[i])) for i, (_, size) in enumerate(sizes)
+        ]
         project = widths if self.divide > 1 else widths[:1] if first != self.width else []
-        self.projections = [self.param(f"project{i}", init, (w, self.width)) for i, w in enumerate(project)]
+        self.projections = [
+            self.param(f"project{i}", init, (w, self.width)) for i, w in enumerate(project)
+        ]
 
     def table(self) -> AdaptiveTable:
         shared = len(self.tables) if len(self.projections) == 1 else 1
@@ -100,11 +116,11 @@ class AdaptiveEmbeddings(slots.Embedding, nn.Module):
 
 @record
 class AdaptiveReadout:
-    """Vocabulary scores before the products: log p(word) = log p(cluster) + log p(word | cluster). The first softmax is
-    over the words of the first cluster and one entry for each other cluster.
+    """Vocabulary scores before the products: log p(word) = log p(cluster) + log p(word | cluster).
+    The first softmax is over the words of the first cluster and one entry for each other cluster.
 
-    features ([.., D_i], ...), tables ([V_i, D_i], ...), biases ([V_i] or None, ...). `impl` selects the kernel for the loss
-    of a cluster (`kernels.cross_entropy`).
+    features ([.., D_i], ...), tables ([V_i, D_i], ...), biases ([V_i] or None, ...). `impl` selects
+    the kernel for the loss of a cluster (`kernels.cross_entropy`).
     """
 
     features: Any
@@ -115,46 +131,71 @@ class AdaptiveReadout:
 
     def logits(self):
         """Returns the log-probabilities [.., V] float32."""
-        clusters = (cross_entropy.Linear(*parts) for parts in zip(self.features, self.tables, self.biases, strict=True))
-        head, *tails = (jax.nn.log_softmax(cross_entropy.logits(cluster, self.precision)) for cluster in clusters)
+        clusters = (
+            cross_entropy.Linear(*parts)
+            for parts in zip(self.features, self.tables, self.biases, strict=True)
+        )
+        head, *tails = (
+            jax.nn.log_softmax(cross_entropy.logits(cluster, self.precision))
+            for cluster in clusters
+        )
         size = head.shape[-1] - len(tails)
-        return jnp.concatenate([head[..., :size], *(head[..., size + i, None] + t for i, t in enumerate(tails))], -1)
+        return jnp.concatenate(
+            [head[..., :size], *(head[..., size + i, None] + t for i, t in enumerate(tails))], -1
+        )
 
     def nll(self, labels):
-        """Returns -log p(label) [..] in nats, float32, for labels [..] int32, without storing all scores of a large
-        cluster."""
+        """Returns -log p(label) [..] in nats, float32, for labels [..] int32, without storing all
+        scores of a large cluster."""
         return self.judge(labels).nll
 
     def judge(self, labels, *, smoothing: float = 0.0) -> cross_entropy.Judged:
-        """Computes `nll`, the loss with smoothing, and whether the label is the likeliest word, in one pass."""
+        """Computes `nll`, the loss with smoothing, and whether the label is the likeliest word, in
+        one pass."""
         lengths = [len(table) for table in self.tables]
         size, words = lengths[0] - len(lengths) + 1, sum(lengths) - len(lengths) + 1
-        inside = lambda low, count: jnp.clip(labels - low, 0, count - 1)
+
+        def inside(low, count):
+            return jnp.clip(labels - low, 0, count - 1)
+
         names = cross_entropy.logits(self._linear(0, size, lengths[0]), self.precision)
         first = self._scored(0, size, inside(0, size), smoothing)
-        log_sum = jnp.logaddexp(first.log_sum, jax.nn.logsumexp(names, -1)) if len(lengths) > 1 else first.log_sum
+        log_sum = (
+            jnp.logaddexp(first.log_sum, jax.nn.logsumexp(names, -1))
+            if len(lengths) > 1
+            else first.log_sum
+        )
         found, top = first.label - log_sum, first.top - log_sum
         total, low = (first.mean - log_sum) * size if smoothing else 0.0, size
         for i, count in enumerate(lengths[1:], 1):
             tail = self._scored(i, count, inside(low, count), smoothing)
             less = names[..., i - 1] - log_sum - tail.log_sum  # added to every score of the cluster
-            found, top = jnp.where(labels >= low, tail.label + less, found), jnp.maximum(top, tail.top + less)
+            found, top = (
+                jnp.where(labels >= low, tail.label + less, found),
+                jnp.maximum(top, tail.top + less),
+            )
             total = total + (tail.mean + less) * count if smoothing else 0.0
             low += count
         loss = -found if not smoothing else -(1 - smoothing) * found - smoothing * total / words
         return cross_entropy.Judged(-found, loss, jax.lax.stop_gradient(found >= top))
 
     def draw(self, seeds, *, temperature: float = 1.0):
-        """Samples words [..] int32 from the softmax at a temperature, with seeds [..] uint32: the best of the clusters'
-        best words."""
+        """Samples words [..] int32 from the softmax at a temperature, with seeds [..] uint32: the
+        best of the clusters' best words."""
         lengths = [len(table) for table in self.tables]
         size = low = lengths[0] - len(lengths) + 1
         options = {"temperature": temperature, "precision": self.precision, "impl": self.impl}
-        names = jax.lax.stop_gradient(cross_entropy.logits(self._linear(0, size, lengths[0]), self.precision))
+        names = jax.lax.stop_gradient(
+            cross_entropy.logits(self._linear(0, size, lengths[0]), self.precision)
+        )
         found, best = cross_entropy.race(self._linear(0, 0, size), seeds, **options)
         for i, count in enumerate(lengths[1:], 1):
-            less = names[..., i - 1] - jax.lax.stop_gradient(self._scored(i, count, jnp.zeros_like(found), 0.0).log_sum)
-            word, value = cross_entropy.race(self._linear(i, 0, count), counter_bits(jnp.uint32(i), seeds), **options)
+            less = names[..., i - 1] - jax.lax.stop_gradient(
+                self._scored(i, count, jnp.zeros_like(found), 0.0).log_sum
+            )
+            word, value = cross_entropy.race(
+                self._linear(i, 0, count), counter_bits(jnp.uint32(i), seeds), **options
+            )
             value += less / temperature
             found, best = jnp.where(value > best, low + word, found), jnp.maximum(value, best)
             low += count
@@ -174,10 +215,10 @@ class AdaptiveReadout:
 class AdaptiveHead(WordHead):
     """The softmax over the clusters of an `AdaptiveEmbeddings` with the same cutoffs.
 
-    `tied` uses the embeddings' tables. Otherwise the head has its own tables and does not project the first cluster.
-    `projections` selects the clusters of a tied head that use the embeddings' projections: all, all but the first
-    (Transformer-XL on WikiText-103), or none. It also applies to an untied head with own="tables". `table_width` is the
-    embeddings'.
+    `tied` uses the embeddings' tables. Otherwise the head has its own tables and does not project
+    the first cluster. `projections` selects the clusters of a tied head that use the embeddings'
+    projections: all, all but the first (Transformer-XL on WikiText-103), or none. It also applies
+    to an untied head with own="tables". `table_width` is the embeddings'.
     """
 
     vocab: Vocab
@@ -198,19 +239,30 @@ class AdaptiveHead(WordHead):
         width, count = hidden.shape[-1], len(self.cutoffs)
         for i, (_, size) in enumerate(clusters(self.vocab, self.cutoffs)):
             narrow = (self.table_width or width) // self.divide**i
-            words = table.tables[i] if self.tied else self.param(f"token{i}", self.initializer, (size, narrow))
+            words = (
+                table.tables[i]
+                if self.tied
+                else self.param(f"token{i}", self.initializer, (size, narrow))
+            )
             features.append(self._project(hidden, i, narrow, table))
             bias = self.param(f"bias{i}", Zeros(), (size,)) if self.bias else None
             if i == 0 and count:
                 names = self.param("clusters", self.initializer, (count, narrow))
                 words = jnp.concatenate([words, names])
-                bias = jnp.concatenate([bias, self.param("clusters_bias", Zeros(), (count,))]) if self.bias else None
+                bias = (
+                    jnp.concatenate([bias, self.param("clusters_bias", Zeros(), (count,))])
+                    if self.bias
+                    else None
+                )
             tables.append(words)
             biases.append(bias)
-        return AdaptiveReadout(tuple(features), tuple(tables), tuple(biases), self.precision, self.impl)
+        return AdaptiveReadout(
+            tuple(features), tuple(tables), tuple(biases), self.precision, self.impl
+        )
 
     def _project(self, hidden, i: int, narrow: int, table):
-        """Maps [.., D] to [.., D_i], by the transpose of the embeddings' projection or by the head's own."""
+        """Maps [.., D] to [.., D_i], by the transpose of the embeddings' projection or by the
+        head's own."""
         apart = not self.tied and self.own == "all"
         if (self.divide == 1 and narrow == hidden.shape[-1]) or (apart and i == 0):
             return hidden
@@ -222,9 +274,9 @@ class AdaptiveHead(WordHead):
 
 
 class AdaptiveSoftmaxHead(WordHead):
-    """The adaptive softmax of Grave et al. (2017) as in torch (`AdaptiveLogSoftmaxWithLoss`; XLM's `asm`). It has its own
-    tables. The entries of the other clusters follow the words of the first one, and only this table has a bias. Cluster i
-    has width D / divide^i."""
+    """The adaptive softmax of Grave et al. (2017) as in torch (`AdaptiveLogSoftmaxWithLoss`; XLM's
+    `asm`). It has its own tables. The entries of the other clusters follow the words of the first
+    one, and only this table has a bias. Cluster i has width D / divide^i."""
 
     vocab: Vocab
     cutoffs: tuple[int, ...]
@@ -237,11 +289,22 @@ class AdaptiveSoftmaxHead(WordHead):
     def __call__(self, hidden, *, table=None, context=None):
         (_, first), *rest = clusters(self.vocab, self.cutoffs)
         width = hidden.shape[-1]
-        features, tables = [hidden], [self.param("words", self.initializer, (first + len(rest), width))]
+        features, tables = (
+            [hidden],
+            [self.param("words", self.initializer, (first + len(rest), width))],
+        )
         for i, (_, size) in enumerate(rest, start=1):
             narrow = int(width // self.divide**i)
-            project = Dense(narrow, bias=False, initializer=self.initializer, precision=self.precision, name=f"project{i}")
+            project = Dense(
+                narrow,
+                bias=False,
+                initializer=self.initializer,
+                precision=self.precision,
+                name=f"project{i}",
+            )
             features.append(project(hidden))
             tables.append(self.param(f"words{i}", self.initializer, (size, narrow)))
         bias = self.param("bias", Zeros(), (len(tables[0]),))
-        return AdaptiveReadout(tuple(features), tuple(tables), (bias, *[None] * len(rest)), self.precision, self.impl)
+        return AdaptiveReadout(
+            tuple(features), tuple(tables), (bias, *[None] * len(rest)), self.precision, self.impl
+        )

@@ -1,5 +1,6 @@
-"""Word vectors from characters: convolutions of several widths, the maximum of each, a highway network, a projection (Kim
-et al. 2016, sections 2.1 and 2.2; Jozefowicz et al. 2016, section 3.2)."""
+"""Word vectors from characters: convolutions of several widths, the maximum of each, a highway
+network, a projection (Kim et al. 2016, sections 2.1 and 2.2; Jozefowicz et al. 2016, section
+3.2)."""
 
 from __future__ import annotations
 
@@ -29,9 +30,11 @@ class Carrying:
 
 
 class Highway(nn.Module):
-    """g x + (1 - g) relu(W x + b) with g = sigmoid(W' x + b'): [.., D] -> [.., D] (Srivastava et al. 2015, Eq. 3).
+    """g x + (1 - g) relu(W x + b) with g = sigmoid(W' x + b'): [.., D] -> [.., D] (Srivastava et
+    al. 2015, Eq. 3).
 
-    W and W' are one kernel [D, 2 D]. `carry` is the initial b': 1 in fairseq and ELMo, 2 in Kim et al. 2016.
+    W and W' are one kernel [D, 2 D]. `carry` is the initial b': 1 in fairseq and ELMo, 2 in Kim et
+    al. 2016.
     """
 
     carry: float = 1.0
@@ -49,21 +52,34 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(slots.Embedding, nn.Module):
-    """Maps `characters` [B, L, C] to [B, L, D]. Replaces `Embeddings`; `data.rows.spelled.Spelled` makes the rows.
+    """Maps `characters` [B, L, C] to [B, L, D]. Replaces `Embeddings`; `data.rows.spelled.Spelled`
+    makes the rows.
 
-    filters     (width, number) of each convolution, with the maximum over its C - width + 1 results, then `activation`
+    filters     (width, number) of each convolution, with the maximum over its C - width + 1
+                results, then `activation`
     size        width of a character's vector
     alphabet    number of characters; character 0 is no character, its vector is 0
     highway     number of `Highway` layers before the projection to D
-    project     whether there is a projection; without one D is the number of all filters (Kim et al. 2016)
-    symbols     special tokens of the vocabulary with their own vectors, as they have no spelling; padding has 0
+    project     whether there is a projection; without one D is the number of all filters (Kim et
+                al. 2016)
+    symbols     special tokens of the vocabulary with their own vectors, as they have no spelling;
+                padding has 0
 
-    `position`, `norm`, `dropout` and `scale` are as in `Embeddings`. There is no table for a head to share.
+    `position`, `norm`, `dropout` and `scale` are as in `Embeddings`. There is no table for a head
+    to share.
     """
 
     vocab: Vocab
     width: int
-    filters: tuple[tuple[int, int], ...] = ((1, 64), (2, 128), (3, 192), (4, 256), (5, 256), (6, 256), (7, 256))
+    filters: tuple[tuple[int, int], ...] = (
+        (1, 64),
+        (2, 128),
+        (3, 192),
+        (4, 256),
+        (5, 256),
+        (6, 256),
+        (7, 256),
+    )
     size: int = 128
     alphabet: int = 257
     highway: int = 2
@@ -80,18 +96,30 @@ class CharacterCNN(slots.Embedding, nn.Module):
     precision: Precision = Precision()
 
     def refusal(self, system) -> str | None:
-        """Refuses rows without characters or with another alphabet, and heads that share a table of words."""
+        """Refuses rows without characters or with another alphabet, and heads that share a table of
+        words."""
         total = sum(number for _, number in self.filters)
         if not self.project and total != self.width:
-            return f"CharacterCNN has {total} filters, no projection and the width {self.width}; set width={total}"
+            return (
+                f"CharacterCNN has {total} filters, no projection and the width {self.width}; "
+                f"set width={total}"
+            )
         found = system.examples.alphabet
         if found is None:
-            return "CharacterCNN reads characters, which these rows lack; wrap the examples in Spelled"
+            return (
+                "CharacterCNN reads characters, which these rows lack; wrap the examples in Spelled"
+            )
         if found != self.alphabet:
-            return f"these rows have {found} characters and CharacterCNN {self.alphabet}; set Spelled.style or alphabet"
+            return (
+                f"these rows have {found} characters and CharacterCNN {self.alphabet}; set "
+                "Spelled.style or alphabet"
+            )
         tied = [name for name, head in slots.heads_of(system).items() if head.shares_table]
         if tied:
-            return f"the head {tied[0]!r} reads a table of words, and CharacterCNN has none; set tied=False"
+            return (
+                f"the head {tied[0]!r} reads a table of words, and CharacterCNN has none; set "
+                "tied=False"
+            )
         return None
 
     def table(self) -> None:
@@ -102,9 +130,14 @@ class CharacterCNN(slots.Embedding, nn.Module):
     def __call__(self, batch, context: Context, table=None):
         del table
         if "characters" not in batch:
-            raise UserError("CharacterCNN reads batch['characters'], which this batch lacks; cut rows by Spelled")
+            raise UserError(
+                "CharacterCNN reads batch['characters'], which this batch lacks; cut rows by "
+                "Spelled"
+            )
         ids, characters = batch["input_ids"], batch["characters"]
-        x = self._words(characters.reshape(-1, characters.shape[-1])).reshape(*ids.shape, self.width)
+        x = self._words(characters.reshape(-1, characters.shape[-1])).reshape(
+            *ids.shape, self.width
+        )
         x = self._symbols(ids, x.astype(jnp.float32)) * self.scale
         if self.position is not None:
             x = x + self.position(context.positions, self.width)
@@ -116,7 +149,9 @@ class CharacterCNN(slots.Embedding, nn.Module):
         longest = max(width for width, _ in self.filters)
         characters = jnp.pad(characters, ((0, 0), (0, max(0, longest - characters.shape[1]))))
         vectors = self.param("characters", self.character_init, (self.alphabet, self.size))
-        x = jnp.where(characters[..., None] > 0, vectors[characters], 0.0).astype(self.precision.dtype)
+        x = jnp.where(characters[..., None] > 0, vectors[characters], 0.0).astype(
+            self.precision.dtype
+        )
         dense = {"initializer": self.initializer, "precision": self.precision}
         found = []
         for i, (width, number) in enumerate(self.filters):

@@ -1,4 +1,5 @@
-"""What a lexicon holds of a word as summands of its embedding: part of speech, polarity, supersenses, entity."""
+"""What a lexicon holds of a word as summands of its embedding: part of speech, polarity,
+supersenses, entity."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from ptm_jax.nn.parallel import lookup
 
 
 class WordClass(Part):
-    """The class of a token's word, `batch[of]` [B, L] where a corruption has written it, otherwise the lexicon's: its part
-    of speech (`of` "parts", 5 vectors) or its polarity ("polarities", 3) (SentiLR: Ke et al. 2020, section 2.3)."""
+    """The class of a token's word, `batch[of]` [B, L] where a corruption has written it, otherwise
+    the lexicon's: its part of speech (`of` "parts", 5 vectors) or its polarity ("polarities", 3)
+    (SentiLR: Ke et al. 2020, section 2.3)."""
 
     of: str = "parts"
     lexicon: WordClasses = WordClasses()
@@ -22,11 +24,14 @@ class WordClass(Part):
     @nn.compact
     def __call__(self, batch, table, width, initializer):
         vectors = self.param(self.of, initializer, (self.size, width))
-        return lookup(vectors, batch[self.of] if self.of in batch else self.lexicon.classes(batch)[self.of])
+        return lookup(
+            vectors, batch[self.of] if self.of in batch else self.lexicon.classes(batch)[self.of]
+        )
 
 
 class Ratings(Part):
-    """The rating of a text, `batch["ratings"]` [B, L], the last where there is none (SentiLR's early fusion)."""
+    """The rating of a text, `batch["ratings"]` [B, L], the last where there is none (SentiLR's
+    early fusion)."""
 
     @nn.compact
     def __call__(self, batch, table, width, initializer):
@@ -35,8 +40,9 @@ class Ratings(Part):
 
 
 class Senses(Part):
-    """The sum or the mean of the vectors of the supersenses that a token's word allows, 0 for other words. The sum is S M x
-    of SenseBERT, with M of 0 and 1 (Levine et al. 2020, arXiv 1908.05646, Eq. 8)."""
+    """The sum or the mean of the vectors of the supersenses that a token's word allows, 0 for other
+    words. The sum is S M x of SenseBERT, with M of 0 and 1 (Levine et al. 2020, arXiv 1908.05646,
+    Eq. 8)."""
 
     lexicon: WordClasses = WordClasses()
     combine: Literal["mean", "sum"] = "mean"

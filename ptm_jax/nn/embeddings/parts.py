@@ -1,4 +1,5 @@
-"""Vectors that `Embeddings` adds to the token vectors. The table of a part is in the scope of the embeddings."""
+"""Vectors that `Embeddings` adds to the token vectors. The table of a part is in the scope of the
+embeddings."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from ptm_jax.nn.parallel import lookup, table_of
 
 
 class Part(nn.Module):
-    """A summand: `part(batch, table, width, initializer)` returns [B, L, width], [width] or 0. `table` is the token
-    table."""
+    """A summand: `part(batch, table, width, initializer)` returns [B, L, width], [width] or 0.
+    `table` is the token table."""
 
     size: int
 
@@ -19,12 +20,16 @@ class Types(Part):
 
     @nn.compact
     def __call__(self, batch, table, width, initializer):
-        vectors, ids = table_of(self, "type", initializer, (self.size, width)), batch.get("token_type_ids")
+        vectors, ids = (
+            table_of(self, "type", initializer, (self.size, width)),
+            batch.get("token_type_ids"),
+        )
         return vectors[0] if ids is None else lookup(vectors, ids)
 
 
 class WordTypes(Part):
-    """Sentence types with the vectors of the words of the same id (XLM in the Hugging Face library)."""
+    """Sentence types with the vectors of the words of the same id (XLM in the Hugging Face
+    library)."""
 
     def __call__(self, batch, table, width, initializer):
         ids = batch.get("token_type_ids")
@@ -32,7 +37,8 @@ class WordTypes(Part):
 
 
 class Languages(Part):
-    """Languages, by `language_ids`; zero if the batch has none (Lample & Conneau 2019, section 3.2)."""
+    """Languages, by `language_ids`; zero if the batch has none (Lample & Conneau 2019, section
+    3.2)."""
 
     @nn.compact
     def __call__(self, batch, table, width, initializer):
@@ -41,7 +47,8 @@ class Languages(Part):
 
 
 class TaskTypes(Part):
-    """Pre-training tasks, by `task_type_ids`; task 0 if the batch has none (Sun et al. 2020, arXiv 1907.12412)."""
+    """Pre-training tasks, by `task_type_ids`; task 0 if the batch has none (Sun et al. 2020, arXiv
+    1907.12412)."""
 
     @nn.compact
     def __call__(self, batch, table, width, initializer):
@@ -58,8 +65,9 @@ class Channel(nn.Module):
 
 
 class StaticChannel(Part):
-    """A second vector of every word, in `channel/token` (Kim 2014, section 3.1: CNN-multichannel): filters are applied to
-    both channels and added, which is a filter on the sum. `size` is that of the vocabulary."""
+    """A second vector of every word, in `channel/token` (Kim 2014, section 3.1: CNN-multichannel):
+    filters are applied to both channels and added, which is a filter on the sum. `size` is that of
+    the vocabulary."""
 
     @nn.compact
     def __call__(self, batch, table, width, initializer):

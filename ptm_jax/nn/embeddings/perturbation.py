@@ -8,9 +8,9 @@ from ptm_jax.nn.layers import Identity
 
 
 class ShiftedWords(nn.Module):
-    """Adds `batch["perturbation"]` [B, L, D], if the batch has one, to the word vectors x [B, L, D]. For
-    `Embeddings.expand`. `before` is the module that the slot held; its parameters keep their paths. `width` is the width
-    of its vectors."""
+    """Adds `batch["perturbation"]` [B, L, D], if the batch has one, to the word vectors x [B, L,
+    D]. For `Embeddings.expand`. `before` is the module that the slot held; its parameters keep
+    their paths. `width` is the width of its vectors."""
 
     width: int
     before: nn.Module = Identity()

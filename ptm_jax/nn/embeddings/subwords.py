@@ -1,5 +1,5 @@
-"""Which rows of a table of hashed n-grams a word has (Bojanowski et al. 2017, arXiv 1607.04606, section 3.2), and a text
-(Joulin et al. 2016, arXiv 1607.01759, section 2.2)."""
+"""Which rows of a table of hashed n-grams a word has (Bojanowski et al. 2017, arXiv 1607.04606,
+section 3.2), and a text (Joulin et al. 2016, arXiv 1607.01759, section 2.2)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NONE = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashedNGrams(CorpusFact):
-    """The n-grams of every word of the vocabulary as rows of a table: [V + 1 + M] int32, the V + 1 bounds of the words, and
-    behind them the rows of all words. Special and unknown words have none.
+    """The n-grams of every word of the vocabulary as rows of a table: [V + 1 + M] int32, the V + 1
+    bounds of the words, and behind them the rows of all words. Special and unknown words have none.
 
     shortest, longest   characters of an n-gram, with `<` and `>`
     buckets             rows of the table
@@ -34,10 +34,14 @@ class HashedNGrams(CorpusFact):
     def __post_init__(self):
         if not 1 <= self.shortest <= self.longest or self.buckets < 1:
             given = f"{self.shortest} to {self.longest} characters in {self.buckets} buckets"
-            raise UserError(f"n-grams of {given}; expected 1 <= shortest <= longest, and at least 1 bucket")
+            raise UserError(
+                f"n-grams of {given}; expected 1 <= shortest <= longest, and at least 1 bucket"
+            )
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
-        ids = [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces]
+        ids = [
+            i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces
+        ]
         words = [tokenizer.pieces[i].encode() for i in ids]
         rows, bounds = ngrams_of(words, self.shortest, self.longest, self.buckets)
         counts = np.zeros(len(tokenizer.pieces) + 1, np.int64)
@@ -45,22 +49,28 @@ class HashedNGrams(CorpusFact):
         return np.concatenate([np.cumsum(counts), rows]).astype(np.int32)
 
     def stand_in(self, vocab: Any) -> np.ndarray:
-        bounds = np.append(0, np.arange(vocab.size) + 40)  # the first word has 13 characters, the others one n-gram
+        bounds = np.append(
+            0, np.arange(vocab.size) + 40
+        )  # the first word has 13 characters, the others one n-gram
         return np.concatenate([bounds, np.arange(bounds[-1]) % self.buckets]).astype(np.int32)
 
     def of(self, ids: Array, vocab: int) -> Array:
-        """Returns the rows [..., G] of words below `vocab`, `NONE` after a word's last; G is the most that a word has."""
+        """Returns the rows [..., G] of words below `vocab`, `NONE` after a word's last; G is the
+        most that a word has."""
         bounds, rows = np.split(self.values, [vocab + 1])
         most = max(1, int(np.diff(bounds).max()))
         ids = jnp.minimum(ids, vocab - 1)
         place = jnp.asarray(bounds)[ids][..., None] + jnp.arange(most)
         inside = place < jnp.asarray(bounds)[ids + 1][..., None]
-        return jnp.where(inside, jnp.asarray(rows).at[place].get(mode="fill", fill_value=NONE), NONE)
+        return jnp.where(
+            inside, jnp.asarray(rows).at[place].get(mode="fill", fill_value=NONE), NONE
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashedWordNGrams(CorpusFact):
-    """The hash of every word, [V] int32, from which those of n-grams of words are made as in fastText.
+    """The hash of every word, [V] int32, from which those of n-grams of words are made as in
+    fastText.
 
     longest     words of an n-gram
     buckets     rows of the table, at most 2 ** 24
@@ -75,21 +85,28 @@ class HashedWordNGrams(CorpusFact):
             raise UserError(f"{given}; expected at least 1 word, and 1 to {1 << 24} buckets")
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
-        return np.array([fnv1a(piece.encode()) for piece in tokenizer.pieces], np.uint32).view(np.int32)
+        return np.array([fnv1a(piece.encode()) for piece in tokenizer.pieces], np.uint32).view(
+            np.int32
+        )
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         return (np.arange(vocab.size, dtype=np.uint32) * np.uint32(2654435769)).view(np.int32)
 
     def of(self, ids: Array, segments: Array) -> Array:
-        """Returns the rows [B, L, longest - 1] of the n-grams of 2, 3, ... words that begin at every place of ids [B, L];
-        `NONE` where their words are not of one segment above 0."""
+        """Returns the rows [B, L, longest - 1] of the n-grams of 2, 3, ... words that begin at
+        every place of ids [B, L]; `NONE` where their words are not of one segment above 0."""
         hashes = jnp.asarray(self.values)[jnp.minimum(ids, len(self.values) - 1)]
         (high, low), there, found = _wide(hashes), segments > 0, []
         for n in range(1, self.longest):
-            later = lambda x, n=n: jnp.pad(x, ((0, 0), (0, n)))[:, n:]
+
+            def later(x, n=n):
+                return jnp.pad(x, ((0, 0), (0, n)))[:, n:]
+
             high, low = _times_plus(high, low, *_wide(later(hashes)))
             there &= later(segments) == segments
-            found.append(jnp.where(there, _remainder(high, low, self.buckets).astype(jnp.int32), NONE))
+            found.append(
+                jnp.where(there, _remainder(high, low, self.buckets).astype(jnp.int32), NONE)
+            )
         return jnp.stack(found, -1) if found else jnp.zeros((*ids.shape, 0), jnp.int32)
 
 

@@ -31,7 +31,8 @@ class Positions(nn.Module):
 
 
 class LearnedPositions(Positions):
-    """A learned table of positions. RoBERTa's begins at `offset` 2 (padding_idx + 1): its 514 rows hold 512 positions."""
+    """A learned table of positions. RoBERTa's begins at `offset` 2 (padding_idx + 1): its 514 rows
+    hold 512 positions."""
 
     size: int
     offset: int = 0
@@ -52,8 +53,8 @@ class LearnedPositions(Positions):
 
 
 class SlotPositions(LearnedPositions):
-    """A table with an offset and positions that count all slots of the row, padding included (BART). RoBERTa counts
-    tokens."""
+    """A table with an offset and positions that count all slots of the row, padding included
+    (BART). RoBERTa counts tokens."""
 
     counts_tokens = False
 
@@ -68,8 +69,8 @@ class Sinusoids(Positions):
 
 
 class SinusoidTable(Positions):
-    """The `Sinusoids` of `limit` positions, computed in float64 and rounded once (PEGASUS's published checkpoints).
-    Angles computed in float32 are off by 1e-4 at position 1000."""
+    """The `Sinusoids` of `limit` positions, computed in float64 and rounded once (PEGASUS's
+    published checkpoints). Angles computed in float32 are off by 1e-4 at position 1000."""
 
     limit: int
 
@@ -87,12 +88,14 @@ class SinusoidTable(Positions):
 
 
 class Embeddings(slots.Embedding, nn.Module):
-    """Maps ids [B, L] to [B, L, D]: the sum of token vectors, positions and `parts` (`nn.embeddings.parts`).
+    """Maps ids [B, L] to [B, L, D]: the sum of token vectors, positions and `parts`
+    (`nn.embeddings.parts`).
 
-    `table()` is the token table [V, D], which vocabulary heads may share. With `given` the table is an argument of the call
-    (a decoder that shares its encoder's). `scale` multiplies the token vectors (sqrt(D): the Transformer, CTRL).
-    `expand(x, batch)` maps the token vectors to its `width` before the others are added (MobileBERT's trigrams). `project`
-    comes last: a `Dense` there gives the stack another width than the table's (ALBERT, ELECTRA).
+    `table()` is the token table [V, D], which vocabulary heads may share. With `given` the table is
+    an argument of the call (a decoder that shares its encoder's). `scale` multiplies the token
+    vectors (sqrt(D): the Transformer, CTRL). `expand(x, batch)` maps the token vectors to its
+    `width` before the others are added (MobileBERT's trigrams). `project` comes last: a `Dense`
+    there gives the stack another width than the table's (ALBERT, ELECTRA).
     """
 
     vocab: Vocab
@@ -159,14 +162,17 @@ class Embeddings(slots.Embedding, nn.Module):
 
 
 class DroppedWords(Embeddings):
-    """`Embeddings` that lose whole words in training: all tokens of a batch with the same id keep or lose their vector, with
-    probability `words` (Gal and Ghahramani 2016; Merity et al. 2018, section 4.3). A head reads the whole table."""
+    """`Embeddings` that lose whole words in training: all tokens of a batch with the same id keep
+    or lose their vector, with probability `words` (Gal and Ghahramani 2016; Merity et al. 2018,
+    section 4.3). A head reads the whole table."""
 
     words: float = 0.1
 
     def __call__(self, batch, context: Context, table=None):
         table = self.token if table is None else table
         if context.train and self.words:
-            keep = keep_mask(self.make_rng("dropout"), jnp.zeros((1,), jnp.int32), (len(table), 1), self.words)[0]
+            keep = keep_mask(
+                self.make_rng("dropout"), jnp.zeros((1,), jnp.int32), (len(table), 1), self.words
+            )[0]
             table = jnp.where(keep, table / (1.0 - self.words), 0.0)
         return super().__call__(batch, context, table)

@@ -1,4 +1,5 @@
-"""Sums over the documents of packed rows, one slot for every number of a segment: values [B, S, ...], S = L + 1."""
+"""Sums over the documents of packed rows, one slot for every number of a segment: values [B, S,
+...], S = L + 1."""
 
 from __future__ import annotations
 
@@ -10,9 +11,12 @@ from ptm_jax.nn.tree.forest import take
 
 
 def sums(x: Array, segments: Array) -> Array:
-    """Returns the sums [B, S, ...] of x [B, L, ...] over the tokens of every segment [B, L]; slot 0 is 0 (padding)."""
+    """Returns the sums [B, S, ...] of x [B, L, ...] over the tokens of every segment [B, L]; slot 0
+    is 0 (padding)."""
     length = segments.shape[1]
-    found = jax.vmap(lambda x, s: jnp.zeros((length + 1, *x.shape[1:]), x.dtype).at[s].add(x, mode="drop"))(x, segments)
+    found = jax.vmap(
+        lambda x, s: jnp.zeros((length + 1, *x.shape[1:]), x.dtype).at[s].add(x, mode="drop")
+    )(x, segments)
     return found.at[:, 0].set(0)
 
 
@@ -23,9 +27,12 @@ def means(x: Array, segments: Array) -> Array:
 
 
 def highest(x: Array, segments: Array) -> Array:
-    """Returns the maxima [B, S, ...] of x [B, L, ...] over the tokens of every segment; a very low number without any."""
+    """Returns the maxima [B, S, ...] of x [B, L, ...] over the tokens of every segment; a very low
+    number without any."""
     length = segments.shape[1]
-    return jax.vmap(lambda x, s: jnp.full((length + 1, *x.shape[1:]), -1e30, x.dtype).at[s].max(x, mode="drop"))(x, segments)
+    return jax.vmap(
+        lambda x, s: jnp.full((length + 1, *x.shape[1:]), -1e30, x.dtype).at[s].max(x, mode="drop")
+    )(x, segments)
 
 
 def spread(values: Array, segments: Array) -> Array:

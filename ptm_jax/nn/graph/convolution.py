@@ -1,4 +1,5 @@
-"""Graph convolutions over trees (Kipf and Welling 2017, arXiv 1609.02907; Marcheggiani and Titov 2017, arXiv 1703.04826)."""
+"""Graph convolutions over trees (Kipf and Welling 2017, arXiv 1609.02907; Marcheggiani and Titov
+2017, arXiv 1703.04826)."""
 
 from __future__ import annotations
 
@@ -16,11 +17,14 @@ from ptm_jax.nn.tree.forest import Forest, take
 
 def to_heads(x, forest: Forest):
     """Adds the vectors [B, L, D] of the nodes at their heads."""
-    return jax.vmap(lambda x, heads: jnp.zeros_like(x).at[heads].add(x, mode="drop"))(x, forest.heads)
+    return jax.vmap(lambda x, heads: jnp.zeros_like(x).at[heads].add(x, mode="drop"))(
+        x, forest.heads
+    )
 
 
 class GCN(nn.Module):
-    """relu(D^-1/2 (A + I) D^-1/2 X W), A the undirected tree: [B, L, H] (Kipf and Welling 2017, Eq. 2)."""
+    """relu(D^-1/2 (A + I) D^-1/2 X W), A the undirected tree: [B, L, H] (Kipf and Welling 2017, Eq.
+    2)."""
 
     hidden: int
     initializer: Any = FanIn()
@@ -30,7 +34,13 @@ class GCN(nn.Module):
 
     @nn.compact
     def __call__(self, x, forest: Forest, context=None):
-        dense = Dense(self.hidden, bias=False, initializer=self.initializer, precision=self.precision, name="inputs")
+        dense = Dense(
+            self.hidden,
+            bias=False,
+            initializer=self.initializer,
+            precision=self.precision,
+            name="inputs",
+        )
         degree = 1 + forest.children + (forest.heads < forest.heads.shape[1])
         scale = jax.lax.rsqrt(degree.astype(jnp.float32))[..., None]
         sent = dense(x).astype(jnp.float32) * scale
@@ -39,12 +49,12 @@ class GCN(nn.Module):
 
 
 class SyntacticGCN(nn.Module):
-    """relu(sum over neighbours u of g (V_dir h_u + b_label)), g = sigmoid(h_u v_dir + c_label): [B, L, H] (Marcheggiani and
-    Titov 2017, Eq. 5 to 7).
+    """relu(sum over neighbours u of g (V_dir h_u + b_label)), g = sigmoid(h_u v_dir + c_label): [B,
+    L, H] (Marcheggiani and Titov 2017, Eq. 5 to 7).
 
-    The neighbours are the head (direction along the arc), the children (against it) and the node itself; each direction has
-    its own labels. `labels` is the number of relations, without 0 for an unknown one. `edge_dropout` leaves out arcs in
-    training, each direction alone.
+    The neighbours are the head (direction along the arc), the children (against it) and the node
+    itself; each direction has its own labels. `labels` is the number of relations, without 0 for an
+    unknown one. `edge_dropout` leaves out arcs in training, each direction alone.
     """
 
     hidden: int
@@ -58,12 +68,22 @@ class SyntacticGCN(nn.Module):
     @nn.compact
     def __call__(self, x, forest: Forest, context=None):
         size = self.hidden
-        dense = Dense(3 * size, bias=False, initializer=self.initializer, precision=self.precision, name="inputs")
-        scores = Dense(3, bias=False, initializer=self.initializer, precision=self.precision, name="gates")
+        dense = Dense(
+            3 * size,
+            bias=False,
+            initializer=self.initializer,
+            precision=self.precision,
+            name="inputs",
+        )
+        scores = Dense(
+            3, bias=False, initializer=self.initializer, precision=self.precision, name="gates"
+        )
         y, s = dense(x).astype(jnp.float32), scores(x).astype(jnp.float32)
         biases = self.param("label_bias", Zeros(), (2, self.labels + 1, size))
         gates = self.param("label_gate", Zeros(), (2, self.labels + 1, 1))
-        arcs = (forest.heads < forest.heads.shape[1]).astype(jnp.float32)[..., None] * jnp.ones((2,))
+        arcs = (forest.heads < forest.heads.shape[1]).astype(jnp.float32)[..., None] * jnp.ones(
+            (2,)
+        )
         if context is not None and context.train and self.edge_dropout:
             arcs = drop(arcs, self.make_rng("dropout"), context.rows, self.edge_dropout)
         relation = forest.relations
@@ -76,4 +96,6 @@ class SyntacticGCN(nn.Module):
         against = to_heads(sent(y[..., size : 2 * size], s[..., 1:2], 1), forest)
         own = y[..., 2 * size :] + self.param("bias", Zeros(), (size,))
         own = own * jax.nn.sigmoid(s[..., 2:] + self.param("gate", Zeros(), (1,)))
-        return activate("relu", jnp.where(forest.real[..., None], along + against + own, 0).astype(x.dtype)), None
+        return activate(
+            "relu", jnp.where(forest.real[..., None], along + against + own, 0).astype(x.dtype)
+        ), None

@@ -1,4 +1,5 @@
-"""S-LSTM, the sentence-state LSTM (Zhang et al. 2018, arXiv 1805.02474): words change at once, beside a sentence state."""
+"""S-LSTM, the sentence-state LSTM (Zhang et al. 2018, arXiv 1805.02474): words change at once,
+beside a sentence state."""
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ from ptm_jax.nn.layers import Dense
 
 
 class SentenceStateLSTM(nn.Module):
-    """x [B, L, D] -> (h [B, L, H], g [B, L, H] of the token's document) after `steps` recurrent steps (Eq. 2 and 3).
+    """x [B, L, D] -> (h [B, L, H], g [B, L, H] of the token's document) after `steps` recurrent
+    steps (Eq. 2 and 3).
 
-    A word reads the states of `window` words on each side, its own word, and g; its cell mixes theirs by gates after a
-    softmax. The sentence cell mixes those of all words. Beside the ends of a document the state is zero. One vector is
-    the first value of every h, c and g.
+    A word reads the states of `window` words on each side, its own word, and g; its cell mixes
+    theirs by gates after a softmax. The sentence cell mixes those of all words. Beside the ends of
+    a document the state is zero. One vector is the first value of every h, c and g.
     """
 
     hidden: int
@@ -35,13 +37,25 @@ class SentenceStateLSTM(nn.Module):
     def __call__(self, x, forest, context=None):
         size, near = self.hidden, 2 * self.window + 1
         segments, real = forest.segments, forest.real[..., None]
-        words = Dense((near + 4) * size, initializer=self.initializer, precision=self.precision, name="inputs")(x)
-        kernel = lambda name, rows, parts: self.param(name, self.initializer, (rows * size, parts * size))
+        words = Dense(
+            (near + 4) * size, initializer=self.initializer, precision=self.precision, name="inputs"
+        )(x)
+
+        def kernel(name, rows, parts):
+            return self.param(name, self.initializer, (rows * size, parts * size))
+
         beside, sentence = kernel("beside", near, near + 4), kernel("sentence", 1, near + 4)
-        own, mean, each = kernel("sentence_own", 1, 3), kernel("sentence_mean", 1, 2), kernel("sentence_each", 1, 1)
+        own, mean, each = (
+            kernel("sentence_own", 1, 3),
+            kernel("sentence_mean", 1, 2),
+            kernel("sentence_each", 1, 1),
+        )
         bias = self.param("sentence_bias", Zeros(), (3 * size,))
         start = self.param("start", Normal(0.1), (size,))
-        product = lambda y, weights: self.precision.dense(y, weights, out=jnp.float32)
+
+        def product(y, weights):
+            return self.precision.dense(y, weights, out=jnp.float32)
+
         offsets = [o for k in range(1, self.window + 1) for o in (-k, k)]
         there = sums(jnp.ones_like(real, jnp.float32), segments) > 0
 
@@ -51,7 +65,11 @@ class SentenceStateLSTM(nn.Module):
             gates = words + product(neighbours, beside) + spread(product(g, sentence), segments)
             *mixed, o, u = jnp.split(gates, near + 4, -1)
             weights = jax.nn.softmax(jnp.stack([jax.nn.sigmoid(gate) for gate in mixed], -2), -2)
-            cells = [*(taps(c, segments, (offset,)) for offset in sorted([0, *offsets])), spread(c_g, segments), jnp.tanh(u)]
+            cells = [
+                *(taps(c, segments, (offset,)) for offset in sorted([0, *offsets])),
+                spread(c_g, segments),
+                jnp.tanh(u),
+            ]
             new_c = jnp.where(real, (weights * jnp.stack(cells, -2)).sum(-2), 0)
             new_h = jax.nn.sigmoid(o) * jnp.tanh(new_c)
             # the gates of the sentence's cell, from the states before this step
@@ -59,7 +77,9 @@ class SentenceStateLSTM(nn.Module):
             mean_g, mean_o = jnp.split(product(means(h, segments), mean), 2, -1)
             forget = jnp.exp(jax.nn.sigmoid(of_g + mean_g))
             forgets = jnp.exp(jax.nn.sigmoid(spread(of_each, segments) + product(h, each))) * real
-            new_c_g = (forget * c_g + sums(forgets * c, segments)) / (forget + sums(forgets, segments))
+            new_c_g = (forget * c_g + sums(forgets * c, segments)) / (
+                forget + sums(forgets, segments)
+            )
             new_g = jax.nn.sigmoid(of_o + mean_o) * jnp.tanh(new_c_g)
             return (new_h, new_c, jnp.where(there, new_g, 0), jnp.where(there, new_c_g, 0)), None
 

@@ -1,4 +1,5 @@
-"""Star-Transformer (Guo et al. 2019, arXiv 1902.09113): words see their neighbours and a relay that sees all words."""
+"""Star-Transformer (Guo et al. 2019, arXiv 1902.09113): words see their neighbours and a relay that
+sees all words."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ from ptm_jax.nn.layers import Dense, LayerNorm, activate
 
 
 class StarTransformer(nn.Module):
-    """x [B, L, D] -> (satellites [B, L, D], relay [B, L, D] of the token's document) after `cycles` (Algorithm 1).
+    """x [B, L, D] -> (satellites [B, L, D], relay [B, L, D] of the token's document) after `cycles`
+    (Algorithm 1).
 
-    As in fastNLP: a satellite attends to [left, itself, right, its embedding, relay]; the place beside the end of a document
-    has a key and a value of 0. The relay attends to itself and all satellites. Then leaky ReLU; the layer norm stands before
-    the satellites' attention. Each cycle has its own parameters.
+    As in fastNLP: a satellite attends to [left, itself, right, its embedding, relay]; the place
+    beside the end of a document has a key and a value of 0. The relay attends to itself and all
+    satellites. Then leaky ReLU; the layer norm stands before the satellites' attention. Each cycle
+    has its own parameters.
     """
 
     cycles: int
@@ -37,26 +40,47 @@ class StarTransformer(nn.Module):
         relay = means(jnp.where(real, x, 0), forest.segments).astype(x.dtype)
         for cycle in range(self.cycles):
             normed = LayerNorm(1e-6, name=f"norm{cycle}")(nodes)
-            nodes = self._ring(normed, x, spread(relay, forest.segments), forest.segments, f"ring{cycle}")
+            nodes = self._ring(
+                normed, x, spread(relay, forest.segments), forest.segments, f"ring{cycle}"
+            )
             nodes = jnp.where(real, nodes, 0)
             relay = self._star(relay, nodes, forest.segments, f"star{cycle}")
         return nodes, spread(relay, forest.segments)
 
     def _dense(self, place: str):
         """Returns the projections to queries, keys, values and back."""
-        make = lambda name, features, axes=1: Dense(
-            features, axes, initializer=self.initializer, precision=self.precision, name=f"{place}_{name}"
-        )
+
+        def make(name, features, axes=1):
+            return Dense(
+                features,
+                axes,
+                initializer=self.initializer,
+                precision=self.precision,
+                name=f"{place}_{name}",
+            )
+
         size = (self.heads, self.head_width)
-        return make("query", size), make("key", size), make("value", size), lambda width: make("out", width, 2)
+        return (
+            make("query", size),
+            make("key", size),
+            make("value", size),
+            lambda width: make("out", width, 2),
+        )
 
     def _ring(self, nodes, x, relay, segments, place: str):
         query, key, value, out = self._dense(place)
         shape = (*segments.shape, -1, self.heads, self.head_width)
-        beside = lambda y: taps(y.reshape(*segments.shape, -1), segments, (-1, 0, 1)).reshape(shape)
+
+        def beside(y):
+            return taps(y.reshape(*segments.shape, -1), segments, (-1, 0, 1)).reshape(shape)
+
         keys = jnp.concatenate([beside(key(nodes)), key(x)[:, :, None], key(relay)[:, :, None]], 2)
-        values = jnp.concatenate([beside(value(nodes)), value(x)[:, :, None], value(relay)[:, :, None]], 2)
-        scores = (query(nodes)[:, :, None].astype(jnp.float32) * keys).sum(-1) * self.head_width**-0.5
+        values = jnp.concatenate(
+            [beside(value(nodes)), value(x)[:, :, None], value(relay)[:, :, None]], 2
+        )
+        scores = (query(nodes)[:, :, None].astype(jnp.float32) * keys).sum(
+            -1
+        ) * self.head_width**-0.5
         read = (jax.nn.softmax(scores, 2)[..., None] * values).sum(2).astype(x.dtype)
         return activate("leaky_relu", out(x.shape[-1])(read))
 
@@ -66,7 +90,9 @@ class StarTransformer(nn.Module):
         q = query(relay).astype(jnp.float32)
         own = (q * key(relay)).sum(-1) * scale  # [B, S, N]
         each = (spread(q, segments) * key(nodes)).sum(-1) * scale  # [B, L, N]
-        most = jnp.maximum(jax.lax.stop_gradient(highest(each, segments)), jax.lax.stop_gradient(own))
+        most = jnp.maximum(
+            jax.lax.stop_gradient(highest(each, segments)), jax.lax.stop_gradient(own)
+        )
         own = jnp.exp(own - most)[..., None]
         each = jnp.exp(each - spread(most, segments))[..., None]
         total = own + sums(each, segments)

@@ -1,6 +1,6 @@
-"""Heads for reading comprehension beside the plain span head: XLNet's, which predicts the start, the end given the start,
-and whether there is an answer (Yang et al. 2019, section 3.4 and zihangdai/xlnet, run_squad.py); one with a check of the
-whole row; one with a rationale."""
+"""Heads for reading comprehension beside the plain span head: XLNet's, which predicts the start,
+the end given the start, and whether there is an answer (Yang et al. 2019, section 3.4 and
+zihangdai/xlnet, run_squad.py); one with a check of the whole row; one with a rationale."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from ptm_jax.nn.layers import Dense, LayerNorm
 
 @record
 class Answers:
-    """Predictions of an answer, float32. `start` are logits [B, L]; `none` is a logit [B], above 0 if there is no answer.
+    """Predictions of an answer, float32. `start` are logits [B, L]; `none` is a logit [B], above 0
+    if there is no answer.
 
-    If the start of the right answer is given: `end`, logits [B, L]. Otherwise the K best starts, and the M best ends of
-    each, best first: `starts` and `start_places` [B, K], `ends` and `end_places` [B, K, M] are their probabilities and
-    slots.
+    If the start of the right answer is given: `end`, logits [B, L]. Otherwise the K best starts,
+    and the M best ends of each, best first: `starts` and `start_places` [B, K], `ends` and
+    `end_places` [B, K, M] are their probabilities and slots.
     """
 
     start: Any
@@ -38,11 +39,13 @@ class Answers:
 
 
 class AnswerHead(slots.Head, nn.Module):
-    """Returns `Answers` for [B, L, D]. A dense layer scores the start; tanh and a norm on a token and the start score the
-    end; tanh on the start (its expectation if it is not given) and the classifying token scores `none`.
+    """Returns `Answers` for [B, L, D]. A dense layer scores the start; tanh and a norm on a token
+    and the start score the end; tanh on the start (its expectation if it is not given) and the
+    classifying token scores `none`.
 
-    Reads from the batch `answer_start` [B] (training), `cls_places` [B] (default: the last token) and `answer_places`
-    [B, L], 1 where an answer may lie (default: every token; in training every place, padding too, as in the original).
+    Reads from the batch `answer_start` [B] (training), `cls_places` [B] (default: the last token)
+    and `answer_places` [B, L], 1 where an answer may lie (default: every token; in training every
+    place, padding too, as in the original).
     """
 
     starts: int = 5
@@ -61,11 +64,19 @@ class AnswerHead(slots.Head, nn.Module):
         segments = segments_of(batch)
         places = batch["cls_places"] if "cls_places" in batch else last_token(segments)
         start = batch.get("answer_start")
-        return encoded.hidden, places, start, batch.get("answer_places", segments if start is None else None)
+        return (
+            encoded.hidden,
+            places,
+            start,
+            batch.get("answer_places", segments if start is None else None),
+        )
 
     @nn.compact
     def __call__(self, hidden, cls_places, start=None, allowed=None, *, table=None, context=None):
-        states, take = hidden[:, :, None], lambda places: jnp.take_along_axis(hidden, places[..., None], 1)
+        states, take = (
+            hidden[:, :, None],
+            lambda places: jnp.take_along_axis(hidden, places[..., None], 1),
+        )
         scores = self._allowed(self._score("start", hidden), allowed)
         chances = jax.nn.softmax(scores)
         if start is not None:
@@ -74,10 +85,18 @@ class AnswerHead(slots.Head, nn.Module):
         else:
             beams = jax.lax.top_k(chances, min(self.starts, chances.shape[-1]))
             begun = take(beams[1])
-            expected = jnp.einsum("bl,bld->bd", chances, hidden.astype(jnp.float32)).astype(hidden.dtype)
-        joined = LayerNorm(self.eps, name="end_norm")(self._joined("end_join", states, begun[:, None]))
-        ends = self._allowed(self._score("end", joined).swapaxes(1, 2), None if allowed is None else allowed[:, None])
-        none = self._score("none", self._joined("none_join", expected, take(cls_places[:, None])[:, 0]), bias=False)
+            expected = jnp.einsum("bl,bld->bd", chances, hidden.astype(jnp.float32)).astype(
+                hidden.dtype
+            )
+        joined = LayerNorm(self.eps, name="end_norm")(
+            self._joined("end_join", states, begun[:, None])
+        )
+        ends = self._allowed(
+            self._score("end", joined).swapaxes(1, 2), None if allowed is None else allowed[:, None]
+        )
+        none = self._score(
+            "none", self._joined("none_join", expected, take(cls_places[:, None])[:, 0]), bias=False
+        )
         if beams is None:
             return Answers(scores, none, end=ends[:, 0])
         best = jax.lax.top_k(jax.nn.softmax(ends), min(self.ends, ends.shape[-1]))
@@ -85,12 +104,16 @@ class AnswerHead(slots.Head, nn.Module):
 
     def _score(self, name, x, bias=True):
         """Maps [.., D] to logits [..] float32."""
-        dense = Dense(1, bias=bias, initializer=self.initializer, precision=self.precision, name=name)
+        dense = Dense(
+            1, bias=bias, initializer=self.initializer, precision=self.precision, name=name
+        )
         return dense(x)[..., 0].astype(jnp.float32)
 
     def _joined(self, name, a, b):
         """Combines two states [.., D] that broadcast into one [.., D]."""
-        dense = Dense(a.shape[-1], initializer=self.initializer, precision=self.precision, name=name)
+        dense = Dense(
+            a.shape[-1], initializer=self.initializer, precision=self.precision, name=name
+        )
         return jnp.tanh(dense(jnp.concatenate(jnp.broadcast_arrays(a, b), -1)))
 
     @staticmethod
@@ -99,9 +122,9 @@ class AnswerHead(slots.Head, nn.Module):
 
 
 class VerifiedSpanHead(TaskHead):
-    """Returns the logits of an answer's first and last token [B, L] each from [B, L, D], and the logit of no answer [B, 1]
-    (above 0: none) from the classifying token, float32 (Zhang et al. 2021, arXiv 2001.09694, section 3.3: the internal
-    front verifier).
+    """Returns the logits of an answer's first and last token [B, L] each from [B, L, D], and the
+    logit of no answer [B, 1] (above 0: none) from the classifying token, float32 (Zhang et al.
+    2021, arXiv 2001.09694, section 3.3: the internal front verifier).
 
     `cls_places` [B] of the batch are the classifying tokens (default: the first token).
     """
@@ -124,14 +147,15 @@ class VerifiedSpanHead(TaskHead):
 
 
 class RationaleHead(TaskHead):
-    """Predicts span, rationale and kind of an answer from h [B, L, D] (Ju et al. 2019, arXiv 1909.10772, section 2.2):
+    """Predicts span, rationale and kind of an answer from h [B, L, D] (Ju et al. 2019, arXiv
+    1909.10772, section 2.2):
 
         start, end = W h                    p = sigmoid(w_2 relu(W_1 h))           h' = p h
         a = softmax(v_2 relu(V_1 h'))       kinds = U [sum_t a_t h'_t; h_cls]
 
-    Returns logits in float32: start, end [B, L], `kinds` [B, C] (yes, no, unknown) and the rationale [B, L] before the
-    sigmoid. The softmax is over tokens that are not padding. `cls_places` [B] of the batch are the classifying tokens
-    (default: the first token).
+    Returns logits in float32: start, end [B, L], `kinds` [B, C] (yes, no, unknown) and the
+    rationale [B, L] before the sigmoid. The softmax is over tokens that are not padding.
+    `cls_places` [B] of the batch are the classifying tokens (default: the first token).
     """
 
     per_token = True
@@ -140,12 +164,20 @@ class RationaleHead(TaskHead):
 
     @staticmethod
     def example(encoded):
-        return encoded.hidden, jnp.ones(encoded.hidden.shape[:2], jnp.int32), jnp.zeros(len(encoded.hidden), jnp.int32)
+        return (
+            encoded.hidden,
+            jnp.ones(encoded.hidden.shape[:2], jnp.int32),
+            jnp.zeros(len(encoded.hidden), jnp.int32),
+        )
 
     @staticmethod
     def reads(encoded, batch):
         segments = segments_of(batch)
-        return encoded.hidden, segments, batch.get("cls_places", jnp.zeros(len(segments), jnp.int32))
+        return (
+            encoded.hidden,
+            segments,
+            batch.get("cls_places", jnp.zeros(len(segments), jnp.int32)),
+        )
 
     @nn.compact
     def __call__(self, hidden, segments, cls_places, *, table=None, context=None):
@@ -156,7 +188,9 @@ class RationaleHead(TaskHead):
         weights = jax.nn.softmax(jnp.where(segments > 0, self._score("attend", marked), -1e30))
         read = jnp.einsum("bl,bld->bd", weights, marked.astype(jnp.float32)).astype(hidden.dtype)
         first = jnp.take_along_axis(hidden, cls_places[:, None, None], 1)[:, 0]
-        kinds = self.dense(self.kinds, "kinds")(jnp.concatenate([read, first], -1)).astype(jnp.float32)
+        kinds = self.dense(self.kinds, "kinds")(jnp.concatenate([read, first], -1)).astype(
+            jnp.float32
+        )
         return ends[..., 0], ends[..., 1], kinds, rationale
 
     def _score(self, name, x):

@@ -14,13 +14,15 @@ from ptm_jax.nn.layers import Dense, Dropout, activate
 
 
 class BiaffineHead(slots.ClassHead, nn.Module):
-    """Scores of arcs [B, L, L] and of their labels [B, L, L, C], float32, from [B, L, D]: token i, head j (Eq. 4 to 9).
+    """Scores of arcs [B, L, L] and of their labels [B, L, L, C], float32, from [B, L, D]: token i,
+    head j (Eq. 4 to 9).
 
         arc(i, j)   = h_j^T U d_i + h_j^T u
         label(i, j) = h_j^T U_c d_i + W_c [h_j; d_i] + b_c
 
-    h and d are one layer each of leaky ReLU on the states, `arcs` units wide for arcs and `types` for labels; `dropout`
-    (one mask for all tokens of a row) stands before and after it (section 3.2).
+    h and d are one layer each of leaky ReLU on the states, `arcs` units wide for arcs and `types`
+    for labels; `dropout` (one mask for all tokens of a row) stands before and after it (section
+    3.2).
     """
 
     per_token = True
@@ -36,23 +38,35 @@ class BiaffineHead(slots.ClassHead, nn.Module):
     def __call__(self, hidden, *, table=None, context=None):
         drop = Dropout(self.dropout, locked=True) if context is not None else lambda x, _: x
         hidden = drop(hidden, context)
-        layer = lambda width, name: drop(
-            activate(
-                "leaky_relu",
-                Dense(width, initializer=self.initializer, precision=self.precision, name=name)(hidden),
-            ),
-            context,
-        )
-        einsum = lambda spec, a, b: self.precision.einsum(spec, a, b, jnp.float32)
+
+        def layer(width, name):
+            return drop(
+                activate(
+                    "leaky_relu",
+                    Dense(width, initializer=self.initializer, precision=self.precision, name=name)(
+                        hidden
+                    ),
+                ),
+                context,
+            )
+
+        def einsum(spec, a, b):
+            return self.precision.einsum(spec, a, b, jnp.float32)
+
         head, dependent = layer(self.arcs, "arc_head"), layer(self.arcs, "arc_dependent")
-        moved = einsum("bid,dk->bik", dependent, self.param("arc", self.initializer, (self.arcs, self.arcs)))
+        moved = einsum(
+            "bid,dk->bik", dependent, self.param("arc", self.initializer, (self.arcs, self.arcs))
+        )
         moved = moved + self.param("arc_bias", Zeros(), (self.arcs,))
         arcs = einsum("bik,bjk->bij", moved.astype(head.dtype), head)
         head, dependent = layer(self.types, "label_head"), layer(self.types, "label_dependent")
         shape = (self.types, self.classes, self.types)
         moved = einsum("bid,dck->bick", dependent, self.param("label", self.initializer, shape))
         labels = einsum("bick,bjk->bijc", moved.astype(head.dtype), head)
-        single = lambda name: self.param(name, self.initializer, (self.types, self.classes))
+
+        def single(name):
+            return self.param(name, self.initializer, (self.types, self.classes))
+
         labels = labels + einsum("bjk,kc->bjc", head, single("label_of_head"))[:, None]
         labels = labels + einsum("bik,kc->bic", dependent, single("label_of_dependent"))[:, :, None]
         return arcs, labels + self.param("label_bias", Zeros(), (self.classes,))

@@ -1,5 +1,5 @@
-"""The biattentive classification network (BCN: McCann et al. 2017, arXiv 1708.00107, section 5) over the states of an
-encoder: conditions two sequences on each other, pools and classifies them."""
+"""The biattentive classification network (BCN: McCann et al. 2017, arXiv 1708.00107, section 5)
+over the states of an encoder: conditions two sequences on each other, pools and classifies them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
-from ptm_jax.nn.heads.alignment import TextPairHead, attended, mean_of, most_of, read_alone, texts_of
+from ptm_jax.nn.heads.alignment import (
+    TextPairHead,
+    attended,
+    mean_of,
+    most_of,
+    read_alone,
+    texts_of,
+)
 from ptm_jax.nn.heads.layer_mix import rows_of_states
 from ptm_jax.nn.heads.tasks import noisy
 from ptm_jax.nn.initializers import FanIn
@@ -22,10 +29,14 @@ from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 
 
 def sequences_of(encoded: Encoded, batch, pairs: bool):
-    """Returns masks [B, L] of the two sequences of a row: its two texts, or its one text twice ("the input is
-    duplicated"). Without `pairs` every row is one text."""
+    """Returns masks [B, L] of the two sequences of a row: its two texts, or its one text twice
+    ("the input is duplicated"). Without `pairs` every row is one text."""
     batch = rows_of_states(encoded, batch)
-    real = batch["segment_ids"] > 0 if "segment_ids" in batch else jnp.ones(encoded.hidden.shape[:2], bool)
+    real = (
+        batch["segment_ids"] > 0
+        if "segment_ids" in batch
+        else jnp.ones(encoded.hidden.shape[:2], bool)
+    )
     if not pairs or "token_type_ids" not in batch:
         return real, real
     first, second = texts_of({**batch, "segment_ids": real})
@@ -33,8 +44,8 @@ def sequences_of(encoded: Encoded, batch, pairs: bool):
 
 
 class BiattentiveReader(nn.Module):
-    """Replaces the states h [B, L, D] by X|y and Y|x, [B, L, 4 hidden] together, for words i of one text and j of the
-    other:
+    """Replaces the states h [B, L, D] by X|y and Y|x, [B, L, 4 hidden] together, for words i of one
+    text and j of the other:
 
         x, y = BiLSTM(relu(F h)), of each text by itself        A_ij = x_i . y_j
         X|y = BiLSTM_1([x; x - c; x c]),  c_i = sum_j softmax_j(A_ij) y_j
@@ -64,20 +75,30 @@ class BiattentiveReader(nn.Module):
         y = x if second is first else read_alone(encode, inner, second, context.rows, train)
         both = first[:, :, None] & second[:, None, :]
         found = []
-        for layer, own, other, seen, mask in zip(integrate, (x, y), (y, x), (both, both.swapaxes(1, 2)), masks, strict=True):
+        for layer, own, other, seen, mask in zip(
+            integrate, (x, y), (y, x), (both, both.swapaxes(1, 2)), masks, strict=True
+        ):
             c = attended(own, other, seen, self.precision)
-            found.append(read_alone(layer, jnp.concatenate([own, own - c, own * c], -1), mask, context.rows, train))
+            found.append(
+                read_alone(
+                    layer, jnp.concatenate([own, own - c, own * c], -1), mask, context.rows, train
+                )
+            )
         return dataclasses.replace(encoded, hidden=jnp.concatenate(found, -1))
 
 
 class BiattentiveHead(TextPairHead):
-    """Returns logits [B, C] float32 from the states of `BiattentiveReader`, X|y and Y|x [B, L, 2 hidden] each:
+    """Returns logits [B, C] float32 from the states of `BiattentiveReader`, X|y and Y|x [B, L, 2
+    hidden] each:
 
-        pool(X) = [max; mean; min; sum_i softmax_i(X_i v + d) X_i]      over the words of the sequence, v and d of its own
-        scores = M_C(M_2(M_1([pool(X|y); pool(Y|x)])))                  M(z)_k = max_p (W_kp . norm(z) + b_kp)
+        pool(X) = [max; mean; min; sum_i softmax_i(X_i v + d) X_i]      over the words of the
+                                                                        sequence, v and d of its own
+        scores = M_C(M_2(M_1([pool(X|y); pool(Y|x)])))                  M(z)_k = max_p (W_kp .
+                                                                        norm(z) + b_kp)
 
-    The maximum is over `pieces` p. M_1 and M_2 divide the width by `reductions`. `norm` is layer normalisation. Deviation:
-    the paper's batch normalisation makes the scores of a row depend on the other rows of its batch.
+    The maximum is over `pieces` p. M_1 and M_2 divide the width by `reductions`. `norm` is layer
+    normalisation. Deviation: the paper's batch normalisation makes the scores of a row depend on
+    the other rows of its batch.
     """
 
     classes: int
@@ -92,18 +113,30 @@ class BiattentiveHead(TextPairHead):
     @nn.compact
     def __call__(self, hidden, first, second, *, table=None, context=None):
         found = []
-        for name, states, mask in zip(("first", "second"), jnp.split(hidden, 2, -1), (first, second), strict=True):
-            found += self._pooled(self.dense(1, f"attend_{name}")(states)[..., 0], states.astype(jnp.float32), mask)
+        for name, states, mask in zip(
+            ("first", "second"), jnp.split(hidden, 2, -1), (first, second), strict=True
+        ):
+            found += self._pooled(
+                self.dense(1, f"attend_{name}")(states)[..., 0], states.astype(jnp.float32), mask
+            )
         z = jnp.concatenate(found, -1).astype(hidden.dtype)
-        widths = [max(1, z.shape[-1] // math.prod(self.reductions[: n + 1])) for n in range(len(self.reductions))]
+        widths = [
+            max(1, z.shape[-1] // math.prod(self.reductions[: n + 1]))
+            for n in range(len(self.reductions))
+        ]
         for number, width in enumerate([*widths, self.classes]):
             z = noisy(self.dropout, LayerNorm(1e-5, name=f"norm_{number}")(z), context)
-            z = self.dense(width * self.pieces, f"maxout_{number}")(z).reshape(len(z), width, self.pieces).max(-1)
+            z = (
+                self.dense(width * self.pieces, f"maxout_{number}")(z)
+                .reshape(len(z), width, self.pieces)
+                .max(-1)
+            )
         return z.astype(jnp.float32)
 
     @staticmethod
     def _pooled(scores, states, mask):
-        """Returns maximum, mean, minimum and weighted mean [B, D] of states [B, L, D] over mask [B, L]."""
+        """Returns maximum, mean, minimum and weighted mean [B, D] of states [B, L, D] over mask [B,
+        L]."""
         weights = jax.nn.softmax(jnp.where(mask, scores.astype(jnp.float32), -1e30)) * mask
         own = jnp.einsum("bl,bld->bd", weights, states)
         return [most_of(states, mask), mean_of(states, mask), -most_of(-states, mask), own]

@@ -1,4 +1,5 @@
-"""A hierarchical softmax over the classes of texts (Joulin et al. 2016, arXiv 1607.01759, section 2.1)."""
+"""A hierarchical softmax over the classes of texts (Joulin et al. 2016, arXiv 1607.01759, section
+2.1)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from ptm_jax.nn.heads.tasks import Summary, TaskHead
 
 
 class ClassTree(slots.ClassHead, TaskHead):
-    """Returns the log-probabilities of a whole text, [B, C] float32, from [B, L, D]: the product over the inner nodes n on
-    the way to a class of sigma(+-h . v_n).
+    """Returns the log-probabilities of a whole text, [B, C] float32, from [B, L, D]: the product
+    over the inner nodes n on the way to a class of sigma(+-h . v_n).
 
     counts  of the classes in training, from which Huffman's tree is made
     """
@@ -44,7 +45,13 @@ class ClassTree(slots.ClassHead, TaskHead):
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
-        scores = self.scores(self.summary(hidden, where, context=context), context, self.classes, "classes", bias=False)
+        scores = self.scores(
+            self.summary(hidden, where, context=context),
+            context,
+            self.classes,
+            "classes",
+            bias=False,
+        )
         ways = self.ways
         logs = jax.nn.log_sigmoid(np.sign(ways) * scores[:, np.maximum(np.abs(ways) - 1, 0)])
         return jnp.where(ways != 0, logs, 0.0).sum(-1)

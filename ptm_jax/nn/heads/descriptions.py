@@ -15,10 +15,13 @@ from ptm_jax.nn.initializers import FanIn
 class DescriptionEncoder(slots.Head, nn.Module):
     """Maps word ids [..., W] (0: none) and relation vectors [..., D] to vectors [..., D].
 
-    cnn         two convolutions with tanh: of `near` words, then the maximum of every `pool` words; of one, then the mean
-                (DKRL: Xie et al. 2016, section "Convolutional Neural Network Encoder")
-    nbow        the mean of the words' vectors (Xu et al. 2017, section 3.1; DKRL's bag of words takes keywords alone)
-    lstm        the mean of the states of a bidirectional LSTM of half the width each way (section 3.2)
+    cnn         two convolutions with tanh: of `near` words, then the maximum of every `pool` words;
+                of one, then the mean (DKRL: Xie et al. 2016, section "Convolutional Neural Network
+                Encoder")
+    nbow        the mean of the words' vectors (Xu et al. 2017, section 3.1; DKRL's bag of words
+                takes keywords alone)
+    lstm        the mean of the states of a bidirectional LSTM of half the width each way (section
+                3.2)
     attentive   their mean with weights softmax(v . tanh(W state + U relation)) (section 3.3)
 
     The words' vectors are rows of the encoder's table. Words that are not there do not count.
@@ -52,16 +55,22 @@ class DescriptionEncoder(slots.Head, nn.Module):
         weights = there.astype(jnp.float32)
         if self.kind == "attentive":
             state = nn.Dense(self.width, kernel_init=FanIn(), name="state")(x)
-            link = nn.Dense(self.width, use_bias=False, kernel_init=FanIn(), name="relation")(relation)
+            link = nn.Dense(self.width, use_bias=False, kernel_init=FanIn(), name="relation")(
+                relation
+            )
             link = jnp.broadcast_to(link, (*shape, self.width)).reshape(-1, 1, self.width)
-            score = nn.Dense(1, use_bias=False, kernel_init=FanIn(), name="score")(jnp.tanh(state + link))[..., 0]
+            score = nn.Dense(1, use_bias=False, kernel_init=FanIn(), name="score")(
+                jnp.tanh(state + link)
+            )[..., 0]
             weights = jnp.where(there, jax.nn.softmax(jnp.where(there, score, -1e9), -1), 0.0)
         mean = (x * weights[..., None]).sum(1) / jnp.maximum(weights.sum(-1), 1e-9)[:, None]
         return mean.reshape(*shape, self.width)
 
     def _convolved(self, x, there):
         near = [jnp.pad(x, ((0, 0), (0, n), (0, 0)))[:, n:] for n in range(self.near)]
-        x = jnp.tanh(nn.Dense(self.width, kernel_init=FanIn(), name="first")(jnp.concatenate(near, -1)))
+        x = jnp.tanh(
+            nn.Dense(self.width, kernel_init=FanIn(), name="first")(jnp.concatenate(near, -1))
+        )
         length = -(-x.shape[1] // self.pool) * self.pool
         fill = ((0, 0), (0, length - x.shape[1]))
         there = jnp.pad(there, fill).reshape(len(x), -1, self.pool)

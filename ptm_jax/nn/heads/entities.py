@@ -16,7 +16,8 @@ from ptm_jax.nn.layers import Activation, Dense
 
 
 class Relations(slots.Head, nn.Module):
-    """The vectors of relations by their numbers [..], `relations` [R, D], as wide as states [.., D] (KEPLER)."""
+    """The vectors of relations by their numbers [..], `relations` [R, D], as wide as states [.., D]
+    (KEPLER)."""
 
     size: int
     initializer: Any = TruncatedNormal()
@@ -35,8 +36,9 @@ class Relations(slots.Head, nn.Module):
 
 
 class EntityScores(slots.Head, nn.Module):
-    """Scores [.., C] of candidate entities [.., C] for states [.., D]: a dense layer to the width of the entities,
-    activation and norm, then the products with their vectors `entities` [E, W] (thunlp/ERNIE, BertEntPredictionHead)."""
+    """Scores [.., C] of candidate entities [.., C] for states [.., D]: a dense layer to the width
+    of the entities, activation and norm, then the products with their vectors `entities` [E, W]
+    (thunlp/ERNIE, BertEntPredictionHead)."""
 
     size: int
     width: int
@@ -64,7 +66,11 @@ class BesideMentions(slots.Head, nn.Module):
 
     def reads(self, encoded, batch):
         places = [batch[f"erd_{side}"][..., None] for side in ("before", "after")]
-        return (jnp.concatenate([jnp.take_along_axis(encoded.hidden, place, 1) for place in places], -1),)
+        return (
+            jnp.concatenate(
+                [jnp.take_along_axis(encoded.hidden, place, 1) for place in places], -1
+            ),
+        )
 
     @staticmethod
     def example(encoded):

@@ -16,8 +16,9 @@ from ptm_jax.nn.layers import Activation
 
 
 class EntityWords(slots.Head, nn.Module):
-    """Predicts entities from states [.., D]: a dense layer to the width of the table, activation and norm, then the
-    products with the encoder's table of entities [E', W] and a bias (Yamada et al. 2020, Eq. 8)."""
+    """Predicts entities from states [.., D]: a dense layer to the width of the table, activation
+    and norm, then the products with the encoder's table of entities [E', W] and a bias (Yamada et
+    al. 2020, Eq. 8)."""
 
     size: int
     activation: Activation = "gelu"
@@ -39,8 +40,8 @@ class EntityWords(slots.Head, nn.Module):
 
 
 class EntityClasses(slots.ClassHead, TaskHead):
-    """The logits [B, C] float32 of the first `count` entities of a row, concatenated: the type of one entity, the relation
-    of two (Yamada et al. 2020, sections 4.1 and 4.2)."""
+    """The logits [B, C] float32 of the first `count` entities of a row, concatenated: the type of
+    one entity, the relation of two (Yamada et al. 2020, sections 4.1 and 4.2)."""
 
     classes: int
     count: int = 1
@@ -58,14 +59,21 @@ class EntityClasses(slots.ClassHead, TaskHead):
 
 
 class MentionClasses(slots.ClassHead, TaskHead):
-    """The logits [B, E, C] float32 of every entity, from the states of the mention's first and last word and of the entity
-    (Yamada et al. 2020, section 4.3: names in a text). Reads `mention_starts`, `mention_ends` [B, E]."""
+    """The logits [B, E, C] float32 of every entity, from the states of the mention's first and last
+    word and of the entity (Yamada et al. 2020, section 4.3: names in a text). Reads
+    `mention_starts`, `mention_ends` [B, E]."""
 
     classes: int
 
     def reads(self, encoded, batch):
-        at = lambda name: jnp.take_along_axis(encoded.hidden, batch[name][..., None], 1)
-        return (jnp.concatenate([at("mention_starts"), at("mention_ends"), encoded.extra["entities"]], -1),)
+        def at(name):
+            return jnp.take_along_axis(encoded.hidden, batch[name][..., None], 1)
+
+        return (
+            jnp.concatenate(
+                [at("mention_starts"), at("mention_ends"), encoded.extra["entities"]], -1
+            ),
+        )
 
     @staticmethod
     def example(encoded):

@@ -2,14 +2,18 @@
 
     Translation    -|h + r - t|                          TransE: Bordes et al. 2013, section 2
     Hyperplanes    -|h_ + d - t_|, x_ = x - (w . x) w    TransH: Wang et al. 2014, AAAI, Eq. 1
-    Product        sum of h * r * t                      DistMult: Yang et al. 2015, arXiv 1412.6575, Eq. 2
-    Convolution    relu(vec(conv([h; r])) W) . t + b_t   ConvE: Dettmers et al. 2018, arXiv 1707.01476, Eq. 1
+    Product        sum of h * r * t                      DistMult: Yang et al. 2015, arXiv
+                   1412.6575, Eq. 2
+    Convolution    relu(vec(conv([h; r])) W) . t + b_t   ConvE: Dettmers et al. 2018, arXiv
+                   1707.01476, Eq. 1
 
-A head is called with the vectors x [..., T, D] of the known entities and r [..., T, D] of relations, the relations' ids
-`links` [..., T], `sides` [..., T] bool, where x is the tail and the candidates are heads, the candidates' vectors c and ids,
-and `paired`: c is [..., T, D], one candidate for each; else [..., K, D], shared by the triples of a row, or [K, D]. It
-returns the scores [..., T] or [..., T, K], higher for better triples, and a penalty of each relation [..., T] (TransH's,
-else 0). As a batch's field `scored` these inputs give a head its dropout too (`Tower.read`).
+A head is called with the vectors x [..., T, D] of the known entities and r [..., T, D] of
+relations, the relations' ids `links` [..., T], `sides` [..., T] bool, where x is the tail and the
+candidates are heads, the candidates' vectors c and ids, and `paired`: c is [..., T, D], one
+candidate for each; else [..., K, D], shared by the triples of a row, or [K, D]. It returns the
+scores [..., T] or [..., T, K], higher for better triples, and a penalty of each relation [..., T]
+(TransH's, else 0). As a batch's field `scored` these inputs give a head its dropout too
+(`Tower.read`).
 """
 
 from __future__ import annotations
@@ -47,10 +51,15 @@ def _apart(q: Array, c: Array, paired: bool) -> Array:
 
 
 def _squares(q: Array, c: Array, paired: bool) -> Array:
-    """Returns squared distances; for shared candidates by a product, since [..., T, K, D] may not fit."""
+    """Returns squared distances; for shared candidates by a product, since [..., T, K, D] may not
+    fit."""
     if paired:
         return jnp.square(q - c).sum(-1)
-    return jnp.square(q).sum(-1)[..., None] + jnp.square(c).sum(-1)[..., None, :] - 2 * dots(q, c, False)
+    return (
+        jnp.square(q).sum(-1)[..., None]
+        + jnp.square(c).sum(-1)[..., None, :]
+        - 2 * dots(q, c, False)
+    )
 
 
 def _root(x: Array) -> Array:
@@ -96,8 +105,9 @@ class Translation(TripleScore):
 
 
 class Hyperplanes(TripleScore):
-    """TransH. The normals w of the hyperplanes are rows of a table of its own, brought to length 1 where they are read (the
-    paper projects them). The penalty is max(0, cos(w, d)^2 - epsilon^2), the soft constraint of orthogonality (Eq. 5)."""
+    """TransH. The normals w of the hyperplanes are rows of a table of its own, brought to length 1
+    where they are read (the paper projects them). The penalty is max(0, cos(w, d)^2 - epsilon^2),
+    the soft constraint of orthogonality (Eq. 5)."""
 
     norm: Literal[1, 2] = 2
     epsilon: float = 1e-3
@@ -121,7 +131,9 @@ class Hyperplanes(TripleScore):
             there = _apart(q, c, paired) + along[..., None] * normal
             found = jnp.abs(there).sum(-1) if self.norm == 1 else _root(jnp.square(there).sum(-1))
         else:  # |q - c + (w . c) w|^2 with |w| = 1
-            squares = _squares(q, c, False) + 2 * along * dots(q, w, True)[..., None] - jnp.square(along)
+            squares = (
+                _squares(q, c, False) + 2 * along * dots(q, w, True)[..., None] - jnp.square(along)
+            )
             found = _root(squares)
         return -found, jax.nn.relu(jnp.square(dots(w, unit(r), True)) - self.epsilon**2)
 
@@ -137,14 +149,15 @@ class Product(TripleScore):
 
 
 class Convolution(TripleScore):
-    """ConvE: an image of x above one of the relation, `filters` of 3 x 3, a product to width D. Candidates for heads are
-    scored with other vectors of the relations, the rows of its own table (reciprocal relations: Dettmers et al. 2018,
-    section 4). Every entity has a bias.
+    """ConvE: an image of x above one of the relation, `filters` of 3 x 3, a product to width D.
+    Candidates for heads are scored with other vectors of the relations, the rows of its own table
+    (reciprocal relations: Dettmers et al. 2018, section 4). Every entity has a bias.
 
     height          rows of the image of a vector; D / height columns
     image, maps, output   dropout of the image, of whole feature maps, and of the product
-    normalise       layer normalisation of image, feature maps and product, in place of the published batch normalisation,
-                    which makes the scores of a row depend on the other rows of its batch
+    normalise       layer normalisation of image, feature maps and product, in place of the
+                    published batch normalisation, which makes the scores of a row depend on the
+                    other rows of its batch
     """
 
     height: int = 10
@@ -161,13 +174,23 @@ class Convolution(TripleScore):
         r = jnp.where(sides[..., None], self._rows(links, Normal(self.width**-0.5)), r)
         shape, size = x.shape[:-1], (self.height, self.width // self.height, 1)
         stacked = jnp.concatenate([x.reshape(*shape, *size), r.reshape(*shape, *size)], -3)
-        normal = lambda name, y, axes: nn.LayerNorm(name=name, reduction_axes=axes)(y) if self.normalise else y
-        drop = lambda rate, y: y if context is None else Dropout(rate)(y, context)
+
+        def normal(name, y, axes):
+            return nn.LayerNorm(name=name, reduction_axes=axes)(y) if self.normalise else y
+
+        def drop(rate, y):
+            return y if context is None else Dropout(rate)(y, context)
+
         y = drop(self.image, normal("scaled_image", stacked, (-3, -2, -1)))
-        y = nn.Conv(self.filters, (3, 3), padding="VALID", kernel_init=FanIn(2.0), name="convolution")(y)
+        y = nn.Conv(
+            self.filters, (3, 3), padding="VALID", kernel_init=FanIn(2.0), name="convolution"
+        )(y)
         y = nn.relu(normal("scaled_maps", y, (-3, -2, -1)))
         y = y * drop(self.maps, jnp.ones_like(y[..., :1, :1, :]))  # whole maps
-        y = drop(self.output, nn.Dense(self.width, kernel_init=FanIn(), name="product")(y.reshape(*shape, -1)))
+        y = drop(
+            self.output,
+            nn.Dense(self.width, kernel_init=FanIn(), name="product")(y.reshape(*shape, -1)),
+        )
         y = nn.relu(normal("scaled_product", y, (-1,)))
         bias = table_of(self, "bias", Zeros(), (self.vocab.size,))[ids]
         return dots(y, c, paired) + (bias if paired else bias[..., None, :]), jnp.zeros(links.shape)

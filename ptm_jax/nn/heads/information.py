@@ -1,4 +1,5 @@
-"""The variational information bottleneck between an encoder and its heads (Li and Eisner 2019, arXiv 1910.00163)."""
+"""The variational information bottleneck between an encoder and its heads (Li and Eisner 2019,
+arXiv 1910.00163)."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ Code = Literal["gaussian", "discrete"]
 
 
 class StochasticCode(nn.Module):
-    """Returns the parameters of p(t | x) for x [B, L, D]: mean and log variance [B, L, W], or logits [B, L, K], from one
-    hidden layer (section 3.1)."""
+    """Returns the parameters of p(t | x) for x [B, L, D]: mean and log variance [B, L, W], or
+    logits [B, L, K], from one hidden layer (section 3.1)."""
 
     code: Code
     width: int
@@ -31,11 +32,15 @@ class StochasticCode(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        dense = lambda size, name: Dense(size, initializer=self.initializer, precision=self.precision, name=name)
+        def dense(size, name):
+            return Dense(size, initializer=self.initializer, precision=self.precision, name=name)
+
         h = jax.nn.leaky_relu(dense(x.shape[-1], "hidden")(x))
         if self.code == "discrete":
             return (dense(self.tags, "logits")(h).astype(jnp.float32),)
-        return tuple(dense(self.width, name)(h).astype(jnp.float32) for name in ("mean", "log_variance"))
+        return tuple(
+            dense(self.width, name)(h).astype(jnp.float32) for name in ("mean", "log_variance")
+        )
 
 
 def divergence(code: Code, p: tuple, r: tuple):
@@ -48,13 +53,15 @@ def divergence(code: Code, p: tuple, r: tuple):
 
 
 class BottleneckReader(nn.Module):
-    """Replaces the states x [B, L, D] by a draw t [B, L, W] from p(t | x), in evaluation by its mean or its likeliest tag.
+    """Replaces the states x [B, L, D] by a draw t [B, L, W] from p(t | x), in evaluation by its
+    mean or its likeliest tag.
 
         information           KL(p(t | x) || r(t)), r learned: a bound of I(T; X) (Eq. 3)
-        context_information   KL(p(t | x) || s(t | x')), x' the embedding of the word alone: a bound of I(T; X | X') (Eq. 6)
+        context_information   KL(p(t | x) || s(t | x')), x' the embedding of the word alone: a bound
+                              of I(T; X | X') (Eq. 6)
 
-    Both are in `extra`, [B, L] in nats. A discrete t is one of `tags`, which has a vector of its own; training draws it by a
-    Gumbel softmax at `temperature`.
+    Both are in `extra`, [B, L] in nats. A discrete t is one of `tags`, which has a vector of its
+    own; training draws it by a Gumbel softmax at `temperature`.
     """
 
     code: Code = "gaussian"
@@ -70,17 +77,30 @@ class BottleneckReader(nn.Module):
         word = extra["embedded"] if "embedded" in extra else layers_of(encoded)[0]
         context = outside(rows_of_states(encoded, batch), x, train)
         given = (self.code, self.width, self.tags, self.initializer, self.precision)
-        p, s = StochasticCode(*given, name="token")(x), StochasticCode(*given, name="word")(word.astype(x.dtype))
+        p, s = (
+            StochasticCode(*given, name="token")(x),
+            StochasticCode(*given, name="word")(word.astype(x.dtype)),
+        )
         size = self.tags if self.code == "discrete" else self.width
         r = tuple(self.param(f"prior{n}", Zeros(), (size,)) for n in range(len(p)))
         keys = row_keys(self.make_rng("dropout"), context.rows) if train else None
-        noise = lambda draw: jax.vmap(lambda key: draw(key, (x.shape[1], size)))(keys)
+
+        def noise(draw):
+            return jax.vmap(lambda key: draw(key, (x.shape[1], size)))(keys)
+
         if self.code == "discrete":
             chosen = jax.nn.one_hot(p[0].argmax(-1), size)
             if train:
-                chosen = jax.nn.softmax((jax.nn.log_softmax(p[0]) + noise(jax.random.gumbel)) / self.temperature)
+                chosen = jax.nn.softmax(
+                    (jax.nn.log_softmax(p[0]) + noise(jax.random.gumbel)) / self.temperature
+                )
             t = self.precision.dense(chosen, self.param("tags", Normal(1.0), (size, self.width)))
         else:
             t = p[0] + jnp.exp(0.5 * p[1]) * noise(jax.random.normal) if train else p[0]
-        found = {"information": divergence(self.code, p, r), "context_information": divergence(self.code, p, s)}
-        return dataclasses.replace(encoded, hidden=t.astype(x.dtype), layers=None, extra={**extra, **found})
+        found = {
+            "information": divergence(self.code, p, r),
+            "context_information": divergence(self.code, p, s),
+        }
+        return dataclasses.replace(
+            encoded, hidden=t.astype(x.dtype), layers=None, extra={**extra, **found}
+        )

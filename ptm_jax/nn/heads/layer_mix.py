@@ -13,15 +13,21 @@ from ptm_jax.nn.initializers import Zeros
 
 
 def layers_of(encoded: Encoded):
-    """Returns [N+1, B, L, D]: the embeddings and every layer. The last one includes the encoder's final norm, if any."""
+    """Returns [N+1, B, L, D]: the embeddings and every layer. The last one includes the encoder's
+    final norm, if any."""
     if encoded.layers is None:
         raise ValueError("this encoder returns its last layer alone; read that one")
     return jnp.concatenate([encoded.layers[:-1], encoded.hidden[None].astype(encoded.layers.dtype)])
 
 
 def rows_of_states(encoded: Encoded, batch):
-    """Returns the batch for the tokens of the states: the decoder's inputs if the encoder has a decoder."""
-    fields = {name: batch[f"decoder_{name}"] for name in ("input_ids", "segment_ids") if f"decoder_{name}" in batch}
+    """Returns the batch for the tokens of the states: the decoder's inputs if the encoder has a
+    decoder."""
+    fields = {
+        name: batch[f"decoder_{name}"]
+        for name in ("input_ids", "segment_ids")
+        if f"decoder_{name}" in batch
+    }
     if not fields:
         return batch
     return fields | {name: batch[name] for name in ("rows", "step") if name in batch}
@@ -34,28 +40,31 @@ def embedded(encoded: Encoded):
 
 
 class EmbeddingReader(nn.Module):
-    """Returns the embeddings [B, L, E] in place of the last layer. Of a recurrent encoder-decoder it takes the encoder's."""
+    """Returns the embeddings [B, L, E] in place of the last layer. Of a recurrent encoder-decoder
+    it takes the encoder's."""
 
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
         return dataclasses.replace(encoded, hidden=embedded(encoded))
 
 
 class VectorsReader(nn.Module):
-    """Returns the word vectors beside the states [B, L, E + D], as CoVe does (McCann et al. 2017, arXiv 1708.00107, section
-    4). Of an encoder-decoder it takes those of the encoder."""
+    """Returns the word vectors beside the states [B, L, E + D], as CoVe does (McCann et al. 2017,
+    arXiv 1708.00107, section 4). Of an encoder-decoder it takes those of the encoder."""
 
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
         extra = encoded.extra or {}
         if "source" in extra:
-            encoded = dataclasses.replace(encoded, hidden=extra["source"], layers=extra.get("source_layers"))
+            encoded = dataclasses.replace(
+                encoded, hidden=extra["source"], layers=extra.get("source_layers")
+            )
         both = jnp.concatenate([embedded(encoded), encoded.hidden], -1)
         return dataclasses.replace(encoded, hidden=both, layers=None)
 
 
 class LayerMix(nn.Module):
-    """r = gamma * sum_l softmax(alpha)_l h_l over the last `top` layers (None: all N) (survey Eq. 6; Peters et al. 2018,
-    Eq. 1). `normalise` first scales each layer to mean 0 and variance 1 over its features. `embeddings`: the embeddings
-    count as a layer, as ELMo's token layer does."""
+    """r = gamma * sum_l softmax(alpha)_l h_l over the last `top` layers (None: all N) (survey Eq.
+    6; Peters et al. 2018, Eq. 1). `normalise` first scales each layer to mean 0 and variance 1 over
+    its features. `embeddings`: the embeddings count as a layer, as ELMo's token layer does."""
 
     top: int | None = None
     normalise: bool = False

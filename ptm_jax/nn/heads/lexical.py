@@ -15,8 +15,9 @@ from ptm_jax.nn.layers import Activation
 
 
 class VectorClasses(slots.ClassHead, nn.Module):
-    """BERT's transformation and the products with a vector of each class, `vectors` [C, D], and a bias: scores [.., C]
-    float32. A system ties the vectors to those of the embeddings (SentiLR, SenseBERT)."""
+    """BERT's transformation and the products with a vector of each class, `vectors` [C, D], and a
+    bias: scores [.., C] float32. A system ties the vectors to those of the embeddings (SentiLR,
+    SenseBERT)."""
 
     classes: int
     activation: Activation = "gelu"

@@ -1,4 +1,5 @@
-"""Heads of a language model that chooses an entity for each token, and writes the token as one of its names (KGLM)."""
+"""Heads of a language model that chooses an entity for each token, and writes the token as one of
+its names (KGLM)."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from ptm_jax.nn.recurrent.lstm import LSTM
 
 
 class Choices(NamedTuple):
-    """Logits of each token, float32: of `types` [B, T, 3] (none, new, related), of `new` entities [B, T, E], of the row's
-    candidates as `parents` [B, T, C], and of `relations` [B, T, R], of which 0 leads from an entity to itself."""
+    """Logits of each token, float32: of `types` [B, T, 3] (none, new, related), of `new` entities
+    [B, T, E], of the row's candidates as `parents` [B, T, C], and of `relations` [B, T, R], of
+    which 0 leads from an entity to itself."""
 
     types: Any
     new: Any
@@ -27,10 +29,10 @@ class Choices(NamedTuple):
 
 
 class EntityChoices(slots.Head, nn.Module):
-    """The choices of an entity from states [B, T, D] (Logan et al. 2019, arXiv 1906.07241, section 3.1): the kind by a dense
-    layer; a new entity by the products of its vector and h_p + h_r; a parent by those of h_p; a relation by those of h_r.
-    h_p and h_r [.., W] are dense layers of the state, where the paper splits it. Inputs: the states and the candidates
-    [B, C]."""
+    """The choices of an entity from states [B, T, D] (Logan et al. 2019, arXiv 1906.07241, section
+    3.1): the kind by a dense layer; a new entity by the products of its vector and h_p + h_r; a
+    parent by those of h_p; a relation by those of h_r. h_p and h_r [.., W] are dense layers of the
+    state, where the paper splits it. Inputs: the states and the candidates [B, C]."""
 
     entities: int
     relations: int
@@ -53,7 +55,10 @@ class EntityChoices(slots.Head, nn.Module):
         """Returns (`Choices`, the vectors of entities [E, W])."""
         vectors = self.param("entities", self.initializer, (self.entities, self.width))
         relations = self.param("relations", self.initializer, (self.relations, self.width))
-        parent, relation = (self._dense(self.width, name)(states).astype(jnp.float32) for name in ("parent", "relation"))
+        parent, relation = (
+            self._dense(self.width, name)(states).astype(jnp.float32)
+            for name in ("parent", "relation")
+        )
         found = Choices(
             types=self._dense(3, "kinds")(states).astype(jnp.float32),
             new=jnp.einsum("btw,ew->bte", parent + relation, constrain(vectors, "words", None)),
@@ -64,10 +69,11 @@ class EntityChoices(slots.Head, nn.Module):
 
 
 class EntityWriter(EntityChoices):
-    """`EntityChoices`, and the next token given its entity (section 3.1, "Rendering the entity"): the logits of words from
-    h' = W [h; v_e] and the tied table, where v_e is 0 without an entity, and of each token of the entity's name from
-    tanh(U h') and a_j, the state of an LSTM over the name. Inputs besides: the entities [B, T] and their names [B, T, A],
-    ids. Returns (`Choices`, `Readout`, logits [B, T, A] float32).
+    """`EntityChoices`, and the next token given its entity (section 3.1, "Rendering the entity"):
+    the logits of words from h' = W [h; v_e] and the tied table, where v_e is 0 without an entity,
+    and of each token of the entity's name from tanh(U h') and a_j, the state of an LSTM over the
+    name. Inputs besides: the entities [B, T] and their names [B, T, A], ids. Returns (`Choices`,
+    `Readout`, logits [B, T, A] float32).
 
     The published code takes tanh of a_j instead, and h of h'.
     """
@@ -84,10 +90,20 @@ class EntityWriter(EntityChoices):
         found, vectors = self._choices(states, candidates)
         beside = jnp.where((entities > 0)[..., None], vectors[entities], 0).astype(states.dtype)
         both = self._dense(table.shape[-1], "condense")(jnp.concatenate([states, beside], -1))
-        words = Readout(both, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision)
+        words = Readout(
+            both, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision
+        )
         query = jnp.tanh(self._dense(table.shape[-1], "copy")(both)).astype(jnp.float32)
         flat = names.reshape(-1, names.shape[-1])
-        reader = LSTM(table.shape[-1], forget=0.0, initializer=self.initializer, precision=self.precision, name="alias")
-        read, _ = reader(constrain(table, "vocab", None)[flat].astype(states.dtype), jnp.ones_like(flat))
+        reader = LSTM(
+            table.shape[-1],
+            forget=0.0,
+            initializer=self.initializer,
+            precision=self.precision,
+            name="alias",
+        )
+        read, _ = reader(
+            constrain(table, "vocab", None)[flat].astype(states.dtype), jnp.ones_like(flat)
+        )
         read = read.reshape(*names.shape, -1).astype(jnp.float32)
         return found, words, jnp.einsum("btd,btad->bta", query, read)

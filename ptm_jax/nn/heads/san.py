@@ -13,16 +13,17 @@ from ptm_jax.nn.layers import Context
 
 
 class AnswerNetwork(TextPairHead):
-    """Returns log P(class) [B, C] float32 of a pair of texts (Liu et al. 2019, arXiv 1901.11504, section 3.1; Liu
-    et al. 2018):
+    """Returns log P(class) [B, C] float32 of a pair of texts (Liu et al. 2019, arXiv 1901.11504,
+    section 3.1; Liu et al. 2018):
 
         s_0 = sum_j softmax(w_1 h_j) h_j                          over the second text
         x_k = sum_j softmax(s_{k-1} W_2 p_j) p_j                  over the first
         s_k = GRU(s_{k-1}, x_k)                                   k = 1 ... `steps`
         P = mean_k softmax(W_3 [s_k; x_k; |s_k - x_k|; s_k x_k])
 
-    In training each step's prediction is dropped from the mean of a row with probability `prediction_dropout`; if all would
-    be dropped, all are kept. `alignment.texts_of` defines the texts.
+    In training each step's prediction is dropped from the mean of a row with probability
+    `prediction_dropout`; if all would be dropped, all are kept. `alignment.texts_of` defines the
+    texts.
     """
 
     classes: int
@@ -33,7 +34,10 @@ class AnswerNetwork(TextPairHead):
     def __call__(self, hidden, first, second, *, table=None, context: Context | None = None):
         width = hidden.shape[-1]
         hidden = noisy(self.dropout, hidden, context)
-        read = lambda scores, mask: jnp.einsum("bl,bld->bd", _softmax(scores, mask), hidden.astype(jnp.float32))
+
+        def read(scores, mask):
+            return jnp.einsum("bl,bld->bd", _softmax(scores, mask), hidden.astype(jnp.float32))
+
         state = read(self.dense(1, "begin", bias=False)(hidden)[..., 0], second)
         asks, classes = self.dense(width, "ask", bias=False), self.dense(self.classes, "classes")
         inputs, states = self.dense(3 * width, "gru_x"), self.dense(3 * width, "gru_s")
@@ -45,7 +49,9 @@ class AnswerNetwork(TextPairHead):
             chances.append(jax.nn.softmax(classes(joined).astype(jnp.float32)))
         weights = jnp.ones((len(hidden), self.steps), jnp.float32)
         if context is not None and context.train and self.prediction_dropout > 0:
-            kept = keep_mask(self.make_rng("dropout"), context.rows, (self.steps,), self.prediction_dropout)
+            kept = keep_mask(
+                self.make_rng("dropout"), context.rows, (self.steps,), self.prediction_dropout
+            )
             weights = jnp.where(kept.any(1, keepdims=True), kept, True).astype(jnp.float32)
         mean = jnp.einsum("bk,kbc->bc", weights, jnp.stack(chances)) / weights.sum(1, keepdims=True)
         return jnp.log(jnp.maximum(mean, 1e-30))
@@ -59,7 +65,8 @@ def _softmax(scores, mask):
 
 
 def _gru(x, s, state):
-    """Returns the next state of a GRU (Cho et al. 2014). The reset gate applies after the product, as in cuDNN and torch."""
+    """Returns the next state of a GRU (Cho et al. 2014). The reset gate applies after the product,
+    as in cuDNN and torch."""
     (xr, xz, xn), (sr, sz, sn) = jnp.split(x, 3, -1), jnp.split(s, 3, -1)
     reset, keep = jax.nn.sigmoid(xr + sr), jax.nn.sigmoid(xz + sz)
     return (1 - keep) * jnp.tanh(xn + reset * sn) + keep * state

@@ -1,6 +1,8 @@
-"""Heads of pre-training tasks beside the vocabulary heads, published poolers, and the five kinds of task head (row 67).
+"""Heads of pre-training tasks beside the vocabulary heads, published poolers, and the five kinds of
+task head (row 67).
 
-Task heads have dropout before their last layer. `Tower.read` turns it on together with the encoder's.
+Task heads have dropout before their last layer. `Tower.read` turns it on together with the
+encoder's.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, ac
 
 
 class BoundaryHead(slots.Head, nn.Module):
-    """SpanBERT's span boundary objective (Joshi et al. 2020, section 3.2). Predicts a masked word from the tokens left and
-    right of its span and its place in the span, by two layers LN(GELU(W x)) and the tied table.
+    """SpanBERT's span boundary objective (Joshi et al. 2020, section 3.2). Predicts a masked word
+    from the tokens left and right of its span and its place in the span, by two layers LN(GELU(W
+    x)) and the tied table.
 
-    left, right [B, P, D] are features. offset [B, P] int32 is 0 at the span's first token; offsets beyond `places` use the
-    last row.
+    left, right [B, P, D] are features. offset [B, P] int32 is 0 at the span's first token; offsets
+    beyond `places` use the last row.
     """
 
     scores_words = True
@@ -50,11 +53,17 @@ class BoundaryHead(slots.Head, nn.Module):
         for width, name in ((left.shape[-1], "first"), (table.shape[-1], "second")):
             h = Dense(width, initializer=self.initializer, precision=self.precision, name=name)(h)
             h = LayerNorm(self.eps, name=f"{name}_norm")(activate(self.activation, h))
-        return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)) if self.bias else None, self.precision)
+        return Readout(
+            h,
+            table,
+            self.param("bias", Zeros(), (self.vocab.size,)) if self.bias else None,
+            self.precision,
+        )
 
 
 class Detector(slots.Head, nn.Module):
-    """Replaced token detection: [.., D] -> logits [..] float32, above 0 for replaced (Clark et al. 2020)."""
+    """Replaced token detection: [.., D] -> logits [..] float32, above 0 for replaced (Clark et al.
+    2020)."""
 
     per_token = True
 
@@ -64,7 +73,9 @@ class Detector(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
-        dense = lambda width, name: Dense(width, initializer=self.initializer, precision=self.precision, name=name)
+        def dense(width, name):
+            return Dense(width, initializer=self.initializer, precision=self.precision, name=name)
+
         h = activate(self.activation, dense(hidden.shape[-1], "dense")(hidden))
         return dense(1, "score")(h)[..., 0].astype(jnp.float32)
 
@@ -88,13 +99,15 @@ class Score(slots.Head, nn.Module):
 
 
 def last_token(segments):
-    """Returns [B] int32: the place of the last token that is not padding in segments [B, L] (XLNet's summary, GPT's)."""
+    """Returns [B] int32: the place of the last token that is not padding in segments [B, L]
+    (XLNet's summary, GPT's)."""
     places = jnp.arange(segments.shape[1], dtype=jnp.int32)
     return jnp.where(segments > 0, places, 0).max(1)
 
 
 def last_of(ids, word: int):
-    """Returns [B] int32: the last place of `word` in each row of ids [B, L] (BART's eos); 0 if there is none."""
+    """Returns [B] int32: the last place of `word` in each row of ids [B, L] (BART's eos); 0 if
+    there is none."""
     return jnp.where(ids == word, jnp.arange(ids.shape[1], dtype=jnp.int32), 0).max(1)
 
 
@@ -111,22 +124,29 @@ class TaskHead(slots.Head, nn.Module, kw_only=True):
     precision: Precision = Precision()
 
     def dense(self, features, name, **options):
-        return Dense(features, initializer=self.initializer, precision=self.precision, name=name, **options)
+        return Dense(
+            features, initializer=self.initializer, precision=self.precision, name=name, **options
+        )
 
     def scores(self, x, context, features, name, **options):
         """Returns the logits [.., features] float32 of x [.., D] by the last layer."""
-        return self.dense(features, name, **options)(noisy(self.dropout, x, context)).astype(jnp.float32)
+        return self.dense(features, name, **options)(noisy(self.dropout, x, context)).astype(
+            jnp.float32
+        )
 
 
 class Summary(slots.Head, nn.Module):
-    """[B, L, D] -> [B, D]: a dense layer and activation on one token (the first, the `last` that is not padding, or the
-    last `eos` of the input) or on the `mean` of the tokens that are not padding. `concat`: the last token, the maximum and
-    the mean, [B, 3 D] (Howard and Ruder 2018, section 3.3); `concat_first`: with the first token.
+    """[B, L, D] -> [B, D]: a dense layer and activation on one token (the first, the `last` that is
+    not padding, or the last `eos` of the input) or on the `mean` of the tokens that are not
+    padding. `concat`: the last token, the maximum and the mean, [B, 3 D] (Howard and Ruder 2018,
+    section 3.3); `concat_first`: with the first token.
 
-    "tanh" on the first token is the pooler of BERT and ALBERT and the dense layer of RoBERTa's classifier; "gelu" is
-    ELECTRA's, "relu" DistilBERT's. "tanh" on the last token is XLNet's; on the decoder's state at the last `eos`, BART's.
-    "none" returns the state itself (GPT). `dropout` comes before the dense layer (RoBERTa). This layer has `width` features
-    (None: D); `project=False` leaves it out. `normalise`: layer normalisation before and after it (ConcatPooling).
+    "tanh" on the first token is the pooler of BERT and ALBERT and the dense layer of RoBERTa's
+    classifier; "gelu" is ELECTRA's, "relu" DistilBERT's. "tanh" on the last token is XLNet's; on
+    the decoder's state at the last `eos`, BART's. "none" returns the state itself (GPT). `dropout`
+    comes before the dense layer (RoBERTa). This layer has `width` features (None: D);
+    `project=False` leaves it out. `normalise`: layer normalisation before and after it
+    (ConcatPooling).
     """
 
     activation: Activation | Literal["none"] = "tanh"
@@ -144,7 +164,8 @@ class Summary(slots.Head, nn.Module):
         return self.at == "mean" and self.activation == "none" and not self.dropout
 
     def where(self, batch):
-        """Returns the places [B] of the summarised tokens, or weights [B, L] of the tokens; None for the first token."""
+        """Returns the places [B] of the summarised tokens, or weights [B, L] of the tokens; None
+        for the first token."""
         if self.at == "first":
             return None
         if self.at == "eos":
@@ -157,7 +178,9 @@ class Summary(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
-        norm = lambda name, x: LayerNorm(1e-5, name=name)(x) if self.normalise else x
+        def norm(name, x):
+            return LayerNorm(1e-5, name=name)(x) if self.normalise else x
+
         chosen = noisy(self.dropout, norm("norm_in", self._chosen(hidden, where)), context)
         if self.activation == "none":
             return chosen
@@ -173,7 +196,9 @@ class Summary(slots.Head, nn.Module):
         if where is None and not joined:
             return hidden[:, 0]
         if joined:
-            where = jnp.ones(hidden.shape[:2]) if where is None else where  # without a batch: to initialise
+            where = (
+                jnp.ones(hidden.shape[:2]) if where is None else where
+            )  # without a batch: to initialise
             end = last_token((where > 0).astype(jnp.int32)) * (self.at == "concat")
             parts = (("last", end), ("max", where), ("mean", where))
             return jnp.concatenate([self._pooled(at, hidden, given) for at, given in parts], -1)
@@ -191,8 +216,9 @@ class Summary(slots.Head, nn.Module):
 
 
 class SequenceHead(slots.ClassHead, TaskHead):
-    """Returns the logits of a whole text [B, C] float32 from [B, L, D]: `summary`, then a dense layer. On BERT's pooler,
-    two classes make it the head of next sentence prediction; one class makes it a regression head."""
+    """Returns the logits of a whole text [B, C] float32 from [B, L, D]: `summary`, then a dense
+    layer. On BERT's pooler, two classes make it the head of next sentence prediction; one class
+    makes it a regression head."""
 
     classes: int
     summary: nn.Module = Summary()
@@ -207,11 +233,18 @@ class SequenceHead(slots.ClassHead, TaskHead):
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
-        return self.scores(self.summary(hidden, where, context=context), context, self.classes, "classes", bias=self.bias)
+        return self.scores(
+            self.summary(hidden, where, context=context),
+            context,
+            self.classes,
+            "classes",
+            bias=self.bias,
+        )
 
 
 class SummaryHead(slots.ClassHead, nn.Module):
-    """Returns the logits of a whole text [B, C] float32: a summary of width C (XLM). `dropout` applies to the logits."""
+    """Returns the logits of a whole text [B, C] float32: a summary of width C (XLM). `dropout`
+    applies to the logits."""
 
     summary: nn.Module
     dropout: float = 0.0
@@ -226,7 +259,9 @@ class SummaryHead(slots.ClassHead, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
-        return noisy(self.dropout, self.summary(hidden, where, context=context).astype(jnp.float32), context)
+        return noisy(
+            self.dropout, self.summary(hidden, where, context=context).astype(jnp.float32), context
+        )
 
 
 class TokenHead(slots.ClassHead, TaskHead):
@@ -242,8 +277,8 @@ class TokenHead(slots.ClassHead, TaskHead):
 
 
 class ChoiceHead(TaskHead):
-    """Returns the logits [B, C] float32 of the C choices of a question. Each choice is a row of [B C, L, D]; the rows of
-    a question follow each other."""
+    """Returns the logits [B, C] float32 of the C choices of a question. Each choice is a row of [B
+    C, L, D]; the rows of a question follow each other."""
 
     choices: int
     summary: nn.Module = Summary()
@@ -262,12 +297,14 @@ class ChoiceHead(TaskHead):
     def __call__(self, hidden, where=None, *, table=None, context=None):
         if len(hidden) % self.choices:
             raise ValueError(f"{len(hidden)} rows are not questions of {self.choices} choices each")
-        return self.scores(self.summary(hidden, where, context=context), context, 1, "score").reshape(-1, self.choices)
+        return self.scores(
+            self.summary(hidden, where, context=context), context, 1, "score"
+        ).reshape(-1, self.choices)
 
 
 class SpanHead(TaskHead):
-    """Returns the logits of an answer's first and last token, [B, L] float32 each, from [B, L, D] (Devlin
-    et al. 2019, 4.2)."""
+    """Returns the logits of an answer's first and last token, [B, L] float32 each, from [B, L, D]
+    (Devlin et al. 2019, 4.2)."""
 
     per_token = True
 

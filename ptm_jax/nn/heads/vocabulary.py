@@ -1,4 +1,5 @@
-"""Heads that score the vocabulary, and BERT's pooler and classifier. Their interface is `core.slots.Head`."""
+"""Heads that score the vocabulary, and BERT's pooler and classifier. Their interface is
+`core.slots.Head`."""
 
 from __future__ import annotations
 
@@ -36,18 +37,22 @@ class Readout:
         return cross_entropy.Linear(self.features, self.table, self.bias)
 
     def logits(self):
-        """Returns [.., V] float32. If a layout splits the vocabulary, each device has the logits of its own words."""
+        """Returns [.., V] float32. If a layout splits the vocabulary, each device has the logits of
+        its own words."""
         return cross_entropy.logits(self.linear, self.precision)
 
     def nll(self, labels):
-        """Returns -log p(label) [..] in nats, float32, for labels [..] int32, without storing [.., V] if that would be
-        large."""
+        """Returns -log p(label) [..] in nats, float32, for labels [..] int32, without storing [..,
+        V] if that would be large."""
         return self.judge(labels).nll
 
     def judge(self, labels, *, smoothing: float = 0.0, z_loss: float = 0.0) -> cross_entropy.Judged:
-        """Computes `nll`, the loss with smoothing and z-loss, and whether the label has the highest score, in one pass."""
+        """Computes `nll`, the loss with smoothing and z-loss, and whether the label has the highest
+        score, in one pass."""
         options = {"precision": self.precision, "impl": self.impl}
-        return cross_entropy.judge(self.linear, labels, smoothing=smoothing, z_loss=z_loss, **options)
+        return cross_entropy.judge(
+            self.linear, labels, smoothing=smoothing, z_loss=z_loss, **options
+        )
 
     def draw(self, seeds, *, temperature: float = 1.0):
         """Samples words [..] int32 from the softmax at a temperature, with seeds [..] uint32
@@ -57,8 +62,9 @@ class Readout:
 
 
 class WordHead(slots.Head, slots.Kernel, nn.Module):
-    """The base class of heads that score the vocabulary, by the encoder's table if `tied`. `impl` selects the kernel for
-    the loss (`kernels.cross_entropy`). It reads `extra["words"]` where an encoder has other states than `hidden` for it."""
+    """The base class of heads that score the vocabulary, by the encoder's table if `tied`. `impl`
+    selects the kernel for the loss (`kernels.cross_entropy`). It reads `extra["words"]` where an
+    encoder has other states than `hidden` for it."""
 
     scores_words = True
     tied = True
@@ -76,17 +82,19 @@ class WordHead(slots.Head, slots.Kernel, nn.Module):
 
 
 def transformed(head: Any, hidden: Any, width: int) -> Any:
-    """Returns states [.., width]: a dense layer, activation and norm, the parameters `dense` and `norm` of `head`, with its
-    fields (BERT's prediction head)."""
+    """Returns states [.., width]: a dense layer, activation and norm, the parameters `dense` and
+    `norm` of `head`, with its fields (BERT's prediction head)."""
     h = Dense(width, initializer=head.initializer, precision=head.precision, name="dense")(hidden)
     return LayerNorm(head.eps, name="norm")(activate(head.activation, h))
 
 
 class MLMHead(WordHead):
-    """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT, RoBERTa, ALBERT.
+    """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT,
+    RoBERTa, ALBERT.
 
-    With `tied=False` the head has its own table, as wide as the encoder's. `width` is the width of the dense layer if it is
-    larger than the table's; the parameter `rest` holds the missing columns (MobileBERT).
+    With `tied=False` the head has its own table, as wide as the encoder's. `width` is the width of
+    the dense layer if it is larger than the table's; the parameter `rest` holds the missing columns
+    (MobileBERT).
     """
 
     vocab: Any
@@ -107,16 +115,18 @@ class MLMHead(WordHead):
         if width > table.shape[-1]:
             rest = self.param("rest", self.initializer, (self.vocab.size, width - table.shape[-1]))
             table = jnp.concatenate([table, rest], -1)
-        return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision, self.impl)
+        return Readout(
+            h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision, self.impl
+        )
 
 
 class LMHead(WordHead):
-    """Only the tied table: GPT and GPT-2. `bias` adds one parameter for each word (XLNet, CTRL); "fixed" does not train it
-    (BART).
+    """Only the tied table: GPT and GPT-2. `bias` adds one parameter for each word (XLNet, CTRL);
+    "fixed" does not train it (BART).
 
-    `scale` multiplies the features (T5's tied table: D**-0.5). With `tied=False` the head has its own table and needs
-    `vocab` (T5 1.1). If the widths of states and tied table differ, a dense layer maps the states to the table's width
-    (ALBERT's factorised table).
+    `scale` multiplies the features (T5's tied table: D**-0.5). With `tied=False` the head has its
+    own table and needs `vocab` (T5 1.1). If the widths of states and tied table differ, a dense
+    layer maps the states to the table's width (ALBERT's factorised table).
     """
 
     vocab: Any = None
@@ -132,7 +142,12 @@ class LMHead(WordHead):
         if not self.tied:
             table = self.param("table", self.initializer, (self.vocab.size, hidden.shape[-1]))
         if table.shape[-1] != hidden.shape[-1]:
-            hidden = Dense(table.shape[-1], initializer=self.initializer, precision=self.precision, name="project")(hidden)
+            hidden = Dense(
+                table.shape[-1],
+                initializer=self.initializer,
+                precision=self.precision,
+                name="project",
+            )(hidden)
         bias = self.param("bias", Zeros(), (table.shape[0],)) if self.bias else None
         bias = jax.lax.stop_gradient(bias) if self.bias == "fixed" else bias
         return Readout(hidden * self.scale, table, bias, self.precision, self.impl)
@@ -153,7 +168,9 @@ class Pooler(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
-        dense = Dense(hidden.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")
+        dense = Dense(
+            hidden.shape[-1], initializer=self.initializer, precision=self.precision, name="dense"
+        )
         return activate(self.activation, dense(hidden[:, 0]))
 
 
@@ -172,5 +189,7 @@ class Classifier(slots.ClassHead, nn.Module):
 
     @nn.compact
     def __call__(self, features, *, table=None, context=None):
-        dense = Dense(self.classes, initializer=self.initializer, precision=self.precision, name="dense")
+        dense = Dense(
+            self.classes, initializer=self.initializer, precision=self.precision, name="dense"
+        )
         return dense(features).astype(jnp.float32)

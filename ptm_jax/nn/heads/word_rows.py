@@ -14,12 +14,13 @@ from ptm_jax.nn.parallel import table_of
 
 
 class WordRows(slots.Head, nn.Module):
-    """Returns the vectors [..., D] and biases [...] (zeros without `bias`) of ids, from a table of its own.
+    """Returns the vectors [..., D] and biases [...] (zeros without `bias`) of ids, from a table of
+    its own.
 
     The output vectors of word2vec.c begin at 0.
 
-    added       whether a word's exported vector is the sum of the encoder's and this one (GloVe: Pennington et al. 2014,
-                section 4.2)"""
+    added       whether a word's exported vector is the sum of the encoder's and this one (GloVe:
+                Pennington et al. 2014, section 4.2)"""
 
     vocab: Vocab
     width: int

@@ -1,10 +1,13 @@
-"""GRU layers (Cho et al. 2014, arXiv 1406.1078), with the reset gate before or after the product of the state.
+"""GRU layers (Cho et al. 2014, arXiv 1406.1078), with the reset gate before or after the product of
+the state.
 
     r = sigmoid(W_r x + b_r + U_r h),   z = sigmoid(W_z x + b_z + U_z h),   h' = z h + (1 - z) n
-    before   n = tanh(W_n x + b_n + U_n (r * h))            Cho et al. 2014, Eq. 5 to 8; Chung et al. 2014
+    before   n = tanh(W_n x + b_n + U_n (r * h))            Cho et al. 2014, Eq. 5 to 8; Chung et
+             al. 2014
     after    n = tanh(W_n x + b_n + r * (U_n h + c_n))      cuDNN, torch, Keras
 
-Chung et al. 2014 and skip-thought write h' = (1 - z) h + z n: the same, with the signs of W_z, b_z and U_z turned.
+Chung et al. 2014 and skip-thought write h' = (1 - z) h + z n: the same, with the signs of W_z, b_z
+and U_z turned.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ Reset = Literal["before", "after"]
 
 @dataclasses.dataclass(frozen=True)
 class GRUCell:
-    """A cell for `recur`. "before" has the products "gates" [H, 2 H] and "candidate" [H, H]; "after" has "gates" [H, 3 H],
-    whose third input is c_n, and reads "candidate"."""
+    """A cell for `recur`. "before" has the products "gates" [H, 2 H] and "candidate" [H, H];
+    "after" has "gates" [H, 3 H], whose third input is c_n, and reads "candidate"."""
 
     reset: Reset = "before"
 
@@ -43,8 +46,8 @@ class GRUCell:
 
 
 class GRU(Recurrent):
-    """One layer in one direction (`Recurrent`). The order of the gates is r, z, n, as in torch. "after" has c_n as the
-    parameter `state_bias`."""
+    """One layer in one direction (`Recurrent`). The order of the gates is r, z, n, as in torch.
+    "after" has c_n as the parameter `state_bias`."""
 
     reset: Reset = "before"
 
@@ -58,12 +61,18 @@ class GRU(Recurrent):
 
     @nn.compact
     def __call__(
-        self, x, segments, state: State | None = None, context: Context | None = None, condition=None, ends: bool = False
+        self,
+        x,
+        segments,
+        state: State | None = None,
+        context: Context | None = None,
+        condition=None,
+        ends: bool = False,
     ):
         size = self.hidden
-        inputs = Dense(3 * size, initializer=self.initializer, precision=self.precision, name="inputs")(
-            jnp.moveaxis(x, 1, 0)
-        )
+        inputs = Dense(
+            3 * size, initializer=self.initializer, precision=self.precision, name="inputs"
+        )(jnp.moveaxis(x, 1, 0))
         if condition is not None:
             inputs = inputs + jnp.moveaxis(condition, 1, 0)
         gates, candidate = inputs[..., : 2 * size], inputs[..., 2 * size :]

@@ -1,6 +1,8 @@
-"""LSTM layers (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), also projected (Sak et al. 2014).
+"""LSTM layers (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), also
+projected (Sak et al. 2014).
 
-    i, f, g, o = W x + b + U h;   c' = sigmoid(f) c + sigmoid(i) tanh(g);   h' = P (sigmoid(o) tanh(c'))
+    i, f, g, o = W x + b + U h;   c' = sigmoid(f) c + sigmoid(i) tanh(g);   h' = P (sigmoid(o)
+                                  tanh(c'))
 
 The order of the gates is torch's. Without projection P is the identity.
 """
@@ -24,11 +26,12 @@ from ptm_jax.nn.recurrent.recurrence import Recurrent, State, recur
 
 @dataclasses.dataclass(frozen=True)
 class LSTMCell:
-    """A cell for `recur` with products "gates" [P, 4 H] and, where it is `projected`, "projection" [H, P].
+    """A cell for `recur` with products "gates" [P, 4 H] and, where it is `projected`, "projection"
+    [H, P].
 
     forget        added to f (Jozefowicz et al. 2015)
-    cell_clip     c' is cut to [-cell_clip, cell_clip]; project_clip: h' after the projection (None: not at all). ELMo
-                  (Peters et al. 2018) has 3 for both
+    cell_clip     c' is cut to [-cell_clip, cell_clip]; project_clip: h' after the projection (None:
+                  not at all). ELMo (Peters et al. 2018) has 3 for both
     """
 
     forget: float = 0.0
@@ -49,7 +52,8 @@ def _cut(x, limit: float | None):
 
 
 class LSTM(Recurrent):
-    """One layer in one direction (`Recurrent`). The fields are those of `LSTMCell`; `project` is the width P, or None."""
+    """One layer in one direction (`Recurrent`). The fields are those of `LSTMCell`; `project` is
+    the width P, or None."""
 
     forget: float = 1.0
     project: int | None = None
@@ -61,19 +65,33 @@ class LSTM(Recurrent):
         return self.project or self.hidden
 
     def empty_state(self, batch: int) -> State:
-        return State(jnp.zeros((batch, self.width)), jnp.zeros((batch, self.hidden)), jnp.zeros((batch,), jnp.int32))
+        return State(
+            jnp.zeros((batch, self.width)),
+            jnp.zeros((batch, self.hidden)),
+            jnp.zeros((batch,), jnp.int32),
+        )
 
     @nn.compact
     def __call__(
-        self, x, segments, state: State | None = None, context: Context | None = None, condition=None, ends: bool = False
+        self,
+        x,
+        segments,
+        state: State | None = None,
+        context: Context | None = None,
+        condition=None,
+        ends: bool = False,
     ):
-        dense = Dense(4 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs")
+        dense = Dense(
+            4 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs"
+        )
         inputs = dense(jnp.moveaxis(x, 1, 0))
         if condition is not None:
             inputs = inputs + jnp.moveaxis(condition, 1, 0)
         kernels = {"gates": self.kernel("state", (self.width, 4 * self.hidden), context)}
         if self.project is not None:
-            kernels["projection"] = self.param("projection", self.initializer, (self.hidden, self.project))
+            kernels["projection"] = self.param(
+                "projection", self.initializer, (self.hidden, self.project)
+            )
         cell = LSTMCell(self.forget, self.project is not None, self.cell_clip, self.project_clip)
         masks = self.masks(("gates",), len(x), context)
         states, state = self.scan(cell, {"gates": inputs}, kernels, segments, state, masks, ends)
@@ -81,8 +99,9 @@ class LSTM(Recurrent):
 
 
 class BiLSTMReader(nn.Module):
-    """Replaces an encoder's states [B, L, D] by the states [B, L, 2 hidden] of a bidirectional LSTM (Peters et al. 2019
-    put one on frozen encoders). The documents of a packed row are read as one text."""
+    """Replaces an encoder's states [B, L, D] by the states [B, L, 2 hidden] of a bidirectional LSTM
+    (Peters et al. 2019 put one on frozen encoders). The documents of a packed row are read as one
+    text."""
 
     hidden: int = 200
     layers: int = 1
@@ -93,19 +112,31 @@ class BiLSTMReader(nn.Module):
     @nn.compact
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
         x, batch = encoded.hidden, rows_of_states(encoded, batch)
-        real = (batch["segment_ids"] > 0).astype(jnp.int32) if "segment_ids" in batch else jnp.ones(x.shape[:2], jnp.int32)
+        real = (
+            (batch["segment_ids"] > 0).astype(jnp.int32)
+            if "segment_ids" in batch
+            else jnp.ones(x.shape[:2], jnp.int32)
+        )
         context = outside(batch, x, train)
         for layer in range(self.layers):
             x = Dropout(self.dropout)(x, context)
-            both = [self._direction(x, real, f"layer{layer}_{name}", name == "left") for name in ("right", "left")]
+            both = [
+                self._direction(x, real, f"layer{layer}_{name}", name == "left")
+                for name in ("right", "left")
+            ]
             x = jnp.concatenate(both, -1)
         return dataclasses.replace(encoded, hidden=x)
 
     def _direction(self, x, real, name: str, backward: bool):
         """[B, L, hidden]."""
-        dense = Dense(4 * self.hidden, initializer=self.initializer, precision=self.precision, name=name)
+        dense = Dense(
+            4 * self.hidden, initializer=self.initializer, precision=self.precision, name=name
+        )
         kernel = self.param(f"{name}_state", self.initializer, (self.hidden, 4 * self.hidden))
-        state, inputs = LSTM(self.hidden, parent=None).empty_state(len(x)), dense(jnp.moveaxis(x, 1, 0))
+        state, inputs = (
+            LSTM(self.hidden, parent=None).empty_state(len(x)),
+            dense(jnp.moveaxis(x, 1, 0)),
+        )
         options = {"backward": backward, "precision": self.precision}
         states, _ = recur(LSTMCell(), {"gates": inputs}, {"gates": kernel}, real, state, **options)
         return jnp.moveaxis(states, 0, 1).astype(x.dtype)

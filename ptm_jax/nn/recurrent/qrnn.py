@@ -1,6 +1,8 @@
-"""QRNN layers (Bradbury et al. 2017, arXiv 1611.01576): gates by convolution, and a recurrence without a product.
+"""QRNN layers (Bradbury et al. 2017, arXiv 1611.01576): gates by convolution, and a recurrence
+without a product.
 
-z = tanh(W_z * x), f = sigmoid(W_f * x), o = sigmoid(W_o * x)    over the last `window` tokens (Eq. 1 and 2)
+z = tanh(W_z * x), f = sigmoid(W_f * x), o = sigmoid(W_o * x)    over the last `window` tokens (Eq.
+                                                                 1 and 2)
 c' = f c + (1 - f) z;   h' = o c'                                 fo-pooling (Eq. 4)
 """
 
@@ -23,7 +25,8 @@ from ptm_jax.nn.recurrent.recurrence import State, continuing
 
 @record
 class Cell:
-    """c [B, H] and the last inputs before the next token (None: a gate reads its own token alone)."""
+    """c [B, H] and the last inputs before the next token (None: a gate reads its own token
+    alone)."""
 
     c: Any
     past: Past | None
@@ -60,11 +63,15 @@ class QRNN(nn.Module):
         given = x[:, ::-1] if turned else x
         segments = segments[:, ::-1] if turned else segments
         near, past = past_taps(given, segments, self.window - 1, state.c.past)
-        dense = Dense(3 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs")
+        dense = Dense(
+            3 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs"
+        )
         z, f, o = jnp.split(dense(near).astype(jnp.float32), 3, -1)
         z, f, o = jnp.tanh(z), jax.nn.sigmoid(f), jax.nn.sigmoid(o)
         if context is not None and context.train and self.zoneout:
-            f = jnp.where(keep_mask(self.make_rng("dropout"), context.rows, f.shape[1:], self.zoneout), f, 1.0)
+            f = jnp.where(
+                keep_mask(self.make_rng("dropout"), context.rows, f.shape[1:], self.zoneout), f, 1.0
+            )
         real, same, last = continuing(segments.T, state.segment, False)
         real, same = real.T[..., None], same.T[..., None]
         kept = jnp.where(real, jnp.where(same, f, 0.0), 1.0)
@@ -74,7 +81,9 @@ class QRNN(nn.Module):
             c = token[0] * c + token[1]
             return c, c
 
-        c, states = jax.lax.scan(step, state.c.c, (jnp.moveaxis(kept, 1, 0), jnp.moveaxis(added, 1, 0)))
+        c, states = jax.lax.scan(
+            step, state.c.c, (jnp.moveaxis(kept, 1, 0), jnp.moveaxis(added, 1, 0))
+        )
         h = jnp.where(real, o * jnp.moveaxis(states, 0, 1), 0.0)
         found = (h[:, ::-1] if turned else h).astype(x.dtype)
         return found, State(h[:, -1], Cell(c, past), last)

@@ -1,8 +1,9 @@
-"""The scan of a recurrent cell over padded and packed rows, and what the layers of a recurrent network share.
+"""The scan of a recurrent cell over padded and packed rows, and what the layers of a recurrent
+network share.
 
-The input products of all tokens stand before the scan. A step computes the products of the state. The backward scan
-computes the gradients of the pre-activations; the gradient of a kernel is then one product over all tokens, where the
-transpose of a scan would add one product a token.
+The input products of all tokens stand before the scan. A step computes the products of the state.
+The backward scan computes the gradients of the pre-activations; the gradient of a kernel is then
+one product over all tokens, where the transpose of a scan would add one product a token.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from ptm_jax.nn.layers import Context
 
 Product = Callable[[str, Array], Array]
 Cell = Callable[[Product, Mapping[str, Array], Array, Any], tuple[Array, Any]]
-"""(product, read, h, c) -> (h, c). `product(name, x)` is x @ kernels[name] + the inputs of that name; `read` has the other
-inputs of the token. A hashable value."""
+"""(product, read, h, c) -> (h, c). `product(name, x)` is x @ kernels[name] + the inputs of that
+name; `read` has the other inputs of the token. A hashable value."""
 
 
 @record
 class State:
-    """State after the last token of a row: h [B, P] and c [B, H] float32 (a GRU: None), and the token's segment [B] (0: no
-    token yet). With `ends`, for each token [B, L, ...] the state after its document was read."""
+    """State after the last token of a row: h [B, P] and c [B, H] float32 (a GRU: None), and the
+    token's segment [B] (0: no token yet). With `ends`, for each token [B, L, ...] the state after
+    its document was read."""
 
     h: Any
     c: Any
@@ -50,11 +52,13 @@ def recur(
     backward: bool = False,
     precision: Precision = Precision(),
 ) -> tuple[Array, State]:
-    """Returns (h of every token [L, B, P] float32, the last state) from inputs [L, B, ...] and kernels [in, out].
+    """Returns (h of every token [L, B, P] float32, the last state) from inputs [L, B, ...] and
+    kernels [in, out].
 
-    The state is reset to zeros where the segment [B, L] changes. Padding (segment 0) does not change the state and has
-    h = 0, so that `backward` reads each row from its own last token. `masks[name]` [B, in] multiplies the operand of a
-    product: dropout that is the same for all tokens of a row (Gal and Ghahramani 2016, arXiv 1512.05287, section 4).
+    The state is reset to zeros where the segment [B, L] changes. Padding (segment 0) does not
+    change the state and has h = 0, so that `backward` reads each row from its own last token.
+    `masks[name]` [B, in] multiplies the operand of a product: dropout that is the same for all
+    tokens of a row (Gal and Ghahramani 2016, arXiv 1512.05287, section 4).
     """
     given = dict(inputs), dict(kernels), masks or {}, segments.T, state.h, state.c, state.segment
     states, h, c, segment = _recur(cell, backward, precision, *given)
@@ -107,10 +111,16 @@ def _backward(cell, backward, precision, kept, gradients):
         _, pull, fed = jax.vjp(again, read, h, c, found, has_aux=True)
         new, before = _where(real, after, 0.0), _where(~real, after, 0.0)
         dread, dh, dc, dfound = pull((jnp.where(real[:, None], new[0] + g, 0.0), new[1]))
-        return jax.tree.map(jnp.add, _where(same & real, (dh, dc), 0.0), before), (dread, dfound, fed)
+        return jax.tree.map(jnp.add, _where(same & real, (dh, dc), 0.0), before), (
+            dread,
+            dfound,
+            fed,
+        )
 
     tokens = gradients[0], _others(inputs, kernels), real, same, h, c, found
-    (dh, dc), (dread, dfound, fed) = jax.lax.scan(step, gradients[1:3], tokens, reverse=not backward)
+    (dh, dc), (dread, dfound, fed) = jax.lax.scan(
+        step, gradients[1:3], tokens, reverse=not backward
+    )
     dkernels = {}
     for name, kernel in kernels.items():
         product = functools.partial(precision.dense, fed.get(name, h), out=jnp.float32)
@@ -124,7 +134,8 @@ _recur.defvjp(_forward, _backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _known(precision, x, kernel, value):
-    """Returns `value`, the known result of x @ kernel + inputs. Its gradient is that of the inputs."""
+    """Returns `value`, the known result of x @ kernel + inputs. Its gradient is that of the
+    inputs."""
     return value
 
 
@@ -136,8 +147,8 @@ _known.defvjp(lambda precision, x, kernel, value: (value, kernel), _known_backwa
 
 
 def continuing(segments, segment, backward):
-    """Returns [L, B] whether a token is real, and whether the state before it is of its own segment; and the last segment
-    [B]."""
+    """Returns [L, B] whether a token is real, and whether the state before it is of its own
+    segment; and the last segment [B]."""
     length = len(segments)
     real = segments > 0
     place = jnp.arange(length)[:, None]
@@ -145,14 +156,24 @@ def continuing(segments, segment, backward):
     near = jax.lax.cummin(place, 0, reverse=True) if backward else jax.lax.cummax(place, 0)
     known = jnp.take_along_axis(segments, jnp.clip(near, 0, length - 1), 0)
     known = jnp.where((near >= 0) & (near < length), known, segment)  # the last segment read
-    before = jnp.concatenate([known[1:], segment[None]] if backward else [segment[None], known[:-1]])
+    before = jnp.concatenate(
+        [known[1:], segment[None]] if backward else [segment[None], known[:-1]]
+    )
     return real, segments == before, known[0 if backward else -1]
 
 
 def _where(condition, tree, other):
-    """Returns the leaves [B, ...] of the tree where the condition [B] holds, else those of `other`, a tree or a number."""
-    choose = lambda x, y: jnp.where(condition[:, None], x, y)
-    return jax.tree.map(choose, tree, other) if isinstance(other, tuple) else jax.tree.map(lambda x: choose(x, other), tree)
+    """Returns the leaves [B, ...] of the tree where the condition [B] holds, else those of `other`,
+    a tree or a number."""
+
+    def choose(x, y):
+        return jnp.where(condition[:, None], x, y)
+
+    return (
+        jax.tree.map(choose, tree, other)
+        if isinstance(other, tuple)
+        else jax.tree.map(lambda x: choose(x, other), tree)
+    )
 
 
 def _rounded(kernels, precision):
@@ -166,7 +187,8 @@ def _others(read, kernels):
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """`cell` with h' = [h; c] [B, P + H], so that the scan returns the c of every token too; `width` is P."""
+    """`cell` with h' = [h; c] [B, P + H], so that the scan returns the c of every token too;
+    `width` is P."""
 
     cell: Cell
     width: int
@@ -177,8 +199,13 @@ class Beside:
 
 
 def ends_of(segments, backward: bool):
-    """Returns [B, L], the place at which the reading of each token's document ends, from segments [B, L]."""
-    edge = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0) if backward else (0, 1)), constant_values=True)
+    """Returns [B, L], the place at which the reading of each token's document ends, from segments
+    [B, L]."""
+    edge = jnp.pad(
+        segments[:, 1:] != segments[:, :-1],
+        ((0, 0), (1, 0) if backward else (0, 1)),
+        constant_values=True,
+    )
     place = jnp.arange(segments.shape[1])
     if backward:
         return jax.lax.cummax(jnp.where(edge, place, 0), 1)
@@ -188,11 +215,14 @@ def ends_of(segments, backward: bool):
 class Recurrent(nn.Module):
     """Base of a layer in one direction: x [B, L, D], segments [B, L] -> (h [B, L, P], `State`).
 
-    `state` is the last state of the row before (None: zeros). `condition` [B, 1 or L, G] is added to the inputs of all
-    gates. `ends`: returns the state after each token's document in place of the row's last one.
+    `state` is the last state of the row before (None: zeros). `condition` [B, 1 or L, G] is added
+    to the inputs of all gates. `ends`: returns the state after each token's document in place of
+    the row's last one.
 
-    weight_drop   dropout of the kernel of the state, the same for all rows (Merity et al. 2018, arXiv 1708.02182, section 2)
-    state_drop    dropout of the state in its products, the same for all tokens of a row (Gal and Ghahramani 2016)
+    weight_drop   dropout of the kernel of the state, the same for all rows (Merity et al. 2018,
+                  arXiv 1708.02182, section 2)
+    state_drop    dropout of the state in its products, the same for all tokens of a row (Gal and
+                  Ghahramani 2016)
     state_initializer   of the kernel of the state (None: `initializer`)
     """
 
@@ -218,7 +248,9 @@ class Recurrent(nn.Module):
         kernel = self.param(name, self.state_initializer or self.initializer, shape)
         if context is None or not context.train or self.weight_drop == 0.0:
             return kernel
-        keep = keep_mask(self.make_rng("dropout"), jnp.zeros((1,), jnp.int32), shape, self.weight_drop)[0]
+        keep = keep_mask(
+            self.make_rng("dropout"), jnp.zeros((1,), jnp.int32), shape, self.weight_drop
+        )[0]
         return jnp.where(keep, kernel / (1.0 - self.weight_drop), 0.0)
 
     def masks(self, names: tuple[str, ...], rows: int, context: Context | None) -> dict[str, Array]:
@@ -231,17 +263,25 @@ class Recurrent(nn.Module):
     def scan(
         self, cell: Cell, inputs, kernels, segments, state: State | None, masks, ends: bool = False
     ) -> tuple[Array, State]:
-        """`recur` from the given or the empty state; h is [B, L, P] float32. Raises UserError for a state of other sizes."""
-        sizes = lambda state: [list(jnp.shape(leaf)) for leaf in jax.tree.leaves((state.h, state.c))]
+        """`recur` from the given or the empty state; h is [B, L, P] float32. Raises UserError for a
+        state of other sizes."""
+
+        def sizes(state):
+            return [list(jnp.shape(leaf)) for leaf in jax.tree.leaves((state.h, state.c))]
+
         empty = self.empty_state(len(segments))
         state = empty if state is None else state
         if sizes(state) != sizes(empty):
             raise UserError(
-                f"the state is {sizes(state)}, and this {type(self).__name__} of {self.hidden} units needs {sizes(empty)}; "
+                f"the state is {sizes(state)}, and this {type(self).__name__} of "
+                f"{self.hidden} units needs {sizes(empty)}; "
                 "give the last state of the same network and rows"
             )
         if ends and state.c is not None:
-            cell, state = Beside(cell, self.width), dataclasses.replace(state, h=jnp.concatenate([state.h, state.c], -1))
+            cell, state = (
+                Beside(cell, self.width),
+                dataclasses.replace(state, h=jnp.concatenate([state.h, state.c], -1)),
+            )
         options = {"masks": masks, "backward": self.backward, "precision": self.precision}
         states, state = recur(cell, inputs, kernels, segments, state, **options)
         states = jnp.moveaxis(states, 0, 1)
@@ -253,9 +293,11 @@ class Recurrent(nn.Module):
 
 
 class Bidirectional(nn.Module):
-    """Two layers side by side, one in each direction: x [B, L, D], segments [B, L] -> (h [B, L, 2 P], `State`).
+    """Two layers side by side, one in each direction: x [B, L, D], segments [B, L] -> (h [B, L, 2
+    P], `State`).
 
-    The state is that of both side by side. Its segment is -1 where the directions end in two documents."""
+    The state is that of both side by side. Its segment is -1 where the directions end in two
+    documents."""
 
     right: Recurrent
     left: Recurrent
@@ -264,8 +306,15 @@ class Bidirectional(nn.Module):
     def width(self) -> int:
         return self.right.width + self.left.width
 
-    def __call__(self, x, segments, state: None = None, context: Context | None = None, ends: bool = False):
-        (right, last), (left, first) = (way(x, segments, context=context, ends=ends) for way in (self.right, self.left))
-        both = lambda x, y: None if x is None or y is None else jnp.concatenate([x, y], -1)
+    def __call__(
+        self, x, segments, state: None = None, context: Context | None = None, ends: bool = False
+    ):
+        (right, last), (left, first) = (
+            way(x, segments, context=context, ends=ends) for way in (self.right, self.left)
+        )
+
+        def both(x, y):
+            return None if x is None or y is None else jnp.concatenate([x, y], -1)
+
         segment = jnp.where(last.segment == first.segment, last.segment, -1)
         return both(right, left), State(both(last.h, first.h), both(last.c, first.c), segment)

@@ -1,15 +1,18 @@
-"""LSTMs of several tasks that share what they know (Liu et al. 2016, arXiv 1605.05101, sections 2.1 and 4).
+"""LSTMs of several tasks that share what they know (Liu et al. 2016, arXiv 1605.05101, sections 2.1
+and 4).
 
 All have peepholes (Graves 2013, arXiv 1308.0850): V_i, V_f and V_o are diagonal.
 
-    i, f = sigmoid(W x + U h + V c);   c' = f c + i c~;   o = sigmoid(W_o x + U_o h + V_o c');   h' = o tanh(c')
+    i, f = sigmoid(W x + U h + V c);   c' = f c + i c~;   o = sigmoid(W_o x + U_o h + V_o c');   h'
+                                       = o tanh(c')
 
 The sharings differ in c~. With g_(i to m) = sigmoid(W_gm x + U_gi h_i):
 
     uniform    c~ = tanh(W_c x + U_c h), one LSTM for all tasks
-    coupled    c~_m = tanh(W_cm x + sum_i g_(i to m) (U_c(i to m) h_i)), one LSTM for each task, which all read the text
-    shared     c~_m = tanh(W_cm x + g_(m to m) (U_cm h_m) + sigmoid(W_gm x + U_g(s to m) s) (U_cs s)), s the states of a
-               layer that all tasks share
+    coupled    c~_m = tanh(W_cm x + sum_i g_(i to m) (U_c(i to m) h_i)), one LSTM for each task,
+               which all read the text
+    shared     c~_m = tanh(W_cm x + g_(m to m) (U_cm h_m) + sigmoid(W_gm x + U_g(s to m) s) (U_cs
+               s)), s the states of a layer that all tasks share
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ Sharing = Literal["uniform", "coupled", "shared"]
 
 @dataclasses.dataclass(frozen=True)
 class SharingCell:
-    """A cell for `recur` of `count` LSTMs side by side, h and c [B, M H]. It reads "candidate" [B, M H], the part of c~ that
-    does not depend on h. Products: "gates" [M H, 3 M H], "peepholes" [M H, 2 M H], "last" [M H, M H], "content" from i to m,
-    [M H, M M H], and, where it is `gated`, "share" of the same shape."""
+    """A cell for `recur` of `count` LSTMs side by side, h and c [B, M H]. It reads "candidate" [B,
+    M H], the part of c~ that does not depend on h. Products: "gates" [M H, 3 M H], "peepholes" [M
+    H, 2 M H], "last" [M H, M H], "content" from i to m, [M H, M M H], and, where it is `gated`,
+    "share" of the same shape."""
 
     count: int = 1
     gated: bool = True
@@ -49,8 +53,9 @@ class SharingCell:
 
 
 class SharingLSTM(nn.Module):
-    """Maps x [B, L, D], the states `beside` [B, L, S] of a shared layer (None but for "shared") and the number of a task to
-    the states [B, L, H] of that task's LSTM, left to right. `count` is the number M of tasks."""
+    """Maps x [B, L, D], the states `beside` [B, L, S] of a shared layer (None but for "shared") and
+    the number of a task to the states [B, L, H] of that task's LSTM, left to right. `count` is the
+    number M of tasks."""
 
     kind: Sharing
     hidden: int = 50
@@ -60,16 +65,25 @@ class SharingLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, x, beside, task, segments):
-        size, gated, together = self.hidden, self.kind != "uniform", self.count if self.kind == "coupled" else 1
+        size, gated, together = (
+            self.hidden,
+            self.kind != "uniform",
+            self.count if self.kind == "coupled" else 1,
+        )
         x = jnp.moveaxis(x, 1, 0)
         inputs = self._own("inputs", task, (x.shape[-1], (4 + gated) * size))
         bias = self._own("bias", task, ((4 + gated) * size,), Zeros())
         read = self.precision.einsum("lbd,ndk->lbnk", x, inputs, jnp.float32) + bias
         i, f, o, candidate, *gate = jnp.split(read, 4 + gated, -1)
-        flat = lambda part: part.reshape(*part.shape[:2], -1)
+
+        def flat(part):
+            return part.reshape(*part.shape[:2], -1)
+
         state = self._own("state", task, (size, 3 * size)).reshape(together, size, 3, size)
         content = self._own("content", task, (size, together * size))
-        peepholes = self._own("peepholes", task, (3, size)).swapaxes(0, 1).reshape(3, together * size)
+        peepholes = (
+            self._own("peepholes", task, (3, size)).swapaxes(0, 1).reshape(3, together * size)
+        )
         kernels = {
             "gates": _blocks(state),
             "peepholes": jnp.concatenate([jnp.diag(peepholes[0]), jnp.diag(peepholes[1])], 1),
@@ -92,7 +106,8 @@ class SharingLSTM(nn.Module):
         return (h[:, :, task] if self.kind == "coupled" else h[:, :, 0]).astype(x.dtype)
 
     def _own(self, name: str, task, shape: tuple[int, ...], initializer: Any = None):
-        """Returns the parameters [M, ...] of all LSTMs that read together: of all tasks, of the given task, or the one."""
+        """Returns the parameters [M, ...] of all LSTMs that read together: of all tasks, of the
+        given task, or the one."""
         number = 1 if self.kind == "uniform" else self.count
         every = self.param(name, initializer or self.initializer, (number, *shape))
         return every[jnp.asarray(task)[None]] if self.kind == "shared" else every
@@ -101,7 +116,10 @@ class SharingLSTM(nn.Module):
         """Returns the gated term of the shared layer's states [L, B, S] in c~ [L, B, 1, H]."""
         share = self._own("share_beside", task, (beside.shape[-1], self.hidden))
         content = self.param("content_beside", self.initializer, (beside.shape[-1], self.hidden))
-        product = lambda kernel: self.precision.einsum("lbs,sh->lbh", beside, kernel, jnp.float32)[:, :, None]
+
+        def product(kernel):
+            return self.precision.einsum("lbs,sh->lbh", beside, kernel, jnp.float32)[:, :, None]
+
         return jax.nn.sigmoid(gate + product(share[0])) * product(content)
 
 

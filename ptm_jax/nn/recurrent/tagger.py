@@ -1,4 +1,5 @@
-"""Readers that put vectors of words beside the states of a frozen language model: stacked, and as TagLM."""
+"""Readers that put vectors of words beside the states of a frozen language model: stacked, and as
+TagLM."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ from ptm_jax.nn.recurrent.recurrence import Bidirectional
 
 
 class WordsReader(nn.Module):
-    """Replaces the states [B, L, D] by [vectors of the words; states], [B, L, E + D]; by the vectors alone where `states` is
-    off.
+    """Replaces the states [B, L, D] by [vectors of the words; states], [B, L, E + D]; by the
+    vectors alone where `states` is off.
 
-    size    rows of the table `token` [N, E], zeros at first; a word with an id of N or more has the vector 0
+    size    rows of the table `token` [N, E], zeros at first; a word with an id of N or more has the
+            vector 0
     """
 
     size: int
@@ -39,8 +41,9 @@ class WordsReader(nn.Module):
 
 @jax.custom_vjp
 def remembered(memory: Array, ids: Array, own: Array) -> Array:
-    """Returns the rows [.., E] of a memory [N, E] at `ids`. What the memory gets in place of a gradient is the sum of `own`
-    [.., E] over the occurrences of each id, however often the loss is divided."""
+    """Returns the rows [.., E] of a memory [N, E] at `ids`. What the memory gets in place of a
+    gradient is the sum of `own` [.., E] over the occurrences of each id, however often the loss is
+    divided."""
     del own
     return memory[ids]
 
@@ -51,17 +54,23 @@ def _remembered(memory, ids, own):
 
 def _remember(kept, g):
     empty, ids, own = kept
-    return empty.at[ids].add(own.astype(empty.dtype)), np.zeros(ids.shape, jax.dtypes.float0), jnp.zeros_like(own)
+    return (
+        empty.at[ids].add(own.astype(empty.dtype)),
+        np.zeros(ids.shape, jax.dtypes.float0),
+        jnp.zeros_like(own),
+    )
 
 
 remembered.defvjp(_remembered, _remember)
 
 
 class PooledReader(nn.Module):
-    """Replaces the states [B, L, D] by [mean of the word's states so far; states], [B, L, 2 D] (Akbik et al. 2019,
-    Algorithm 1). The mean is over the occurrences in `memory` [N, D + 1], their sum and their number, and this one.
+    """Replaces the states [B, L, D] by [mean of the word's states so far; states], [B, L, 2 D]
+    (Akbik et al. 2019, Algorithm 1). The mean is over the occurrences in `memory` [N, D + 1], their
+    sum and their number, and this one.
 
-    size    N, the words that are remembered; one with an id of N or more has the mean of this occurrence alone
+    size    N, the words that are remembered; one with an id of N or more has the mean of this
+            occurrence alone
     """
 
     size: int
@@ -73,17 +82,22 @@ class PooledReader(nn.Module):
         known = ((ids < self.size) & (segments_of(batch) > 0))[..., None]
         own = jnp.concatenate([x.astype(memory.dtype), jnp.ones((*ids.shape, 1), memory.dtype)], -1)
         kept = jax.lax.stop_gradient(jnp.where(known, own, 0.0))
-        total = own + jnp.where(known, remembered(memory, jnp.minimum(ids, self.size - 1), kept), 0.0)
+        total = own + jnp.where(
+            known, remembered(memory, jnp.minimum(ids, self.size - 1), kept), 0.0
+        )
         pooled = (total[..., :-1] / total[..., -1:]).astype(x.dtype)
         return dataclasses.replace(encoded, hidden=jnp.concatenate([pooled, x], -1), layers=None)
 
 
 class TagLMReader(nn.Module):
-    """The two recurrent layers of TagLM (Peters et al. 2017, arXiv 1705.00108, Eq. 1 to 6 and Figure 2): [B, L, 2 hidden].
+    """The two recurrent layers of TagLM (Peters et al. 2017, arXiv 1705.00108, Eq. 1 to 6 and
+    Figure 2): [B, L, 2 hidden].
 
-    x = [last states of a bidirectional GRU over the characters of a word; its vector],  h_1 = BiGRU(x),
-    h_2 = BiGRU([h_1; states of the language model]). `states=False` leaves the language model out, `letters=0` the
-    characters. `dropout` applies to the input of each layer of tokens. `size` and `width` are those of `WordsReader`.
+    x = [last states of a bidirectional GRU over the characters of a word; its vector],  h_1 =
+                                                                                         BiGRU(x),
+    h_2 = BiGRU([h_1; states of the language model]). `states=False` leaves the language model out,
+    `letters=0` the characters. `dropout` applies to the input of each layer of tokens. `size` and
+    `width` are those of `WordsReader`.
     """
 
     size: int
@@ -98,15 +112,22 @@ class TagLMReader(nn.Module):
     @nn.compact
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
         segments, context = segments_of(batch), outside(batch, encoded.hidden, train)
-        both = lambda width, name: Bidirectional(
-            GRU(width, reset="after", parent=None), GRU(width, reset="after", backward=True, parent=None), name=name
-        )
+
+        def both(width, name):
+            return Bidirectional(
+                GRU(width, reset="after", parent=None),
+                GRU(width, reset="after", backward=True, parent=None),
+                name=name,
+            )
+
         x = WordsReader(self.size, self.width, False, name="words")(encoded, batch).hidden
         if self.letters:
             characters = batch["characters"]
             codes = characters.reshape(-1, characters.shape[-1])
             table = self.param("characters", Normal(0.1), (self.alphabet, self.letter_width))
-            spelled = both(self.letters, "spelling")(table[codes], (codes > 0).astype(jnp.int32))[1].h
+            spelled = both(self.letters, "spelling")(table[codes], (codes > 0).astype(jnp.int32))[
+                1
+            ].h
             x = jnp.concatenate([spelled.reshape(*characters.shape[:2], -1), x], -1)
         x = Dropout(self.dropout)(x, context)
         x, _ = both(self.hidden, "first")(x, segments)

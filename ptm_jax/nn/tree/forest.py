@@ -13,7 +13,8 @@ from ptm_jax.core.types import Array, Batch, record
 
 @record
 class Forest:
-    """heads [B, L] int32 (L: a root), relations [B, L] int32 (0: unknown) and segments [B, L] (0: padding)."""
+    """heads [B, L] int32 (L: a root), relations [B, L] int32 (0: unknown) and segments [B, L] (0:
+    padding)."""
 
     heads: Any
     relations: Any
@@ -39,20 +40,25 @@ class Forest:
     def first(self) -> Array:
         """[B, L] bool: whether a node is the first child of its head."""
         length = self.heads.shape[1]
-        least = jax.vmap(lambda heads: jnp.full(length, length).at[heads].min(jnp.arange(length), mode="drop"))
+        least = jax.vmap(
+            lambda heads: jnp.full(length, length).at[heads].min(jnp.arange(length), mode="drop")
+        )
         return jnp.arange(length) == take(least(self.heads), self.heads)
 
     @property
     def children(self) -> Array:
         """[B, L] int32: the number of children."""
-        return jax.vmap(lambda heads: jnp.zeros_like(heads).at[heads].add(1, mode="drop"))(self.heads)
+        return jax.vmap(lambda heads: jnp.zeros_like(heads).at[heads].add(1, mode="drop"))(
+            self.heads
+        )
 
 
 def forest_of(batch: Batch) -> Forest:
-    """Returns the trees of a batch: `heads` [B, L] (negative: a root) and `relations` [B, L] (`data.rows.trees`).
+    """Returns the trees of a batch: `heads` [B, L] (negative: a root) and `relations` [B, L]
+    (`data.rows.trees`).
 
-    Without heads a document is a chain: the head of a token is the next one. A head outside of its node's document counts
-    as none. The heads of a batch have no cycles (the readers refuse them).
+    Without heads a document is a chain: the head of a token is the next one. A head outside of its
+    node's document counts as none. The heads of a batch have no cycles (the readers refuse them).
     """
     segments = segments_of(batch)
     length = segments.shape[1]
@@ -70,7 +76,9 @@ def take(values: Array, places: Array) -> Array:
 
 def _settled(step, like: Array) -> Array:
     """Returns the fixed point of `step` from zeros, after at most L steps."""
-    going = lambda state: state[1] & (state[2] < like.shape[1])
+
+    def going(state):
+        return state[1] & (state[2] < like.shape[1])
 
     def body(state):
         new = step(state[0])
@@ -80,10 +88,11 @@ def _settled(step, like: Array) -> Array:
 
 
 def schedule(levels: Array, real: Array, width: int) -> tuple[Array, Array]:
-    """Returns (nodes [B, S, W] int32, number of steps) of a walk by rising level, W = `width` nodes of a row in a step.
+    """Returns (nodes [B, S, W] int32, number of steps) of a walk by rising level, W = `width` nodes
+    of a row in a step.
 
-    The nodes of a step have one level. S = L; places without a node hold L. The number of steps is that of the fullest
-    row: the sum over levels of nodes / W, rounded up.
+    The nodes of a step have one level. S = L; places without a node hold L. The number of steps is
+    that of the fullest row: the sum over levels of nodes / W, rounded up.
     """
     length = levels.shape[1]
 
@@ -93,9 +102,15 @@ def schedule(levels: Array, real: Array, width: int) -> tuple[Array, Array]:
         steps = -(-counts // width)
         order = jnp.argsort(level, stable=True)
         level = level[order]
-        rank = jnp.arange(length) - (jnp.cumsum(counts) - counts).at[level].get(mode="fill", fill_value=0)
-        at = (jnp.cumsum(steps) - steps).at[level].get(mode="fill", fill_value=length) + rank // width
-        return jnp.full((length, width), length, jnp.int32).at[at, rank % width].set(order, mode="drop"), steps.sum()
+        rank = jnp.arange(length) - (jnp.cumsum(counts) - counts).at[level].get(
+            mode="fill", fill_value=0
+        )
+        at = (jnp.cumsum(steps) - steps).at[level].get(
+            mode="fill", fill_value=length
+        ) + rank // width
+        return jnp.full((length, width), length, jnp.int32).at[at, rank % width].set(
+            order, mode="drop"
+        ), steps.sum()
 
     nodes, steps = jax.vmap(row)(levels, real)
     return nodes, steps.max()

@@ -1,8 +1,10 @@
-"""A recursive cell over trees, one step a level: no recursion in Python, one program for every tree.
+"""A recursive cell over trees, one step a level: no recursion in Python, one program for every
+tree.
 
-A node reads slots of a memory and adds a message to one slot. Upwards, a child adds to the slot of its head; downwards, a
-node writes its own slot, which its children read. The backward pass walks the steps in reverse on the final memory: a slot
-does not change after it was read, so nothing else is kept.
+A node reads slots of a memory and adds a message to one slot. Upwards, a child adds to the slot of
+its head; downwards, a node writes its own slot, which its children read. The backward pass walks
+the steps in reverse on the final memory: a slot does not change after it was read, so nothing else
+is kept.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ WIDTH = 8
 
 @record
 class Plan:
-    """nodes [B, S, W] and the number of steps (`schedule`); reads [B, L, K] and writes [B, L]: slots of every node. The
-    memory has R slots; a node without a slot reads R, which is zero, and writes R + 1, which is nowhere."""
+    """nodes [B, S, W] and the number of steps (`schedule`); reads [B, L, K] and writes [B, L]:
+    slots of every node. The memory has R slots; a node without a slot reads R, which is zero, and
+    writes R + 1, which is nowhere."""
 
     nodes: Any
     steps: Any
@@ -32,8 +35,8 @@ class Plan:
 
 
 def upwards(forest: Forest, slots: int = 1) -> tuple[Plan, int]:
-    """Returns (plan, R) of a walk from the leaves. With `slots` 1, the messages of all children are added; with 2, the
-    first child has a slot of its own and the others share the second."""
+    """Returns (plan, R) of a walk from the leaves. With `slots` 1, the messages of all children are
+    added; with 2, the first child has a slot of its own and the others share the second."""
     length = forest.heads.shape[1]
     root = forest.heads == length
     writes = forest.heads * slots + (jnp.where(forest.first, 0, 1) if slots == 2 else 0)
@@ -54,8 +57,9 @@ def downwards(forest: Forest) -> tuple[Plan, int]:
 def walk(cell, params: Any, inputs: Any, plan: tuple[Plan, int], hidden: int) -> Array:
     """Returns the outputs [B, L, H] float32 of all nodes; 0 for padding.
 
-    cell(params, x, read) -> (h [B, W, H], message) in float32: x has the inputs' leaves [B, W, ...] at the nodes, `read` the
-    messages' leaves [B, W, K, H] of their slots. A message has the leaves of `cell.message`, a number of vectors [H].
+    cell(params, x, read) -> (h [B, W, H], message) in float32: x has the inputs' leaves [B, W, ...]
+    at the nodes, `read` the messages' leaves [B, W, K, H] of their slots. A message has the leaves
+    of `cell.message`, a number of vectors [H].
     """
     return _walk(cell, plan[1], hidden, params, inputs, plan[0])
 
@@ -66,9 +70,13 @@ def _walk(cell, slots, hidden, params, inputs, plan):
 
 
 def _at(plan, inputs, memory, step):
-    """Returns (nodes, slots that they read, slot that they write, their inputs, what they read) of a step."""
+    """Returns (nodes, slots that they read, slot that they write, their inputs, what they read) of
+    a step."""
     nodes = plan.nodes[:, step]
-    fill = lambda slots, value: jax.vmap(lambda s, at: s.at[at].get(mode="fill", fill_value=value))(slots, nodes)
+
+    def fill(slots, value):
+        return jax.vmap(lambda s, at: s.at[at].get(mode="fill", fill_value=value))(slots, nodes)
+
     none = memory[0].shape[1]
     reads, writes = fill(plan.reads, none), fill(plan.writes, none)
     gathered = jax.tree.map(lambda leaf: take(leaf, nodes), inputs)
@@ -92,7 +100,9 @@ def _forward(cell, slots, hidden, params, inputs, plan):
 
 def _backward(cell, slots, hidden, kept, g):
     params, inputs, plan, memory = kept
-    zeros = lambda tree: jax.tree.map(jnp.zeros_like, tree)
+
+    def zeros(tree):
+        return jax.tree.map(jnp.zeros_like, tree)
 
     def body(number, state):
         dparams, dinputs, dmemory = state
@@ -101,10 +111,14 @@ def _backward(cell, slots, hidden, kept, g):
         gradients = pull((take(g, nodes), tuple(take(leaf, writes) for leaf in dmemory)))
         dparams = jax.tree.map(jnp.add, dparams, gradients[0])
         dinputs = jax.tree.map(lambda leaf, part: _add(leaf, nodes, part), dinputs, gradients[1])
-        dmemory = tuple(_add(leaf, reads, part) for leaf, part in zip(dmemory, gradients[2], strict=True))
+        dmemory = tuple(
+            _add(leaf, reads, part) for leaf, part in zip(dmemory, gradients[2], strict=True)
+        )
         return dparams, dinputs, dmemory
 
-    dparams, dinputs, _ = jax.lax.fori_loop(0, plan.steps, body, (zeros(params), zeros(inputs), zeros(memory)))
+    dparams, dinputs, _ = jax.lax.fori_loop(
+        0, plan.steps, body, (zeros(params), zeros(inputs), zeros(memory))
+    )
     return dparams, dinputs, None
 
 
@@ -112,5 +126,8 @@ _walk.defvjp(_forward, _backward)
 
 
 def _add(values: Array, places: Array, parts: Array) -> Array:
-    """Adds parts [B, ..., H] at places [B, ...] of values [B, R, H]; nowhere for a place outside."""
-    return jax.vmap(lambda value, at, part: value.at[at].add(part, mode="drop"))(values, places, parts)
+    """Adds parts [B, ..., H] at places [B, ...] of values [B, R, H]; nowhere for a place
+    outside."""
+    return jax.vmap(lambda value, at, part: value.at[at].add(part, mode="drop"))(
+        values, places, parts
+    )

@@ -1,4 +1,5 @@
-"""Recursive networks over binary trees: Socher et al. 2012 (EMNLP), and the tensor network of Socher et al. 2013 (EMNLP).
+"""Recursive networks over binary trees: Socher et al. 2012 (EMNLP), and the tensor network of
+Socher et al. 2013 (EMNLP).
 
 p = tanh(W [a; b] + c)                                  RecursiveNN
 p = tanh([a; b]^T V [a; b] + W [a; b] + c)              RNTN, V [2 D, 2 D, D] (section 4.3)
@@ -20,7 +21,8 @@ from ptm_jax.nn.tree.levelwise import upwards, walk
 
 @dataclasses.dataclass(frozen=True)
 class RecursiveCell:
-    """A leaf is its word's vector. The right part of a node with one child is the node's own word."""
+    """A leaf is its word's vector. The right part of a node with one child is the node's own
+    word."""
 
     precision: Precision
     message = 1
@@ -39,8 +41,8 @@ class RecursiveCell:
 
 
 class RecursiveNN(nn.Module):
-    """x [B, L, D], a `Forest` of binary trees -> [B, L, D]. `tensor`: the RNTN. In a row without trees a token joins the
-    words before it: ((a b) c)."""
+    """x [B, L, D], a `Forest` of binary trees -> [B, L, D]. `tensor`: the RNTN. In a row without
+    trees a token joins the words before it: ((a b) c)."""
 
     tensor: bool = False
     initializer: Any = FanIn()
@@ -52,9 +54,16 @@ class RecursiveNN(nn.Module):
     @nn.compact
     def __call__(self, x, forest: Forest, context=None):
         width = x.shape[-1]
-        inputs = {"words": x.astype(jnp.float32), "count": forest.children[..., None].astype(jnp.float32)}
+        inputs = {
+            "words": x.astype(jnp.float32),
+            "count": forest.children[..., None].astype(jnp.float32),
+        }
         params = {"state": self.param("state", self.initializer, (2 * width, width))}
         params["bias"] = self.param("bias", Zeros(), (width,))
         if self.tensor:
-            params["tensor"] = self.param("tensor", self.tensor_initializer, (2 * width, 2 * width * width))
-        return walk(RecursiveCell(self.precision), params, inputs, upwards(forest, 2), width).astype(x.dtype), None
+            params["tensor"] = self.param(
+                "tensor", self.tensor_initializer, (2 * width, 2 * width * width)
+            )
+        return walk(
+            RecursiveCell(self.precision), params, inputs, upwards(forest, 2), width
+        ).astype(x.dtype), None

@@ -1,4 +1,5 @@
-"""Tree-LSTM (Tai et al. 2015, arXiv 1503.00075): child-sum over dependencies, binary over constituents."""
+"""Tree-LSTM (Tai et al. 2015, arXiv 1503.00075): child-sum over dependencies, binary over
+constituents."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ class ChildSumCell:
 
     def __call__(self, params, x, read):
         h, c = (leaf[..., 0, :] for leaf in read)
-        i, o, u = jnp.split(x["gates"] + self.precision.dense(h, params["gates"], out=jnp.float32), 3, -1)
+        i, o, u = jnp.split(
+            x["gates"] + self.precision.dense(h, params["gates"], out=jnp.float32), 3, -1
+        )
         c = jax.nn.sigmoid(i) * jnp.tanh(u) + c
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         f = jax.nn.sigmoid(x["forget"] + self.precision.dense(h, params["forget"], out=jnp.float32))
@@ -34,24 +37,28 @@ class ChildSumCell:
 
 @dataclasses.dataclass(frozen=True)
 class ChainCell:
-    """An LSTM along the path from the root (Miwa and Bansal 2016, arXiv 1601.00770, section 3.3)."""
+    """An LSTM along the path from the root (Miwa and Bansal 2016, arXiv 1601.00770, section
+    3.3)."""
 
     precision: Precision
     message = 2
 
     def __call__(self, params, x, read):
         h, c = (leaf[..., 0, :] for leaf in read)
-        i, o, u, f = jnp.split(x["gates"] + self.precision.dense(h, params["gates"], out=jnp.float32), 4, -1)
+        i, o, u, f = jnp.split(
+            x["gates"] + self.precision.dense(h, params["gates"], out=jnp.float32), 4, -1
+        )
         c = jax.nn.sigmoid(i) * jnp.tanh(u) + jax.nn.sigmoid(f) * c
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         return h, (h, c)
 
 
 class ChildSumTreeLSTM(nn.Module):
-    """x [B, L, D], a `Forest` -> [B, L, H]: the state of every node from those of its children (section 3.1).
+    """x [B, L, D], a `Forest` -> [B, L, H]: the state of every node from those of its children
+    (section 3.1).
 
-    both    adds the states of an LSTM from the root to every node (Miwa and Bansal 2016): [B, L, 2 H], so that a node
-            sees its whole tree
+    both    adds the states of an LSTM from the root to every node (Miwa and Bansal 2016): [B, L, 2
+            H], so that a node sees its whole tree
     """
 
     hidden: int
@@ -65,8 +72,12 @@ class ChildSumTreeLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, x, forest: Forest, context=None):
-        dense = lambda size, name: Dense(size, initializer=self.initializer, precision=self.precision, name=name)
-        kernel = lambda name, parts: self.param(name, self.initializer, (self.hidden, parts * self.hidden))
+        def dense(size, name):
+            return Dense(size, initializer=self.initializer, precision=self.precision, name=name)
+
+        def kernel(name, parts):
+            return self.param(name, self.initializer, (self.hidden, parts * self.hidden))
+
         up = dense(4 * self.hidden, "inputs")(x).astype(jnp.float32)
         gates, forget = up[..., : 3 * self.hidden], up[..., 3 * self.hidden :]
         inputs = {"gates": gates, "forget": take(forget, forest.heads)}
@@ -75,14 +86,16 @@ class ChildSumTreeLSTM(nn.Module):
         if self.both:
             inputs = {"gates": dense(4 * self.hidden, "inputs_down")(x).astype(jnp.float32)}
             params = {"gates": kernel("state_down", 4)}
-            found.append(walk(ChainCell(self.precision), params, inputs, downwards(forest), self.hidden))
+            found.append(
+                walk(ChainCell(self.precision), params, inputs, downwards(forest), self.hidden)
+            )
         return jnp.concatenate(found, -1).astype(x.dtype), None
 
 
 @dataclasses.dataclass(frozen=True)
 class BinaryCell:
-    """Eq. 9 to 14 with N = 2, where a phrase has no input and a leaf no children. `x["count"]` is the number of children;
-    the right part of a node with one child is the node's own word."""
+    """Eq. 9 to 14 with N = 2, where a phrase has no input and a leaf no children. `x["count"]` is
+    the number of children; the right part of a node with one child is the node's own word."""
 
     precision: Precision
     message = 2
@@ -91,19 +104,28 @@ class BinaryCell:
         own_c, own_o = jnp.split(x["leaf"], 2, -1)
         leaf = jax.nn.sigmoid(own_o) * jnp.tanh(own_c), own_c
         one, many = x["count"] == 1, x["count"] > 0
-        (left, left_c), (right, right_c) = (tuple(leaf[..., part, :] for leaf in read) for part in range(2))
+        (left, left_c), (right, right_c) = (
+            tuple(leaf[..., part, :] for leaf in read) for part in range(2)
+        )
         right, right_c = jnp.where(one, leaf[0], right), jnp.where(one, leaf[1], right_c)
-        gates = self.precision.dense(jnp.concatenate([left, right], -1), params["state"], out=jnp.float32)
+        gates = self.precision.dense(
+            jnp.concatenate([left, right], -1), params["state"], out=jnp.float32
+        )
         i, forget_left, forget_right, o, u = jnp.split(gates + params["bias"], 5, -1)
-        c = jax.nn.sigmoid(i) * jnp.tanh(u) + jax.nn.sigmoid(forget_left) * left_c + jax.nn.sigmoid(forget_right) * right_c
+        c = (
+            jax.nn.sigmoid(i) * jnp.tanh(u)
+            + jax.nn.sigmoid(forget_left) * left_c
+            + jax.nn.sigmoid(forget_right) * right_c
+        )
         c = jnp.where(many, c, leaf[1])
         h = jnp.where(many, jax.nn.sigmoid(o) * jnp.tanh(c), leaf[0])
         return h, (h, c)
 
 
 class BinaryTreeLSTM(nn.Module):
-    """x [B, L, D], a `Forest` of binary trees -> [B, L, H] (section 3.2, as in the authors' code: a leaf has c = W x + b and
-    an output gate of its own). In a row without trees a token joins the words before it: ((a b) c)."""
+    """x [B, L, D], a `Forest` of binary trees -> [B, L, H] (section 3.2, as in the authors' code: a
+    leaf has c = W x + b and an output gate of its own). In a row without trees a token joins the
+    words before it: ((a b) c)."""
 
     hidden: int
     initializer: Any = FanIn()
@@ -113,8 +135,17 @@ class BinaryTreeLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, x, forest: Forest, context=None):
-        dense = Dense(2 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs")
-        inputs = {"leaf": dense(x).astype(jnp.float32), "count": forest.children[..., None].astype(jnp.float32)}
-        params = {"state": self.param("state", self.initializer, (2 * self.hidden, 5 * self.hidden))}
+        dense = Dense(
+            2 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs"
+        )
+        inputs = {
+            "leaf": dense(x).astype(jnp.float32),
+            "count": forest.children[..., None].astype(jnp.float32),
+        }
+        params = {
+            "state": self.param("state", self.initializer, (2 * self.hidden, 5 * self.hidden))
+        }
         params["bias"] = self.param("bias", Zeros(), (5 * self.hidden,))
-        return walk(BinaryCell(self.precision), params, inputs, upwards(forest, 2), self.hidden).astype(x.dtype), None
+        return walk(
+            BinaryCell(self.precision), params, inputs, upwards(forest, 2), self.hidden
+        ).astype(x.dtype), None

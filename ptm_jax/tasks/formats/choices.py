@@ -25,7 +25,8 @@ CONNECTORS = {"cause": "What was the cause?", "effect": "What happened as a resu
 
 
 class Question(NamedTuple):
-    """A question, its choices, the number of the correct one as spelled in the file, and its place."""
+    """A question, its choices, the number of the correct one as spelled in the file, and its
+    place."""
 
     first: str
     choices: tuple[str, ...]
@@ -38,10 +39,12 @@ class Question(NamedTuple):
 class Choices(TaskExamples):
     """Rows of a question with one of its choices. The `choices` rows of a question are consecutive.
 
-    format   "copa" (SuperGLUE's jsonl), "openbookqa" (the release's .tsv, choices as `(A) ... (B) ...`), "swag" (.csv of
-             sent1, sent2, ending0, ..), "race" (JSON of an article with its questions), "jsonl" (question, choices, label)
+    format   "copa" (SuperGLUE's jsonl), "openbookqa" (the release's .tsv, choices as `(A) ... (B)
+             ...`), "swag" (.csv of sent1, sent2, ending0, ..), "race" (JSON of an article with its
+             questions), "jsonl" (question, choices, label)
 
-    Fields: input_ids, segment_ids, positions, token_type_ids [L] int32, `label` [] int32, equal in all rows of a question.
+    Fields: input_ids, segment_ids, positions, token_type_ids [L] int32, `label` [] int32, equal in
+    all rows of a question.
     """
 
     format: Literal["copa", "openbookqa", "swag", "race", "jsonl"] = "jsonl"
@@ -59,14 +62,18 @@ class Choices(TaskExamples):
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
         return taskrows.spec_of(length, one=("label",))
 
-    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Question]:
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Question]:
         for number, (place, first, choices, label, index) in enumerate(_READERS[self.format](path)):
             if not first.strip() or not all(choice.strip() for choice in choices):
                 raise UserError(f"{place}: a text is empty; correct the line, or remove it")
             if len(choices) != self.choices:
                 raise UserError(f"{place}: {len(choices)} choices; this task has {self.choices}")
             if labels and label not in self.labels:
-                raise UserError(f"{place}: the label is {label!r}; there are {', '.join(self.labels)}")
+                raise UserError(
+                    f"{place}: the label is {label!r}; there are {', '.join(self.labels)}"
+                )
             yield Question(first, tuple(choices), label, place, number if index is None else index)
 
     def texts(self, example: Question) -> Iterator[str]:
@@ -78,13 +85,19 @@ class Choices(TaskExamples):
         records = []
         for example, ids in zip(examples, first, strict=True):
             choices = {f"choice_{i}": next(second) for i in range(self.choices)}
-            records.append({"first": ids, "label": np.array([int(example.label or 0)], np.int32), **choices})
+            records.append(
+                {"first": ids, "label": np.array([int(example.label or 0)], np.int32), **choices}
+            )
         return records
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:
-        return np.bincount([int(record["label"][0]) for record in records], minlength=self.choices).tolist()
+        return np.bincount(
+            [int(record["label"][0]) for record in records], minlength=self.choices
+        ).tolist()
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
+    def features(
+        self, tokenizer: Any, records: Sequence[Record], length: int
+    ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = head_scores.room(tokenizer, True, length), Remarks(), []
         for record in records:
             rows = []
@@ -105,7 +118,9 @@ def _copa(path: str | Path) -> Iterator[tuple]:
     for place, fields in tabular.rows(path):
         premise, asked, *choices = needs(place, fields, "premise", "question", "choice1", "choice2")
         if asked not in CONNECTORS:
-            raise UserError(f"{place}: the question is {asked!r}; COPA asks for {' or '.join(CONNECTORS)}")
+            raise UserError(
+                f"{place}: the question is {asked!r}; COPA asks for {' or '.join(CONNECTORS)}"
+            )
         yield place, f"{premise} {CONNECTORS[asked]}", choices, _label(fields), fields.get("idx")
 
 
@@ -116,12 +131,20 @@ def _openbookqa(path: str | Path) -> Iterator[tuple]:
         key = fields.get("Answer Key", "").strip()
         if key and key not in letters:
             raise UserError(f"{place}: the answer is {key!r}; the choices are {', '.join(letters)}")
-        yield place, fields["Question Stem"], choices, str(letters.index(key)) if key else None, fields.get("ID")
+        yield (
+            place,
+            fields["Question Stem"],
+            choices,
+            str(letters.index(key)) if key else None,
+            fields.get("ID"),
+        )
 
 
 def _swag(path: str | Path) -> Iterator[tuple]:
     for place, fields in tabular.rows(path, needed=(("sent1",), ("sent2",), ("ending0",))):
-        endings = [f"{fields['sent2']} {fields[f'ending{i}']}" for i in range(4) if f"ending{i}" in fields]
+        endings = [
+            f"{fields['sent2']} {fields[f'ending{i}']}" for i in range(4) if f"ending{i}" in fields
+        ]
         yield place, fields["sent1"], endings, _label(fields), fields.get("video-id")
 
 
@@ -131,16 +154,27 @@ def _race(path: str | Path) -> Iterator[tuple]:
         for place, fields in tabular.rows(file):
             article, questions, options = needs(place, fields, "article", "questions", "options")
             answers = fields.get("answers", [None] * len(questions))
-            for number, (asked, choices, answer) in enumerate(zip(questions, options, answers, strict=True)):
+            for number, (asked, choices, answer) in enumerate(
+                zip(questions, options, answers, strict=True)
+            ):
                 label = None if answer is None else str(ord(answer) - ord("A"))
-                filled = [asked.replace("_", f" {c} ") if "_" in asked else f"{asked} {c}" for c in choices]
+                filled = [
+                    asked.replace("_", f" {c} ") if "_" in asked else f"{asked} {c}"
+                    for c in choices
+                ]
                 yield place, article, filled, label, f"{fields.get('id', file.name)}/{number}"
 
 
 def _jsonl(path: str | Path) -> Iterator[tuple]:
     for place, fields in tabular.rows(path):
         asked, choices = needs(place, fields, "question", "choices")
-        yield place, asked, [str(choice) for choice in choices], _label(fields), fields.get("idx", fields.get("id"))
+        yield (
+            place,
+            asked,
+            [str(choice) for choice in choices],
+            _label(fields),
+            fields.get("idx", fields.get("id")),
+        )
 
 
 _READERS = {"copa": _copa, "openbookqa": _openbookqa, "swag": _swag, "race": _race, "jsonl": _jsonl}

@@ -1,7 +1,9 @@
-"""Conversations about a text: CoQA (Reddy et al. 2019, arXiv 1808.07042; stanfordnlp.github.io/coqa, version 1.0).
+"""Conversations about a text: CoQA (Reddy et al. 2019, arXiv 1808.07042;
+stanfordnlp.github.io/coqa, version 1.0).
 
-A turn is a question with the previous turns. Its answer is free text with a passage as rationale. The target is the span of
-the rationale that is closest to the answer. Answers may also be yes, no, or unknown.
+A turn is a question with the previous turns. Its answer is free text with a passage as rationale.
+The target is the span of the rationale that is closest to the answer. Answers may also be yes, no,
+or unknown.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ KINDS = ("span", "yes", "no", "unknown")
 
 
 class Turn(NamedTuple):
-    """A question with the previous turns. `answers` has the target span; it is empty if the answer is of another kind.
-    `rationale` is the passage in characters, or (-1, -1). `gold` has the answers of all annotators."""
+    """A question with the previous turns. `answers` has the target span; it is empty if the answer
+    is of another kind. `rationale` is the passage in characters, or (-1, -1). `gold` has the
+    answers of all annotators."""
 
     question: str
     context: str
@@ -45,11 +48,12 @@ class Turn(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conversations(Questions):
-    """Rows of a turn and a window of its text. `history` previous turns with their answers precede the question, oldest
-    first. Beyond `question` tokens the oldest words are cut.
+    """Rows of a turn and a window of its text. `history` previous turns with their answers precede
+    the question, oldest first. Beyond `question` tokens the oldest words are cut.
 
-    Fields: those of `Questions`; `answer_kind` [] int32: the index of the kind in `KINDS`, unknown if the window does not
-    contain the answer or its rationale, -1 in padding rows; `rationale` [L] int32: 1 on tokens of the rationale.
+    Fields: those of `Questions`; `answer_kind` [] int32: the index of the kind in `KINDS`, unknown
+    if the window does not contain the answer or its rationale, -1 in padding rows; `rationale` [L]
+    int32: 1 on tokens of the rationale.
     """
 
     fill: ClassVar[Mapping[str, float]] = {**Questions.fill, "answer_kind": -1}
@@ -63,13 +67,21 @@ class Conversations(Questions):
             raise ValueError(f"history is {self.history}; it must not be negative")
 
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
-        return {**super().spec(length, vocab), "answer_kind": ((), np.int32), "rationale": ((length,), np.int32)}
+        return {
+            **super().spec(length, vocab),
+            "answer_kind": ((), np.int32),
+            "rationale": ((length,), np.int32),
+        }
 
     def kept(self, question: np.ndarray) -> np.ndarray:
         return question[max(0, len(question) - self.question) :]
 
-    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Turn]:
-        stories, places = tabular.json_data(Path(path), self.encoding, "stories, which CoQA's format has")
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Turn]:
+        stories, places = tabular.json_data(
+            Path(path), self.encoding, "stories, which CoQA's format has"
+        )
         for story in stories:
             index = str(need(f"{path}:1", story, "id"))
             place = places.of(index, "story")
@@ -82,19 +94,32 @@ class Conversations(Questions):
         asked = need(place, story, "questions")
         answered = need(place, story, "answers") if labels else story.get("answers", [])
         others = list((story.get("additional_answers") or {}).values()) if labels else []
-        if any(len(row) != len(asked) for row in ([answered] if answered or labels else []) + others):
-            raise UserError(f"{place}: {len(asked)} questions have {len(answered)} answers; give one answer for each")
+        if any(
+            len(row) != len(asked) for row in ([answered] if answered or labels else []) + others
+        ):
+            raise UserError(
+                f"{place}: {len(asked)} questions have {len(answered)} answers; give one "
+                "answer for each"
+            )
         for number, entry in enumerate(asked):
             here = f"{place}, turn {number + 1}"
             question = str(need(here, entry, "input_text"))
             if not question.strip():
                 raise UserError(f"{here}: the question is empty; correct it, or remove the story")
             begin = max(0, number - self.history)
-            before = [part for pair in zip(asked[begin:number], answered[begin:number]) for part in pair]  # noqa: B905
-            words = " ".join([*(str(need(here, part, "input_text")).strip() for part in before), question])
+            before = [
+                part for pair in zip(asked[begin:number], answered[begin:number]) for part in pair
+            ]  # noqa: B905
+            words = " ".join(
+                [*(str(need(here, part, "input_text")).strip() for part in before), question]
+            )
             turn = Turn(words, context, (), here, (index, int(entry.get("turn_id", number + 1))))
             turn = turn._replace(source=str(story.get("source", "")))
-            yield self._answered(turn, [row[number] for row in (answered, *others)], remarks) if labels else turn
+            yield (
+                self._answered(turn, [row[number] for row in (answered, *others)], remarks)
+                if labels
+                else turn
+            )
 
     @staticmethod
     def _answered(turn: Turn, rows: Sequence[Any], remarks: Remarks | None) -> Turn:
@@ -105,7 +130,8 @@ class Conversations(Questions):
             return turn._replace(kind="unknown")
         if not start < end <= len(turn.context):
             raise UserError(
-                f"{turn.place}: the rationale from {start} to {end} is outside the story of {len(turn.context)} characters; "
+                f"{turn.place}: the rationale from {start} to {end} is outside the story of "
+                f"{len(turn.context)} characters; "
                 "correct its offsets, or remove the story"
             )
         turn = turn._replace(rationale=(start, end))
@@ -114,7 +140,11 @@ class Conversations(Questions):
         passage = turn.context[start:end]
         span = closest_span(passage, gold[0])
         if span is None:
-            taskdata.note(remarks, "answers share no word with their rationale, which is the target as a whole", turn.place)
+            taskdata.note(
+                remarks,
+                "answers share no word with their rationale, which is the target as a whole",
+                turn.place,
+            )
             span = len(passage) - len(passage.lstrip()), len(passage.rstrip()) or len(passage)
         return turn._replace(kind="span", answers=((passage[slice(*span)], start + span[0]),))
 
@@ -130,7 +160,10 @@ class Conversations(Questions):
         begin, end = record["rationale"]
         marks = np.zeros(len(window.ids), np.int32)
         if begin >= 0:
-            inside = slice(max(begin, first) - first + window.offset, max(min(end + 1, last) - first, 0) + window.offset)
+            inside = slice(
+                max(begin, first) - first + window.offset,
+                max(min(end + 1, last) - first, 0) + window.offset,
+            )
             marks[inside] = 1
         _, held = window.ends(record["answer"])
         kind = int(record["kind"][0])
@@ -139,8 +172,9 @@ class Conversations(Questions):
 
 
 def closest_span(text: str, answer: str) -> tuple[int, int] | None:
-    """Returns the span of words (start, end in characters) of a text with the highest F1 with an answer; of several, the
-    first and shortest (Reddy et al. 2019, section 5.1). None if they share no word."""
+    """Returns the span of words (start, end in characters) of a text with the highest F1 with an
+    answer; of several, the first and shortest (Reddy et al. 2019, section 5.1). None if they share
+    no word."""
     gold = normalised(answer).split()
     words = [(m.start(), m.end(), normalised(m.group()).split()) for m in re.finditer(r"\S+", text)]
     best, found = 0.0, None

@@ -1,4 +1,5 @@
-"""Texts and pairs of texts with a class or a number: the published formats as one class of examples."""
+"""Texts and pairs of texts with a class or a number: the published formats as one class of
+examples."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from ptm_jax.tasks.formats.taskrows import Record
 class Example(NamedTuple):
     """A text or a pair, its label as spelled in the file, and its place.
 
-    index   its number in the published file, for benchmark servers; group: key of the examples of one question
+    index   its number in the published file, for benchmark servers; group: key of the examples of
+            one question
     facts   other fields that a metric needs: the entity of a reading, the answers
     """
 
@@ -36,21 +38,26 @@ class Example(NamedTuple):
 class Labelled(TaskExamples):
     """Rows of one text, or a pair, with one label.
 
-    first, second, label   columns of the tables: names in their first line; the first of several that exists
-    more                   columns whose texts are appended to the first text (a title's description)
+    first, second, label   columns of the tables: names in their first line; the first of several
+                           that exists
+    more                   columns whose texts are appended to the first text (a title's
+                           description)
     columns                names of the columns of files without a first line of names
-    labels                 the classes by index; (): `label` is a number (STS-B); "found": classes of the data, in
-                           alphabetical order
+    labels                 the classes by index; (): `label` is a number (STS-B); "found": classes
+                           of the data, in alphabetical order
     spellings              {label in the file: class} for labels that differ from their class
-    skip                   labels of examples without annotator agreement, which are left out and counted
-    format                 a name in `tasks.formats.tabular.FORMATS`; "": table or JSON, detected from the file
-    keep                   truncation of long texts: "head", or "ends", a quarter from the beginning and the rest from the
-                           end (Sun et al. 2019, section 5.3.1: 128 and 382 tokens)
+    skip                   labels of examples without annotator agreement, which are left out and
+                           counted
+    format                 a name in `tasks.formats.tabular.FORMATS`; "": table or JSON, detected
+                           from the file
+    keep                   truncation of long texts: "head", or "ends", a quarter from the beginning
+                           and the rest from the end (Sun et al. 2019, section 5.3.1: 128 and 382
+                           tokens)
     marks                  what stands beside marked entities (`tasks.formats.marked.MARKS`)
 
-    Fields: input_ids, segment_ids (1 on tokens), positions, token_type_ids [L] int32, `label` [] int32 (float32 for a
-    number), `label_weights` [] float32, 0 in padding rows of the last batch; of formats that mark entities also
-    `mention_places` [2, 30] int32.
+    Fields: input_ids, segment_ids (1 on tokens), positions, token_type_ids [L] int32, `label` []
+    int32 (float32 for a number), `label_weights` [] float32, 0 in padding rows of the last batch;
+    of formats that mark entities also `mention_places` [2, 30] int32.
     """
 
     fill: ClassVar[Mapping[str, float]] = {"mention_places": -1}
@@ -73,31 +80,47 @@ class Labelled(TaskExamples):
         if self.format and self.format not in tabular.FORMATS:
             raise unknown("format", self.format, tabular.FORMATS)
         if self.mentions and self.keep != "head":
-            raise ValueError(f"keep is {self.keep!r}; texts of {self.format} are cut at their ends: set keep='head'")
+            raise ValueError(
+                f"keep is {self.keep!r}; texts of {self.format} are cut at their ends: set "
+                "keep='head'"
+            )
 
     @property
     def mentions(self) -> int:
         return 2 if self.format in marked.PAIRS else 0
 
     def _within(self, folder: Path) -> dict[str, taskdata.Source]:
-        if self.format == "folders" and not any((folder / name).is_dir() for name in ("train", "dev", "test")):
+        if self.format == "folders" and not any(
+            (folder / name).is_dir() for name in ("train", "dev", "test")
+        ):
             return taskdata.halves(str(folder))
         return super()._within(folder)
 
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
-        label = {"label": ((), np.int32 if self.labels else np.float32), "label_weights": ((), np.float32)}
-        places = {"mention_places": ((self.mentions, marked.MENTION), np.int32)} if self.mentions else {}
+        label = {
+            "label": ((), np.int32 if self.labels else np.float32),
+            "label_weights": ((), np.float32),
+        }
+        places = (
+            {"mention_places": ((self.mentions, marked.MENTION), np.int32)} if self.mentions else {}
+        )
         return taskrows.spec_of(length) | label | places
 
-    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Example]:
-        needed = [names for names in (self.first, self.second, self.label if labels else ()) if names]
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Example]:
+        needed = [
+            names for names in (self.first, self.second, self.label if labels else ()) if names
+        ]
         found = tabular.rows(path, self.format, self.columns, needed, self.encoding)
         for number, (place, fields) in enumerate(found):
             if remark := fields.get(""):
                 taskdata.note(remarks, remark, place)
             example = self._example(number, place, fields, labels)
             if example.label in self.skip and labels:
-                taskdata.note(remarks, f"examples left out, whose label is {example.label!r}", place)
+                taskdata.note(
+                    remarks, f"examples left out, whose label is {example.label!r}", place
+                )
                 continue
             if labels and self.labels != "found":
                 self.number(example)
@@ -114,20 +137,33 @@ class Labelled(TaskExamples):
         index = next((fields[name] for name in self.index if name in fields), number)
         label = dict(self.spellings).get(label, label)
         facts = fields.get("facts", {})
-        return Example(" ".join(filter(None, texts)), second, label, place, index, fields.get("group", ""), facts)
+        return Example(
+            " ".join(filter(None, texts)),
+            second,
+            label,
+            place,
+            index,
+            fields.get("group", ""),
+            facts,
+        )
 
     def number(self, example: Example) -> float:
-        """Returns the index of an example's class, or its number. Raises UserError with file and line."""
+        """Returns the index of an example's class, or its number. Raises UserError with file and
+        line."""
         if self.labels:
             if example.label not in self.labels:
                 near = closest(example.label, self.labels)
                 known = ", ".join(self.labels)
-                raise UserError(f"{example.place}: the label is {example.label!r}; there are {known}.{near}")
+                raise UserError(
+                    f"{example.place}: the label is {example.label!r}; there are {known}.{near}"
+                )
             return self.labels.index(example.label)
         try:
             return float(example.label)
         except ValueError:
-            raise UserError(f"{example.place}: the label is {example.label!r}; expected a number") from None
+            raise UserError(
+                f"{example.place}: the label is {example.label!r}; expected a number"
+            ) from None
 
     def settled(self, sources: Sequence[str]) -> Labelled:
         if self.labels != "found":
@@ -137,12 +173,20 @@ class Labelled(TaskExamples):
         return dataclasses.replace(self, labels=tuple(sorted(named)))
 
     def texts(self, example: Example) -> Iterator[str]:
-        first = marked.written(example.first, self.marks, self.mentions)[0] if self.mentions else example.first
+        first = (
+            marked.written(example.first, self.marks, self.mentions)[0]
+            if self.mentions
+            else example.first
+        )
         yield from filter(None, (first, example.second))
 
     def encode(self, tokenizer: Any, examples: Sequence[Example]) -> list[Record]:
         first = tokenizer.encode_batch([e.first for e in examples])
-        second = tokenizer.encode_batch([e.second or "" for e in examples]) if self.second else [None] * len(examples)
+        second = (
+            tokenizer.encode_batch([e.second or "" for e in examples])
+            if self.second
+            else [None] * len(examples)
+        )
         numbers = [0.0 if e.label is None else self.number(e) for e in examples]
         records = [
             {"first": a, "label": np.float32([n])} | ({} if b is None else {"second": b})
@@ -157,18 +201,32 @@ class Labelled(TaskExamples):
         every = np.array([record["label"][0] for record in records]).astype(np.int64)
         return np.bincount(every, minlength=len(self.labels)).tolist() if self.labels else []
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
-        size, remarks, groups = head_scores.room(tokenizer, bool(self.second), length), Remarks(), []
+    def features(
+        self, tokenizer: Any, records: Sequence[Record], length: int
+    ) -> tuple[list[list[Record]], Remarks]:
+        size, remarks, groups = (
+            head_scores.room(tokenizer, bool(self.second), length),
+            Remarks(),
+            [],
+        )
         for record in records:
             first, second = record["first"], record.get("second")
             if len(first) + len(() if second is None else second) > size:
                 remarks["cut"] += 1
                 if self.keep == "ends" and second is None:
-                    first = np.concatenate([first[: size // 4], first[len(first) - (size - size // 4) :]])
+                    first = np.concatenate(
+                        [first[: size // 4], first[len(first) - (size - size // 4) :]]
+                    )
                 first, second = taskrows.shortened(first, second, size)
             ids, types = tokenizer.frame(first, second)
-            places = {"mention_places": marked.framed(tokenizer, record["mention_places"], size)} if self.mentions else {}
-            groups.append([taskrows.row_of(ids, types, label=record["label"][0], label_weights=1.0, **places)])
+            places = (
+                {"mention_places": marked.framed(tokenizer, record["mention_places"], size)}
+                if self.mentions
+                else {}
+            )
+            groups.append(
+                [taskrows.row_of(ids, types, label=record["label"][0], label_weights=1.0, **places)]
+            )
         return groups, remarks
 
 

@@ -1,4 +1,5 @@
-"""The examples of several tasks as one `examples` slot: each batch is of one task, drawn at random (MT-DNN, PALs).
+"""The examples of several tasks as one `examples` slot: each batch is of one task, drawn at random
+(MT-DNN, PALs).
 
 Sources are `name=PATH`, one or two per task. All tasks share a tokenizer.
 """
@@ -27,13 +28,17 @@ FORMAT = "mixed-1"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixedTasks(slots.Examples):
-    """The examples of `parts` {name: examples}. A batch's task has probability p ~ N^alpha, N training examples:
+    """The examples of `parts` {name: examples}. A batch's task has probability p ~ N^alpha, N
+    training examples:
 
-    proportional  alpha = 1: as if the batches of all tasks were shuffled (Liu et al. 2019, arXiv 1901.11504, Algorithm 1)
-    annealed      alpha = 1 - 0.8 (e - 1) / (E - 1) in epoch e of E = `epochs` (Stickland and Murray 2019, section 4.1)
+    proportional  alpha = 1: as if the batches of all tasks were shuffled (Liu et al. 2019, arXiv
+                  1901.11504, Algorithm 1)
+    annealed      alpha = 1 - 0.8 (e - 1) / (E - 1) in epoch e of E = `epochs` (Stickland and Murray
+                  2019, section 4.1)
     root          alpha = 0.5      equal  alpha = 0
 
-    A batch also has `task` [B] int32, the index of its task in `parts`; `label` is a float where a task predicts numbers.
+    A batch also has `task` [B] int32, the index of its task in `parts`; `label` is a float where a
+    task predicts numbers.
     """
 
     parts: Mapping[str, TaskExamples]
@@ -44,9 +49,13 @@ class MixedTasks(slots.Examples):
 
     def __post_init__(self):
         if not self.parts or any(part.readings > 1 for part in self.parts.values()):
-            raise ValueError("parts must be tasks on rows of one text or pair each, and at least one")
+            raise ValueError(
+                "parts must be tasks on rows of one text or pair each, and at least one"
+            )
         if self.kind not in ("proportional", "annealed", "root", "equal") or self.epochs < 1:
-            raise ValueError(f"kind is {self.kind!r} and epochs {self.epochs}; see the kinds of `MixedTasks`")
+            raise ValueError(
+                f"kind is {self.kind!r} and epochs {self.epochs}; see the kinds of `MixedTasks`"
+            )
 
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
         """The fields of all parts."""
@@ -55,14 +64,19 @@ class MixedTasks(slots.Examples):
             for field, (shape, dtype) in part.spec(length, vocab).items():
                 there = found.setdefault(field, (shape, dtype))
                 if there[0] != shape:
-                    raise UserError(f"{field} of {name} is {shape} a row, of another task {there[0]}; mix tasks of one kind")
+                    raise UserError(
+                        f"{field} of {name} is {shape} a row, of another task {there[0]}; "
+                        "mix tasks of one kind"
+                    )
                 found[field] = (shape, np.float32 if np.float32 in (there[1], dtype) else dtype)
         return found
 
     def power(self, epoch: int) -> float:
         """alpha in epoch 1, 2, ..."""
         done = min(epoch - 1, self.epochs - 1) / max(self.epochs - 1, 1)
-        return {"proportional": 1.0, "annealed": 1.0 - 0.8 * done, "root": 0.5, "equal": 0.0}[self.kind]
+        return {"proportional": 1.0, "annealed": 1.0 - 0.8 * done, "root": 0.5, "equal": 0.0}[
+            self.kind
+        ]
 
     def files(self, sources: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """{task: its sources} of 'name=PATH' words. Raises UserError."""
@@ -71,7 +85,9 @@ class MixedTasks(slots.Examples):
             name, equals, path = str(source).partition("=")
             if not equals:
                 names = ", ".join(self.parts)
-                raise UserError(f"the data of several tasks are name=PATH for each of {names}; given {source!r}")
+                raise UserError(
+                    f"the data of several tasks are name=PATH for each of {names}; given {source!r}"
+                )
             if name not in self.parts:
                 raise unknown("task of this mixture", name, self.parts)
             found[name] = (*found.get(name, ()), path)
@@ -81,23 +97,39 @@ class MixedTasks(slots.Examples):
 
     def count(self, sources: Sequence[str], tokenizer: Any = None, length: int = 0) -> int:
         """The number of training examples of all tasks."""
-        return sum(self.parts[name].count(paths, tokenizer, length) for name, paths in self.files(sources).items())
+        return sum(
+            self.parts[name].count(paths, tokenizer, length)
+            for name, paths in self.files(sources).items()
+        )
 
     def corpus(
-        self, sources: Sequence[str], folder: Path, tokenizer: TokenizerSpec, progress: Callable | None = None
+        self,
+        sources: Sequence[str],
+        folder: Path,
+        tokenizer: TokenizerSpec,
+        progress: Callable | None = None,
     ) -> MixedCorpus:
         """The prepared data, a directory per task. Raises UserError."""
         files = self.files(sources)
         folder.mkdir(parents=True, exist_ok=True)
-        found = {name: self.parts[name].corpus(files[name], folder / name, tokenizer, progress) for name in self.parts}
+        found = {
+            name: self.parts[name].corpus(files[name], folder / name, tokenizer, progress)
+            for name in self.parts
+        }
         manifests = {name: corpus.manifest for name, corpus in found.items()}
         hashes = {manifest["tokenizer"]["hash"] for manifest in manifests.values()}
         if len(hashes) > 1:
-            raise UserError("the tasks have different tokenizers; name one, as TokenizerSpec(path=...) of the model")
+            raise UserError(
+                "the tasks have different tokenizers; name one, as TokenizerSpec(path=...) "
+                "of the model"
+            )
         first = next(iter(manifests.values()))
         manifest = {"format": FORMAT, "vocab": first["vocab"], "tokenizer": first["tokenizer"]}
         manifest["splits"] = {
-            split: {"examples": sum(m["splits"][split]["examples"] for m in manifests.values()), "shards": []}
+            split: {
+                "examples": sum(m["splits"][split]["examples"] for m in manifests.values()),
+                "shards": [],
+            }
             for split in store.SPLITS
         }
         manifest["parts"] = {name: m["digest"] for name, m in manifests.items()}
@@ -130,10 +162,18 @@ class MixedCorpus(store.Corpus):
 
 
 class MixedStream:
-    """Batches of the tasks' streams: drawn at random while `epochs` is None, else all of one task after the other."""
+    """Batches of the tasks' streams: drawn at random while `epochs` is None, else all of one task
+    after the other."""
 
     def __init__(
-        self, corpus: MixedCorpus, split: str, examples: MixedTasks, *, seed: int, epochs: int | None = None, **more: Any
+        self,
+        corpus: MixedCorpus,
+        split: str,
+        examples: MixedTasks,
+        *,
+        seed: int,
+        epochs: int | None = None,
+        **more: Any,
     ):
         self._examples, self._seed, self._epochs = examples, seed, epochs
         streams = {
@@ -141,10 +181,14 @@ class MixedStream:
             for name, part in examples.parts.items()
         }
         self._names, self._streams = list(streams), list(streams.values())
-        self._sizes = np.array([corpus.parts[name].size(split)["examples"] for name in self._names], np.float64)
+        self._sizes = np.array(
+            [corpus.parts[name].size(split)["examples"] for name in self._names], np.float64
+        )
         self._fields = functools.partial(examples.spec, vocab=corpus.vocab)
         self._done, self.cut = 0, sum(stream.cut for stream in self._streams)
-        self.remarks = sum((collections.Counter(stream.remarks) for stream in self._streams), collections.Counter())
+        self.remarks = sum(
+            (collections.Counter(stream.remarks) for stream in self._streams), collections.Counter()
+        )
 
     @property
     def per_epoch(self) -> int:
@@ -153,7 +197,9 @@ class MixedStream:
 
     def rates(self, step: int) -> np.ndarray:
         """[T] the probability of each task at a step."""
-        powers = (self._sizes / self._sizes.max()) ** self._examples.power(step // self.per_epoch + 1)
+        powers = (self._sizes / self._sizes.max()) ** self._examples.power(
+            step // self.per_epoch + 1
+        )
         return powers / powers.sum()
 
     def __iter__(self) -> MixedStream:
@@ -173,7 +219,11 @@ class MixedStream:
     def _whole(self, task: int, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The batch with the fields and dtypes of all tasks."""
         rows, width = batch["input_ids"].shape
-        blank = {name: value for part in self._examples.parts.values() for name, value in part.fill.items()} | {"task": task}
+        blank = {
+            name: value
+            for part in self._examples.parts.values()
+            for name, value in part.fill.items()
+        } | {"task": task}
         found = {"rows": batch["rows"]}
         for name, (shape, dtype) in self._fields(width).items():
             there = batch.get(name, np.full((rows, *shape), blank.get(name, 0)))
@@ -182,12 +232,17 @@ class MixedStream:
 
     def state(self) -> dict[str, Any]:
         """The position: the number of batches, and the state of each task."""
-        return {"batches": self._done, "tasks": {n: s.state() for n, s in zip(self._names, self._streams, strict=True)}}
+        return {
+            "batches": self._done,
+            "tasks": {n: s.state() for n, s in zip(self._names, self._streams, strict=True)},
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues from `state`. Raises UserError for a state of another stream."""
         if set(state.get("tasks", {})) != set(self._names):
-            raise UserError("the position was saved by a stream of other tasks; continue with those")
+            raise UserError(
+                "the position was saved by a stream of other tasks; continue with those"
+            )
         for name, stream in zip(self._names, self._streams, strict=True):
             stream.restore(state["tasks"][name])
         self._done = int(state["batches"])

@@ -1,8 +1,8 @@
 """Extractive question answering: SQuAD 1.1 and 2.0, XQuAD, CMRC and other data in this format.
 
-A text longer than a row is read in windows (`inference.answering`). If `answer_start` does not match the answer, the nearest
-occurrence of the answer is used and counted (CMRC 2018 has such offsets). It is an error if
-none of the answers is in the text.
+A text longer than a row is read in windows (`inference.answering`). If `answer_start` does not
+match the answer, the nearest occurrence of the answer is used and counted (CMRC 2018 has such
+offsets). It is an error if none of the answers is in the text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ptm_jax.tasks.formats.taskrows import Record
 
 
 class Asked(NamedTuple):
-    """A question about a text, its answers with the first character of each (-1: not in the text), and its place."""
+    """A question about a text, its answers with the first character of each (-1: not in the text),
+    and its place."""
 
     question: str
     context: str
@@ -39,10 +40,12 @@ class Questions(TaskExamples):
 
     stride     tokens from one window of a text to the next (SQuAD's BERT: 128)
     question   maximum number of tokens of a question; its end is cut
-    unanswered whether questions may have no answer (SQuAD 2.0); the target is then the classifying token
+    unanswered whether questions may have no answer (SQuAD 2.0); the target is then the classifying
+    token
 
-    Fields: input_ids, segment_ids, positions, token_type_ids [L] int32, `answer_start`, `answer_end` [] int32: the first and
-    last token of the first answer; the classifying token if the window does not contain it; -1 in padding rows.
+    Fields: input_ids, segment_ids, positions, token_type_ids [L] int32, `answer_start`,
+    `answer_end` [] int32: the first and last token of the first answer; the classifying token if
+    the window does not contain it; -1 in padding rows.
     """
 
     fill: ClassVar[Mapping[str, float]] = {"answer_start": -1, "answer_end": -1}
@@ -61,11 +64,15 @@ class Questions(TaskExamples):
         """Groups the questions of a text, which are held out together."""
         return example.context
 
-    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Asked]:
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Asked]:
         if str(path).startswith("tfds:"):
             yield from self._tfds(str(path), remarks, labels)
             return
-        articles, places = tabular.json_data(Path(path), self.encoding, "articles, which SQuAD's format has")
+        articles, places = tabular.json_data(
+            Path(path), self.encoding, "articles, which SQuAD's format has"
+        )
         for article in articles:
             for paragraph in need(f"{path}:1", article, "paragraphs"):
                 context = str(need(f"{path}:1", paragraph, "context"))
@@ -76,29 +83,40 @@ class Questions(TaskExamples):
     def _asked(self, place, index, context, entry, remarks, labels) -> Asked:
         question = str(need(place, entry, "question"))
         if not question.strip() or not context.strip():
-            raise UserError(f"{place}: the {'question' if context.strip() else 'text'} is empty; correct it, or remove it")
+            raise UserError(
+                f"{place}: the {'question' if context.strip() else 'text'} is empty; correct "
+                "it, or remove it"
+            )
         found = entry.get("answers", []) if not labels else need(place, entry, "answers")
         if labels and not found and not self.unanswered:
-            raise UserError(f"{place}: the question has no answer; take a task with such questions, as squad2")
+            raise UserError(
+                f"{place}: the question has no answer; take a task with such questions, as squad2"
+            )
         answers = tuple(self._placed(place, context, answer, remarks) for answer in found)
         if answers and all(at < 0 for _, at in answers):
             text, start = answers[0][0], int(found[0]["answer_start"])
             where = "outside" if not 0 <= start < len(context) else "not at that offset of"
             raise UserError(
-                f"{place}: the answer {text[:40]!r} at {start} is {where} the text of {len(context)} characters, and it is "
+                f"{place}: the answer {text[:40]!r} at {start} is {where} the text of "
+                f"{len(context)} characters, and it is "
                 "nowhere else in it; correct the line, or remove the question"
             )
         return Asked(question, context, answers, place, index)
 
     @staticmethod
-    def _placed(place: str, context: str, answer: Mapping[str, Any], remarks: Remarks | None) -> tuple[str, int]:
-        """Returns (text, first character) of the nearest occurrence of an answer; -1 if there is none."""
+    def _placed(
+        place: str, context: str, answer: Mapping[str, Any], remarks: Remarks | None
+    ) -> tuple[str, int]:
+        """Returns (text, first character) of the nearest occurrence of an answer; -1 if there is
+        none."""
         text, start = str(need(place, answer, "text")), int(need(place, answer, "answer_start"))
         if context[start : start + len(text)] == text and start >= 0 and text:
             return text, start
         found = [i for i in range(len(context)) if context.startswith(text, i)] if text else []
         if not found:
-            taskdata.note(remarks, "answers that are nowhere in their text, kept to compare with", place)
+            taskdata.note(
+                remarks, "answers that are nowhere in their text, kept to compare with", place
+            )
             return text, -1
         taskdata.note(remarks, "answers that are not at their offset, found by their text", place)
         return text, min(found, key=lambda i: abs(i - start))
@@ -107,20 +125,27 @@ class Questions(TaskExamples):
         for place, row in tabular.rows(path):
             answers = row.get("answers", {})
             both = zip(answers.get("text", ()), answers.get("answer_start", ()), strict=True)
-            entry = {"question": row["question"], "answers": [{"text": t, "answer_start": s} for t, s in both]}
+            entry = {
+                "question": row["question"],
+                "answers": [{"text": t, "answer_start": s} for t, s in both],
+            }
             yield self._asked(place, str(row["id"]), row["context"], entry, remarks, labels)
 
     def texts(self, example: Asked) -> Iterator[str]:
         yield from (example.question, example.context)
 
     def encode(self, tokenizer: Any, examples: Sequence[Asked]) -> list[Record]:
-        records = answering.records_of(tokenizer, [e.question for e in examples], [e.context for e in examples])
+        records = answering.records_of(
+            tokenizer, [e.question for e in examples], [e.context for e in examples]
+        )
         for example, record in zip(examples, records, strict=True):
             text, at = next((pair for pair in example.answers if pair[1] >= 0), ("", -1))
             record["answer"] = taskrows.tokens_of(record, at, at + len(text))
         return records
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
+    def features(
+        self, tokenizer: Any, records: Sequence[Record], length: int
+    ) -> tuple[list[list[Record]], Remarks]:
         windows, remarks = self.windows(tokenizer, records, length)
         return [[self.row(window, records[window.record])] for window in windows], remarks
 
@@ -136,14 +161,23 @@ class Questions(TaskExamples):
     @property
     def windowing(self) -> answering.Windowing:
         """The windows of a loaded model."""
-        return answering.Windowing(stride=self.stride, question=self.question, unanswered=self.unanswered)
+        return answering.Windowing(
+            stride=self.stride, question=self.question, unanswered=self.unanswered
+        )
 
-    def windows(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[Window], Remarks]:
+    def windows(
+        self, tokenizer: Any, records: Sequence[Record], length: int
+    ) -> tuple[list[Window], Remarks]:
         """Returns the rows of each question, in order, and counts of truncated texts."""
         kept, remarks = [self.kept(record["question"]) for record in records], Remarks()
-        found = answering.windows(tokenizer, kept, [record["ids"] for record in records], length, self.stride)
+        found = answering.windows(
+            tokenizer, kept, [record["ids"] for record in records], length, self.stride
+        )
         if long := sum(len(record["question"]) > self.question for record in records):
-            remarks[f"questions are longer than {self.question} tokens; their {self.cut_side} are cut off"] += long
+            remarks[
+                f"questions are longer than {self.question} tokens; their {self.cut_side} "
+                "are cut off"
+            ] += long
         if several := len({window.record for window in found if window.first}):
             remarks[f"texts are longer than {length} tokens and are read in windows"] += several
         return found, remarks
@@ -151,7 +185,8 @@ class Questions(TaskExamples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifiedQuestions(Questions):
-    """`Questions` with a field `no_answer` [] int32: 1 if the window contains no answer (Zhang et al. 2021)."""
+    """`Questions` with a field `no_answer` [] int32: 1 if the window contains no answer (Zhang et
+    al. 2021)."""
 
     unanswered: bool = True
 
@@ -159,12 +194,16 @@ class VerifiedQuestions(Questions):
         return {**super().spec(length, vocab), "no_answer": ((), np.int32)}
 
     def row(self, window: Window, record: Record) -> Record:
-        return {**super().row(window, record), "no_answer": int(not window.ends(record["answer"])[1])}
+        return {
+            **super().row(window, record),
+            "no_answer": int(not window.ends(record["answer"])[1]),
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answerable(VerifiedQuestions):
-    """Answerability as a class of each window of a text: `label` [] int32, 1 if there is no answer."""
+    """Answerability as a class of each window of a text: `label` [] int32, 1 if there is no
+    answer."""
 
     fill: ClassVar[Mapping[str, float]] = {}
 
@@ -174,7 +213,9 @@ class Answerable(VerifiedQuestions):
         return taskrows.spec_of(length, one=("label",))
 
     def row(self, window: Window, record: Record) -> Record:
-        return taskrows.row_of(window.ids, window.types, label=int(not window.ends(record["answer"])[1]))
+        return taskrows.row_of(
+            window.ids, window.types, label=int(not window.ends(record["answer"])[1])
+        )
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:
         none = sum(int(record["answer"][0] < 0) for record in records)

@@ -1,15 +1,17 @@
-"""Word senses as pairs of a sentence and a gloss (GlossBERT, Sent-CLS-WS: Huang et al. 2019, arXiv 1908.07245, section 3).
+"""Word senses as pairs of a sentence and a gloss (GlossBERT, Sent-CLS-WS: Huang et al. 2019, arXiv
+1908.07245, section 3).
 
-    wsd  XML of Raganato et al.'s framework (2017), NAME.data.xml of <sentence> with <wf> and <instance id lemma pos>, and
-         the keys in NAME.gold.key.txt; or lines of allenai/kb: a JSON list of tokens with token, lemma, pos and, where the
-         word is annotated, senses ("1:06:00::") and id
+    wsd  XML of Raganato et al.'s framework (2017), NAME.data.xml of <sentence> with <wf> and
+         <instance id lemma pos>, and the keys in NAME.gold.key.txt; or lines of allenai/kb: a JSON
+         list of tokens with token, lemma, pos and, where the word is annotated, senses
+         ("1:06:00::") and id
 
-Lemmas and glosses lie beside: `entities.jsonl` of allenai/kb (`data.graphs.knowbert`), or WordNet's `index.sense` and
-`data.noun`, `data.verb`, ... (wndb(5), senseidx(5)).
+Lemmas and glosses lie beside: `entities.jsonl` of allenai/kb (`data.graphs.knowbert`), or WordNet's
+`index.sense` and `data.noun`, `data.verb`, ... (wndb(5), senseidx(5)).
 
-Every sense of an annotated word's lemma and part of speech is a row: the sentence with the word between [E1] and [/E1],
-and the lemma with the gloss. The rows of a word are a group; the sense of the likeliest row is its prediction. A word
-without a sense is one row, which is wrong.
+Every sense of an annotated word's lemma and part of speech is a row: the sentence with the word
+between [E1] and [/E1], and the lemma with the gloss. The rows of a word are a group; the sense of
+the likeliest row is its prediction. A word without a sense is one row, which is wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +32,13 @@ from ptm_jax.tasks.formats.tabular import Fields, Row, format_of, needs
 PARTS = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 """Universal parts of speech: WordNet's."""
 SENSES, KEYS = "entities.jsonl", "index.sense"
-FILES = {"1": ("n", "noun"), "2": ("v", "verb"), "3": ("a", "adj"), "4": ("r", "adv"), "5": ("a", "adj")}
+FILES = {
+    "1": ("n", "noun"),
+    "2": ("v", "verb"),
+    "3": ("a", "adj"),
+    "4": ("r", "adv"),
+    "5": ("a", "adj"),
+}
 """ss_type of a sense key: part of speech, and the end of the name of WordNet's file."""
 Senses = dict[tuple[str, str], list[tuple[str, str]]]
 """{(lemma, part of speech): [(sense key, gloss), ...]}."""
@@ -38,12 +46,16 @@ Senses = dict[tuple[str, str], list[tuple[str, str]]]
 
 @functools.lru_cache(maxsize=2)
 def _senses(folder: Path) -> Senses:
-    """The senses of the files of a folder, in the order of the file, or that of their numbers in WordNet."""
+    """The senses of the files of a folder, in the order of the file, or that of their numbers in
+    WordNet."""
     if (folder / SENSES).is_file():
         return _listed(folder / SENSES)
     if (folder / KEYS).is_file():
         return _of_wordnet(folder)
-    raise UserError(f"{folder} has no {SENSES} and no {KEYS}; word senses need WordNet's lemmas and glosses beside the text")
+    raise UserError(
+        f"{folder} has no {SENSES} and no {KEYS}; word senses need WordNet's lemmas and "
+        "glosses beside the text"
+    )
 
 
 def _of_wordnet(folder: Path) -> Senses:
@@ -55,11 +67,19 @@ def _of_wordnet(folder: Path) -> Senses:
             lemma, _, rest = key.partition("%")
             part, name = FILES[rest[0]]
             if name not in offsets:
-                lines = (text for _, text in tabular.lines_of(folder / f"data.{name}") if not text.startswith(" "))
-                offsets[name] = {text[:8]: text.partition(" | ")[2].split('; "')[0].strip() for text in lines}
+                lines = (
+                    text
+                    for _, text in tabular.lines_of(folder / f"data.{name}")
+                    if not text.startswith(" ")
+                )
+                offsets[name] = {
+                    text[:8]: text.partition(" | ")[2].split('; "')[0].strip() for text in lines
+                }
             found[lemma, part].append((int(sense), key, offsets[name][offset]))
         except (ValueError, KeyError, IndexError):
-            raise UserError(f"{folder / KEYS}:{number} is {line[:60]!r}; expected a sense key as in senseidx(5)") from None
+            raise UserError(
+                f"{folder / KEYS}:{number} is {line[:60]!r}; expected a sense key as in senseidx(5)"
+            ) from None
     return {word: [(key, gloss) for _, key, gloss in sorted(some)] for word, some in found.items()}
 
 
@@ -74,25 +94,35 @@ def _listed(path: Path) -> Senses:
                 kind = "a" if row["pos"] == "s" else row["pos"]
                 found[row["id"].partition("%")[0], kind].append((row["id"], row["synset"]))
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path}:{number} is {line[:60]!r}; expected a lemma or a synset as JSON") from None
-    return {word: [(key, glosses[s]) for key, s in some if s in glosses] for word, some in found.items()}
+            raise UserError(
+                f"{path}:{number} is {line[:60]!r}; expected a lemma or a synset as JSON"
+            ) from None
+    return {
+        word: [(key, glosses[s]) for key, s in some if s in glosses] for word, some in found.items()
+    }
 
 
 @format_of("wsd")
 def _wsd(path: Path, encoding: str) -> Iterator[Row]:
     senses = _senses(path.parent)
-    for place, tokens in _of_raganato(path, encoding) if path.suffix == ".xml" else _of_kb(path, encoding):
+    for place, tokens in (
+        _of_raganato(path, encoding) if path.suffix == ".xml" else _of_kb(path, encoding)
+    ):
         words = [word for token in tokens for word in needs(place, token, "token")]
         for at, token in enumerate(tokens):
             if "id" not in token:
                 continue
             lemma, kind, name = needs(place, token, "lemma", "pos", "id")
-            gold = [sense if "%" in sense else f"{lemma}%{sense}" for sense in token.get("senses", ())]
+            gold = [
+                sense if "%" in sense else f"{lemma}%{sense}" for sense in token.get("senses", ())
+            ]
             for key, gloss in senses.get((lemma.lower(), PARTS.get(kind, kind)), [("", "")]):
                 label = {"label": str(int(key in gold))} if gold else {}
                 yield place, {
-                    "first": marked(place, words, (at, at + 1)), "second": f"{lemma.replace('_', ' ')}: {gloss}",
-                    "index": name, "group": name, "facts": {"sense": key, "answers": gold or None}, **label,
+                    "first": marked(place, words, (at, at + 1)),
+                    "second": f"{lemma.replace('_', ' ')}: {gloss}",
+                    "index": name, "group": name, "facts": {"sense": key, "answers": gold or None},
+                    **label,
                 }  # fmt: skip
 
 
@@ -103,23 +133,37 @@ def _of_kb(path: Path, encoding: str) -> Iterator[tuple[str, list[Fields]]]:
             if not isinstance(tokens, list):
                 raise ValueError
         except ValueError:
-            raise UserError(f"{path}:{number} is {line[:60]!r}; expected a JSON list of tokens") from None
+            raise UserError(
+                f"{path}:{number} is {line[:60]!r}; expected a JSON list of tokens"
+            ) from None
         yield f"{path}:{number}", tokens
 
 
 def _of_raganato(path: Path, encoding: str) -> Iterator[tuple[str, list[Fields]]]:
     """The sentences of XML as tokens of allenai/kb, with whole sense keys."""
-    keys, gold = {}, path.with_name(path.name.removesuffix(".xml").removesuffix(".data") + ".gold.key.txt")
+    keys, gold = (
+        {},
+        path.with_name(path.name.removesuffix(".xml").removesuffix(".data") + ".gold.key.txt"),
+    )
     for _, line in tabular.lines_of(gold, encoding) if gold.is_file() else ():
         name, *some = line.split()
         keys[name] = some
     try:
-        for number, (_, sentence) in enumerate(ElementTree.iterparse(io.StringIO(tabular.text_of(path, encoding))), 1):
+        for number, (_, sentence) in enumerate(
+            ElementTree.iterparse(io.StringIO(tabular.text_of(path, encoding))), 1
+        ):
             if sentence.tag != "sentence":
                 continue
             tokens = [{"token": part.text or "", **part.attrib} for part in sentence]
-            more = ({"senses": keys[token["id"]]} if token.get("id") in keys else {} for token in tokens)
-            yield f"{path}: element {number}", [{**token, **some} for token, some in zip(tokens, more, strict=True)]
+            more = (
+                {"senses": keys[token["id"]]} if token.get("id") in keys else {} for token in tokens
+            )
+            yield (
+                f"{path}: element {number}",
+                [{**token, **some} for token, some in zip(tokens, more, strict=True)],
+            )
             sentence.clear()
     except ElementTree.ParseError as error:
-        raise UserError(f"{path}:{error.position[0]} is damaged or cut off XML ({error}); fetch it again") from None
+        raise UserError(
+            f"{path}:{error.position[0]} is damaged or cut off XML ({error}); fetch it again"
+        ) from None

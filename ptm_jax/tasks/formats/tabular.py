@@ -1,17 +1,20 @@
-"""Reading labelled files: tables, JSON, and the plain formats of published data sets, each row with its place.
+"""Reading labelled files: tables, JSON, and the plain formats of published data sets, each row with
+its place.
 
-The file itself decides how it is read (JSON objects, parquet, .csv, or tabs) unless a format is named:
+The file itself decides how it is read (JSON objects, parquet, .csv, or tabs) unless a format is
+named:
 
     labelled   a class, a blank, the text (SST's stsa files, TextFooler's IMDb)
     trec       COARSE:fine and the question (Li and Roth 2002)
     parallel   s1.SPLIT, s2.SPLIT and labels.SPLIT side by side (SNLI as InferSent has it)
-    folders    a directory with a file of lines per class (rt-polarity.pos), or a directory per class (IMDb's pos/);
-               a file is read as `labelled`
-    triples    three lines: a text with $T$, the words for $T$, the polarity (SemEval 2014 task 4, .seg)
+    folders    a directory with a file of lines per class (rt-polarity.pos), or a directory per
+               class (IMDb's pos/); a file is read as `labelled`
+    triples    three lines: a text with $T$, the words for $T$, the polarity (SemEval 2014 task 4,
+               .seg)
     semeval    class|place of the first noun|of the second|text (SemEval 2010 task 8)
 
-A format of one's own is a function of a path and an encoding to rows, added to `FORMATS` with `@format_of("name")`.
-SuperGLUE's nested formats are in `tasks.formats.unrolled`.
+A format of one's own is a function of a path and an encoding to rows, added to `FORMATS` with
+`@format_of("name")`. SuperGLUE's nested formats are in `tasks.formats.unrolled`.
 """
 
 from __future__ import annotations
@@ -53,8 +56,8 @@ def format_of(name: str) -> Callable:
 
 
 class Source(NamedTuple):
-    """A file, directory or `tfds:name/config#split` of examples; `held`: True for the tenth of it that is held out, False
-    for the rest, None for all."""
+    """A file, directory or `tfds:name/config#split` of examples; `held`: True for the tenth of it
+    that is held out, False for the rest, None for all."""
 
     path: str
     held: bool | None = None
@@ -66,7 +69,8 @@ class Source(NamedTuple):
 
 
 def rows(
-    path: str | Path, format: str = "", columns: Sequence[str] = (), needed: Sequence[Sequence[str]] = (),
+    path: str | Path, format: str = "", columns: Sequence[str] = (),
+    needed: Sequence[Sequence[str]] = (),
     encoding: str = "utf-8-sig",
 ) -> Iterator[Row]:  # fmt: skip
     """The rows of a source.
@@ -89,18 +93,28 @@ def rows(
         yield from _parquet(path)
         return
     text = text_of(path, encoding)
-    yield from _json(path, text) if text.lstrip()[:1] in ("{", "[") else _table(path, text, kind == ".csv", columns, needed)
+    yield from (
+        _json(path, text)
+        if text.lstrip()[:1] in ("{", "[")
+        else _table(path, text, kind == ".csv", columns, needed)
+    )
 
 
 def need(place: str, record: Any, *names: str) -> Any:
-    """The first of the named fields that a JSON object has. Raises UserError where it has none, or a null."""
+    """The first of the named fields that a JSON object has. Raises UserError where it has none, or
+    a null."""
     there = record if isinstance(record, dict) else {}
     for name in names:
         if name in there:
             if there[name] is None:
-                raise UserError(f"{place}: the field {name} is null; correct the line, or remove it")
+                raise UserError(
+                    f"{place}: the field {name} is null; correct the line, or remove it"
+                )
             return there[name]
-    raise UserError(f"{place} has no field {' or '.join(names)}; it has: {', '.join(filter(None, there)) or 'nothing'}")
+    raise UserError(
+        f"{place} has no field {' or '.join(names)}; it has: "
+        f"{', '.join(filter(None, there)) or 'nothing'}"
+    )
 
 
 def needs(place: str, record: Any, *names: str) -> list[Any]:
@@ -109,16 +123,25 @@ def needs(place: str, record: Any, *names: str) -> list[Any]:
 
 
 def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
-    """The text of a file, which may be compressed. Raises UserError, also for more than `_most` bytes."""
+    """The text of a file, which may be compressed. Raises UserError, also for more than `_most`
+    bytes."""
     try:
-        with Bounded(textfiles.opened(path), path, _most(path), "more than {} bytes; divide it") as file:
+        with Bounded(
+            textfiles.opened(path), path, _most(path), "more than {} bytes; divide it"
+        ) as file:
             return file.read().decode(encoding)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does") from None
+        raise UserError(
+            f"{path} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does"
+        ) from None
     except textfiles.DAMAGED as error:
-        raise UserError(f"{path} is a damaged archive ({error}); fetch or compress it again") from None
+        raise UserError(
+            f"{path} is a damaged archive ({error}); fetch or compress it again"
+        ) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}; check the path") from None
+        raise UserError(
+            f"{path} cannot be read: {error.strerror or error}; check the path"
+        ) from None
 
 
 def _most(path: Path) -> int:
@@ -129,7 +152,11 @@ def _most(path: Path) -> int:
 def lines_of(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
     """(number, line) of a file. Only a line feed ends a line; an empty last line does not count."""
     lines = text_of(path, encoding).split("\n")
-    yield from ((number, line.rstrip("\r")) for number, line in enumerate(lines, 1) if line or number < len(lines))
+    yield from (
+        (number, line.rstrip("\r"))
+        for number, line in enumerate(lines, 1)
+        if line or number < len(lines)
+    )
 
 
 def digest(path: str) -> str:
@@ -138,7 +165,11 @@ def digest(path: str) -> str:
         return sources.tfds_fingerprint(path.partition("#")[0])
     whole, folder = hashlib.sha256(), Path(path).is_dir()
     if not folder and size_of(Path(path)) > LARGEST:
-        raise broken(Path(path), f"has {size_of(Path(path)):,} bytes; a file of a task has at most {LARGEST:,}; divide it")
+        raise broken(
+            Path(path),
+            f"has {size_of(Path(path)):,} bytes; a file of a task has at most {LARGEST:,}; "
+            "divide it",
+        )
     for file in sorted(Path(path).rglob("*")) if folder else [Path(path)]:
         if file.is_file():
             with file.open("rb") as stream:
@@ -147,8 +178,11 @@ def digest(path: str) -> str:
     return whole.hexdigest()
 
 
-def _table(path: Path, text: str, commas: bool, columns: Sequence[str], needed: Sequence[Sequence[str]]) -> Iterator[Row]:
-    """Tabs separate the fields, quotes are ordinary characters; a .csv is read as spreadsheets write it."""
+def _table(
+    path: Path, text: str, commas: bool, columns: Sequence[str], needed: Sequence[Sequence[str]]
+) -> Iterator[Row]:
+    """Tabs separate the fields, quotes are ordinary characters; a .csv is read as spreadsheets
+    write it."""
     found = textfiles.csv_rows(path, io.StringIO(text, newline="")) if commas else _tsv(text)
     line, first = next(found, (0, []))
     named = not columns or any(name in first for group in needed for name in group)
@@ -156,7 +190,9 @@ def _table(path: Path, text: str, commas: bool, columns: Sequence[str], needed: 
     for group in needed:
         if not set(group) & set(names):
             there = ", ".join(names) or "nothing"
-            raise UserError(f"{path} has no column {' or '.join(group)}; its first line has: {there}")
+            raise UserError(
+                f"{path} has no column {' or '.join(group)}; its first line has: {there}"
+            )
     for number, row in found if named else itertools.chain([(line, first)], found):
         if len(row) < len(names) or (named and len(row) > len(names)):
             what = "the first line has" if named else f"expected {', '.join(names)}, which are"
@@ -173,7 +209,9 @@ def _tsv(text: str) -> Iterator[tuple[int, list[str]]]:
 def _json(path: Path, text: str) -> Iterator[Row]:
     """An object per line, or a list of objects."""
     if text.lstrip().startswith("["):
-        found = ((f"{path}: entry {number}", item) for number, item in enumerate(json_of(path, text), 1))
+        found = (
+            (f"{path}: entry {number}", item) for number, item in enumerate(json_of(path, text), 1)
+        )
     else:
         lines = ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
         found = ((f"{path}:{n}", json_of(path, line, n)) for n, line in lines)
@@ -189,11 +227,14 @@ def json_of(path: Path, text: str, line: int = 0) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         at = line or (error.lineno if isinstance(error, json.JSONDecodeError) else 1)
-        raise UserError(f"{path}:{at} is not JSON ({str(error).splitlines()[0]}); correct the line") from None
+        raise UserError(
+            f"{path}:{at} is not JSON ({str(error).splitlines()[0]}); correct the line"
+        ) from None
 
 
 def json_data(path: Path, encoding: str, expected: str) -> tuple[list, Places]:
-    """(the list `data` of a JSON object, `Places` in its text). Raises UserError where there is none."""
+    """(the list `data` of a JSON object, `Places` in its text). Raises UserError where there is
+    none."""
     text = text_of(path, encoding)
     whole = json_of(path, text)
     if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
@@ -202,14 +243,17 @@ def json_data(path: Path, encoding: str, expected: str) -> tuple[list, Places]:
 
 
 class Places:
-    """The line of each entry of a JSON text, found by its id. Entries are asked for in the order of the text."""
+    """The line of each entry of a JSON text, found by its id. Entries are asked for in the order of
+    the text."""
 
     def __init__(self, path: str | Path, text: str):
         self._path, self._text, self._at, self._line = path, text, 0, 1
 
     def of(self, index: str, what: str = "question") -> str:
         found = self._text.find(json.dumps(index), self._at)
-        found = self._text.find(json.dumps(index, ensure_ascii=False), self._at) if found < 0 else found
+        found = (
+            self._text.find(json.dumps(index, ensure_ascii=False), self._at) if found < 0 else found
+        )
         if found >= 0:
             self._line += self._text.count("\n", self._at, found)
             self._at = found
@@ -227,7 +271,9 @@ def _labelled(path: Path, encoding: str) -> Iterator[Row]:
     for number, line in lines_of(path, encoding):
         label, blank, text = line.partition(" ")
         if line and not blank:
-            raise UserError(f"{path}:{number}: expected a class, a blank and the text; given {line[:40]!r}")
+            raise UserError(
+                f"{path}:{number}: expected a class, a blank and the text; given {line[:40]!r}"
+            )
         if line:
             yield f"{path}:{number}", {"label": label, "text": text}
 
@@ -237,19 +283,27 @@ def _trec(path: Path, encoding: str) -> Iterator[Row]:
     for place, fields in _labelled(path, encoding):
         coarse, colon, _ = fields["label"].partition(":")
         if not colon:
-            raise UserError(f"{place}: expected COARSE:fine before the question; given {fields['label']!r}")
+            raise UserError(
+                f"{place}: expected COARSE:fine before the question; given {fields['label']!r}"
+            )
         yield place, {**fields, "coarse": coarse}
 
 
 @format_of("parallel")
 def _parallel(path: Path, encoding: str) -> Iterator[Row]:
     names = {"sentence1": "s1", "sentence2": "s2", "label": "labels"}
-    files = {field: path.with_name(name + path.suffix) for field, name in names.items()} | {"sentence1": path}
-    yield from side_by_side({field: file for field, file in files.items() if field != "label" or file.is_file()}, encoding)
+    files = {field: path.with_name(name + path.suffix) for field, name in names.items()} | {
+        "sentence1": path
+    }
+    yield from side_by_side(
+        {field: file for field, file in files.items() if field != "label" or file.is_file()},
+        encoding,
+    )
 
 
 def side_by_side(files: dict[str, Path], encoding: str) -> Iterator[Row]:
-    """Rows of one line of each file {field: file}. Raises UserError where the files differ in length."""
+    """Rows of one line of each file {field: file}. Raises UserError where the files differ in
+    length."""
     first = next(iter(files.values()))
     lines = [[line for _, line in lines_of(file, encoding)] for file in files.values()]
     for file, other in zip(files.values(), lines, strict=True):
@@ -266,12 +320,17 @@ def _folders(path: Path, encoding: str) -> Iterator[Row]:
         yield from _labelled(path, encoding)
         return
     entries = sorted(path.iterdir())
-    if any(entry.is_dir() for entry in entries):  # beside them IMDb has lists of addresses and counts of words
+    if any(
+        entry.is_dir() for entry in entries
+    ):  # beside them IMDb has lists of addresses and counts of words
         entries = [entry for entry in entries if entry.is_dir()]
     for entry in entries:
         if entry.is_dir():
             for file in sorted(entry.glob("*.txt")):
-                yield f"{file}:1", {"label": entry.name, "text": " ".join(text_of(file, encoding).split())}
+                yield (
+                    f"{file}:1",
+                    {"label": entry.name, "text": " ".join(text_of(file, encoding).split())},
+                )
         elif entry.suffix:
             for number, line in lines_of(entry, encoding):
                 if line.strip():
@@ -282,10 +341,16 @@ def _folders(path: Path, encoding: str) -> Iterator[Row]:
 def _triples(path: Path, encoding: str) -> Iterator[Row]:
     lines = [line for _, line in lines_of(path, encoding)]
     if len(lines) % 3:
-        raise UserError(f"{path} has {len(lines)} lines; expected three for every example: text, aspect, polarity")
+        raise UserError(
+            f"{path} has {len(lines)} lines; expected three for every example: text, aspect, "
+            "polarity"
+        )
     for number in range(0, len(lines), 3):
         text, aspect, label = (line.strip() for line in lines[number : number + 3])
-        yield f"{path}:{number + 1}", {"text": text.replace("$T$", aspect), "aspect": aspect, "label": label}
+        yield (
+            f"{path}:{number + 1}",
+            {"text": text.replace("$T$", aspect), "aspect": aspect, "label": label},
+        )
 
 
 @format_of("semeval")
@@ -295,7 +360,9 @@ def _semeval(path: Path, encoding: str) -> Iterator[Row]:
         label, *places, text = line.split("|", 3) if line.count("|") >= 3 else [""] * 4
         words = text.split()
         if not all(place.isdigit() for place in places):
-            raise UserError(f"{path}:{number}: expected class|place|place|text; given {line[:40]!r}")
+            raise UserError(
+                f"{path}:{number}: expected class|place|place|text; given {line[:40]!r}"
+            )
         outside = [place for place in places if int(place) >= len(words)]
         for name, place in zip(("E1", "E2"), places, strict=True):
             if int(place) < len(words):
@@ -313,7 +380,10 @@ def _tfds(source: str) -> Iterator[Row]:
     with sources._tfds_errors(name):
         found = builder.as_data_source(split=split)
     for number, row in enumerate(found, 1):
-        yield f"{source}:{number}", {key: _plain(value, features.get(key)) for key, value in row.items()}
+        yield (
+            f"{source}:{number}",
+            {key: _plain(value, features.get(key)) for key, value in row.items()},
+        )
 
 
 def _plain(value: Any, feature: Any) -> Any:

@@ -1,7 +1,7 @@
 """Tagged sentences: CoNLL's columns, CoNLL-U, and columns of words and tags (rows 222, 223).
 
-The first piece of a word has its tag (Devlin et al. 2019, section 5.3); the other pieces have zero weight. A sentence longer
-than a row continues in the next row.
+The first piece of a word has its tag (Devlin et al. 2019, section 5.3); the other pieces have zero
+weight. A sentence longer than a row continues in the next row.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Sentence(NamedTuple):
 class Tagged(TaskExamples):
     """Rows of words with tags.
 
-    format   "conll": a word and its columns per line, the tag last, blank lines between sentences (-DOCSTART- is skipped);
-             "conllu": Universal Dependencies, the words with whole numbers; "columns": a table of a sentence and its tags,
-             both with blanks between them
+    format   "conll": a word and its columns per line, the tag last, blank lines between sentences
+             (-DOCSTART- is skipped); "conllu": Universal Dependencies, the words with whole
+             numbers; "columns": a table of a sentence and its tags, both with blanks between them
     column   index of the tag's column, from 0; by default the last of a CoNLL file, UPOS of CoNLL-U
     labels   the tags in the order of their indices; "found": those of the data
     scheme   spelling of entities, for the transitions of a CRF; "" for tags without entities
 
-    Fields: input_ids, segment_ids, positions, token_type_ids, `token_labels` [L] int32, `token_weights` [L] float32, 1 at
-    the first piece of every word.
+    Fields: input_ids, segment_ids, positions, token_type_ids, `token_labels` [L] int32,
+    `token_weights` [L] float32, 1 at the first piece of every word.
     """
 
     format: Literal["conll", "conllu", "columns"] = "conll"
@@ -50,9 +50,13 @@ class Tagged(TaskExamples):
     scheme: Literal["", "IOB1", "IOB2", "IOBES"] = "IOB2"
 
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
-        return taskrows.spec_of(length, along=("token_labels",)) | {"token_weights": ((length,), np.float32)}
+        return taskrows.spec_of(length, along=("token_labels",)) | {
+            "token_weights": ((length,), np.float32)
+        }
 
-    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Sentence]:
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Sentence]:
         if self.format == "columns":
             yield from self._columns(path, labels)
             return
@@ -63,14 +67,18 @@ class Tagged(TaskExamples):
                     yield Sentence(tuple(words), tuple(tags) if labels else None, f"{path}:{first}")
                 words, tags = [], []
                 continue
-            fields = self._fields(line, f"{path}:{number}", Remarks() if remarks is None else remarks, labels)
+            fields = self._fields(
+                line, f"{path}:{number}", Remarks() if remarks is None else remarks, labels
+            )
             if fields is None:
                 continue
             first = first if words else number
             words.append(fields[0])
             tags.append(self._tag(fields[1], f"{path}:{number}") if labels else "")
 
-    def _fields(self, line: str, place: str, remarks: Remarks, labels: bool) -> tuple[str, str] | None:
+    def _fields(
+        self, line: str, place: str, remarks: Remarks, labels: bool
+    ) -> tuple[str, str] | None:
         """(word, tag) of a line; None for a comment or another line without a word."""
         if self.format == "conllu":
             return self._conllu(line, place, remarks)
@@ -80,7 +88,9 @@ class Tagged(TaskExamples):
         if not fields[0].strip():
             raise UserError(f"{place}: the word is empty; correct the line, or remove it")
         if labels and not -len(fields) <= self.column < len(fields):
-            raise UserError(f"{place}: {len(fields)} columns; there is no column {self.column} for the tag")
+            raise UserError(
+                f"{place}: {len(fields)} columns; there is no column {self.column} for the tag"
+            )
         return fields[0], fields[self.column].strip() if labels else ""
 
     def _conllu(self, line: str, place: str, remarks: Remarks) -> tuple[str, str] | None:
@@ -99,11 +109,15 @@ class Tagged(TaskExamples):
             raise UserError(f"{place}: the tag is empty; correct the line")
         if self.labels != "found" and tag not in self.labels:
             near = closest(tag, self.labels)
-            raise UserError(f"{place}: the tag is {tag!r}; there are {', '.join(self.labels)}.{near}")
+            raise UserError(
+                f"{place}: the tag is {tag!r}; there are {', '.join(self.labels)}.{near}"
+            )
         return tag
 
     def _columns(self, path: str | Path, labels: bool) -> Iterator[Sentence]:
-        split = lambda value: tuple(map(str, value)) if isinstance(value, list) else tuple(str(value).split())
+        def split(value):
+            return tuple(map(str, value)) if isinstance(value, list) else tuple(str(value).split())
+
         for place, fields in tabular.rows(path, encoding=self.encoding):
             named = list(fields.values())
             words = split(named[0]) if named else ()
@@ -115,16 +129,22 @@ class Tagged(TaskExamples):
                     raise UserError(f"{place}: one column; expected a sentence and its tags")
                 tags = tuple(self._tag(tag, place) for tag in split(named[1]))
                 if len(tags) != len(words):
-                    raise UserError(f"{place}: {len(words)} words and {len(tags)} tags; every word needs one")
+                    raise UserError(
+                        f"{place}: {len(words)} words and {len(tags)} tags; every word needs one"
+                    )
             yield Sentence(words, tags, place)
 
     def settled(self, sources: Sequence[str]) -> Tagged:
         if self.labels != "found":
             return self
         every = self.files(sources).values()
-        named = {tag for source in every for sentence in self.read(source.path) for tag in sentence.tags}
+        named = {
+            tag for source in every for sentence in self.read(source.path) for tag in sentence.tags
+        }
         # O first, so that the tag without an entity has index 0 in every task.
-        return dataclasses.replace(self, labels=tuple(sorted(named, key=lambda tag: (tag != "O", tag))))
+        return dataclasses.replace(
+            self, labels=tuple(sorted(named, key=lambda tag: (tag != "O", tag)))
+        )
 
     def texts(self, example: Sentence) -> Iterator[str]:
         yield " ".join(example.words)
@@ -138,9 +158,13 @@ class Tagged(TaskExamples):
         return records
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:
-        return np.bincount(np.concatenate([r["tags"] for r in records]), minlength=len(self.labels)).tolist()
+        return np.bincount(
+            np.concatenate([r["tags"] for r in records]), minlength=len(self.labels)
+        ).tolist()
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
+    def features(
+        self, tokenizer: Any, records: Sequence[Record], length: int
+    ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
         for record in records:
             rows = list(rows_of(tokenizer, record["ids"], record["sizes"], length))
@@ -149,7 +173,16 @@ class Tagged(TaskExamples):
             if long := int((record["sizes"] > size).sum()):
                 remarks[f"words are longer than {length} tokens; their ends are cut off"] += long
             for row in rows:
-                labels, weights = np.zeros(len(row.ids), np.int32), np.zeros(len(row.ids), np.float32)
+                labels, weights = (
+                    np.zeros(len(row.ids), np.int32),
+                    np.zeros(len(row.ids), np.float32),
+                )
                 labels[row.places], weights[row.places] = record["tags"][row.first : row.last], 1.0
-                groups.append([taskrows.row_of(row.ids, row.types, token_labels=labels, token_weights=weights)])
+                groups.append(
+                    [
+                        taskrows.row_of(
+                            row.ids, row.types, token_labels=labels, token_weights=weights
+                        )
+                    ]
+                )
         return groups, remarks

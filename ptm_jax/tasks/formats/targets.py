@@ -33,15 +33,17 @@ class Targets(TaskExamples):
     """Rows of a source and a decoder's target.
 
     source, target   columns; the first of several that exists
-    format           "": tables and JSON; "parallel": two files of lines, NAME.source and NAME.target by their suffix (a
-                     language, as multi30k's train.en and train.de); "disfl": Disfl-QA's JSON of original and disfluent
+    format           "": tables and JSON; "parallel": two files of lines, NAME.source and
+                     NAME.target by their suffix (a language, as multi30k's train.en and train.de);
+                     "disfl": Disfl-QA's JSON of original and disfluent
     languages        the suffixes of parallel files
     prefix           text before each source
     answer           maximum number of tokens of a target
 
-    Fields: input_ids, segment_ids, positions, token_type_ids [L], decoder_input_ids, decoder_labels, decoder_segment_ids,
-    decoder_positions [L] int32, decoder_weights [L] float32. A target has the special tokens of its tokenizer.
-    The decoder's first input is `start`, by default padding (T5).
+    Fields: input_ids, segment_ids, positions, token_type_ids [L], decoder_input_ids,
+    decoder_labels, decoder_segment_ids, decoder_positions [L] int32, decoder_weights [L] float32. A
+    target has the special tokens of its tokenizer. The decoder's first input is `start`, by default
+    padding (T5).
     """
 
     outputs: ClassVar[int] = 0
@@ -56,13 +58,24 @@ class Targets(TaskExamples):
     columns: tuple[str, ...] = ()
 
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
-        decoder = ("decoder_input_ids", "decoder_labels", "decoder_segment_ids", "decoder_positions")
-        return taskrows.spec_of(length, along=decoder) | {"decoder_weights": ((length,), np.float32)}
+        decoder = (
+            "decoder_input_ids",
+            "decoder_labels",
+            "decoder_segment_ids",
+            "decoder_positions",
+        )
+        return taskrows.spec_of(length, along=decoder) | {
+            "decoder_weights": ((length,), np.float32)
+        }
 
     def first_token(self, vocab: Any) -> int | None:
-        return next((i for i in (self.start, vocab.pad, vocab.eos, vocab.sep) if i is not None), None)
+        return next(
+            (i for i in (self.start, vocab.pad, vocab.eos, vocab.sep) if i is not None), None
+        )
 
-    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Written]:
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Written]:
         for number, (place, fields) in enumerate(self._rows(Path(path), labels)):
             source = _joined(tabular.need(place, fields, *self.source)).strip()
             known = labels or any(name in fields for name in self.target)
@@ -75,13 +88,21 @@ class Targets(TaskExamples):
         if self.format == "disfl":
             whole = tabular.json_of(path, tabular.text_of(path, self.encoding))
             for key, fields in whole.items():
-                yield f"{path}: question {key}", {"source": fields["disfluent"], "target": fields["original"], "id": key}
+                yield (
+                    f"{path}: question {key}",
+                    {"source": fields["disfluent"], "target": fields["original"], "id": key},
+                )
         elif self.format == "parallel":
             fields = (self.source[0], self.target[0])[: 1 + labels]
-            files = {field: path.with_suffix(f".{name}") for field, name in zip(fields, self.languages, strict=False)}
+            files = {
+                field: path.with_suffix(f".{name}")
+                for field, name in zip(fields, self.languages, strict=False)
+            }
             yield from tabular.side_by_side(files, self.encoding)
         else:
-            yield from tabular.rows(path, columns=self.columns, needed=(self.source,), encoding=self.encoding)
+            yield from tabular.rows(
+                path, columns=self.columns, needed=(self.source,), encoding=self.encoding
+            )
 
     def texts(self, example: Written) -> Iterator[str]:
         yield from filter(None, (example.source, example.target))
@@ -91,7 +112,9 @@ class Targets(TaskExamples):
         target = tokenizer.encode_batch([e.target or "" for e in examples])
         return [{"source": a, "target": b} for a, b in zip(source, target, strict=True)]
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
+    def features(
+        self, tokenizer: Any, records: Sequence[Record], length: int
+    ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
         vocab, most = tokenizer.vocab, min(self.answer, length)
         within = head_scores.room(tokenizer, False, most)
@@ -103,9 +126,11 @@ class Targets(TaskExamples):
             ids, types = tokenizer.frame(record["source"][:size])
             labels = tokenizer.frame(record["target"][:within])[0]
             groups.append([taskrows.row_of(
-                ids, types, decoder_input_ids=np.append(start, labels[:-1]).astype(np.int32), decoder_labels=labels,
+                ids, types, decoder_input_ids=np.append(start, labels[:-1]).astype(np.int32),
+                decoder_labels=labels,
                 decoder_segment_ids=np.ones(len(labels), np.int32),
-                decoder_positions=np.arange(len(labels), dtype=np.int32), decoder_weights=np.ones(len(labels), np.float32),
+                decoder_positions=np.arange(len(labels), dtype=np.int32),
+                decoder_weights=np.ones(len(labels), np.float32),
             )])  # fmt: skip
         return groups, remarks
 

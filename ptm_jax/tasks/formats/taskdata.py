@@ -1,7 +1,8 @@
 """The base class of the examples of downstream tasks, and their prepared data on disk.
 
-Subclasses of `TaskExamples` define how to read a file, how to encode an example, and how to make rows of a given length.
-Skipped, corrected and truncated examples are counted in the manifest and on stderr.
+Subclasses of `TaskExamples` define how to read a file, how to encode an example, and how to make
+rows of a given length. Skipped, corrected and truncated examples are counted in the manifest and on
+stderr.
 """
 
 from __future__ import annotations
@@ -40,23 +41,37 @@ Remarks = collections.Counter
 class TaskExamples(slots.Examples):
     """The `examples` slot of a downstream task.
 
-    train, heldout, test   names or patterns of the files in a directory of the data; the first that exists is read
+    train, heldout, test   names or patterns of the files in a directory of the data; the first that
+                           exists is read
     encoding               of the files
-    spelling               the examples of the initial model, if it reads words by their characters (`Spelled`)
+    spelling               the examples of the initial model, if it reads words by their characters
+                           (`Spelled`)
     """
 
     fill: ClassVar[Mapping[str, float]] = {}
     """{field: value in padding rows of the last batch, if not 0}."""
 
     train: tuple[str, ...] = ("train.*", "train", "*train*")
-    heldout: tuple[str, ...] = ("dev.*", "val.*", "valid.*", "devel.*", "validation.*", "dev", "*dev*", "*val*")
+    heldout: tuple[str, ...] = (
+        "dev.*",
+        "val.*",
+        "valid.*",
+        "devel.*",
+        "validation.*",
+        "dev",
+        "*dev*",
+        "*val*",
+    )
     test: tuple[str, ...] = ("test.*", "test", "*test*")
     encoding: str = "utf-8-sig"
-    spelling: Spelled | None = dataclasses.field(default=None, repr=False)  # prepared data do not depend on it
+    spelling: Spelled | None = dataclasses.field(
+        default=None, repr=False
+    )  # prepared data do not depend on it
 
     labelled: ClassVar[bool] = True
     mentions: ClassVar[int] = 0
-    """Entities that are marked in each text; their tokens are the field `mention_places` (`formats.marked.placed`)."""
+    """Entities that are marked in each text; their tokens are the field `mention_places`
+    (`formats.marked.placed`)."""
 
     @property
     def alphabet(self) -> int | None:
@@ -68,7 +83,11 @@ class TaskExamples(slots.Examples):
 
     def batch_spec(self, length: int, vocab: Any) -> Mapping[str, Any]:
         fields = self.spec(length, vocab)
-        return fields if self.spelling is None else {**fields, "characters": ((length, self.spelling.length), np.int32)}
+        return (
+            fields
+            if self.spelling is None
+            else {**fields, "characters": ((length, self.spelling.length), np.int32)}
+        )
 
     @property
     def outputs(self) -> int:
@@ -77,20 +96,28 @@ class TaskExamples(slots.Examples):
 
     def refusal(self, system: Any) -> str | None:
         if self.readings > 1 and system.recipe.accumulate > 1:
-            return "the rows of an example lie in one batch; set recipe.accumulate=1, or use fewer examples per batch"
+            return (
+                "the rows of an example lie in one batch; set recipe.accumulate=1, or use fewer "
+                "examples per batch"
+            )
         return None
 
-    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Any]:
-        """Yields the examples of a file. `labels` is False for a test file without labels. Counts skipped and corrected
-        examples in `remarks`. Raises UserError with file and line."""
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Any]:
+        """Yields the examples of a file. `labels` is False for a test file without labels. Counts
+        skipped and corrected examples in `remarks`. Raises UserError with file and line."""
         raise NotImplementedError
 
     def encode(self, tokenizer: Any, examples: Sequence[Any]) -> list[Record]:
         """Returns {field: array} of each example, to be stored."""
         raise NotImplementedError
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
-        """Returns (rows of each example, counts of truncations) for a row length. A row has the fields of `spec`."""
+    def features(
+        self, tokenizer: Any, records: Sequence[Record], length: int
+    ) -> tuple[list[list[Record]], Remarks]:
+        """Returns (rows of each example, counts of truncations) for a row length. A row has the
+        fields of `spec`."""
         raise NotImplementedError
 
     def texts(self, example: Any) -> Iterator[str]:
@@ -108,11 +135,15 @@ class TaskExamples(slots.Examples):
     def count(self, sources: Sequence[str], tokenizer: Any = None, length: int = 0) -> int:
         """Returns the number of training examples; with a tokenizer, of their groups of rows."""
         found = self.examples(self.files(sources)["train"])
-        return len(found) if tokenizer is None else len(self.features(tokenizer, self.encode(tokenizer, found), length)[0])
+        return (
+            len(found)
+            if tokenizer is None
+            else len(self.features(tokenizer, self.encode(tokenizer, found), length)[0])
+        )
 
     def files(self, sources: Sequence[str]) -> dict[str, Source]:
-        """Returns {split: source} of a directory, `tfds:name/config`, a training and a held-out file, or one file with a
-        tenth held out. Raises UserError."""
+        """Returns {split: source} of a directory, `tfds:name/config`, a training and a held-out
+        file, or one file with a tenth held out. Raises UserError."""
         if len(sources) == 1 and str(sources[0]).startswith("tfds:"):
             return _tfds_splits(str(sources[0]))
         paths = [Path(source) for source in sources]
@@ -123,7 +154,8 @@ class TaskExamples(slots.Examples):
         if len(paths) != 1 or not paths[0].is_dir():
             missing = next((f"; there is no {path}" for path in paths if not path.exists()), "")
             raise UserError(
-                "labelled data are a directory with files to train on and to hold out, or one file, or two; given "
+                "labelled data are a directory with files to train on and to hold out, or "
+                "one file, or two; given "
                 f"{', '.join(map(str, sources)) or 'nothing'}{missing}"
             )
         return self._within(paths[0])
@@ -134,21 +166,31 @@ class TaskExamples(slots.Examples):
         found = {split: first_of(folder, names) for split, names in wanted.items()}
         if found["train"] == found["heldout"]:
             found["heldout"] = None
-        there = [path for path in found.values() if path is not None] or [first_of(folder, self.test)]
+        there = [path for path in found.values() if path is not None] or [
+            first_of(folder, self.test)
+        ]
         if there[0] is None:
             names = " or ".join((self.train[0], self.heldout[0], self.test[0]))
-            raise UserError(f"{folder} has no file {names}; give the directory of this task's data, or the files")
+            raise UserError(
+                f"{folder} has no file {names}; give the directory of this task's data, or "
+                "the files"
+            )
         if None in found.values():
             return halves(str(there[0]))
         return {split: Source(str(path)) for split, path in found.items()}
 
-    def examples(self, source: Source, remarks: Remarks | None = None, labels: bool = True) -> list[Any]:
+    def examples(
+        self, source: Source, remarks: Remarks | None = None, labels: bool = True
+    ) -> list[Any]:
         """Returns the examples of a source or its part. Raises UserError if there are none."""
         try:
             found = list(self.read(source.path, remarks, labels))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}"
-            raise UserError(f"{source.path} is not in the format of {type(self).__name__} ({reason}); correct it") from error
+            raise UserError(
+                f"{source.path} is not in the format of {type(self).__name__} ({reason}); "
+                "correct it"
+            ) from error
         if not found:
             raise UserError(f"{source.path} has no examples below its first line")
         if source.held is None:
@@ -156,7 +198,10 @@ class TaskExamples(slots.Examples):
         kept = _tenth([self.unit(example, number) for number, example in enumerate(found)])
         part = [example for example, held in zip(found, kept, strict=True) if held == source.held]
         if not part:
-            raise UserError(f"{source.path} cannot be divided: a tenth of it is held out; give more examples, or two files")
+            raise UserError(
+                f"{source.path} cannot be divided: a tenth of it is held out; give more "
+                "examples, or two files"
+            )
         return part
 
     @staticmethod
@@ -165,19 +210,28 @@ class TaskExamples(slots.Examples):
         return number
 
     def corpus(
-        self, sources: Sequence[str], folder: Path, tokenizer: TokenizerSpec, progress: Callable | None = None
+        self,
+        sources: Sequence[str],
+        folder: Path,
+        tokenizer: TokenizerSpec,
+        progress: Callable | None = None,
     ) -> TaskCorpus:
         """Returns the prepared data; prepares it in `folder` if necessary. Raises UserError."""
         files = self.files(sources)
         request = {
             "examples": repr(self),
             "files": {split: tabular.digest(source.path) for split, source in files.items()},
-            "tokenizer": repr(tokenizer).replace(", min_count=1,", ","),  # a field that older data do not have
+            "tokenizer": repr(tokenizer).replace(
+                ", min_count=1,", ","
+            ),  # a field that older data do not have
         }
         if (folder / "manifest.json").is_file():
             there = store.open_corpus(folder)
             if there.manifest.get("request") != request:
-                raise UserError(f"{folder} was prepared from other data or for another task; choose another --workdir")
+                raise UserError(
+                    f"{folder} was prepared from other data or for another task; choose "
+                    "another --workdir"
+                )
             return there
         draft = folder.with_name(folder.name + ".partial")
         shutil.rmtree(draft, ignore_errors=True)
@@ -203,7 +257,9 @@ def first_of(folder: Path, names: Sequence[str]) -> Path | None:
 def note(remarks: Remarks | None, what: str, place: str) -> None:
     """Counts a remark, where remarks are wanted, under the place of its first occurrence."""
     if remarks is not None:
-        known = next((key for key in remarks if key.startswith(f"{what} (")), f"{what} (first at {place})")
+        known = next(
+            (key for key in remarks if key.startswith(f"{what} (")), f"{what} (first at {place})"
+        )
         remarks[known] += 1
 
 
@@ -222,7 +278,10 @@ def _tfds_splits(name: str) -> dict[str, Source]:
     from ptm_jax.data.text import sources
 
     splits = sources._builder(name).info.splits
-    held = next((split for split in ("validation", "validation_matched", "dev", "test") if split in splits), None)
+    held = next(
+        (split for split in ("validation", "validation_matched", "dev", "test") if split in splits),
+        None,
+    )
     if held is None:
         return halves(f"{name}#train")
     return {"train": Source(f"{name}#train"), "heldout": Source(f"{name}#{held}")}
@@ -236,7 +295,9 @@ def _tenth(units: Sequence[Any]) -> list[bool]:
     return [unit in held for unit in units]
 
 
-def _prepare(examples: TaskExamples, files, folder: Path, spec: TokenizerSpec, request, progress) -> None:
+def _prepare(
+    examples: TaskExamples, files, folder: Path, spec: TokenizerSpec, request, progress
+) -> None:
     """Writes the tokenizer, the arrays of both splits, and the manifest."""
     remarks = {split: Remarks() for split in files}
     found = {split: examples.examples(source, remarks[split]) for split, source in files.items()}
@@ -273,12 +334,15 @@ def _prepare(examples: TaskExamples, files, folder: Path, spec: TokenizerSpec, r
 
 
 def save_records(path: Path, records: Sequence[Record]) -> None:
-    """Writes two arrays per field: the concatenated values, and their lengths (-1 where a record lacks the field)."""
+    """Writes two arrays per field: the concatenated values, and their lengths (-1 where a record
+    lacks the field)."""
     arrays = {}
     for name in dict.fromkeys(name for record in records for name in record):
         parts = [np.atleast_1d(record[name]) for record in records if name in record]
         arrays[name] = np.concatenate(parts)
-        arrays[f"{name}.lengths"] = np.array([len(np.atleast_1d(r[name])) if name in r else -1 for r in records], np.int32)
+        arrays[f"{name}.lengths"] = np.array(
+            [len(np.atleast_1d(r[name])) if name in r else -1 for r in records], np.int32
+        )
     np.savez(path, **arrays)
 
 
@@ -288,7 +352,9 @@ def load_records(path: Path) -> list[Record]:
         with np.load(path) as file:
             arrays = dict(file)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        raise UserError(f"{path} is missing or damaged; delete {path.parent} and run again") from None
+        raise UserError(
+            f"{path} is missing or damaged; delete {path.parent} and run again"
+        ) from None
     names = [name for name in arrays if not name.endswith(".lengths")]
     records: list[dict[str, np.ndarray]] = [{} for _ in range(len(arrays[f"{names[0]}.lengths"]))]
     for name in names:
@@ -302,7 +368,8 @@ def load_records(path: Path) -> list[Record]:
 
 @dataclasses.dataclass(frozen=True)
 class TaskCorpus(store.Corpus):
-    """A prepared directory of a task's examples. Its baseline predicts the frequency of each class."""
+    """A prepared directory of a task's examples. Its baseline predicts the frequency of each
+    class."""
 
     baseline = "class frequencies"
 
@@ -316,11 +383,13 @@ class TaskCorpus(store.Corpus):
 
     @property
     def uncounted(self) -> tuple[int, ...]:
-        """The entries of `counts` that the baseline leaves out: none, or the only one where there are no classes."""
+        """The entries of `counts` that the baseline leaves out: none, or the only one where there
+        are no classes."""
         return () if self.size("train")["counts"] else (0,)
 
     def counts(self, split: str = "train") -> np.ndarray:
-        """[C] int64: the number of examples of each class; [1]: of all examples where there are no classes."""
+        """[C] int64: the number of examples of each class; [1]: of all examples where there are no
+        classes."""
         facts = self.size(split)
         return np.array(facts["counts"] or [facts["examples"]], np.int64)
 

@@ -18,10 +18,12 @@ Record = Mapping[str, np.ndarray]
 
 
 class TaskStream:
-    """Iterator of batches {field: [B_local, ...]} of rows of similar length, padded to a power of two of at most `length`.
+    """Iterator of batches {field: [B_local, ...]} of rows of similar length, padded to a power of
+    two of at most `length`.
 
-    Each example occurs once per epoch. The last batch of an epoch is padded with rows of zero weight. `cut` counts truncated
-    texts, `remarks` other effects of the length. The position is the number of batches.
+    Each example occurs once per epoch. The last batch of an epoch is padded with rows of zero
+    weight. `cut` counts truncated texts, `remarks` other effects of the length. The position is the
+    number of batches.
     """
 
     def __init__(
@@ -32,19 +34,36 @@ class TaskStream:
         if batch < 1 or batch % (process_count * each):
             asked = f"questions of {each} readings" if each > 1 else "rows"
             raise UserError(
-                f"a batch of {batch} rows cannot be shared by {process_count} processes in {asked}; choose a multiple of "
+                f"a batch of {batch} rows cannot be shared by {process_count} processes in "
+                f"{asked}; choose a multiple of "
                 f"{process_count * each}"
             )
-        self._vocab, self._examples, self._batch, self._seed, self._epochs = corpus.vocab, examples, batch, seed, epochs
-        self._groups, self.remarks = examples.features(corpus.tokenizer(), corpus.records(split), length)
+        self._vocab, self._examples, self._batch, self._seed, self._epochs = (
+            corpus.vocab,
+            examples,
+            batch,
+            seed,
+            epochs,
+        )
+        self._groups, self.remarks = examples.features(
+            corpus.tokenizer(), corpus.records(split), length
+        )
         self.cut = self.remarks.pop("cut", 0)
         self._spellings = None if examples.alphabet is None else examples.table(corpus.tokenizer())
-        self._sizes = np.array([max(len(row["input_ids"]) for row in group) for group in self._groups])
-        self._longest = np.array([max(np.size(value) for row in group for value in row.values()) for group in self._groups])
+        self._sizes = np.array(
+            [max(len(row["input_ids"]) for row in group) for group in self._groups]
+        )
+        self._longest = np.array(
+            [
+                max(np.size(value) for row in group for value in row.values())
+                for group in self._groups
+            ]
+        )
         share = batch // process_count
         self._length, self._part = length, (process_index * share, (process_index + 1) * share)
         self._identity = {
-            "corpus": corpus.manifest["digest"], "split": split, "length": length, "batch": batch, "seed": seed,
+            "corpus": corpus.manifest["digest"], "split": split, "length": length, "batch": batch,
+            "seed": seed,
         }  # fmt: skip
         self._done, self._order = 0, (-1, [])
 
@@ -75,17 +94,21 @@ class TaskStream:
         return self._identity | {"batches": self._done}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continues from `state`, on any number of processes. Raises UserError for a state of another stream."""
+        """Continues from `state`, on any number of processes. Raises UserError for a state of
+        another stream."""
         if changed := [k for k, v in self._identity.items() if state.get(k) != v]:
             facts = "; ".join(f"{k} was {state.get(k)}, is {self._identity[k]}" for k in changed)
-            raise UserError(f"the position was saved by another stream ({facts}); continue with those values")
+            raise UserError(
+                f"the position was saved by another stream ({facts}); continue with those values"
+            )
         self._done = int(state["batches"])
 
     def close(self) -> None:
         """Does nothing: no other thread is used."""
 
     def _shuffled(self, epoch: int) -> list[np.ndarray]:
-        """Indices of the examples of each batch: shuffled, sorted by length within pools, batches shuffled again."""
+        """Indices of the examples of each batch: shuffled, sorted by length within pools, batches
+        shuffled again."""
         rng = np.random.default_rng((self._seed, epoch))
         rows, size = rng.permutation(len(self._groups)), self._each * POOL
         batches = []
@@ -107,7 +130,9 @@ class TaskStream:
         return {name: value[slice(*self._part)] for name, value in batch.items()}
 
 
-def padded(rows: Sequence[Record], examples: Any, vocab: Any, width: int, count: int) -> dict[str, np.ndarray]:
+def padded(
+    rows: Sequence[Record], examples: Any, vocab: Any, width: int, count: int
+) -> dict[str, np.ndarray]:
     """`count` rows of `width` tokens {field: [count, ...]}, empty ones after `rows`."""
     batch = {}
     for name, (shape, dtype) in examples.spec(width, vocab).items():
@@ -124,25 +149,40 @@ def padded(rows: Sequence[Record], examples: Any, vocab: Any, width: int, count:
     return batch
 
 
-def spec_of(length: int, along: Sequence[str] = (), one: Sequence[str] = ()) -> dict[str, tuple[tuple[int, ...], type]]:
-    """{field: (shape of one row, dtype)} of int32 fields: those of all texts and `along` of shape [L], `one` of shape []."""
-    return {name: ((length,), np.int32) for name in (*ALONG, *along)} | {name: ((), np.int32) for name in one}
+def spec_of(
+    length: int, along: Sequence[str] = (), one: Sequence[str] = ()
+) -> dict[str, tuple[tuple[int, ...], type]]:
+    """{field: (shape of one row, dtype)} of int32 fields: those of all texts and `along` of shape
+    [L], `one` of shape []."""
+    return {name: ((length,), np.int32) for name in (*ALONG, *along)} | {
+        name: ((), np.int32) for name in one
+    }
 
 
 def row_of(ids: np.ndarray, types: np.ndarray, **fields: Any) -> dict[str, Any]:
     """A row: the fields of all texts, and others."""
     real, places = np.ones(len(ids), np.int32), np.arange(len(ids), dtype=np.int32)
-    return {"input_ids": ids, "token_type_ids": types, "segment_ids": real, "positions": places, **fields}
+    return {
+        "input_ids": ids,
+        "token_type_ids": types,
+        "segment_ids": real,
+        "positions": places,
+        **fields,
+    }
 
 
 def tokens_of(record: Record, begin: int, end: int, among: Any = True) -> np.ndarray:
-    """[2] int32: the first and the last token, `among` these, of the characters from `begin` to `end`; -1 without any."""
+    """[2] int32: the first and the last token, `among` these, of the characters from `begin` to
+    `end`; -1 without any."""
     inside = np.flatnonzero((record["starts"] < end) & (record["ends"] > begin) & among)
     return np.array(inside[[0, -1]] if len(inside) else (-1, -1), np.int32)
 
 
-def shortened(first: np.ndarray, second: np.ndarray | None, size: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Truncates texts at their ends to fit `size` tokens. The longer text of a pair is cut first."""
+def shortened(
+    first: np.ndarray, second: np.ndarray | None, size: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Truncates texts at their ends to fit `size` tokens. The longer text of a pair is cut
+    first."""
     if second is None:
         return first[:size], None
     a, b = len(first), len(second)

@@ -21,10 +21,11 @@ FIELD = "teacher_scores"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaughtLabels(Labelled):
-    """`Labelled` with a field `teacher_scores` [T, C] float32: the logits of T teachers, from the file `scores`.
+    """`Labelled` with a field `teacher_scores` [T, C] float32: the logits of T teachers, from the
+    file `scores`.
 
-    The file has a JSON object a line, {"first", "second", "scores"}. It is found by the texts, so that it serves any
-    tokenizer, and any order and part of the data.
+    The file has a JSON object a line, {"first", "second", "scores"}. It is found by the texts, so
+    that it serves any tokenizer, and any order and part of the data.
     """
 
     scores: str
@@ -39,11 +40,16 @@ class TaughtLabels(Labelled):
         for example, record in zip(examples, found, strict=True):
             key = example.first, example.second or ""
             if key not in known:
-                raise UserError(f"{example.place}: {self.scores} has no scores of this text; remove the file, and run again")
+                raise UserError(
+                    f"{example.place}: {self.scores} has no scores of this text; remove the "
+                    "file, and run again"
+                )
             record[FIELD] = known[key].ravel()
         return found
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
+    def features(
+        self, tokenizer: Any, records: Sequence[Record], length: int
+    ) -> tuple[list[list[Record]], Remarks]:
         groups, remarks = super().features(tokenizer, records, length)
         for (row,), record in zip(groups, records, strict=True):
             row[FIELD] = np.asarray(record[FIELD], np.float32).reshape(self.teachers, self.classes)
@@ -52,7 +58,8 @@ class TaughtLabels(Labelled):
 
 @functools.lru_cache(maxsize=2)
 def read(path: str) -> dict[tuple[str, str], np.ndarray]:
-    """Returns {(first text, second text or ""): scores [T, C]}. Raises UserError with file and line."""
+    """Returns {(first text, second text or ""): scores [T, C]}. Raises UserError with file and
+    line."""
     found, number = {}, 0
     try:
         with Path(path).open(encoding="utf8") as file:
@@ -63,5 +70,7 @@ def read(path: str) -> dict[tuple[str, str], np.ndarray]:
     except OSError:
         raise UserError(f"{path} is no file of scores; `ptm compress` writes it") from None
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}:{number}: expected first, second and scores; remove the file, and run again") from None
+        raise UserError(
+            f"{path}:{number}: expected first, second and scores; remove the file, and run again"
+        ) from None
     return found

@@ -1,12 +1,12 @@
 """Kinds of downstream tasks, and the registry that finds a kind by the class of its examples.
 
-A kind is defined in one file. The file defines the class of the examples (or uses one of `tasks.formats`) and the functions
-of the kind, and registers it:
+A kind is defined in one file. The file defines the class of the examples (or uses one of
+`tasks.formats`) and the functions of the kind, and registers it:
 
     register(Kind(examples=Essays, head="grade", new_head=..., objective=..., predict=..., measures={...}, lines=...))
 
-The files of this package are imported when a kind is first looked up. A user's file registers its kind on import. Add its
-tasks to `tasks.catalogue`.
+The files of this package are imported when a kind is first looked up. A user's file registers its
+kind on import. Add its tasks to `tasks.catalogue`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,16 @@ def published_classes(classes: int) -> dict[str, Any]:
     return {"id2label": {str(i): f"LABEL_{i}" for i in range(classes)}, "num_labels": classes}
 
 
-def json_lines(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[str]:
+def json_lines(
+    task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]
+) -> Iterator[str]:
     """A JSON object per example: its index, and the class with the scores of all, or the number."""
     for example, one in zip(examples, predictions, strict=True):
-        value = {"prediction": one.label, "scores": dict(one.scores)} if one.scores else {"prediction": one.number}
+        value = (
+            {"prediction": one.label, "scores": dict(one.scores)}
+            if one.scores
+            else {"prediction": one.number}
+        )
         yield json.dumps({"index": example.index, **value}, ensure_ascii=False)
 
 
@@ -50,23 +56,31 @@ class Kind:
 
     examples     class of the examples: reads files and makes rows
     head         name of the head
-    new_head     (examples, summary) -> head module, where the model has no published class with one; `summary` is how
-                 the model pools a row (`nn.heads.tasks.Summary`)
+    new_head     (examples, summary) -> head module, where the model has no published class with
+                 one; `summary` is how the model pools a row (`nn.heads.tasks.Summary`)
     objective    examples -> objective
-    predict      (model, examples, list of examples, length, batch) -> (one prediction per example, `Remarks`); with the
-                 keyword `first` too where `first` is set
-    measures     {name in `Task.metrics`: (list of examples, predictions, task) -> {metric: fraction}}
-    lines        (task, list of examples, predictions) -> lines of the file that the benchmark's server or scorer reads
+    predict      (model, examples, list of examples, length, batch) -> (one prediction per example,
+                 `Remarks`); with the keyword `first` too where `first` is set
+    measures     {name in `Task.metrics`: (list of examples, predictions, task) -> {metric:
+                 fraction}}
+    lines        (task, list of examples, predictions) -> lines of the file that the benchmark's
+                 server or scorer reads
 
-    named        whether the classes of the head are `examples.labels`, which models may have in another order
-    pooled       whether the head reads one vector per row: a sentence encoder then keeps its mean pooling
+    named        whether the classes of the head are `examples.labels`, which models may have in
+                 another order
+    pooled       whether the head reads one vector per row: a sentence encoder then keeps its mean
+                 pooling
     writes       whether the model's own decoder is trained; the examples then have a field `start`
     bare         whether the head may stand on a published model whose family has no class for it
-    config       number of scores -> fields of the published config that size the head of the published class
-    taggers      {--tagger: (examples, the default head) -> (head, objective)}: other heads than the default "linear"
+    config       number of scores -> fields of the published config that size the head of the
+                 published class
+    taggers      {--tagger: (examples, the default head) -> (head, objective)}: other heads than the
+                 default "linear"
     first        name of the task whose predictions `predict` may be given (`--beside`)
-    of_entities  fields of the kind for encoders that read entities beside the words, where the examples mark them
-    outcomes     (list of examples, predictions) -> (gold classes, predicted classes), for the confusion matrix
+    of_entities  fields of the kind for encoders that read entities beside the words, where the
+                 examples mark them
+    outcomes     (list of examples, predictions) -> (gold classes, predicted classes), for the
+                 confusion matrix
     """
 
     examples: type[TaskExamples]
@@ -81,7 +95,9 @@ class Kind:
     writes: bool = False
     bare: bool = True
     config: Callable[[int], Mapping[str, Any]] = published_classes
-    taggers: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = dataclasses.field(default_factory=dict)
+    taggers: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = dataclasses.field(
+        default_factory=dict
+    )
     first: str = ""
     of_entities: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     outcomes: Callable[[Sequence[Any], Sequence[Any]], tuple[list[str], list[str]]] | None = None
@@ -91,9 +107,13 @@ _KINDS: dict[type, Kind] = {}
 
 
 def register(kind: Kind) -> Kind:
-    """Adds a kind and returns it. Raises ValueError where another kind has the same class of examples."""
+    """Adds a kind and returns it. Raises ValueError where another kind has the same class of
+    examples."""
     if _KINDS.setdefault(kind.examples, kind) is not kind:
-        raise ValueError(f"the class of examples {kind.examples.__name__} has a kind of task already; define another class")
+        raise ValueError(
+            f"the class of examples {kind.examples.__name__} has a kind of task already; "
+            "define another class"
+        )
     return kind
 
 
@@ -103,29 +123,40 @@ def _built_in() -> None:
 
 
 def kind_of(examples: Any, encoder: Any = None) -> Kind:
-    """The kind of the class of `examples`, or of the nearest class that it inherits; for an encoder, as it reads marked
-    entities. Raises UserError where none is registered."""
+    """The kind of the class of `examples`, or of the nearest class that it inherits; for an
+    encoder, as it reads marked entities. Raises UserError where none is registered."""
     _built_in()
     for each in type(examples).__mro__:
         if each in _KINDS:
             beside = encoder is not None and encoder.reads_mentions and examples.mentions
-            return dataclasses.replace(_KINDS[each], **_KINDS[each].of_entities) if beside else _KINDS[each]
+            return (
+                dataclasses.replace(_KINDS[each], **_KINDS[each].of_entities)
+                if beside
+                else _KINDS[each]
+            )
     raise unknown("kind of examples", type(examples).__name__, (each.__name__ for each in _KINDS))
 
 
-def rows_of(model: Any, spec: TaskExamples, examples: Sequence[Any], length: int) -> tuple[list[list[Any]], Remarks]:
+def rows_of(
+    model: Any, spec: TaskExamples, examples: Sequence[Any], length: int
+) -> tuple[list[list[Any]], Remarks]:
     """Returns the rows of each example, and counts of truncated texts."""
     tokenizer = model._tokenizer()
     return spec.features(tokenizer, spec.encode(tokenizer, examples), length)
 
 
-def scores_of_fields(model: Any, head: str, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int) -> list[Any]:
-    """The scores of each group of rows by a head that reads other fields than tokens (`inference.head_scores.scored`
-    otherwise): one array or a tuple of arrays each, in order. Raises UserError for a missing head."""
+def scores_of_fields(
+    model: Any, head: str, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int
+) -> list[Any]:
+    """The scores of each group of rows by a head that reads other fields than tokens
+    (`inference.head_scores.scored` otherwise): one array or a tuple of arrays each, in order.
+    Raises UserError for a missing head."""
     head_scores.check(model, head)
     found: list[Any] = [None] * len(groups)
     limit, each = model.limit, len(groups[0])
-    for chosen in inputs.batches([np.zeros(max(len(row["input_ids"]) for row in group)) for group in groups], batch):
+    for chosen in inputs.batches(
+        [np.zeros(max(len(row["input_ids"]) for row in group)) for group in groups], batch
+    ):
         rows = [row for number in chosen for row in groups[number]]
         width = bucket(max(len(row["input_ids"]) for row in rows), inputs.SHORTEST, limit)
         fields = taskrows.padded(rows, spec, model.vocab, width, bucket(len(chosen)) * each)
@@ -135,7 +166,9 @@ def scores_of_fields(model: Any, head: str, spec: TaskExamples, groups: Sequence
     return found
 
 
-def class_scores(model: Any, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int) -> list[Any]:
+def class_scores(
+    model: Any, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int
+) -> list[Any]:
     """The scores of each group of rows by the head of their kind."""
     encoder = model.module.encoder
     head = kind_of(spec, encoder).head

@@ -1,4 +1,5 @@
-"""Classes and numbers of texts and pairs of texts: GLUE, SuperGLUE, topics, sentiment and their like.
+"""Classes and numbers of texts and pairs of texts: GLUE, SuperGLUE, topics, sentiment and their
+like.
 
 Prediction files: gluebenchmark.com, "How are predictions submitted"; super.gluebenchmark.com/faq.
 """
@@ -33,35 +34,50 @@ def predict(model, spec: Labelled, examples, length: int, batch: int):
 
 
 def multirc(examples, predictions, task=None) -> Metrics:
-    """F1 over all answers, and the share of questions with no wrong answer (Khashabi et al. 2018)."""
+    """F1 over all answers, and the share of questions with no wrong answer (Khashabi et al.
+    2018)."""
     from sklearn.metrics import f1_score
 
     gold, found = measures.labels_of(examples, predictions)
     whole = collections.defaultdict(list)
     for example, a, b in zip(examples, gold, found, strict=True):
         whole[example.group].append(a == b)
-    return {"f1": f1_score(gold, found, pos_label="1", zero_division=0), "exact": np.mean([all(q) for q in whole.values()])}
+    return {
+        "f1": f1_score(gold, found, pos_label="1", zero_division=0),
+        "exact": np.mean([all(q) for q in whole.values()]),
+    }
 
 
 def record(examples, predictions, task=None) -> Metrics:
-    """F1 and exact match of the most probable entity of each query, the best over its answers (Zhang et al. 2018)."""
+    """F1 and exact match of the most probable entity of each query, the best over its answers
+    (Zhang et al. 2018)."""
     answers = {example.group: example.facts["answers"] for example in examples}
     chosen = likeliest(examples, predictions, "entity")
     f1, exact = (
-        np.mean([max((judge(text, chosen[group]) for text in gold), default=0.0) for group, gold in answers.items()])
+        np.mean(
+            [
+                max((judge(text, chosen[group]) for text in gold), default=0.0)
+                for group, gold in answers.items()
+            ]
+        )
         for judge in (squad.overlap, squad.exact)
     )
     return {"f1": f1, "exact": exact}
 
 
 def senses(examples, predictions, task=None) -> Metrics:
-    """The share of annotated words whose most probable sense is right; F1, as every word has one (Raganato et al. 2017)."""
-    answers = {example.group: example.facts["answers"] for example in examples if example.facts["answers"]}
+    """The share of annotated words whose most probable sense is right; F1, as every word has one
+    (Raganato et al. 2017)."""
+    answers = {
+        example.group: example.facts["answers"] for example in examples if example.facts["answers"]
+    }
     chosen = likeliest(examples, predictions, "sense")
     return {"f1": np.mean([chosen[group] in gold for group, gold in answers.items()])}
 
 
-def likeliest(examples: Sequence[Any], predictions: Sequence[Prediction], fact: str) -> dict[Any, str]:
+def likeliest(
+    examples: Sequence[Any], predictions: Sequence[Prediction], fact: str
+) -> dict[Any, str]:
     """{group: the fact of its most probable row}: the entity of a query, the sense of a word."""
     best: dict[Any, tuple[float, str]] = {}
     for example, one in zip(examples, predictions, strict=True):
@@ -81,14 +97,23 @@ def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction])
     elif task.group == "SuperGLUE":
         yield from map(json.dumps, _superglue(task, examples, predictions))
     elif "senses" in task.metrics:
-        yield from (f"{word} {key}" for word, key in likeliest(examples, predictions, "sense").items() if key)
+        yield from (
+            f"{word} {key}"
+            for word, key in likeliest(examples, predictions, "sense").items()
+            if key
+        )
     else:
         yield from json_lines(task, examples, predictions)
 
 
-def _superglue(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
+def _superglue(
+    task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]
+) -> Iterator[dict[str, Any]]:
     if task.name == "record":
-        yield from ({"idx": i, "label": entity} for i, entity in likeliest(examples, predictions, "entity").items())
+        yield from (
+            {"idx": i, "label": entity}
+            for i, entity in likeliest(examples, predictions, "entity").items()
+        )
         return
     if task.name == "multirc":
         yield from _passages(examples, predictions)
@@ -98,7 +123,9 @@ def _superglue(task: Any, examples: Sequence[Any], predictions: Sequence[Predict
         yield {"idx": example.index, "label": spelled}
 
 
-def _passages(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
+def _passages(
+    examples: Sequence[Any], predictions: Sequence[Prediction]
+) -> Iterator[dict[str, Any]]:
     """MultiRC: an object per passage with its questions and their answers."""
     passages: dict[Any, dict[Any, list]] = {}
     for example, one in zip(examples, predictions, strict=True):
@@ -124,7 +151,9 @@ KIND = register(
         bare=False,
         of_entities={
             "head": "related",
-            "new_head": lambda spec, summary: EntityClasses(classes=spec.outputs, count=2, bias=False, dropout=0.1),
+            "new_head": lambda spec, summary: EntityClasses(
+                classes=spec.outputs, count=2, bias=False, dropout=0.1
+            ),
             "objective": lambda spec: Classification(head="related"),
         },
         outcomes=measures.labels_of,

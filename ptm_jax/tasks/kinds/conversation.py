@@ -1,7 +1,7 @@
 """Conversations about a text: CoQA, as its official script scores it (evaluate-v1.0.py, row 210).
 
-Where several readers answered a turn, each is left out in turn and the prediction is compared with the best of the others;
-the score of the turn is the mean. Texts are compared as SQuAD's are.
+Where several readers answered a turn, each is left out in turn and the prediction is compared with
+the best of the others; the score of the turn is the mean. Texts are compared as SQuAD's are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ DOMAINS = dict.fromkeys(INSIDE, "in") | dict.fromkeys(OUTSIDE, "out")
 
 
 class Reply(NamedTuple):
-    """The answer to a turn: its text, its kind, and the score of each kind ("span": of the best span)."""
+    """The answer to a turn: its text, its kind, and the score of each kind ("span": of the best
+    span)."""
 
     text: str
     kind: str
@@ -35,10 +36,11 @@ class Reply(NamedTuple):
 
 
 def reply(spans: Answer, kinds: Sequence[np.ndarray]) -> Reply:
-    """The best of span, yes, no and unknown, from the spans of a text and the scores [C] of its windows.
+    """The best of span, yes, no and unknown, from the spans of a text and the scores [C] of its
+    windows.
 
-    The score of a kind stands for both ends, so it counts twice. A turn is unknown where every window scores it so, as
-    SQuAD's "no answer".
+    The score of a kind stands for both ends, so it counts twice. A turn is unknown where every
+    window scores it so, as SQuAD's "no answer".
     """
     rows = 2 * np.stack(kinds).astype(np.float64)
     scores = {name: float(rows[:, number].max()) for number, name in enumerate(KINDS[1:])}
@@ -62,14 +64,21 @@ def turn_score(gold: Sequence[str], text: str, judge: Callable[[str, str], float
 
 
 def measure(examples, predictions, task=None) -> Metrics:
-    """F1 and exact match over all turns, and F1 inside and outside the training domains where both are present."""
+    """F1 and exact match over all turns, and F1 inside and outside the training domains where both
+    are present."""
     found: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
     for example, one in zip(examples, predictions, strict=True):
-        row = tuple(turn_score(example.gold, one.text, judge) for judge in (squad.overlap, squad.exact))
+        row = tuple(
+            turn_score(example.gold, one.text, judge) for judge in (squad.overlap, squad.exact)
+        )
         for domain in {"", DOMAINS.get(example.source, "")}:
             found[domain].append(row)
     means = {domain: np.mean(rows, 0) for domain, rows in found.items()}
-    more = {f"{name}_domain_f1": float(means[name][0]) for name in ("in", "out") if {"in", "out"} <= set(means)}
+    more = {
+        f"{name}_domain_f1": float(means[name][0])
+        for name in ("in", "out")
+        if {"in", "out"} <= set(means)
+    }
     return {"f1": float(means[""][0]), "exact": float(means[""][1]), **more}
 
 

@@ -1,4 +1,5 @@
-"""Dependency parsing: heads and relations of words, by the biaffine parser (Dozat and Manning 2017)."""
+"""Dependency parsing: heads and relations of words, by the biaffine parser (Dozat and Manning
+2017)."""
 
 from __future__ import annotations
 
@@ -22,14 +23,23 @@ def predict(model, spec: Dependencies, examples, length: int, batch: int):
     tokenizer = model._tokenizer()
     records = spec.encode(tokenizer, examples)
     _, remarks = spec.features(tokenizer, records, length)
-    rows = [list(tags.rows_of(tokenizer, record["ids"], record["sizes"], length)) for record in records]
-    groups = [[{"input_ids": row.ids, "token_type_ids": row.types}] for several in rows for row in several]
+    rows = [
+        list(tags.rows_of(tokenizer, record["ids"], record["sizes"], length)) for record in records
+    ]
+    groups = [
+        [{"input_ids": row.ids, "token_type_ids": row.types}] for several in rows for row in several
+    ]
     scores = iter(head_scores.scored(model, HEAD, groups, batch))
-    found = [tuple(word for row in several for word in _parsed(row, *next(scores), spec.labels)) for several in rows]
+    found = [
+        tuple(word for row in several for word in _parsed(row, *next(scores), spec.labels))
+        for several in rows
+    ]
     return found, remarks
 
 
-def _parsed(row: tags.Row, arcs: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _parsed(
+    row: tags.Row, arcs: np.ndarray, labels: np.ndarray, names: Sequence[str]
+) -> Iterator[tuple[int, str]]:
     places = np.concatenate([[0], row.places])
     heads = best_tree(np.asarray(arcs, np.float64)[np.ix_(places, places)])
     for place, head in zip(row.places, heads, strict=True):
@@ -38,7 +48,8 @@ def _parsed(row: tags.Row, arcs: np.ndarray, labels: np.ndarray, names: Sequence
 
 
 def attachment(examples, predictions, task=None) -> Metrics:
-    """The share of words with the right head (UAS), and with the right relation too (LAS), punctuation included."""
+    """The share of words with the right head (UAS), and with the right relation too (LAS),
+    punctuation included."""
     pairs = [
         (head + 1 == found[0], label == found[1])
         for example, words in zip(examples, predictions, strict=True)
@@ -48,7 +59,9 @@ def attachment(examples, predictions, task=None) -> Metrics:
     return {"uas": float(right[:, 0].mean()), "las": float(right.all(1).mean())}
 
 
-def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[tuple[int, str]]]) -> Iterator[str]:
+def lines(
+    task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[tuple[int, str]]]
+) -> Iterator[str]:
     """CoNLL-U with the predicted heads and relations."""
     for example, words in zip(examples, predictions, strict=True):
         for number, (word, (head, label)) in enumerate(zip(example.words, words, strict=True), 1):

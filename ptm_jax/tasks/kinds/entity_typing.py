@@ -16,12 +16,23 @@ from ptm_jax.tasks.formats.marked import TypedMentions
 from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, register, rows_of
 from ptm_jax.tasks.metrics.measures import harmonic
 
-OPEN_ENTITY = ("entity", "event", "group", "location", "object", "organization", "person", "place", "time")
+OPEN_ENTITY = (
+    "entity",
+    "event",
+    "group",
+    "location",
+    "object",
+    "organization",
+    "person",
+    "place",
+    "time",
+)
 """The nine general types of Choi et al. 2018, which ERNIE and KnowBERT are compared by."""
 
 
 def predict(model: Any, spec: TypedMentions, examples: Sequence[Any], length: int, batch: int):
-    """Returns the types with a positive score of each mention, or the `least` likeliest if fewer have one."""
+    """Returns the types with a positive score of each mention, or the `least` likeliest if fewer
+    have one."""
     groups, remarks = rows_of(model, spec, examples, length)
     scores = class_scores(model, spec, groups, batch)
     return [chosen(spec, row) for row in scores], remarks
@@ -30,17 +41,25 @@ def predict(model: Any, spec: TypedMentions, examples: Sequence[Any], length: in
 def chosen(spec: TypedMentions, scores: np.ndarray) -> frozenset[str]:
     """Returns the types of a mention from their scores [C]."""
     order = np.argsort(-scores, kind="stable")
-    return frozenset(spec.labels[at] for rank, at in enumerate(order) if scores[at] > 0 or rank < spec.least)
+    return frozenset(
+        spec.labels[at] for rank, at in enumerate(order) if scores[at] > 0 or rank < spec.least
+    )
 
 
 def typing(examples: Sequence[Any], predictions: Sequence[frozenset], task: Any = None) -> Metrics:
-    """Ling and Weld (2012): loose micro F1 with its precision and recall, loose macro F1 of the means over mentions with
-    types, and the share of mentions whose types are all right. (thunlp/ERNIE divides both means by all mentions; that is the
-    same where every mention has a type and a prediction, as in FIGER.)"""
+    """Ling and Weld (2012): loose micro F1 with its precision and recall, loose macro F1 of the
+    means over mentions with types, and the share of mentions whose types are all right.
+    (thunlp/ERNIE divides both means by all mentions; that is the same where every mention has a
+    type and a prediction, as in FIGER.)"""
     pairs = [(example.labels, found) for example, found in zip(examples, predictions, strict=True)]
-    both, found, gold = (sum(map(len, each)) for each in zip(*((a & b, b, a) for a, b in pairs), strict=True))
+    both, found, gold = (
+        sum(map(len, each)) for each in zip(*((a & b, b, a) for a, b in pairs), strict=True)
+    )
     precision, recall = both / found if found else 0.0, both / gold if gold else 0.0
-    each = [len(a & b) / len(b) for a, b in pairs if b], [len(a & b) / len(a) for a, b in pairs if a]
+    each = (
+        [len(a & b) / len(b) for a, b in pairs if b],
+        [len(a & b) / len(a) for a, b in pairs if a],
+    )
     macro = harmonic(*(float(np.mean(part)) if part else 0.0 for part in each))
     exact = float(np.mean([a == b for a, b in pairs]))
     return {
@@ -53,7 +72,8 @@ def typing(examples: Sequence[Any], predictions: Sequence[frozenset], task: Any 
 
 
 def strict(examples: Sequence[Any], predictions: Sequence[frozenset], task: Any = None) -> Metrics:
-    """The share of mentions whose types are all right, by which FIGER is compared (Zhang et al. 2019, table 4)."""
+    """The share of mentions whose types are all right, by which FIGER is compared (Zhang et al.
+    2019, table 4)."""
     return {"exact": typing(examples, predictions)["exact"]}
 
 

@@ -1,4 +1,5 @@
-"""HotpotQA in two stages (Tu et al. 2020), as the official script scores answers and facts (hotpot_evaluate_v1.py).
+"""HotpotQA in two stages (Tu et al. 2020), as the official script scores answers and facts
+(hotpot_evaluate_v1.py).
 
 The first model ranks the documents of a question, the second reads the best of them.
 """
@@ -26,7 +27,8 @@ NEEDED = 2
 
 
 class Ranking(NamedTuple):
-    """The numbers of a question's documents, the most relevant first, and how many others each one beats."""
+    """The numbers of a question's documents, the most relevant first, and how many others each one
+    beats."""
 
     order: tuple[int, ...]
     wins: tuple[int, ...]
@@ -41,7 +43,8 @@ class HopAnswer(NamedTuple):
 
 
 def rank(model, spec: HopDocuments, examples: Sequence[Hop], length: int, batch: int):
-    """A document beats another where the probability of that is above a half. Ties go to the greater sum of scores."""
+    """A document beats another where the probability of that is above a half. Ties go to the
+    greater sum of scores."""
     groups, remarks = rows_of(model, spec, examples, length)
     found = []
     scored = scores_of_fields(model, "rank", spec, groups, max(1, batch // spec.documents))
@@ -55,13 +58,21 @@ def rank(model, spec: HopDocuments, examples: Sequence[Hop], length: int, batch:
 
 
 def ranking(examples, predictions, task=None) -> Metrics:
-    """How often all relevant documents come first ("exact"), and the share of them that does ("recall")."""
+    """How often all relevant documents come first ("exact"), and the share of them that does
+    ("recall")."""
     both = zip(examples, predictions, strict=True)
-    shares = [len(set(one.gold) & set(ranked.order[:NEEDED])) / len(one.gold) for one, ranked in both]
-    return {"exact": float(np.mean([share == 1 for share in shares])), "recall": float(np.mean(shares))}
+    shares = [
+        len(set(one.gold) & set(ranked.order[:NEEDED])) / len(one.gold) for one, ranked in both
+    ]
+    return {
+        "exact": float(np.mean([share == 1 for share in shares])),
+        "recall": float(np.mean(shares)),
+    }
 
 
-def ranking_lines(task: Any, examples: Sequence[Hop], predictions: Sequence[Ranking]) -> Iterator[str]:
+def ranking_lines(
+    task: Any, examples: Sequence[Hop], predictions: Sequence[Ranking]
+) -> Iterator[str]:
     """A JSON object per question: its documents by title, the most relevant first."""
     for example, one in zip(examples, predictions, strict=True):
         titles = [example.documents[n][0] for n in one.order]
@@ -70,20 +81,37 @@ def ranking_lines(task: Any, examples: Sequence[Hop], predictions: Sequence[Rank
 
 
 def answer(
-    model, spec: HopReading, examples: Sequence[Hop], length: int, batch: int, first: Sequence[Ranking] | None = None
+    model,
+    spec: HopReading,
+    examples: Sequence[Hop],
+    length: int,
+    batch: int,
+    first: Sequence[Ranking] | None = None,
 ):
-    """Reads the best documents of `first`, or those of the gold facts. Raises UserError where there are neither."""
+    """Reads the best documents of `first`, or those of the gold facts. Raises UserError where there
+    are neither."""
     if first is None and (bare := next((one for one in examples if not one.facts), None)):
-        raise UserError(f"{bare.place}: the documents to read are unknown; give a model of hotpot_rank as --beside")
-    chosen = [one.gold for one in examples] if first is None else [sorted(one.order[:NEEDED]) for one in first]
+        raise UserError(
+            f"{bare.place}: the documents to read are unknown; give a model of hotpot_rank "
+            "as --beside"
+        )
+    chosen = (
+        [one.gold for one in examples]
+        if first is None
+        else [sorted(one.order[:NEEDED]) for one in first]
+    )
     tokenizer = model._tokenizer()
     records = spec.encode(tokenizer, examples)
     rows, remarks = spec.readings_of(tokenizer, records, length, chosen)
     if first is None:
-        remarks["questions are read with their gold documents; --beside makes a model choose them"] += len(rows)
+        remarks[
+            "questions are read with their gold documents; --beside makes a model choose them"
+        ] += len(rows)
     scored = scores_of_fields(model, "hop", spec, [[reading.row] for reading in rows], batch)
     every = zip(examples, records, rows, scored, strict=True)
-    return [_answer(example, record, reading, scores) for example, record, reading, scores in every], remarks
+    return [
+        _answer(example, record, reading, scores) for example, record, reading, scores in every
+    ], remarks
 
 
 def _answer(example: Hop, record, reading, scores) -> HopAnswer:
@@ -108,28 +136,41 @@ def _answer(example: Hop, record, reading, scores) -> HopAnswer:
 
 
 def measure(examples, predictions, task=None) -> Metrics:
-    """The official figures as fractions: of the answer, of the facts ("sp"), and of both ("joint": the product of their
-    precisions and of their recalls, question by question)."""
+    """The official figures as fractions: of the answer, of the facts ("sp"), and of both ("joint":
+    the product of their precisions and of their recalls, question by question)."""
     totals: dict[str, list[float]] = collections.defaultdict(list)
     for example, one in zip(examples, predictions, strict=True):
-        text = float(normalised(one.text) == normalised(example.answer)), *_overlap(one.text, example.answer)
+        text = (
+            float(normalised(one.text) == normalised(example.answer)),
+            *_overlap(one.text, example.answer),
+        )
         found, gold = set(one.facts), set(example.facts)
         facts = float(found == gold), *f_of(len(found & gold), len(found), len(gold))[1:]
         joint = tuple(a * b for a, b in zip(text, facts, strict=True))
         for prefix, (exact, precision, recall) in (("joint_", joint), ("", text), ("sp_", facts)):
-            row = {"f1": harmonic(precision, recall), "exact": exact, "precision": precision, "recall": recall}
+            row = {
+                "f1": harmonic(precision, recall),
+                "exact": exact,
+                "precision": precision,
+                "recall": recall,
+            }
             for name, value in row.items():
                 totals[prefix + name].append(value)
     return {name: float(np.mean(values)) for name, values in totals.items()}
 
 
 def _overlap(text: str, gold: str) -> tuple[float, float]:
-    """(precision, recall) of the words of an answer; yes and no are right as a whole or not at all."""
+    """(precision, recall) of the words of an answer; yes and no are right as a whole or not at
+    all."""
     a, b = normalised(text), normalised(gold)
     if a != b and {a, b} & {"yes", "no", "noanswer"}:
         return 0.0, 0.0
     found, true = a.split(), b.split()
-    return f_of(sum((collections.Counter(found) & collections.Counter(true)).values()), len(found), len(true))[1:]
+    return f_of(
+        sum((collections.Counter(found) & collections.Counter(true)).values()),
+        len(found),
+        len(true),
+    )[1:]
 
 
 def lines(task: Any, examples: Sequence[Hop], predictions: Sequence[HopAnswer]) -> Iterator[str]:

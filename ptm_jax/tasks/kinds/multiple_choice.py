@@ -15,7 +15,10 @@ from ptm_jax.tasks.metrics import measures
 
 def predict(model, spec: Choices, examples, length: int, batch: int):
     groups, remarks = rows_of(model, spec, examples, length)
-    return [predicted(spec.labels, row) for row in scored(model, "choose", groups, max(1, batch // spec.choices))], remarks
+    return [
+        predicted(spec.labels, row)
+        for row in scored(model, "choose", groups, max(1, batch // spec.choices))
+    ], remarks
 
 
 def lines(task, examples, predictions):

@@ -1,7 +1,9 @@
-"""The retrospective reader (Zhang et al. 2021, arXiv 2001.09694; row 212): two models decide whether a text has an answer.
+"""The retrospective reader (Zhang et al. 2021, arXiv 2001.09694; row 212): two models decide
+whether a text has an answer.
 
-The sketchy reader classifies question and text (`squad2_sketchy`). The intensive reader extracts the answer and scores
-"no answer" beside it (`squad2_retro`). The rear verification weights both scores.
+The sketchy reader classifies question and text (`squad2_sketchy`). The intensive reader extracts
+the answer and scores "no answer" beside it (`squad2_retro`). The rear verification weights both
+scores.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from ptm_jax.tasks.metrics import measures
 
 
 def predict_answerable(model, spec: Answerable, examples, length: int, batch: int):
-    """Predicts from the window with the highest score for an answer. `number` is its logit of "no answer" minus "answer"."""
+    """Predicts from the window with the highest score for an answer. `number` is its logit of "no
+    answer" minus "answer"."""
     tokenizer = model._tokenizer()
     windows, remarks = spec.windows(tokenizer, spec.encode(tokenizer, examples), length)
     groups = [[taskrows.row_of(window.ids, window.types)] for window in windows]
@@ -37,7 +40,12 @@ def predict_answerable(model, spec: Answerable, examples, length: int, batch: in
 
 
 def predict_verified(
-    model, spec: VerifiedQuestions, examples, length: int, batch: int, first: Sequence[Prediction] | None = None
+    model,
+    spec: VerifiedQuestions,
+    examples,
+    length: int,
+    batch: int,
+    first: Sequence[Prediction] | None = None,
 ):
     found, remarks = span_answers.read(model, spec, "verified", examples, length, batch)
     answers = [answer for answer, _ in found]
@@ -47,8 +55,9 @@ def predict_verified(
 def verified(
     answers: Sequence[Answer], external: Sequence[float], *, beta1: float = 0.5, beta2: float = 0.5
 ) -> list[Answer]:
-    """The answers with the score beta1 score_diff + beta2 score_ext of "no answer" (section 3.3, rear verification):
-    score_diff is that of the spans, score_ext the sketchy reader's, both above 0 for no answer."""
+    """The answers with the score beta1 score_diff + beta2 score_ext of "no answer" (section 3.3,
+    rear verification): score_diff is that of the spans, score_ext the sketchy reader's, both above
+    0 for no answer."""
     both = zip(answers, external, strict=True)
     return [answer._replace(null=beta1 * answer.null + beta2 * score) for answer, score in both]
 

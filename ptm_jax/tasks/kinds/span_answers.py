@@ -1,4 +1,5 @@
-"""Questions whose answer is a span of a text: SQuAD 1.1 and 2.0, CMRC. The prediction file is evaluate-v2.0's."""
+"""Questions whose answer is a span of a text: SQuAD 1.1 and 2.0, CMRC. The prediction file is
+evaluate-v2.0's."""
 
 from __future__ import annotations
 
@@ -16,11 +17,14 @@ from ptm_jax.tasks.metrics import squad
 
 
 def read(model, spec: Questions, head: str, examples, length: int, batch: int):
-    """([(`Answer`, scores of its windows)] of the examples, what was cut). The head's scores begin with start and end."""
+    """([(`Answer`, scores of its windows)] of the examples, what was cut). The head's scores begin
+    with start and end."""
     tokenizer = model._tokenizer()
     records = spec.encode(tokenizer, examples)
     windows, remarks = spec.windows(tokenizer, records, length)
-    return answering.read(model, head, [example.context for example in examples], records, windows, batch), remarks
+    return answering.read(
+        model, head, [example.context for example in examples], records, windows, batch
+    ), remarks
 
 
 def predict(model, spec: Questions, examples, length: int, batch: int):
@@ -28,7 +32,9 @@ def predict(model, spec: Questions, examples, length: int, batch: int):
     return [answer for answer, _ in found], remarks
 
 
-def measure(examples, predictions, task, *, judges: Sequence[squad.Judge] = (squad.exact, squad.overlap)) -> Metrics:
+def measure(
+    examples, predictions, task, *, judges: Sequence[squad.Judge] = (squad.exact, squad.overlap)
+) -> Metrics:
     """Exact match and F1; with those of the best threshold where questions may have no answer."""
     gold = {example.index: [text for text, _ in example.answers] for example in examples}
     texts = {example.index: one.text for example, one in zip(examples, predictions, strict=True)}
@@ -41,7 +47,9 @@ def measure(examples, predictions, task, *, judges: Sequence[squad.Judge] = (squ
 chinese = functools.partial(measure, judges=(squad.chinese_exact, squad.chinese_overlap))
 
 
-def lines(task: Any, examples: Sequence[Any], predictions: Sequence[answering.Answer]) -> Iterator[str]:
+def lines(
+    task: Any, examples: Sequence[Any], predictions: Sequence[answering.Answer]
+) -> Iterator[str]:
     """One JSON object {question: answer}, the empty text for a question without an answer."""
     answers = {
         example.index: "" if task.examples.unanswered and one.null > task.threshold else one.text

@@ -41,15 +41,24 @@ def surface_f1(examples, predictions, task=None) -> Metrics:
 
 def outcomes(examples, predictions) -> tuple[list[str], list[str]]:
     """(gold tags, predicted tags) of all words."""
-    both = [pair for e, one in zip(examples, predictions, strict=True) for pair in zip(e.tags, one, strict=True)]
+    both = [
+        pair
+        for e, one in zip(examples, predictions, strict=True)
+        for pair in zip(e.tags, one, strict=True)
+    ]
     return [gold for gold, _ in both], [tag for _, tag in both]
 
 
-def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[str]]) -> Iterator[str]:
+def lines(
+    task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[str]]
+) -> Iterator[str]:
     """A word per line, its tag where it is known, and the predicted tag."""
     for example, found in zip(examples, predictions, strict=True):
         gold = [[tag] for tag in example.tags] if example.tags else [[] for _ in found]
-        yield from (" ".join([word, *true, tag]) for word, true, tag in zip(example.words, gold, found, strict=True))
+        yield from (
+            " ".join([word, *true, tag])
+            for word, true, tag in zip(example.words, gold, found, strict=True)
+        )
         yield ""
 
 

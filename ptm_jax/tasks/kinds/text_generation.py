@@ -1,4 +1,5 @@
-"""Texts generated from texts: summaries, translations, corrections. The prediction file has a text per line."""
+"""Texts generated from texts: summaries, translations, corrections. The prediction file has a text
+per line."""
 
 from __future__ import annotations
 
@@ -13,11 +14,15 @@ from ptm_jax.tasks.metrics import rouge
 def predict(model, spec: Targets, examples, length: int, batch: int):
     remarks, tokenizer = Remarks(), model._tokenizer()
     size, sources = head_scores.room(tokenizer, False, length), []
-    for example, ids in zip(examples, tokenizer.encode_batch([e.source for e in examples]), strict=True):
+    for example, ids in zip(
+        examples, tokenizer.encode_batch([e.source for e in examples]), strict=True
+    ):
         remarks["cut"] += int(len(ids) > size)
         sources.append(example.source if len(ids) <= size else tokenizer.decode(ids[:size]))
     limit = model.module.encoder.decoder.limit if model.module.encoder.reads_source else None
-    most = spec.answer if limit is None else min(spec.answer, limit - 1)  # the start token takes a position
+    most = (
+        spec.answer if limit is None else min(spec.answer, limit - 1)
+    )  # the start token takes a position
     return model.generate(sources, max_new_tokens=most, batch_size=batch), remarks
 
 

@@ -16,7 +16,8 @@ BINS = 10
 
 
 def confusion(task: Any, examples: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
-    """[C, C] int64: the number of examples of a class (row) that were predicted to be of another (column)."""
+    """[C, C] int64: the number of examples of a class (row) that were predicted to be of another
+    (column)."""
     from sklearn.metrics import confusion_matrix
 
     gold, found = kind_of(task.examples).outcomes(examples, predictions)
@@ -26,20 +27,35 @@ def confusion(task: Any, examples: Sequence[Any], predictions: Sequence[Any]) ->
 def calibration(
     task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """(mean confidence, accuracy, examples [BINS] of bins of confidence, expected calibration error), as Guo et al. 2017,
-    Eq. 3: the mean distance of confidence and accuracy, weighted by the sizes of the bins."""
+    """(mean confidence, accuracy, examples [BINS] of bins of confidence, expected calibration
+    error), as Guo et al. 2017, Eq. 3: the mean distance of confidence and accuracy, weighted by the
+    sizes of the bins."""
     sure = np.array([max(one.scores.values()) for one in predictions])
-    right = np.array([a == b for a, b in zip(*kind_of(task.examples).outcomes(examples, predictions), strict=True)], float)
+    right = np.array(
+        [
+            a == b
+            for a, b in zip(*kind_of(task.examples).outcomes(examples, predictions), strict=True)
+        ],
+        float,
+    )
     which = np.minimum((sure * BINS).astype(int), BINS - 1)
     sizes = np.bincount(which, minlength=BINS)
-    mean = lambda values: np.bincount(which, values, BINS) / np.maximum(sizes, 1)
+
+    def mean(values):
+        return np.bincount(which, values, BINS) / np.maximum(sizes, 1)
+
     confidence, accuracy = mean(sure), mean(right)
-    return confidence, accuracy, sizes, float((np.abs(confidence - accuracy) * sizes).sum() / max(1, len(predictions)))
+    return (
+        confidence,
+        accuracy,
+        sizes,
+        float((np.abs(confidence - accuracy) * sizes).sum() / max(1, len(predictions))),
+    )
 
 
 def draw(path: str | Path, task: Any, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
-    """Writes the confusion matrix as a picture, and the calibration beside it where predictions have probabilities.
-    Raises UserError for a task without classes."""
+    """Writes the confusion matrix as a picture, and the calibration beside it where predictions
+    have probabilities. Raises UserError for a task without classes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -61,13 +77,26 @@ def draw(path: str | Path, task: Any, examples: Sequence[Any], predictions: Sequ
     if len(labels) <= 20:
         for (row, column), count in np.ndenumerate(table):
             dark = count > 0.5 * max(1, table[row].sum())
-            axes[0].text(column, row, str(count), ha="center", va="center", color="white" if dark else "black", fontsize=7)
+            axes[0].text(
+                column,
+                row,
+                str(count),
+                ha="center",
+                va="center",
+                color="white" if dark else "black",
+                fontsize=7,
+            )
     if both:
         confidence, accuracy, sizes, error = calibration(task, examples, predictions)
         there = sizes > 0
         axes[1].plot([0, 1], [0, 1], "--", color="#636363", linewidth=1)
         axes[1].plot(confidence[there], accuracy[there], marker="o", color="#2171b5")
-        axes[1].set(xlabel="confidence", ylabel="accuracy", title=f"expected calibration error {error:.3f}", ylim=(0, 1))
+        axes[1].set(
+            xlabel="confidence",
+            ylabel="accuracy",
+            title=f"expected calibration error {error:.3f}",
+            ylim=(0, 1),
+        )
     try:
         figure.savefig(path)
     except ValueError as error:

@@ -1,9 +1,9 @@
-"""ROUGE-N, ROUGE-L and ROUGE-SU4 of summaries (Lin 2004), as ROUGE-1.5.5 counts them with `-m -n 3 -2 4 -u`: words are runs
-of letters and digits, those of more than three letters are stemmed (Porter 1980), F is the mean over texts of the harmonic
-mean.
+"""ROUGE-N, ROUGE-L and ROUGE-SU4 of summaries (Lin 2004), as ROUGE-1.5.5 counts them with `-m -n 3
+-2 4 -u`: words are runs of letters and digits, those of more than three letters are stemmed (Porter
+1980), F is the mean over texts of the harmonic mean.
 
-Deviations: of WordNet's irregular words, which ROUGE-1.5.5 looks up before it stems, the most frequent are here; there is no
-bootstrap, so that a score is the plain mean; a text is one sentence.
+Deviations: of WordNet's irregular words, which ROUGE-1.5.5 looks up before it stems, the most
+frequent are here; there is no bootstrap, so that a score is the plain mean; a text is one sentence.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _overlap(found: collections.Counter, gold: collections.Counter) -> Score:
 
 
 def _common(a: list[str], b: list[str]) -> int:
-    """Returns the length of the longest common subsequence, by the bit-parallel algorithm of Hyyrö 2004."""
+    """Returns the length of the longest common subsequence, by the bit-parallel algorithm of Hyyrö
+    2004."""
     masks: dict[str, int] = collections.defaultdict(int)
     for place, word in enumerate(b):
         masks[word] |= 1 << place
@@ -89,18 +90,20 @@ def stem(word: str) -> str:
 
 
 _FORMS = """
-bad: worse worst; be: were been being; beat: beaten; become: became; begin: began begun; bite: bitten; blow:
-blew blown; break: broke broken; bring: brought; build: built; buy: bought; catch: caught; child: children;
-choose: chose chosen; come: came; deal: dealt; die: dying; do: does done; draw: drawn drew; drink: drank; drive:
-drove driven; eat: eaten; fall: fell fallen; far: further; feel: felt; fight: fought; find: found; fly: flew;
-foot: feet; forget: forgotten forgot; freeze: frozen froze; get: gotten; give: gave given; go: went going; good:
-better best; grow: grew grown; hang: hung; have: having; hear: heard; hide: hidden; hold: held; keep: kept;
-know: known knew; lead: led; leave: left leaving; lie: lying; life: lives; lose: lost; make: made; mean: meant;
-pay: paid; ride: ridden rode; ring: rang; rise: rose risen; say: said saying; see: seen; sell: sold; send: sent;
-shake: shook shaken; shoot: shot; show: shown; sing: sang; sink: sank; sleep: slept; speak: spoke spoken; spend:
-spent; stand: stood; steal: stole stolen; stick: stuck; strike: struck; swear: sworn; sweep: swept; swim: swam;
-swing: swung; take: took taken; teach: taught; tear: torn tore; tell: told; think: thought; throw: threw thrown;
-tooth: teeth; understand: understood; wake: woken woke; wear: wore worn; weep: wept; wife: wives; woman: women;
+bad: worse worst; be: were been being; beat: beaten; become: became; begin: began begun; bite:
+bitten; blow: blew blown; break: broke broken; bring: brought; build: built; buy: bought; catch:
+caught; child: children; choose: chose chosen; come: came; deal: dealt; die: dying; do: does done;
+draw: drawn drew; drink: drank; drive: drove driven; eat: eaten; fall: fell fallen; far: further;
+feel: felt; fight: fought; find: found; fly: flew; foot: feet; forget: forgotten forgot; freeze:
+frozen froze; get: gotten; give: gave given; go: went going; good: better best; grow: grew grown;
+hang: hung; have: having; hear: heard; hide: hidden; hold: held; keep: kept; know: known knew; lead:
+led; leave: left leaving; lie: lying; life: lives; lose: lost; make: made; mean: meant; pay: paid;
+ride: ridden rode; ring: rang; rise: rose risen; say: said saying; see: seen; sell: sold; send:
+sent; shake: shook shaken; shoot: shot; show: shown; sing: sang; sink: sank; sleep: slept; speak:
+spoke spoken; spend: spent; stand: stood; steal: stole stolen; stick: stuck; strike: struck; swear:
+sworn; sweep: swept; swim: swam; swing: swung; take: took taken; teach: taught; tear: torn tore;
+tell: told; think: thought; throw: threw thrown; tooth: teeth; understand: understood; wake: woken
+woke; wear: wore worn; weep: wept; wife: wives; woman: women;
 write: written wrote
 """
 _BASES = [part.split(":") for part in _FORMS.replace("\n", " ").split(";")]
@@ -108,12 +111,25 @@ IRREGULAR = {word: base.strip() for base, forms in _BASES for word in forms.spli
 """{word: what WordNet has it come from}."""
 
 _SECOND = {
-    "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize", "abli": "able", "alli": "al",
-    "entli": "ent", "eli": "e", "ousli": "ous", "ization": "ize", "ation": "ate", "ator": "ate", "alism": "al",
-    "iveness": "ive", "fulness": "ful", "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble",
+    "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize",
+    "abli": "able", "alli": "al",
+    "entli": "ent", "eli": "e", "ousli": "ous", "ization": "ize", "ation": "ate", "ator": "ate",
+    "alism": "al",
+    "iveness": "ive", "fulness": "ful", "ousness": "ous", "aliti": "al", "iviti": "ive",
+    "biliti": "ble",
 }  # fmt: skip
-_THIRD = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
-_FOURTH = dict.fromkeys("ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic ou".split(), "")
+_THIRD = {
+    "icate": "ic",
+    "ative": "",
+    "alize": "al",
+    "iciti": "ic",
+    "ical": "ic",
+    "ful": "",
+    "ness": "",
+}
+_FOURTH = dict.fromkeys(
+    "ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic ou".split(), ""
+)
 
 
 def _form(word: str) -> str:
@@ -143,7 +159,10 @@ def _plurals(word: str) -> str:
 def _past(word: str) -> str:
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) > 0 else word
-    end = next((end for end in ("ed", "ing") if word.endswith(end) and "v" in _form(word[: -len(end)])), None)
+    end = next(
+        (end for end in ("ed", "ing") if word.endswith(end) and "v" in _form(word[: -len(end)])),
+        None,
+    )
     if end is None:
         return word
     word = word[: -len(end)]
@@ -159,8 +178,8 @@ def _final_y(word: str) -> str:
 
 
 def _replaced(word: str, endings: dict[str, str], more_than: int = 0) -> str:
-    """Replaces the longest matching ending of a word if the stem before it has a measure above `more_than`, and ends in s or
-    t before "ion"."""
+    """Replaces the longest matching ending of a word if the stem before it has a measure above
+    `more_than`, and ends in s or t before "ion"."""
     end = max((end for end in endings if word.endswith(end)), key=len, default="")
     before = word.removesuffix(end)
     if not end or _measure(before) <= more_than or (end == "ion" and before[-1:] not in ("s", "t")):

@@ -1,9 +1,10 @@
 """Scores of extracted answers (Rajpurkar et al. 2016, 2018; row 209).
 
-SQuAD as in the official evaluate-v2.0: both texts in lower case, without punctuation, articles and repeated blanks; the best
-over the gold answers; a question without an answer is right where the prediction is empty. CMRC 2018 compares characters by
-their longest common substring (ymcui/cmrc2018, cmrc2018_evaluate.py); deviation: text that is not Chinese is split at
-blanks, not by nltk.
+SQuAD as in the official evaluate-v2.0: both texts in lower case, without punctuation, articles and
+repeated blanks; the best over the gold answers; a question without an answer is right where the
+prediction is empty. CMRC 2018 compares characters by their longest common substring
+(ymcui/cmrc2018, cmrc2018_evaluate.py); deviation: text that is not Chinese is split at blanks, not
+by nltk.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _MARKS = set('-:_*^/\\~`+=，。：？！"；’《》·、「」（）－～『
 
 
 def normalised(text: str) -> str:
-    """Normalises a text as the official scripts of SQuAD, CoQA and HotpotQA do: lower case, without punctuation, articles
-    and repeated blanks."""
+    """Normalises a text as the official scripts of SQuAD, CoQA and HotpotQA do: lower case, without
+    punctuation, articles and repeated blanks."""
     bare = "".join(c for c in text.lower() if c not in _PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
@@ -49,7 +50,9 @@ def chinese_exact(gold: str, text: str) -> float:
 
 def chinese_overlap(gold: str, text: str) -> float:
     """CMRC's F1: of the longest run of characters and words in both."""
-    true, found = (re.findall(r"[\u4e00-\u9fa5]|[^\s\u4e00-\u9fa5]+", _bare(one)) for one in (gold, text))
+    true, found = (
+        re.findall(r"[\u4e00-\u9fa5]|[^\s\u4e00-\u9fa5]+", _bare(one)) for one in (gold, text)
+    )
     longest = difflib.SequenceMatcher(None, true, found, autojunk=False).find_longest_match().size
     return 2 * longest / (len(true) + len(found)) if longest else 0.0
 
@@ -62,21 +65,29 @@ Judge = Callable[[str, str], float]
 
 
 def judged(gold: Sequence[str], text: str, judge: Judge) -> float:
-    """Returns the best score over the gold answers. Without gold answers, the empty text is correct."""
-    answers = [answer for answer in gold if normalised(answer) or judge in (chinese_exact, chinese_overlap)] or [""]
+    """Returns the best score over the gold answers. Without gold answers, the empty text is
+    correct."""
+    answers = [
+        answer for answer in gold if normalised(answer) or judge in (chinese_exact, chinese_overlap)
+    ] or [""]
     return max(judge(answer, text) for answer in answers)
 
 
 def scores(
-    gold: Mapping[str, Sequence[str]], texts: Mapping[str, str], nulls: Mapping[str, float] | None = None, *,
+    gold: Mapping[str, Sequence[str]], texts: Mapping[str, str],
+    nulls: Mapping[str, float] | None = None, *,
     threshold: float = 1.0, judges: tuple[Judge, Judge] = (exact, overlap),
 ) -> dict[str, float]:  # fmt: skip
-    """Returns the metrics of the official script as fractions, from {question: gold answers}, {question: text} and, if
-    questions may have no answer, {question: score of "no answer"}. Above `threshold` the prediction is empty."""
+    """Returns the metrics of the official script as fractions, from {question: gold answers},
+    {question: text} and, if questions may have no answer, {question: score of "no answer"}. Above
+    `threshold` the prediction is empty."""
     raw = [{k: judged(gold[k], texts[k], judge) for k in gold} for judge in judges]
     answered = {k: bool(gold[k]) for k in gold}
     nulls_ = nulls or dict.fromkeys(gold, 0.0)
-    final = [{k: float(not answered[k]) if nulls_[k] > threshold else v for k, v in part.items()} for part in raw]
+    final = [
+        {k: float(not answered[k]) if nulls_[k] > threshold else v for k, v in part.items()}
+        for part in raw
+    ]
     found = _means("", final, list(gold))
     for prefix, wanted in (("answered_", True), ("unanswered_", False)):
         keys = [k for k in gold if answered[k] is wanted]
@@ -84,18 +95,29 @@ def scores(
             found |= _means(prefix, final, keys)
     if nulls is not None:
         for name, part in zip(("exact", "f1"), raw, strict=True):
-            found[f"best_{name}"], found[f"best_{name}_threshold"] = best_threshold(part, texts, nulls, answered)
+            found[f"best_{name}"], found[f"best_{name}_threshold"] = best_threshold(
+                part, texts, nulls, answered
+            )
     return found
 
 
-def _means(prefix: str, parts: Sequence[Mapping[str, float]], keys: Sequence[str]) -> dict[str, float]:
-    return {f"{prefix}{name}": float(np.mean([p[k] for k in keys])) for name, p in zip(("exact", "f1"), parts, strict=True)}
+def _means(
+    prefix: str, parts: Sequence[Mapping[str, float]], keys: Sequence[str]
+) -> dict[str, float]:
+    return {
+        f"{prefix}{name}": float(np.mean([p[k] for k in keys]))
+        for name, p in zip(("exact", "f1"), parts, strict=True)
+    }
 
 
 def best_threshold(
-    right: Mapping[str, float], texts: Mapping[str, str], nulls: Mapping[str, float], answered: Mapping[str, bool]
+    right: Mapping[str, float],
+    texts: Mapping[str, str],
+    nulls: Mapping[str, float],
+    answered: Mapping[str, bool],
 ) -> tuple[float, float]:
-    """Returns (best score, its threshold) over all thresholds on `nulls`, as in the official script."""
+    """Returns (best score, its threshold) over all thresholds on `nulls`, as in the official
+    script."""
     score = best = sum(not has for has in answered.values())
     threshold = 0.0
     for key in sorted(nulls, key=lambda k: nulls[k]):

@@ -1,4 +1,5 @@
-"""Files of word vectors, written and read by us; what is damaged ends in one line. Peers: test_wordfiles_peers.py."""
+"""Files of word vectors, written and read by us; what is damaged ends in one line. Peers:
+test_wordfiles_peers.py."""
 
 import pickle
 import struct
@@ -12,7 +13,15 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.hashed_ngrams import fnv1a, ngrams_of
 
 DRAW = np.random.default_rng(0)
-WORDS = ["</s>", "the", "naïveté", "cafés", "日本語", "a", "\udce9t\udce9"]  # the last one is Latin-1
+WORDS = [
+    "</s>",
+    "the",
+    "naïveté",
+    "cafés",
+    "日本語",
+    "a",
+    "\udce9t\udce9",
+]  # the last one is Latin-1
 
 
 def table(**fields):
@@ -22,8 +31,15 @@ def table(**fields):
 
 def with_ngrams(**fields):
     rows = DRAW.standard_normal((40, 5)).astype(np.float32)
-    settings = dict(shortest=2, longest=4, buckets=40, output=DRAW.standard_normal((len(WORDS), 5)).astype(np.float32))
-    return table(subwords=Subwords(rows=rows, shortest=2, longest=4, buckets=40), settings=settings, **fields)
+    settings = dict(
+        shortest=2,
+        longest=4,
+        buckets=40,
+        output=DRAW.standard_normal((len(WORDS), 5)).astype(np.float32),
+    )
+    return table(
+        subwords=Subwords(rows=rows, shortest=2, longest=4, buckets=40), settings=settings, **fields
+    )
 
 
 def by_hand(word, shortest, longest, buckets):
@@ -48,7 +64,9 @@ def test_ngrams_are_those_of_a_plain_loop(shortest, longest):
     words = ["the", "", "naïveté", "日本語", "a" * 30, "x"]
     ids, bounds = ngrams_of([word.encode() for word in words], shortest, longest, 1009)
     for i, word in enumerate(words):
-        assert ids[bounds[i] : bounds[i + 1]].tolist() == by_hand(word, max(shortest, 1), longest, 1009)
+        assert ids[bounds[i] : bounds[i + 1]].tolist() == by_hand(
+            word, max(shortest, 1), longest, 1009
+        )
     assert ngrams_of([b"the"], 3, 0, 10)[0].size == 0 and ngrams_of([], 1, 2, 3)[1].tolist() == [0]
 
 
@@ -59,7 +77,9 @@ def test_every_format_returns_what_was_written(tmp_path, format):
         files = wordfiles.write(path, given, format)
         assert all(file.is_file() for file in files) and not list(tmp_path.glob("*.draft"))
         found = wordfiles.read(path, allow_pickle=True)
-        assert found.words == WORDS and found.format == ("fasttext-bin" if format == "folder" and number else format)
+        assert found.words == WORDS and found.format == (
+            "fasttext-bin" if format == "folder" and number else format
+        )
         np.testing.assert_array_equal(found.whole(), given.whole())
         if format in ("fasttext-bin", "keyed-vectors", "folder"):
             np.testing.assert_array_equal(found.counts, given.counts)
@@ -82,9 +102,15 @@ def test_a_vector_is_the_mean_of_its_row_and_of_its_ngrams():
 
 def test_classes_are_written_and_read(tmp_path):
     classes = Classes(
-        names=["__label__a", "__label__b"], counts=np.array([4, 3]), rows=np.ones((2, 5), "f4"), loss="hs", word_ngrams=2
+        names=["__label__a", "__label__b"],
+        counts=np.array([4, 3]),
+        rows=np.ones((2, 5), "f4"),
+        loss="hs",
+        word_ngrams=2,
     )
-    own = dict(model=3, loss=1, word_ngrams=2, buckets=40, shortest=2, longest=4, output=classes.rows)
+    own = dict(
+        model=3, loss=1, word_ngrams=2, buckets=40, shortest=2, longest=4, output=classes.rows
+    )
     given = with_ngrams(classes=classes)
     wordfiles.write(tmp_path / "m.bin", WordTable(**{**vars(given), "settings": own}))
     found = wordfiles.read(tmp_path / "m.bin").classes
@@ -97,7 +123,8 @@ BAD_TEXTS = {
     "line 1 gives 2 words of 1,000,000,000": b"2 1000000000\na 1 2\n",
     "holds 1 words; line 1 gives 3": b"3 2\na 1.50000 2.00000\n",
     "line 3: the word 'b' has 1 numbers, expected 2": b"2 2\na 1 2\nb 1\n",
-    "line 3: 'york' after the word 'new' is no number; a word holds no blank": b"2 2\na 1 2\nnew york 1 2\n",
+    "line 3: 'york' after the word 'new' is no number; a word holds no "
+    "blank": b"2 2\na 1 2\nnew york 1 2\n",
     "line 2: the vector of 'b' holds NaN": b"a 1 2\nb nan 2\n",
     "line 3: the vector of 'c' holds NaN or infinity": b"a 1 2\nb 1 2\nc 1e60 2\n",
     "line 2: a word of 0 bytes": b"a 1 2\n\nc 1 2\n",
@@ -142,7 +169,8 @@ def test_a_binary_file_that_is_cut_off_or_goes_on_is_refused(tmp_path, format):
 
 @pytest.mark.parametrize("format", ["word2vec-binary", "fasttext-bin"])
 def test_random_damage_to_a_binary_file_ends_in_one_line(tmp_path, format):
-    """Numbers of the header that lie take no memory: each claim is compared with the size of the file first."""
+    """Numbers of the header that lie take no memory: each claim is compared with the size of the
+    file first."""
     path, whole = binary(tmp_path, format)
     for seed in range(300):
         draw, damaged = np.random.default_rng(seed), bytearray(whole)

@@ -1,4 +1,5 @@
-"""Files of word vectors against gensim, and fastText's own library: theirs read by us, ours read by them."""
+"""Files of word vectors against gensim, and fastText's own library: theirs read by us, ours read by
+them."""
 
 import importlib.util
 import json
@@ -21,10 +22,13 @@ except ModuleNotFoundError:
 HERE = importlib.util.find_spec("fasttext")
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(gensim is None, reason="gensim is not installed; make test-full installs it"),
+    pytest.mark.skipif(
+        gensim is None, reason="gensim is not installed; make test-full installs it"
+    ),
 ]
 NEW = ["nighthood", "café", "naïveté", "の", "unheard-of", "zzxq"]
-BINS = ("lee_fasttext.bin", "lee_fasttext_new.bin", "crime-and-punishment.bin", "toy-model.bin", "toy-model-pretrained.bin",
+BINS = ("lee_fasttext.bin", "lee_fasttext_new.bin", "crime-and-punishment.bin", "toy-model.bin",
+    "toy-model-pretrained.bin",
         "non_ascii_fasttext.bin")  # fmt: skip
 
 
@@ -35,7 +39,8 @@ def theirs():
 
 @pytest.mark.parametrize("name", BINS)
 def test_fasttext_models_give_gensims_vectors_of_known_and_unseen_words(theirs, name, tmp_path):
-    """Gensim gives `</s>` n-grams, fastText since version 11 does not: that word is compared with the .vec file."""
+    """Gensim gives `</s>` n-grams, fastText since version 11 does not: that word is compared with
+    the .vec file."""
     model, known = ptm_jax.load(theirs / name), peer.load_facebook_vectors(str(theirs / name))
     words = [word for word in model.words if word != "</s>"]
     assert known.index_to_key == list(model.words)
@@ -58,25 +63,35 @@ def test_fasttexts_own_text_has_the_vectors_of_its_model(theirs, name):
     ("name", "options"),
     [
         ("euclidean_vectors.bin", {"binary": True}), ("poincare_vectors.bin", {"binary": True}),
-        ("high_precision.kv.bin", {"binary": True}), ("high_precision.kv.txt", {}), ("lee_fasttext.vec", {}),
+        ("high_precision.kv.bin", {"binary": True}), ("high_precision.kv.txt", {}),
+        ("lee_fasttext.vec", {}),
         ("test_glove.txt", {"no_header": True}), ("word2vec_pre_kv_c", {}),
     ],
 )  # fmt: skip
 def test_word2vec_and_glove_files_are_read_as_gensim_reads_them(theirs, name, options):
-    model, known = ptm_jax.load(theirs / name), KeyedVectors.load_word2vec_format(str(theirs / name), **options)
+    model, known = (
+        ptm_jax.load(theirs / name),
+        KeyedVectors.load_word2vec_format(str(theirs / name), **options),
+    )
     assert list(model.words) == known.index_to_key
     np.testing.assert_array_equal(model.vectors, known.vectors)
 
 
-SAVED = ("model-from-gensim-3.8.0.w2v", "ft_model_2.3.0", "w2v-lee-v0.12.0", "word2vec_3.3", "word2vec_pre_kv_sep_py3",
-         "word2vec_pre_kv_py2", "compatible-hash-true.model", "old_w2v_models/w2v_1.0.0.mdl")  # fmt: skip
+SAVED = ("model-from-gensim-3.8.0.w2v", "ft_model_2.3.0", "w2v-lee-v0.12.0", "word2vec_3.3",
+    "word2vec_pre_kv_sep_py3",
+         "word2vec_pre_kv_py2", "compatible-hash-true.model",
+         "old_w2v_models/w2v_1.0.0.mdl")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAVED)
 def test_saved_models_of_gensim_are_read_without_running_them(theirs, name):
     model = ptm_jax.load(theirs / name, allow_pickle=True)
     try:
-        known = (peer.FastText if "compatible" in name else gensim.models.Word2Vec).load(str(theirs / name)).wv
+        known = (
+            (peer.FastText if "compatible" in name else gensim.models.Word2Vec)
+            .load(str(theirs / name))
+            .wv
+        )
     except (AttributeError, ImportError):
         known = None  # a model that gensim 4 itself no longer loads
     if known is not None:
@@ -104,7 +119,9 @@ def test_gensim_reads_what_we_write_in_every_format(theirs, tmp_path):
 
 def test_gensims_keyed_vectors_come_back_with_counts_and_ngrams(theirs, tmp_path):
     for name in ("plain", "ngrams"):
-        known = KeyedVectors.load_word2vec_format(str(theirs / "euclidean_vectors.bin"), binary=True)
+        known = KeyedVectors.load_word2vec_format(
+            str(theirs / "euclidean_vectors.bin"), binary=True
+        )
         if name == "ngrams":
             known = peer.load_facebook_vectors(str(theirs / "lee_fasttext_new.bin"))
         known.save(str(tmp_path / f"{name}.kv"), separately=["vectors"] if name == "plain" else [])
@@ -113,37 +130,53 @@ def test_gensims_keyed_vectors_come_back_with_counts_and_ngrams(theirs, tmp_path
         model.save(tmp_path / f"{name}-2.kv")
         again = type(known).load(str(tmp_path / f"{name}-2.kv"))
         words = [*model.words[:50], *(NEW if name == "ngrams" else ())]
-        np.testing.assert_allclose(np.stack([again[word] for word in words]), model[words], atol=1e-6)
-        assert "count" not in known.expandos or again.get_vecattr(model.words[3], "count") == known.get_vecattr(
-            model.words[3], "count"
+        np.testing.assert_allclose(
+            np.stack([again[word] for word in words]), model[words], atol=1e-6
         )
+        assert "count" not in known.expandos or again.get_vecattr(
+            model.words[3], "count"
+        ) == known.get_vecattr(model.words[3], "count")
 
 
 def test_neighbours_and_analogies_are_gensims(theirs):
     model = ptm_jax.load(theirs / "euclidean_vectors.bin")
     known = KeyedVectors.load_word2vec_format(str(theirs / "euclidean_vectors.bin"), binary=True)
-    same = lambda ours, theirs: (
-        [word for word, _ in ours] == [word for word, _ in theirs]
-        and np.allclose([score for _, score in ours], [score for _, score in theirs], atol=1e-5)
-    )
+
+    def same(ours, theirs):
+        return [word for word, _ in ours] == [word for word, _ in theirs] and np.allclose(
+            [score for _, score in ours], [score for _, score in theirs], atol=1e-5
+        )
+
     assert same(model.most_similar("war"), known.most_similar("war"))
-    assert same(model.most_similar(["war", "the"], ["of"], 7), known.most_similar(["war", "the"], ["of"], 7))
+    assert same(
+        model.most_similar(["war", "the"], ["of"], 7), known.most_similar(["war", "the"], ["of"], 7)
+    )
     assert same(model.most_similar(model["war"], top=3), known.most_similar(known["war"], topn=3))
     assert same(model.most_similar("war", among=500), known.most_similar("war", restrict_vocab=500))
-    assert same(model.analogy("war", "the", "of", top=5), known.most_similar(["the", "of"], ["war"], 5))
+    assert same(
+        model.analogy("war", "the", "of", top=5), known.most_similar(["the", "of"], ["war"], 5)
+    )
     ours = model.analogy("war", "the", "of", method="3cosmul", top=5)
     assert same(ours, known.most_similar_cosmul(["the", "of"], ["war"], 5))
     assert model.similarity("war", "the") == pytest.approx(known.similarity("war", "the"), abs=1e-6)
 
 
-@pytest.mark.skipif(HERE is None, reason="no wheel of fastText is installed; make test-full installs one")
+@pytest.mark.skipif(
+    HERE is None, reason="no wheel of fastText is installed; make test-full installs one"
+)
 class TestFastText:
     """fastText's own library trains small models, reads ours and predicts."""
 
-    TEXT = ["the night was dark", "café naïveté the day", "a dark and stormy night", "day after day after day"]
+    TEXT = [
+        "the night was dark",
+        "café naïveté the day",
+        "a dark and stormy night",
+        "day after day after day",
+    ]
 
     def trained(self, tmp_path, supervised=False, quantise=None, **options):
-        """A model that was trained in a process of its own: beside torch, fastText's training may meet NaN."""
+        """A model that was trained in a process of its own: beside torch, fastText's training may
+        meet NaN."""
         path, out = tmp_path / "text.txt", tmp_path / ("theirs.ftz" if quantise else "theirs.bin")
         lines = self.TEXT * 20
         if supervised:
@@ -151,11 +184,16 @@ class TestFastText:
             lines += [f"__label__rare {text} indeed" for text in self.TEXT[:2]]
         path.write_text("\n".join(lines) + "\n")
         options |= dict(input=str(path), dim=8, thread=1, verbose=0, minCount=1)
-        script = "import fasttext, json, sys\nkind, options, quantise, out = json.loads(sys.argv[1])\n"
-        script += (
-            "model = vars(fasttext)[kind](**options)\n_ = quantise and model.quantize(**quantise)\nmodel.save_model(out)"
+        script = (
+            "import fasttext, json, sys\nkind, options, quantise, out = json.loads(sys.argv[1])\n"
         )
-        given = json.dumps([f"train_{'' if supervised else 'un'}supervised", options, quantise, str(out)])
+        script += (
+            "model = vars(fasttext)[kind](**options)\n_ = quantise and "
+            "model.quantize(**quantise)\nmodel.save_model(out)"
+        )
+        given = json.dumps(
+            [f"train_{'' if supervised else 'un'}supervised", options, quantise, str(out)]
+        )
         subprocess.run([sys.executable, "-c", script, given], check=True)
         import fasttext
 
@@ -167,24 +205,35 @@ class TestFastText:
 
         known, ours = self.trained(tmp_path, model=model, epoch=2, bucket=500)
         words = [*known.get_words(), *NEW]
-        np.testing.assert_allclose(ours[words], np.stack([known.get_word_vector(word) for word in words]), atol=1e-6)
+        np.testing.assert_allclose(
+            ours[words], np.stack([known.get_word_vector(word) for word in words]), atol=1e-6
+        )
         ours.save(tmp_path / "ours.bin")
         assert (tmp_path / "ours.bin").read_bytes() == (tmp_path / "theirs.bin").read_bytes()
         ours.save(tmp_path / "v.vec")
         ptm_jax.load(tmp_path / "v.vec").save(tmp_path / "v.bin", "fasttext-bin")  # without n-grams
         again = fasttext.load_model(str(tmp_path / "v.bin"))
-        np.testing.assert_allclose(np.stack([again.get_word_vector(word) for word in ours.words]), ours.vectors, atol=1e-6)
+        np.testing.assert_allclose(
+            np.stack([again.get_word_vector(word) for word in ours.words]), ours.vectors, atol=1e-6
+        )
 
     @pytest.mark.parametrize("loss", ["softmax", "hs", "ova", "ns"])
     @pytest.mark.parametrize("quantised", [False, True])
     def test_classes(self, tmp_path, loss, quantised):
         """Probabilities to 1e-4: fastText adds 1e-5 to each factor under the logarithm."""
         options = dict(loss=loss, epoch=20, wordNgrams=3, minn=2, maxn=4, bucket=2000)
-        quantise = dict(qnorm=True, cutoff=300, input=str(tmp_path / "text.txt"), retrain=False) if quantised else None
+        quantise = (
+            dict(qnorm=True, cutoff=300, input=str(tmp_path / "text.txt"), retrain=False)
+            if quantised
+            else None
+        )
         known, model = self.trained(tmp_path, True, quantise, **options)
         texts = [*self.TEXT, "never seen words of a night", "", "the  \t day"]
         for text, ours in zip(texts, model.classify(texts), strict=True):
             labels, scores = known.predict(text, k=-1)
-            theirs = {label.removeprefix("__label__"): score for label, score in zip(labels, scores, strict=True)}
+            theirs = {
+                label.removeprefix("__label__"): score
+                for label, score in zip(labels, scores, strict=True)
+            }
             assert theirs and ours.keys() == theirs.keys()
             assert {name: ours[name] for name in theirs} == pytest.approx(theirs, abs=1e-4)

@@ -1,4 +1,5 @@
-"""Co-occurrences against a count by hand, in memory and spilled to disk, and the rows that are made of them."""
+"""Co-occurrences against a count by hand, in memory and spilled to disk, and the rows that are made
+of them."""
 
 import collections
 import types
@@ -15,13 +16,18 @@ VOCAB = Vocab(size=40, pad=0, unk=2)
 
 
 def blocks(seed=0):
-    """Documents of random words, unknown ones among them; the last of a block continues in the next."""
+    """Documents of random words, unknown ones among them; the last of a block continues in the
+    next."""
     draw = np.random.default_rng(seed)
     for number in range(6):
         sizes = draw.integers(1, 30, 5)
-        tokens = np.where(draw.random(sizes.sum()) < 0.2, 2, draw.integers(3, 40, sizes.sum())).astype(np.int32)
+        tokens = np.where(
+            draw.random(sizes.sum()) < 0.2, 2, draw.integers(3, 40, sizes.sum())
+        ).astype(np.int32)
         sentences = sizes.astype(np.int32)
-        yield store.Block(tokens, sentences, np.ones(5, np.int32), np.arange(5) + 10 * (number % 2 == 0) == 0)
+        yield store.Block(
+            tokens, sentences, np.ones(5, np.int32), np.arange(5) + 10 * (number % 2 == 0) == 0
+        )
 
 
 def by_hand(window):
@@ -46,7 +52,9 @@ def test_counts_are_those_by_hand_in_memory_and_spilled(window, tmp_path, monkey
     cooccurrence.count(blocks(), VOCAB, window, tmp_path / "whole.npy")
     monkeypatch.setattr(cooccurrence, "FRESH", 40)
     runs, parts = [], cooccurrence.Sums.parts
-    monkeypatch.setattr(cooccurrence.Sums, "parts", lambda self, end: runs.extend(self.runs) or parts(self, end))
+    monkeypatch.setattr(
+        cooccurrence.Sums, "parts", lambda self, end: runs.extend(self.runs) or parts(self, end)
+    )
     cooccurrence.count(blocks(), VOCAB, window, tmp_path / "spilled.npy", memory=1000)
     assert len(runs) > 2, "it was spilled"
     assert (tmp_path / "whole.npy").read_bytes() == (tmp_path / "spilled.npy").read_bytes()
@@ -81,10 +89,14 @@ def test_rows_are_every_cell_in_both_directions(tmp_path):
         assert abs(len(source.cells) - share * len(table)) <= 1
         block = source.join([source[i] for i in range(len(source))])
         rows = examples.rows(block, length=7, vocab=VOCAB, rng=np.random.default_rng(0))
-        assert {name: (value.shape[1:], value.dtype) for name, value in rows.items()} == examples.spec(7, VOCAB)
+        assert {
+            name: (value.shape[1:], value.dtype) for name, value in rows.items()
+        } == examples.spec(7, VOCAB)
         real = rows["segment_ids"] > 0
         assert (rows["input_ids"][~real] == VOCAB.pad).all() and real.sum() <= source.tokens
-        columns = (rows[name][real].tolist() for name in ("input_ids", "context_ids", "cooccurrences"))
+        columns = (
+            rows[name][real].tolist() for name in ("input_ids", "context_ids", "cooccurrences")
+        )
         seen += zip(*columns, strict=True)
     expected = [(int(r), int(c), float(np.float32(w))) for r, c, w in cooccurrence.both(table)]
     assert sorted(seen) == sorted(expected) and seen != sorted(seen)

@@ -1,4 +1,5 @@
-"""Preparation: the same bytes whatever the workers and interruptions, nothing half written, refusals in one line."""
+"""Preparation: the same bytes whatever the workers and interruptions, nothing half written,
+refusals in one line."""
 
 import fcntl
 import io
@@ -24,7 +25,9 @@ def all_documents(corpus, split):
     """Documents as tuples of decoded sentences, pieces of a divided one apart."""
     tokenizer, found = corpus.tokenizer(), []
     for block in stored(corpus.paths(split)):
-        texts = [tokenizer.decode(ids) for ids in np.split(block.tokens, block.sentence_starts[1:-1])]
+        texts = [
+            tokenizer.decode(ids) for ids in np.split(block.tokens, block.sentence_starts[1:-1])
+        ]
         cuts = block.document_starts.tolist()
         found += [tuple(texts[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
     return found
@@ -63,7 +66,9 @@ def test_same_bytes_whatever_the_workers(tmp_path, corpus, text_file, options):
 def test_several_shards_and_the_progress(tmp_path, corpus, text_file, options, monkeypatch):
     monkeypatch.setattr(prepare, "SHARD_BYTES", 20_000)
     events = []
-    parts = prepare.prepare([str(text_file)], tmp_path / "c", progress=lambda *event: events.append(event), **options)
+    parts = prepare.prepare(
+        [str(text_file)], tmp_path / "c", progress=lambda *event: events.append(event), **options
+    )
     assert len(parts.paths("train")) > 3
     assert sorted(all_documents(parts, "train")) == sorted(all_documents(corpus, "train"))
     assert ("training the tokenizer", 0, 0) in events and events[-1] == ("tokenizing", 400, 400)
@@ -77,26 +82,43 @@ def test_second_call_returns_at_once(corpus, text_file, options, monkeypatch):
 def test_a_corpus_from_before_a_field_of_the_tokenizer_is_the_same(corpus):
     request = corpus.manifest["request"]
     older = {name: value for name, value in request.items() if name != "tokenizer.min_count"}
-    assert len(older) == len(request) - 1 and prepare._same(types.SimpleNamespace(manifest={"request": older}), request)
+    assert len(older) == len(request) - 1 and prepare._same(
+        types.SimpleNamespace(manifest={"request": older}), request
+    )
 
 
 def test_other_inputs_are_named(corpus, text_file, tmp_path):
     (tmp_path / "other.txt").write_text("Other text.")
     with pytest.raises(UserError, match="other inputs: .*choose another --out") as caught:
-        prepare.prepare([str(tmp_path / "other.txt")], corpus.dir, tokenizer=TokenizerSpec(vocab=99), heldout=0.1)
-    for field in ("sources", "tokenizer.vocab (it has 160, given 99)", "block_tokens (it has 512, given 8192)"):
+        prepare.prepare(
+            [str(tmp_path / "other.txt")],
+            corpus.dir,
+            tokenizer=TokenizerSpec(vocab=99),
+            heldout=0.1,
+        )
+    for field in (
+        "sources",
+        "tokenizer.vocab (it has 160, given 99)",
+        "block_tokens (it has 512, given 8192)",
+    ):
         assert field in str(caught.value)
     assert "heldout" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["Word one two three. " * 2000, "\n".join(f"Line {i} of text." for i in range(4000))])
+@pytest.mark.parametrize(
+    "text", ["Word one two three. " * 2000, "\n".join(f"Line {i} of text." for i in range(4000))]
+)
 def test_one_giant_and_two_small_documents_leave_something_to_hold_out(tmp_path, text):
     (tmp_path / "x.txt").write_text(text)
-    found = prepare.prepare([str(tmp_path / "x.txt")], tmp_path / "c", tokenizer=TokenizerSpec(vocab=30))
+    found = prepare.prepare(
+        [str(tmp_path / "x.txt")], tmp_path / "c", tokenizer=TokenizerSpec(vocab=30)
+    )
     assert found.size("heldout")["blocks"] >= 1 and found.size("train")["documents"] > 10
     assert found.size("heldout")["tokens"] < 0.2 * found.size("train")["tokens"]
     (tmp_path / "y.txt").write_text("It is here now.\n\nIt is there now.\n")
-    found = prepare.prepare([str(tmp_path / "y.txt")], tmp_path / "d", tokenizer=TokenizerSpec(vocab=19))
+    found = prepare.prepare(
+        [str(tmp_path / "y.txt")], tmp_path / "d", tokenizer=TokenizerSpec(vocab=19)
+    )
     assert [found.size(s)["documents"] for s in store.SPLITS] == [1, 1]
 
 
@@ -115,7 +137,12 @@ def test_long_document_is_divided_and_flagged(tmp_path):
 @pytest.mark.parametrize("largest", [300, 70_000])
 def test_record_round_trip(largest):
     ones = np.ones(2, np.int32)
-    block = store.Block(np.array([1, largest, 3], np.int32), np.array([2, 1], np.int32), ones, np.array([True, False]))
+    block = store.Block(
+        np.array([1, largest, 3], np.int32),
+        np.array([2, 1], np.int32),
+        ones,
+        np.array([True, False]),
+    )
     again = store.from_bytes(store.to_bytes(block))
     for name in ("tokens", "sentences", "documents", "continued"):
         assert np.array_equal(getattr(again, name), getattr(block, name))
@@ -141,8 +168,10 @@ def killer(function, calls):
 
 @pytest.mark.rotate
 @pytest.mark.parametrize("place, calls", [
-    ((spool, "_index"), 0), ((vocabularies, "make"), 0), ((shards.Shard, "_write"), 0), ((shards.Shard, "_write"), 9),
-    ((shards.Shard, "finish"), 0), ((shards.Shard, "finish"), 1), ((store, "digest"), 0), ((shutil, "rmtree"), 0),
+    ((spool, "_index"), 0), ((vocabularies, "make"), 0), ((shards.Shard, "_write"), 0),
+    ((shards.Shard, "_write"), 9),
+    ((shards.Shard, "finish"), 0), ((shards.Shard, "finish"), 1), ((store, "digest"), 0),
+    ((shutil, "rmtree"), 0),
 ])  # fmt: skip
 def test_killed_and_run_again(tmp_path, corpus, text_file, options, monkeypatch, place, calls):
     out = tmp_path / "c"
@@ -170,13 +199,16 @@ def test_leftovers_of_other_inputs_are_cleared(tmp_path, corpus, text_file, opti
 @pytest.mark.rotate
 @pytest.mark.parametrize("limit", [20_000, 100_000], ids=["text", "records"])
 def test_full_disk(tmp_path, text_file, limit):
-    """A real refusal of the system: files may not grow past `limit` bytes; record files have 131,072 at least."""
+    """A real refusal of the system: files may not grow past `limit` bytes; record files have
+    131,072 at least."""
     text = tmp_path / "text.txt"
     text.write_text(text_file.read_text()[:60_000])
     code = (
-        "import resource, sys; from ptm_jax.data.corpora import prepare; from ptm_jax.data.tokenizers import tokenizing\n"
+        "import resource, sys; from ptm_jax.data.corpora import prepare; from "
+        "ptm_jax.data.tokenizers import tokenizing\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
-        "try: prepare.prepare([sys.argv[1]], sys.argv[2], tokenizer=tokenizing.TokenizerSpec(vocab=160))\n"
+        "try: prepare.prepare([sys.argv[1]], sys.argv[2], "
+        "tokenizer=tokenizing.TokenizerSpec(vocab=160))\n"
         "except prepare.UserError as error: print(error)"
     )
     command = [sys.executable, "-c", code, str(text), str(tmp_path / "c")]
@@ -224,10 +256,14 @@ def test_bad_source_leaves_nothing(tmp_path, spec):
     ("heldout-00000-of-00001.array_record", None, "is missing"),
     ("tokenizer/tokenizer.json", lambda d: b"{}", "no readable tokenizer"),
     ("counts.npy", lambda d: b"", "counts.npy is missing or damaged"),
-    ("counts.npy", lambda d: d[:-1] + bytes([d[-1] ^ 1]), "counts.npy was changed after it was written"),
-    ("counts.npy", lambda d: saved_counts(np.load(io.BytesIO(d))[:, ::-1]), "counts.npy was changed"),
-    ("train-00000-of-00001.array_record", lambda d: d[:9999] + bytes(len(d) - 9999), "a shard of .*c is damaged .*prepare"),
-    ("train-00000-of-00001.array_record", lambda d: d[:99] + bytes([d[99] ^ 1]) + d[100:], "a shard of .*c is damaged"),
+    ("counts.npy", lambda d: d[:-1] + bytes([d[-1] ^ 1]),
+    "counts.npy was changed after it was written"),
+    ("counts.npy", lambda d: saved_counts(np.load(io.BytesIO(d))[:, ::-1]),
+    "counts.npy was changed"),
+    ("train-00000-of-00001.array_record", lambda d: d[:9999] + bytes(len(d) - 9999),
+    "a shard of .*c is damaged .*prepare"),
+    ("train-00000-of-00001.array_record", lambda d: d[:99] + bytes([d[99] ^ 1]) + d[100:],
+    "a shard of .*c is damaged"),
 ])  # fmt: skip
 def test_damage(tmp_path, corpus, name, damage, message):
     path = shutil.copytree(corpus.dir, tmp_path / "c") / name
@@ -245,10 +281,16 @@ def saved_counts(counts):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("change", [lambda c: c[:, :-1], lambda c: c + np.eye(*c.shape, dtype=c.dtype), lambda c: c[0]])
-def test_counts_of_a_corpus_without_their_hash_are_compared_with_the_manifest(tmp_path, corpus, change):
+@pytest.mark.parametrize(
+    "change", [lambda c: c[:, :-1], lambda c: c + np.eye(*c.shape, dtype=c.dtype), lambda c: c[0]]
+)
+def test_counts_of_a_corpus_without_their_hash_are_compared_with_the_manifest(
+    tmp_path, corpus, change
+):
     folder = shutil.copytree(corpus.dir, tmp_path / "c")
-    manifest = {name: part for name, part in corpus.manifest.items() if name != "arrays"}  # as older versions wrote it
+    manifest = {
+        name: part for name, part in corpus.manifest.items() if name != "arrays"
+    }  # as older versions wrote it
     (folder / "manifest.json").write_text(json.dumps(manifest))
     assert np.array_equal(store.open_corpus(folder).counts(), corpus.counts())
     (folder / "counts.npy").write_bytes(saved_counts(change(np.load(folder / "counts.npy"))))

@@ -1,4 +1,5 @@
-"""The stream: every row once an epoch, the same global batches on any number of processes, exact restarts, memory."""
+"""The stream: every row once an epoch, the same global batches on any number of processes, exact
+restarts, memory."""
 
 import gc
 import itertools
@@ -47,19 +48,24 @@ def joined(corpus, processes, count, state=None, **changes):
         if state is not None:
             stream.restore(state)
         parts.append(take(stream, count))
-    return [{k: np.concatenate([b[k] for b in row]) for k in row[0]} for row in zip(*parts, strict=True)]
+    return [
+        {k: np.concatenate([b[k] for b in row]) for k in row[0]} for row in zip(*parts, strict=True)
+    ]
 
 
 def cuts_of(monkeypatch):
     """The (epoch, group) of every group that is cut from now on."""
     cuts, original = [], streams._Groups.cut
-    monkeypatch.setattr(streams._Groups, "cut", lambda self, e, g: cuts.append((e, g)) or original(self, e, g))
+    monkeypatch.setattr(
+        streams._Groups, "cut", lambda self, e, g: cuts.append((e, g)) or original(self, e, g)
+    )
     return cuts
 
 
 def same(a, b):
     return len(a) == len(b) and all(
-        x.keys() == y.keys() and all(np.array_equal(x[k], y[k]) for k in x) for x, y in zip(a, b, strict=True)
+        x.keys() == y.keys() and all(np.array_equal(x[k], y[k]) for k in x)
+        for x, y in zip(a, b, strict=True)
     )
 
 
@@ -78,7 +84,9 @@ def test_batches_have_the_declared_fields_and_are_drawn_by_the_seed(corpus, kind
         values = found[0][name]
         assert values.shape == (16, *shape) and values.dtype == dtype and values.flags.c_contiguous
     assert np.array_equal(found[0]["rows"], np.arange(16)) and found[0]["rows"].dtype == np.int32
-    assert same(found, take(made(corpus, kind), 5)) and not same(found, take(made(corpus, kind, seed=6), 5))
+    assert same(found, take(made(corpus, kind), 5)) and not same(
+        found, take(made(corpus, kind, seed=6), 5)
+    )
 
 
 @pytest.mark.parametrize("kind", [*KINDS[:3], CONTINUING])
@@ -88,7 +96,9 @@ def test_one_epoch_has_every_token_once(corpus, kind, split, batch):
     assert np.array_equal(text_tokens(corpus, found), corpus.counts(split))
     assert all(b["input_ids"].shape == (batch, 64) for b in found)
     last = found[-1]["segment_ids"]
-    assert kind is CONTINUING or not np.any(np.diff((last > 0).any(1).astype(int)) > 0)  # padding rows come last
+    assert kind is CONTINUING or not np.any(
+        np.diff((last > 0).any(1).astype(int)) > 0
+    )  # padding rows come last
 
 
 def test_two_epochs_have_every_token_twice_in_another_order(corpus):
@@ -200,7 +210,8 @@ def test_fewer_rows_than_a_batch(corpus):
     ({"split": "helddout"}, "unknown split.*Did you mean 'heldout'"),
     ({"kind": ex.Contiguous()}, "has no eos token"),
     ({"length": 2}, "no room"),
-    ({"kind": CONTINUING, "batch": 256, "length": 512}, r"has \d+ rows of 512 tokens, too few for a batch of 256.*smaller"),
+    ({"kind": CONTINUING, "batch": 256, "length": 512},
+    r"has \d+ rows of 512 tokens, too few for a batch of 256.*smaller"),
 ])  # fmt: skip
 def test_bad_requests(corpus, changes, message):
     with pytest.raises(UserError, match=message):
@@ -237,12 +248,17 @@ def test_lanes(corpus):
 
 def blocks_of(corpus):
     """The text of every block of the train split in order: each document and its separator."""
-    documents = (np.split(block.tokens, block.document_tokens[1:-1]) for block in stored(corpus.paths()))
-    return [np.concatenate([[*document, corpus.vocab.sep] for document in block]) for block in documents]
+    documents = (
+        np.split(block.tokens, block.document_tokens[1:-1]) for block in stored(corpus.paths())
+    )
+    return [
+        np.concatenate([[*document, corpus.vocab.sep] for document in block]) for block in documents
+    ]
 
 
 def lanes_of(batches):
-    """The rows of every lane, without padding; the empty ones at the end of an epoch are left out."""
+    """The rows of every lane, without padding; the empty ones at the end of an epoch are left
+    out."""
     found = []
     for b in range(len(batches[0]["rows"])):
         rows = [x["input_ids"][b][x["segment_ids"][b] > 0].tolist() for x in batches]
@@ -251,18 +267,26 @@ def lanes_of(batches):
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize("batch, length, size", [(4, 64, 1), (2, 128, 2), (16, 64, 1), (64, 32, 1), (300, 64, 1)])
+@pytest.mark.parametrize(
+    "batch, length, size", [(4, 64, 1), (2, 128, 2), (16, 64, 1), (64, 32, 1), (300, 64, 1)]
+)
 def test_a_row_goes_on_from_the_batch_before(corpus, batch, length, size):
-    """Every lane is a sequence of groups, each cut from its start to its end: of `size` blocks that follow each other, or,
-    where the batch has more rows than the corpus blocks, of a part of the rows of one block."""
+    """Every lane is a sequence of groups, each cut from its start to its end: of `size` blocks that
+    follow each other, or, where the batch has more rows than the corpus blocks, of a part of the
+    rows of one block."""
     texts, wanted = blocks_of(corpus), []
     parts = -(-batch // len(texts))
     for first in range(0, len(texts), size):
         text = np.concatenate(texts[first : first + size])
         rows = [text[i : i + length].tolist() for i in range(0, len(text), length)]
-        wanted += [rows[len(rows) * p // parts : len(rows) * (p + 1) // parts] for p in range(parts)]
+        wanted += [
+            rows[len(rows) * p // parts : len(rows) * (p + 1) // parts] for p in range(parts)
+        ]
     wanted = [group for group in wanted if group]
-    found, lanes = [], lanes_of(list(made(corpus, CONTINUING, batch=batch, length=length, epochs=1)))
+    found, lanes = (
+        [],
+        lanes_of(list(made(corpus, CONTINUING, batch=batch, length=length, epochs=1))),
+    )
     for lane in lanes:
         while lane:
             group = next(group for group in wanted if lane[: len(group)] == group)
@@ -270,4 +294,6 @@ def test_a_row_goes_on_from_the_batch_before(corpus, batch, length, size):
             lane = lane[len(group) :]
     assert sorted(found) == sorted(wanted)
     endless = lanes_of(take(made(corpus, CONTINUING, batch=batch, length=length), 4))
-    assert all(rows[: len(lane)] == lane[: len(rows)] for rows, lane in zip(endless, lanes, strict=True))
+    assert all(
+        rows[: len(lane)] == lane[: len(rows)] for rows, lane in zip(endless, lanes, strict=True)
+    )

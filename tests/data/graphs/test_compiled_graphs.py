@@ -18,7 +18,10 @@ def built(tmp_path, *names, **options):
 
 
 def named(graph, split="train"):
-    return [(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.triples(split).tolist()]
+    return [
+        (graph.entities[h], graph.relations[r], graph.entities[t])
+        for h, r, t in graph.triples(split).tolist()
+    ]
 
 
 def files(folder, **texts):
@@ -40,12 +43,23 @@ def test_triples_texts_and_splits(tmp_path):
         aliases__txt="a\tcat\tpuss\nb\tpuss\n",
     )
     graph = built(tmp_path, folder)
-    assert named(graph) == [("a", "likes", "b"), ("b", "likes", "c d")] and named(graph, "valid") == [("a", "makes", "c d")]
-    assert list(graph.names) == ["cat", "puss", "c d"] and list(graph.descriptions) == ["a small animal", "", ""]
+    assert named(graph) == [("a", "likes", "b"), ("b", "likes", "c d")] and named(
+        graph, "valid"
+    ) == [("a", "makes", "c d")]
+    assert list(graph.names) == ["cat", "puss", "c d"] and list(graph.descriptions) == [
+        "a small animal",
+        "",
+        "",
+    ]
     assert list(graph.relation_names) == ["is fond of", "makes"] and len(graph.triples("test")) == 0
-    assert [graph.type_names[i] for i in graph.entity_types[0]] == ["pet", "animal"] and len(graph.entity_types[2]) == 0
+    assert [graph.type_names[i] for i in graph.entity_types[0]] == ["pet", "animal"] and len(
+        graph.entity_types[2]
+    ) == 0
     puss = graph.alias_texts.places["puss"]
-    assert graph.alias_entities[puss].tolist() == [0, 1] and graph.alias_priors[puss].tolist() == [0.5, 0.5]
+    assert graph.alias_entities[puss].tolist() == [0, 1] and graph.alias_priors[puss].tolist() == [
+        0.5,
+        0.5,
+    ]
     assert [graph.alias_texts[i] for i in graph.entity_aliases[0]] == ["cat", "puss"]
     assert [graph.triples()[i].tolist() for i in graph.outgoing[1]] == [[1, 0, 2]]
     assert isinstance(graph.triples(), np.memmap) and graph.checked() is graph
@@ -68,16 +82,32 @@ def test_wordnet_has_synsets_supersenses_and_priors(tmp_path):
         cntlist__rev="cat%1:05:00:: 1 18\n",
     )
     scores = tmp_path / "SentiWordNet_3.0.0.txt"
-    scores.write_text("# POS\tID\nn\t00000030\t0.25\t0.5\tcat#2\ta man\nn\t00000099\t0\t0\tx#1\tnone\n")
+    scores.write_text(
+        "# POS\tID\nn\t00000030\t0.25\t0.5\tcat#2\ta man\nn\t00000099\t0\t0\tx#1\tnone\n"
+    )
     graph = built(tmp_path, folder, str(scores))
-    assert named(graph) == [("00000010-n", "hypernym", "00000020-n"), ("00000040-a", "pertainym", "00000010-n")]
-    assert [graph.type_names[t[0]] for t in graph.entity_types] == ["noun.animal", "noun.Tops", "noun.person", "adj.all"]
+    assert named(graph) == [
+        ("00000010-n", "hypernym", "00000020-n"),
+        ("00000040-a", "pertainym", "00000010-n"),
+    ]
+    assert [graph.type_names[t[0]] for t in graph.entity_types] == [
+        "noun.animal",
+        "noun.Tops",
+        "noun.person",
+        "adj.all",
+    ]
     cat = graph.alias_texts.places["cat"]
     assert graph.alias_entities[cat].tolist() == [0, 2]
     np.testing.assert_allclose(graph.alias_priors[cat], [19 / 20, 1 / 20])
-    assert graph.alias_texts.places.keys() == {"cat", "true cat", "animal", "feline"} and graph.descriptions[3] == "of cats"
+    assert (
+        graph.alias_texts.places.keys() == {"cat", "true cat", "animal", "feline"}
+        and graph.descriptions[3] == "of cats"
+    )
     np.testing.assert_array_equal(graph.value("negative"), [np.nan, np.nan, 0.5, np.nan])
-    assert "SentiWordNet_3.0.0.txt: line 3: scores of '00000099-n'" in graph.manifest["faults"]["dangling"]["first"]
+    assert (
+        "SentiWordNet_3.0.0.txt: line 3: scores of '00000099-n'"
+        in graph.manifest["faults"]["dangling"]["first"]
+    )
     with pytest.raises(UserError, match="unknown value of entities 'polarity'"):
         graph.value("polarity")
 
@@ -87,13 +117,22 @@ def test_conceptnet_atomic_umls_and_wikidata5m(tmp_path):
         "/a/x\t/r/IsA\t/c/en/hot_dog/n\t/c/en/food\t{}\n/a/y\t/r/IsA\t/c/fr/chat\t/c/en/cat\t{}\n"
     )
     graph = compile_graph(sources([str(tmp_path / "conceptnet.csv")]), tmp_path / "c")
-    assert named(graph) == [("/c/en/hot_dog/n", "/r/IsA", "/c/en/food")] and list(graph.alias_texts) == ["food", "hot dog"]
+    assert named(graph) == [("/c/en/hot_dog/n", "/r/IsA", "/c/en/food")] and list(
+        graph.alias_texts
+    ) == ["food", "hot dog"]
     (tmp_path / "v4_atomic_all.csv").write_text(
-        'event,xWant,oReact,prefix,split\n"PersonX eats","[""to rest"", ""none""]","[""glad""]","[]",tst\n'
+        'event,xWant,oReact,prefix,split\n"PersonX eats","[""to rest"", '
+        '""none""]","[""glad""]","[]",tst\n'
     )
     graph = compile_graph(sources([str(tmp_path / "v4_atomic_all.csv")]), tmp_path / "a")
-    assert named(graph, "test") == [("PersonX eats", "xWant", "to rest"), ("PersonX eats", "oReact", "glad")]
-    row = lambda cui, language, text, flag="N": "|".join([cui, language, *["x"] * 12, text, "0", flag, "", ""]) + "\n"
+    assert named(graph, "test") == [
+        ("PersonX eats", "xWant", "to rest"),
+        ("PersonX eats", "oReact", "glad"),
+    ]
+
+    def row(cui, language, text, flag="N"):
+        return "|".join([cui, language, *["x"] * 12, text, "0", flag, "", ""]) + "\n"
+
     folder = files(
         tmp_path / "u",
         MRCONSO__RRF=row("C1", "ENG", "Cold")
@@ -106,9 +145,9 @@ def test_conceptnet_atomic_umls_and_wikidata5m(tmp_path):
     )
     graph = compile_graph(sources([folder]), tmp_path / "m")
     assert named(graph) == [("C2", "causes", "C1")] and list(graph.alias_texts) == ["Cold", "Virus"]
-    assert graph.descriptions[1] == "an agent" and graph.manifest["faults"]["dangling"]["first"].endswith(
-        "MRREL.RRF: line 2: a triple of 'C9', which is not declared"
-    )
+    assert graph.descriptions[1] == "an agent" and graph.manifest["faults"]["dangling"][
+        "first"
+    ].endswith("MRREL.RRF: line 2: a triple of 'C9', which is not declared")
     folder = files(
         tmp_path / "w",
         wikidata5m_entity__txt="Q1\tuniverse\tcosmos\nQ2\tEarth\n",
@@ -132,13 +171,18 @@ def test_faults_are_counted_with_file_and_line(tmp_path):
     )
     graph = built(tmp_path, folder, most=50)
     faults = graph.manifest["faults"]
-    assert {kind: (fault["count"], fault["first"].rpartition("/")[2]) for kind, fault in faults.items()} == {
+    assert {
+        kind: (fault["count"], fault["first"].rpartition("/")[2]) for kind, fault in faults.items()
+    } == {
         "dangling": (1, "train.tsv: line 4: a triple of 'z', which is not declared"),
         "duplicate triple": (1, "train.tsv: line 5: the triple stands above"),
         "empty relation": (1, "relation2text.txt: line 2: 'makes' has no triples"),
         "cycle": (1, "train.tsv: line 1: 'isa' leads back to its head"),
         "duplicate alias": (1, "aliases.txt: line 1: 'one' again"),
-        "crowded alias": (1, "aliases.txt: line 52: 'many' names 2,000 entities; the 50 of the highest priors stay"),
+        "crowded alias": (
+            1,
+            "aliases.txt: line 52: 'many' names 2,000 entities; the 50 of the highest priors stay",
+        ),
     }
     assert len(graph.alias_entities[graph.alias_texts.places["many"]]) == 50
     with pytest.raises(UserError, match=r"line 4: a triple of 'z'.*leave --strict out"):
@@ -163,7 +207,11 @@ def test_a_broken_file_is_one_line_with_file_and_line(tmp_path, name):
     whole = name in ("data.noun", "MRCONSO.RRF", "train.tsv")
     with pytest.raises(UserError, match=BROKEN[name][1]) as error:
         built(tmp_path, str(path.parent if whole else path))
-    assert "\n" not in str(error.value) and str(path) in str(error.value) and not (tmp_path / "out").exists()
+    assert (
+        "\n" not in str(error.value)
+        and str(path) in str(error.value)
+        and not (tmp_path / "out").exists()
+    )
 
 
 def test_the_command_prints_counts_and_another_graph_is_refused(tmp_path, capsys):
@@ -199,7 +247,8 @@ def test_an_alias_of_a_million_entities_is_cut_and_reported(tmp_path):
     assert graph.manifest["faults"] == {
         "crowded alias": {
             "count": 1,
-            "first": f"{folder}/aliases.txt: line 101: 'thing' names 1,000,000 entities; the 100 of the highest priors stay",
+            "first": f"{folder}/aliases.txt: line 101: 'thing' names 1,000,000 entities; the 100 "
+            "of the highest priors stay",
         }
     }
     assert graph.counts["entities"] == 10**6 and len(graph.alias_entities[0]) == 100

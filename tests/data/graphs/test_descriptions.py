@@ -1,4 +1,5 @@
-"""The descriptions of a compiled graph as text: those of its entities, each a document (KEPLER-OnlyDesc)."""
+"""The descriptions of a compiled graph as text: those of its entities, each a document
+(KEPLER-OnlyDesc)."""
 
 import pytest
 
@@ -12,7 +13,9 @@ def test_descriptions_of_entities_are_documents(tmp_path):
     folder.mkdir()
     (folder / "train.tsv").write_text("dog\tIsA\tanimal\ncat\tIsA\tanimal\n")
     (folder / "entity2text.txt").write_text("dog\tthe dog\ncat\tthe cat\nanimal\tthe animal\n")
-    (folder / "entity2textlong.txt").write_text("dog\tA dog barks. It is a pet.\nanimal\tAn animal lives.\n")
+    (folder / "entity2textlong.txt").write_text(
+        "dog\tA dog barks. It is a pet.\nanimal\tAn animal lives.\n"
+    )
     compiling.compile_graph(formats.sources([str(folder)]), tmp_path / "graph")
     name = f"descriptions:{tmp_path / 'graph'}"
     found = sorted(document.sentences for document in sources.documents([name]))

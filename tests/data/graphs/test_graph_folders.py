@@ -23,7 +23,11 @@ def test_triples_and_texts_of_entities_are_documents(tmp_path):
 
 @pytest.mark.parametrize(
     ("fields", "line"),
-    [({"train": "a\tb\n"}, "line 1"), ({"train": "a\tr\tb\na\t\tb\n"}, "line 2"), ({"names": "a b c\n"}, "line 1")],
+    [
+        ({"train": "a\tb\n"}, "line 1"),
+        ({"train": "a\tr\tb\na\t\tb\n"}, "line 2"),
+        ({"names": "a b c\n"}, "line 1"),
+    ],
 )
 def test_broken_graphs_are_one_line_with_file_and_line(tmp_path, fields, line):
     with pytest.raises(UserError, match=line) as error:

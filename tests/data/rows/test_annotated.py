@@ -18,11 +18,19 @@ from ptm_jax.data.rows.sentence_slots import DocumentSentences, DocumentSlots
 from support.cutting import KINDS, VOCAB, block, cut
 
 ALL = ("word_starts", "sentences", "documents")
-EVERY = [*KINDS, OrderedPairs(), ThreeWayPairs(), XLNetPairs(), DocumentSentences(), DocumentSlots(sentences=4, width=10)]
+EVERY = [
+    *KINDS,
+    OrderedPairs(),
+    ThreeWayPairs(),
+    XLNetPairs(),
+    DocumentSentences(),
+    DocumentSlots(sentences=4, width=10),
+]
 
 
 def facts(ids, given):
-    """(word start, sentence, document) of every token of a row of text in which all tokens differ."""
+    """(word start, sentence, document) of every token of a row of text in which all tokens
+    differ."""
     firsts = set((given.sentence_starts[:-1] + 10).tolist())
     owner = np.repeat(np.arange(len(given.documents)), np.diff(given.document_tokens))
     found, sentence, document, last, home = [], 0, 0, None, None
@@ -47,7 +55,9 @@ def test_facts_of_tokens(kind, longest):
     given = block(30, 1, longest)
     plain, rows = cut(kind, given), cut(Annotated(examples=kind, fields=ALL), given)
     assert list(rows) == [*plain, *ALL]
-    assert all(np.array_equal(rows[name], plain[name]) and rows[name].dtype == np.int32 for name in plain)
+    assert all(
+        np.array_equal(rows[name], plain[name]) and rows[name].dtype == np.int32 for name in plain
+    )
     for r, ids in enumerate(rows["input_ids"]):
         got = np.stack([rows[name][r] for name in ALL], 1)
         assert np.array_equal(got, facts(ids, given))
@@ -61,7 +71,9 @@ def test_tokens_that_occur_twice_change_nothing(kind):
     words = given.words.copy()
     words[:30] = np.arange(30) % 3 == 0
     other = dataclasses.replace(given, tokens=few, words=words)
-    other_words = dataclasses.replace(given, words=np.where(np.arange(VOCAB.size) < 10, False, given.words))
+    other_words = dataclasses.replace(
+        given, words=np.where(np.arange(VOCAB.size) < 10, False, given.words)
+    )
     other_words.words[given.tokens] = words[few]
     wanted, rows = (cut(Annotated(examples=kind, fields=ALL), b) for b in (other_words, other))
     text = wanted["input_ids"] >= 10
@@ -77,9 +89,13 @@ def test_stream_hands_over_the_words(corpus):
     batch = next(stream)
     stream.close()
     assert batch["word_starts"].shape == (16, 64) and batch["sentences"].max() > 1
-    for ids, starts, segments in zip(batch["input_ids"], batch["word_starts"], batch["segment_ids"], strict=True):
+    for ids, starts, segments in zip(
+        batch["input_ids"], batch["word_starts"], batch["segment_ids"], strict=True
+    ):
         last = None
-        for index, start, segment in zip(ids.tolist(), starts.tolist(), segments.tolist(), strict=True):
+        for index, start, segment in zip(
+            ids.tolist(), starts.tolist(), segments.tolist(), strict=True
+        ):
             piece = tokenizer.piece(index)
             if not segment or piece in tokenizer.special_pieces:
                 assert not start
@@ -94,7 +110,9 @@ def test_one_field_and_passing_on():
     only = Annotated(fields=("sentences",))
     assert set(cut(only, given)) == {"input_ids", "segment_ids", "positions", "sentences"}
     assert Annotated().needs_words and not only.needs_words
-    assert Annotated(examples=ex.Contiguous(continuing=True)).continuing and not Annotated().continuing
+    assert (
+        Annotated(examples=ex.Contiguous(continuing=True)).continuing and not Annotated().continuing
+    )
     with pytest.raises(UserError, match="table of the tokenizer"):
         cut(Annotated(), given)
     with pytest.raises(UserError, match="Did you mean 'sentences'"):
@@ -109,26 +127,38 @@ class Pieces:
 
 
 def test_words_are_those_of_a_segmenter(monkeypatch):
-    """The example of Cui et al. 2019, Table 1; Latin pieces that go on begin no word whatever the segmenter cuts."""
+    """The example of Cui et al. 2019, Table 1; Latin pieces that go on begin no word whatever the
+    segmenter cuts."""
     shown = []
 
     def cut(text):
         shown.append(text)
-        return {"使用语言模型": ["使用", "语言", "模型"], "running模型": ["runn", "ing", "模型"]}[text]
+        return {"使用语言模型": ["使用", "语言", "模型"], "running模型": ["runn", "ing", "模型"]}[
+            text
+        ]
 
     monkeypatch.setitem(sys.modules, "rjieba", types.SimpleNamespace(cut=cut))
     kind = Annotated(fields=("word_starts",), segmenter="rjieba")
     words = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0], bool)
     tokens = np.array([3, 4, 5, 6, 7, 8, 9, 10, 7, 8], np.int32)
-    given = Block(tokens, np.array([6, 4], np.int32), np.array([2], np.int32), np.zeros(1, bool), words=words)
+    given = Block(
+        tokens, np.array([6, 4], np.int32), np.array([2], np.int32), np.zeros(1, bool), words=words
+    )
     given = dataclasses.replace(given, spellings=kind.table(Pieces))
     vocab = Vocab(size=11, pad=0, cls=1, sep=2)
     rows = kind.rows(given, length=12, vocab=vocab, rng=np.random.default_rng(0))
     assert shown == ["使用语言模型", "running模型"]
     assert rows["word_starts"].tolist() == [[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]]
     plain = Annotated(fields=("word_starts",))
-    assert plain.rows(given, length=12, vocab=vocab, rng=np.random.default_rng(0))["word_starts"].sum() == 9
-    assert kind.spells and not plain.spells and not Annotated(fields=("sentences",), segmenter="jieba").spells
+    assert (
+        plain.rows(given, length=12, vocab=vocab, rng=np.random.default_rng(0))["word_starts"].sum()
+        == 9
+    )
+    assert (
+        kind.spells
+        and not plain.spells
+        and not Annotated(fields=("sentences",), segmenter="jieba").spells
+    )
 
 
 def test_a_segmenter_that_is_absent_or_unknown(monkeypatch):

@@ -1,4 +1,5 @@
-"""Columns of tokens and fields of rows of any type: from the cutting of rows to a corruption that moves tokens."""
+"""Columns of tokens and fields of rows of any type: from the cutting of rows to a corruption that
+moves tokens."""
 
 import dataclasses
 
@@ -70,7 +71,10 @@ def test_columns_are_cut_with_their_tokens(kind):
     assert all(np.array_equal(rows[name], plain[name]) for name in plain)
     spec = examples.spec(40, VOCAB)
     assert list(spec) == list(rows)
-    assert all(rows[name].shape[1:] == shape and rows[name].dtype == dtype for name, (shape, dtype) in spec.items())
+    assert all(
+        rows[name].shape[1:] == shape and rows[name].dtype == dtype
+        for name, (shape, dtype) in spec.items()
+    )
 
 
 def test_fields_of_every_type_pass_through_the_stream_and_a_restart(corpus):
@@ -82,29 +86,45 @@ def test_fields_of_every_type_pass_through_the_stream_and_a_restart(corpus):
     state = stream.state()
     later = [next(stream) for _ in range(3)]
     for batch in batches + later:
-        assert batch["fill"].dtype == np.uint8 and np.array_equal(batch["fill"], (batch["segment_ids"] > 0).sum(1))
-        check(batch, ~np.isin(batch["input_ids"], [corpus.vocab.pad, corpus.vocab.cls, corpus.vocab.sep]))
+        assert batch["fill"].dtype == np.uint8 and np.array_equal(
+            batch["fill"], (batch["segment_ids"] > 0).sum(1)
+        )
+        check(
+            batch,
+            ~np.isin(batch["input_ids"], [corpus.vocab.pad, corpus.vocab.cls, corpus.vocab.sep]),
+        )
     other = fresh()
     other.restore(state)
     for wanted in later:
         found = next(other)
-        assert wanted.keys() == found.keys() and all(np.array_equal(wanted[k], found[k]) for k in wanted)
+        assert wanted.keys() == found.keys() and all(
+            np.array_equal(wanted[k], found[k]) for k in wanted
+        )
     stream.close(), other.close()
 
 
 @pytest.mark.rotate
 @pytest.mark.parametrize(
     "corruption",
-    [TextInfilling(vocab=VOCAB), SentencePermutation(vocab=VOCAB), TrigramShuffle(vocab=VOCAB, rate=0.6)],
+    [
+        TextInfilling(vocab=VOCAB),
+        SentencePermutation(vocab=VOCAB),
+        TrigramShuffle(vocab=VOCAB, rate=0.6),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_a_corruption_moves_columns_with_their_tokens(corruption):
     rows = cut(Graded(), block(12, 2), 48)
-    batch = jax.jit(corruption)(jax.random.key(0), rows | {"rows": np.arange(len(rows["fill"]), dtype=np.int32)})
+    batch = jax.jit(corruption)(
+        jax.random.key(0), rows | {"rows": np.arange(len(rows["fill"]), dtype=np.int32)}
+    )
     ids = np.asarray(batch["input_ids"])
-    assert not np.array_equal(ids, rows["input_ids"]) and np.array_equal(batch["fill"], rows["fill"])
+    assert not np.array_equal(ids, rows["input_ids"]) and np.array_equal(
+        batch["fill"], rows["fill"]
+    )
     text, masks = ids >= 10, (ids == VOCAB.mask)[..., None]
-    check({name: np.where(masks if name == "weights" else masks[..., 0], 0, batch[name]).astype(batch[name].dtype)
+    check({name: np.where(masks if name == "weights" else masks[..., 0], 0,
+        batch[name]).astype(batch[name].dtype)
            for name in ("input_ids", "speech", "weights")}, text)  # fmt: skip
 
 
@@ -112,7 +132,9 @@ def test_columns_do_not_outlive_their_tokens():
     """Rows that are written anew have other places: columns of the old ones are left out."""
     rows = cut(Graded(), block(3, 2), 48)
     vocab = dataclasses.replace(VOCAB, extra=tuple(range(90_000, 90_020)))
-    batch = jax.eval_shape(SentinelSpans(vocab=vocab), jax.random.key(0), rows | {"rows": np.arange(len(rows["fill"]))})
+    batch = jax.eval_shape(
+        SentinelSpans(vocab=vocab), jax.random.key(0), rows | {"rows": np.arange(len(rows["fill"]))}
+    )
     assert not {"speech", "weights", "sentences"} & batch.keys() and "fill" in batch
 
 

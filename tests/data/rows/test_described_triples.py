@@ -1,4 +1,5 @@
-"""Rows with the texts of a triple's entities: they are those of the graph, and the loss is that of a table of all texts."""
+"""Rows with the texts of a triple's entities: they are those of the graph, and the loss is that of
+a table of all texts."""
 
 import itertools
 import types
@@ -26,48 +27,76 @@ FACTS = {*map(tuple, TRIPLES.tolist())}
 
 
 def table() -> np.ndarray:
-    """The text of every entity as [CLS] text [SEP], [E, 6]: what every device held before rows had their own."""
+    """The text of every entity as [CLS] text [SEP], [E, 6]: what every device held before rows had
+    their own."""
     rows = [[VOCAB.cls, *text.tolist(), VOCAB.sep] for text in TEXTS]
     return np.array([row + [VOCAB.pad] * (6 - len(row)) for row in rows])
 
 
 def cut(documents: int, **given) -> dict[str, np.ndarray]:
-    return cutting.cut(WithDescribedTriple(graph=GRAPH, **given), cutting.block(documents=documents))
+    return cutting.cut(
+        WithDescribedTriple(graph=GRAPH, **given), cutting.block(documents=documents)
+    )
 
 
 def entities(rows: dict[str, np.ndarray]) -> np.ndarray:
     """The entities of the texts [R, M]: their texts differ."""
     texts = {tuple(row): number for number, row in enumerate(table().tolist())}
-    return np.array([[texts[tuple(one)] for one in row] for row in rows["described_input_ids"].tolist()])
+    return np.array(
+        [[texts[tuple(one)] for one in row] for row in rows["described_input_ids"].tolist()]
+    )
 
 
 @pytest.mark.parametrize("negatives", [1, 3])
 def test_rows_have_a_triple_of_the_graph_and_entities_that_make_none(negatives):
     rows = cut(documents=300, negatives=negatives)
-    inner, found = cutting.cut(WithDescribedTriple().examples, cutting.block(documents=300)), entities(rows)
+    inner, found = (
+        cutting.cut(WithDescribedTriple().examples, cutting.block(documents=300)),
+        entities(rows),
+    )
     assert all(np.array_equal(rows[name], inner[name]) for name in inner)
-    assert {(h, r, t) for (h, t, *_), r in zip(found.tolist(), rows["relation"], strict=True)} == FACTS, "all are drawn"
+    assert {
+        (h, r, t) for (h, t, *_), r in zip(found.tolist(), rows["relation"], strict=True)
+    } == FACTS, "all are drawn"
     for (h, t, *wrong), r in zip(found.tolist(), rows["relation"], strict=True):
         assert len(wrong) == 2 * negatives
-        assert not {(e, r, t) for e in wrong[:negatives]} & FACTS and not {(h, r, e) for e in wrong[negatives:]} & FACTS
-    assert all(len({*side.ravel()}) == len(TEXTS) for side in np.split(found[:, 2:], 2, 1)), "every entity is drawn"
-    assert np.array_equal(rows["described_segment_ids"] > 0, rows["described_input_ids"] != VOCAB.pad)
+        assert (
+            not {(e, r, t) for e in wrong[:negatives]} & FACTS
+            and not {(h, r, e) for e in wrong[negatives:]} & FACTS
+        )
+    assert all(len({*side.ravel()}) == len(TEXTS) for side in np.split(found[:, 2:], 2, 1)), (
+        "every entity is drawn"
+    )
+    assert np.array_equal(
+        rows["described_segment_ids"] > 0, rows["described_input_ids"] != VOCAB.pad
+    )
 
 
 def test_an_entity_that_makes_another_triple_is_drawn_again():
     """All but one of the tails of (0, 0) are known: the wrong tail is that one."""
     some = [(0, 0, t) for t in range(len(TEXTS)) if t != 5]
-    graph = Triples(width=4).filled(Triples(width=4)._table(some, [*TEXTS, *RELATIONS], [""] * len(TEXTS), 5))
+    graph = Triples(width=4).filled(
+        Triples(width=4)._table(some, [*TEXTS, *RELATIONS], [""] * len(TEXTS), 5)
+    )
     examples = WithDescribedTriple(graph=graph, negatives=2)
-    tails = np.concatenate([examples._wrong(graph.triples(), 2, np.random.default_rng(n)) for n in range(10)])
-    assert (tails == 5).mean() > 0.5 and (tails[:, 0] != tails[:, 1]).any(), "16 draws of 19 entities"
+    tails = np.concatenate(
+        [examples._wrong(graph.triples(), 2, np.random.default_rng(n)) for n in range(10)]
+    )
+    assert (tails == 5).mean() > 0.5 and (tails[:, 0] != tails[:, 1]).any(), (
+        "16 draws of 19 entities"
+    )
 
 
 def test_texts_of_relations_stand_alone_or_behind_those_of_entities():
-    relation = lambda r: (RELATIONS[r][:4]).tolist()
-    real = lambda rows, view, i: [ids[seen > 0].tolist() for ids, seen in zip(
-        np.atleast_2d(rows[f"{view}_input_ids"][i]), np.atleast_2d(rows[f"{view}_segment_ids"][i]), strict=True
-    )]  # fmt: skip
+    def relation(r):
+        return (RELATIONS[r][:4]).tolist()
+
+    def real(rows, view, i):
+        return [ids[seen > 0].tolist() for ids, seen in zip(
+            np.atleast_2d(rows[f"{view}_input_ids"][i]),
+                np.atleast_2d(rows[f"{view}_segment_ids"][i]), strict=True
+        )]  # fmt: skip
+
     alone, behind = cut(40, texts="relations"), cut(40, texts="conditions")
     for i, (ends, r) in enumerate(zip(entities(alone)[:, :2], alone["relation"], strict=True)):
         assert real(alone, "relation", i) == [[VOCAB.cls, *relation(r), VOCAB.sep]]
@@ -75,18 +104,29 @@ def test_texts_of_relations_stand_alone_or_behind_those_of_entities():
         assert real(behind, "conditioned", i) == whole
     for rows, examples in ((alone, "relations"), (behind, "conditions")):
         spec = WithDescribedTriple(graph=GRAPH, texts=examples).spec(40, VOCAB)
-        assert {name: rows[name].shape[1:] for name in spec} == {name: field[0] for name, field in spec.items()}
+        assert {name: rows[name].shape[1:] for name in spec} == {
+            name: field[0] for name, field in spec.items()
+        }
 
 
 def test_the_loss_is_that_of_a_table_of_all_texts():
     rows = {name: value[:3] for name, value in cut(documents=3).items()}
-    rows |= {name: value for name, value in batch_of().items() if name in ("input_ids", "segment_ids", "positions")}
+    rows |= {
+        name: value
+        for name, value in batch_of().items()
+        if name in ("input_ids", "segment_ids", "positions")
+    }
     found, texts = entities(rows), table()
 
     def defined(p, b):
-        vectors = states_of(p, {"input_ids": texts, "segment_ids": (texts != VOCAB.pad).astype(int)})[:, 0]
+        vectors = states_of(
+            p, {"input_ids": texts, "segment_ids": (texts != VOCAB.pad).astype(int)}
+        )[:, 0]
         h, t, head, tail = np.moveaxis(vectors[found], 1, 0)
-        distance = lambda h, t: np.abs(h + p["relations"][b["relation"]] - t).sum(-1)
+
+        def distance(h, t):
+            return np.abs(h + p["relations"][b["relation"]] - t).sum(-1)
+
         wrong = np.stack([distance(head, t), distance(h, tail)], 1)
         loss = np.log1p(np.exp(distance(h, t) - 4)) + np.log1p(np.exp(4 - wrong)).mean(1)
         return [(loss.sum(), len(loss))]
@@ -106,14 +146,24 @@ def test_a_corpus_keeps_the_texts_in_its_folder_memory_mapped(tmp_path, monkeypa
     texts = tmp_path / "texts.tsv"
     texts.write_text("a\tone two\n")
     words = ["a", "b", "r", "one", "two", "three"]
-    encode = lambda texts: [np.array([words.index(word) for word in text.split()]) for text in texts]
-    monkeypatch.setattr(Corpus, "tokenizer", lambda corpus: types.SimpleNamespace(encode_batch=encode))
-    graph, corpus = Triples(file=str(tmp_path / "graph.tsv"), texts=str(texts), width=2), Corpus(tmp_path, {})
+
+    def encode(texts):
+        return [np.array([words.index(word) for word in text.split()]) for text in texts]
+
+    monkeypatch.setattr(
+        Corpus, "tokenizer", lambda corpus: types.SimpleNamespace(encode_batch=encode)
+    )
+    graph, corpus = (
+        Triples(file=str(tmp_path / "graph.tsv"), texts=str(texts), width=2),
+        Corpus(tmp_path, {}),
+    )
     first = graph.filled(graph.read(corpus))
     assert isinstance(first.values, np.memmap) and first.entities().tolist() == [[4, 5], [2, 0]]
     monkeypatch.setattr(Corpus, "tokenizer", None)
     assert np.array_equal(graph.read(corpus), first.values)
     monkeypatch.undo()
-    monkeypatch.setattr(Corpus, "tokenizer", lambda corpus: types.SimpleNamespace(encode_batch=encode))
+    monkeypatch.setattr(
+        Corpus, "tokenizer", lambda corpus: types.SimpleNamespace(encode_batch=encode)
+    )
     texts.write_text("a\tthree\n")  # another text, another array
     assert graph.filled(graph.read(corpus)).entities().tolist() == [[6, 0], [2, 0]]

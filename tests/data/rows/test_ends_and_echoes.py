@@ -21,7 +21,9 @@ def test_the_rows_of_a_backward_model_are_the_text_from_its_end():
 def test_an_autoencoder_reads_a_text_and_writes_it_again():
     block, length = cutting.block(documents=6, longest=8, sentences=4), 32
     found, pieces = cutting.cut(Echoed(), block, length), []
-    for row, segments, again in zip(*(found[name] for name in ("input_ids", "segment_ids", "again")), strict=True):
+    for row, segments, again in zip(
+        *(found[name] for name in ("input_ids", "segment_ids", "again")), strict=True
+    ):
         for number in range(1, segments.max() + 1):
             piece, second = row[segments == number], again[segments == number]
             half = len(piece) // 2
@@ -34,4 +36,7 @@ def test_an_autoencoder_reads_a_text_and_writes_it_again():
         for document in np.split(block.tokens, block.document_tokens[1:-1])
         for start in range(0, len(document), length // 2 - 1)
     ]
-    assert sorted(map(tuple, pieces)) == sorted(map(tuple, expected)) and min(map(min, pieces)) >= FIRST
+    assert (
+        sorted(map(tuple, pieces)) == sorted(map(tuple, expected))
+        and min(map(min, pieces)) >= FIRST
+    )

@@ -19,7 +19,9 @@ from support.cutting import FIRST, KINDS, VOCAB, block, bounds, cut, owners, sid
 
 
 @pytest.mark.parametrize("kind", KINDS[:4])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 5, 1), (1, 500, 1), (1, 3, 40), (300, 4, 2), (7, 90, 3)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (1, 5, 1), (1, 500, 1), (1, 3, 40), (300, 4, 2), (7, 90, 3)]
+)
 @pytest.mark.parametrize("length", [5, 64])
 def test_every_token_is_in_one_place(kind, shape, length):
     documents, longest, sentences = shape
@@ -41,13 +43,17 @@ def test_coded_rows_begin_with_the_code_of_their_documents(length):
         for number, (start, stop) in enumerate(bounds(given.document_tokens)):
             if (None if given.continued[number] else codes[number]) == code:
                 text += given.tokens[start + (code is not None) : stop].tolist()
-        wanted += [[code] * (code is not None) + text[i : i + size] for i in range(0, len(text), size)]
+        wanted += [
+            [code] * (code is not None) + text[i : i + size] for i in range(0, len(text), size)
+        ]
     found = texts(cut(ex.Coded(), given, length))
     assert sorted(found) == sorted(wanted) and (length == 2 or found != wanted)
 
 
 def test_a_document_of_its_code_alone_gives_no_row():
-    given = Block(np.array([10, 11], np.int32), np.ones(2, np.int32), np.ones(2, np.int32), np.zeros(2, bool))
+    given = Block(
+        np.array([10, 11], np.int32), np.ones(2, np.int32), np.ones(2, np.int32), np.zeros(2, bool)
+    )
     assert all(len(value) == 0 for value in cut(ex.Coded(), given, 8).values())
 
 
@@ -60,11 +66,15 @@ def test_packed_rows(length):
         for number in range(1, segments.max() + 1):
             piece = ids[segments == number]
             assert piece[0] == VOCAB.cls and piece[-1] == VOCAB.sep and len(piece) > 2
-            assert np.array_equal(np.diff(piece[1:-1]), np.ones(len(piece) - 3))  # one run of the text
+            assert np.array_equal(
+                np.diff(piece[1:-1]), np.ones(len(piece) - 3)
+            )  # one run of the text
             assert len(set(owner[piece[1:-1] - FIRST])) == 1  # of one document
 
 
-@pytest.mark.parametrize("documents, longest, length", [(100, 20, 128), (40, 60, 128), (300, 20, 512), (1500, 10, 128)])
+@pytest.mark.parametrize(
+    "documents, longest, length", [(100, 20, 128), (40, 60, 128), (300, 20, 512), (1500, 10, 128)]
+)
 def test_packing_leaves_little_empty(documents, longest, length):
     for seed in range(4):
         segments = cut(ex.Packed(), block(documents, seed, longest), length, seed)["segment_ids"]
@@ -93,10 +103,14 @@ def test_best_fit_is_best_fit():
 
 
 def test_full_sentences():
-    """Written out: whole sentences in order as long as they fit, with a separator between two documents."""
+    """Written out: whole sentences in order as long as they fit, with a separator between two
+    documents."""
     given, length, wanted, row = block(60, 1), 48, [], []
     for number, (start, stop) in enumerate(bounds(given.sentence_starts)):
-        sentence, between = given.tokens[start:stop].tolist(), [VOCAB.sep] * (number in given.document_starts)
+        sentence, between = (
+            given.tokens[start:stop].tolist(),
+            [VOCAB.sep] * (number in given.document_starts),
+        )
         if len(row) + len(between) + len(sentence) > length - 2:
             wanted.append([VOCAB.cls, *row, VOCAB.sep])
             row = []
@@ -114,13 +128,16 @@ def test_contiguous():
 
 def test_short_pairs():
     given = block(60, 5, longest=8, sentences=400)
-    tenth, every = (cut(ex.SentencePairs(short_probability=p), given, 64)["segment_ids"] for p in (0.1, 1.0))
+    tenth, every = (
+        cut(ex.SentencePairs(short_probability=p), given, 64)["segment_ids"] for p in (0.1, 1.0)
+    )
     assert np.mean((tenth > 0).sum(1) > 48) > 0.7 > 0.5 > np.mean((every > 0).sum(1) > 48)
 
 
 @pytest.mark.parametrize("kind, random", [(ex.SentencePairs, 1), (ThreeWayPairs, 2)])
 def test_unused_sentences_are_put_back(kind, random):
-    """Whatever B was, every sentence is read as A or as the B of its document; truncation takes a few tokens."""
+    """Whatever B was, every sentence is read as A or as the B of its document; truncation takes a
+    few tokens."""
     given = block(60, 5, longest=8, sentences=400)
     rows = cut(kind(short_probability=0.0), given, 512)
     seen, count = set(), len(rows["next_label"])
@@ -136,7 +153,11 @@ def test_truncation_takes_from_the_longer_side():
         start, size, b_start, b_size = ex.truncated(0, 10, 100, 104, 11, rng)
         assert (size, b_size, b_start) == (7, 4, 100)
         fronts[start] += 1
-    assert set(fronts) == {0, 1, 2, 3} and abs(fronts[0] / 2000 - 1 / 8) < 0.03 and abs(fronts[1] / 2000 - 3 / 8) < 0.04
+    assert (
+        set(fronts) == {0, 1, 2, 3}
+        and abs(fronts[0] / 2000 - 1 / 8) < 0.03
+        and abs(fronts[1] / 2000 - 3 / 8) < 0.04
+    )
     for a, b, room in [(9, 9, 5), (3, 20, 6), (20, 3, 6), (4, 5, 9), (1, 9, 2)]:
         _, size, _, b_size = ex.truncated(0, a, 50, 50 + b, room, rng)
         while a + b > room:  # the rule, token by token
@@ -151,7 +172,8 @@ def test_truncation_takes_from_the_longer_side():
     (lambda: ex.SentencePairs().spec(4, VOCAB), "have no room"),
     (lambda: ex.Coded().spec(1, VOCAB), "no room"),
     (lambda: DocumentSentences().spec(2, VOCAB), "have no room beside 2"),
-    (lambda: DocumentSlots(sentences=4, width=8).spec(64, VOCAB), "set the length of the phase to 32"),
+    (lambda: DocumentSlots(sentences=4, width=8).spec(64, VOCAB),
+    "set the length of the phase to 32"),
     (lambda: DocumentSlots(sentences=0), "expected at least 1 and 3"),
     (lambda: XLNetPairs().spec(8, VOCAB), "no room"),
     (lambda: XLNetPairs(reuse=1.5), "expected a number"),
@@ -168,6 +190,8 @@ def test_bad_requests(call, message):
 @pytest.mark.parametrize("name", ["pydocs", "wikitext-2/valid.txt", "tinyshakespeare"])
 def test_packing_of_real_text(tmp_path, data, name):
     source = name if name == "pydocs" else str(data / "lm" / name)
-    corpus = prepare([source], tmp_path / "corpus", tokenizer=TokenizerSpec(vocab=4096, train_bytes=500_000))
+    corpus = prepare(
+        [source], tmp_path / "corpus", tokenizer=TokenizerSpec(vocab=4096, train_bytes=500_000)
+    )
     for length in (128, 512):
         assert measure(corpus, ex.Packed(), length=length, batch=16)["utilisation"] >= 0.98

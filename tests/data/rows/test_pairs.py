@@ -12,7 +12,9 @@ from support.cutting import FIRST, VOCAB, block, bounds, cut, document, owners, 
 
 
 @pytest.mark.parametrize("length", [24, 64])
-@pytest.mark.parametrize("kind, random", [(SentencePairs(), 1), (OrderedPairs(), None), (ThreeWayPairs(), 2)])
+@pytest.mark.parametrize(
+    "kind, random", [(SentencePairs(), 1), (OrderedPairs(), None), (ThreeWayPairs(), 2)]
+)
 def test_the_label_is_the_order(kind, random, length):
     """0: B follows A; `random`: B is of another document; else A follows B."""
     given = block(60, 4, longest=8)
@@ -33,10 +35,12 @@ def test_the_label_is_the_order(kind, random, length):
 
 
 @pytest.mark.parametrize("kind, length, count", [
-    (SentencePairs(), 64, 2), (OrderedPairs(), 64, 2), (ThreeWayPairs(short_probability=0.0), 64, 3), (XLNetPairs(), 128, 2),
+    (SentencePairs(), 64, 2), (OrderedPairs(), 64, 2),
+    (ThreeWayPairs(short_probability=0.0), 64, 3), (XLNetPairs(), 128, 2),
 ])  # fmt: skip
 def test_labels_come_equally_often(kind, length, count):
-    """Within three standard errors; few chunks of these documents have one sentence, and few rows no sentence end."""
+    """Within three standard errors; few chunks of these documents have one sentence, and few rows
+    no sentence end."""
     labels = cut(kind, block(60, 5, longest=8, sentences=400), length)["next_label"]
     rates = np.bincount(labels, minlength=count) / len(labels)
     assert np.all(np.abs(rates - 1 / count) < 3 * np.sqrt((1 - 1 / count) / count / len(labels)))
@@ -87,7 +91,8 @@ def xlnet_parts(rows, r):
 @pytest.mark.parametrize("backward", [0.0, 1.0])
 @pytest.mark.parametrize("length", [32, 33, 90])
 def test_xlnet_rows_go_on_and_end_in_a_pair(backward, length):
-    """As `_split_a_and_b` of zihangdai/xlnet has it: cut points, the random piece, and who loses tokens."""
+    """As `_split_a_and_b` of zihangdai/xlnet has it: cut points, the random piece, and who loses
+    tokens."""
     given = block(30, 7, longest=9)
     text, edges = text_of(given)
     if backward:
@@ -104,8 +109,15 @@ def test_xlnet_rows_go_on_and_end_in_a_pair(backward, length):
         a, b = len(first) - kept, len(second)
         cuts = [edge for edge in edges if begin < edge < begin + room]
         if labels[r] == 0:
-            (at,) = (edge for edge in cuts if second and text[edge : edge + b] == second and edge >= begin + a)
-            whole = [at - begin, min(edge for edge in edges if edge >= min(begin + room, len(text))) - at]
+            (at,) = (
+                edge
+                for edge in cuts
+                if second and text[edge : edge + b] == second and edge >= begin + a
+            )
+            whole = [
+                at - begin,
+                min(edge for edge in edges if edge >= min(begin + room, len(text))) - at,
+            ]
             while sum(whole) > room:
                 whole[int(whole[0] <= whole[1])] -= 1
             assert whole == [a, b]
@@ -123,7 +135,8 @@ def test_half_of_the_blocks_are_read_from_the_right():
 
 
 def test_xlnet_rows_of_a_stream_go_on_from_the_batch_before(corpus):
-    """The first halves of a lane's rows are one text, whichever way it is read, until its group ends."""
+    """The first halves of a lane's rows are one text, whichever way it is read, until its group
+    ends."""
     kind = XLNetPairs()
     stream = Stream(corpus, "train", kind, length=64, batch=4, seed=5)
     batches = [next(stream) for _ in range(30)]
@@ -134,6 +147,9 @@ def test_xlnet_rows_of_a_stream_go_on_from_the_batch_before(corpus):
         falls = [bool(batch["backward"][lane]) for batch in batches]
         directions |= set(falls)
         # A begins where the first half ends: so does the next row.
-        follows = sum(row[32] == after[0] and row[33] in (after[1], corpus.vocab.sep) for row, after in pairwise(rows))
+        follows = sum(
+            row[32] == after[0] and row[33] in (after[1], corpus.vocab.sep)
+            for row, after in pairwise(rows)
+        )
         assert follows >= 26 and sum(a != b for a, b in pairwise(falls)) <= 3
     assert directions == {False, True}

@@ -29,7 +29,9 @@ def test_slots(slots, width):
     real = ids != VOCAB.pad
     shape = (-1, slots, width)
     assert np.array_equal(rows["input_ids"].reshape(shape), ids)
-    assert np.array_equal(rows["segment_ids"].reshape(shape), real * np.arange(1, slots + 1)[:, None])
+    assert np.array_equal(
+        rows["segment_ids"].reshape(shape), real * np.arange(1, slots + 1)[:, None]
+    )
     assert np.array_equal(rows["positions"].reshape(shape), real * np.arange(width))
 
 

@@ -1,4 +1,5 @@
-"""What a source of text may cost: endless documents, archives that decompress to gigabytes, files that are no files."""
+"""What a source of text may cost: endless documents, archives that decompress to gigabytes, files
+that are no files."""
 
 import bz2
 import gzip
@@ -25,7 +26,8 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
 MOST = 300_000
 WORDS = re.escape(
-    "has a document of more than 300,000 bytes (document_bytes); cut it, or raise --document-bytes of ptm prepare"
+    "has a document of more than 300,000 bytes (document_bytes); cut it, or raise "
+    "--document-bytes of ptm prepare"
 )
 
 
@@ -95,7 +97,8 @@ def test_the_bound_is_of_a_document_not_of_a_file(tmp_path):
 
 
 def test_parquet_values_of_a_dictionary_count_where_they_stand(tmp_path):
-    """A row of 3 MB, 200 rows of 200 kB, a list of 198 texts of 100 kB: each is kilobytes in the file."""
+    """A row of 3 MB, 200 rows of 200 kB, a list of 198 texts of 100 kB: each is kilobytes in the
+    file."""
     path, text = tmp_path / "p.parquet", "word " * 40_000
 
     def write(**columns):
@@ -106,32 +109,49 @@ def test_parquet_values_of_a_dictionary_count_where_they_stand(tmp_path):
         with rows_of.reading(path):
             return list(rows_of.rows(rows_of.opened(path, 1 << 30), path, MOST))
 
-    write(text=pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 200, pyarrow.int32()), [text]))
+    write(
+        text=pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 200, pyarrow.int32()), [text])
+    )
     assert rows() == [{"text": text}] * 200 and len(list(textfiles.read(path, MOST))) == 200
     lists = pyarrow.ListArray.from_arrays([0, 2, 200], pyarrow.array([text[:100_000]] * 200))
     write(text=["a"] * 2, words=lists)
     assert len(list(textfiles.read(path, MOST))) == 2
     for columns in ({"words": lists}, {"text": ["b" * 3_000_000]}):
         write(**columns)
-        with pytest.raises(UserError, match=r"p\.parquet: has a row of more than 300,000 bytes; cut it"):
+        with pytest.raises(
+            UserError, match=r"p\.parquet: has a row of more than 300,000 bytes; cut it"
+        ):
             rows()
-    with pytest.raises(UserError, match=r"p\.parquet: the column text has parts of 3,0\d\d,\d+ bytes; write smaller"):
+    with pytest.raises(
+        UserError,
+        match=r"p\.parquet: the column text has parts of 3,0\d\d,\d+ bytes; write smaller",
+    ):
         list(textfiles.read(path, MOST))
 
 
 def test_an_xz_dictionary_that_lies_is_refused(tmp_path):
-    """A dictionary of 4 GiB in the header of 40 bytes; several streams and the zeros between them are read."""
+    """A dictionary of 4 GiB in the header of 40 bytes; several streams and the zeros between them
+    are read."""
     path, filters = tmp_path / "a.txt.xz", [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 20}]
     whole = lzma.compress(b"One.\n", filters=filters)
     path.write_bytes(whole + b"\0" * 8 + lzma.compress(b"Two.") + b"\0" * 4)
     assert [item.sentences for item in textfiles.read(path)] == [("One.", "Two.")]
-    at = 12 + whole[12:].index(b"\x21\x01") + 2  # the size's byte in the block's header, with its CRC behind
+    at = (
+        12 + whole[12:].index(b"\x21\x01") + 2
+    )  # the size's byte in the block's header, with its CRC behind
     block = whole[12 : 12 + (whole[12] + 1) * 4 - 4]
     block = block[: at - 12] + b"\x28" + block[at - 11 :]
-    lying = whole[:12] + block + zlib.crc32(block).to_bytes(4, "little") + whole[12 + len(block) + 4 :]
-    for wrong, reason in ((lying, "Memory usage limit exceeded"), (whole + b"more of it", "format not supported")):
+    lying = (
+        whole[:12] + block + zlib.crc32(block).to_bytes(4, "little") + whole[12 + len(block) + 4 :]
+    )
+    for wrong, reason in (
+        (lying, "Memory usage limit exceeded"),
+        (whole + b"more of it", "format not supported"),
+    ):
         path.write_bytes(wrong)
-        with pytest.raises(UserError, match=rf"a\.txt\.xz is a damaged archive \(.*{reason}.*\); fetch"):
+        with pytest.raises(
+            UserError, match=rf"a\.txt\.xz is a damaged archive \(.*{reason}.*\); fetch"
+        ):
             list(textfiles.read(path))
 
 
@@ -139,16 +159,23 @@ def test_the_setting_is_that_of_prepare(tmp_path):
     source = tmp_path / "one.txt"
     source.write_text("some words of one text. " * 2000)
     options = {"tokenizer": TokenizerSpec(vocab=40), "block_tokens": 512}
-    with pytest.raises(UserError, match=r"one.txt has a document of more than 20,000 bytes \(document_bytes\)"):
+    with pytest.raises(
+        UserError, match=r"one.txt has a document of more than 20,000 bytes \(document_bytes\)"
+    ):
         prepare.prepare([str(source)], tmp_path / "c", document_bytes=20_000, **options)
-    assert prepare.prepare([str(source)], tmp_path / "c", document_bytes=60_000, **options).manifest["splits"]
+    assert prepare.prepare(
+        [str(source)], tmp_path / "c", document_bytes=60_000, **options
+    ).manifest["splits"]
 
 
 def test_only_regular_files_are_sources(tmp_path):
     os.mkfifo(tmp_path / "pipe.txt")
     (tmp_path / "zero.txt").symlink_to("/dev/zero")
     for name in ("pipe.txt", "zero.txt"):
-        for read in (lambda path: sources.parts([str(path)]), lambda path: list(textfiles.read(path))):
+        for read in (
+            lambda path: sources.parts([str(path)]),
+            lambda path: list(textfiles.read(path)),
+        ):
             with pytest.raises(UserError, match=f"{name}: is not a regular file"):
                 read(tmp_path / name)
 
@@ -160,7 +187,15 @@ def test_deep_json_lines_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["a" * 500_000, "." * 500_000, "a." * 250_000, '."' * 250_000, "a" * 500_000 + ". B", "I. " * 9_999]
+    "line",
+    [
+        "a" * 500_000,
+        "." * 500_000,
+        "a." * 250_000,
+        '."' * 250_000,
+        "a" * 500_000 + ". B",
+        "I. " * 9_999,
+    ],
 )
 def test_a_long_word_takes_time_in_proportion(line):
     began = time.process_time()
@@ -170,7 +205,8 @@ def test_a_long_word_takes_time_in_proportion(line):
 
 
 def defined(line: str) -> list[str]:
-    """A walk over the words: a sentence ends after a word with a stop, before a capital or a digit."""
+    """A walk over the words: a sentence ends after a word with a stop, before a capital or a
+    digit."""
     short = {"mr", "dr", "etc", "e.g"}
     found, words = [[]], line.split()
     for word, after in zip(words, [*words[1:], ""], strict=True):

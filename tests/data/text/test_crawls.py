@@ -1,4 +1,5 @@
-"""Wikipedia dumps, Common Crawl's WET and OpenWebText's archives: what is text, and files that are damaged."""
+"""Wikipedia dumps, Common Crawl's WET and OpenWebText's archives: what is text, and files that are
+damaged."""
 
 import bz2
 import gzip
@@ -22,7 +23,10 @@ def page(title, text, ns=0, redirect="", model="wikitext"):
 
 
 def dump(*pages):
-    head = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11"><siteinfo></siteinfo>'
+    head = (
+        '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" '
+        'version="0.11"><siteinfo></siteinfo>'
+    )
     return (head + "\n".join(pages) + "</mediawiki>").encode()
 
 
@@ -48,10 +52,13 @@ def wikitext():
     ("One.\n{| class=w\n! h\n|-\n| a || {{b}}\n{|\n| nested\n|}\n|}\nTwo.", "One.\nTwo."),
     ("One.\n{| never closed\n| cell\nTwo.", "One.\nTwo."),
     ("== Heading ==\nText.\n=== More ===\nEnd.", "Text.\nEnd."),
-    ("[[File:A.jpg|thumb|Caption with [[link]].]]Text.[[Category:X]][[fr:Y]][[Datei:Z.png]]", "Text."),
+    ("[[File:A.jpg|thumb|Caption with [[link]].]]Text.[[Category:X]][[fr:Y]][[Datei:Z.png]]",
+    "Text."),
     ("Text.\n* item\n** more\n# first\n: in\n; term\nEnd.", "Text.\nEnd."),
-    ("5 &lt; 6&nbsp;m, H<sub>2</sub>O <!-- no --> <math>x^2</math> <nowiki>[[as is]]</nowiki>.", "5 < 6 m, H2O [[as is]]."),
-    ("Rome ({{lang|it|Roma}}; {{IPA|x}}, old) is a city (''{{x}}'').__NOTOC__", "Rome (old) is a city."),
+    ("5 &lt; 6&nbsp;m, H<sub>2</sub>O <!-- no --> <math>x^2</math> <nowiki>[[as is]]</nowiki>.",
+    "5 < 6 m, H2O [[as is]]."),
+    ("Rome ({{lang|it|Roma}}; {{IPA|x}}, old) is a city (''{{x}}'').__NOTOC__",
+    "Rome (old) is a city."),
     ("[[:Category:Birds|Birds]] and [[:fr:Oiseau]].", "Birds and fr:Oiseau."),
 ])  # fmt: skip
 def test_wikitext(wikitext, markup, text):
@@ -75,7 +82,10 @@ def articles(tmp_path_factory, wikitext):
 
 
 def test_a_dump(articles):
-    assert read(articles) == [("One is a number.", "It is odd.", "It counts."), ("Two is a number & more.",)]
+    assert read(articles) == [
+        ("One is a number.", "It is odd.", "It counts."),
+        ("Two is a number & more.",),
+    ]
 
 
 def test_damaged_dumps(articles, tmp_path):
@@ -90,22 +100,31 @@ def test_damaged_dumps(articles, tmp_path):
         read(broken)
     other = tmp_path / "pages.xml"
     other.write_text("<html></html>")
-    with pytest.raises(UserError, match=r"pages\.xml is no dump of a wiki \(it begins with <html>\)"):
+    with pytest.raises(
+        UserError, match=r"pages\.xml is no dump of a wiki \(it begins with <html>\)"
+    ):
         read(other)
 
 
 def record(kind, body, url="http://a.example/"):
-    head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\nContent-Length: "
+        f"{len(body)}\r\n\r\n"
+    )
     return head.encode() + body + b"\r\n\r\n"
 
 
-CRAWL = [record("warcinfo", b"Software: x\r\n"), record("conversion", "Größe zählt.\nNext line.\n".encode()),
-         record("conversion", b"WARC/1.0 is a format.\nIt is old.", "http://b.example/")]  # fmt: skip
+CRAWL = [record("warcinfo", b"Software: x\r\n"), record("conversion",
+    "Größe zählt.\nNext line.\n".encode()),
+         record("conversion", b"WARC/1.0 is a format.\nIt is old.",
+             "http://b.example/")]  # fmt: skip
 
 
 def test_wet(tmp_path):
     path = tmp_path / "CC-MAIN-1.warc.wet.gz"
-    path.write_bytes(b"".join(map(gzip.compress, CRAWL)))  # one member for each record, as they are published
+    path.write_bytes(
+        b"".join(map(gzip.compress, CRAWL))
+    )  # one member for each record, as they are published
     assert read(path) == [("Größe zählt.", "Next line."), ("WARC/1.0 is a format.", "It is old.")]
     assert next(sources.documents([str(path)])).lines == (1, 1)
 
@@ -122,7 +141,10 @@ def tar(**files):
 
 
 WEB = {
-    f"subset0{n}_data__xz": lzma.compress(tar(a__txt=b"First of %d.\n\nStill it.\n" % n, b__txt=b"Second.")) for n in (0, 1)
+    f"subset0{n}_data__xz": lzma.compress(
+        tar(a__txt=b"First of %d.\n\nStill it.\n" % n, b__txt=b"Second.")
+    )
+    for n in (0, 1)
 }
 
 
@@ -130,25 +152,38 @@ def test_openwebtext(tmp_path):
     outer, inner = tmp_path / "openwebtext.tar.xz", tmp_path / "subset00_data.xz"
     outer.write_bytes(lzma.compress(tar(**WEB, README__md=b"No text of it.")))
     inner.write_bytes(WEB["subset00_data__xz"])
-    wanted = [("First of 0.", "Still it."), ("Second.",), ("First of 1.", "Still it."), ("Second.",)]
+    wanted = [
+        ("First of 0.", "Still it."),
+        ("Second.",),
+        ("First of 1.", "Still it."),
+        ("Second.",),
+    ]
     assert read(outer) == wanted and read(inner) == wanted[:2]
 
 
 @pytest.mark.parametrize("name, content, message", [
     ("x.wet", b"".join(CRAWL)[:-12], r"x\.wet ends within a record \(byte \d+"),
     ("x.wet", CRAWL[0] + b"<html>", r"x\.wet is not a WET file at byte \d+"),
-    ("x.wet", CRAWL[0] + b"WARC/1.0\r\nWARC-Type: conversion\r\n\r\nText.", r"x\.wet has a record without its length"),
-    ("x.wet.gz", gzip.compress(CRAWL[2].replace(b": 32", b": " + b"9" * 18)), r"ends within a record"),
-    ("x.wet.gz", gzip.compress(CRAWL[2].replace(b": 32", b": " + b"9" * 50)), r"a record of length '9+' before byte"),
-    ("x.wet.gz", gzip.compress(CRAWL[2].replace(b": 32", b": -5")), r"a record of length '-5' before byte"),
-    ("x.wet.gz", gzip.compress(CRAWL[2].replace(b": 32", b": 4")), r"is not a WET file at byte \d+"),
-    ("x.wet", record("conversion", b"abc \xff"), r"the page http://a.example/ of .*x\.wet is not UTF-8 at byte 4"),
+    ("x.wet", CRAWL[0] + b"WARC/1.0\r\nWARC-Type: conversion\r\n\r\nText.",
+    r"x\.wet has a record without its length"),
+    ("x.wet.gz", gzip.compress(CRAWL[2].replace(b": 32", b": " + b"9" * 18)),
+    r"ends within a record"),
+    ("x.wet.gz", gzip.compress(CRAWL[2].replace(b": 32", b": " + b"9" * 50)),
+    r"a record of length '9+' before byte"),
+    ("x.wet.gz", gzip.compress(CRAWL[2].replace(b": 32", b": -5")),
+    r"a record of length '-5' before byte"),
+    ("x.wet.gz", gzip.compress(CRAWL[2].replace(b": 32", b": 4")),
+    r"is not a WET file at byte \d+"),
+    ("x.wet", record("conversion", b"abc \xff"),
+    r"the page http://a.example/ of .*x\.wet is not UTF-8 at byte 4"),
     ("x.wet", CRAWL[0], r"x\.wet holds no text"),
     ("x.wet.gz", b"".join(map(gzip.compress, CRAWL))[:-9], r"x\.wet\.gz is a damaged archive"),
     ("x.tar.xz", lzma.compress(tar(**WEB))[:-40], r"x\.tar\.xz is a damaged archive"),
     ("x.tar.xz", lzma.compress(tar(**WEB))[:-200], r"x\.tar\.xz is a damaged archive"),
-    ("x.tar", tar(a__txt=b"Good.", **WEB)[:-10280], r"x\.tar (is a damaged archive|cannot be read)"),
-    ("x.tar", tar(a__txt=b"Good.", **WEB)[:-10440], r"x\.tar (is a damaged archive|cannot be read)"),
+    ("x.tar", tar(a__txt=b"Good.", **WEB)[:-10280],
+    r"x\.tar (is a damaged archive|cannot be read)"),
+    ("x.tar", tar(a__txt=b"Good.", **WEB)[:-10440],
+    r"x\.tar (is a damaged archive|cannot be read)"),
 ])  # fmt: skip
 def test_damaged_crawls(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
@@ -157,11 +192,22 @@ def test_damaged_crawls(tmp_path, name, content, message):
 
 
 def test_which_files_are_read(tmp_path):
-    for name in ("pom.xml", "enwiki-latest-pages-articles.xml.bz2", "a.warc.wet.gz", "b_data.xz", "c.tar", "d.html"):
+    for name in (
+        "pom.xml",
+        "enwiki-latest-pages-articles.xml.bz2",
+        "a.warc.wet.gz",
+        "b_data.xz",
+        "c.tar",
+        "d.html",
+    ):
         (tmp_path / name).write_bytes(b"")
-    found = {name.rpartition("/")[2]: textfiles.file_format(tmp_path / name) for _, name in sources.expand(str(tmp_path))}
+    found = {
+        name.rpartition("/")[2]: textfiles.file_format(tmp_path / name)
+        for _, name in sources.expand(str(tmp_path))
+    }
     assert found == {
-        "a.warc.wet.gz": ".wet", "b_data.xz": ".tar", "c.tar": ".tar", "enwiki-latest-pages-articles.xml.bz2": ".xml",
+        "a.warc.wet.gz": ".wet", "b_data.xz": ".tar", "c.tar": ".tar",
+        "enwiki-latest-pages-articles.xml.bz2": ".xml",
     }  # fmt: skip
 
 

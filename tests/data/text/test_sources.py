@@ -14,12 +14,18 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.text import pydocs, sources
 from ptm_jax.data.text.documents import LONGEST, Document, split_sentences
 
-TEXTS = ["The first one is here. It has two sentences.", "Ένα δεύτερο κείμενο.", 'Cried he: "no, never!" Then he left.']
+TEXTS = [
+    "The first one is here. It has two sentences.",
+    "Ένα δεύτερο κείμενο.",
+    'Cried he: "no, never!" Then he left.',
+]
 EXPECTED = [Document(tuple(split_sentences(text))) for text in TEXTS]
 
 
 def table(path):
-    pyarrow.parquet.write_table(pyarrow.table({"id": ["aaaa", "b", "c"], "text": TEXTS, "n": [1, 2, 3]}), path)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"id": ["aaaa", "b", "c"], "text": TEXTS, "n": [1, 2, 3]}), path
+    )
     return path.read_bytes()
 
 
@@ -40,11 +46,14 @@ PACK = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": ZST}
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
-    ("a.csv", "id,text\n1,one two\n2,three, four\n", r"a\.csv:3: 3 columns, the first line has 2; write quotes"),
+    ("a.csv", "id,text\n1,one two\n2,three, four\n",
+    r"a\.csv:3: 3 columns, the first line has 2; write quotes"),
     ("a.csv", "id,text\n1,one two\n2\n", r"a\.csv:3: 1 columns, the first line has 2"),
-    ("a.csv", 'id,text\n1,"one\ntwo"\n2,"three\n3,four\n4,five\n', r"a\.csv:4 is not CSV \(a quote is never closed\)"),
+    ("a.csv", 'id,text\n1,"one\ntwo"\n2,"three\n3,four\n4,five\n',
+    r"a\.csv:4 is not CSV \(a quote is never closed\)"),
     ("a.csv", 'id,text\n1,"one\n2,"two"\n', r"a\.csv:2 is not CSV"),
-    ("a.tsv", "id\ttext\n1\tone\n\n2\tthree\tfour\n", r"a\.tsv:4: 3 columns, the first line has 2; write blanks"),
+    ("a.tsv", "id\ttext\n1\tone\n\n2\tthree\tfour\n",
+    r"a\.tsv:4: 3 columns, the first line has 2; write blanks"),
 ])  # fmt: skip
 def test_ragged_rows_and_open_quotes_name_their_line(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
@@ -66,7 +75,8 @@ def test_formats(tmp_path, suffix, packed):
 
 
 @pytest.mark.parametrize("text, expected", [
-    ("a,b\nshort,this is the longer column\nx,so it is the text\n", ["this is the longer column", "so it is the text"]),
+    ("a,b\nshort,this is the longer column\nx,so it is the text\n",
+    ["this is the longer column", "so it is the text"]),
     ("one plain line\nanother line\n", ["one plain line", "another line"]),
 ])  # fmt: skip
 def test_csv_without_a_known_column(tmp_path, text, expected):
@@ -77,8 +87,14 @@ def test_csv_without_a_known_column(tmp_path, text, expected):
 def test_txt_layouts(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(b"\xef\xbb\xbfOne.\r\nTwo.\r\n \r\n\r\nThree.")
-    assert list(sources.documents([str(path)])) == [Document(("One.", "Two.")), Document(("Three.",))]
-    path.write_text(" \n = Title = \n \n Text one . It goes on . \n = = Part = = \n \n More . \n = Second = \n End .\n")
+    assert list(sources.documents([str(path)])) == [
+        Document(("One.", "Two.")),
+        Document(("Three.",)),
+    ]
+    path.write_text(
+        " \n = Title = \n \n Text one . It goes on . \n = = Part = = \n \n More . \n = "
+        "Second = \n End .\n"
+    )
     first, second = sources.documents([str(path)])
     assert first.sentences == ("= Title =", "Text one .", "It goes on .", "= = Part = =", "More .")
     assert second.sentences == ("= Second =", "End .")
@@ -159,7 +175,9 @@ def test_tfds_without_tensorflow(tmp_path, monkeypatch):
 
         def _info(self):
             features = {"text": tfds.features.Text(), "label": tfds.features.Scalar(dtype=np.int64)}
-            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
 
         def _split_generators(self, _):
             return {"train": self._generate_examples()}
@@ -170,7 +188,9 @@ def test_tfds_without_tensorflow(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(tfds, "display_progress_bar", lambda *_: None, raising=False)
     assert set(sources.documents(["tfds:tiny_prose/plain"])) == set(EXPECTED)
-    assert sources.fingerprints(["tfds:tiny_prose/plain"]) == sources.fingerprints(["tfds:tiny_prose/plain"])
+    assert sources.fingerprints(["tfds:tiny_prose/plain"]) == sources.fingerprints(
+        ["tfds:tiny_prose/plain"]
+    )
     assert "tensorflow" not in sys.modules
     with pytest.raises(UserError, match="tfds:no_such_prose cannot be loaded"):
         list(sources.documents(["tfds:no_such_prose"]))
@@ -178,7 +198,9 @@ def test_tfds_without_tensorflow(tmp_path, monkeypatch):
 
 @pytest.mark.rotate
 @pytest.mark.full
-@pytest.mark.parametrize("name, documents", [("wikitext-2/valid.txt", 60), ("tinyshakespeare", 7222)])
+@pytest.mark.parametrize(
+    "name, documents", [("wikitext-2/valid.txt", 60), ("tinyshakespeare", 7222)]
+)
 def test_real_text(data, name, documents):
     found = list(sources.documents([str(data / "lm" / name)]))
     assert len(found) == documents

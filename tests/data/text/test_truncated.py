@@ -20,7 +20,9 @@ LINES = "\n".join(" ".join(WORDS[i : i + 10]) for i in range(0, len(WORDS), 10))
 
 
 def zstd(content: bytes, *options: str) -> bytes:
-    return subprocess.run(["zstd", "-q", "-c", *options], input=content, capture_output=True, check=True).stdout
+    return subprocess.run(
+        ["zstd", "-q", "-c", *options], input=content, capture_output=True, check=True
+    ).stdout
 
 
 PACK = {
@@ -41,7 +43,9 @@ def test_a_truncated_source_is_an_error(tmp_path, suffix, kind):
     assert whole
     for size in (len(packed) - 1, len(packed) - 4, len(packed) // 2, len(packed) // 10, 20):
         path.write_bytes(packed[:size])
-        with pytest.raises(UserError, match=f"x.{kind}.{suffix} .*(damaged|cannot be read)") as caught:
+        with pytest.raises(
+            UserError, match=f"x.{kind}.{suffix} .*(damaged|cannot be read)"
+        ) as caught:
             list(sources.documents([str(path)]))
         assert "\n" not in str(caught.value)
         with pytest.raises(UserError, match=f"x.{kind}.{suffix} .*(damaged|cannot be read)"):
@@ -51,18 +55,27 @@ def test_a_truncated_source_is_an_error(tmp_path, suffix, kind):
 @pytest.mark.rotate
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the program zstd")
 @pytest.mark.parametrize(
-    "options", [(), ("--no-check",), ("-1", "--no-content-size"), ("-19", "--long=27"), ("--ultra", "-22")]
+    "options",
+    [(), ("--no-check",), ("-1", "--no-content-size"), ("-19", "--long=27"), ("--ultra", "-22")],
 )
 @pytest.mark.parametrize("content", [LINES, b"a " * 250_000, b"one", b"x y\n" * 20_000])
 def test_what_the_program_zstd_writes(tmp_path, options, content):
-    """Every whole file is read, also several frames and skippable frames; every cut within a frame is an error."""
+    """Every whole file is read, also several frames and skippable frames; every cut within a frame
+    is an error."""
     packed = zstd(content, *options)
     path = tmp_path / "x.txt.zst"
     path.write_bytes(packed)
-    length = lambda: sum(len(s) for item in sources.documents([str(path)]) for s in item.sentences)
+
+    def length():
+        return sum(len(s) for item in sources.documents([str(path)]) for s in item.sentences)
+
     once = length()
     skipped = b"\x50\x2a\x4d\x18\x05\0\0\0hello"
-    for parts, times in ((packed + b"".join([zstd(b"\n"), packed]), 2), (skipped + packed, 1), (packed + skipped, 1)):
+    for parts, times in (
+        (packed + b"".join([zstd(b"\n"), packed]), 2),
+        (skipped + packed, 1),
+        (packed + skipped, 1),
+    ):
         path.write_bytes(parts)
         assert length() == times * once
     for size in {len(packed) - 1, len(packed) - 3, len(packed) // 2, 5}:
@@ -86,7 +99,10 @@ def test_a_link_in_a_glob_is_read_once(tmp_path):
     (folder / "else").symlink_to(tmp_path / "out")
     own = [str(folder / "a.txt"), str(folder / "deep" / "z.txt")]
     linked = [own[0], own[1], str(folder / "else" / "m.txt")]
-    names = lambda pattern: [name for _, name in sources.expand(str(pattern))]
+
+    def names(pattern):
+        return [name for _, name in sources.expand(str(pattern))]
+
     assert names(folder / "**" / "*.txt") == linked
     assert names(folder / "**") == linked
     assert names(tmp_path / "i*" / "**" / "deep" / "**" / "z.txt") == [own[1]]
@@ -100,7 +116,15 @@ def test_a_link_in_a_glob_is_read_once(tmp_path):
 
 
 def test_a_recursive_glob_without_links_is_what_the_library_finds(tmp_path, monkeypatch):
-    for name in ("a.txt", "b/c.txt", "b/d/e.txt", ".hidden/f.txt", "b/.g.txt", "b[1]/h.txt", "b/d/x/d/y.txt"):
+    for name in (
+        "a.txt",
+        "b/c.txt",
+        "b/d/e.txt",
+        ".hidden/f.txt",
+        "b/.g.txt",
+        "b[1]/h.txt",
+        "b/d/x/d/y.txt",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     monkeypatch.chdir(tmp_path)
@@ -114,5 +138,11 @@ def test_a_recursive_glob_without_links_is_what_the_library_finds(tmp_path, monk
         "./**/*.txt",
         f"{tmp_path}/**/*.txt",
     ):
-        wanted = sorted({p.removeprefix("./") for p in glob.glob(pattern, recursive=True) if (tmp_path / p).is_file()})
+        wanted = sorted(
+            {
+                p.removeprefix("./")
+                for p in glob.glob(pattern, recursive=True)
+                if (tmp_path / p).is_file()
+            }
+        )
         assert sorted(name for _, name in sources.expand(pattern)) == wanted, pattern

@@ -1,12 +1,14 @@
-"""Makes golden_transfo_xl.json: ids of the original Transformer-XL tokenizer, which transformers 5 no longer has.
+"""Makes golden_transfo_xl.json: ids of the original Transformer-XL tokenizer, which transformers 5
+no longer has.
 
 In an environment of its own (transformers 4.35.2 is the last whose Transformer-XL runs):
 
   pip install "transformers==4.35.2" "numpy<2" sacremoses
   python tests/data/tokenizers/published_golden.py ../shared/data
 
-The file holds a small vocabulary as that version writes it (vocab.pkl), ids of some texts, and of every real file a hash
-over the ids of all its lines. `PTM_EVERY=1 pytest -m full` on test_published_parity.py checks all of them.
+The file holds a small vocabulary as that version writes it (vocab.pkl), ids of some texts, and of
+every real file a hash over the ids of all its lines. `PTM_EVERY=1 pytest -m full` on
+test_published_parity.py checks all of them.
 """
 
 import base64
@@ -61,13 +63,20 @@ def main(root: Path) -> None:
         pickled = (Path(scratch) / "vocab.pkl").read_bytes()
         config = (Path(scratch) / "tokenizer_config.json").read_text()
         original = TransfoXLTokenizer.from_pretrained(scratch)
-    ids = lambda text: original.encode(text, add_special_tokens=False)
+
+    def ids(text):
+        return original.encode(text, add_special_tokens=False)
+
     golden = {
-        "made by": f"transformers {transformers.__version__}, tests/data/tokenizers/published_golden.py",
+        "made by": f"transformers {transformers.__version__}, "
+        "tests/data/tokenizers/published_golden.py",
         "vocab.pkl": base64.b85encode(pickled).decode(),
         "tokenizer_config.json": json.loads(config),
         "texts": [[text, ids(text)] for text in TEXTS],
-        "pair": [original("a dog", "the cat .", return_token_type_ids=True)[k] for k in ("input_ids", "token_type_ids")],
+        "pair": [
+            original("a dog", "the cat .", return_token_type_ids=True)[k]
+            for k in ("input_ids", "token_type_ids")
+        ],
         "files": {str(p.relative_to(root)): digest(map(ids, lines(p))) for p in files(root)},
     }
     out = Path(__file__).with_name("golden_transfo_xl.json")

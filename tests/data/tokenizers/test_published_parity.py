@@ -1,9 +1,10 @@
 """Ids of published tokenizers equal those of transformers 5.23 on real text in a dozen languages.
 
-Vocabularies are trained here in the files of each family, MiniLM's is the real one, and transformers' own class reads the
-same files. WordPiece, byte-level BPE and unigram are compared on every line of WikiText-2 and of the Chinese and the
-multilingual files; the other families on one line in 32, and on every line with
-PTM_EVERY=1 (about ten minutes). Both ways to read special tokens that the text spells are compared.
+Vocabularies are trained here in the files of each family, MiniLM's is the real one, and
+transformers' own class reads the same files. WordPiece, byte-level BPE and unigram are compared on
+every line of WikiText-2 and of the Chinese and the multilingual files; the other families on one
+line in 32, and on every line with PTM_EVERY=1 (about ten minutes). Both ways to read special tokens
+that the text spells are compared.
 """
 
 import base64
@@ -26,9 +27,12 @@ pytestmark = pytest.mark.full
 
 EVERY = os.environ.get("PTM_EVERY") == "1"
 CLASSES = {
-    "albert": "AlbertTokenizer", "bart": "BartTokenizer", "camembert": "CamembertTokenizer", "ctrl": "CTRLTokenizer",
-    "flaubert": "FlaubertTokenizer", "gpt2": "GPT2Tokenizer", "mbart": "MBartTokenizer", "mt5": "T5Tokenizer",
-    "openai-gpt": "OpenAIGPTTokenizer", "pegasus": "PegasusTokenizer", "roberta": "RobertaTokenizer", "t5": "T5Tokenizer",
+    "albert": "AlbertTokenizer", "bart": "BartTokenizer", "camembert": "CamembertTokenizer",
+    "ctrl": "CTRLTokenizer",
+    "flaubert": "FlaubertTokenizer", "gpt2": "GPT2Tokenizer", "mbart": "MBartTokenizer",
+    "mt5": "T5Tokenizer",
+    "openai-gpt": "OpenAIGPTTokenizer", "pegasus": "PegasusTokenizer",
+    "roberta": "RobertaTokenizer", "t5": "T5Tokenizer",
     "xlm": "XLMTokenizer", "xlm-roberta": "XLMRobertaTokenizer", "xlnet": "XLNetTokenizer",
     **dict.fromkeys(families.WORDPIECE, "BertTokenizer"),
 }  # fmt: skip
@@ -44,7 +48,10 @@ def text(data) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, text):
-    root, sample = tmp_path_factory.mktemp("published"), [line for line in text[::60] if line.strip()]
+    root, sample = (
+        tmp_path_factory.mktemp("published"),
+        [line for line in text[::60] if line.strip()],
+    )
 
     def of(family: str) -> Path:
         folder = root / family
@@ -60,7 +67,10 @@ def original(name: str, folder: Path):
 def theirs(tokenizer, texts, spelled: bool) -> list[list[int]]:
     """Ids without frames; `spelled`: special tokens in the text are recognised."""
     if not hasattr(tokenizer, "_tokenizer"):
-        return [tokenizer.encode(t, add_special_tokens=False, split_special_tokens=not spelled) for t in texts]
+        return [
+            tokenizer.encode(t, add_special_tokens=False, split_special_tokens=not spelled)
+            for t in texts
+        ]
     tokenizer._tokenizer.encode_special_tokens = not spelled
     rows = tokenizer._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     tokenizer._tokenizer.encode_special_tokens = False
@@ -70,7 +80,17 @@ def theirs(tokenizer, texts, spelled: bool) -> list[list[int]]:
 def same(ours, other, texts) -> None:
     """Equal ids and no line excepted; the first line that differs is shown."""
     assert len(ours) == len(other) == len(texts)
-    assert next(((t, a.tolist(), b) for t, a, b in zip(texts, ours, other, strict=True) if a.tolist() != b), None) is None
+    assert (
+        next(
+            (
+                (t, a.tolist(), b)
+                for t, a, b in zip(texts, ours, other, strict=True)
+                if a.tolist() != b
+            ),
+            None,
+        )
+        is None
+    )
 
 
 def same_frames(ours, other) -> None:
@@ -82,7 +102,9 @@ def same_frames(ours, other) -> None:
     assert ours.padding == other.padding_side
     for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"):
         found, wanted = getattr(ours.vocab, role), getattr(other, f"{role}_token_id", None)
-        if not (role == "eos" and wanted is None) and not (role == "unk" and wanted == other.eos_token_id):
+        if not (role == "eos" and wanted is None) and not (
+            role == "unk" and wanted == other.eos_token_id
+        ):
             assert found == wanted, role
 
 
@@ -96,13 +118,18 @@ def test_family(family, folders, text):
     same_frames(ours, other)
     step = 1 if EVERY or family in WHOLE else 32
     lines = text[families.FAMILIES.index(family) % step :: step]
-    # transformers 5.23 forgets mBART's table of characters and keeps a blank at the end for PEGASUS, which 4.57 and the
-    # originals do not: there it is given what the table makes of the text.
+    # transformers 5.23 forgets mBART's table of characters and keeps a blank at the end for
+    # PEGASUS, which 4.57 and the originals do not: there it is given what the table makes of the
+    # text.
     given = lines
     if family in ("mbart", "pegasus"):
         given, lines = _as_the_table_has_them(folder, lines)
     same(ours.encode_batch(lines, specials=True), theirs(other, given, True), lines)
-    plain = [k for k, line in enumerate(given) if "<" not in line] if family in families.PIECES else range(len(given))
+    plain = (
+        [k for k, line in enumerate(given) if "<" not in line]
+        if family in families.PIECES
+        else range(len(given))
+    )
     plain = plain[:: 1 if EVERY else 8]
     few, fewer = [lines[k] for k in plain], [given[k] for k in plain]
     same(ours.encode_batch(few), theirs(other, fewer, False), few)
@@ -114,7 +141,12 @@ def test_sentinels_of_a_bare_sentencepiece_file(family, folders):
     folder = folders(family)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "spiece.model"]
     other, ours = original(CLASSES[family], folder), read_published(folder)
-    texts = ["a <extra_id_0> b", "a<extra_id_0>b", "<extra_id_1> a  <extra_id_99>. </s> b", " <extra_id_2> "]
+    texts = [
+        "a <extra_id_0> b",
+        "a<extra_id_0>b",
+        "<extra_id_1> a  <extra_id_99>. </s> b",
+        " <extra_id_2> ",
+    ]
     same(ours.encode_batch(texts, specials=True), theirs(other, texts, True), texts)
     assert ours.vocab.extra[0] in ours.encode(texts[0], specials=True)
 
@@ -146,7 +178,9 @@ def test_the_real_vocabulary_of_minilm(text, tmp_path):
     same(again.encode_batch(text[some], specials=True), ids[some], text[some])
     assert again.vocab == ours.vocab and again.template == ours.template
     write_published(ours, tmp_path / "out")
-    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (
+        folder / "tokenizer.json"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize("family", ["roberta", "t5", "albert", "xlnet"])
@@ -164,12 +198,19 @@ def test_saved_by_transformers(family, folders, text, tmp_path):
 
 @pytest.mark.rotate
 @pytest.mark.parametrize("kind, style", [
-    pytest.param(kind, style, marks=pytest.mark.status(f"ptm prepare --tokenizer {kind}", "matches"))
-    for kind, style in (("wordpiece", "bert"), ("bytebpe", "roberta"), ("unigram", "t5"), ("bpe", "xlnet"))
+    pytest.param(kind, style, marks=pytest.mark.status(f"ptm prepare --tokenizer {kind}",
+        "matches"))
+    for kind, style in (("wordpiece", "bert"), ("bytebpe", "roberta"), ("unigram", "t5"),
+        ("bpe", "xlnet"))
 ])  # fmt: skip
 def test_what_is_trained_here_loads_in_transformers(kind, style, text, tmp_path):
-    sample, lines = [line for line in text[::60] if line.strip()], [line for line in text[::200] if "<" not in line]
-    spec = TokenizerSpec(kind=kind, vocab=3000, specials=style, lowercase=False, sentinels=5 * (style == "t5"))
+    sample, lines = (
+        [line for line in text[::60] if line.strip()],
+        [line for line in text[::200] if "<" not in line],
+    )
+    spec = TokenizerSpec(
+        kind=kind, vocab=3000, specials=style, lowercase=False, sentinels=5 * (style == "t5")
+    )
     ours = vocabularies.make(spec, sample)
     write_published(ours, tmp_path)
     other = original("AutoTokenizer", tmp_path)
@@ -178,7 +219,9 @@ def test_what_is_trained_here_loads_in_transformers(kind, style, text, tmp_path)
     assert len(other) == ours.vocab.size
 
 
-@pytest.mark.parametrize("name", ["lm/wikitext-2/valid.txt", "chinese/thucnews-title/dev_first5000.txt", "others"])
+@pytest.mark.parametrize(
+    "name", ["lm/wikitext-2/valid.txt", "chinese/thucnews-title/dev_first5000.txt", "others"]
+)
 def test_transformer_xl(name, data, tmp_path):
     """Against the hashes that transformers 4.35.2 gave (`published_golden.py`)."""
     pytest.importorskip("sacremoses")
@@ -186,7 +229,11 @@ def test_transformer_xl(name, data, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "transfo-xl"}')
     (tmp_path / "vocab.pkl").write_bytes(base64.b85decode(golden["vocab.pkl"]))
     tokenizer = read_published(tmp_path)
-    some = list(golden["files"]) if EVERY else ["mt/tatoeba/tatoeba.fra-eng.fra", "ud/en_partut/en_partut-ud-dev.conllu"]
+    some = (
+        list(golden["files"])
+        if EVERY
+        else ["mt/tatoeba/tatoeba.fra-eng.fra", "ud/en_partut/en_partut-ud-dev.conllu"]
+    )
     for path in [name] if name != "others" else some:
         rows = tokenizer.encode_batch(lines_of(data / path), specials=True)
         assert digest(map(np.ndarray.tolist, rows)) == golden["files"][path], path

@@ -1,4 +1,5 @@
-"""Tokenizers: training is a function of the text, files round-trip, special tokens cannot be written into text."""
+"""Tokenizers: training is a function of the text, files round-trip, special tokens cannot be
+written into text."""
 
 import json
 import subprocess
@@ -11,7 +12,13 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import saved, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
-KINDS = [("wordpiece", "bert"), ("bytebpe", "roberta"), ("bytebpe", "gpt2"), ("unigram", "t5"), ("bpe", "xlnet")]
+KINDS = [
+    ("wordpiece", "bert"),
+    ("bytebpe", "roberta"),
+    ("bytebpe", "gpt2"),
+    ("unigram", "t5"),
+    ("bpe", "xlnet"),
+]
 SIZES = {"wordpiece": 120, "bytebpe": 330, "unigram": 90, "bpe": 90, "word": 60}
 
 
@@ -41,7 +48,12 @@ def test_files_round_trip_and_are_checked(tmp_path, lines, kind, style):
     tokenizer.save(tmp_path)
     assert vocabularies.make(TokenizerSpec(path=str(tmp_path)), []).hash == tokenizer.hash
     again = saved.load(tmp_path)
-    assert (again.kind, again.hash, again.pieces, again.vocab) == (kind, tokenizer.hash, tokenizer.pieces, tokenizer.vocab)
+    assert (again.kind, again.hash, again.pieces, again.vocab) == (
+        kind,
+        tokenizer.hash,
+        tokenizer.pieces,
+        tokenizer.vocab,
+    )
     both = zip(tokenizer.encode_batch(lines[:20]), again.encode_batch(lines[:20]), strict=True)
     assert all(np.array_equal(a, b) for a, b in both)
     (path,) = (path for path in tmp_path.iterdir() if path.name != "tokenizer_spec.json")
@@ -67,7 +79,9 @@ def test_special_tokens_of_families(lines):
     assert t5.vocab.extra == (89, 88, 87) and t5.piece(89) == "<extra_id_0>" and t5.vocab.eos == 1
 
 
-@pytest.mark.parametrize("kind, style, mask", [("wordpiece", "bert", "[MASK]"), ("bytebpe", "roberta", "<mask>")])
+@pytest.mark.parametrize(
+    "kind, style, mask", [("wordpiece", "bert", "[MASK]"), ("bytebpe", "roberta", "<mask>")]
+)
 def test_text_cannot_spell_a_special_token(lines, kind, style, mask):
     tokenizer = made(kind, style, lines)
     text = f"Sta {mask} ken"
@@ -79,11 +93,13 @@ def test_text_cannot_spell_a_special_token(lines, kind, style, mask):
 
 @pytest.mark.parametrize(
     "kind, style, piece",
-    [("wordpiece", "bert", "[MASK]"), ("bytebpe", "roberta", "<mask>"), ("bytebpe", "roberta", "</s>"),
+    [("wordpiece", "bert", "[MASK]"), ("bytebpe", "roberta", "<mask>"),
+    ("bytebpe", "roberta", "</s>"),
      ("unigram", "t5", "</s>"), ("bpe", "xlnet", "<mask>")],
 )  # fmt: skip
 def test_the_option_specials_of_every_call(lines, kind, style, piece):
-    """False, the default: a special token that a text spells is text. True: it is that token, between the same texts."""
+    """False, the default: a special token that a text spells is text. True: it is that token,
+    between the same texts."""
     tokenizer = made(kind, style, lines)
     text, token = f"Sta {piece} ken", tokenizer.id(piece)
     default, asked = tokenizer.encode(text), tokenizer.encode(text, specials=True)
@@ -94,18 +110,24 @@ def test_the_option_specials_of_every_call(lines, kind, style, piece):
         tokenizer.encode("Sta").tolist(),
     ]
     assert tokenizer.encode_batch([text], specials=True)[0].tolist() == asked.tolist()
-    around = lambda ids, **options: (
-        tokenizer.frame(text, "ken", **options)[0].tolist() == tokenizer.frame(ids, "ken")[0].tolist()
-    )
+
+    def around(ids, **options):
+        return (
+            tokenizer.frame(text, "ken", **options)[0].tolist()
+            == tokenizer.frame(ids, "ken")[0].tolist()
+        )
+
     assert around(default) and around(asked, specials=True) and not around(asked)
 
 
 def test_training_is_deterministic_across_processes(tmp_path, lines):
     (tmp_path / "lines").write_text("\n".join(lines))
     code = (
-        "import sys, pathlib; from ptm_jax.data.tokenizers import vocabularies as v, tokenizing as t;"
+        "import sys, pathlib; from ptm_jax.data.tokenizers import vocabularies as v, "
+        "tokenizing as t;"
         "lines = pathlib.Path(sys.argv[1]).read_text().split('\\n');"
-        "print([v.make(t.TokenizerSpec(kind=k, vocab=n, lowercase=False, specials='bert'), lines).hash"
+        "print([v.make(t.TokenizerSpec(kind=k, vocab=n, lowercase=False, specials='bert'), "
+        "lines).hash"
         " for k, n in [('wordpiece', 120), ('bytebpe', 330), ('unigram', 90), ('bpe', 90)]])"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "lines")]
@@ -116,7 +138,9 @@ def test_training_is_deterministic_across_processes(tmp_path, lines):
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bytebpe", "unigram", "bpe"])
 def test_vocabulary_too_large(lines, kind):
-    with pytest.raises(UserError, match=r"larger than the text supports; the largest that works is (\d+)") as caught:
+    with pytest.raises(
+        UserError, match=r"larger than the text supports; the largest that works is (\d+)"
+    ) as caught:
         made(kind, "bert", lines[:40], vocab=20_000)
     largest = int(str(caught.value).split("works is ")[1].split(":")[0])
     assert made(kind, "bert", lines[:40], vocab=largest).vocab.size == largest
@@ -133,7 +157,18 @@ def test_bad_spec(changes, message):
 
 
 def test_given_files(tmp_path, lines):
-    pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "wor", "##ld", "."]
+    pieces = [
+        "[PAD]",
+        "[unused0]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "hello",
+        "wor",
+        "##ld",
+        ".",
+    ]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     tokenizer = vocabularies.make(TokenizerSpec(path=str(tmp_path / "vocab.txt")), [])
     assert tokenizer.encode("Hello world. Ж").tolist() == [6, 7, 8, 9, 2]

@@ -1,4 +1,5 @@
-"""Trees from CoNLL-U and from brackets: what stands in the files, binary trees, broken files, documents and rows."""
+"""Trees from CoNLL-U and from brackets: what stands in the files, binary trees, broken files,
+documents and rows."""
 
 import numpy as np
 import pytest
@@ -13,12 +14,21 @@ from ptm_jax.data.trees.parses import Tree, binary
 from ptm_jax.data.trees.treebanks import read
 
 SST = "(3 (2 It) (4 (4 (2 's) (4 (3 (2 a) (4 (3 lovely) (2 film))) (3 (2 with) (2 it)))) (2 .)))"
-PENN = "( (S (NP-SBJ (DT the) (NN dog))\n (VP (VBZ barks) (ADVP (RB very) (RB often) (RB here))) (. .)) )\n"
+PENN = (
+    "( (S (NP-SBJ (DT the) (NN dog))\n (VP (VBZ barks) (ADVP (RB very) (RB often) (RB "
+    "here))) (. .)) )\n"
+)
 
 
 def conllu(*words):
     """Lines of (number, form, head, relation)."""
-    return "# text\n" + "".join(f"{n}\t{form}\t_\tX\t_\t_\t{head}\t{label}\t_\t_\n" for n, form, head, label in words) + "\n"
+    return (
+        "# text\n"
+        + "".join(
+            f"{n}\t{form}\t_\tX\t_\t_\t{head}\t{label}\t_\t_\n" for n, form, head, label in words
+        )
+        + "\n"
+    )
 
 
 def written(folder, text, name="a.conllu"):
@@ -26,14 +36,22 @@ def written(folder, text, name="a.conllu"):
     return folder / name
 
 
-GOOD = conllu((1, "dogs", 2, "nsubj:pass"), (2, "bark", 0, "root"), (3, "at", 4, "case"), (4, "cats", 2, "obl"))
+GOOD = conllu(
+    (1, "dogs", 2, "nsubj:pass"),
+    (2, "bark", 0, "root"),
+    (3, "at", 4, "case"),
+    (4, "cats", 2, "obl"),
+)
 
 
 def test_words_heads_and_labels(tmp_path):
     joined = conllu(("1-2", "dont", "_", "_")).strip() + "\n" + GOOD + GOOD
     found = list(read(written(tmp_path, joined)))
     assert found[1] == Tree(
-        ("dogs", "bark", "at", "cats"), (1, -1, 3, 1), ("nsubj:pass", "root", "case", "obl"), found[1].place
+        ("dogs", "bark", "at", "cats"),
+        (1, -1, 3, 1),
+        ("nsubj:pass", "root", "case", "obl"),
+        found[1].place,
     )
     assert [tree.words for tree in found] == [found[1].words] * 2
     assert found[1].levels == [0, 2, 0, 1] and found[1].children == [[], [0, 3], [], [2]]
@@ -52,27 +70,45 @@ def test_brackets_are_read_back(tmp_path):
     assert brackets(found[0]) == SST
     assert brackets(found[1]) == " ".join(PENN.split()).removeprefix("( ").removesuffix(" )")
     assert binary(found[0]) == found[0], "SST's trees are binary"
-    expected = "(S (S (NP-SBJ (DT the) (NN dog)) (VP (VBZ barks) (ADVP (ADVP (RB very) (RB often)) (RB here)))) (. .))"
+    expected = (
+        "(S (S (NP-SBJ (DT the) (NN dog)) (VP (VBZ barks) (ADVP (ADVP (RB very) (RB "
+        "often)) (RB here)))) (. .))"
+    )
     assert brackets(binary(found[1])) == expected
 
 
 def test_a_head_joins_its_right_dependents_first(tmp_path):
     found = binary(next(read(written(tmp_path, GOOD))))
-    assert brackets(found) == "(nsubj:pass (nsubj:pass dogs) (obl (root bark) (case (case at) (obl cats))))"
+    assert (
+        brackets(found)
+        == "(nsubj:pass (nsubj:pass dogs) (obl (root bark) (case (case at) (obl cats))))"
+    )
     assert all(len(children) in (0, 2) for children in found.children)
 
 
 DEEP = "(X " * 1100 + "a" + ")" * 1100
 BROKEN = {
-    "cycle": (conllu((1, "a", 2, "x"), (2, "b", 1, "x"), (3, "c", 0, "root")), "a.conllu:2: .* 1, 2 form a cycle"),
+    "cycle": (
+        conllu((1, "a", 2, "x"), (2, "b", 1, "x"), (3, "c", 0, "root")),
+        "a.conllu:2: .* 1, 2 form a cycle",
+    ),
     "own": (conllu((1, "a", 1, "x"), (2, "c", 0, "root")), "a.conllu:2: .* cycle"),
-    "two roots": (conllu((1, "a", 0, "root"), (2, "b", 0, "root")), r"a.conllu:2: 2 roots \(words 1 and 2\)"),
+    "two roots": (
+        conllu((1, "a", 0, "root"), (2, "b", 0, "root")),
+        r"a.conllu:2: 2 roots \(words 1 and 2\)",
+    ),
     "no head": (conllu((1, "a", 0, "root"), (2, "b", "_", "x")), "a.conllu:3: word 2 has no head"),
-    "far head": (conllu((1, "a", 0, "root"), (2, "b", 7, "x")), "a.conllu:2: word 2 has head 7; there are 2"),
+    "far head": (
+        conllu((1, "a", 0, "root"), (2, "b", 7, "x")),
+        "a.conllu:2: word 2 has head 7; there are 2",
+    ),
     "columns": ("1\ta\n", "a.conllu:1: 2 columns"),
     "numbers": (conllu((1, "a", 0, "root"), (3, "b", 1, "x")), "a.conllu:3: word 3 follows word 1"),
     "empty": ("# nothing\n", "a.conllu: has no trees"),
-    "long": (conllu(*((n, "a", n - 1, "x") for n in range(1, 1101))), "a.conllu:2: a tree of 1,100 nodes"),
+    "long": (
+        conllu(*((n, "a", n - 1, "x") for n in range(1, 1101))),
+        "a.conllu:2: a tree of 1,100 nodes",
+    ),
     "open": ("(S (NP a)\n", "a.mrg:1: a bracket is not closed"),
     "closed": ("(S a))\n", r"a.mrg:1: '\)' stands outside"),
     "two trees": ("(X a)\n((X a) (X b))\n", "a.mrg:2: 2 trees in one bracket"),
@@ -94,23 +130,44 @@ def test_broken_trees_are_one_line_with_file_and_place(name, tmp_path):
 
 def block_of(documents):
     """The block and the marks of documents whose words are numbered in order."""
-    pieces = ["[PAD]", "[UNK]", *dict.fromkeys(piece for d in documents for s in d.sentences for piece in s.split())]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        *dict.fromkeys(piece for d in documents for s in d.sentences for piece in s.split()),
+    ]
     number = {piece: i for i, piece in enumerate(pieces)}
     ids = [[number[piece] for piece in s.split()] for d in documents for s in d.sentences]
     counts = np.array([len(d.sentences) for d in documents], np.int32)
     tokens = np.array([i for one in ids for i in one], np.int32)
-    block = Block(tokens, np.array([len(one) for one in ids], np.int32), counts, np.zeros(len(counts), bool))
+    block = Block(
+        tokens, np.array([len(one) for one in ids], np.int32), counts, np.zeros(len(counts), bool)
+    )
     return block, trees.TreeMarks().filled(trees.digits(pieces)), pieces
 
 
 def test_rows_hold_the_trees_of_the_files(tmp_path):
     file = written(tmp_path, GOOD + conllu((1, "Yes", 0, "root"), (2, "!", 1, "punct")))
     block, marks, pieces = block_of(list(sources.documents([f"trees:{file}"])))
-    rows = lambda length, **options: Trees(marks=marks, **options).rows(
-        block, length=length, vocab=Vocab(size=len(pieces), pad=0, unk=1), rng=np.random.default_rng(0)
-    )
+
+    def rows(length, **options):
+        return Trees(marks=marks, **options).rows(
+            block,
+            length=length,
+            vocab=Vocab(size=len(pieces), pad=0, unk=1),
+            rng=np.random.default_rng(0),
+        )
+
     found = rows(8, classes="phrases")
-    assert [pieces[i] for i in found["input_ids"][0]] == ["dogs", "bark", "at", "cats", "Yes", "!", "[PAD]", "[PAD]"]
+    assert [pieces[i] for i in found["input_ids"][0]] == [
+        "dogs",
+        "bark",
+        "at",
+        "cats",
+        "Yes",
+        "!",
+        "[PAD]",
+        "[PAD]",
+    ]
     assert found["heads"].tolist() == [[1, -1, 3, 1, -1, 4, -1, -1]]
     assert found["segment_ids"].tolist() == [[1, 1, 1, 1, 2, 2, 0, 0]]
     names = [trees.UNIVERSAL[n - 1] if n else "" for n in found["relations"][0]]
@@ -128,7 +185,11 @@ def test_rows_hold_the_trees_of_the_files(tmp_path):
 
 def test_sources_name_their_files(tmp_path):
     file = written(tmp_path, GOOD)
-    same = [sources.fingerprints([f"{kind}:{place}"])[0]["sha256"] for kind in trees_kinds for place in (file, tmp_path)]
+    same = [
+        sources.fingerprints([f"{kind}:{place}"])[0]["sha256"]
+        for kind in trees_kinds
+        for place in (file, tmp_path)
+    ]
     assert same[0] == same[1] != same[2] == same[3]
     with pytest.raises(UserError, match="names no trees"):
         list(sources.documents([f"trees:{tmp_path}/nothing"]))
@@ -143,7 +204,9 @@ def test_every_tree_of_universal_dependencies_is_read(data):
     for file in sorted((data / "ud").rglob("*.conllu")):
         for tree in read(file):
             pair = binary(tree)
-            assert len(pair.words) == 2 * len(tree.words) - 1 and {len(c) for c in pair.children} <= {0, 2}
+            assert len(pair.words) == 2 * len(tree.words) - 1 and {
+                len(c) for c in pair.children
+            } <= {0, 2}
             assert sorted(filter(None, pair.words)) == sorted(tree.words)
             count += 1
     assert count == 1000 + 1200 + 156 + 400 + 412 + 500

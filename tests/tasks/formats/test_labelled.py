@@ -1,4 +1,5 @@
-"""Labelled tables: what is read, what is refused with file and line, and a stream that loses nothing."""
+"""Labelled tables: what is read, what is refused with file and line, and a stream that loses
+nothing."""
 
 import numpy as np
 import pytest
@@ -23,7 +24,11 @@ def texts_of(batch, tokenizer):
     """{(text, label)} of the rows that count."""
     found = []
     for ids, real, label, weight in zip(
-        batch["input_ids"], batch["segment_ids"], batch["label"], batch["label_weights"], strict=True
+        batch["input_ids"],
+        batch["segment_ids"],
+        batch["label"],
+        batch["label_weights"],
+        strict=True,
     ):
         assert (weight == 1) == bool(real.any()) and set(np.unique(real)) <= {0, 1}
         if weight:
@@ -42,11 +47,15 @@ def test_every_example_comes_once_an_epoch_with_its_label(corpus):
     assert sorted(found) == sorted(wanted)
     assert {batch["input_ids"].shape[1] for batch in batches} <= {16, 32, 64, 128, 256}
     again = list(corpus.stream("train", examples, length=256, batch=8, seed=4, epochs=1))
-    assert any(not np.array_equal(a["label"], b["label"]) for a, b in zip(batches, again, strict=True))
+    assert any(
+        not np.array_equal(a["label"], b["label"]) for a, b in zip(batches, again, strict=True)
+    )
 
 
 def test_the_position_and_the_processes(corpus):
-    make = lambda **words: corpus.stream("train", Labelled(), length=32, batch=8, seed=0, **words)
+    def make(**words):
+        return corpus.stream("train", Labelled(), length=32, batch=8, seed=0, **words)
+
     whole = make()
     first = [next(whole) for _ in range(20)]
     resumed = make()
@@ -73,9 +82,12 @@ def test_long_texts_are_cut_and_counted(corpus):
     assert all(batch["input_ids"].shape == (4, 12) for batch in stream)
 
 
-@pytest.mark.parametrize(("a", "b", "room"), [(3, 4, 9), (9, 2, 7), (2, 9, 7), (9, 8, 7), (9, 9, 6), (1, 1, 1)])
+@pytest.mark.parametrize(
+    ("a", "b", "room"), [(3, 4, 9), (9, 2, 7), (2, 9, 7), (9, 8, 7), (9, 9, 6), (1, 1, 1)]
+)
 def test_the_longer_of_a_pair_gives_way(a, b, room):
-    """Against taking one token at a time from the end of the longer, the second where they are equal."""
+    """Against taking one token at a time from the end of the longer, the second where they are
+    equal."""
     first, second = np.arange(a), np.arange(b)
     found = tuple(map(len, shortened(first, second, room)))
     while a + b > room:
@@ -85,11 +97,19 @@ def test_the_longer_of_a_pair_gives_way(a, b, room):
 
 def test_a_prepared_directory_is_opened_again_and_refuses_other_data(tmp_path):
     folder = written(tmp_path / "data")
-    prepare = lambda name: Labelled().corpus([str(folder)], tmp_path / name, SPEC)
+
+    def prepare(name):
+        return Labelled().corpus([str(folder)], tmp_path / name, SPEC)
+
     assert prepare("out").manifest == prepare("out").manifest
     assert open_corpus(tmp_path / "out").counts("heldout").sum() == 7
-    found = open_corpus(tmp_path / "out").manifest["request"]["tokenizer"]  # as workdirs of older versions have it
-    fields = "kind='wordpiece', vocab=60, lowercase=True, specials='bert', sentinels=0, path=None, train_bytes=32000000"
+    found = open_corpus(tmp_path / "out").manifest["request"][
+        "tokenizer"
+    ]  # as workdirs of older versions have it
+    fields = (
+        "kind='wordpiece', vocab=60, lowercase=True, specials='bert', sentinels=0, path=None, "
+        "train_bytes=32000000"
+    )
     assert found == f"TokenizerSpec({fields})"
     (folder / "train.tsv").write_text("text\tlabel\n")
     with pytest.raises(UserError, match="other data"):

@@ -1,4 +1,5 @@
-"""Tasks for models that read words by their characters: a word that the vocabulary lacks is spelled too."""
+"""Tasks for models that read words by their characters: a word that the vocabulary lacks is spelled
+too."""
 
 import numpy as np
 import pytest
@@ -14,14 +15,22 @@ from ptm_jax.tasks.formats.tagged import Tagged
 def test_words_of_a_task_are_spelled(tmp_path):
     (tmp_path / "train.conll").write_text("good O\nNovel B-x\n\nzebra B-x\n")
     (tmp_path / "dev.conll").write_text("unseen O\nzebra B-x\n")
-    closed = vocabularies.make(TokenizerSpec(kind="word", vocab=4, specials="t5", lowercase=False), ["good good"])
+    closed = vocabularies.make(
+        TokenizerSpec(kind="word", vocab=4, specials="t5", lowercase=False), ["good good"]
+    )
     closed.save(tmp_path / "tokenizer")
     plain = Tagged(labels=("O", "B-x"))
     examples = Tagged(labels=("O", "B-x"), spelling=Spelled(length=10, style="elmo"))
     assert examples.alphabet == 262 and plain.alphabet is None and repr(examples) == repr(plain)
-    corpus = examples.corpus([str(tmp_path)], tmp_path / "data", TokenizerSpec(path=str(tmp_path / "tokenizer")))
+    corpus = examples.corpus(
+        [str(tmp_path)], tmp_path / "data", TokenizerSpec(path=str(tmp_path / "tokenizer"))
+    )
     tokenizer = corpus.tokenizer()
-    assert isinstance(tokenizer, OpenWords) and tokenizer.hash == closed.hash and opened(tokenizer) is tokenizer
+    assert (
+        isinstance(tokenizer, OpenWords)
+        and tokenizer.hash == closed.hash
+        and opened(tokenizer) is tokenizer
+    )
     for split, words in (("train", {"good", "Novel", "zebra"}), ("heldout", {"unseen", "zebra"})):
         batch = next(corpus.stream(split, examples, length=16, batch=2, seed=0))
         assert {name: field.shape[1:] for name, field in batch.items() if name != "rows"} == {

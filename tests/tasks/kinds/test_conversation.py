@@ -1,4 +1,5 @@
-"""CoQA: its format, histories, spans for free answers, the reader's head and loss by hand, and the official judgement."""
+"""CoQA: its format, histories, spans for free answers, the reader's head and loss by hand, and the
+official judgement."""
 
 import itertools
 import json
@@ -37,16 +38,24 @@ TURNS = (
 def row_of(passage, answer, turn, story=STORY):
     start = story.index(passage) if passage else -1
     end = start + len(passage) if passage else -1
-    return {"span_start": start, "span_end": end, "span_text": passage or "unknown", "input_text": answer, "turn_id": turn}
+    return {
+        "span_start": start,
+        "span_end": end,
+        "span_text": passage or "unknown",
+        "input_text": answer,
+        "turn_id": turn,
+    }
 
 
 def coqa(turns=TURNS, **more):
     story = {
         "source": "cnn", "id": "3abc", "filename": "x.txt", "story": STORY,
-        "questions": [{"input_text": question, "turn_id": n} for n, (question, _, _) in enumerate(turns, 1)],
+        "questions": [{"input_text": question, "turn_id": n} for n,
+        (question, _, _) in enumerate(turns, 1)],
         "answers": [row_of(passage, answer, n) for n, (_, passage, answer) in enumerate(turns, 1)],
         "additional_answers": {
-            "0": [row_of(passage, f"the {answer}", n) for n, (_, passage, answer) in enumerate(turns, 1)],
+            "0": [row_of(passage, f"the {answer}", n) for n,
+            (_, passage, answer) in enumerate(turns, 1)],
         },
     } | more  # fmt: skip
     return json.dumps({"version": "1.0", "data": [story]}, indent=1)
@@ -61,12 +70,21 @@ def path(tmp_path):
 def test_turns_stand_behind_two_turns_and_their_answers(path):
     found = list(Conversations().read(path))
     assert [turn.kind for turn in found] == ["span", "no", "span", "unknown"]
-    assert found[0].question == "what is good" and found[1].question == "what is good the film is the plot bad"
+    assert (
+        found[0].question == "what is good"
+        and found[1].question == "what is good the film is the plot bad"
+    )
     assert found[3].question == "is the plot bad No when was it seen in the year 1912 who wrote it"
-    assert found[0].answers == (("film", 4),) and found[2].answers == (("in 1912", STORY.index("in 1912")),)
+    assert found[0].answers == (("film", 4),) and found[2].answers == (
+        ("in 1912", STORY.index("in 1912")),
+    )
     assert found[2].index == ("3abc", 3) and found[2].place == f"{path}:6: story 3abc, turn 3"
-    assert found[2].gold == ("in the year 1912", "the in the year 1912") and found[2].source == "cnn"
-    assert [turn.question for turn in Conversations(history=0).read(path)] == [question for question, _, _ in TURNS]
+    assert (
+        found[2].gold == ("in the year 1912", "the in the year 1912") and found[2].source == "cnn"
+    )
+    assert [turn.question for turn in Conversations(history=0).read(path)] == [
+        question for question, _, _ in TURNS
+    ]
     bare = path.with_name("test.json")
     bare.write_text(coqa(answers=[], additional_answers={}))
     assert [turn.gold for turn in Conversations().read(bare, labels=False)] == [()] * 4
@@ -77,7 +95,10 @@ def test_turns_stand_behind_two_turns_and_their_answers(path):
     [
         ({"story": " "}, ":6: story 3abc: the story is empty"),
         ({"answers": [row_of(None, "x", 1)]}, "4 questions have 1 answers"),
-        ({"answers": [row_of(None, "x", 1) | {"span_start": 3, "span_end": 999}] * 4}, "turn 1: the rationale from 3 to"),
+        (
+            {"answers": [row_of(None, "x", 1) | {"span_start": 3, "span_end": 999}] * 4},
+            "turn 1: the rationale from 3 to",
+        ),
         ({"questions": [{"input_text": " "}] * 4}, "turn 1: the question is empty"),
         ({"questions": [{}] * 4}, "turn 1 has no field input_text"),
     ],
@@ -93,20 +114,29 @@ def test_the_span_closest_to_a_free_answer():
     draw = np.random.default_rng(0)
     for _ in range(200):
         words = draw.choice(["the", "a", "Ann", "saw,", "it", "in", "1912."], draw.integers(1, 9))
-        answer = " ".join(draw.choice(["The", "ann", "saw", "it", "1912", "war"], draw.integers(1, 5)))
+        answer = " ".join(
+            draw.choice(["The", "ann", "saw", "it", "1912", "war"], draw.integers(1, 5))
+        )
         spans = [" ".join(words[i:j]) for i, j in itertools.combinations(range(len(words) + 1), 2)]
-        best = max((squad.overlap(answer, span) for span in spans if squad.normalised(span)), default=0)
+        best = max(
+            (squad.overlap(answer, span) for span in spans if squad.normalised(span)), default=0
+        )
         found, text = closest_span(" ".join(words), answer), " ".join(words)
         assert (found is None) == (best == 0)
         assert found is None or squad.overlap(answer, text[slice(*found)]) == pytest.approx(best)
     remarks = Remarks()
     turn = next(iter(_turns([("who", "ann saw it in 1912 .", "somebody")], remarks)))
-    assert turn.answers == (("ann saw it in 1912 .", STORY.index("ann")),) and sum(remarks.values()) == 1
+    assert (
+        turn.answers == (("ann saw it in 1912 .", STORY.index("ann")),)
+        and sum(remarks.values()) == 1
+    )
 
 
 def _turns(turns, remarks=None):
     row = json.loads(coqa(turns))["data"][0]
-    return Conversations()._turns("here", "3abc", STORY, row, Remarks() if remarks is None else remarks, True)
+    return Conversations()._turns(
+        "here", "3abc", STORY, row, Remarks() if remarks is None else remarks, True
+    )
 
 
 def test_windows_know_the_answer_and_its_rationale(tokenizer):
@@ -127,7 +157,9 @@ def test_windows_know_the_answer_and_its_rationale(tokenizer):
             assert kind == ("no" if expected.any() else "unknown")
         if window.record == 2:
             assert (row["input_ids"][1:9] == last[-8:]).all()
-            assert (kind == "span") == (window.first <= record["answer"][0] and record["answer"][1] < inside[-1] + 1)
+            assert (kind == "span") == (
+                window.first <= record["answer"][0] and record["answer"][1] < inside[-1] + 1
+            )
             assert kind == "span" or (row["answer_start"] == window.cls)
         if window.record == 3:
             assert kind == "unknown"
@@ -147,9 +179,14 @@ def test_the_rationale_weighs_the_states_that_the_kind_is_scored_from():
     h = draw.normal(size=(2, 6, 4)).astype(np.float32)
     segments = np.array([[1] * 6, [1, 1, 1, 1, 0, 0]])
     head = RationaleHead(initializer=Normal(0.7))
-    inputs = head.reads(Encoded(jnp.asarray(h)), {"input_ids": segments, "segment_ids": jnp.asarray(segments)})
+    inputs = head.reads(
+        Encoded(jnp.asarray(h)), {"input_ids": segments, "segment_ids": jnp.asarray(segments)}
+    )
     p, (start, end, kinds, rationale) = head_of(head, *inputs)
-    two = lambda x, name: dense(p, f"{name}_score", np.maximum(dense(p, f"{name}_hidden", x), 0))[..., 0]
+
+    def two(x, name):
+        return dense(p, f"{name}_score", np.maximum(dense(p, f"{name}_hidden", x), 0))[..., 0]
+
     np.testing.assert_allclose(np.stack([start, end], -1), dense(p, "ends", h), atol=1e-5)
     np.testing.assert_allclose(rationale, two(h, "rationale"), atol=1e-5)
     weighted = h / (1 + np.exp(-two(h, "rationale")))[..., None]
@@ -161,7 +198,8 @@ def test_the_rationale_weighs_the_states_that_the_kind_is_scored_from():
 
 def _loss(h, segments, scores):
     rows = {
-        "input_ids": jnp.asarray(segments), "segment_ids": jnp.asarray(segments), "answer_start": jnp.array([2, 0]),
+        "input_ids": jnp.asarray(segments), "segment_ids": jnp.asarray(segments),
+        "answer_start": jnp.array([2, 0]),
         "answer_end": jnp.array([4, 0]), "answer_kind": jnp.array([0, 2]),
         "rationale": jnp.array([[0, 1, 1, 1, 1, 0], [1, 1, 0, 0, 0, 0]]),
     }  # fmt: skip
@@ -176,31 +214,46 @@ def _loss(h, segments, scores):
     nll = -(marks * np.log(chance) + (1 - marks) * np.log(1 - chance))[real].mean()
     np.testing.assert_allclose(float(loss.value()), np.mean(parts) + 0.5 * nll, rtol=1e-5)
     empty = {**rows, "answer_kind": jnp.array([0, -1]), "answer_start": jnp.array([2, -1])}
-    assert objective.of(tower_with("converse", scores), Encoded(jnp.asarray(h)), empty).weight.tolist() == [1, 1, 6]
+    assert objective.of(
+        tower_with("converse", scores), Encoded(jnp.asarray(h)), empty
+    ).weight.tolist() == [1, 1, 6]
 
 
 def test_the_official_score_leaves_every_reader_out_in_turn():
     """What evaluate-v1.0.py gives on these, counted by hand."""
     gold = ("white", "a white horse", "white horse", "brown")
-    # Left out: white -> best of the others with "white horse" 1; a white horse -> 1; white horse -> 1; brown -> 1.
+    # Left out: white -> best of the others with "white horse" 1; a white horse -> 1; white horse ->
+    # 1; brown -> 1.
     assert conversation.turn_score(gold, "white horse", squad.overlap) == 1.0
-    assert conversation.turn_score(gold, "Brown!", squad.exact) == 3 / 4  # no other reader has brown
-    assert conversation.turn_score(gold, "white", squad.overlap) == pytest.approx((2 / 3 + 1 + 1 + 1) / 4)
+    assert (
+        conversation.turn_score(gold, "Brown!", squad.exact) == 3 / 4
+    )  # no other reader has brown
+    assert conversation.turn_score(gold, "white", squad.overlap) == pytest.approx(
+        (2 / 3 + 1 + 1 + 1) / 4
+    )
     assert conversation.turn_score(("white",), "white cat", squad.overlap) == pytest.approx(2 / 3)
     turns = list(_turns(TURNS))
     turns[1] = turns[1]._replace(source="reddit")
-    replies = [conversation.Reply(text, "span", {}) for text in ("the film", "no", "1912", "unknown")]
+    replies = [
+        conversation.Reply(text, "span", {}) for text in ("the film", "no", "1912", "unknown")
+    ]
     task = catalogue.get("coqa")
     found = evaluating.measured(task, turns, replies)
     assert found["exact"] == pytest.approx(3 / 4) and found["out_domain_f1"] == 1
-    assert found["f1"] == pytest.approx((3 + 2 * (1 / 3) / (4 / 3)) / 4) and found["in_domain_f1"] < found["f1"]
+    assert (
+        found["f1"] == pytest.approx((3 + 2 * (1 / 3) / (4 / 3)) / 4)
+        and found["in_domain_f1"] < found["f1"]
+    )
     (line,) = evaluating.lines(task, turns, replies)
     assert json.loads(line)[2] == {"id": "3abc", "turn_id": 3, "answer": "1912"}
 
 
 def test_the_reply_is_the_best_of_all_windows():
     span = answering.Answer("it", 0.0, (answering.Span("it", 0, 2, 3.0),))
-    rows = lambda *rows: [np.array(row) for row in rows]
+
+    def rows(*rows):
+        return [np.array(row) for row in rows]
+
     assert conversation.reply(span, rows([0, 0, 9], [1, 1.4, 1])) == conversation.Reply(
         "it", "span", {"yes": 2.0, "no": 2.8, "unknown": 2.0, "span": 3.0}
     )
@@ -212,13 +265,36 @@ def test_the_reply_is_the_best_of_all_windows():
 @pytest.mark.rotate
 @pytest.mark.full
 def test_a_reader_is_trained_and_answers(published, path, tmp_path, capsys):
-    words = ["train", "--init", str(published), "--task", "coqa", "--data", str(path), str(path), "--epochs", "2"]
-    words += ["--batch", "4", "--length", "48", "--adapt", "adversarial", "--workdir", str(tmp_path / "run"), "--json"]
+    words = [
+        "train",
+        "--init",
+        str(published),
+        "--task",
+        "coqa",
+        "--data",
+        str(path),
+        str(path),
+        "--epochs",
+        "2",
+    ]
+    words += [
+        "--batch",
+        "4",
+        "--length",
+        "48",
+        "--adapt",
+        "adversarial",
+        "--workdir",
+        str(tmp_path / "run"),
+        "--json",
+    ]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)
     assert {"f1", "exact"} <= set(found["metrics"]) and found["examples"] == 4
     assert {"start_nll", "rationale_nll"} <= set(found["heldout"])
     assert main(["predict", str(tmp_path / "run"), "--task", "coqa", "--input", str(path)]) == 0
     replies = json.loads(capsys.readouterr().out)
-    assert [row["turn_id"] for row in replies] == [1, 2, 3, 4] and all(isinstance(row["answer"], str) for row in replies)
+    assert [row["turn_id"] for row in replies] == [1, 2, 3, 4] and all(
+        isinstance(row["answer"], str) for row in replies
+    )
     assert "coqa" in (tmp_path / "run" / "config.json").read_text()

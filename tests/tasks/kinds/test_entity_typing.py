@@ -33,7 +33,8 @@ def test_places_of_marked_entities_are_those_of_their_tokens():
 
 
 def test_the_marks_of_ernie_are_pieces_of_berts_vocabulary():
-    """The texts of thunlp/ERNIE: run_typing.py has a Chinese full stop for [ENT], run_fewrel.py # for [HD], $ for [TL]."""
+    """The texts of thunlp/ERNIE: run_typing.py has a Chinese full stop for [ENT], run_fewrel.py #
+    for [HD], $ for [TL]."""
     typed = dataclasses.replace(catalogue.get("open_entity").examples, marks="ernie")
     pairs = dataclasses.replace(catalogue.get("tacred").examples, labels=("a",), marks="ernie")
     cases = {
@@ -55,25 +56,44 @@ def test_the_marks_of_ernie_are_pieces_of_berts_vocabulary():
         assert np.array_equal(record["first"], own.encode_batch([text])[0])
         for places, expected in zip(record["mention_places"], inside, strict=True):
             assert own.decode(record["first"][places[places >= 0]]).strip() == expected
-    with pytest.raises(UserError, match="unknown marks 'erny'; there are: entities, ernie. Did you mean"):
+    with pytest.raises(
+        UserError, match="unknown marks 'erny'; there are: entities, ernie. Did you mean"
+    ):
         dataclasses.replace(typed, marks="erny")
 
 
 def test_an_encoder_beside_entities_takes_the_heads_that_read_them():
-    """LUKE reads entities at the marks of tacred and open_entity, and words elsewhere; BERT reads words."""
+    """LUKE reads entities at the marks of tacred and open_entity, and words elsewhere; BERT reads
+    words."""
     luke, bert = (systems.get(name) for name in ("luke_mini", "bert_mini"))
-    heads = {"open_entity": ("typed", "classify"), "tacred": ("related", "classify"), "mr": ("classify", "classify")}
+    heads = {
+        "open_entity": ("typed", "classify"),
+        "tacred": ("related", "classify"),
+        "mr": ("classify", "classify"),
+    }
     for name, expected in heads.items():
         examples = catalogue.get(name).examples
-        examples = dataclasses.replace(examples, labels=("a", "b")) if examples.labels == "found" else examples
+        examples = (
+            dataclasses.replace(examples, labels=("a", "b"))
+            if examples.labels == "found"
+            else examples
+        )
         for system, head in zip((luke, bert), expected, strict=True):
             made = finetuning.headed(system, examples)
             kind = kind_of(examples, made.towers["main"].encoder)
-            assert [*made.towers["main"].heads] == [head] == [kind.head] and kind.objective(examples).head == head
+            assert [*made.towers["main"].heads] == [head] == [kind.head] and kind.objective(
+                examples
+            ).head == head
 
 
 def test_the_two_published_formats(tmp_path):
-    ernie = {"sent": "She saw Paris.", "start": 8, "end": 13, "labels": ["place", "location"], "ents": []}
+    ernie = {
+        "sent": "She saw Paris.",
+        "start": 8,
+        "end": 13,
+        "labels": ["place", "location"],
+        "ents": [],
+    }
     authors = {
         "left_context_token": ["She", "saw"],
         "mention_span": "Paris",
@@ -81,7 +101,10 @@ def test_the_two_published_formats(tmp_path):
         "y_str": ["place"],
     }
     spec = catalogue.get("open_entity").examples
-    for name, text in (("test.json", json.dumps([ernie])), ("dev.json", json.dumps(authors) + "\n")):
+    for name, text in (
+        ("test.json", json.dumps([ernie])),
+        ("dev.json", json.dumps(authors) + "\n"),
+    ):
         (tmp_path / name).write_text(text)
     first, second = (next(iter(spec.read(tmp_path / name))) for name in ("test.json", "dev.json"))
     assert first.text == "She saw [E1] Paris [/E1]." and first.labels == {"place", "location"}
@@ -99,7 +122,8 @@ def test_the_two_published_formats(tmp_path):
 
 
 def test_measures_by_hand():
-    """Two of three types found are right, of four; the second mention is all right, the third has none."""
+    """Two of three types found are right, of four; the second mention is all right, the third has
+    none."""
     gold = [{"a", "b", "c"}, {"a"}, set()]
     found = [frozenset({"a", "d"}), frozenset({"a"}), frozenset()]
     got = entity_typing.typing([SimpleNamespace(labels=frozenset(g)) for g in gold], found)
@@ -107,12 +131,21 @@ def test_measures_by_hand():
     assert got["precision"] == pytest.approx(precision) and got["recall"] == pytest.approx(recall)
     assert got["micro_f1"] == pytest.approx(2 * precision * recall / (precision + recall))
     macro = (1 / 2 + 1) / 2, (1 / 3 + 1) / 2
-    assert got["macro_f1"] == pytest.approx(2 * macro[0] * macro[1] / sum(macro)) and got["exact"] == pytest.approx(2 / 3)
+    assert got["macro_f1"] == pytest.approx(2 * macro[0] * macro[1] / sum(macro)) and got[
+        "exact"
+    ] == pytest.approx(2 / 3)
 
 
 def test_the_score_of_tacred_leaves_no_relation_out():
     gold = ["per:title", "no_relation", "per:title", "org:founded", "no_relation"]
     found = ["per:title", "per:title", "no_relation", "per:title", "no_relation"]
-    named = lambda labels: [SimpleNamespace(label=label) for label in labels]
+
+    def named(labels):
+        return [SimpleNamespace(label=label) for label in labels]
+
     got = measures.tacred(named(gold), named(found))
-    assert got == {"micro_f1": pytest.approx(1 / 3), "precision": pytest.approx(1 / 3), "recall": pytest.approx(1 / 3)}
+    assert got == {
+        "micro_f1": pytest.approx(1 / 3),
+        "precision": pytest.approx(1 / 3),
+        "recall": pytest.approx(1 / 3),
+    }

@@ -28,12 +28,22 @@ TEXT = "the film is a good story and the plot was not bad but the end was very l
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("squad") / "dev.json"
-    asked = [("what is long", [("the end", TEXT.index("the end"))]), ("who is sad", []), ("what is good", [("story", 19)])]
+    asked = [
+        ("what is long", [("the end", TEXT.index("the end"))]),
+        ("who is sad", []),
+        ("what is good", [("story", 19)]),
+    ]
     rows = [
-        {"id": f"q{n}", "question": question, "answers": [{"text": t, "answer_start": at} for t, at in found]}
+        {
+            "id": f"q{n}",
+            "question": question,
+            "answers": [{"text": t, "answer_start": at} for t, at in found],
+        }
         for n, (question, found) in enumerate(asked)
     ]
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": TEXT, "qas": rows}]}]}, indent=1))
+    path.write_text(
+        json.dumps({"data": [{"paragraphs": [{"context": TEXT, "qas": rows}]}]}, indent=1)
+    )
     return path
 
 
@@ -47,9 +57,13 @@ def test_rows_without_the_answer_are_marked(published, data):
     for window, (row,), (one,) in zip(windows, groups, classes, strict=True):
         first, last = records[window.record]["answer"]
         held = window.first <= first and last < window.first + window.size and first >= 0
-        assert row["no_answer"] == one["label"] == int(not held) and (row["answer_start"] == window.cls) == (not held)
+        assert row["no_answer"] == one["label"] == int(not held) and (
+            row["answer_start"] == window.cls
+        ) == (not held)
     assert 0 < sum(row["no_answer"] for (row,) in groups) < len(groups)
-    assert set(one) == set(Answerable().spec(24, tokenizer.vocab)) and Answerable().frequencies(records) == [2, 1]
+    assert set(one) == set(Answerable().spec(24, tokenizer.vocab)) and Answerable().frequencies(
+        records
+    ) == [2, 1]
 
 
 def test_the_loss_weighs_span_and_check():
@@ -65,8 +79,15 @@ def test_the_loss_weighs_span_and_check():
     inputs = head.reads(Encoded(jnp.asarray(h)), rows)
     p, (start, end, none) = head_of(head, *inputs)
     np.testing.assert_allclose(none, dense(p, "none", h[:, 0]), atol=1e-5)
-    loss = VerifiedSpan(alpha1=0.3, alpha2=0.8).of(tower_with("verified", (start, end, none)), Encoded(jnp.asarray(h)), rows)
-    nll = lambda scores, places: np.mean([np.log(np.exp(s).sum()) - s[n] for s, n in zip(scores, places, strict=True)])
+    loss = VerifiedSpan(alpha1=0.3, alpha2=0.8).of(
+        tower_with("verified", (start, end, none)), Encoded(jnp.asarray(h)), rows
+    )
+
+    def nll(scores, places):
+        return np.mean(
+            [np.log(np.exp(s).sum()) - s[n] for s, n in zip(scores, places, strict=True)]
+        )
+
     span = (nll(np.asarray(start)[:2], (2, 0)) + nll(np.asarray(end)[:2], (3, 0))) / 2
     check = np.mean(np.log1p(np.exp(np.array([1, -1]) * np.asarray(none)[:2, 0])))
     np.testing.assert_allclose(float(loss.value()), 0.3 * span + 0.8 * check, rtol=1e-5)
@@ -74,18 +95,34 @@ def test_the_loss_weighs_span_and_check():
 
 def test_both_readers_are_weighed():
     """v = beta1 score_diff + beta2 score_ext, against the official decision at a threshold."""
-    answers = [answering.Answer("a", -2.0, ()), answering.Answer("b", 1.0, ()), answering.Answer("c", -1.0, ())]
+    answers = [
+        answering.Answer("a", -2.0, ()),
+        answering.Answer("b", 1.0, ()),
+        answering.Answer("c", -1.0, ()),
+    ]
     found = retrospective.verified(answers, [6.0, -4.0, 0.5], beta1=0.5, beta2=0.25)
-    assert [one.null for one in found] == [0.5, -0.5, -0.375] and [one.text for one in found] == ["a", "b", "c"]
+    assert [one.null for one in found] == [0.5, -0.5, -0.375] and [one.text for one in found] == [
+        "a",
+        "b",
+        "c",
+    ]
     gold, texts = {"x": [], "y": ["y"], "z": ["z"]}, {k: k for k in "xyz"}
-    judge = lambda rows: squad.scores(gold, texts, dict(zip("xyz", (r.null for r in rows), strict=True)), threshold=0.0)
+
+    def judge(rows):
+        return squad.scores(
+            gold, texts, dict(zip("xyz", (r.null for r in rows), strict=True)), threshold=0.0
+        )
+
     assert judge(found)["exact"] == 1 and judge(answers)["exact"] == pytest.approx(1 / 3)
 
 
 @pytest.fixture(scope="module")
 def readers(models_of):
     """Both models, {task: model}."""
-    return {task: models_of(catalogue.get(task).examples)[0] for task in ("squad2_sketchy", "squad2_retro")}
+    return {
+        task: models_of(catalogue.get(task).examples)[0]
+        for task in ("squad2_sketchy", "squad2_retro")
+    }
 
 
 @pytest.mark.rotate
@@ -96,7 +133,9 @@ def test_two_models_answer(readers, data):
     alone = evaluating.evaluate(intensive, task, source)
     first = evaluating.evaluate(sketchy, catalogue.get("squad2_sketchy"), source)
     assert set(first.metrics) == {"accuracy"} and {"f1", "exact", "best_f1"} <= set(both.metrics)
-    for one, half, other in zip(both.predictions, alone.predictions, first.predictions, strict=True):
+    for one, half, other in zip(
+        both.predictions, alone.predictions, first.predictions, strict=True
+    ):
         assert one.null == pytest.approx((half.null + other.number) / 2)
     (found,) = intensive.answer(["what is long"], [TEXT])
     assert found.best and found.best[0].text in TEXT
@@ -110,8 +149,21 @@ def test_two_models_answer(readers, data):
 @pytest.mark.full
 def test_two_models_answer_by_command(published, data, tmp_path, capsys):
     for task in ("squad2_sketchy", "squad2_retro"):
-        words = ["train", "--init", str(published), "--task", task, "--data", str(data), str(data), "--epochs", "1"]
-        assert main([*words, "--batch", "4", "--length", "48", "--workdir", str(tmp_path / task)]) == 0
+        words = [
+            "train",
+            "--init",
+            str(published),
+            "--task",
+            task,
+            "--data",
+            str(data),
+            str(data),
+            "--epochs",
+            "1",
+        ]
+        assert (
+            main([*words, "--batch", "4", "--length", "48", "--workdir", str(tmp_path / task)]) == 0
+        )
     capsys.readouterr()
     words = ["evaluate", str(tmp_path / "squad2_retro"), "--task", "squad2_retro", "--json"]
     found = []
@@ -129,5 +181,10 @@ def test_a_question_is_unanswerable_where_every_window_scores_it_so(readers):
     found = kind_of(spec).predict(model, task.examples, asked, 16, 8)[0][0]
     tokenizer = model.tokenizer
     windows, _ = spec.windows(tokenizer, spec.encode(tokenizer, asked), 16)
-    rows = [model(w.ids[None], np.ones_like(w.ids)[None], w.types[None]).scores["classify"][0] for w in windows]
-    assert len(rows) > 2 and found.number == pytest.approx(min(float(row[1] - row[0]) for row in rows), abs=1e-5)
+    rows = [
+        model(w.ids[None], np.ones_like(w.ids)[None], w.types[None]).scores["classify"][0]
+        for w in windows
+    ]
+    assert len(rows) > 2 and found.number == pytest.approx(
+        min(float(row[1] - row[0]) for row in rows), abs=1e-5
+    )
