@@ -1,8 +1,10 @@
 """Pre-trained language models of the BERT era in JAX.
 
-import ptm_jax model = ptm_jax.load("runs/mini") model.fill_mask(["Paris is the [MASK] of France."])
-ptm_jax.load("path/to/a/hugging-face/checkpoint").encode(["a sentence"]) model =
-ptm_jax.finetune("path/to/a/hugging-face/checkpoint", ["good", "bad"], ["positive", "negative"])
+import ptm_jax
+model = ptm_jax.load("runs/mini")
+model.fill_mask(["Paris is the [MASK] of France."])
+ptm_jax.load("path/to/a/hugging-face/checkpoint").encode(["a sentence"])
+ptm_jax.finetune("a/hugging-face/checkpoint", ["good", "bad"], ["positive", "negative"])
 """
 
 from __future__ import annotations
