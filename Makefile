@@ -11,7 +11,7 @@ PYTEST := GLIBC_TUNABLES=$(GLIBC_TUNABLES) $(BIN)/python -m pytest -n 2 --dist l
 WORKDIR ?= runs/quickstart
 TEXT ?= the loss does not fall
 # Full tests that compute longer than they compile.
-LONG := tests/systems tests/train tests/bench tests/convert/test_minilm.py
+LONG := tests/systems tests/training tests/bench tests/convert/test_minilm.py
 
 BEAM := tests/data/corpora/test_pipeline.py
 

@@ -19,7 +19,8 @@ import tyro
 from benchmarks import compiling, corrupting, importing, layers, lengths, rivals, saving, vocabulary
 from ptm_jax.bench import programs, suite
 from ptm_jax.bench.suite import Benchmark
-from ptm_jax.cli import allocator, bench
+from ptm_jax.cli import allocator
+from ptm_jax.cli.machine import bench
 from ptm_jax.core.errors import UserError
 
 MORE = {

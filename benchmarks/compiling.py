@@ -15,7 +15,7 @@ from ptm_jax.bench import programs, timing
 from ptm_jax.bench.peers import Peers
 from ptm_jax.bench.programs import Sizes
 from ptm_jax.bench.record import Entry, median, over, settings, spread
-from ptm_jax.train.step import program
+from ptm_jax.training.steps.step import program
 
 ROUNDS = 5
 """Maximum number of rounds: compilations are slow and vary little."""

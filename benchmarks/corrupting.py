@@ -21,7 +21,7 @@ def run(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> 
     """Measures each jitted corruption relative to the step, one entry per task of `ptm list
     --matrix`."""
     from ptm_jax import systems
-    from ptm_jax.systems.matrix import TASKS
+    from ptm_jax.systems.survey.matrix import TASKS
 
     say("corruptions: compiling the step")
     batch = programs.rows(sizes)

@@ -4,11 +4,12 @@ on the vectors alone.
     python -m benchmarks.cove --vectors runs/skipgram --workdir runs/cove --out benchmarks/
 
 First a translation model with attention is trained, English to German, whose input vectors are
-those of `--vectors` and stay as they are: `systems.attentive.cove` with `--width` units in each
-direction. Its words are those of both languages and of the tasks' texts: a word of a task that no
-translation has is a vector too, as with GloVe's. Then BCN is trained on `--labels` labelled texts,
-drawn anew for each seed, above the frozen model: on its vectors and its states (`vectors`), or on
-its vectors alone (`embedding`). Both have the same words, texts, sizes and rates.
+those of `--vectors` and stay as they are: `systems.sequence_to_sequence.rnnsearch.cove` with
+`--width` units in each direction. Its words are those of both languages and of the tasks' texts: a
+word of a task that no translation has is a vector too, as with GloVe's. Then BCN is trained on
+`--labels` labelled texts, drawn anew for each seed, above the frozen model: on its vectors and its
+states (`vectors`), or on its vectors alone (`embedding`). Both have the same words, texts, sizes
+and rates.
 
 Every run has a folder in `--workdir`. A command that was stopped goes on with the run at which it
 stopped.
@@ -30,9 +31,9 @@ from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.systems.attentive import cove
+from ptm_jax.systems.sequence_to_sequence.rnnsearch import cove
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.train import given_vectors
+from ptm_jax.training.start import given_vectors
 from ptm_jax.tuning import finetuning, selection
 
 TRANSLATION = "multi30k_en_de"

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from ptm_jax import systems
-from ptm_jax.adapt.freezing import Frozen
+from ptm_jax.adapt.parameters.freezing import Frozen
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec

@@ -26,9 +26,9 @@ from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Vocab
 from ptm_jax.inference import loading
-from ptm_jax.systems.elmo import elmo, network
-from ptm_jax.systems.flair import flair
-from ptm_jax.train import loop
+from ptm_jax.systems.recurrent.elmo import elmo, network
+from ptm_jax.systems.recurrent.flair import flair
+from ptm_jax.training import loop
 
 TAGGED = {
     "ner/wnut17/wnut17train.conll": 0,

@@ -37,9 +37,10 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Blocks, Corpus, open_corpus
 from ptm_jax.data.rows.cells import Cells
 from ptm_jax.mesh import rules
-from ptm_jax.systems import glove
-from ptm_jax.train import differing, evaluation, setup
-from ptm_jax.train.step import program
+from ptm_jax.systems.word_vectors import glove
+from ptm_jax.training.logs import evaluation
+from ptm_jax.training.start import differing, setup
+from ptm_jax.training.steps.step import program
 
 CELL = np.dtype([("row", "<i4"), ("column", "<i4"), ("weight", "<f8")])
 """A cell in Stanford's files; words are counted from 1."""

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ptm_jax import systems
-from ptm_jax.adapt.information import InformationBottleneck
-from ptm_jax.adapt.representation import Recurrent
+from ptm_jax.adapt.losses.information import InformationBottleneck
+from ptm_jax.adapt.modules.representation import Recurrent
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System
@@ -32,7 +32,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.words import ALPHABETS
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.recurrent import LSTMEncoder
+from ptm_jax.encoders.recurrent.recurrent import LSTMEncoder
 from ptm_jax.nn.embeddings.characters import CharacterCNN
 from ptm_jax.nn.recurrent.lstm import LSTM
 from ptm_jax.nn.recurrent.recurrence import Bidirectional

@@ -29,17 +29,17 @@ import numpy as np
 
 from benchmarks import frozen
 from benchmarks.tagger_features import BATCH, FILE, LENGTH, WORDS, labelled, results
-from ptm_jax.adapt.freezing import FeatureExtraction, Frozen
-from ptm_jax.adapt.representation import Recurrent, StackedWords
+from ptm_jax.adapt.modules.representation import Recurrent, StackedWords
+from ptm_jax.adapt.parameters.freezing import FeatureExtraction, Frozen
 from ptm_jax.core import paths
 from ptm_jax.core.recipe import AdamW
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System
-from ptm_jax.encoders.dense_recurrent import WAYS, DenseBiLSTM, pruned
+from ptm_jax.encoders.recurrent.dense_recurrent import WAYS, DenseBiLSTM, pruned
 from ptm_jax.inference import loading
-from ptm_jax.systems.elmo import WORDS as VOCAB
-from ptm_jax.systems.ld_net import ld_net, selecting
-from ptm_jax.train import loop
+from ptm_jax.systems.recurrent.elmo import WORDS as VOCAB
+from ptm_jax.systems.recurrent.ld_net import ld_net, selecting
+from ptm_jax.training import loop
 from ptm_jax.tuning import finetuning
 
 TASK = "ud"

@@ -42,9 +42,7 @@ import numpy as np
 import tyro
 
 from ptm_jax import systems
-from ptm_jax.adapt.rates import PathRates
-from ptm_jax.core.graph_store import open_graph
-from ptm_jax.core.lexicons import PARTS, POLARITIES, PREFIXES, SUPERSENSES, WordClasses
+from ptm_jax.adapt.parameters.rates import PathRates
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import System
@@ -52,9 +50,11 @@ from ptm_jax.data.graphs.compiling import compile_graph
 from ptm_jax.data.graphs.formats import sources
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.inference import loading
+from ptm_jax.knowledge.graph_store import open_graph
+from ptm_jax.knowledge.lexicons import PARTS, POLARITIES, PREFIXES, SUPERSENSES, WordClasses
 from ptm_jax.nn.embeddings.lexical import Senses, WordClass
 from ptm_jax.nn.heads.tasks import Summary, TaskHead
-from ptm_jax.systems.lexical import with_parts
+from ptm_jax.systems.knowledge.sensebert import with_parts
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tuning import finetuning, selection

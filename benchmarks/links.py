@@ -36,8 +36,9 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus
 from ptm_jax.mesh import rules
 from ptm_jax.tasks import completion
-from ptm_jax.train import differing, loop, setup
-from ptm_jax.train.step import program
+from ptm_jax.training import loop
+from ptm_jax.training.start import differing, setup
+from ptm_jax.training.steps.step import program
 
 PUBLISHED = {
     ("umls", "conve"): (0.94, 0.99, "Dettmers et al. 2018, Table 5"),

@@ -37,12 +37,13 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Blocks, Corpus
 from ptm_jax.data.corpora.stream import rows_per_epoch
-from ptm_jax.inference.paragraph_vectors import ParagraphModel
-from ptm_jax.inference.vectors import unit
+from ptm_jax.inference.text.vectors import unit
+from ptm_jax.inference.words.paragraph_vectors import ParagraphModel
 from ptm_jax.mesh import rules
-from ptm_jax.systems import paragraphs, static
-from ptm_jax.train import differing, setup
-from ptm_jax.train.step import program
+from ptm_jax.systems.word_vectors import paragraph_vectors as paragraphs
+from ptm_jax.systems.word_vectors import word2vec as static
+from ptm_jax.training.start import differing, setup
+from ptm_jax.training.steps.step import program
 
 WINDOW = 5
 

@@ -32,7 +32,7 @@ import numpy as np
 import ptm_jax
 from ptm_jax.bench import record
 from ptm_jax.cli.main import main as cli
-from ptm_jax.compress.quantisation import Int8
+from ptm_jax.compress.quantisation.quantisation import Int8
 from ptm_jax.inference import serving
 from ptm_jax.inference.forward_pass import forward
 from ptm_jax.inference.pretrained import Pretrained

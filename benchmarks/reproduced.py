@@ -176,7 +176,7 @@ def adaptations() -> Iterator[Check]:
 
 def spans() -> Iterator[Check]:
     """The mean length of SpanBERT's spans, of its distribution."""
-    from ptm_jax.corruptions.units import Spans
+    from ptm_jax.corruptions.masking.units import Spans
 
     yield Check(
         value="Spans",

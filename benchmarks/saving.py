@@ -20,7 +20,7 @@ from ptm_jax.bench.peers import Peers
 from ptm_jax.bench.programs import Sizes
 from ptm_jax.bench.record import Entry, median, over, settings, spread
 from ptm_jax.core.errors import UserError
-from ptm_jax.train.checkpoints import Checkpoints
+from ptm_jax.training.checkpoints import Checkpoints
 
 SAVE_EVERY = 100
 """Steps between two saves, for computing their share of a run."""

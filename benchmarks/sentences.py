@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 import ptm_jax
 from benchmarks.paragraphs import correlation, pairs
-from ptm_jax.inference.vectors import SideBySide
+from ptm_jax.inference.text.vectors import SideBySide
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,10 +27,10 @@ from ptm_jax.core.recipe import AdamW, Constant, Linear, Phase, Recipe
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.encoders.sharing import SharingEncoder
-from ptm_jax.systems.shared_tasks import liu, liu_lm
+from ptm_jax.encoders.recurrent.sharing import SharingEncoder
+from ptm_jax.systems.recurrent.liu_shared import liu, liu_lm
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.train import loop
+from ptm_jax.training import loop
 from ptm_jax.tuning import multitask, selection
 
 WAYS = {"uniform": False, "coupled": False, "shared": False, "shared + LM": True}

@@ -21,7 +21,7 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.mesh.chips import topology
 from ptm_jax.plan import costs, lowering, measured
 from ptm_jax.systems import get
-from ptm_jax.tuning import study_runs
+from ptm_jax.tuning.studies import study_runs
 
 NAMES = ("bert_mini", "t5_mini", "lstm_mini", "transformer_xl_mini", "elmo_mini")
 LIMIT = 0.25

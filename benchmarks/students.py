@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from ptm_jax.bench import record
-from ptm_jax.compress.quantisation import Int8
+from ptm_jax.compress.quantisation.quantisation import Int8
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.core import towers

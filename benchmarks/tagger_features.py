@@ -31,14 +31,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import frozen
-from ptm_jax.adapt.freezing import FeatureExtraction
-from ptm_jax.adapt.representation import (
+from ptm_jax.adapt.modules.representation import (
     PooledStates,
     Recurrent,
     Representation,
     StackedWords,
     TagLM,
 )
+from ptm_jax.adapt.parameters.freezing import FeatureExtraction
 from ptm_jax.core.recipe import AdamW
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment

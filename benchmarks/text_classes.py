@@ -40,9 +40,10 @@ from pathlib import Path
 import tyro
 
 import ptm_jax
-from ptm_jax.inference.word_vectors import WordVectors
-from ptm_jax.systems import fasttext
-from ptm_jax.train import logs, loop
+from ptm_jax.inference.words.word_vectors import WordVectors
+from ptm_jax.systems.word_vectors import fasttext
+from ptm_jax.training import loop
+from ptm_jax.training.logs import logs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

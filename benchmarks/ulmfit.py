@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.adapt.rates import LayerDecay
-from ptm_jax.adapt.representation import ConcatPooling, TruncatedGradient
-from ptm_jax.adapt.unfreezing import GradualUnfreezing
+from ptm_jax.adapt.modules.representation import ConcatPooling, TruncatedGradient
+from ptm_jax.adapt.parameters.rates import LayerDecay
+from ptm_jax.adapt.parameters.unfreezing import GradualUnfreezing
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe, SlantedTriangular
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System
@@ -39,10 +39,10 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.rows.backward import Backward
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.inference.loading import load
-from ptm_jax.systems.recurrent import awd_lstm
+from ptm_jax.systems.recurrent.lstm import awd_lstm
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.train import loop
+from ptm_jax.training import loop
 from ptm_jax.tuning import finetuning, selection
 from ptm_jax.tuning.ensembles import Ensemble
 

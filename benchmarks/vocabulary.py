@@ -18,7 +18,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Recipe
 from ptm_jax.corruptions.base import capacity
 from ptm_jax.kernels.cross_entropy import linear_cross_entropy
-from ptm_jax.train import optimizers
+from ptm_jax.training.updates import optimizers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

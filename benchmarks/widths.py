@@ -6,8 +6,8 @@ standard parametrisation.
 Yang et al. 2022, arXiv 2203.03466, Figure 1 in small: GPT-2's block, heads of width 16, rows of 16
 bytes of `pydocs`, each row read once, so that the loss of the last steps is of text that the
 network has not seen. `standard` has initial matrices with a standard deviation that falls with the
-root of the width, and one rate for all; `muP` is `tuning.mup.MuP` from width 64, where both are the
-same network.
+root of the width, and one rate for all; `muP` is `tuning.scaling.mup.MuP` from width 64, where both
+are the same network.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ptm_jax.core.spec import respell
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.text import sources
-from ptm_jax.systems.transformers import gpt2, miniature
-from ptm_jax.train import differing
-from ptm_jax.train.step import program
-from ptm_jax.tuning.mup import MuP
+from ptm_jax.systems.transformers.bert_gpt import gpt2, miniature
+from ptm_jax.training.start import differing
+from ptm_jax.training.steps.step import program
+from ptm_jax.tuning.scaling.mup import MuP
 
 HERE = Path(__file__).parent
 BASE, STD, ROWS, LENGTH, LAST = 64, 0.08, 8, 16, 20

@@ -5,8 +5,8 @@ of a search in a million.
     python -m benchmarks.word_scale --search 1000000
 
 The text has words with probabilities 1 / rank, after every word once. A search asks for the 10
-nearest of random vectors, with copies in 8 bits and without (`inference.word_vectors`); both must
-answer alike. Memory is that of the process (VmHWM).
+nearest of random vectors, with copies in 8 bits and without (`inference.words.word_vectors`); both
+must answer alike. Memory is that of the process (VmHWM).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ptm_jax import systems
 from ptm_jax.core import spec
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment
-from ptm_jax.inference.word_vectors import WordVectors
-from ptm_jax.systems import static
-from ptm_jax.train import loop
+from ptm_jax.inference.words.word_vectors import WordVectors
+from ptm_jax.systems.word_vectors import word2vec as static
+from ptm_jax.training import loop
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -48,12 +48,13 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Blocks, Corpus, open_corpus
 from ptm_jax.data.corpora.stream import rows_per_epoch
-from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.mesh import rules
-from ptm_jax.systems import static
+from ptm_jax.systems.word_vectors import word2vec as static
 from ptm_jax.tasks import wordsets
-from ptm_jax.train import differing, evaluation, setup
-from ptm_jax.train.step import program
+from ptm_jax.training.logs import evaluation
+from ptm_jax.training.start import differing, setup
+from ptm_jax.training.steps.step import program
 
 Tables = dict[str, np.ndarray]
 """Input vectors `token`, output vectors `table`, and with n-grams `ngrams`."""

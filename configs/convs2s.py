@@ -15,7 +15,7 @@ dropout 0.2 are fairseq's `fconv_iwslt_de_en`; Nesterov's momentum 0.99 at the r
 import dataclasses
 
 from ptm_jax.core.recipe import Phase
-from ptm_jax.systems import convolutional
+from ptm_jax.systems.structured import textcnn as convolutional
 from ptm_jax.tuning.finetuning import from_scratch
 
 network = convolutional.convs2s_sentences()

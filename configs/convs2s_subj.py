@@ -13,7 +13,7 @@ difference.
 import dataclasses
 
 from ptm_jax.core.recipe import Phase
-from ptm_jax.systems import convolutional
+from ptm_jax.systems.structured import textcnn as convolutional
 from ptm_jax.tuning.finetuning import from_scratch
 
 network = convolutional.convs2s_sentences()

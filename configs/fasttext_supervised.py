@@ -14,7 +14,7 @@ data, so that 2,700 train and a tenth is held out; so few examples get 25 epochs
 once are unknown.
 """
 
-from ptm_jax.systems import fasttext
+from ptm_jax.systems.word_vectors import fasttext
 from ptm_jax.tuning.finetuning import from_scratch
 
 recipe = fasttext.labelled(0.5, 2700, epochs=25)

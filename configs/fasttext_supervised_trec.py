@@ -9,7 +9,7 @@ steps take 0.7 s (`python -m benchmarks.text_classes`). Deviations: the test fil
 data, so that a tenth of the training questions is held out; words that occur once are unknown.
 """
 
-from ptm_jax.systems import fasttext
+from ptm_jax.systems.word_vectors import fasttext
 from ptm_jax.tuning.finetuning import from_scratch
 
 recipe = fasttext.labelled(0.5, 4907, epochs=10, length=48)

@@ -15,7 +15,7 @@ import dataclasses
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import Experiment
-from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.attention.relative import Buckets
 from ptm_jax.nn.blocks import Block, Stack

@@ -14,7 +14,7 @@ questions is held out; 10 epochs in place of early stopping; words that occur on
 Adadelta and 50 examples a batch as in the paper.
 """
 
-from ptm_jax.adapt.max_norm import MaxNorm
+from ptm_jax.adapt.parameters.max_norm import MaxNorm
 from ptm_jax.core.recipe import Adadelta, Constant, Phase, Recipe
 from ptm_jax.systems import get
 from ptm_jax.tuning.finetuning import from_scratch

@@ -9,7 +9,7 @@ Paper: Kim 2014, arXiv 1408.5882. Expected: 89.6 with random vectors, 93.4 with 
 ones, seed 0, on 300 of the 3,000 sentences that are here; 2.1 minutes of one core each.
 """
 
-from ptm_jax.adapt.max_norm import MaxNorm
+from ptm_jax.adapt.parameters.max_norm import MaxNorm
 from ptm_jax.core.recipe import Adadelta, Constant, Phase, Recipe
 from ptm_jax.systems import get
 from ptm_jax.tuning.finetuning import from_scratch

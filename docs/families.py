@@ -128,7 +128,7 @@ def pages() -> dict[str, str]:
     """Returns {file: text} of the index and of every family. Raises ValueError for a system without
     a family."""
     from ptm_jax import systems
-    from ptm_jax.systems.survey import status
+    from ptm_jax.systems.survey.rows import status
 
     names = {
         page: [n for n in systems.names() if re.fullmatch(FAMILIES[page][-1], n)]
@@ -262,7 +262,7 @@ def _differences(parent, system, one: str, other: str) -> str:
 def _sizes(names: list[str]) -> str:
     from ptm_jax import systems
     from ptm_jax.core import spec
-    from ptm_jax.systems.survey import status
+    from ptm_jax.systems.survey.rows import status
 
     exact = _published()
     lines = [
@@ -327,7 +327,7 @@ def _published() -> dict[str, int]:
 
 def _oracle(names: list[str]) -> str:
     """What the outputs, losses and gradients are compared with, with date and commit of the run."""
-    from ptm_jax.systems.survey import WORDS, status
+    from ptm_jax.systems.survey.rows import WORDS, status
 
     lines = []
     for word in ("matches", "reproduces", "trains"):

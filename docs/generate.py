@@ -86,7 +86,7 @@ def objectives() -> str:
     from ptm_jax.cli.listing import label
     from ptm_jax.core import slots
     from ptm_jax.objectives.base import corruptions_of
-    from ptm_jax.systems.matrix import TASKS
+    from ptm_jax.systems.survey.matrix import TASKS
 
     rows, parts = [], {}
     for task, name in TASKS.items():
@@ -118,7 +118,7 @@ def objectives() -> str:
 
 def matrix() -> str:
     """Which encoder works with which task, and the reasons where it does not."""
-    from ptm_jax.systems import matrix
+    from ptm_jax.systems.survey import matrix
 
     cells = matrix.cells()
     reasons = list(dict.fromkeys(why for why in cells.values() if why))
@@ -180,7 +180,7 @@ def rows() -> str:
     """The rows of the survey with the values that implement them and the words that tests
     earned."""
     from ptm_jax.cli.listing import fold, rows
-    from ptm_jax.systems.survey import WORDS
+    from ptm_jax.systems.survey.rows import WORDS
 
     found, blocks = rows(), {}
     for one in found:

@@ -34,7 +34,9 @@ from ptm_jax.runs import heldout, resolving
 from ptm_jax.runs.run import Run, best_checkpoint
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.train import console, loop, setup, workdirs
+from ptm_jax.training import loop, workdirs
+from ptm_jax.training.logs import console
+from ptm_jax.training.start import setup
 from ptm_jax.tuning import finetuning, multitask, selection
 
 Model = str | os.PathLike | Pretrained
@@ -53,7 +55,7 @@ def pretrain(
                further
     data       text (default: the config's)
     callbacks  called as `callback(step, split, values)` with every line of the log
-               (`train.loop.Callback`); True ends it
+               (`training.loop.Callback`); True ends it
     fields     of the Experiment: seed=1, epochs=2, precision="float32", eval_every=100,
                metrics=("csv",), ...
 

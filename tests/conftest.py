@@ -56,7 +56,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 gc.set_threshold(100_000, 50, 50)
 
 ROOT = Path(__file__).resolve().parents[1]
-STATUS = ROOT / "ptm_jax" / "systems" / "status.json"
+STATUS = ROOT / "ptm_jax" / "systems" / "survey" / "status.json"
 DATA = Path(os.environ.get("PTM_DATA", ROOT.parent / "shared" / "data"))
 DAYS = 14  # of a rotation: each of its tests runs once in as many days
 # Files of long tests that share little: each test goes to whichever worker is free, where those of

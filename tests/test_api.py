@@ -10,13 +10,13 @@ import pytest
 
 import ptm_jax
 from ptm_jax import api
-from ptm_jax.convert.sentence_folder import Sentence
+from ptm_jax.convert.libraries.sentence_folder import Sentence
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.loading import load
 from ptm_jax.runs import resolving
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.train import loop
+from ptm_jax.training import loop
 from support import tiny_checkpoint, tiny_models
 from support import tiny_runs as tiny
 

@@ -14,7 +14,8 @@ import tyro
 
 from ptm_jax import systems
 from ptm_jax.adapt.catalogue import NAMES
-from ptm_jax.cli import options, target, train
+from ptm_jax.cli import options, target
+from ptm_jax.cli.runs import train
 from ptm_jax.core.system import Experiment, System, refusal
 from ptm_jax.mesh.rules import ACTIVATIONS, AXES, TABLES, as_axes
 

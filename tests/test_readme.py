@@ -12,7 +12,7 @@ from ptm_jax import systems
 from ptm_jax.cli.main import COMMANDS
 from ptm_jax.core.system import refusal
 from ptm_jax.runs import resolving
-from ptm_jax.train import loop
+from ptm_jax.training import loop
 from support import tiny_checkpoint, tiny_models, tiny_runs
 
 ROOT = Path(__file__).resolve().parents[1]

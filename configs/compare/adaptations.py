@@ -240,7 +240,7 @@ def _counts(workdir: Path) -> dict[str, int]:
     from ptm_jax.core import paths
     from ptm_jax.core.spec.rebuild import rebuild
     from ptm_jax.runs.run import Run, adapter_parts
-    from ptm_jax.train.freedom import Freedom
+    from ptm_jax.training.updates.freedom import Freedom
 
     run = Run(workdir) if (workdir / "config.json").is_file() else Run(workdir / "seed_0")
     adapt, towers = (rebuild(run.system.get(name, ()), run.kinds) for name in ("adapt", "towers"))

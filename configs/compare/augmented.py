@@ -48,8 +48,8 @@ def main(args: Args) -> None:
     from ptm_jax.core import spec
     from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.tasks.catalogue import catalogue
-    from ptm_jax.train.loop import train
-    from ptm_jax.tuning import augmentation
+    from ptm_jax.training.loop import train
+    from ptm_jax.tuning.augmentation import augmentation
 
     config = augmentation.conditional(args.task, args.init, args.data, epochs=args.epochs)
     train(spec.override(config, spec.parse_pairs(args.set), kinds_of()), args.workdir)

@@ -57,9 +57,12 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.heads.vocabulary import Classifier
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.train import console, differing, flops, logs, loop, setup
-from ptm_jax.train.checkpoints import restore_params
-from ptm_jax.train.step import program
+from ptm_jax.training import loop
+from ptm_jax.training.checkpoints import restore_params
+from ptm_jax.training.logs import console, logs
+from ptm_jax.training.start import differing, setup
+from ptm_jax.training.steps import flops
+from ptm_jax.training.steps.step import program
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -24,7 +24,7 @@ import numpy as np
 import tyro
 
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.inference.classifying import Prediction
+from ptm_jax.inference.text.classifying import Prediction
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tuning import finetuning

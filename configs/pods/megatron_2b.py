@@ -11,7 +11,7 @@ Modelled: a line of `benchmarks/plans.md` for v4, v5e, v5p and v6e.
 
 import dataclasses
 
-from ptm_jax.systems import pods
+from ptm_jax.systems.survey import pods
 
 config = dataclasses.replace(
     pods.experiment("megatron_2b"),

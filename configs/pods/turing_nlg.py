@@ -12,7 +12,7 @@ others. Data: the pattern in `data` is an example: `--data` names your files. Mo
 
 import dataclasses
 
-from ptm_jax.systems import pods
+from ptm_jax.systems.survey import pods
 
 config = dataclasses.replace(
     pods.experiment("turing_nlg"),

@@ -12,7 +12,7 @@ optimizer state lie over 128 chips (fsdp), which divide every width.
 
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.tuning.studies import Axis, Budget, Study
+from ptm_jax.tuning.studies.studies import Axis, Budget, Study
 
 study = Study(
     name="megatron",

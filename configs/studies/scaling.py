@@ -24,10 +24,10 @@ import dataclasses
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.systems import get
-from ptm_jax.systems.compose import compose
-from ptm_jax.systems.transformers import gpt2, miniature
-from ptm_jax.tuning.scaling_laws import Parametric
-from ptm_jax.tuning.studies import Axis, Budget, Law, Study
+from ptm_jax.systems.survey.compose import compose
+from ptm_jax.systems.transformers.bert_gpt import gpt2, miniature
+from ptm_jax.tuning.scaling.scaling_laws import Parametric
+from ptm_jax.tuning.studies.studies import Axis, Budget, Law, Study
 
 
 def size(layers: int, width: int) -> System:

@@ -10,8 +10,8 @@ billion tokens. Papers: Kaplan et al. 2020 (arXiv 2001.08361); Hoffmann et al. 2
 
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.tuning.scaling_laws import Parametric
-from ptm_jax.tuning.studies import Axis, Budget, Law, Study
+from ptm_jax.tuning.scaling.scaling_laws import Parametric
+from ptm_jax.tuning.studies.studies import Axis, Budget, Law, Study
 
 SIZES = (
     "gpt2 gpt2_medium gpt2_large gpt2_xl megatron_gpt2_1200m megatron_gpt2_2500m "

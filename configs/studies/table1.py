@@ -15,9 +15,9 @@ import dataclasses
 
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.systems.compose import compose
-from ptm_jax.systems.transformers import gpt2, miniature
-from ptm_jax.tuning.studies import Axis, Budget, Published, Study, Transfer
+from ptm_jax.systems.survey.compose import compose
+from ptm_jax.systems.transformers.bert_gpt import gpt2, miniature
+from ptm_jax.tuning.studies.studies import Axis, Budget, Published, Study, Transfer
 
 SHARED = {
     "MLM": "roberta_mini", "Seq2Seq MLM": "mass_mini", "DAE": "bart_mini", "DIM": "infoword_mini",

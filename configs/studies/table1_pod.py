@@ -13,8 +13,8 @@ import dataclasses
 
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.systems.compose import compose
-from ptm_jax.tuning.studies import Axis, Budget, Study
+from ptm_jax.systems.survey.compose import compose
+from ptm_jax.tuning.studies.studies import Axis, Budget, Study
 
 SHARED = {
     "MLM": "roberta_base", "Seq2Seq MLM": "mass_enfr", "DAE": "bart_base", "DIM": "infoword_base",

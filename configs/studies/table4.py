@@ -12,11 +12,11 @@ arXiv 1903.05987 (to tune or not to tune). Its Table 2 was not at hand: neither 
 which split they are of have been compared. Status: whole: 6 of 6 runs, benchmarks/table4.md.
 """
 
-from ptm_jax.adapt.freezing import FeatureExtraction
-from ptm_jax.adapt.representation import Recurrent, Representation
+from ptm_jax.adapt.modules.representation import Recurrent, Representation
+from ptm_jax.adapt.parameters.freezing import FeatureExtraction
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.tuning.studies import Axis, Budget, Published, Study, Transfer
+from ptm_jax.tuning.studies.studies import Axis, Budget, Published, Study, Transfer
 
 WAYS = {
     "embedding ft": (Representation(kind="embedding"), Recurrent()),

@@ -9,11 +9,11 @@ The ways of use are those of table4, at BERT's fine-tuning rate.
 
 import dataclasses
 
-from ptm_jax.adapt.freezing import FeatureExtraction
-from ptm_jax.adapt.representation import Recurrent, Representation
+from ptm_jax.adapt.modules.representation import Recurrent, Representation
+from ptm_jax.adapt.parameters.freezing import FeatureExtraction
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.tuning.studies import Axis, Budget, Study, Transfer
+from ptm_jax.tuning.studies.studies import Axis, Budget, Study, Transfer
 
 WAYS = {
     "embedding ft": (Representation(kind="embedding"), Recurrent()),

@@ -12,8 +12,8 @@ seed (docs/studies.md).
 
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.systems.transformers import miniature, turc
-from ptm_jax.tuning.studies import Axis, Budget, Study
+from ptm_jax.systems.transformers.bert_gpt import miniature, turc
+from ptm_jax.tuning.studies.studies import Axis, Budget, Study
 
 sizes = {
     f"{n}x{d}": miniature(

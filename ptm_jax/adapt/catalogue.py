@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ptm_jax.adapt.adapters import Houlsby, Pfeiffer
-from ptm_jax.adapt.adversarial import AdversarialTraining
-from ptm_jax.adapt.agreement import RDrop
-from ptm_jax.adapt.auxiliary import AuxiliaryLanguage
-from ptm_jax.adapt.averaging import NTASGD, SelfDistillation, SelfEnsemble
-from ptm_jax.adapt.box import Bounded
-from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen, Restart
-from ptm_jax.adapt.information import InformationBottleneck
-from ptm_jax.adapt.linkers import Linkers
-from ptm_jax.adapt.lora import LoRA
-from ptm_jax.adapt.max_norm import MaxNorm
-from ptm_jax.adapt.pals import PALs
-from ptm_jax.adapt.prefix import Prefix
-from ptm_jax.adapt.rates import LayerDecay, PathRates
-from ptm_jax.adapt.representation import (
+from ptm_jax.adapt.losses.adversarial import AdversarialTraining
+from ptm_jax.adapt.losses.agreement import RDrop
+from ptm_jax.adapt.losses.auxiliary import AuxiliaryLanguage
+from ptm_jax.adapt.losses.information import InformationBottleneck
+from ptm_jax.adapt.modules.adapters import Houlsby, Pfeiffer
+from ptm_jax.adapt.modules.linkers import Linkers
+from ptm_jax.adapt.modules.lora import LoRA
+from ptm_jax.adapt.modules.pals import PALs
+from ptm_jax.adapt.modules.prefix import Prefix
+from ptm_jax.adapt.modules.representation import (
     Aligned,
     Biattentive,
     ConcatPooling,
@@ -31,9 +26,14 @@ from ptm_jax.adapt.representation import (
     TagLM,
     TruncatedGradient,
 )
-from ptm_jax.adapt.sentence_trees import SentenceTrees
-from ptm_jax.adapt.side import KAdapter
-from ptm_jax.adapt.unfreezing import (
+from ptm_jax.adapt.modules.sentence_trees import SentenceTrees
+from ptm_jax.adapt.modules.side import KAdapter
+from ptm_jax.adapt.parameters.averaging import NTASGD, SelfDistillation, SelfEnsemble
+from ptm_jax.adapt.parameters.box import Bounded
+from ptm_jax.adapt.parameters.freezing import BitFit, FeatureExtraction, Frozen, Restart
+from ptm_jax.adapt.parameters.max_norm import MaxNorm
+from ptm_jax.adapt.parameters.rates import LayerDecay, PathRates
+from ptm_jax.adapt.parameters.unfreezing import (
     ChainThaw,
     GradualUnfreezing,
     LayerByLayer,

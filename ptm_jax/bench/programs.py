@@ -18,10 +18,11 @@ from ptm_jax.core.system import System
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.towers import init as init_towers
 from ptm_jax.data.rows.examples import Packed
-from ptm_jax.objectives.language import MLM
-from ptm_jax.systems import recurrent, transformers
-from ptm_jax.train.flops import flops
-from ptm_jax.train.step import Program, program
+from ptm_jax.objectives.text.language import MLM
+from ptm_jax.systems.recurrent import lstm as recurrent
+from ptm_jax.systems.transformers import bert_gpt as transformers
+from ptm_jax.training.steps.flops import flops
+from ptm_jax.training.steps.step import Program, program
 
 UNROLLED = "all layers unrolled on a CPU, scanned elsewhere"
 

@@ -67,7 +67,7 @@ def run(args: Args) -> int:
         if listed[0] in WRAPPERS:
             return _wrappers(listed[0], args.json)
         return {"tasks": _tasks, "matrix": _matrix}[listed[0]](args.json)
-    from ptm_jax.systems.survey import WORDS
+    from ptm_jax.systems.survey.rows import WORDS
 
     if args.status not in (None, "none", *WORDS):
         raise unknown("status", args.status, [*WORDS, "none"])
@@ -87,7 +87,7 @@ def systems() -> list[Any]:
 def entry(system: Any) -> dict[str, Any]:
     """The fields of `ptm list --json` of a system."""
     from ptm_jax.core import slots
-    from ptm_jax.systems.survey import status
+    from ptm_jax.systems.survey.rows import status
 
     return {
         "name": system.name,
@@ -109,7 +109,7 @@ def entry(system: Any) -> dict[str, Any]:
 def rows() -> list[dict[str, Any]]:
     """The fields of `ptm list --rows --json`: a row, the names of its values, the words earned with
     date and commit."""
-    from ptm_jax.systems import survey
+    from ptm_jax.systems.survey import rows as survey
     from ptm_jax.tasks.catalogue import catalogue as tasks
 
     named = [(system.name, system.rows) for system in systems()]
@@ -187,7 +187,7 @@ def _kept(one: Mapping[str, Any], args: Args) -> bool:
 
 def _systems_text(entries: Sequence[Mapping[str, Any]], folded: bool) -> list[str]:
     """A line for each system, or `folded` for each family: systems of the same rows and slots."""
-    from ptm_jax.systems.survey import WORDS
+    from ptm_jax.systems.survey.rows import WORDS
 
     families: dict[Any, list[Mapping[str, Any]]] = {}
     for one in entries:
@@ -262,7 +262,7 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _meanings() -> list[str]:
-    from ptm_jax.systems.survey import WORDS
+    from ptm_jax.systems.survey.rows import WORDS
 
     lines = [
         textwrap.wrap(f"{word:<11} {text}", WIDTH - 2, subsequent_indent=" " * 12)
@@ -300,7 +300,7 @@ def _wrappers(flag: str, as_json: bool) -> int:
 
 
 def _matrix(as_json: bool) -> int:
-    from ptm_jax.systems import matrix
+    from ptm_jax.systems.survey import matrix
 
     cells = matrix.cells()
     found = [

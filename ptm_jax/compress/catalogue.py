@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ptm_jax.compress import recipes
-from ptm_jax.compress.branches import FastBERT
-from ptm_jax.compress.column_removal import ColumnRemoval
-from ptm_jax.compress.gates import HeadGates
-from ptm_jax.compress.head_removal import HeadRemoval
-from ptm_jax.compress.layer_removal import LayerRemoval
-from ptm_jax.compress.layer_search import LayerSearch
-from ptm_jax.compress.magnitude import Magnitude
-from ptm_jax.compress.qbert import QBERT
-from ptm_jax.compress.quantisation import Q8BERT, Int8
-from ptm_jax.compress.theseus import Theseus
+from ptm_jax.compress.pruning.column_removal import ColumnRemoval
+from ptm_jax.compress.pruning.gates import HeadGates
+from ptm_jax.compress.pruning.head_removal import HeadRemoval
+from ptm_jax.compress.pruning.layer_removal import LayerRemoval
+from ptm_jax.compress.pruning.magnitude import Magnitude
+from ptm_jax.compress.quantisation.qbert import QBERT
+from ptm_jax.compress.quantisation.quantisation import Q8BERT, Int8
+from ptm_jax.compress.students.branches import FastBERT
+from ptm_jax.compress.students.layer_search import LayerSearch
+from ptm_jax.compress.students.theseus import Theseus
 from ptm_jax.core.spec.named import Named
 
 NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from ptm_jax.compress.distillation import Distillation
-from ptm_jax.compress.light_students import BiLSTM, BlendCNN
 from ptm_jax.compress.matches.attending import AttentionMaps, AttentionScores, HeadRelations
 from ptm_jax.compress.matches.predictions import Logits, SoftTargets
 from ptm_jax.compress.matches.states import Hidden, Patient, StateCosine
-from ptm_jax.compress.mobile import Mobile
-from ptm_jax.compress.progressive import Progressive
-from ptm_jax.compress.students import Narrow, SomeLayers
-from ptm_jax.compress.twins import TwinBERT
+from ptm_jax.compress.students.distillation import Distillation
+from ptm_jax.compress.students.from_teacher import Narrow, SomeLayers
+from ptm_jax.compress.students.light_students import BiLSTM, BlendCNN
+from ptm_jax.compress.students.mobile import Mobile
+from ptm_jax.compress.students.progressive import Progressive
+from ptm_jax.compress.students.twins import TwinBERT
 
 KD = Distillation(
     student=SomeLayers(keep=6), matches=(SoftTargets(temperature=2.0, weight=0.5),), hard=0.5
@@ -91,7 +91,7 @@ a BERT of that width."""
 
 BILSTM = Distillation(student=BiLSTM(), matches=(Logits(),), hard=0.0)
 """A recurrent student by the squared difference of logits, alpha 0 (Tang et al. 2019), of 20 times
-the texts (`tuning.word_augmentation.rewritten`)."""
+the texts (`tuning.augmentation.word_augmentation.rewritten`)."""
 
 BLENDCNN = Distillation(student=BlendCNN(), matches=(Logits(),), hard=0.0)
 """A convolutional student by the logits, on few labelled and many unlabelled or generated texts
@@ -102,7 +102,7 @@ TWINBERT = Distillation(
 )
 """A student that reads the texts of a pair apart, by the teacher's scores alone (Lu et al. 2020,
 arXiv 2002.06275); the temperature was not checked against the paper. The vectors of one side may be
-kept (`inference.stored_texts`)."""
+kept (`inference.text.stored_texts`)."""
 
 MT_DNN = Distillation(student=None, matches=(SoftTargets(temperature=1.0, weight=0.5),), hard=0.5)
 """MT-DNN's: the mean of the teachers' probabilities and the label, half each; `teachers` names an
@@ -125,5 +125,5 @@ MOBILEBERT = Distillation(
 )
 """Feature maps and attention of all layers, and half MLM, half its distillation (Sun et al. 2020,
 arXiv 2004.02984, Eqs. 1 to 3), all at once ("joint knowledge transfer"); student and teacher have
-equal layers, widths of states and heads. The student is made from an IB-BERT (`compress.mobile`),
-or given."""
+equal layers, widths of states and heads. The student is made from an IB-BERT
+(`compress.students.mobile`), or given."""

@@ -26,7 +26,7 @@ from ptm_jax.core.reading import read_bytes
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.objectives.downstream import Classification
+from ptm_jax.objectives.tasks.downstream import Classification
 
 
 @dataclasses.dataclass(frozen=True)

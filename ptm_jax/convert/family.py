@@ -13,7 +13,7 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.spec.registry import Catalogue
 from ptm_jax.core.system import System
-from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
 
 TASKS = {
     "ForMaskedLM": ("mlm",),

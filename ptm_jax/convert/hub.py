@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ptm_jax.convert.sentence_folder import model_folder
+from ptm_jax.convert.libraries.sentence_folder import model_folder
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import shown
 

@@ -16,7 +16,7 @@ from ptm_jax.convert.config import Config
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
-from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.nn.uneven import UnevenStack, blocks_of, stack_of, with_heads

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.compress.quantisation import levels_of, sides_of
+from ptm_jax.compress.quantisation.quantisation import levels_of, sides_of
 from ptm_jax.convert import engine
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, matrix_of, unflatten

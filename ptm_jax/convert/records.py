@@ -11,14 +11,20 @@ from ptm_jax.convert.config import Config
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
 from ptm_jax.nn.heads.tasks import ChoiceHead, SequenceHead, SpanHead, Summary, TokenHead
 from ptm_jax.nn.heads.vocabulary import MLMHead
-from ptm_jax.objectives.downstream import AnswerBeams, AnswerSpan, Choosing, Classification, Tagging
 from ptm_jax.objectives.joint import Joint
-from ptm_jax.objectives.language import LM, MLM
-from ptm_jax.objectives.sentence_pairs import NSP
-from ptm_jax.objectives.seq2seq import Seq2Seq
+from ptm_jax.objectives.tasks.downstream import (
+    AnswerBeams,
+    AnswerSpan,
+    Choosing,
+    Classification,
+    Tagging,
+)
+from ptm_jax.objectives.text.language import LM, MLM
+from ptm_jax.objectives.text.sentence_pairs import NSP
+from ptm_jax.objectives.text.seq2seq import Seq2Seq
 
 PROBLEMS = {
     "single_label_classification": "classes",

@@ -126,8 +126,8 @@ class Encoder(Slot):
     subwords         the rows of a table `ngrams` that a word has besides
                      (`nn.embeddings.subwords`), or None
     grams            the rows of a table `ngrams` that a text has besides those of its words; then
-                     the mean of its states is that of all these rows (`encoders.bags`). None: no
-                     such mean
+                     the mean of its states is that of all these rows (`encoders.words.bags`). None:
+                     no such mean
     paragraphs       number of documents in its table `document`, whose rows the batch names
                      (`document_ids`); 0: none
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are
@@ -246,7 +246,7 @@ class Encoder(Slot):
 
         The encoder is called with it as `cache=` and returns the next cache as `Encoded.cache`.
         `cache.take(rows)` returns the cache of the given rows. Prompts are padded on the left.
-        `encoders.recurrent` is an example.
+        `encoders.recurrent.recurrent` is an example.
         """
         raise UserError(
             f"{type(self).__name__} has writes=True and no empty_cache; define empty_cache, "
@@ -267,8 +267,8 @@ class Head(Slot):
     gives_rows       whether it returns vectors and biases of ids (`nn.heads.word_rows`)
     averages         whether it returns the mean of the states of a row
     relations        whose rows are the vectors of relations that a head of triples reads
-                     (`nn.heads.graph_vectors`): the encoder's alone ("shared"), or also those of a
-                     table of its own ("own"); None: no head of triples
+                     (`nn.heads.knowledge.graph_vectors`): the encoder's alone ("shared"), or also
+                     those of a table of its own ("own"); None: no head of triples
     biased           whether a head of triples has a table `bias` [V] of entities
     native_score     name of its score of triples in `kernels.triples`, or None: the kernel does not
                      compute it

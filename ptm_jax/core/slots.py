@@ -72,7 +72,8 @@ class Examples(Slot):
     spells           whether it needs the spellings of `table` (`Block.spellings`)
     labelled         whether it reads labelled files (`corpus`) instead of running text (`rows`)
     labels           names of the classes of a labelled task
-    windowing        windows of long texts, for question answering (`inference.answering.Windowing`)
+    windowing        windows of long texts, for question answering
+                     (`inference.text.answering.Windowing`)
     second           whether an example may have a second text
     readings         number of batch rows per example
     alphabet         number of character ids, if words are read as characters, else None
@@ -209,8 +210,8 @@ class Objective(Slot):
 
     def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
         """Returns the name of a kernel that makes the updates of this loss on a CPU
-        (`train.in_place.STEPS`) and the paths of the parameters that it updates; None: gradient and
-        optimizer alone."""
+        (`training.updates.in_place.STEPS`) and the paths of the parameters that it updates; None:
+        gradient and optimizer alone."""
         return None
 
 

@@ -183,7 +183,7 @@ class Experiment:
     log_every, eval_every, save_every   in steps (0: only at the end); `keep` checkpoints stay on
                                         disk
     metrics         where metrics are written besides metrics.jsonl: csv, tensorboard, wandb
-                    (`train.writers`)
+                    (`training.logs.writers`)
     """
 
     system: System

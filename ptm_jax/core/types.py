@@ -23,12 +23,12 @@ A `Batch` is a plain dict of arrays. These fields have the same meaning everywhe
     carry           any             the carry of the previous step's loss (a memory)
 
 Other fields are documented in the modules that write them: the examples (`data.rows`,
-`tasks.formats`), the corruptions (`corruptions`), `train.features` and `objectives.adversarial`.
-Embedding parts document the fields that they read (`nn.embeddings.parts`). Predictions at P
-positions have `{name}_positions`, `{name}_labels` [B, P] int32 and `{name}_weights` [B, P] float32.
-P is static; unused entries have weight 0 and position 0. A decoder has `decoder_input_ids`,
-`decoder_labels`, `decoder_segment_ids`, `decoder_positions` [B, T] int32 and `decoder_weights` [B,
-T] float32.
+`tasks.formats`), the corruptions (`corruptions`), `training.start.features` and
+`objectives.regularisation.adversarial`. Embedding parts document the fields that they read
+(`nn.embeddings.parts`). Predictions at P positions have `{name}_positions`, `{name}_labels` [B, P]
+int32 and `{name}_weights` [B, P] float32. P is static; unused entries have weight 0 and position 0.
+A decoder has `decoder_input_ids`, `decoder_labels`, `decoder_segment_ids`, `decoder_positions` [B,
+T] int32 and `decoder_weights` [B, T] float32.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ptm_jax.core.batch import segments_of
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Batch, Encoded, record
 from ptm_jax.encoders.context import Embedded, context_of
-from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
 from ptm_jax.nn.conv.filters import Filters
 from ptm_jax.nn.conv.normed import GatedConvolution, NormedDense
 from ptm_jax.nn.conv.taps import Past, empty_past

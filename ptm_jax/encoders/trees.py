@@ -12,7 +12,7 @@ from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.context import Embedded, context_of
 from ptm_jax.nn.layers import Dropout
 from ptm_jax.nn.tree.forest import forest_of
-from ptm_jax.objectives.language import LM
+from ptm_jax.objectives.text.language import LM
 
 
 class TreeEncoder(Embedded):

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert import adapterfile, checkpoint, elmo_folder, fastai_file, flair_files
+from ptm_jax.convert import adapterfile, checkpoint
 from ptm_jax.convert.checkpoint import is_published
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
+from ptm_jax.convert.libraries import elmo_folder, fastai_file, flair_files
+from ptm_jax.convert.libraries.sentence_folder import classifier, model_folder, sentence_of
 from ptm_jax.convert.records import record_with
-from ptm_jax.convert.sentence_folder import classifier, model_folder, sentence_of
 from ptm_jax.convert.words import static_folder, wordfiles
 from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
@@ -24,16 +25,16 @@ from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.data.tokenizers.published import FILES, read_published
-from ptm_jax.inference import trained_words
 from ptm_jax.inference.decoding import defaults
-from ptm_jax.inference.paragraph_vectors import ParagraphModel, is_paragraphs
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.inference.static_model import StaticModel
-from ptm_jax.inference.topic_models import TopicModel, is_topics
-from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.inference.words import trained_words
+from ptm_jax.inference.words.paragraph_vectors import ParagraphModel, is_paragraphs
+from ptm_jax.inference.words.static_model import StaticModel
+from ptm_jax.inference.words.topic_models import TopicModel, is_topics
+from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.runs.run import Run
-from ptm_jax.train.step import tied
-from ptm_jax.train.workdirs import SENTENCE
+from ptm_jax.training.steps.step import tied
+from ptm_jax.training.workdirs import SENTENCE
 
 OPEN_SLOTS = ("examples", "corruption", "objective", "recipe", "tokenizer")
 """Slots that inference does not run. If the class of one is unknown, the slot holds its record."""

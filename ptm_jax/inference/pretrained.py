@@ -17,24 +17,24 @@ import jax
 import numpy as np
 
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.sentence_folder import Pooling, Sentence
+from ptm_jax.convert.libraries.sentence_folder import Pooling, Sentence
 from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Params, Vocab
-from ptm_jax.encoders.seq2seq import EncoderDecoder
-from ptm_jax.inference import (
+from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
+from ptm_jax.inference import inputs
+from ptm_jax.inference.forward_pass import forward, token_nll
+from ptm_jax.inference.layerwise import layerwise
+from ptm_jax.inference.outputs import Output
+from ptm_jax.inference.text import (
     answering,
     classifying,
     filling,
     generating,
-    inputs,
     tags,
     token_states,
     vectors,
 )
-from ptm_jax.inference.forward_pass import forward, token_nll
-from ptm_jax.inference.layerwise import layerwise
-from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
 from ptm_jax.runs import growing, run
 
@@ -260,7 +260,7 @@ class Pretrained:
     @functools.cached_property
     def _agreeing(self) -> dict[int, bool]:
         """{length: whether a small batch gives the bits of a large one}, for
-        `inference.vectors`."""
+        `inference.text.vectors`."""
         return {}
 
     @functools.cached_property
@@ -303,7 +303,7 @@ class Pretrained:
         carry: bool = False,
     ) -> Any:
         """Returns vectors [n, D] float32 of texts, pooled from all tokens, including special ones
-        (`inference.vectors`).
+        (`inference.text.vectors`).
 
         pooling    "cls", "max", "mean", "mean_sqrt_len", "weightedmean" or "lasttoken". Default:
                    that of the model's sentence-transformers folder (several modes are concatenated:
@@ -400,9 +400,9 @@ class Pretrained:
     def answer(
         self, questions: Sequence[str], contexts: Sequence[str], batch_size: int = 32
     ) -> list[answering.Answer]:
-        """Returns the `inference.answering.Answer` (text, null, best) to each question from its
-        context. Long contexts are read in windows. The text is "" if a model of SQuAD 2.0 predicts
-        no answer. Raises UserError without a span head."""
+        """Returns the `inference.text.answering.Answer` (text, null, best) to each question from
+        its context. Long contexts are read in windows. The text is "" if a model of SQuAD 2.0
+        predicts no answer. Raises UserError without a span head."""
         return answering.answer(
             self, inputs.texts_of(questions), inputs.texts_of(contexts, "contexts"), batch_size
         )

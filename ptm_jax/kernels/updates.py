@@ -1,5 +1,5 @@
 """Kernels that make the updates of a loss themselves, in place of gradient and optimizer
-(`train.in_place`)."""
+(`training.updates.in_place`)."""
 
 from __future__ import annotations
 

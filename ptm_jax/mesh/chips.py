@@ -10,7 +10,7 @@ Figures are the vendors', per chip and for dense products, unless noted:
   on, which is what XLA uses; V100 has no bfloat16 units and computes it in float32. `link` is one
   direction of a device's NVLink, `network` its share of a host's InfiniBand (DGX: 100 Gb/s per two
   V100, 200 Gb/s per A100, 400 Gb/s per H100 and H200).
-- CPU: no data sheet applies; see `train.devices`.
+- CPU: no data sheet applies; see `training.hosts.devices`.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ class Rounded(NamedTuple):
 def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
     """Returns a parameter table; with the parameter `<name>_scale` one of whole numbers.
 
-    A step that reads a few rows may give the module only those (`train.sparse`); `self.param` would
-    raise an error for their number."""
+    A step that reads a few rows may give the module only those (`training.updates.sparse`);
+    `self.param` would raise an error for their number."""
     if not module.has_variable("params", name):
         return module.param(name, init, shape)
     table, scale = (module.get_variable("params", one) for one in (name, f"{name}_scale"))

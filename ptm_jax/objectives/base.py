@@ -179,9 +179,9 @@ class OnePass(slots.Objective):
         raise NotImplementedError
 
     def distributions(self, scores: Any, batch: Batch) -> list[Array]:
-        """Returns the predictions to compare in `objectives.agreement`: logits [B, C] for texts or
-        [B, L, C] for tokens, [.., 1] for regression. Raises UserError if `scores` are not
-        arrays."""
+        """Returns the predictions to compare in `objectives.regularisation.agreement`: logits [B,
+        C] for texts or [B, L, C] for tokens, [.., 1] for regression. Raises UserError if `scores`
+        are not arrays."""
         parts = list(scores) if isinstance(scores, tuple | list) else [scores]
         if not all(isinstance(part, jax.Array) for part in parts):
             kind, head = type(self).__name__, type(scores).__name__

@@ -1,8 +1,8 @@
 """Models a training step from its config, without a compiler: for GPUs, and to rank meshes.
 
-FLOPs are counted in the step's own jaxpr (`train.flops`), with and without recomputation. Memory
-and messages follow from the sharding of each parameter. With T tokens per device, width D, length
-L, H heads, N layers and bfloat16 activations:
+FLOPs are counted in the step's own jaxpr (`training.steps.flops`), with and without recomputation.
+Memory and messages follow from the sharding of each parameter. With T tokens per device, width D,
+length L, H heads, N layers and bfloat16 activations:
 
     messages    over `model`: an all-reduce of 2 T D bytes for each pair of column- and row-parallel
                 products and direction (Shoeybi et al. 2019, section 3), and one more for attention
@@ -35,9 +35,9 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.plan.lowering import Step, batch_of, vocab_of, with_remat
-from ptm_jax.train.building import building
-from ptm_jax.train.flops import products
-from ptm_jax.train.step import TrainState, program
+from ptm_jax.training.steps.building import building
+from ptm_jax.training.steps.flops import products
+from ptm_jax.training.steps.step import TrainState, program
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Lowers and compiles the real training step for the devices of a topology, and reads the
 compiler's memory and messages.
 
-The step is that of `train.step.Program`, with the mesh, rules, donation and micro-batches of
-`train.loop`. Its inputs are shapes.
+The step is that of `training.steps.step.Program`, with the mesh, rules, donation and micro-batches
+of `training.loop`. Its inputs are shapes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.mesh.padding import padding_of, stored
 from ptm_jax.nn.blocks import Stack
-from ptm_jax.train import differing
-from ptm_jax.train.building import building
-from ptm_jax.train.step import Program, TrainState, jitted, program
+from ptm_jax.training.start import differing
+from ptm_jax.training.steps.building import building
+from ptm_jax.training.steps.step import Program, TrainState, jitted, program
 
 
 def published(config: Experiment) -> Experiment:
@@ -81,7 +81,7 @@ class Step:
 
     @functools.cached_property
     def lowered(self) -> Any:
-        """The lowered step, jitted as in `train.loop`. Raises UserError if the system refuses
+        """The lowered step, jitted as in `training.loop`. Raises UserError if the system refuses
         it."""
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state)
         step = jitted(

@@ -19,8 +19,8 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
 from ptm_jax.plan import estimate, lowering
-from ptm_jax.train.building import building
-from ptm_jax.train.step import program
+from ptm_jax.training.steps.building import building
+from ptm_jax.training.steps.step import program
 
 REPEATS = 5
 

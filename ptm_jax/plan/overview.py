@@ -9,7 +9,7 @@ from typing import Any
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.mesh.chips import GIB, topology
-from ptm_jax.systems import pods
+from ptm_jax.systems.survey import pods
 
 SLICES: Mapping[str, str] = {
     "v4": "v4:8x8x8",

@@ -28,7 +28,7 @@ from ptm_jax.mesh.chips import Topology
 from ptm_jax.plan import estimate, planning, summary
 from ptm_jax.plan.planning import Plan
 from ptm_jax.plan.search import candidates
-from ptm_jax.systems import pods
+from ptm_jax.systems.survey import pods
 
 ROWS = 8
 PAPER = {8: 0.77, 512: 0.76}

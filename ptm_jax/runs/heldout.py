@@ -18,9 +18,10 @@ from ptm_jax.data.corpora.store import Corpus
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.mesh import rules as tables
 from ptm_jax.runs.run import Run
-from ptm_jax.train import differing, evaluation, setup
-from ptm_jax.train.building import building
-from ptm_jax.train.step import program
+from ptm_jax.training.logs import evaluation
+from ptm_jax.training.start import differing, setup
+from ptm_jax.training.steps.building import building
+from ptm_jax.training.steps.step import program
 
 
 @dataclasses.dataclass(frozen=True)

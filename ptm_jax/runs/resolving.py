@@ -30,7 +30,7 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
     a System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
     """
     from ptm_jax.convert.checkpoint import is_published
-    from ptm_jax.convert.sentence_folder import model_folder
+    from ptm_jax.convert.libraries.sentence_folder import model_folder
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment, System
 

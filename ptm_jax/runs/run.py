@@ -1,6 +1,6 @@
 """The folder of a training run, or of an imported or averaged model.
 
-`Run` reads and writes such a folder. `train.workdirs` describes its layout.
+`Run` reads and writes such a folder. `training.workdirs` describes its layout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.convert import adapterfile, checkpoint, elmo_folder, sentence_folder
+from ptm_jax.convert import adapterfile, checkpoint
+from ptm_jax.convert.libraries import elmo_folder, sentence_folder
 from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.classes import Kinds
@@ -28,9 +29,10 @@ from ptm_jax.core.types import Params, Vocab
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.tokenizers import saved
 from ptm_jax.runs import card
-from ptm_jax.train import differing, initial, workdirs
-from ptm_jax.train.checkpoints import Checkpoints, restore_params
-from ptm_jax.train.freedom import Freedom
+from ptm_jax.training import workdirs
+from ptm_jax.training.checkpoints import Checkpoints, restore_params
+from ptm_jax.training.start import differing, initial
+from ptm_jax.training.updates.freedom import Freedom
 
 CHOICE = "task.json"
 """The file in which a fine-tuning run writes the step of its chosen checkpoint
@@ -407,7 +409,8 @@ def export(
         )
         if (
             last is not None
-            # no class has this head; as a folder of sentence-transformers it is a layer on the vector
+            # no class has this head; as a folder of sentence-transformers it is a layer on the
+            # vector
         ):
             longest = (
                 {}

@@ -15,7 +15,7 @@ import functools
 from typing import Any
 
 from ptm_jax.core.spec.registry import catalogue, made, modules
-from ptm_jax.systems.order import ORDER
+from ptm_jax.systems.survey.order import ORDER
 
 for _module, _names in ORDER.items():
     catalogue.declare(f"{__name__}.{_module}", _names.split())
@@ -28,7 +28,7 @@ def get(name: str) -> Any:
     """
     encoder, joint, task = name.partition("+")
     if joint:
-        from ptm_jax.systems.compose import compose
+        from ptm_jax.systems.survey.compose import compose
 
         return compose(get(encoder), get(task))
     if name not in catalogue:

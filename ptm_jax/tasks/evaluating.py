@@ -9,7 +9,7 @@ from typing import Any
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference import head_scores
-from ptm_jax.inference.classifying import names_of
+from ptm_jax.inference.text.classifying import names_of
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.taskdata import Remarks, first_of

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from ptm_jax.core.reading import broken, read_bytes, shown
-from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.tasks.wordsets import Outcome
 
 FOLDS = 10

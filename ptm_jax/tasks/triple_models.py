@@ -15,15 +15,15 @@ import numpy as np
 
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.graph import ENTITY, kinds_of
-from ptm_jax.core.graph_store import GraphStore
 from ptm_jax.core.system import in_effect
 from ptm_jax.core.towers import Tower
-from ptm_jax.core.triples import Triples
-from ptm_jax.corruptions.triples import EntityPairs, TripleText, framed
-from ptm_jax.data.rows.graphs import WithDescribedTriple
+from ptm_jax.corruptions.knowledge.triples import EntityPairs, TripleText, framed
+from ptm_jax.data.rows.knowledge.graphs import WithDescribedTriple
 from ptm_jax.inference.loading import system_of
-from ptm_jax.objectives.graph_vectors import unit
+from ptm_jax.knowledge.graph import ENTITY, kinds_of
+from ptm_jax.knowledge.graph_store import GraphStore
+from ptm_jax.knowledge.triples import Triples
+from ptm_jax.objectives.vectors.graph_vectors import unit
 from ptm_jax.runs.run import Run
 
 TEXTS = 256
@@ -136,8 +136,8 @@ class VectorModel(TripleModel):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextModel(TripleModel):
-    """log p(true) of the text of a triple (`corruptions.triples.TripleText`). The published code
-    ranks by the logit of true alone; the paper's score is the probability."""
+    """log p(true) of the text of a triple (`corruptions.knowledge.triples.TripleText`). The
+    published code ranks by the logit of true alone; the paper's score is the probability."""
 
     texts: TripleText
 
@@ -181,7 +181,7 @@ class TextModel(TripleModel):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairModel(TextModel):
-    """log p(relation) of the text of two entities (`corruptions.triples.EntityPairs`)."""
+    """log p(relation) of the text of two entities (`corruptions.knowledge.triples.EntityPairs`)."""
 
     queries = TEXTS
     sought = ("relation",)
@@ -197,8 +197,9 @@ class PairModel(TextModel):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DescribedModel(TripleModel):
-    """-d(h, t) of entities that are encoded from their descriptions (`objectives.triples.KE`), each
-    once. With `texts="conditions"` the given entity has the text of the relation behind its own."""
+    """-d(h, t) of entities that are encoded from their descriptions
+    (`objectives.knowledge.triples.KE`), each once. With `texts="conditions"` the given entity has
+    the text of the relation behind its own."""
 
     examples: WithDescribedTriple
     vocab: Any

@@ -18,8 +18,8 @@ import scipy.stats
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, read_bytes, shown
-from ptm_jax.inference.vectors import unit
-from ptm_jax.inference.word_vectors import EPSILON, Method, WordVectors
+from ptm_jax.inference.text.vectors import unit
+from ptm_jax.inference.words.word_vectors import EPSILON, Method, WordVectors
 
 MOST = 300_000
 """Words of the vocabulary that take part, as in gensim."""

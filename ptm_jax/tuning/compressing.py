@@ -23,8 +23,9 @@ from ptm_jax.runs.run import best_checkpoint, check_free
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.kinds.base import kind_of
-from ptm_jax.train import setup
-from ptm_jax.tuning import finetuning, selection, teaching
+from ptm_jax.training.start import setup
+from ptm_jax.tuning import finetuning, selection
+from ptm_jax.tuning.augmentation import teaching
 
 
 @dataclasses.dataclass(frozen=True)

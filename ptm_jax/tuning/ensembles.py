@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.classifying import names_of
 from ptm_jax.inference.pretrained import Output, Pretrained
+from ptm_jax.inference.text.classifying import names_of
 
 
 class Ensemble(Pretrained):

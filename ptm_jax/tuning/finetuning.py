@@ -14,8 +14,8 @@ from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import family_of
 from ptm_jax.convert.hub import locate
+from ptm_jax.convert.libraries.sentence_folder import sentence_of
 from ptm_jax.convert.records import ends
-from ptm_jax.convert.sentence_folder import sentence_of
 from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
@@ -33,7 +33,7 @@ from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.kinds.base import kind_of
-from ptm_jax.train import initial
+from ptm_jax.training.start import initial
 
 
 def experiment(

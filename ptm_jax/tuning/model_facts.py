@@ -18,14 +18,14 @@ import numpy as np
 from ptm_jax.core import levels
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
-from ptm_jax.inference import exits
 from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.inference.text import exits
 from ptm_jax.kernels import integers
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.kinds.base import kind_of, rows_of
-from ptm_jax.train.flops import flops
+from ptm_jax.training.steps.flops import flops
 
 BATCHES = (1, 32)
 COLUMNS = (
@@ -53,7 +53,8 @@ def facts(
                 rounds
     peak_mb     10^6 bytes that the program of 32 rows holds at once: parameters, inputs, results
                 and temporaries
-    speed       threshold at which a text leaves a layer (`inference.exits`); None: no text does
+    speed       threshold at which a text leaves a layer (`inference.text.exits`); None: no text
+                does
 
     Raises UserError for a model without the head of the task.
     """

@@ -1,8 +1,8 @@
 """Fine-tuning runs: evaluation during training, choice of the best checkpoint, early stopping, and
 several seeds.
 
-The trainer calls a function at each evaluation (`train.loop.Watch`). Results are in the workdir, so
-a stopped run can continue, and a finished run is only read:
+The trainer calls a function at each evaluation (`training.loop.Watch`). Results are in the workdir,
+so a stopped run can continue, and a finished run is only read:
 
     task.jsonl     {"step", "metrics"} of each evaluation on the held-out examples
     task.json      task, number of examples, metrics and their step, how the run ended
@@ -35,7 +35,8 @@ from ptm_jax.runs.run import CHOICE, Run
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.taskdata import print_remarks
-from ptm_jax.train import logs, loop, workdirs
+from ptm_jax.training import loop, workdirs
+from ptm_jax.training.logs import logs
 from ptm_jax.tuning import finetuning, multitask
 
 CURVE = "task.jsonl"

@@ -13,7 +13,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import in_effect
 from ptm_jax.runs.run import adapter_parts
-from ptm_jax.train import initial
+from ptm_jax.training.start import initial
 from support.classifier import classifier, run
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
-from ptm_jax.train import step
+from ptm_jax.training.steps import step
 from support.classifier import WIDTH, batch, classifier
 
 

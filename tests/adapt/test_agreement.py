@@ -12,10 +12,10 @@ from scipy.special import log_softmax, rel_entr, softmax
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Encoded
-from ptm_jax.objectives.agreement import distributions, divergence
-from ptm_jax.objectives.crf import CRFTagging
-from ptm_jax.objectives.downstream import AnswerSpan, Choosing, Classification, Tagging
-from ptm_jax.train import step
+from ptm_jax.objectives.regularisation.agreement import distributions, divergence
+from ptm_jax.objectives.tasks.crf import CRFTagging
+from ptm_jax.objectives.tasks.downstream import AnswerSpan, Choosing, Classification, Tagging
+from ptm_jax.training.steps import step
 from support.classifier import batch, classifier
 
 KEY = jax.random.key(7)

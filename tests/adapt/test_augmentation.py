@@ -11,7 +11,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.labels import LabelTypes
-from ptm_jax.tuning import augmentation
+from ptm_jax.tuning.augmentation import augmentation
 
 WORDS = ["<pad>", "<mask>", "<cls>", "good", "fine", "bad", "poor", "a", "film"]
 

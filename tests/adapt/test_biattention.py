@@ -17,7 +17,7 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.train import step
+from ptm_jax.training.steps import step
 from support.by_hand import lstm, softmax
 from support.classifier import LENGTH, ROWS, classifier, run
 

@@ -13,7 +13,7 @@ from ptm_jax.adapt import catalogue
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.levels import places
 from ptm_jax.core.paths import flatten
-from ptm_jax.train import step
+from ptm_jax.training.steps import step
 
 ADDED = {
     "houlsby": "/after_ffn/reduce/", "lora": "^lora/", "mix": "^main/readers_mix/alpha$",

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from ptm_jax.mesh import rules
-from ptm_jax.train import features, step
+from ptm_jax.training.start import features
+from ptm_jax.training.steps import step
 from support.classifier import WIDTH, batch, classifier
 
 

@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from ptm_jax.adapt import catalogue
-from ptm_jax.adapt.averaging import SelfDistillation, SelfEnsemble, ages, begin, mean, remember
-from ptm_jax.adapt.lora import LoRA
+from ptm_jax.adapt.modules.lora import LoRA
+from ptm_jax.adapt.parameters.averaging import (
+    SelfDistillation,
+    SelfEnsemble,
+    ages,
+    begin,
+    mean,
+    remember,
+)
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import refusal
@@ -21,11 +28,11 @@ from ptm_jax.nn.heads.layer_mix import LayerMix
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
-from ptm_jax.objectives.auxiliary import FadingLanguage
-from ptm_jax.objectives.averaging import OwnTeacher
+from ptm_jax.objectives.regularisation.auxiliary import FadingLanguage
+from ptm_jax.objectives.regularisation.averaging import OwnTeacher
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.mixed import MixedTasks
-from ptm_jax.train import step
+from ptm_jax.training.steps import step
 from support.by_hand import gelu, head_of, lstm, softmax
 from support.classifier import WIDTH, batch, classifier, run
 

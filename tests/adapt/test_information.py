@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ptm_jax.adapt.information import InformationBottleneck
+from ptm_jax.adapt.losses.information import InformationBottleneck
 from ptm_jax.core.system import adapted
 from ptm_jax.core.towers import Tower, abstract
 from ptm_jax.core.types import Encoded

@@ -9,7 +9,7 @@ from ptm_jax.convert.engine import Report
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import adapted
 from ptm_jax.core.towers import init
-from ptm_jax.train import initial
+from ptm_jax.training.start import initial
 from support.classifier import batch, classifier
 
 KIND = "k_adapter(name='{}', reads=(0, -1), width=4, heads=2, layers=1)"

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.adapt.linkers import Linkers
+from ptm_jax.adapt.modules.linkers import Linkers
 from ptm_jax.core import facts, spec
-from ptm_jax.core.lexicons import Entities
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Vocab
-from ptm_jax.systems.knowledge import knowbert, knowledge
-from ptm_jax.train import initial, step
+from ptm_jax.knowledge.lexicons import Entities
+from ptm_jax.systems.knowledge.knowbert import knowbert, knowledge
+from ptm_jax.training.start import initial
+from ptm_jax.training.steps import step
 from support import registered
 
 VOCAB = Vocab(size=60, pad=0, unk=1, cls=2, sep=3, mask=4)

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.adapt.rates import LayerDecay
-from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, SequentialUnfreezing
+from ptm_jax.adapt.parameters.rates import LayerDecay
+from ptm_jax.adapt.parameters.unfreezing import ChainThaw, GradualUnfreezing, SequentialUnfreezing
 from ptm_jax.core import slots
 from ptm_jax.core.levels import Place, places
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import SGD
-from ptm_jax.train import step
-from ptm_jax.train.freedom import Freedom
+from ptm_jax.training.steps import step
+from ptm_jax.training.updates.freedom import Freedom
 from support.classifier import LAYERS, batch, classifier, run
 
 HEADS = LAYERS + 1

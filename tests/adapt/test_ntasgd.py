@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.adapt.averaging import NTASGD
+from ptm_jax.adapt.parameters.averaging import NTASGD
 from ptm_jax.core.recipe import Phase
-from ptm_jax.objectives.language import MLM
-from ptm_jax.train.checkpoints import restore_params
-from ptm_jax.train.loop import train
+from ptm_jax.objectives.text.language import MLM
+from ptm_jax.training.checkpoints import restore_params
+from ptm_jax.training.loop import train
 from support import tiny_runs as tiny
 
 

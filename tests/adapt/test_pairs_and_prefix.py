@@ -16,14 +16,14 @@ from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Encoded, Visibility
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.attention.learned_past import PrefixAttention
 from ptm_jax.nn.heads.alignment import AlignedReader, PairHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 from ptm_jax.tasks.formats.labelled import Labelled
-from ptm_jax.train import step
+from ptm_jax.training.steps import step
 from support.by_hand import head_of, softmax
 from support.classifier import LENGTH, ROWS, VOCAB, WIDTH, batch, classifier
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.adapt.representation import PooledStates
-from ptm_jax.train import step
+from ptm_jax.adapt.modules.representation import PooledStates
+from ptm_jax.training.steps import step
 from support.classifier import batch, classifier
 
 

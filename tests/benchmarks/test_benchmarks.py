@@ -9,7 +9,7 @@ from benchmarks import peer, tokamax_peer
 from benchmarks.__main__ import BENCHMARKS, MORE, main
 from benchmarks.rivals import Installed
 from ptm_jax import systems
-from ptm_jax.systems import matrix
+from ptm_jax.systems.survey import matrix
 from support.benches import NETWORK, check, measure
 
 TINY = {

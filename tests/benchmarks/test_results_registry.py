@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks import registry, reproduced
-from ptm_jax.systems import survey
+from ptm_jax.systems.survey import rows as survey
 
 CHECKS = reproduced.checks()
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from ptm_jax import systems
 from ptm_jax.core.types import Loss, Ratio
-from ptm_jax.objectives.language import gather
+from ptm_jax.objectives.text.language import gather
 
 
 def focal_mlm(towers, batch, key):

@@ -11,7 +11,7 @@ from ptm_jax.cli import listing, options
 from ptm_jax.cli.main import main
 from ptm_jax.compress import catalogue as compressions
 from ptm_jax.core.spec.classes import kinds_of
-from ptm_jax.systems import survey
+from ptm_jax.systems.survey import rows as survey
 from ptm_jax.tasks.catalogue import catalogue as tasks
 
 FIELDS = "name rows group section paper towers corruption objective adapt compress status".split()

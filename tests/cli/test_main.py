@@ -17,8 +17,9 @@ import tyro
 
 from ptm_jax import systems
 from ptm_jax.cli import listing as catalogue_command
-from ptm_jax.cli import scoring, show, target
+from ptm_jax.cli import show, target
 from ptm_jax.cli.main import COMMANDS, main
+from ptm_jax.cli.models import scoring
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.core.spec.registry import Catalogue

@@ -3,10 +3,10 @@ written."""
 
 import pytest
 
-from ptm_jax.cli import reproduce
+from ptm_jax.cli.runs import reproduce
 from ptm_jax.core import spec
 from ptm_jax.core.types import Vocab
-from ptm_jax.tuning import studies, study_runs
+from ptm_jax.tuning.studies import studies, study_runs
 
 NAMES = ("table1", "table2", "table3", "table4", "scaling")
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from ptm_jax.cli import options
-from ptm_jax.cli import train as command
-from ptm_jax.train import differing, loop
+from ptm_jax.cli.runs import train as command
+from ptm_jax.training import loop
+from ptm_jax.training.start import differing
 from support import tiny_runs as tiny
 from support.tiny_runs import ptm
 
@@ -276,7 +277,7 @@ def test_a_tokenizer_that_does_not_match(run, refused, text, prepared, tmp_path)
     line = refused(tiny.FILE, "--data", prepared, "--workdir", "run", "--set", *tiny.SMALL)
     assert "corpus.tokenizer" in line and "Choose another --workdir" in line
     record = next((tmp_path / "run" / "checkpoints").glob("*_00000009")) / "record.json"
-    from ptm_jax.train import sealing
+    from ptm_jax.training import sealing
 
     body = json.loads(record.read_text())["body"]
     body["meta"]["tokenizer"] = "0" * 64
@@ -294,8 +295,8 @@ def test_a_damaged_record(refused, text, tmp_path, content):
 
 @pytest.mark.rotate
 def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
-    """A plain function in a file of one's own, as the README shows it, in under 20 lines."""
-    assert len(EXAMPLE.read_text().splitlines()) < 20
+    """A plain function in a file of one's own, as the README shows it, in under 25 lines."""
+    assert len(EXAMPLE.read_text().splitlines()) < 25
     shutil.copy(EXAMPLE, tmp_path / "my_config.py")
     words = [
         "system.tokenizer.vocab=200",

@@ -13,7 +13,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.inference.words.word_vectors import WordVectors
 from support.tiny_models import drawn
 
 WORDS = ["king", "queen", "man", "woman", "apple"]

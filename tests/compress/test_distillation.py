@@ -13,24 +13,24 @@ import pytest
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.compress import catalogue
-from ptm_jax.compress.distillation import Distillation
 from ptm_jax.compress.matches.attending import AttentionMaps, AttentionScores, HeadRelations
 from ptm_jax.compress.matches.predictions import Logits, SoftTargets
 from ptm_jax.compress.matches.states import Gram, Hidden, Patient, StateCosine
-from ptm_jax.compress.progressive import Progressive
-from ptm_jax.compress.students import Narrow, SomeLayers
-from ptm_jax.compress.theseus import Theseus, replacing_rate
+from ptm_jax.compress.students.distillation import Distillation
+from ptm_jax.compress.students.from_teacher import Narrow, SomeLayers
+from ptm_jax.compress.students.progressive import Progressive
+from ptm_jax.compress.students.theseus import Theseus, replacing_rate
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import adapted
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
-from ptm_jax.inference import exits
-from ptm_jax.inference.exits import uncertainty
+from ptm_jax.encoders.transformer.transformer import transformer
+from ptm_jax.inference.text import exits
+from ptm_jax.inference.text.exits import uncertainty
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.train import step
+from ptm_jax.training.steps import step
 from support import tiny_checkpoint
 from support.classifier import VOCAB, batch, classifier
 

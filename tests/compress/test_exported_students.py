@@ -9,15 +9,16 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
-from ptm_jax.compress import catalogue, mobile
+from ptm_jax.compress import catalogue
+from ptm_jax.compress.students import mobile
 from ptm_jax.core import spec
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import adapted
 from ptm_jax.core.types import Vocab
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
-from ptm_jax.objectives.downstream import Classification
-from ptm_jax.systems.mobilebert import TINY_IB, ib_bert
+from ptm_jax.objectives.tasks.downstream import Classification
+from ptm_jax.systems.transformers.mobilebert import TINY_IB, ib_bert
 from support import tiny_checkpoint
 from support.tiny_models import drawn
 

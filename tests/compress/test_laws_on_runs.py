@@ -11,20 +11,20 @@ import pytest
 
 from ptm_jax.cli.main import main
 from ptm_jax.compress import catalogue, recipes
-from ptm_jax.compress.distillation import Distillation
 from ptm_jax.compress.matches.predictions import SoftTargets
 from ptm_jax.compress.matches.states import Hidden, StateCosine
-from ptm_jax.compress.students import Narrow
+from ptm_jax.compress.students.distillation import Distillation
+from ptm_jax.compress.students.from_teacher import Narrow
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW
 from ptm_jax.core.system import adapted
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
-from ptm_jax.inference import exits
+from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.inference.text import exits
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.train import step
+from ptm_jax.training.steps import step
 from support import tiny_checkpoint
 from support.classifier import VOCAB, classifier
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.compress.layer_search import Controller, LayerSearch, proxy, search
 from ptm_jax.compress.matches.predictions import Logits
+from ptm_jax.compress.students.layer_search import Controller, LayerSearch, proxy, search
 from ptm_jax.core.errors import UserError
 from support.classifier import batch, classifier
 
@@ -46,7 +46,7 @@ def test_what_it_refuses(sizes, worth, message):
 @pytest.mark.full
 @pytest.mark.rotate
 def test_the_proxy_is_0_for_the_teachers_own_layers():
-    from ptm_jax.train import step
+    from ptm_jax.training.steps import step
 
     found = classifier()
     teacher = jax.jit(step.program(found, 0).init)(batch()).params

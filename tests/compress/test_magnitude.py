@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.compress import catalogue
-from ptm_jax.compress.magnitude import PLACE, mask_of, share_at
+from ptm_jax.compress.pruning.magnitude import PLACE, mask_of, share_at
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import in_effect
 from support.classifier import classifier, run

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.compress import mobile, recipes
+from ptm_jax.compress import recipes
+from ptm_jax.compress.students import mobile
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import mobilebert as published
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import adapted
-from ptm_jax.systems.mobilebert import TINY_IB, ib_bert
-from ptm_jax.systems.transformers import BERT_UNCASED
-from ptm_jax.train import step
+from ptm_jax.systems.transformers.bert_gpt import BERT_UNCASED
+from ptm_jax.systems.transformers.mobilebert import TINY_IB, ib_bert
+from ptm_jax.training.steps import step
 from support import splitting
 from support.classifier import classifier
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.compress import catalogue
-from ptm_jax.compress.quantisation import Q8BERT, Grid, Int8
+from ptm_jax.compress.quantisation.quantisation import Q8BERT, Grid, Int8
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.precision import Precision
@@ -22,7 +22,7 @@ from ptm_jax.core.types import Loss
 from ptm_jax.kernels import integers
 from ptm_jax.nn.layers import Dense
 from ptm_jax.runs import run
-from ptm_jax.train.freedom import Freedom
+from ptm_jax.training.updates.freedom import Freedom
 from support import tiny_checkpoint, tiny_models
 
 DRAW = np.random.default_rng(0)

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.compress import catalogue, removal
-from ptm_jax.compress.gates import GatedHeads, HardConcrete
+from ptm_jax.compress import catalogue
+from ptm_jax.compress.pruning import removal
+from ptm_jax.compress.pruning.gates import GatedHeads, HardConcrete
 from ptm_jax.core import spec, towers
 from ptm_jax.core.paths import count, flatten
 from ptm_jax.core.spec.classes import kinds_of

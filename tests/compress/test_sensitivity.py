@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.compress.qbert import QBERT
-from ptm_jax.compress.sensitivity import Sensitivity, measure, top_eigenvalues
+from ptm_jax.compress.quantisation.qbert import QBERT
+from ptm_jax.compress.quantisation.sensitivity import Sensitivity, measure, top_eigenvalues
 
 DRAW = np.random.default_rng(0)
 PARAMS = {"up": {"kernel": DRAW.normal(size=(3, 4))}, "down": {"kernel": DRAW.normal(size=(4, 2))}}

@@ -10,12 +10,13 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
-from ptm_jax.compress.token_vectors import principal, zipf_weights
+from ptm_jax.compress.students.token_vectors import principal, zipf_weights
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.reduced import reduced, whole_json
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
-from ptm_jax.inference import distilling, inputs
+from ptm_jax.inference import inputs
+from ptm_jax.inference.text import distilling
 from support import tiny_checkpoint
 from support.tiny_checkpoint import WORDS
 

@@ -12,16 +12,16 @@ import pytest
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.compress import catalogue, recipes
-from ptm_jax.compress.twins import CrossingHead, TwinBERT
+from ptm_jax.compress.students.twins import CrossingHead, TwinBERT
 from ptm_jax.core import facts
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import adapted
-from ptm_jax.core.tri_letters import LETTERS, ROWS, TRIGRAMS, TriLetters, trigrams
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
-from ptm_jax.inference.stored_texts import StoredTexts
+from ptm_jax.inference.text.stored_texts import StoredTexts
+from ptm_jax.statistics.tri_letters import LETTERS, ROWS, TRIGRAMS, TriLetters, trigrams
 from ptm_jax.tuning.compressing import compress
 from support import tiny_checkpoint
 from support.classifier import VOCAB, classifier

@@ -12,7 +12,7 @@ import pytest
 import ptm_jax
 from ptm_jax import systems
 from ptm_jax.cli.main import main
-from ptm_jax.convert import elmo_folder
+from ptm_jax.convert.libraries import elmo_folder
 from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import ptm_jax
-from ptm_jax.convert import fastai_file
+from ptm_jax.convert.libraries import fastai_file
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 

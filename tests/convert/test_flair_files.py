@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import ptm_jax
-from ptm_jax.convert import flair_files
+from ptm_jax.convert.libraries import flair_files
 from ptm_jax.core.errors import UserError
-from ptm_jax.encoders.strings import stream
-from ptm_jax.systems import flair
+from ptm_jax.encoders.recurrent.strings import stream
+from ptm_jax.systems.recurrent import flair
 
 WORDS = ["Ünder the grey", "sky", "the sky fell on the town"]
 LETTERS = ["<unk>", "\n", " ", *"abcdefghijklmnopqrstuvwxyzU"]

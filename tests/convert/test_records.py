@@ -20,7 +20,7 @@ from ptm_jax.nn.embeddings.parts import TaskTypes
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.layerdrop import DroppedBlock
 from ptm_jax.nn.layers import Context
-from ptm_jax.objectives.downstream import Classification
+from ptm_jax.objectives.tasks.downstream import Classification
 from support.tiny_models import drawn
 
 BERT = dict(

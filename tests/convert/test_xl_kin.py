@@ -11,7 +11,7 @@ import pytest
 from ptm_jax.convert import checkpoint, engine
 from ptm_jax.convert.family import family_of
 from ptm_jax.core.towers import Tower
-from ptm_jax.objectives.language import MLM
+from ptm_jax.objectives.text.language import MLM
 
 pytestmark = peers.LIVE
 

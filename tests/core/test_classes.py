@@ -68,7 +68,7 @@ def test_a_kind_imports_its_own_module_alone():
     code = """
 import sys
 from ptm_jax.core.spec.classes import kinds_of
-assert kinds_of()["TokenMasking"].__module__ == "ptm_jax.corruptions.token"
+assert kinds_of()["TokenMasking"].__module__ == "ptm_jax.corruptions.masking.token"
 assert "Nope" not in kinds_of()
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("ptm_jax.")}
 assert not rooms & {"nn", "encoders", "tasks"}, rooms

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.lexicons import (
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.graphs.compiling import compile_graph
+from ptm_jax.data.graphs.formats import sources
+from ptm_jax.knowledge.lexicons import (
     PARTS,
     POLARITIES,
     SUPERSENSES,
@@ -15,10 +18,7 @@ from ptm_jax.core.lexicons import (
     TypedNames,
     WordClasses,
 )
-from ptm_jax.core.triples import Triples
-from ptm_jax.core.types import Vocab
-from ptm_jax.data.graphs.compiling import compile_graph
-from ptm_jax.data.graphs.formats import sources
+from ptm_jax.knowledge.triples import Triples
 
 WORDS = "[PAD] [UNK] good bad dog hot new york city ##s".split()
 

@@ -13,7 +13,7 @@ import pytest
 
 from ptm_jax.bench import programs
 from ptm_jax.core.precision import Precision
-from ptm_jax.train.step import program
+from ptm_jax.training.steps.step import program
 
 SPECS = {
     "md,df->mf": ((5, 7), (7, 3)),

@@ -41,8 +41,8 @@ import ptm_jax.objectives as room
 assert "MLM" in dir(room) and not any(name.startswith("ptm_jax.objectives.") for name in sys.modules)
 from ptm_jax.objectives import MLM, Joint
 from ptm_jax.objectives.joint import Joint as own
-from ptm_jax.objectives import language
-assert Joint is own and language.MLM is MLM and "ptm_jax.objectives.hotpot" not in sys.modules
+from ptm_jax.objectives.text import language
+assert Joint is own and language.MLM is MLM and "ptm_jax.objectives.tasks.hotpot" not in sys.modules
 from ptm_jax.adapt import LoRA
 from ptm_jax.core import Experiment, Recipe
 for name in ("Jiont", "joints", "_index"):
@@ -54,8 +54,8 @@ for name in ("Jiont", "joints", "_index"):
         raise AssertionError(name)
 from importlib.metadata import version
 assert ptm_jax.__version__ == version("ptm_jax")
-import ptm_jax.train.schedules as schedules
-assert callable(ptm_jax.train) and ptm_jax.train.schedules is schedules
+import ptm_jax.training.updates.schedules as schedules
+assert callable(ptm_jax.train) and ptm_jax.training.updates.schedules is schedules
 assert {"train", "finetune", "evaluate", "load", "__version__"} <= {*dir(ptm_jax)}
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -18,7 +18,7 @@ from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.embeddings.parts import Languages, TaskTypes, Types, WordTypes
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.systems.order import ORDER
+from ptm_jax.systems.survey.order import ORDER
 
 KINDS = kinds_of()
 

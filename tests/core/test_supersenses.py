@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.lexicons import PARTS, SUPERSENSES
-from ptm_jax.core.supersenses import VocabularySenses
 from ptm_jax.core.types import Vocab
+from ptm_jax.knowledge.lexicons import PARTS, SUPERSENSES
+from ptm_jax.knowledge.supersenses import VocabularySenses
 
 PIECES = """[PAD] [UNK] dogs dog child children running bigger larger churches boxes wolves saw sawing that were
 cats

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from ptm_jax.core import facts
-from ptm_jax.corruptions.entities import EntityNoise, EntityReplacement, GoldEntities
-from ptm_jax.corruptions.entity_masking import MentionMasking
+from ptm_jax.corruptions.knowledge.entities import EntityNoise, EntityReplacement, GoldEntities
+from ptm_jax.corruptions.knowledge.entity_masking import MentionMasking
 from support import corrupting
 from support.corrupting import VOCAB
 

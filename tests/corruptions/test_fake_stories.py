@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ptm_jax.corruptions.fake_stories import FakeStories
+from ptm_jax.corruptions.knowledge.fake_stories import FakeStories
 from ptm_jax.data.graphs.triple_sentences import documents, sentence
 from ptm_jax.data.text import sources
 from support import corrupting

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.gaps import GapSentences
+from ptm_jax.corruptions.masking.gaps import GapSentences
 from support.corrupting import numpied
 
 VOCAB = Vocab(size=1000, pad=0, eos=1, unk=2, sep=3, mask=4)

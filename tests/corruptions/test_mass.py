@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.corruptions.spans import MASSSpan
+from ptm_jax.corruptions.masking.spans import MASSSpan
 from support import corrupting
 from support.corrupting import VOCAB, numpied
 

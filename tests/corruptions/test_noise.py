@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.corruptions.base import Chain
-from ptm_jax.corruptions.noise import (
+from ptm_jax.corruptions.masking.noise import (
     DocumentRotation,
     NoiseMasking,
     Reconstruct,

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.corruptions.noisywords import NoisyPairs, NoisyWords
+from ptm_jax.corruptions.masking.noisywords import NoisyPairs, NoisyWords
 from support.corrupting import THOUSAND as VOCAB
 from support.corrupting import numpied
 

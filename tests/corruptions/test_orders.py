@@ -14,8 +14,13 @@ from ptm_jax.core.spec import respell
 from ptm_jax.core.streams import named
 from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Visibility, Vocab
-from ptm_jax.corruptions.orders import MaskMixture, PermutationOrder, PseudoMasks, PseudoTokens
-from ptm_jax.corruptions.units import draw_lengths
+from ptm_jax.corruptions.masking.orders import (
+    MaskMixture,
+    PermutationOrder,
+    PseudoMasks,
+    PseudoTokens,
+)
+from ptm_jax.corruptions.masking.units import draw_lengths
 from support.corrupting import THOUSAND as VOCAB
 from support.corrupting import bordered, numpied
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Visibility
-from ptm_jax.corruptions.noise import Reconstruct, TokenDeletion
-from ptm_jax.corruptions.sentinels import SentinelSpans
-from ptm_jax.corruptions.source_target import SingleStream
+from ptm_jax.corruptions.masking.noise import Reconstruct, TokenDeletion
+from ptm_jax.corruptions.masking.sentinels import SentinelSpans
+from ptm_jax.corruptions.masking.source_target import SingleStream
 from support.corrupting import VOCAB, documents, numpied
 
 PARTS = {

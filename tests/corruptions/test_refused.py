@@ -10,23 +10,23 @@ import pytest
 from ptm_jax.core import slots
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import Chain
-from ptm_jax.corruptions.gaps import GapSentences
-from ptm_jax.corruptions.noise import (
+from ptm_jax.corruptions.masking.gaps import GapSentences
+from ptm_jax.corruptions.masking.noise import (
     NoiseMasking,
     Reconstruct,
     SentencePermutation,
     TextInfilling,
     TokenDeletion,
 )
-from ptm_jax.corruptions.noisywords import NoisyPairs, NoisyWords
-from ptm_jax.corruptions.orders import MaskMixture, PermutationOrder, PseudoMasks
-from ptm_jax.corruptions.sentence_masking import SentenceMasking
-from ptm_jax.corruptions.sentinels import SentinelSpans
-from ptm_jax.corruptions.shuffles import TrigramShuffle
-from ptm_jax.corruptions.source_target import SingleStream
-from ptm_jax.corruptions.spans import MASSSpan
-from ptm_jax.corruptions.token import TokenMasking
-from ptm_jax.corruptions.units import Masking, NGrams, NormalSpans, Spans, WholeWords
+from ptm_jax.corruptions.masking.noisywords import NoisyPairs, NoisyWords
+from ptm_jax.corruptions.masking.orders import MaskMixture, PermutationOrder, PseudoMasks
+from ptm_jax.corruptions.masking.sentence_masking import SentenceMasking
+from ptm_jax.corruptions.masking.sentinels import SentinelSpans
+from ptm_jax.corruptions.masking.shuffles import TrigramShuffle
+from ptm_jax.corruptions.masking.source_target import SingleStream
+from ptm_jax.corruptions.masking.spans import MASSSpan
+from ptm_jax.corruptions.masking.token import TokenMasking
+from ptm_jax.corruptions.masking.units import Masking, NGrams, NormalSpans, Spans, WholeWords
 from ptm_jax.corruptions.views import NGramView, TwoCrops
 from support.corrupting import VOCAB
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.sentence_masking import SentenceMasking
+from ptm_jax.corruptions.masking.sentence_masking import SentenceMasking
 from support import corrupting
 from support.corrupting import numpied
 

@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.sentinels import SentinelSpans, noise_counts, span_lengths, tokens_for
+from ptm_jax.corruptions.masking.sentinels import (
+    SentinelSpans,
+    noise_counts,
+    span_lengths,
+    tokens_for,
+)
 from support.corrupting import numpied
 
 VOCAB = Vocab(size=1100, pad=0, eos=1, unk=2, extra=tuple(range(1099, 999, -1)))

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.corruptions.shuffles import TrigramShuffle
-from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.corruptions.masking.shuffles import TrigramShuffle
+from ptm_jax.corruptions.masking.token import TokenMasking
 from support.corrupting import THOUSAND as VOCAB
 from support.corrupting import bordered, numpied
 

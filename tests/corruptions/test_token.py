@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.corruptions.base import capacity, choose, draw_words
-from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.corruptions.masking.token import TokenMasking
 from support.corrupting import THOUSAND as VOCAB
 from support.corrupting import numpied
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from ptm_jax.core import facts
-from ptm_jax.core.triples import Triples, known
-from ptm_jax.corruptions.triples import EntityPairs, TripleText
+from ptm_jax.corruptions.knowledge.triples import EntityPairs, TripleText
+from ptm_jax.knowledge.triples import Triples, known
 from support import corrupting
 from support.corrupting import VOCAB
 

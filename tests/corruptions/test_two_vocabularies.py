@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.second_vocabulary import SecondVocabulary
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.two_vocabularies import TwoVocabularies
+from ptm_jax.corruptions.masking.two_vocabularies import TwoVocabularies
 from ptm_jax.data.corpora import subword_tables
 from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.knowledge.second_vocabulary import SecondVocabulary
 
 VOCAB = Vocab(size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
 FACT = SecondVocabulary(vocabulary=30, longest=3)

@@ -11,8 +11,8 @@ import pytest
 
 from ptm_jax.core.streams import named
 from ptm_jax.corruptions.base import draws
-from ptm_jax.corruptions.token import TokenMasking
-from ptm_jax.corruptions.units import (
+from ptm_jax.corruptions.masking.token import TokenMasking
+from ptm_jax.corruptions.masking.units import (
     Masking,
     NGrams,
     NormalSpans,

@@ -8,7 +8,7 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import Chain
-from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.corruptions.masking.token import TokenMasking
 from ptm_jax.corruptions.views import NGramView, ReplacedWord, TwoCrops
 from support import corrupting
 from support.corrupting import numpied

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.facts import Counts, noise_of
-from ptm_jax.corruptions.windows import ReplacedCentres, WordWindows
+from ptm_jax.corruptions.vectors.windows import ReplacedCentres, WordWindows
 from ptm_jax.data.rows.windows import Chunks, kept
 from support import corrupting, cutting
 

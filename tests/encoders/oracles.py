@@ -15,7 +15,7 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.spec import respell
 from ptm_jax.core.towers import abstract
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.xl import TransformerXL
+from ptm_jax.encoders.transformer.xl import TransformerXL
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.attention.relative import Buckets
 from ptm_jax.nn.blocks import FeedForward, Stack

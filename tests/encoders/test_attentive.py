@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.adapt.representation import Representation
+from ptm_jax.adapt.modules.representation import Representation
 from ptm_jax.core import spec, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.attentive import LuongDecoder
 from ptm_jax.encoders.readers import reading
+from ptm_jax.encoders.recurrent.attentive import LuongDecoder
 from ptm_jax.nn.attention.soft import SoftAttention
 from ptm_jax.nn.recurrent.lstm import LSTM
-from ptm_jax.systems.attentive import cove, language_pair, luong
+from ptm_jax.systems.sequence_to_sequence.rnnsearch import cove, language_pair, luong
 
 V, H, REACH = 13, 6, 2
 VOCAB = Vocab(size=V, pad=1, eos=2, sep=2, bos=0, cls=0, unk=3, mask=4)

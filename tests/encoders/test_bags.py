@@ -16,15 +16,15 @@ from ptm_jax.core.spec import respell, with_field
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
-from ptm_jax.inference import bag_classes
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.inference.words import bag_classes
+from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.kernels import words
 from ptm_jax.mesh import rules
 from ptm_jax.nn.embeddings.subwords import NONE, HashedWordNGrams
-from ptm_jax.systems import fasttext
-from ptm_jax.train import in_place
-from ptm_jax.train.step import program
+from ptm_jax.systems.word_vectors import fasttext
+from ptm_jax.training.steps.step import program
+from ptm_jax.training.updates import in_place
 from ptm_jax.tuning.finetuning import from_scratch
 
 TEXTS = [

@@ -8,7 +8,7 @@ import pytest
 from ptm_jax.core.towers import Tower, abstract
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.recurrent import BiLanguageLSTM
+from ptm_jax.encoders.recurrent.recurrent import BiLanguageLSTM
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.recurrent.lstm import LSTM
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.cloze import Combination, TwoTowers
 from ptm_jax.encoders.model import distinct
+from ptm_jax.encoders.transformer.cloze import Combination, TwoTowers
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids

@@ -15,11 +15,11 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
-from ptm_jax.encoders.context2vec import ContextLSTM
+from ptm_jax.encoders.recurrent.context2vec import ContextLSTM
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.nn.recurrent.lstm import LSTM
-from ptm_jax.systems.context2vec import context2vec
-from ptm_jax.train import loop
+from ptm_jax.systems.recurrent.context2vec import context2vec
+from ptm_jax.training import loop
 from support import tiny_models
 from support.bare_layers import dense, drawn
 from support.recurrences import defined, lstm

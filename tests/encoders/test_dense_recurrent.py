@@ -10,11 +10,11 @@ from ptm_jax import systems
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Loss, Vocab
-from ptm_jax.encoders.dense_recurrent import DenseBiLSTM, pruned
+from ptm_jax.encoders.recurrent.dense_recurrent import DenseBiLSTM, pruned
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.recurrent.lstm import LSTM
-from ptm_jax.objectives.layer_choice import Selecting
-from ptm_jax.systems import ld_net
+from ptm_jax.objectives.tasks.layer_choice import Selecting
+from ptm_jax.systems.recurrent import ld_net
 from support import bare_layers
 from support.recurrences import defined, lstm
 

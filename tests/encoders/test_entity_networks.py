@@ -6,17 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core import facts
-from ptm_jax.core.lexicons import Entities
 from ptm_jax.core.towers import Tower
-from ptm_jax.encoders.entities import EntityTransformer
+from ptm_jax.encoders.knowledge.entities import EntityTransformer
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.transformer.transformer import transformer
+from ptm_jax.knowledge.lexicons import Entities
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.fusion import FusionBlock
-from ptm_jax.nn.heads.entities import BesideMentions, EntityScores
-from ptm_jax.objectives.entities import DEA, ERD
+from ptm_jax.nn.heads.knowledge.entities import BesideMentions, EntityScores
+from ptm_jax.objectives.knowledge.entities import DEA, ERD
 from support.corrupting import VOCAB
 from support.numpy_layers import attention, block, dense, gelu, norm
 

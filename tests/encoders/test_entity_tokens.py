@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.towers import Tower
-from ptm_jax.encoders.entity_tokens import MentionTransformer
+from ptm_jax.encoders.knowledge.entity_tokens import MentionTransformer
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.nn.entity_aware import EntityEmbeddings, mixed
-from ptm_jax.nn.heads.entity_states import EntityWords
+from ptm_jax.nn.heads.knowledge.entity_states import EntityWords
+from ptm_jax.nn.knowledge.entity_aware import EntityEmbeddings, mixed
 from ptm_jax.nn.layers import LayerNorm
-from ptm_jax.objectives.masked_entities import MaskedEntities
+from ptm_jax.objectives.knowledge.masked_entities import MaskedEntities
 from support.corrupting import VOCAB
 
 D, W, H = 8, 6, 2

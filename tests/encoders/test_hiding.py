@@ -11,7 +11,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.systems.seq2seq import hiding, seq2seq
+from ptm_jax.systems.sequence_to_sequence.bart import hiding, seq2seq
 from support.bare_layers import sees
 from support.tiny_decoders import drawn
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.hierarchical import Hierarchical
 from ptm_jax.encoders.model import distinct
-from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.encoders.transformer.hierarchical import Hierarchical
+from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention, CrossAttention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids

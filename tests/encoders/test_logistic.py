@@ -9,11 +9,11 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.core import spec, towers
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.logistic import LogisticEncoder
 from ptm_jax.encoders.model import Model
-from ptm_jax.objectives import greedy
-from ptm_jax.objectives.greedy import GreedyLayers, free_energy
-from ptm_jax.train.step import program
+from ptm_jax.encoders.words.logistic import LogisticEncoder
+from ptm_jax.objectives.text import greedy
+from ptm_jax.objectives.text.greedy import GreedyLayers, free_energy
+from ptm_jax.training.steps.step import program
 from support.plain_towers import batch_of, check, layer_of
 
 VOCAB = Vocab(size=20, pad=0, unk=1, cls=2, sep=3, mask=4)

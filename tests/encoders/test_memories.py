@@ -8,9 +8,9 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.core import facts
-from ptm_jax.core.lexicons import Entities
-from ptm_jax.corruptions.name_cloze import NameCloze
-from ptm_jax.nn.memories import ConceptMemory, SelfMatching
+from ptm_jax.corruptions.knowledge.name_cloze import NameCloze
+from ptm_jax.knowledge.lexicons import Entities
+from ptm_jax.nn.knowledge.memories import ConceptMemory, SelfMatching
 from support import corrupting, splitting
 from support.corrupting import VOCAB
 

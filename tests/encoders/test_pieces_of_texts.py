@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.recurrent import LSTMEncoder
+from ptm_jax.encoders.recurrent.recurrent import LSTMEncoder
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.recurrent.lstm import LSTM
 from support.bare_layers import drawn

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.adapt.sentence_trees import SentenceTrees
+from ptm_jax.adapt.modules.sentence_trees import SentenceTrees
 from ptm_jax.core import facts, spec
-from ptm_jax.core.lexicons import Branches
-from ptm_jax.core.mentions import trie
 from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.knowledge.sentence_trees import TreeTransformer, planted
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.sentence_trees import TreeTransformer, planted
-from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.transformer.transformer import transformer
+from ptm_jax.knowledge.lexicons import Branches
+from ptm_jax.knowledge.mentions import trie
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 
 WORDS = (

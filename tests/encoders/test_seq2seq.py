@@ -10,11 +10,11 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.seq2seq import shifted
+from ptm_jax.encoders.transformer.seq2seq import shifted
 from ptm_jax.nn.embeddings.summed import Sinusoids, SinusoidTable
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.systems.seq2seq import seq2seq
+from ptm_jax.systems.sequence_to_sequence.bart import seq2seq
 from support.bare_layers import sees
 from support.tiny_decoders import drawn, pair
 

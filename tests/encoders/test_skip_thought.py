@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.core.sentences import beside
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.skip_thought import SkipThought
+from ptm_jax.encoders.recurrent.skip_thought import SkipThought
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.initializers import Orthogonal
 from ptm_jax.nn.recurrent.gru import GRU
 from ptm_jax.nn.recurrent.recurrence import Bidirectional
+from ptm_jax.statistics.sentences import beside
 from support.bare_layers import drawn
 from support.recurrences import defined, gru
 

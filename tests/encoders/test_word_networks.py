@@ -11,11 +11,11 @@ from ptm_jax import systems
 from ptm_jax.core import spec, towers
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.windows import SentenceEncoder, WindowEncoder
-from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.encoders.words.windows import SentenceEncoder, WindowEncoder
+from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.objectives.language import LM
-from ptm_jax.objectives.windows import WindowRanking
+from ptm_jax.objectives.text.language import LM
+from ptm_jax.objectives.vectors.windows import WindowRanking
 
 VOCAB = Vocab(size=11, pad=0, unk=2)
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 2, 0], [1] * 7])

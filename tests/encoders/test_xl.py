@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.xl import TransformerXL
+from ptm_jax.encoders.transformer.xl import TransformerXL
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack

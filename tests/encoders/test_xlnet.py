@@ -9,7 +9,7 @@ import pytest
 from test_xl import LENGTH, begin, draw, encoder
 
 from ptm_jax.core.spec import respell
-from ptm_jax.encoders.xlnet import XLNetEncoder
+from ptm_jax.encoders.transformer.xlnet import XLNetEncoder
 from ptm_jax.nn.attention.directed import DirectedScores
 from ptm_jax.nn.attention.relative import ShiftedScores
 

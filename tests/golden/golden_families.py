@@ -11,7 +11,7 @@ from ptm_jax.core import spec
 from ptm_jax.core.types import Vocab
 from ptm_jax.inference import inputs
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.systems import transformers as catalogue
+from ptm_jax.systems.transformers import bert_gpt as catalogue
 
 FAMILIES = ("bert", "roberta", "gpt", "gpt2")
 LAYERS, WIDTH, HEADS, LIMIT = 2, 24, 3, 24

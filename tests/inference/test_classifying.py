@@ -9,7 +9,7 @@ from ptm_jax.cli.main import main
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference import classifying
+from ptm_jax.inference.text import classifying
 from ptm_jax.tasks.catalogue import catalogue
 from support.tiny_models import bare, save_run
 

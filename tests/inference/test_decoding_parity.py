@@ -14,10 +14,10 @@ import pytest
 import ptm_jax
 from ptm_jax.convert import checkpoint
 from ptm_jax.core.towers import Tower
-from ptm_jax.inference import generating
 from ptm_jax.inference.decoding import decode
 from ptm_jax.inference.decoding import logits as rules
 from ptm_jax.inference.decoding.settings import Generation
+from ptm_jax.inference.text import generating
 
 pytestmark = pytest.mark.full
 

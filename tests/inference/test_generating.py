@@ -15,9 +15,11 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
-from ptm_jax.encoders.seq2seq import shifted
-from ptm_jax.inference import generating, inputs
-from ptm_jax.systems import seq2seq, t5
+from ptm_jax.encoders.transformer.seq2seq import shifted
+from ptm_jax.inference import inputs
+from ptm_jax.inference.text import generating
+from ptm_jax.systems.sequence_to_sequence import bart as seq2seq
+from ptm_jax.systems.sequence_to_sequence import t5
 from support.tiny_models import LIMIT, TEXTS, bare
 
 SOURCES = ["the king sees the house", "the hat", "the queen loves the house of the city."]

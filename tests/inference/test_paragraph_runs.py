@@ -11,8 +11,8 @@ from ptm_jax import systems
 from ptm_jax.cli.main import main
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment
-from ptm_jax.inference.word_vectors import WordVectors
-from ptm_jax.train.loop import train
+from ptm_jax.inference.words.word_vectors import WordVectors
+from ptm_jax.training.loop import train
 
 KINDS = {
     "pets": "cat dog fur paw tail bark".split(),

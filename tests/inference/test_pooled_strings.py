@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.pooled_strings import PooledStrings
+from ptm_jax.inference.words.pooled_strings import PooledStrings
 
 CALLS = [["a b a", "c"], ["b a", "a"], ["d"]]
 

@@ -13,16 +13,16 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
+from ptm_jax.convert.libraries.sentence_folder import MODES, Sentence, sentence_of
 from ptm_jax.convert.saving import write_tensors
-from ptm_jax.convert.sentence_folder import MODES, Sentence, sentence_of
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.inference.vectors import pooled, similarity, through
+from ptm_jax.inference.text.vectors import pooled, similarity, through
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
-from ptm_jax.objectives.downstream import Classification
+from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.runs import resolving, run
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.train import initial
+from ptm_jax.training.start import initial
 from support import tiny_checkpoint
 
 TEXTS = ["the king sees the house", "hat", "the queen loves the hat of the city"]

@@ -9,8 +9,9 @@ import pytest
 
 from ptm_jax.convert.config import Config
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference import generating, loading
+from ptm_jax.inference import loading
 from ptm_jax.inference.decoding import defaults
+from ptm_jax.inference.text import generating
 
 # facebook/bart-large-cnn, config.json
 CNN = {

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from ptm_jax.compress.quantisation import Int8
+from ptm_jax.compress.quantisation.quantisation import Int8
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import serving
 from ptm_jax.inference.pretrained import Pretrained

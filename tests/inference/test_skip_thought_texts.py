@@ -14,9 +14,9 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.inference.vectors import SideBySide
-from ptm_jax.inference.word_vectors import WordVectors
-from ptm_jax.systems.skip_thought import skip_thought
+from ptm_jax.inference.text.vectors import SideBySide
+from ptm_jax.inference.words.word_vectors import WordVectors
+from ptm_jax.systems.recurrent.skip_thought import skip_thought
 from support.recurrences import defined, gru
 from support.tiny_models import TEXTS, build, drawn
 

@@ -9,7 +9,7 @@ import pytest
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference import topic_models as topics
+from ptm_jax.inference.words import topic_models as topics
 
 WORDS = {
     "pets": "cat dog fur paw tail bark".split(),

@@ -9,8 +9,8 @@ from sklearn.cross_decomposition import CCA
 
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference import two_languages
-from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.inference.words import two_languages
+from ptm_jax.inference.words.word_vectors import WordVectors
 
 
 def tables(count=80, widths=(6, 5), common=3, noise=0.3, seed=0):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptm_jax.inference import word_vectors
+from ptm_jax.inference.words import word_vectors
 from ptm_jax.kernels import words
 from ptm_jax.kernels.words.nearest import Rounded
 

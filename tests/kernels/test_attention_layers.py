@@ -28,7 +28,7 @@ from ptm_jax.nn.attention.directed import DirectedScores
 from ptm_jax.nn.attention.multihead import Attention, with_maps
 from ptm_jax.nn.attention.relative import Alibi, Buckets, RelativeKeysValues, ShiftedScores
 from ptm_jax.nn.layers import Context
-from ptm_jax.train import differing
+from ptm_jax.training.start import differing
 from support.forced import on_eight_devices
 
 discover("ptm_jax.systems")

@@ -10,19 +10,19 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.graph import Graph, KnownTriples
 from ptm_jax.core.recipe import SGD, Adagrad, AdamW, Constant, Phase, Recipe
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.static import WordVectors
+from ptm_jax.encoders.words.static import WordVectors
 from ptm_jax.kernels import triples
+from ptm_jax.knowledge.graph import Graph, KnownTriples
 from ptm_jax.mesh import rules
-from ptm_jax.nn.heads.graph_vectors import Convolution, Hyperplanes, Product, Translation
+from ptm_jax.nn.heads.knowledge.graph_vectors import Convolution, Hyperplanes, Product, Translation
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.objectives.graph_vectors import TripleLoss
-from ptm_jax.train import in_place
-from ptm_jax.train.step import program
+from ptm_jax.objectives.vectors.graph_vectors import TripleLoss
+from ptm_jax.training.steps.step import program
+from ptm_jax.training.updates import in_place
 
 T, K, WIDTH, RELATIONS = 5, 3, 20, 4
 ADAM, BOTH = AdamW(weight_decay=0.0, eps=1e-8), {"loss": "softmax", "sides": "both"}

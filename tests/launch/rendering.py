@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from ptm_jax.cli import launch
+from ptm_jax.cli.machine import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,7 @@ from rendering import ROOT, job, words
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.launch import submit
-from ptm_jax.tuning import studies
+from ptm_jax.tuning.studies import studies
 
 FILE = "configs/studies/tiny.py"
 

@@ -13,10 +13,9 @@ import pytest
 
 from ptm_jax.core import slots as core_slots
 from ptm_jax.core.system import refusal
-from ptm_jax.corruptions import (
-    base,
+from ptm_jax.corruptions import base, labels
+from ptm_jax.corruptions.masking import (
     gaps,
-    labels,
     noise,
     orders,
     sentinels,
@@ -25,8 +24,8 @@ from ptm_jax.corruptions import (
     token,
     units,
 )
-from ptm_jax.corruptions.sentence_masking import SentenceMasking
-from ptm_jax.corruptions.source_target import SingleStream
+from ptm_jax.corruptions.masking.sentence_masking import SentenceMasking
+from ptm_jax.corruptions.masking.source_target import SingleStream
 from ptm_jax.encoders.model import Model
 from support import corrupting, registered, tiny_systems
 from support.corrupting import VOCAB

@@ -15,15 +15,15 @@ from ptm_jax import systems
 from ptm_jax.convert.families.bert import crossed
 from ptm_jax.core import facts, slots, spec, towers
 from ptm_jax.core.precision import Precision
-from ptm_jax.encoders.bags import BagOfNGrams
-from ptm_jax.encoders.context2vec import ContextLSTM
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.recurrent import LSTMEncoder
-from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder
-from ptm_jax.encoders.strings import Strings
-from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.recurrent.context2vec import ContextLSTM
+from ptm_jax.encoders.recurrent.recurrent import LSTMEncoder
+from ptm_jax.encoders.recurrent.strings import Strings
+from ptm_jax.encoders.transformer.seq2seq import BridgedEncoderDecoder
+from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.encoders.trees import TreeEncoder
-from ptm_jax.encoders.windows import SentenceEncoder
+from ptm_jax.encoders.words.bags import BagOfNGrams
+from ptm_jax.encoders.words.windows import SentenceEncoder
 from ptm_jax.nn.embeddings.subwords import HashedWordNGrams
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.graph.convolution import SyntacticGCN

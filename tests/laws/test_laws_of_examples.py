@@ -12,9 +12,11 @@ import pytest
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.rows import annotated, columns, entities, examples, sentence_pairs, sentence_slots
+from ptm_jax.data.rows import annotated, columns, examples
 from ptm_jax.data.rows.bitext import Translations
 from ptm_jax.data.rows.echoed import Echoed
+from ptm_jax.data.rows.knowledge import entities
+from ptm_jax.data.rows.sentences import sentence_pairs, sentence_slots
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.rows.windows import Chunks

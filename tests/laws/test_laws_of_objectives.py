@@ -14,29 +14,25 @@ import pytest
 from ptm_jax.core import slots
 from ptm_jax.core.system import refusal
 from ptm_jax.encoders.model import Model
-from ptm_jax.objectives import (
+from ptm_jax.objectives import joint, task_of_batch
+from ptm_jax.objectives.regularisation import (
     adversarial,
     agreement,
-    answers,
     auxiliary,
     averaging,
-    contrastive,
-    crf,
-    detection,
-    downstream,
-    dual_training,
-    graph_vectors,
-    graphs,
-    greedy,
-    hotpot,
     information,
-    joint,
+)
+from ptm_jax.objectives.tasks import answers, crf, downstream, hotpot, layer_choice
+from ptm_jax.objectives.text import (
+    contrastive,
+    detection,
+    dual_training,
+    greedy,
     language,
-    layer_choice,
     ponder,
     seq2seq,
-    task_of_batch,
 )
+from ptm_jax.objectives.vectors import graph_vectors, graphs
 from support import plain_towers, registered, tiny_systems
 from support.plain_towers import LEXICAL, B, D, L, PlainTower, batch_of
 

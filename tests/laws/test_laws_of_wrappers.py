@@ -21,7 +21,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import adapted, in_effect, refusal
 from ptm_jax.core.types import Loss
-from ptm_jax.train import step
+from ptm_jax.training.steps import step
 from support import registered
 from support.classifier import batch, classifier
 

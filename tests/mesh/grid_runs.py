@@ -16,16 +16,16 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import LAMB, SGD, Adafactor, AdamW, Constant, Phase, Recipe
 from ptm_jax.core.spec import respell
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.sentinels import SentinelSpans
+from ptm_jax.corruptions.masking.sentinels import SentinelSpans
 from ptm_jax.mesh import rules as tables
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
-from ptm_jax.systems.electra import electra
-from ptm_jax.systems.t5 import t5
-from ptm_jax.systems.transformers import bert, gpt2
-from ptm_jax.systems.xl import xlnet
-from ptm_jax.train.checkpoints import Checkpoints, restore_params
-from ptm_jax.train.step import program
+from ptm_jax.systems.sequence_to_sequence.t5 import t5
+from ptm_jax.systems.transformers.bert_gpt import bert, gpt2
+from ptm_jax.systems.transformers.electra import electra
+from ptm_jax.systems.transformers.transformer_xl import xlnet
+from ptm_jax.training.checkpoints import Checkpoints, restore_params
+from ptm_jax.training.steps.step import program
 from support import elsewhere
 
 ROWS, LENGTH, HEADS = 8, 16, 8

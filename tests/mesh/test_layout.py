@@ -220,8 +220,8 @@ def on_eight_devices():
     its collectives]."""
     from ptm_jax.mesh.collectives import collectives
     from ptm_jax.nn.layers import drop
-    from ptm_jax.systems.transformers import gpt2
-    from ptm_jax.train.step import program
+    from ptm_jax.systems.transformers.bert_gpt import gpt2
+    from ptm_jax.training.steps.step import program
 
     vocab = Vocab(size=61, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6)
     system = spec.respell(gpt2("tiny", 3, 16, 8), Vocab, vocab)

@@ -42,8 +42,8 @@ def compile_for_the_pod(*tables_of_rules):
     from ptm_jax.mesh import rules as tables
     from ptm_jax.mesh.collectives import collectives
     from ptm_jax.systems import get
-    from ptm_jax.systems.megatron import MEGATRON_GPT2
-    from ptm_jax.train.step import program
+    from ptm_jax.systems.transformers.megatron import MEGATRON_GPT2
+    from ptm_jax.training.steps.step import program
 
     system = get("megatron_gpt2_8300m")
     system = dataclasses.replace(

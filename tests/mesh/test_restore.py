@@ -14,8 +14,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import Phase
 from ptm_jax.plan import lowering
-from ptm_jax.train import loop
-from ptm_jax.train.step import program
+from ptm_jax.training import loop
+from ptm_jax.training.steps.step import program
 from support import elsewhere, tiny_runs
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.embeddings.adaptive import AdaptiveEmbeddings, AdaptiveHead, AdaptiveSoftmaxHead

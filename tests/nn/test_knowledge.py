@@ -8,7 +8,7 @@ import pytest
 from ptm_jax.core.types import Visibility
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.knowledge import KAR, Spans
+from ptm_jax.nn.knowledge.knowbert import KAR, Spans
 from ptm_jax.nn.layers import Context, LayerNorm
 from support.numpy_layers import block, dense, norm
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ptm_jax.core import facts
-from ptm_jax.core.entity_facts import FactsBothWays
+from ptm_jax.knowledge.entity_facts import FactsBothWays
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
+from ptm_jax.nn.knowledge.subgraphs import SubgraphVectors, adjacent
 from ptm_jax.nn.layers import Context
-from ptm_jax.nn.subgraphs import SubgraphVectors, adjacent
-from ptm_jax.objectives.subgraphs import SubgraphTriples
+from ptm_jax.objectives.knowledge.subgraphs import SubgraphTriples
 from support.corrupting import VOCAB
 from support.plain_towers import LEXICAL, check, params_of, states_of
 

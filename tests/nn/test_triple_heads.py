@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.nn.heads.graph_vectors import Convolution, Hyperplanes, Product, Translation
+from ptm_jax.nn.heads.knowledge.graph_vectors import Convolution, Hyperplanes, Product, Translation
 
 B, T, K, D, V = 2, 3, 4, 12, 9
 SHAPE = {"vocab": Vocab(size=V), "width": D}

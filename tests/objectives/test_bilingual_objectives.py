@@ -10,15 +10,15 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import Counts
-from ptm_jax.core.languages import WordLanguages
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.bitext import BilingualWindows
+from ptm_jax.corruptions.vectors.bitext import BilingualWindows
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.rows.bitext import Translations
 from ptm_jax.data.text import bitext, sources
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.objectives.bitext import BilingualSkipGram, SentenceAlignment
+from ptm_jax.knowledge.languages import WordLanguages
+from ptm_jax.objectives.vectors.bitext import BilingualSkipGram, SentenceAlignment
 from support.plain_towers import B, L, V, batch_of, check, logistic, states_of
 
 WINDOW = 2

@@ -8,16 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.objectives.contrastive import DIM, InfoNCE, PairwiseRanking
-from ptm_jax.objectives.detection import RTD, AddedWords
-from ptm_jax.objectives.downstream import Classification, LabelGain
 from ptm_jax.objectives.joint import Joint
-from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze, Reconstruction, RegularisedLM
-from ptm_jax.objectives.ponder import Ponder
-from ptm_jax.objectives.sentence_pairs import NSP, BidirectionalNSP
-from ptm_jax.objectives.seq2seq import Seq2Seq, SideLM
-from ptm_jax.objectives.skip_thought import NeighbourSentences
-from ptm_jax.objectives.span import SBO
+from ptm_jax.objectives.tasks.downstream import Classification, LabelGain
+from ptm_jax.objectives.text.contrastive import DIM, InfoNCE, PairwiseRanking
+from ptm_jax.objectives.text.detection import RTD, AddedWords
+from ptm_jax.objectives.text.language import (
+    LM,
+    MLM,
+    PLM,
+    BiLM,
+    Cloze,
+    Reconstruction,
+    RegularisedLM,
+)
+from ptm_jax.objectives.text.ponder import Ponder
+from ptm_jax.objectives.text.sentence_pairs import NSP, BidirectionalNSP
+from ptm_jax.objectives.text.seq2seq import Seq2Seq, SideLM
+from ptm_jax.objectives.text.skip_thought import NeighbourSentences
+from ptm_jax.objectives.text.span import SBO
 from support.plain_towers import (
     B,
     L,

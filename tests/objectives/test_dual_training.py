@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.paths import unflatten
-from ptm_jax.objectives.dual_training import DualTraining, distances
+from ptm_jax.objectives.text.dual_training import DualTraining, distances
 from support import plain_towers
 from support.plain_towers import LEXICAL, PlainTower, double, nll, states_of
 

@@ -14,10 +14,10 @@ from ptm_jax.core.recipe import Phase
 from ptm_jax.core.types import Vocab
 from ptm_jax.kernels import words
 from ptm_jax.mesh import rules
-from ptm_jax.objectives.glove import GloVe
-from ptm_jax.systems import glove
-from ptm_jax.train import in_place
-from ptm_jax.train.step import program
+from ptm_jax.objectives.vectors.glove import GloVe
+from ptm_jax.systems.word_vectors import glove
+from ptm_jax.training.steps.step import program
+from ptm_jax.training.updates import in_place
 from support.plain_towers import B, L, check, states_of
 
 WIDTH, VOCAB = 4, Vocab(size=15, pad=0, unk=2, eos=1)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.objectives.triples import KE, PairRelation, TripleTruth
+from ptm_jax.objectives.knowledge.triples import KE, PairRelation, TripleTruth
 from support.plain_towers import (
     LEXICAL,
     B,

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Encoded
-from ptm_jax.objectives.entities import DEA, ERD, EntityLinking
-from ptm_jax.objectives.latent_relations import LatentRelations
-from ptm_jax.objectives.triples import LRC
+from ptm_jax.objectives.knowledge.entities import DEA, ERD, EntityLinking
+from ptm_jax.objectives.knowledge.latent_relations import LatentRelations
+from ptm_jax.objectives.knowledge.triples import LRC
 from support.plain_towers import (
     LEXICAL,
     batch_of,

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from ptm_jax.core import facts
-from ptm_jax.core.lexicons import SUPERSENSES
-from ptm_jax.corruptions.lexical import (
+from ptm_jax.corruptions.knowledge.lexical import (
     NEUTRAL,
     OTHER,
     AllowedSenses,
     LabelAwareMasking,
     SingleSenseMasking,
 )
+from ptm_jax.knowledge.lexicons import SUPERSENSES
 from ptm_jax.objectives.joint import Joint
-from ptm_jax.objectives.lexical import Rating, Supersenses, WordClassLoss
+from ptm_jax.objectives.knowledge.lexical import Rating, Supersenses, WordClassLoss
 from support import corrupting
 from support.corrupting import VOCAB
 from support.plain_towers import LEXICAL, check, nll, params_of, states_of

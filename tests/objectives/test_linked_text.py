@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.nn.heads.linked_text import EntityWriter
-from ptm_jax.objectives.linked_text import LinkedText, SampledText, sampled_nll
+from ptm_jax.nn.heads.knowledge.linked_text import EntityWriter
+from ptm_jax.objectives.knowledge.linked_text import LinkedText, SampledText, sampled_nll
 from support.corrupting import VOCAB
 from support.plain_towers import (
     LEXICAL,

@@ -13,21 +13,21 @@ from ptm_jax.core import towers as core_towers
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.system import System, refusal
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.corruptions.masking.token import TokenMasking
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
-from ptm_jax.encoders.xl import TransformerXL
+from ptm_jax.encoders.transformer.transformer import transformer
+from ptm_jax.encoders.transformer.xl import TransformerXL
 from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.blocks import Recurrence
 from ptm_jax.nn.heads.vocabulary import Classifier, LMHead, MLMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.objectives.contrastive import InfoNCE
-from ptm_jax.objectives.detection import RTD
 from ptm_jax.objectives.joint import Joint, TaskMixing
-from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze
-from ptm_jax.objectives.ponder import Ponder
-from ptm_jax.objectives.sentence_pairs import NSP
-from ptm_jax.objectives.seq2seq import Seq2Seq
+from ptm_jax.objectives.text.contrastive import InfoNCE
+from ptm_jax.objectives.text.detection import RTD
+from ptm_jax.objectives.text.language import LM, MLM, PLM, BiLM, Cloze
+from ptm_jax.objectives.text.ponder import Ponder
+from ptm_jax.objectives.text.sentence_pairs import NSP
+from ptm_jax.objectives.text.seq2seq import Seq2Seq
 
 VOCAB = Vocab(size=7, pad=0, mask=1)
 ROWS, LENGTH, WIDTH, MEMORY = 2, 6, 8, 4

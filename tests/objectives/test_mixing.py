@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Encoded
-from ptm_jax.objectives.detection import RTD
 from ptm_jax.objectives.joint import Joint, TaskMixing
-from ptm_jax.objectives.language import LM, MLM
-from ptm_jax.objectives.sentence_pairs import NSP
+from ptm_jax.objectives.text.detection import RTD
+from ptm_jax.objectives.text.language import LM, MLM
+from ptm_jax.objectives.text.sentence_pairs import NSP
 from support.plain_towers import P, PlainTower, V, batch_of, params_of
 
 TASKS = (

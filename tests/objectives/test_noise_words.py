@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.nn.heads.vocabulary import Readout
-from ptm_jax.objectives.noise_words import sampled_nll, word_nll
+from ptm_jax.objectives.vectors.noise_words import sampled_nll, word_nll
 
 DRAW = np.random.default_rng(0)
 READOUT = Readout(

@@ -14,11 +14,11 @@ from ptm_jax.core.recipe import SGD, Constant, Phase
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora import store
 from ptm_jax.data.rows import passages
-from ptm_jax.inference.paragraph_vectors import ParagraphModel, is_paragraphs
+from ptm_jax.inference.words.paragraph_vectors import ParagraphModel, is_paragraphs
 from ptm_jax.objectives.each_tower import EachTower
-from ptm_jax.objectives.windows import NegativeSampling
-from ptm_jax.systems import paragraphs
-from ptm_jax.train.step import program
+from ptm_jax.objectives.vectors.windows import NegativeSampling
+from ptm_jax.systems.word_vectors import paragraph_vectors as paragraphs
+from ptm_jax.training.steps.step import program
 from support.plain_towers import PlainTower, batch_of, params_of
 
 VOCAB = Vocab(size=15, pad=0, unk=2, eos=1)

@@ -10,12 +10,12 @@ from ptm_jax.core import towers as core_towers
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.views import NGramView, ReplacedWord, TwoCrops
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.objectives.contrastive import DIM, InfoNCE, PairwiseRanking
 from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.text.contrastive import DIM, InfoNCE, PairwiseRanking
 
 VOCAB = Vocab(size=40, pad=0, cls=1, sep=2, mask=3)
 CASES = {

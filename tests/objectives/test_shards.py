@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.mesh import rules
-from ptm_jax.objectives.contrastive import DIM, InfoNCE
+from ptm_jax.objectives.text.contrastive import DIM, InfoNCE
 from support.plain_towers import L, PlainTower, V, params_of
 
 OBJECTIVES = {"infonce": InfoNCE(both_ways=True), "dim": DIM()}

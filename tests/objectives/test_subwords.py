@@ -19,9 +19,9 @@ from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.kernels import words
 from ptm_jax.mesh import rules
 from ptm_jax.nn.embeddings.subwords import HashedNGrams
-from ptm_jax.objectives.windows import NegativeSampling
-from ptm_jax.train import in_place
-from ptm_jax.train.step import program
+from ptm_jax.objectives.vectors.windows import NegativeSampling
+from ptm_jax.training.steps.step import program
+from ptm_jax.training.updates import in_place
 
 ROWS = [[], [], [], [1, 4, 1], [9], [2, 3, 4, 5], [], [0, 11], [11], [7, 8], [6, 6], [10]]
 """The n-grams of 12 words in 12 buckets; the first three are special."""

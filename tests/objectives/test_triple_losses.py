@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.core.graph import Graph, KnownTriples
-from ptm_jax.corruptions.graphs import TripleNoise
-from ptm_jax.data.rows.graphs import TripleRows
-from ptm_jax.objectives.graph_vectors import TripleLoss
+from ptm_jax.corruptions.knowledge.graphs import TripleNoise
+from ptm_jax.data.rows.knowledge.graphs import TripleRows
+from ptm_jax.knowledge.graph import Graph, KnownTriples
+from ptm_jax.objectives.vectors.graph_vectors import TripleLoss
 from support.plain_towers import V, batch_of, check, hidden
 
 ENTITIES, RELATION = range(1, 7), 7

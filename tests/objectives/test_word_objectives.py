@@ -12,14 +12,19 @@ from ptm_jax import systems
 from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import Counts, noise_of
-from ptm_jax.core.huffman import Huffman, tree_of
 from ptm_jax.core.recipe import SGD, Adagrad, Constant, Phase
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.kernels import words
 from ptm_jax.mesh import rules
-from ptm_jax.objectives.windows import NCE, HierarchicalSoftmax, NegativeSampling, WindowRanking
-from ptm_jax.train import in_place
-from ptm_jax.train.step import program
+from ptm_jax.objectives.vectors.windows import (
+    NCE,
+    HierarchicalSoftmax,
+    NegativeSampling,
+    WindowRanking,
+)
+from ptm_jax.statistics.huffman import Huffman, tree_of
+from ptm_jax.training.steps.step import program
+from ptm_jax.training.updates import in_place
 from support.plain_towers import B, L, V, check, hidden, logistic, states_of
 
 WINDOW = 2

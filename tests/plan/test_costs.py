@@ -7,7 +7,7 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.mesh.chips import topology
 from ptm_jax.plan import costs
-from ptm_jax.systems.transformers import gpt2, miniature
+from ptm_jax.systems.transformers.bert_gpt import gpt2, miniature
 
 
 @pytest.mark.parametrize("words", [96, 128])  # 128 is also the width of the feed-forward layer

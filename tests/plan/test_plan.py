@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptm_jax.cli import plan as command
 from ptm_jax.cli import target
+from ptm_jax.cli.machine import plan as command
 from ptm_jax.cli.main import main
 from ptm_jax.core import cache
 from ptm_jax.core.errors import UserError
@@ -26,7 +26,8 @@ from ptm_jax.mesh.layout import layout_of
 from ptm_jax.plan import estimate, links, lowering, overview, planning, roofline, scaling, summary
 from ptm_jax.plan.estimate import Traffic
 from ptm_jax.plan.search import candidates, search
-from ptm_jax.systems import get, pods
+from ptm_jax.systems import get
+from ptm_jax.systems.survey import pods
 
 KEYS = {
     "fits", "devices", "bytes_per_device", "hbm_bytes", "flops_per_device", "collectives",

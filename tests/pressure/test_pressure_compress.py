@@ -19,8 +19,8 @@ from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.nn.heads.vocabulary import Classifier
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
-from ptm_jax.objectives.language import token_loss
-from ptm_jax.train import step
+from ptm_jax.objectives.text.language import token_loss
+from ptm_jax.training.steps import step
 from support.tiny_systems import (
     WIDTH,
     Freeze,

@@ -15,7 +15,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.types import Encoded, Visibility, add_losses
 from ptm_jax.corruptions.base import Chain, choose
-from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.corruptions.masking.token import TokenMasking
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward
@@ -23,7 +23,7 @@ from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context, Dense
 from ptm_jax.objectives.base import binary_loss, gather, token_loss
-from ptm_jax.objectives.language import MLM
+from ptm_jax.objectives.text.language import MLM
 from support.tiny_systems import (
     LENGTH,
     ROWS,

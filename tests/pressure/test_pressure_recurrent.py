@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.adapt.unfreezing import GradualUnfreezing
+from ptm_jax.adapt.parameters.unfreezing import GradualUnfreezing
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import Phase
@@ -18,7 +18,7 @@ from ptm_jax.core.system import Experiment, Tie
 from ptm_jax.core.types import add_losses
 from ptm_jax.data.rows.examples import Contiguous
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.recurrent import LSTMEncoder
+from ptm_jax.encoders.recurrent.recurrent import LSTMEncoder
 from ptm_jax.inference.decoding.decode import decode
 from ptm_jax.inference.decoding.settings import Generation
 from ptm_jax.nn.embeddings.summed import Embeddings
@@ -26,7 +26,7 @@ from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.recurrent.lstm import LSTM
 from ptm_jax.objectives.base import token_loss
-from ptm_jax.objectives.language import LM
+from ptm_jax.objectives.text.language import LM
 from ptm_jax.plan import estimate, lowering
 from support.tiny_systems import (
     LENGTH,

@@ -14,12 +14,12 @@ from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Tie
-from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.corruptions.masking.token import TokenMasking
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead
 from ptm_jax.nn.layers import Dense
-from ptm_jax.objectives.language import MLM
+from ptm_jax.objectives.text.language import MLM
 from support.tiny_systems import VOCAB, Freeze, encoder, evaluate, sentences, start, system
 
 

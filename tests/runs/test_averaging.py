@@ -9,8 +9,8 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
-from ptm_jax.convert import sentence_folder
-from ptm_jax.convert.sentence_folder import Dense, Sentence
+from ptm_jax.convert.libraries import sentence_folder
+from ptm_jax.convert.libraries.sentence_folder import Dense, Sentence
 from ptm_jax.core import spec
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import in_effect

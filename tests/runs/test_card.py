@@ -9,7 +9,7 @@ from ptm_jax.core import spec
 from ptm_jax.runs.card import card
 from ptm_jax.runs.run import Run
 from ptm_jax.systems import get
-from ptm_jax.train import workdirs
+from ptm_jax.training import workdirs
 
 
 def test_a_card_has_system_recipe_data_metrics_and_command(tmp_path):

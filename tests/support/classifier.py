@@ -16,13 +16,13 @@ from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.objectives.downstream import Classification
+from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.formats.labelled import Labelled
-from ptm_jax.train import step
+from ptm_jax.training.steps import step
 
 VOCAB = Vocab(size=24, pad=0, cls=1, sep=2, mask=3)
 LAYERS, WIDTH, ROWS, LENGTH = 3, 8, 4, 6

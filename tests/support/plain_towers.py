@@ -17,8 +17,8 @@ import numpy as np
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
-from ptm_jax.nn.heads.linked_text import Choices
-from ptm_jax.nn.subgraphs import Subgraphs
+from ptm_jax.nn.heads.knowledge.linked_text import Choices
+from ptm_jax.nn.knowledge.subgraphs import Subgraphs
 
 B, L, D, V, P, S = 3, 6, 4, 9, 3, 2
 CHOICES = 3
@@ -122,15 +122,16 @@ class Scores:
 
 
 def layer_of(p, ids, segments):
-    """A layer of logistic units on the words of the first document as bits, as `encoders.logistic`
-    returns it."""
+    """A layer of logistic units on the words of the first document as bits, as
+    `encoders.words.logistic` returns it."""
     bits = (jax.nn.one_hot(ids, V) * (segments == 1)[..., None]).max(1, keepdims=True)
     layer = p["table"], p["none"][:, 0], p["word_bias"]
     return {"levels": (bits, jax.nn.sigmoid(bits @ layer[0] + layer[1])), "weights": (layer,)}
 
 
 def linking_of(states, p, batch):
-    """Scores of candidates from the states of mentions, as `encoders.knowledge` returns them."""
+    """Scores of candidates from the states of mentions, as `encoders.knowledge.knowbert` returns
+    them."""
     first, candidates = batch["mlm_positions"], batch["candidates"]
     scores = jnp.take_along_axis(states, first[..., None], 1) @ p["tag"]
     used = batch["mlm_weights"] > 0

@@ -18,7 +18,7 @@ from ptm_jax.core import facts, spec
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.types import Vocab
-from ptm_jax.systems import survey
+from ptm_jax.systems.survey import rows as survey
 from support.corrupting import VOCAB
 
 

@@ -9,7 +9,7 @@ from ptm_jax.core import paths
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh import rules
 from ptm_jax.plan import lowering
-from ptm_jax.train.step import program
+from ptm_jax.training.steps.step import program
 
 
 def parameters(name):

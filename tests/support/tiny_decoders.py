@@ -12,7 +12,7 @@ from ptm_jax.core import towers
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.vocabulary import LMHead
 

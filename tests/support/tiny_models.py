@@ -22,9 +22,9 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.systems import seq2seq
-from ptm_jax.systems import transformers as catalogue
-from ptm_jax.train.checkpoints import Checkpoints
+from ptm_jax.systems.sequence_to_sequence import bart as seq2seq
+from ptm_jax.systems.transformers import bert_gpt as catalogue
+from ptm_jax.training.checkpoints import Checkpoints
 
 TEXTS = [
     f"the {a} {b} the {c} of the city."

@@ -24,10 +24,10 @@ from ptm_jax.core.types import Ratio, Vocab
 from ptm_jax.data.rows.examples import Packed
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.vocabulary import MLMHead
-from ptm_jax.objectives.language import MLM
+from ptm_jax.objectives.text.language import MLM
 from ptm_jax.systems import get
 
 FILE = str(Path(__file__).resolve())

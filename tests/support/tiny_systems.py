@@ -18,13 +18,13 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Dense
-from ptm_jax.systems import compose, matrix
-from ptm_jax.train import step
-from ptm_jax.train.checkpoints import Checkpoints
+from ptm_jax.systems.survey import compose, matrix
+from ptm_jax.training.checkpoints import Checkpoints
+from ptm_jax.training.steps import step
 
 ROWS, LENGTH, WIDTH = 4, 8, 16
 VOCAB = Vocab(size=48, pad=0, cls=1, sep=2, mask=3)

@@ -20,7 +20,7 @@ import golden  # noqa: E402
 from ptm_jax import systems  # noqa: E402
 from ptm_jax.core.errors import UserError  # noqa: E402
 from ptm_jax.core.slots import objective  # noqa: E402
-from ptm_jax.systems import survey  # noqa: E402
+from ptm_jax.systems.survey import rows as survey  # noqa: E402
 from support import splitting  # noqa: E402
 
 
@@ -77,7 +77,7 @@ def earn(name: str) -> list[str]:
     if result.returncode:
         print(result.stdout[-2000:])
     return json.loads(
-        (HERE.parents[1] / "ptm_jax/systems/status.json").read_text(encoding="utf8")
+        (HERE.parents[1] / "ptm_jax/systems/survey/status.json").read_text(encoding="utf8")
     ).get(name, [])
 
 

@@ -15,10 +15,10 @@ from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.registry import made
 from ptm_jax.core.types import Vocab
-from ptm_jax.systems.order import ORDER
-from ptm_jax.train.step import program
+from ptm_jax.systems.survey.order import ORDER
+from ptm_jax.training.steps.step import program
 
-STATUS = Path(systems.__file__).with_name("status.json")
+STATUS = Path(systems.__file__).parent / "survey" / "status.json"
 
 
 def vocab_of(system):

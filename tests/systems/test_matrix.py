@@ -27,12 +27,12 @@ from ptm_jax.core.spec import walk
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import open_corpus
-from ptm_jax.data.rows.sentence_slots import DocumentSlots
+from ptm_jax.data.rows.sentences.sentence_slots import DocumentSlots
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.objectives.base import corruptions_of
-from ptm_jax.systems import compose, matrix
-from ptm_jax.train import differing, setup
-from ptm_jax.train.step import program
+from ptm_jax.systems.survey import compose, matrix
+from ptm_jax.training.start import differing, setup
+from ptm_jax.training.steps.step import program
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROWS, LENGTH = 4, 64

@@ -11,7 +11,8 @@ import pytest
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.towers import Tower, abstract
 from ptm_jax.core.types import Vocab
-from ptm_jax.systems import elmo, flair, recurrent
+from ptm_jax.systems.recurrent import elmo, flair
+from ptm_jax.systems.recurrent import lstm as recurrent
 
 pytestmark = pytest.mark.full
 torch = pytest.importorskip("torch")

@@ -14,7 +14,7 @@ from ptm_jax.core.towers import init
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.systems.t5 import t5_network
+from ptm_jax.systems.sequence_to_sequence.t5 import t5_network
 
 # Sun et al. 2020, Table 1: 24 bottlenecks from 512 to 1024 and back, 4 heads; trigrams of vectors
 # of 128; BERT's heads

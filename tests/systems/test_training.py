@@ -17,18 +17,19 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.core import facts, slots
 from ptm_jax.core.facts import noise_of
-from ptm_jax.core.languages import WordLanguages
 from ptm_jax.core.system import Experiment
-from ptm_jax.core.trees import UNIVERSAL
-from ptm_jax.core.triples import Triples
 from ptm_jax.data.corpora import cooccurrence
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Blocks, open_corpus
 from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.rows.windows import kept
-from ptm_jax.encoders.logistic import LogisticEncoder
-from ptm_jax.systems import survey
-from ptm_jax.train import loop, setup
+from ptm_jax.encoders.words.logistic import LogisticEncoder
+from ptm_jax.knowledge.languages import WordLanguages
+from ptm_jax.knowledge.triples import Triples
+from ptm_jax.statistics.trees import UNIVERSAL
+from ptm_jax.systems.survey import rows as survey
+from ptm_jax.training import loop
+from ptm_jax.training.start import setup
 
 WIKITEXT = "lm/wikitext-2/valid.txt"
 SHAKESPEARE = "lm/tinyshakespeare/input.txt"

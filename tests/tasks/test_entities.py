@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.tags import SCHEMES, entities
+from ptm_jax.inference.text.tags import SCHEMES, entities
 from ptm_jax.tasks.metrics.entities import entity_scores, surface_scores
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.answering import Answer
-from ptm_jax.inference.classifying import Prediction
+from ptm_jax.inference.text.answering import Answer
+from ptm_jax.inference.text.classifying import Prediction
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.labelled import Example

@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.tasks import properties
 
 WORDS = [f"w{i}" for i in range(40)]

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ptm_jax.inference.answering import Window, best_answer
+from ptm_jax.inference.text.answering import Window, best_answer
 from ptm_jax.tasks.metrics import squad
 
 # question, answers, prediction, probability of no answer; exact and F1 by the official script

@@ -12,7 +12,7 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.core import slots, spec
 from ptm_jax.core.towers import Tower, init
-from ptm_jax.core.triples import Triples
+from ptm_jax.knowledge.triples import Triples
 from ptm_jax.tasks import triple_models
 
 pytestmark = pytest.mark.rotate(3)

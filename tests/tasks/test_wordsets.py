@@ -11,7 +11,7 @@ import scipy.stats
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.tasks import wordsets
 
 DRAW = np.random.default_rng(0)

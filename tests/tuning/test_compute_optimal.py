@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.tuning.compute_optimal import Curve, envelope, isoflop
+from ptm_jax.tuning.scaling.compute_optimal import Curve, envelope, isoflop
 
 LAW = {"A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 EXPONENT = 0.28 / (0.34 + 0.28)

@@ -10,7 +10,7 @@ import pytest
 
 import ptm_jax
 from ptm_jax import systems
-from ptm_jax.adapt.max_norm import MaxNorm
+from ptm_jax.adapt.parameters.max_norm import MaxNorm
 from ptm_jax.cli.main import main
 from ptm_jax.convert import checkpoint
 from ptm_jax.core import slots, towers
@@ -18,11 +18,12 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.core.types import Vocab, add_losses
 from ptm_jax.objectives.base import token_loss
-from ptm_jax.objectives.crf import CRFTagging
-from ptm_jax.objectives.downstream import Classification
-from ptm_jax.objectives.seq2seq import Seq2Seq
+from ptm_jax.objectives.tasks.crf import CRFTagging
+from ptm_jax.objectives.tasks.downstream import Classification
+from ptm_jax.objectives.text.seq2seq import Seq2Seq
 from ptm_jax.runs.run import Run
-from ptm_jax.train import initial, loop
+from ptm_jax.training import loop
+from ptm_jax.training.start import initial
 from ptm_jax.tuning import finetuning
 from support import tiny_checkpoint
 from support.tiny_checkpoint import written

@@ -19,10 +19,10 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import FeedForward
 from ptm_jax.systems import get
-from ptm_jax.systems.transformers import gpt2, miniature
-from ptm_jax.train import differing
-from ptm_jax.train.step import program
-from ptm_jax.tuning.mup import MuP
+from ptm_jax.systems.transformers.bert_gpt import gpt2, miniature
+from ptm_jax.training.start import differing
+from ptm_jax.training.steps.step import program
+from ptm_jax.tuning.scaling.mup import MuP
 
 VOCAB = Vocab(size=64, bos=0, eos=1)
 BASE = MuP(width=64, head_width=16)

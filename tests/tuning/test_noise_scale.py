@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from ptm_jax.tuning import noise_scale
+from ptm_jax.tuning.scaling import noise_scale
 
 
 def test_a_known_covariance():

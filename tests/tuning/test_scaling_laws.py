@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.tuning import scaling_laws
-from ptm_jax.tuning.operations import Decoder, training
-from ptm_jax.tuning.scaling_laws import Joint, Parametric, Power
+from ptm_jax.tuning.scaling import scaling_laws
+from ptm_jax.tuning.scaling.operations import Decoder, training
+from ptm_jax.tuning.scaling.scaling_laws import Joint, Parametric, Power
 
 HOFFMANN = {"A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28, "E": 1.69}  # 2203.15556, Eq. 10
 N, D = (

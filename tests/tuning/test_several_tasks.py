@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import ptm_jax
-from ptm_jax.cli import tuning
 from ptm_jax.cli.main import main
+from ptm_jax.cli.runs import tuning
 from ptm_jax.core.paths import flatten
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.tasks import evaluating
-from ptm_jax.train import loop
+from ptm_jax.training import loop
 from ptm_jax.tuning import multitask, selection
 from support import tiny_checkpoint
 from support.tiny_checkpoint import written

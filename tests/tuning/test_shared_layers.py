@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.tuning.shared_layers import report
+from ptm_jax.tuning.scaling.shared_layers import report
 from support.classifier import LAYERS, classifier
 
 

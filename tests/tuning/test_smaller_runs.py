@@ -12,9 +12,10 @@ import pytest
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.nn.blocks import Stack
-from ptm_jax.tuning import finetuning, model_facts, smaller_runs, studies, study_page, study_runs
-from ptm_jax.tuning.smaller_runs import Compressed, Stage
-from ptm_jax.tuning.studies import Axis, Cost, Picture, Study
+from ptm_jax.tuning import finetuning, model_facts
+from ptm_jax.tuning.studies import smaller_runs, studies, study_page, study_runs
+from ptm_jax.tuning.studies.smaller_runs import Compressed, Stage
+from ptm_jax.tuning.studies.studies import Axis, Cost, Picture, Study
 from support import tiny_checkpoint
 
 COST = Cost(
@@ -228,8 +229,8 @@ def test_losses_of_a_method_that_is_no_distillation():
 STUDY = """
 import dataclasses
 from ptm_jax.tuning import finetuning, model_facts
-from ptm_jax.tuning.smaller_runs import Compressed, Stage
-from ptm_jax.tuning.studies import Axis, Picture, Study
+from ptm_jax.tuning.studies.smaller_runs import Compressed, Stage
+from ptm_jax.tuning.studies.studies import Axis, Picture, Study
 
 base = finetuning.experiment("sst2", {model!r}, ("data",), steps=4, batch=8, length=16, lr=1e-3)
 study = Study(

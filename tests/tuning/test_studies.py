@@ -16,9 +16,9 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Linear
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.tuning import run_kinds, studies, study_page, study_runs
-from ptm_jax.tuning.scaling_laws import Power
-from ptm_jax.tuning.studies import Axis, Budget, Cost, Law, Published, Study, Transfer
+from ptm_jax.tuning.scaling.scaling_laws import Power
+from ptm_jax.tuning.studies import run_kinds, studies, study_page, study_runs
+from ptm_jax.tuning.studies.studies import Axis, Budget, Cost, Law, Published, Study, Transfer
 
 BASE = Experiment(system=get("bert_tiny"))
 COST = Cost(

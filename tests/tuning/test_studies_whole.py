@@ -17,9 +17,9 @@ from support import tiny_runs
 STUDY = """
 import dataclasses
 from ptm_jax.core.recipe import Phase
-from ptm_jax.objectives.language import MLM
-from ptm_jax.tuning.scaling_laws import Power
-from ptm_jax.tuning.studies import Axis, Law, Study
+from ptm_jax.objectives.text.language import MLM
+from ptm_jax.tuning.scaling.scaling_laws import Power
+from ptm_jax.tuning.studies.studies import Axis, Law, Study
 from support import tiny_runs
 
 recipe = dataclasses.replace(tiny_runs.system.recipe, phases=(Phase(steps=12, batch=8, length=16),))

@@ -9,7 +9,7 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.taught import FIELD, TaughtLabels, read
-from ptm_jax.tuning import teaching
+from ptm_jax.tuning.augmentation import teaching
 
 
 class Words:

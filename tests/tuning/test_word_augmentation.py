@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.tuning.word_augmentation import replaced, rewritten
+from ptm_jax.tuning.augmentation.word_augmentation import replaced, rewritten
 
 WORDS = [
     "[PAD]",

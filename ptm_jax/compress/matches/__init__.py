@@ -5,7 +5,7 @@
     states        states of layers, embeddings, feature maps, cosines, first states, Gram matrices
     attending     attention scores, distributions, relations of values, keys or queries
 
-`compress.distillation.Distillation` takes any number of them.
+`compress.students.distillation.Distillation` takes any number of them.
 """
 
 from ptm_jax.core.public import public

@@ -15,14 +15,14 @@ from ptm_jax.convert.records import pair_heads, record_with, special_ids, task_f
 from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
-from ptm_jax.encoders.seq2seq import EncoderDecoder
-from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.multihead import CrossAttention
 from ptm_jax.nn.embeddings.summed import SinusoidTable, SlotPositions
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layerdrop import dropped, skip_of
-from ptm_jax.systems.seq2seq import PEGASUS, bart, pegasus
+from ptm_jax.systems.sequence_to_sequence.bart import PEGASUS, bart, pegasus
 
 OFFSET, EPS = 2, 1e-5
 

@@ -13,13 +13,13 @@ from ptm_jax.convert.records import mlm_head, record_with, task_fields, task_hea
 from ptm_jax.convert.table import Line
 from ptm_jax.core.spec import override
 from ptm_jax.core.system import System
-from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.multihead import CrossAttention, OptionalCrossAttention
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.systems.transformers import bert
+from ptm_jax.systems.transformers.bert_gpt import bert
 
 SHARED = {
     "Model": ("pool",),

@@ -13,13 +13,13 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.data.rows.examples import Packed
-from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.tasks import SpanHead, Summary
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Dropout
-from ptm_jax.objectives.language import MLM
-from ptm_jax.systems.transformers import bert
+from ptm_jax.objectives.text.language import MLM
+from ptm_jax.systems.transformers.bert_gpt import bert
 
 EPS, HEADS = 1e-12, classes("DistilBert", {})
 

@@ -16,10 +16,10 @@ from ptm_jax.convert.records import mlm_head, record_with, task_dropout, task_he
 from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
-from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.heads.tasks import ChoiceHead, Detector, Summary
 from ptm_jax.nn.layers import Dense, Identity
-from ptm_jax.systems.electra import small as parent
+from ptm_jax.systems.transformers.electra import small as parent
 
 ROOT, TABLES = "electra.", 128
 HEADS = classes("Electra", {"ForPreTraining": ("rtd",), "ForCausalLM": ("lm",)})

@@ -17,9 +17,9 @@ from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder, EncoderDecoder
+from ptm_jax.encoders.transformer.seq2seq import BridgedEncoderDecoder, EncoderDecoder
 from ptm_jax.nn.layers import Dense
-from ptm_jax.systems.seq2seq import bart
+from ptm_jax.systems.sequence_to_sequence.bart import bart
 
 HALVES = {
     "bert": "BertLMHeadModel",

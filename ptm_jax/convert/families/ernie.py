@@ -13,8 +13,8 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.nn.embeddings.parts import TaskTypes
-from ptm_jax.systems.masked import bert_wwm
-from ptm_jax.systems.transformers import BERT_CHINESE
+from ptm_jax.systems.transformers.bert_gpt import BERT_CHINESE
+from ptm_jax.systems.transformers.bert_variants import bert_wwm
 
 # ERNIE masks phrases and entities; the lists are not public, so we mask whole words.
 PARENT = dataclasses.replace(

@@ -13,14 +13,14 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core.spec import override, values_of
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.depth import InverseDepth, NumberedStack
 from ptm_jax.nn.embeddings.summed import LearnedPositions, Sinusoids
 from ptm_jax.nn.heads.tasks import ChoiceHead, SequenceHead, SpanHead, Summary, TokenHead
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.systems.ctrl import ctrl
-from ptm_jax.systems.transformers import gpt, gpt2
+from ptm_jax.systems.transformers.bert_gpt import gpt, gpt2
+from ptm_jax.systems.transformers.ctrl import ctrl
 
 DOUBLE, TEXTS = (
     {"LMHeadModel": ("lm",), "DoubleHeadsModel": ("lm", "choose")},

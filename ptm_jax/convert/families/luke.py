@@ -24,16 +24,16 @@ from ptm_jax.convert.records import (
 )
 from ptm_jax.convert.table import Line
 from ptm_jax.core.system import System
-from ptm_jax.encoders.entity_tokens import MentionTransformer
+from ptm_jax.encoders.knowledge.entity_tokens import MentionTransformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.nn.entity_aware import EntityAwareAttention, EntityEmbeddings, mixed
-from ptm_jax.nn.heads.entity_states import EntityClasses, EntityWords, MentionClasses
+from ptm_jax.nn.heads.knowledge.entity_states import EntityClasses, EntityWords, MentionClasses
 from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.heads.vocabulary import Pooler
-from ptm_jax.objectives.downstream import Classification
-from ptm_jax.objectives.masked_entities import MentionTypes
-from ptm_jax.systems.luke import luke
+from ptm_jax.nn.knowledge.entity_aware import EntityAwareAttention, EntityEmbeddings, mixed
+from ptm_jax.objectives.knowledge.masked_entities import MentionTypes
+from ptm_jax.objectives.tasks.downstream import Classification
+from ptm_jax.systems.knowledge.luke import luke
 
 ENTITY_HEADS = ("typed", "related", "mentions")
 HEADS = classes(

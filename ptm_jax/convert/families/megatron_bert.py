@@ -11,11 +11,11 @@ from ptm_jax.convert.family import families
 from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
-from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.nn.layers import Identity
-from ptm_jax.objectives.sentence_pairs import NSP
-from ptm_jax.systems.megatron import megatron_bert
+from ptm_jax.objectives.text.sentence_pairs import NSP
+from ptm_jax.systems.transformers.megatron import megatron_bert
 
 PARENT = megatron_bert("", 2, 128, 2)
 

@@ -14,7 +14,7 @@ from ptm_jax.convert.records import mlm_head, record_with, task_fields, task_hea
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
-from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.bottleneck import (
@@ -31,7 +31,7 @@ from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Identity, LayerNorm
-from ptm_jax.systems.transformers import bert as bert_system
+from ptm_jax.systems.transformers.bert_gpt import bert as bert_system
 
 ROOT, EPS = "mobilebert.", 1e-5
 """EPS is for the norms without an `eps` field in the config: those of the embeddings and after the

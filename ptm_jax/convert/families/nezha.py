@@ -16,8 +16,8 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.nn.attention.relative import RelativeKeysValues
-from ptm_jax.systems.masked import bert_wwm
-from ptm_jax.systems.transformers import BERT_CHINESE
+from ptm_jax.systems.transformers.bert_gpt import BERT_CHINESE
+from ptm_jax.systems.transformers.bert_variants import bert_wwm
 
 PARENT = dataclasses.replace(
     bert_wwm("", 2, 128, 2, BERT_CHINESE),

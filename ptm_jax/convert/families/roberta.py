@@ -16,15 +16,15 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.units import Masking, WholeWords
+from ptm_jax.corruptions.masking.units import Masking, WholeWords
 from ptm_jax.data.rows.annotated import Annotated
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.heads.vocabulary import Pooler
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
-from ptm_jax.systems.transformers import ROBERTA, roberta
+from ptm_jax.systems.transformers.bert_gpt import ROBERTA, roberta
 
 PARENT = roberta("", 2, 128, 2, lr=1e-4, warmup=1)
 XLM_ROBERTA = dataclasses.replace(

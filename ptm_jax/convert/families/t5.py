@@ -14,7 +14,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import shown
 from ptm_jax.core.spec import override, respell
 from ptm_jax.core.system import System
-from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
 from ptm_jax.nn.attention.multihead import Attention, CrossAttention
 from ptm_jax.nn.attention.relative import Buckets
 from ptm_jax.nn.blocks import Block, FeedForward
@@ -22,7 +22,7 @@ from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import RMSNorm
-from ptm_jax.systems.t5 import t5, t5_network
+from ptm_jax.systems.sequence_to_sequence.t5 import t5, t5_network
 
 TEXTS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 HEADS = classes("", {"ForConditionalGeneration": ("lm",), "EncoderModel": ()}, TEXTS)

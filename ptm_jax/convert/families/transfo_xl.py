@@ -4,7 +4,7 @@ initialised with zeros that tokens attend to. Transformers contains it up to 4.3
 Transformers treats left padding as words, also in the memory; here padding is masked. `init`,
 `init_range` and `proj_init_std` concern only the initialisation. `adaptive` and
 `trainer_compatible` do not affect the computation. Dropout of the sinusoids is omitted
-(`systems.xl`).
+(`systems.transformers.transformer_xl`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import shown
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.xl import TransformerXL
+from ptm_jax.encoders.transformer.xl import TransformerXL
 from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.embeddings.adaptive import AdaptiveEmbeddings, AdaptiveHead, clusters
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.systems.xl import CUTOFFS, Training, of_words, recurrent
+from ptm_jax.systems.transformers.transformer_xl import CUTOFFS, Training, of_words, recurrent
 
 HEADS = classes("TransfoXL", {"LMHeadModel": ("lm",)}, ("ForSequenceClassification",))
 SHARED = "relative/[uv]$"

@@ -26,7 +26,7 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.adaptive import AdaptiveSoftmaxHead
 from ptm_jax.nn.embeddings.parts import Languages, WordTypes
 from ptm_jax.nn.embeddings.summed import LearnedPositions
@@ -34,8 +34,8 @@ from ptm_jax.nn.heads.answers import AnswerHead
 from ptm_jax.nn.heads.tasks import Summary, SummaryHead
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.objectives.language import LM
-from ptm_jax.systems.transformers import roberta
+from ptm_jax.objectives.text.language import LM
+from ptm_jax.systems.transformers.bert_gpt import roberta
 
 TEXTS = ("ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice")
 ANSWERS = {"ForQuestionAnsweringSimple": ("span",), "ForQuestionAnswering": ("answer",)}

@@ -24,14 +24,14 @@ from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.convert.records import record_with, special_ids, task_heads, tied, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.system import System
-from ptm_jax.encoders.xlnet import XLNetEncoder
+from ptm_jax.encoders.transformer.xlnet import XLNetEncoder
 from ptm_jax.nn.attention.directed import DirectedScores
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.heads.tasks import TokenHead
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.objectives.language import PLM
-from ptm_jax.systems.xl import recurrent, xlnet
+from ptm_jax.objectives.text.language import PLM
+from ptm_jax.systems.transformers.transformer_xl import recurrent, xlnet
 
 HEADS = classes("XLNet", {"LMHeadModel": ("lm",), **ANSWERS}, TEXTS)
 

@@ -4,7 +4,8 @@
 def bert_base() -> System: ...                  catalogue.register("bert_mini", lambda:
                                                 mini(bert_base()))
 
-catalogue.declare("ptm_jax.systems.albert", ("albert_base", "albert_large"))    # `albert.systems()`
+catalogue.declare("ptm_jax.systems.transformers.albert", ("albert_base", "albert_large"))    #
+                                                                                             `albert.systems()`
                                                                                 yields them
 """
 

@@ -9,7 +9,7 @@ heldout-00000-of-0000N.array_record
 cooccurrence-W.npy                   optional, [N] of `cooccurrence.PAIR`: co-occurrences in train
                                      in a window of W words
 triples-HASH.npy                     optional: the triples and texts of a graph in these tokens
-                                     (`core.triples.Triples`)
+                                     (`knowledge.triples.Triples`)
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.core import trees
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.data.corpora import bigrams, cooccurrence, subword_tables
 from ptm_jax.data.tokenizers import saved, tokenizing
+from ptm_jax.statistics import trees
 
 FORMAT = 1
 SPLITS = ("train", "heldout")

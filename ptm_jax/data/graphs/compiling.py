@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ptm_jax.core import graph_store
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.graph_store import SPLITS, GraphStore, Lists, TextArray
+from ptm_jax.knowledge import graph_store
+from ptm_jax.knowledge.graph_store import SPLITS, GraphStore, Lists, TextArray
 
 HIERARCHIES = {
     "_hypernym",

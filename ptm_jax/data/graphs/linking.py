@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.graph_store import GraphStore
-from ptm_jax.core.tries import Trie
+from ptm_jax.knowledge.graph_store import GraphStore
+from ptm_jax.knowledge.tries import Trie
 
 TOGETHER = 1024
 """Texts that are matched at once."""

@@ -10,17 +10,17 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field
-from ptm_jax.core.trees import BASE, LABELS, UNIVERSAL, TreeMarks
 from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import COMMON, Fields, Spec
+from ptm_jax.statistics.trees import BASE, LABELS, UNIVERSAL, TreeMarks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trees(slots.Examples):
-    """Trees (`core.trees`), each a segment, several in a row by best fit. A tree that is longer
-    than a row is cut; a node whose head is in another piece is a root. A sentence without a tree is
-    a chain: the head of a word is the next word.
+    """Trees (`statistics.trees`), each a segment, several in a row by best fit. A tree that is
+    longer than a row is cut; a node whose head is in another piece is a root. A sentence without a
+    tree is a chain: the head of a word is the next word.
 
     heads        [R, L] int32: place in the row of the node's head; -1 for a root and for padding
     relations    [R, L] int32: 1 + index of its label in `labels`; 0 for another label

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.trees import MOST
+from ptm_jax.statistics.trees import MOST
 
 
 @dataclasses.dataclass(frozen=True)

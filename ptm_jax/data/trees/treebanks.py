@@ -3,7 +3,7 @@ Treebank.
 
 A source `trees:PATH` names a file or a directory of them (.conllu, else brackets: .mrg, .ptb,
 .txt); `binary:PATH` makes binary trees of them (`data.trees.parses.binary`). Each tree is a
-document (`core.trees`).
+document (`statistics.trees`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ptm_jax.core import trees
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import read_bytes, shown
 from ptm_jax.data.text.documents import Document
 from ptm_jax.data.trees.parses import Tree, binary
+from ptm_jax.statistics import trees
 
 STARTS = ("trees:", "binary:")
 BRACKETED = (".mrg", ".ptb", ".txt")

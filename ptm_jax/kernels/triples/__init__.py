@@ -4,7 +4,7 @@ compiler.
 XLA computes the many small operations of a step one after the other. The kernel computes the
 gradients of a row of the batch in the cache, and moves every vector that was read once, in place,
 on all cores. Results do not depend on the number of threads. Definition:
-`objectives.graph_vectors.TripleLoss` with noise, under SGD, Adagrad or Adam.
+`objectives.vectors.graph_vectors.TripleLoss` with noise, under SGD, Adagrad or Adam.
 """
 
 from __future__ import annotations

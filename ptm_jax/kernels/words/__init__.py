@@ -2,9 +2,9 @@
 
 XLA's CPU backend scatters rows one by one and computes small products on one core. A kernel makes
 an update's products and additions in the cache, on all cores, in place; results do not depend on
-the number of threads. Definitions: of `sampling` `objectives.windows.NegativeSampling` under SGD,
-of `cells` `objectives.glove.GloVe` under scaled Adagrad, of `bags`
-`objectives.downstream.Classification` of supervised fastText under SGD.
+the number of threads. Definitions: of `sampling` `objectives.vectors.windows.NegativeSampling`
+under SGD, of `cells` `objectives.vectors.glove.GloVe` under scaled Adagrad, of `bags`
+`objectives.tasks.downstream.Classification` of supervised fastText under SGD.
 """
 
 from __future__ import annotations

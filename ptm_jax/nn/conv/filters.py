@@ -9,8 +9,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision, add_bias
-from ptm_jax.core.windows import shifted
 from ptm_jax.nn.initializers import Uniform, Zeros
+from ptm_jax.statistics.windows import shifted
 
 
 class Filters(nn.Module):

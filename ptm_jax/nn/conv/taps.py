@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ptm_jax.core.types import Array, record
-from ptm_jax.core.windows import shifted
+from ptm_jax.statistics.windows import shifted
 
 
 @record

@@ -8,7 +8,7 @@ from typing import Literal
 import flax.linen as nn
 import jax.numpy as jnp
 
-from ptm_jax.core.lexicons import SUPERSENSES, WordClasses, allowed
+from ptm_jax.knowledge.lexicons import SUPERSENSES, WordClasses, allowed
 from ptm_jax.nn.embeddings.parts import Part
 from ptm_jax.nn.parallel import lookup
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core import slots
-from ptm_jax.core.huffman import class_paths
 from ptm_jax.nn.heads.tasks import Summary, TaskHead
+from ptm_jax.statistics.huffman import class_paths
 
 
 class ClassTree(slots.ClassHead, TaskHead):

@@ -207,7 +207,7 @@ class CRFHead(TokenHead):
     `TokenHead`. A call without features returns the `Links`. `labels` are the names of the classes;
     a `scheme` needs them.
 
-    `objectives.crf.CRFTagging` trains it. `decode` runs Viterbi for a loaded model.
+    `objectives.tasks.crf.CRFTagging` trains it. `decode` runs Viterbi for a loaded model.
     """
 
     chained = True

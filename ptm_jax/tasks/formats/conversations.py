@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.answering import Window
+from ptm_jax.inference.text.answering import Window
 from ptm_jax.tasks.formats import tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.questions import Questions
 from ptm_jax.tasks.formats.tabular import need

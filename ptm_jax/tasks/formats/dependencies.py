@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.trees import UNIVERSAL
 from ptm_jax.data.trees import treebanks
 from ptm_jax.data.trees.parses import Tree
-from ptm_jax.inference.tags import records_of, rows_of
+from ptm_jax.inference.text.tags import records_of, rows_of
+from ptm_jax.statistics.trees import UNIVERSAL
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record

@@ -1,6 +1,6 @@
 """Extractive question answering: SQuAD 1.1 and 2.0, XQuAD, CMRC and other data in this format.
 
-A text longer than a row is read in windows (`inference.answering`). If `answer_start` does not
+A text longer than a row is read in windows (`inference.text.answering`). If `answer_start` does not
 match the answer, the nearest occurrence of the answer is used and counted (CMRC 2018 has such
 offsets). It is an error if none of the answers is in the text.
 """
@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference import answering
-from ptm_jax.inference.answering import Window
+from ptm_jax.inference.text import answering
+from ptm_jax.inference.text.answering import Window
 from ptm_jax.tasks.formats import tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.tabular import need
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples

@@ -15,7 +15,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.inference import head_scores
-from ptm_jax.inference.tags import records_of, rows_of
+from ptm_jax.inference.text.tags import records_of, rows_of
 from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record

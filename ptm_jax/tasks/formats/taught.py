@@ -1,4 +1,5 @@
-"""Labelled texts beside the scores that teachers gave them once (`tuning.teaching`)."""
+"""Labelled texts beside the scores that teachers gave them once
+(`tuning.augmentation.teaching`)."""
 
 from __future__ import annotations
 

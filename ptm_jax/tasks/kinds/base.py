@@ -24,8 +24,8 @@ from ptm_jax.core.errors import unknown
 from ptm_jax.core.spec.registry import discover
 from ptm_jax.core.towers import Tower
 from ptm_jax.inference import head_scores, inputs
-from ptm_jax.inference.classifying import Prediction
 from ptm_jax.inference.decoding.settings import bucket
+from ptm_jax.inference.text.classifying import Prediction
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 

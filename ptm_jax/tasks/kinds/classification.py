@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.inference.classifying import Prediction, predicted
-from ptm_jax.nn.heads.entity_states import EntityClasses
+from ptm_jax.inference.text.classifying import Prediction, predicted
+from ptm_jax.nn.heads.knowledge.entity_states import EntityClasses
 from ptm_jax.nn.heads.tasks import SequenceHead
-from ptm_jax.objectives.downstream import Classification
+from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, json_lines, register, rows_of
 from ptm_jax.tasks.metrics import measures, squad

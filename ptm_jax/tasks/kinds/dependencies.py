@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.inference import head_scores, tags
-from ptm_jax.inference.spanning import best_tree
+from ptm_jax.inference import head_scores
+from ptm_jax.inference.text import tags
+from ptm_jax.inference.text.spanning import best_tree
 from ptm_jax.nn.heads.biaffine import BiaffineHead
-from ptm_jax.objectives.dependencies import Parsing
+from ptm_jax.objectives.tasks.dependencies import Parsing
 from ptm_jax.tasks.formats.dependencies import Dependencies
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register
 

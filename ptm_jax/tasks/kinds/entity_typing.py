@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.nn.heads.entity_states import EntityClasses
+from ptm_jax.nn.heads.knowledge.entity_states import EntityClasses
 from ptm_jax.nn.heads.tasks import SequenceHead
-from ptm_jax.objectives.downstream import Classification
+from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.marked import TypedMentions
 from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, register, rows_of

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.answering import best_spans
+from ptm_jax.inference.text.answering import best_spans
 from ptm_jax.nn.heads.hotpot import HopHead, PairRanker
-from ptm_jax.objectives.hotpot import DocumentPairs, HopAnswers
+from ptm_jax.objectives.tasks.hotpot import DocumentPairs, HopAnswers
 from ptm_jax.tasks.formats.hotpot import KINDS, Hop, HopDocuments, HopReading
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register, rows_of, scores_of_fields
 from ptm_jax.tasks.metrics.measures import f_of, harmonic

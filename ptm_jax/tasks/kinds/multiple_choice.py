@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from ptm_jax.inference.classifying import predicted
 from ptm_jax.inference.head_scores import scored
+from ptm_jax.inference.text.classifying import predicted
 from ptm_jax.nn.heads.tasks import ChoiceHead
-from ptm_jax.objectives.downstream import Choosing
+from ptm_jax.objectives.tasks.downstream import Choosing
 from ptm_jax.tasks.formats.choices import Choices
 from ptm_jax.tasks.kinds.base import Kind, json_lines, register, rows_of
 from ptm_jax.tasks.metrics import measures

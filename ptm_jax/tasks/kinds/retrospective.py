@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ptm_jax.inference.answering import Answer
-from ptm_jax.inference.classifying import Prediction, predicted
 from ptm_jax.inference.head_scores import scored
+from ptm_jax.inference.text.answering import Answer
+from ptm_jax.inference.text.classifying import Prediction, predicted
 from ptm_jax.nn.heads.answers import VerifiedSpanHead
-from ptm_jax.objectives.answers import VerifiedSpan
+from ptm_jax.objectives.tasks.answers import VerifiedSpan
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.questions import Answerable, VerifiedQuestions
 from ptm_jax.tasks.kinds import classification, span_answers

@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ptm_jax.inference import answering
+from ptm_jax.inference.text import answering
 from ptm_jax.nn.heads.tasks import SpanHead
-from ptm_jax.objectives.downstream import AnswerSpan
+from ptm_jax.objectives.tasks.downstream import AnswerSpan
 from ptm_jax.tasks.formats.questions import Questions
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register
 from ptm_jax.tasks.metrics import squad

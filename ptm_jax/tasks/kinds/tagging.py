@@ -6,11 +6,11 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ptm_jax.inference import tags
+from ptm_jax.inference.text import tags
 from ptm_jax.nn.heads.crf import CRFHead
 from ptm_jax.nn.heads.tasks import TokenHead
-from ptm_jax.objectives.crf import CRFTagging
-from ptm_jax.objectives.downstream import Tagging
+from ptm_jax.objectives.tasks.crf import CRFTagging
+from ptm_jax.objectives.tasks.downstream import Tagging
 from ptm_jax.tasks.formats.tagged import Tagged
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register
 from ptm_jax.tasks.metrics import entities, measures

@@ -4,7 +4,7 @@ per line."""
 from __future__ import annotations
 
 from ptm_jax.inference import head_scores
-from ptm_jax.objectives.seq2seq import Seq2Seq
+from ptm_jax.objectives.text.seq2seq import Seq2Seq
 from ptm_jax.tasks.formats.targets import Targets
 from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register

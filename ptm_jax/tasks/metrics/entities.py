@@ -1,10 +1,10 @@
-"""Precision, recall and F1 of entities (`inference.tags.entities`)."""
+"""Precision, recall and F1 of entities (`inference.text.tags.entities`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptm_jax.inference.tags import entities
+from ptm_jax.inference.text.tags import entities
 from ptm_jax.tasks.metrics.measures import f_of
 
 

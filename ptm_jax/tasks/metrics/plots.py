@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.classifying import Prediction
+from ptm_jax.inference.text.classifying import Prediction
 from ptm_jax.tasks.kinds.base import kind_of
 
 BINS = 10

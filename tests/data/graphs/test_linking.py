@@ -11,14 +11,14 @@ import tokenizers
 from ptm_jax.cli.main import main
 from ptm_jax.core import facts
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.tries import Trie
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.graphs.compiling import compile_graph
 from ptm_jax.data.graphs.formats import sources
 from ptm_jax.data.graphs.linking import Linker
-from ptm_jax.data.rows.entities import AliasTokens, EntityIds, WithEntities
 from ptm_jax.data.rows.examples import Packed
+from ptm_jax.data.rows.knowledge.entities import AliasTokens, EntityIds, WithEntities
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.knowledge.tries import Trie
 
 
 def graph(tmp_path, aliases="a\tNew York\tNYC\nb\tNew York City\nc\tnew york\nd\tYork\ne\tx\n"):

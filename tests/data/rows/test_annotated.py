@@ -13,8 +13,8 @@ from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.corpora.stream import Stream
 from ptm_jax.data.rows import examples as ex
 from ptm_jax.data.rows.annotated import Annotated
-from ptm_jax.data.rows.sentence_pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
-from ptm_jax.data.rows.sentence_slots import DocumentSentences, DocumentSlots
+from ptm_jax.data.rows.sentences.sentence_pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
+from ptm_jax.data.rows.sentences.sentence_slots import DocumentSentences, DocumentSlots
 from support.cutting import KINDS, VOCAB, block, cut
 
 ALL = ("word_starts", "sentences", "documents")

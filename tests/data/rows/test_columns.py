@@ -10,14 +10,14 @@ import pytest
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field, move_with_tokens
-from ptm_jax.corruptions.noise import SentencePermutation, TextInfilling
-from ptm_jax.corruptions.sentinels import SentinelSpans
-from ptm_jax.corruptions.shuffles import TrigramShuffle
+from ptm_jax.corruptions.masking.noise import SentencePermutation, TextInfilling
+from ptm_jax.corruptions.masking.sentinels import SentinelSpans
+from ptm_jax.corruptions.masking.shuffles import TrigramShuffle
 from ptm_jax.data.corpora.stream import Stream
 from ptm_jax.data.rows.annotated import Annotated
 from ptm_jax.data.rows.columns import Column, WithColumns
 from ptm_jax.data.rows.examples import Packed
-from ptm_jax.data.rows.sentence_pairs import XLNetPairs
+from ptm_jax.data.rows.sentences.sentence_pairs import XLNetPairs
 from support.cutting import KINDS, VOCAB, block, cut
 
 

@@ -10,10 +10,10 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.core import spec
 from ptm_jax.core.facts import CorpusFact
-from ptm_jax.core.triples import Triples
 from ptm_jax.data.corpora.store import Corpus
-from ptm_jax.data.rows.graphs import WithDescribedTriple
-from ptm_jax.objectives.triples import KE
+from ptm_jax.data.rows.knowledge.graphs import WithDescribedTriple
+from ptm_jax.knowledge.triples import Triples
+from ptm_jax.objectives.knowledge.triples import KE
 from support import cutting
 from support.plain_towers import LEXICAL, batch_of, check, params_of, states_of
 

@@ -12,8 +12,8 @@ from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.corpora.stream import measure
 from ptm_jax.data.rows import examples as ex
 from ptm_jax.data.rows import packing
-from ptm_jax.data.rows.sentence_pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
-from ptm_jax.data.rows.sentence_slots import DocumentSentences, DocumentSlots
+from ptm_jax.data.rows.sentences.sentence_pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
+from ptm_jax.data.rows.sentences.sentence_slots import DocumentSentences, DocumentSlots
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from support.cutting import FIRST, KINDS, VOCAB, block, bounds, cut, owners, sides, texts
 

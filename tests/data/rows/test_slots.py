@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptm_jax.data.rows.sentence_slots import DocumentSentences, DocumentSlots
+from ptm_jax.data.rows.sentences.sentence_slots import DocumentSentences, DocumentSlots
 from support.cutting import VOCAB, block, bounds, cut
 
 

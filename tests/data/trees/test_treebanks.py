@@ -4,7 +4,6 @@ documents and rows."""
 import numpy as np
 import pytest
 
-from ptm_jax.core import trees
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.store import Block
@@ -12,6 +11,7 @@ from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.text import sources
 from ptm_jax.data.trees.parses import Tree, binary
 from ptm_jax.data.trees.treebanks import read
+from ptm_jax.statistics import trees
 
 SST = "(3 (2 It) (4 (4 (2 's) (4 (3 (2 a) (4 (3 lovely) (2 film))) (3 (2 with) (2 it)))) (2 .)))"
 PENN = (

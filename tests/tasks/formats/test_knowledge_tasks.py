@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.classifying import Prediction
+from ptm_jax.inference.text.classifying import Prediction
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.kinds import classification, entity_typing

@@ -14,8 +14,8 @@ from ptm_jax.data.text import sources
 from ptm_jax.data.tokenizers.pieces import pieces_of
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
-from ptm_jax.inference.answering import best_windows
-from ptm_jax.inference.tags import parts
+from ptm_jax.inference.text.answering import best_windows
+from ptm_jax.inference.text.tags import parts
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats import tabular, taskdata
 from ptm_jax.tasks.formats.choices import Choices

@@ -13,10 +13,10 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
-from ptm_jax.inference import answering
+from ptm_jax.inference.text import answering
 from ptm_jax.nn.heads.answers import RationaleHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.objectives.answers import ConversationAnswers
+from ptm_jax.objectives.tasks.answers import ConversationAnswers
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.conversations import KINDS, Conversations, closest_span

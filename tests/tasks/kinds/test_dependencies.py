@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from ptm_jax.inference.spanning import best_tree
+from ptm_jax.inference.text.spanning import best_tree
 from ptm_jax.nn.heads.biaffine import BiaffineHead
-from ptm_jax.objectives.dependencies import Parsing
+from ptm_jax.objectives.tasks.dependencies import Parsing
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.tabular import Source

@@ -15,7 +15,7 @@ from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.nn.heads.hotpot import HopHead, PairRanker
 from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.objectives.hotpot import DocumentPairs, HopAnswers
+from ptm_jax.objectives.tasks.hotpot import DocumentPairs, HopAnswers
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.hotpot import Hop, HopDocuments, HopReading, names_in

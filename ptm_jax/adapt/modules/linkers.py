@@ -1,0 +1,86 @@
+"""The linker of an encoder alone, before the whole is trained (KnowBERT)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.types import Params
+from ptm_jax.corruptions.base import Chain
+from ptm_jax.corruptions.knowledge.entities import GoldEntities
+from ptm_jax.objectives.base import corruptions_of
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.knowledge.entities import EntityLinking
+
+_LINKER = "project|pool|span_norm|spans|entity_norm|match|score"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Linkers(slots.Wrapper):
+    """Trains the linker number `source` of an encoder and nothing else: the first stage of KnowBERT
+    (Peters et al. 2019, arXiv 1909.04164, section 3; allenai/kb,
+    training_config/pretraining/knowbert_wiki_linker.jsonnet).
+
+    The loss is that of entity linking alone, on words that are not masked. The linker is what
+    scores the candidates: the layer to the width of the entities, pooling, the layers over
+    mentions, the norms before the product, and the network of product and prior. A run that begins
+    with this run finds the layer `back` as the inverse of `project`, y = x P + b: the
+    pseudo-inverse P^+ [W, D] and the bias -b P^+ (kb/knowbert.py, `_init_kg_to_bert_projection`,
+    whose bias has the other sign).
+    """
+
+    source: int = 0
+
+    def rewrite(self, system: Any) -> Any:
+        linking = self._linking(system.objective)
+        if linking is None:
+            return system
+        gold = [
+            part
+            for part in corruptions_of(system)
+            if isinstance(part, GoldEntities) and part.source == self.source
+        ]
+        return dataclasses.replace(system, objective=linking, corruption=Chain(parts=tuple(gold)))
+
+    def _linking(self, objective: Any) -> EntityLinking | None:
+        parts = (
+            [part for _, part in objective.parts] if isinstance(objective, Joint) else [objective]
+        )
+        return next(
+            (
+                part
+                for part in parts
+                if isinstance(part, EntityLinking) and part.source == self.source
+            ),
+            None,
+        )
+
+    def trainable(self, path: str, step: Any) -> bool:
+        return re.search(rf"/knowledge_{self.source}/layer/({_LINKER})/", path) is not None
+
+    def finish(self, params: Params) -> Params:
+        flat = flatten(params)
+        for path in [
+            name
+            for name in flat
+            if re.search(rf"/knowledge_{self.source}/layer/project/kernel$", name)
+        ]:
+            at = path.removesuffix("project/kernel")
+            inverse = jnp.linalg.pinv(jnp.asarray(flat[path], jnp.float32))
+            bias = -jnp.asarray(flat[f"{at}project/bias"], jnp.float32) @ inverse
+            flat[f"{at}back/kernel"] = inverse.astype(flat[f"{at}back/kernel"].dtype)
+            flat[f"{at}back/bias"] = bias.astype(flat[f"{at}back/bias"].dtype)
+        return unflatten(flat)
+
+    def refusal(self, system: Any) -> str | None:
+        if self._linking(system.objective) is None:
+            return (
+                f"there is no EntityLinking(source={self.source}) in objective; take KnowBERT, "
+                "whose encoder has linkers"
+            )
+        return None

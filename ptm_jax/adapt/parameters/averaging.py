@@ -1,0 +1,249 @@
+"""Means of the parameters of the last steps: as the evaluated model (`SelfEnsemble`) and as a
+teacher in training (`SelfDistillation`) (Xu et al. 2020, arXiv 2002.10345); of all steps since the
+held-out loss ceased to fall (`NTASGD`).
+
+The stored parameters lie beside the towers, as `recent/<tower>/...` [K, ...] or
+`average/<tower>/...`, and are saved and restored with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.types import Params
+from ptm_jax.objectives.regularisation.averaging import OwnTeacher
+
+
+def begin(params: Params, tower: str, slots: int) -> Params:
+    """Returns the initial `recent`: every slot holds the given parameters and only the first one
+    counts."""
+    ring = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], slots, 0), params[tower])
+    return {tower: ring, "count": jnp.ones((), jnp.float32)}
+
+
+def remember(recent: Params, params: Params, tower: str, due: Any = True) -> Params:
+    """Returns `recent` with its oldest parameters replaced by the newest, if `due`.
+
+    One slot is written in both cases: a choice between two rings would copy them whole.
+    """
+    slots = jax.tree.leaves(recent[tower])[0].shape[0]
+    at = (recent["count"] % slots).astype(jnp.int32)
+
+    def put(old, new):
+        return old.at[at].set(jnp.where(due, new.astype(old.dtype), old[at]))
+
+    ring = jax.tree.map(put, recent[tower], params[tower])
+    return {tower: ring, "count": recent["count"] + jnp.asarray(due, jnp.float32)}
+
+
+def ages(recent: Params, tower: str) -> Any:
+    """Returns [slots] float32: 0 for the newest parameters, 1 for the ones before, and so on;
+    negative for unused slots."""
+    slots = jax.tree.leaves(recent[tower])[0].shape[0]
+    age = (recent["count"] - 1 - jnp.arange(slots)) % slots
+    return jnp.where(age < recent["count"], age, -1.0)
+
+
+def mean(recent: Params, tower: str, chosen: Any) -> Params:
+    """Returns the mean of the parameters in the chosen slots [slots]; if none is chosen, the newest
+    parameters."""
+    chosen = jnp.where(chosen.any(), chosen, ages(recent, tower) == 0).astype(jnp.float32)
+    weights = chosen / chosen.sum()
+    return jax.tree.map(
+        lambda ring: jnp.einsum("k,k...->...", weights, ring, precision="highest"), recent[tower]
+    )
+
+
+class _Averaging(slots.Wrapper):
+    """Keeps the parameters of the last steps of a tower beside the towers, never trained."""
+
+    owns = r"^recent/"
+
+    def refusal(self, system: Any) -> str | None:
+        """Refuses another adaptation that keeps parameters outside of the tower (overrides
+        `effective`)."""
+        for other in system.adapt:
+            if other is not self and slots.overrides(other, "effective"):
+                return (
+                    f"{type(self).__name__} averages a tower alone; leave "
+                    f"{type(other).__name__} out, or merge it first"
+                )
+        return None
+
+    def trainable(self, path: str, step: Any) -> bool:
+        return not path.startswith("recent/")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfEnsemble(_Averaging):
+    """Evaluates, uses and exports the mean of the parameters after the last `last` steps (section
+    3.2, Eq. 5: BERT_SE). Only every `every`-th step counts."""
+
+    last: int = 5
+    every: int = 1
+    tower: str = "main"
+
+    def __post_init__(self):
+        if min(self.last, self.every) < 1:
+            raise ValueError(f"last is {self.last} and every {self.every}; both must be at least 1")
+
+    def init(self, params: Params, source: Any) -> Params:
+        return {**params, "recent": begin(params, self.tower, self.last)}
+
+    def on_step(self, params: Params, step: Any) -> Params:
+        due = (step + 1) % self.every == 0
+        return {**params, "recent": remember(params["recent"], params, self.tower, due)}
+
+    def effective(self, params: Params, train: bool) -> Params:
+        if train:
+            return params
+        return {
+            **params,
+            self.tower: mean(params["recent"], self.tower, ages(params["recent"], self.tower) >= 0),
+        }
+
+    def finish(self, params: Params) -> Params:
+        """Returns the mean of the parameters."""
+        return {
+            name: tree for name, tree in self.effective(params, False).items() if name != "recent"
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfDistillation(_Averaging):
+    """Adds `scale` times the squared error between the scores and a teacher's scores. For "average"
+    the teacher has the mean of the parameters of the last `last` steps (BERT_SDA, Eq. 8). For
+    "vote" the teacher's scores are the mean of the scores of the models of these steps (BERT_SDV,
+    Eq. 10)."""
+
+    last: int = 3
+    scale: float = 1.0
+    kind: Literal["average", "vote"] = "average"
+    tower: str = "main"
+
+    def __post_init__(self):
+        if self.last < 1:
+            raise ValueError(f"last is {self.last}; it must be at least 1")
+        if self.kind not in ("average", "vote"):
+            raise ValueError(f"kind is {self.kind!r}; it must be 'average' or 'vote'")
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        """Names of the teacher towers: one for "average"; for "vote" one for each remembered
+        step."""
+        return (
+            ("teacher",)
+            if self.kind == "average"
+            else tuple(f"teacher{age}" for age in range(1, self.last + 1))
+        )
+
+    def rewrite(self, system: Any) -> Any:
+        student = system.towers[self.tower]
+        towers = {**system.towers, **dict.fromkeys(self.teachers, student)}
+        objective = OwnTeacher(task=system.objective, teachers=self.teachers, scale=self.scale)
+        return dataclasses.replace(system, towers=towers, objective=objective)
+
+    def init(self, params: Params, source: Any) -> Params:
+        own = {name: tree for name, tree in params.items() if name not in self.teachers}
+        return {**own, "recent": begin(params, self.tower, self.last + 1)}
+
+    def on_step(self, params: Params, step: Any) -> Params:
+        return {**params, "recent": remember(params["recent"], params, self.tower)}
+
+    def effective(self, params: Params, train: bool) -> Params:
+        recent = params["recent"]
+        age = ages(recent, self.tower)
+        if self.kind == "average":
+            return {**params, "teacher": mean(recent, self.tower, age > 0)}
+
+        def nearest(wanted):
+            return jnp.minimum(wanted, age.max())
+
+        taught = {
+            f"teacher{n}": mean(recent, self.tower, age == nearest(n))
+            for n in range(1, self.last + 1)
+        }
+        return {**params, **taught}
+
+    def finish(self, params: Params) -> Params:
+        """Returns the student's parameters."""
+        return {
+            name: tree for name, tree in params.items() if name not in ("recent", *self.teachers)
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NTASGD(_Averaging):
+    """Averaged SGD with a non-monotonic trigger (Merity et al. 2018, arXiv 1708.02182, Algorithm
+    1): evaluates, uses and exports the mean of the parameters since the first evaluation whose
+    held-out loss was above the best of those more than `patience` evaluations before it. The run
+    needs held-out text, and evaluations (`eval_every`: an epoch in the paper)."""
+
+    patience: int = 5
+    tower: str = "main"
+
+    owns = r"^average/"
+
+    def __post_init__(self):
+        if self.patience < 0:
+            raise ValueError(f"patience is {self.patience}; it must not be negative")
+
+    def trainable(self, path: str, step: Any) -> bool:
+        return not path.startswith("average/")
+
+    def init(self, params: Params, source: Any) -> Params:
+        """`count`: averaged steps; `best`: the least loss before the last `patience` evaluations,
+        whose are `losses`."""
+        most = jnp.finfo(jnp.float32).max  # a checkpoint has no infinite numbers
+        none = {
+            "count": jnp.zeros(()),
+            "best": jnp.asarray(most),
+            "losses": jnp.full((self.patience,), most),
+        }
+        return {
+            **params,
+            "average": {self.tower: jax.tree.map(jnp.copy, params[self.tower]), **none},
+        }
+
+    def on_step(self, params: Params, step: Any) -> Params:
+        kept = params["average"]
+        count = kept["count"] + (kept["count"] > 0)
+        share = jnp.where(count > 0, 1.0 / jnp.maximum(count, 1.0), 0.0)
+        mean = jax.tree.map(
+            lambda old, new: old + share * (new - old), kept[self.tower], params[self.tower]
+        )
+        return {**params, "average": {**kept, self.tower: mean, "count": count}}
+
+    def on_heldout(self, params: Params, loss: Any) -> Params:
+        kept, loss = params["average"], jnp.asarray(loss, jnp.float32)
+        begins = (kept["count"] == 0) & (loss > kept["best"])
+        queue = jnp.append(kept["losses"], loss)
+        own = jax.tree.map(
+            lambda old, new: jnp.where(begins, new, old), kept[self.tower], params[self.tower]
+        )
+        best, count = jnp.minimum(kept["best"], queue[0]), jnp.where(begins, 1.0, kept["count"])
+        return {
+            **params,
+            "average": {self.tower: own, "count": count, "best": best, "losses": queue[1:]},
+        }
+
+    def effective(self, params: Params, train: bool) -> Params:
+        if train:
+            return params
+        kept = params["average"]
+
+        def choose(old, new):
+            return jnp.where(kept["count"] > 0, old, new)
+
+        return {**params, self.tower: jax.tree.map(choose, kept[self.tower], params[self.tower])}
+
+    def finish(self, params: Params) -> Params:
+        """Returns the mean of the parameters, or the last ones if there is none."""
+        return {
+            name: tree for name, tree in self.effective(params, False).items() if name != "average"
+        }

@@ -1,0 +1,62 @@
+"""Parameters that are never trained: they have no gradient, no moments and no weight decay, and
+stay bit-identical."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from ptm_jax.adapt.base import OnFrozen
+from ptm_jax.core import slots
+from ptm_jax.encoders.readers import reading
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Frozen(slots.Wrapper):
+    """Freezes the parameters with a path that `pattern` matches, except those that `except_`
+    matches."""
+
+    pattern: str
+    except_: str | None = None
+
+    def trainable(self, path: str, step: Any) -> bool:
+        spared = self.except_ is not None and re.search(self.except_, path) is not None
+        return spared or not re.search(self.pattern, path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Restart(slots.Wrapper):
+    """Initialises the parameters with a path that `fresh` matches anew in a run that begins with
+    another run's model: by default the heads, for a model trained on another task (Phang et al.
+    2018, arXiv 1811.01088: STILTs). Without it the run continues with these parameters (TANDA,
+    TransBERT)."""
+
+    fresh: str = r"/heads_\w+/"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureExtraction(OnFrozen):
+    """Freezes the encoder and turns its dropout off. Its states are features, and only the heads
+    are trained (survey 5.2.3).
+
+    The features of a text are the same at every step. With `cache` they are computed once and kept
+    in the run's workdir (`training.start.features`): a text of l tokens takes 4 l D bytes, or N + 1
+    times that if layers are mixed.
+    """
+
+    cache: bool = False
+    towers: tuple[str, ...] = ("main",)
+
+    def wrap(self, module: Any) -> Any:
+        return reading(module, quiet=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BitFit(OnFrozen):
+    """Trains only the biases, including those of norms, and the heads (Ben Zaken et al. 2022, arXiv
+    2106.10199)."""
+
+    towers: tuple[str, ...] = ("main",)
+
+    trained = (r"/bias$",)

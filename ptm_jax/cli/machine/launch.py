@@ -1,0 +1,204 @@
+"""Run training on several hosts: on this machine, with Slurm, on GKE, or on a Cloud TPU slice.
+
+Prints the script or manifest; --out FILE writes it; --run submits it. A run continues after a
+preemption: on SIGTERM `ptm train` saves and exits with 143, and the job is queued again.
+
+Example:
+  ptm launch local bert_mini --data pydocs --workdir runs/two --hosts 2 --run ptm launch slurm
+  configs/bert.py --data prepared --workdir runs/bert --topology h100x16 --partition gpu --hours 12
+  ptm launch slurm configs/studies/tiny.py --workdir /shared/tiny --topology h100x8 ptm launch gke
+  bert_base --data /w/lm --workdir /w/bert --topology v5e:4x4 --image IMAGE --mount CLAIM=/w ptm
+  launch tpu-vm bert_base --data /w/lm --workdir /w/bert --topology v6e:4x4 --spot --project P
+  --zone Z --mount NFS=/w
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ptm_jax.cli import options, target
+from ptm_jax.core.errors import UserError
+
+SAME = "workdir data mesh rules setup grace partition account hours image project zone spot".split()
+"""Arguments that are fields of the job."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    kind: Annotated[Literal["local", "slurm", "gke", "tpu-vm"], tyro.conf.Positional]
+    """Processes on this machine, a batch script, a JobSet manifest, or a script for queued
+    resources."""
+    target: options.Target
+    """A system of `ptm list`, or a .py file that defines `config`, or `study`: a job for each of
+    its runs."""
+    workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
+    """Folder of the run, on storage that all hosts share and that outlives them."""
+    data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
+    """As for `ptm train`."""
+    topology: options.Text = None
+    """v5p:8x8x8, v6e:16x16 (a TPU slice), h200x16 (GPUs, 8 per host) or cpu:8."""
+    hosts: options.Number = None
+    """Number of hosts (default: the topology's, or 1)."""
+    devices: options.Number = None
+    """Devices of each host (default: the topology's)."""
+    mesh: options.Text = None
+    """As for `ptm train`: data=64,model=8."""
+    rules: options.Text = None
+    """As for `ptm train`."""
+    set: options.Sets = ()
+    """Change fields of the config."""
+    env: Annotated[
+        tuple[tuple[str, ...], ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(metavar="NAME=VALUE ..."),
+    ] = ()
+    """Environment variables of the hosts."""
+    setup: str = ""
+    """Shell lines before the command, as 'source env/bin/activate'."""
+    name: options.Text = None
+    """Name of the job (default: from the config)."""
+    hours: float | None = None
+    """slurm: time limit in hours (default: 24)."""
+    grace: Annotated[int, tyro.conf.arg(metavar="SECONDS")] = 300
+    """Seconds between SIGTERM and SIGKILL, for the last checkpoint."""
+    retries: options.Number = None
+    """Restarts after a failure (default: 3; local: 0). Preemptions do not count."""
+    partition: options.Text = None
+    """slurm: partition."""
+    account: options.Text = None
+    """slurm: account."""
+    image: options.Text = None
+    """gke: container image with `ptm` installed."""
+    mount: Annotated[str | None, tyro.conf.arg(metavar="SOURCE=FOLDER")] = None
+    """gke, tpu-vm: a volume claim or an NFS export, and its mount point on the hosts."""
+    project: options.Text = None
+    """tpu-vm: project."""
+    zone: options.Text = None
+    """tpu-vm, gke: zone."""
+    spot: options.Flag = False
+    """gke, tpu-vm: use preemptible machines."""
+    out: options.Path = None
+    """Write the script or manifest to this file (default: print it)."""
+    run: options.Flag = False
+    """Run or submit the job."""
+
+
+def run(args: Args) -> int:
+    """Prints, writes, or runs the job."""
+    from ptm_jax.launch import submit
+
+    job = describe(args)
+    if args.run:
+        if args.out is not None:
+            raise UserError("--out and --run are both given; leave one out")
+        program = (
+            (sys.executable, "-m", "ptm_jax.cli.main") if args.kind == "local" else job.program
+        )
+        return submit.submit(args.kind, dataclasses.replace(job, program=program))
+    text = submit.render(args.kind, job)
+    if args.out is None:
+        print(text, end="")
+        options.say(
+            "ptm launch: nothing was started; --run "
+            f"{'runs' if args.kind == 'local' else 'submits'} this"
+        )
+        return 0
+    Path(args.out).write_text(text, encoding="utf8")
+    options.say(f"ptm launch: wrote {args.out}")
+    return 0
+
+
+def describe(args: Args):
+    """The `Job` of the arguments. Raises UserError for a config that cannot start."""
+    from ptm_jax.launch import hardware, job
+
+    overrides = options.pairs(args.set)
+    runs = _runs_of(args)
+    config = None if runs else target.resolve(args.target, overrides, experiment=True)
+    machines = hardware.parse(args.topology, args.hosts, args.devices)
+    if args.kind == "local" and machines.devices is None:
+        machines = dataclasses.replace(machines, devices=1)
+    if config is not None:
+        _check_mesh(args.mesh, config, machines)
+    file = Path(args.target)
+    carried = args.kind in ("gke", "tpu-vm") and file.is_file()
+    return job.Job(
+        name=args.name or job.name_of(args.target),
+        config=args.target,
+        hardware=machines,
+        overrides=tuple(overrides),
+        text=file.read_text(encoding="utf8") if carried else None,
+        environment=tuple(map(_variable, options.pairs(args.env))),
+        retries=(0 if args.kind == "local" else 3) if args.retries is None else args.retries,
+        mount=None if args.mount is None else _mount(args.mount),
+        header=f"ptm {shlex.join(_words(args))}",
+        runs=runs,
+        **{name: vars(args)[name] for name in SAME},
+    )
+
+
+def _runs_of(args: Args) -> tuple[str, ...]:
+    """The names of the runs of a study; none of another config. Raises UserError for what a study
+    does not take."""
+    from ptm_jax.tuning.studies import studies
+
+    if not studies.defines(args.target):
+        return ()
+    if given := options.given(args, ("data", "mesh", "rules", "set")):
+        raise UserError(
+            f"a study has its own experiments; write what {given[0]} changes into {args.target}"
+        )
+    return tuple(name for name, _ in studies.names(studies.load(args.target)))
+
+
+def _check_mesh(mesh: str | None, config, machines) -> None:
+    """Raises UserError unless the mesh of the command or the config has the size of the
+    hardware."""
+    sizes = dict(config.mesh if mesh is None else options.axes_of(mesh))
+    if sizes and machines.total is not None and math.prod(sizes.values()) != machines.total:
+        shown = ",".join(f"{name}={size}" for name, size in sizes.items())
+        raise UserError(
+            f"the mesh {shown} has {math.prod(sizes.values())} devices and the hosts have "
+            f"{machines.total}; "
+            "give --mesh or --topology another size"
+        )
+
+
+def _words(args: Args) -> list[str]:
+    """The command line of these arguments, without --out and --run."""
+    words = ["launch", args.kind, args.target]
+    for field in dataclasses.fields(Args)[2:]:
+        value = vars(args)[field.name]
+        if field.name in ("out", "run") or value == field.default:
+            continue
+        if field.name in ("set", "env"):
+            value = options.pairs(value)
+        words.append(f"--{field.name}")
+        if value is not True:
+            several = value if isinstance(value, list | tuple) else [value]
+            words += [f"{word:g}" if isinstance(word, float) else str(word) for word in several]
+    return words
+
+
+def _variable(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not (name and equals):
+        raise UserError(f"--env takes NAME=VALUE; given {word!r}")
+    return name, value
+
+
+def _mount(word: str) -> tuple[str, str]:
+    source, _, folder = word.rpartition("=")
+    if not source or not folder.startswith("/"):
+        raise UserError(
+            "--mount takes SOURCE=FOLDER, the folder from the root, as ptm-work=/mnt/work; "
+            f"given {word!r}"
+        )
+    return source, folder

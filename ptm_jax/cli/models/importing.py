@@ -1,0 +1,157 @@
+"""Import a Hugging Face checkpoint, without torch, as a folder that every command takes as a model;
+or a file of word vectors, as a folder that is memory-mapped; or language models of characters, as
+vectors of words.
+
+Example:
+  ptm import bert-base-uncased --out models/bert
+  ptm import path/to/checkpoint --out models/mine --architecture BertForSequenceClassification
+  ptm import path/to/checkpoint --out models/medical --grow words.txt
+  ptm import runs/skip_thought --out models/skip_thought --expand glove.6B.300d.txt
+  ptm import glove.6B.300d.txt --out models/glove
+  ptm import vectors.kv --allow-pickle --out models/vectors
+  ptm import runs/flair --strings --out models/strings
+
+MODEL is a directory with config.json and safetensors (one file, or shards with an index) or Flax
+msgpack, or a name on the Hugging Face Hub. `ptm predict`, `ptm show`, `ptm export` and `ptm train
+--init` also take MODEL directly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import tyro
+
+from ptm_jax.cli import options
+from ptm_jax.core.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """A directory, a name on the Hub, or a file of word vectors."""
+    out: Annotated[str, tyro.conf.arg(metavar="DIR")]
+    """Folder for the record, the tokenizer and a checkpoint of step 0."""
+    architecture: options.Text = None
+    """Class of the model, as BertForMaskedLM (default: the checkpoint's); heads that the checkpoint
+    lacks are new."""
+    revision: options.Text = None
+    """Branch, tag or commit on the Hub (default: main)."""
+    grow: options.Path = None
+    """File of words, one per line, to add to a WordPiece vocabulary; a word's vector is the mean of
+    its pieces' vectors."""
+    expand: options.Path = None
+    """File of word vectors, whose words are added to the whole-word vocabulary of a run
+    (skip-thought); a linear map that is fitted to the words that both know makes their vectors."""
+    strings: options.Flag = False
+    """MODEL is a run of flair, or a folder with Flair's models *forward*.pt and *backward*.pt; the
+    result has vectors of words."""
+    allow_pickle: options.Flag = False
+    """Read a torch pickle (weights_only) if there is no other file, or gensim's KeyedVectors."""
+    json: options.Flag = False
+    """Print one JSON document: architecture, parameters, tensors, missing, extra, out."""
+
+
+def run(args: Args) -> int:
+    """Reads the checkpoint and writes the folder."""
+    from ptm_jax.cli.models import word_tables
+    from ptm_jax.convert.words.wordfiles import is_words
+    from ptm_jax.core import paths
+    from ptm_jax.inference import loading
+    from ptm_jax.runs import run
+
+    run.check_free(args.out)
+    if is_words(args.model):
+        return word_tables.take(args)
+    if args.expand is not None:
+        return _expanded(args)
+    if args.strings:
+        return _strings(args)
+    words = {
+        "architecture": args.architecture,
+        "allow_pickle": args.allow_pickle,
+        "revision": args.revision,
+    }
+    model, found = loading.from_published(args.model, **words)
+    if args.grow is not None:
+        model, found = _grown(model, found, args.grow)
+    run.keep(args.out, model, found)
+    count = paths.count(model.params)
+    tensors, own = found.report, model.tokenizer
+    document = {"architecture": found.architecture, "parameters": count, "tensors": tensors.read}
+    document |= {"missing": list(tensors.missing), "extra": list(tensors.extra), "out": args.out}
+    lines = [
+        f"{found.architecture}: {count:,} parameters of {tensors.read} tensors",
+        "  with no tokenizer"
+        if own is None
+        else f"  with a {own.kind} tokenizer of {len(own.pieces)} pieces",
+        f"  in {args.out}",
+    ]
+    return options.report(document, "\n".join(lines), args.json)
+
+
+def _expanded(args: Args) -> int:
+    """Writes a run with the words of a file of word vectors."""
+    import ptm_jax
+    from ptm_jax.inference.words.word_vectors import WordVectors
+
+    if given := options.given(args, ("architecture", "revision", "grow")):
+        raise UserError(f"{given[0]} is for published checkpoints; leave it out with --expand")
+    model, vectors = (
+        ptm_jax.load(args.model),
+        ptm_jax.load(args.expand, allow_pickle=args.allow_pickle),
+    )
+    if isinstance(model, WordVectors) or not isinstance(vectors, WordVectors):
+        raise UserError(
+            "--expand takes a run with a vocabulary of whole words as MODEL and a file of "
+            "word vectors"
+        )
+    found = model.expanded(vectors)
+    found.save(args.out)
+    document = {
+        "words": len(found.tokenizer.pieces),
+        "new": found.vocab.size - model.vocab.size,
+        "out": args.out,
+    }
+    line = (
+        f"{model.system.name}: {document['words']:,} words, {document['new']:,} of them "
+        f"new\n  in {args.out}"
+    )
+    return options.report(document, line, args.json)
+
+
+def _strings(args: Args) -> int:
+    """Writes the vectors of words of character language models."""
+    from ptm_jax.convert.libraries.flair_files import is_flair
+    from ptm_jax.inference import loading
+
+    if given := options.given(args, ("architecture", "revision", "grow")):
+        raise UserError(f"{given[0]} is for published checkpoints; leave it out with --strings")
+    model = loading.load(args.model, allow_pickle=args.allow_pickle and is_flair(args.model))
+    if not is_flair(args.model):
+        model = loading.strings(model, model.system.name)
+    model.save(args.out)
+    width = sum(way.width for way in (model.module.encoder.right, model.module.encoder.left))
+    return options.report(
+        {"width": width, "out": args.out},
+        f"{model.system.name}: words of width {width}\n  in {args.out}",
+        args.json,
+    )
+
+
+def _grown(model, found, path: str):
+    """The model and its record with the words of a file added to its vocabulary."""
+    from pathlib import Path
+
+    from ptm_jax.convert.config import Config
+    from ptm_jax.runs import growing
+
+    words = [
+        line.strip() for line in Path(path).read_text(encoding="utf8").splitlines() if line.strip()
+    ]
+    model = growing.grown(model, words)
+    config = Config({**found.config, "vocab_size": model.vocab.size}, found.config.file)
+    return model, dataclasses.replace(
+        found, system=model.system, params=model.params, config=config
+    )

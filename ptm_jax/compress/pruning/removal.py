@@ -1,0 +1,214 @@
+"""Structured removal: the layers of a tower as a list, their heads and hidden units, and gates on
+both."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core import towers
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.types import Batch, Params
+from ptm_jax.encoders.transformer.transformer import Transformer
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.blocks import Block, FeedForward, Stack
+from ptm_jax.nn.uneven import UnevenStack, stack_of, with_heads
+
+Layer = tuple[Block, Params]
+"""A block and the parameters of one layer."""
+KERNELS = {"heads": "attention/out/kernel", "columns": "ffn/down/kernel"}
+"""{part: the kernel whose axis 0, in a layer, is the heads or hidden units: a gate of 0 there
+removes one}."""
+
+
+def layers_of(tower: Any, params: Params) -> list[Layer]:
+    """Returns the layers of a tower. Raises ValueError for another encoder than a Transformer with
+    layers of their own."""
+    encoder = tower.encoder
+    stack = encoder.stack if isinstance(encoder, Transformer) else None
+    if isinstance(stack, UnevenStack):
+        return [
+            (block, params["encoder"]["stack"][f"blocks_{i}"])
+            for i, block in enumerate(stack.blocks)
+        ]
+    if not isinstance(stack, Stack) or not stack.alike:
+        raise ValueError(
+            "its layers share parameters, or are no Transformer's; take a BERT, RoBERTa, "
+            "ELECTRA or GPT"
+        )
+    tree = params["encoder"]["stack"]["block"]
+    return [
+        (stack.block, jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), tree))
+        for i in range(stack.layers)
+    ]
+
+
+def with_layers(tower: Any, params: Params, layers: Sequence[Layer]) -> tuple[Any, Params]:
+    """Returns the tower and its parameters with these layers: a `Stack` if they are of one size,
+    else an `UnevenStack`."""
+    trees = [tree for _, tree in layers]
+    stack = stack_of([block for block, _ in layers], tower.encoder.stack)
+    if isinstance(stack, Stack):
+        inner = {"block": jax.tree.map(lambda *leaves: np.stack(leaves), *trees)}
+    else:
+        if tower.encoder.writes:
+            raise ValueError(
+                "it decodes with one cache for all layers, which must be of one size; remove "
+                "hidden units"
+            )
+        inner = {f"blocks_{i}": tree for i, tree in enumerate(trees)}
+    rest = {
+        name: tree
+        for name, tree in params["encoder"]["stack"].items()
+        if not name.startswith("block")
+    }
+    tower = dataclasses.replace(tower, encoder=dataclasses.replace(tower.encoder, stack=stack))
+    return tower, {**params, "encoder": {**params["encoder"], "stack": {**rest, **inner}}}
+
+
+def changed(
+    system: Any,
+    params: Params,
+    names: Sequence[str],
+    change: Callable[[str, list[Layer]], Sequence[Layer]],
+) -> tuple[Any, Params]:
+    """Returns the system and {tower: parameters} with `change(tower, layers)` for the layers of the
+    towers `names`."""
+    for name in names:
+        layers = change(name, layers_of(system.towers[name], params[name]))
+        tower, tree = with_layers(system.towers[name], params[name], layers)
+        system = dataclasses.replace(system, towers={**system.towers, name: tower})
+        params = {**params, name: tree}
+    return system, params
+
+
+def sizes(layers: Sequence[Layer], part: str) -> list[int]:
+    """Returns the number of heads or hidden units ("columns") of each layer. Raises ValueError for
+    layers without them."""
+    wanted = {"heads": ("attention", Attention), "columns": ("ffn", FeedForward)}
+    name, kind = wanted[part]
+    if any(type(vars(block)[name]) is not kind for block, _ in layers):
+        raise ValueError(f"its layers have no plain {kind.__name__}; choose another compression")
+    return [block.attention.heads if part == "heads" else block.ffn.hidden for block, _ in layers]
+
+
+def kept(layers: Sequence[Layer], part: str, chosen: Iterable[Any]) -> list[Layer]:
+    """Returns the layers with only the `chosen` heads or hidden units of each: matrices are really
+    smaller."""
+    sizes(layers, part)
+    return [
+        _kept(layer, part, np.asarray(indices))
+        for layer, indices in zip(layers, chosen, strict=True)
+    ]
+
+
+def _kept(layer: Layer, part: str, indices: np.ndarray) -> Layer:
+    block, flat = layer[0], flatten(layer[1])
+    if part == "heads":
+        attention = block.attention
+        if attention.relative is not None:
+            raise ValueError(
+                f"its heads have {type(attention.relative).__name__}, made for all heads; "
+                "remove hidden units"
+            )
+        block, names = (
+            dataclasses.replace(block, attention=with_heads(attention, len(indices))),
+            r"^attention/(query|key|value)/",
+        )
+    else:
+        ffn = dataclasses.replace(block.ffn, hidden=len(indices))
+        block, names = dataclasses.replace(block, ffn=ffn), r"^ffn/(up|gate)/"
+    for path, leaf in flat.items():
+        if re.search(names, path):
+            flat[path] = np.take(leaf, indices, int(path.endswith("/kernel")))
+        elif path == KERNELS[part]:
+            flat[path] = np.take(leaf, indices, 0)
+    return block, unflatten(flat)
+
+
+def gated(params: Params, gates: Sequence[Any], part: str) -> Params:
+    """Returns the parameters of a tower whose heads, or hidden units, are multiplied by `gates`,
+    [H] for each layer: their rows of the kernel behind them are."""
+    flat, kernel = flatten(params), KERNELS[part]
+    for path, leaf in flat.items():
+        found = re.fullmatch(rf"encoder/stack/block(?:s_(\d+))?/{kernel}", path)
+        if found:
+            gate = jnp.stack(list(gates)) if found[1] is None else gates[int(found[1])]
+            flat[path] = leaf * gate.reshape(gate.shape + (1,) * (leaf.ndim - gate.ndim))
+    return unflatten(flat)
+
+
+def row_loss(
+    system: Any, params: Params, part: str, name: str = "main"
+) -> Callable[[Any, Batch], tuple[Any, Any]]:
+    """Returns the function (gates, row of a batch) -> (loss, weight) of the system's objective,
+    without dropout."""
+    params = jax.tree.map(jnp.asarray, params)
+
+    def loss(gates, row):
+        bound = towers.bind(system.towers, {**params, name: gated(params[name], gates, part)})
+        batch = {field: value[None] for field, value in row.items()} | {
+            "step": jnp.zeros((), jnp.int32)
+        }
+        found = system.objective(bound, batch, jax.random.key(0))
+        return jnp.sum(found.sum), jnp.sum(jnp.asarray(found.weight))
+
+    return loss
+
+
+def importance(
+    loss: Callable[..., Any], gates: Sequence[Any], batches: Iterator[Batch]
+) -> list[np.ndarray]:
+    """Returns I_h = E_x |dL(x) / dxi_h| of each gate, [H] for each layer, divided by the norm of
+    its layer, as Michel et al. (2019, arXiv 1905.10650, section 4.1, Eq. 2) do. Raises ValueError
+    without rows."""
+    slope = jax.grad(loss, has_aux=True)
+
+    def one(gates, row):
+        return jax.tree.map(jnp.abs, slope(gates, row))
+
+    work = jax.jit(
+        lambda gates, batch: jax.lax.map(lambda row: one(gates, row), batch, batch_size=8)
+    )
+    total, rows = [np.zeros(gate.shape) for gate in gates], 0
+    for batch in batches:
+        slopes, weight = work(list(gates), batch)
+        total = [old + np.asarray(new).sum(0) for old, new in zip(total, slopes, strict=True)]
+        rows += int((np.asarray(weight) > 0).sum())
+    if not rows:
+        raise ValueError("there are no rows to measure it on; give some examples")
+    return [one / rows / (np.linalg.norm(one / rows) + 1e-20) for one in total]
+
+
+def ablation(
+    loss: Callable[..., Any], gates: Sequence[Any], batches: Iterator[Batch]
+) -> list[np.ndarray]:
+    """Returns the loss without each single head or unit minus the loss with it, the mean of all
+    rows, [H] for each layer (Michel et al. 2019, section 3.2). Raises ValueError without rows."""
+    work = jax.jit(
+        lambda gates, batch: jax.tree.map(
+            lambda part: part.sum(), jax.vmap(loss, (None, 0))(gates, batch)
+        )
+    )
+    rows = list(batches)
+
+    def mean(gates):
+        found = [work(gates, batch) for batch in rows]
+        return sum(float(part) for part, _ in found) / sum(float(weight) for _, weight in found)
+
+    if not rows:
+        raise ValueError("there are no rows to measure it on; give some examples")
+    gates = [np.asarray(gate, np.float32) for gate in gates]
+    whole, found = mean(gates), [np.zeros(gate.shape) for gate in gates]
+    for layer, gate in enumerate(gates):
+        for head in np.flatnonzero(gate):
+            without = [gate.copy() for gate in gates]
+            without[layer][head] = 0
+            found[layer][head] = mean(without) - whole
+    return found

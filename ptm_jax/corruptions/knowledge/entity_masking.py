@@ -1,0 +1,79 @@
+"""Entities beside the words of a text, some of them masked (LUKE)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.batch import put, rows_of, segments_of
+from ptm_jax.core.streams import named
+from ptm_jax.core.types import Array, Batch
+from ptm_jax.corruptions.base import budget, capacity, check_shares, choose, places
+from ptm_jax.knowledge.lexicons import Entities
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MentionMasking(slots.Corruption):
+    """Writes the entities of a row beside its words, and replaces a share `rate` of them by the
+    entity `mask` (Yamada et al. 2020, arXiv 2010.01057, section 3.3). It stands before the masking
+    of words: names are found in the true words.
+
+    The likeliest entity of every name counts, of at most ceil(share * L) names; a name has at most
+    `longest` places. The table of entities has the rows of `lexicon` and behind them one for the
+    mask.
+
+    Writes `mention_ids`, `mention_segments` [B, E], `mention_places` [B, E, M] (-1: none), and what
+    to predict, `masked_entity_positions`, `masked_entity_labels`, `masked_entity_weights` [B, P].
+    """
+
+    lexicon: Entities = Entities()
+    rate: float = 0.15
+    share: float = 0.25
+    longest: int = 30
+
+    def __post_init__(self):
+        check_shares(self.rate)
+        check_shares(self.share)
+
+    @property
+    def mask(self) -> int:
+        """The row of the masked entity: the one behind those of the lexicon."""
+        return self.lexicon.entities
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        segments, rows = segments_of(batch), rows_of(batch)
+        found, most = (
+            self.lexicon.find(batch["input_ids"], segments),
+            capacity(segments.shape[1], self.share),
+        )
+        starts, used = places(found.starts, most)
+
+        def at(x):
+            return jnp.where(used > 0, jnp.take_along_axis(x, starts, 1), 0)
+
+        ids, sizes = (
+            at(found.values[..., 0]),
+            (found.first[:, None, :] == starts[..., None]).sum(-1),
+        )
+        step = jnp.arange(min(self.longest, segments.shape[1]))
+        inside = (step < sizes[..., None]) & (used > 0)[..., None]
+        spots = capacity(most, self.rate)
+        positions, weights = choose(
+            named(key, "masked_entities"),
+            rows,
+            used > 0,
+            budget(used.sum(1), self.rate, spots),
+            spots,
+        )
+        labels = jnp.where(weights > 0, jnp.take_along_axis(ids, positions, 1), 0)
+        return {
+            **batch,
+            "mention_ids": put(ids, positions, weights, jnp.full_like(labels, self.mask)),
+            "mention_places": jnp.where(inside, starts[..., None] + step, -1),
+            "mention_segments": at(segments),
+            "masked_entity_positions": positions,
+            "masked_entity_labels": labels,
+            "masked_entity_weights": weights,
+        }

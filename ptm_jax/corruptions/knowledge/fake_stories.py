@@ -1,0 +1,117 @@
+"""Stories that are true or fake: shuffled, with a sentence of another story, with a sentence twice
+(commonsense GPT-2)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.batch import rows_of, segments_of
+from ptm_jax.core.fields import moving
+from ptm_jax.core.streams import named
+from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.corruptions.base import draws, up_to
+from ptm_jax.corruptions.masking.noise import sentences_of
+
+TRUE, SHUFFLED, REPLACED, REPEATED = range(4)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FakeStories(slots.Corruption):
+    """Makes the first document of a row true or fake, each of the four kinds with probability 1/4
+    (Guan et al. 2020, arXiv 2001.05139, section 3.4): in another order of sentences; with a
+    sentence of another document of the row in the place of one of its own, one of the same number
+    where there is one; with one of its sentences twice, one behind the other. The first sentence,
+    the context of a story, stays (thu-coai/CommonsenseStoryGen, gen_fake_st.py). A document of one
+    sentence stays true, and so do one of two that would be shuffled and one that would take a
+    sentence of another document where there is none. The other documents stay as they are; what
+    moves behind the end of the row is cut. Reads `sentences`.
+
+    The code is followed but for the full stop between the two copies of a sentence, which it leaves
+    out. A shuffled order may be the old one, as there.
+
+    Writes `truth_labels` [B] int32 (0 true, 1 shuffled, 2 replaced, 3 repeated) and `truth_weights`
+    [B] float32.
+    """
+
+    vocab: Vocab
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        segments, sentences, length = (
+            segments_of(batch),
+            sentences_of(batch),
+            batch["input_ids"].shape[1],
+        )
+        drawn = draws(named(key, "stories"), rows_of(batch), 4, length + 1)
+        kind, order, first, other = drawn[:, 0, 0], *jnp.moveaxis(drawn[:, 1:], 1, 0)
+        numbers = jnp.arange(length + 1)
+        story = segments == 1
+
+        def within(tokens):
+            return (sentences[..., None] == numbers) & tokens[..., None]
+
+        def among(tokens):
+            return within(tokens).any(1).at[:, 0].set(False)
+
+        own, others = among(story), among(segments > 1)
+        owner = jnp.where(within(segments > 0), segments[..., None], 0).max(1).at[:, 0].set(0)
+        earlier = (owner[:, :, None] == owner[:, None]) & (numbers < numbers[:, None])
+        ordinal = jnp.where(owner > 0, earlier.sum(-1), -1)  # number of a sentence in its document
+
+        def best(scores, there):
+            return jnp.where(there, scores, -1.0).argmax(-1)[:, None]
+
+        later = own & (ordinal > 0)
+        place = best(first, later)
+        kind, count = up_to(kind, 4), own.sum(1)
+        able = (
+            (count > 1) & ((kind != SHUFFLED) | (count > 2)) & ((kind != REPLACED) | others.any(1))
+        )
+        kind = jnp.where(able, kind, TRUE)[:, None]
+        alike = ordinal == jnp.take_along_axis(ordinal, place, 1)
+        donor = jnp.where(kind == REPLACED, best(other + alike, others), place)
+        given = (
+            (sentences == donor)
+            & (story == (kind == REPEATED))
+            & (segments > 0)
+            & (kind >= REPLACED)
+        )
+        order = jnp.where(own & ~later, -1.0, order)
+        ranks = jnp.take_along_axis(jnp.argsort(jnp.argsort(order, 1), 1), sentences, 1)
+        keys = jnp.where(story & (kind == SHUFFLED) & (sentences > 0), 1 + ranks, sentences)
+        keys = segments * (length + 3) + jnp.where(_ends(segments, sentences), length + 2, keys)
+        end = (length + 2) * (length + 3)
+        gone = (segments == 0) | (story & (kind == REPLACED) & (sentences == place))
+        keys = jnp.concatenate(
+            [jnp.where(gone, end, keys), jnp.where(given, length + 3 + place, end)], 1
+        )
+        chosen = jnp.argsort(keys, axis=1, stable=True)[:, :length]
+        real, source = jnp.take_along_axis(keys, chosen, 1) < end, chosen % length
+
+        def take(x):
+            return jnp.take_along_axis(x, source.reshape(*source.shape, *(1,) * (x.ndim - 2)), 1)
+
+        out = {**batch, **{name: take(batch[name]) for name in moving(batch)}}
+        out["input_ids"] = jnp.where(real, take(batch["input_ids"]), self.vocab.pad or 0)
+        out["segment_ids"] = jnp.where(real, jnp.where(chosen >= length, 1, take(segments)), 0)
+        new = out["segment_ids"]
+        out["positions"] = jnp.where(new > 0, jnp.arange(length) - _begins(new), 0)
+        weights = story.any(1).astype(jnp.float32)
+        return {**out, "truth_labels": kind[:, 0].astype(jnp.int32), "truth_weights": weights}
+
+
+def _begins(segments: Array) -> Array:
+    """Returns the first place of each token's document, [B, L]."""
+    edge = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    return jax.lax.cummax(jnp.where(edge, jnp.arange(segments.shape[1]), 0), axis=1)
+
+
+def _ends(segments: Array, sentences: Array) -> Array:
+    """Whether a token of no sentence, such as [SEP], stands behind a word of its document, [B, L]:
+    it stays at the end."""
+    count = jnp.cumsum(sentences > 0, 1)
+    before = jnp.take_along_axis(count - (sentences > 0), _begins(segments), 1)
+    return (sentences == 0) & (count > before)

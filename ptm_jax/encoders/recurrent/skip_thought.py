@@ -1,0 +1,70 @@
+"""Skip-thought: a recurrent encoder of sentences, and two decoders of the sentences beside (Kiros
+et al. 2015)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.batch import segments_of
+from ptm_jax.core.types import Batch, Encoded
+from ptm_jax.encoders.context import Embedded, context_of
+from ptm_jax.encoders.transformer.cloze import neighbour
+from ptm_jax.nn.initializers import Uniform
+from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.recurrent.gru import GRU
+from ptm_jax.nn.recurrent.recurrence import Bidirectional
+from ptm_jax.statistics.sentences import beside, ends_of, take
+
+
+class SkipThought(Embedded):
+    """`sentence` reads every sentence (a segment) alone; hidden [B, L, D] are its states (section
+    2.1, Eq. 1 to 4).
+
+    The vector of a sentence is the state of its last token; of a `Bidirectional` also the left
+    direction's at its first token. The decoders `following` and `preceding` predict a sentence from
+    the vector of the sentence before, or after: a bias without b in the gates r, z and n (Eq. 5 to
+    8). Their states are `extra["forward"]` and `extra["backward"]` [B, L, H]; that of token t has
+    read the tokens before t. `extra["vectors"]` [B, L, D] is the vector of each token's sentence.
+    """
+
+    embed: nn.Module
+    sentence: nn.Module
+    following: GRU
+    preceding: GRU
+    initializer: Any = Uniform(0.1)
+
+    writes_neighbours = True
+    gives_vectors = True
+
+    @property
+    def direction(self) -> slots.Direction:
+        return "bidirectional" if isinstance(self.sentence, Bidirectional) else "causal"
+
+    def level_of(self, path: str) -> int:
+        part = path.split("/")[1]
+        return {"embed": 0, "sentence": 1}.get(part, 2)
+
+    @nn.compact
+    def __call__(self, batch: Batch, train: bool = False) -> Encoded:
+        context, segments = context_of(batch, self.direction, train), segments_of(batch)
+        x = self.embed(batch, context)
+        hidden = self.sentence(x, segments, context=context)[0]
+        first, last = ends_of(segments)
+        vectors = take(hidden, last)
+        if isinstance(self.sentence, Bidirectional):
+            size = self.sentence.right.width
+            vectors = jnp.concatenate([vectors[..., :size], take(hidden[..., size:], first)], -1)
+        read, extra = neighbour(x, segments, -1), {"vectors": vectors}
+        decoders = {"forward": (self.following, first - 1), "backward": (self.preceding, last + 1)}
+        for (name, (decoder, place)), there in zip(decoders.items(), beside(batch), strict=True):
+            given = jnp.where(there[..., None], take(vectors, place), 0)
+            shape = {"initializer": self.initializer, "precision": decoder.precision}
+            condition = Dense(3 * decoder.hidden, bias=False, **shape, name=f"condition_{name}")(
+                given
+            )
+            extra[name] = decoder(read, segments, context=context, condition=condition)[0]
+        return Encoded(hidden, extra=extra)

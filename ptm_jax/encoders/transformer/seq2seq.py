@@ -1,0 +1,172 @@
+"""Encoder and decoder: the Transformer, T5, BART, MASS and PEGASUS."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.batch import segments_of
+from ptm_jax.core.types import Batch, Encoded, record
+from ptm_jax.encoders.context import Embedded
+from ptm_jax.encoders.transformer.transformer import Cache, Transformer
+from ptm_jax.nn.attention.multihead import KeyValues
+from ptm_jax.nn.layers import Identity
+
+
+@record
+class PairCache:
+    """Decoding state: the decoder's cache, keys and values of the source [N, B, Ls, H, K], and its
+    segments [B, Ls]."""
+
+    own: Cache
+    across: KeyValues
+    segments: Any
+
+    def take(self, rows) -> PairCache:
+        """Returns the cache of the given rows [R] of the batch."""
+        return PairCache(self.own.take(rows), self.across.take(rows), self.segments[rows])
+
+
+class EncoderDecoder(Embedded):
+    """A Transformer over `input_ids` and a causal one over `decoder_input_ids` with attention to it
+    (Vaswani et al. 2017).
+
+    The decoder's blocks have a `cross` slot. If its embedding is `given`, both share the encoder's
+    token table. A batch has `decoder_input_ids` [B, T] and, for packed rows, `decoder_segment_ids`
+    and `decoder_positions` [B, T]. `hidden`, `layers` and `attention` are the decoder's. `extra`
+    has the encoder's (`source` [B, L, D], `source_layers`, `source_attention`) and
+    `cross_attention` [N, B, H, T, L].
+
+    Without decoder inputs the decoder reads the row itself (Lewis et al. 2020, section 3.1: how
+    BART encodes), so that tasks of one text work too. The row is shifted right by one token inside
+    each document. Each document then begins with `start`: an id, or "last" for the document's last
+    token. None: no shift.
+
+    With a `cache`, a batch with decoder inputs begins a decoding; a batch without them continues it
+    with its `input_ids`.
+    """
+
+    encoder: Transformer
+    decoder: Transformer
+    start: int | Literal["last"] | None = None
+
+    reads_source = True
+
+    @property
+    def writes(self) -> bool:
+        return self.direction == "decoder" and self.decoder.writes
+
+    @property
+    def direction(self) -> slots.Direction:
+        return "bidirectional" if self.decoder.direction == "bidirectional" else "decoder"
+
+    @property
+    def stacks(self) -> dict[str, slots.Layered]:
+        return {"encoder/stack": self.encoder.stack, "decoder/stack": self.decoder.stack}
+
+    @property
+    def embed(self):
+        """The encoder's embeddings, with the vocabulary and position table of the model."""
+        return self.encoder.embed
+
+    def __call__(
+        self, batch: Batch, train: bool = False, cache: PairCache | None = None
+    ) -> Encoded:
+        if cache is not None and "decoder_input_ids" not in batch:
+            return self._continued(batch, train, cache)
+        source, segments, inner = (
+            self.encoder(batch, train),
+            segments_of(batch),
+            self.decoded(batch),
+        )
+        given = {
+            "source": self._read(source.hidden),
+            "source_segments": segments,
+            "table": self._shared_table(),
+        }
+        if cache is not None:
+            given |= {"cache": cache.own, "across": cache.across}
+        decoded = self.decoder(inner, train, **given)
+        if cache is not None:
+            own, across = decoded.cache
+            across = dataclasses.replace(across, start=None)
+            decoded = dataclasses.replace(decoded, cache=PairCache(own, across, segments))
+        extra = {
+            "source": source.hidden,
+            "source_layers": source.layers,
+            "source_attention": source.attention,
+        }
+        return dataclasses.replace(decoded, extra={**(decoded.extra or {}), **extra})
+
+    def decoded(self, batch: Batch) -> Batch:
+        """Returns the batch that the decoder reads: the decoder's inputs, or without them the row,
+        shifted."""
+        inner = dict(batch)
+        if "decoder_input_ids" in batch:
+            for name in (
+                "order",
+                "key_order",
+                "group",
+                "places",
+                "token_type_ids",
+                "segment_ids",
+                "positions",
+            ):
+                inner.pop(name, None)
+            renamed = ("input_ids", "segment_ids", "positions")
+            inner |= {
+                name: batch[f"decoder_{name}"] for name in renamed if f"decoder_{name}" in batch
+            }
+        elif self.start is not None:
+            inner["input_ids"] = shifted(batch["input_ids"], segments_of(batch), self.start)
+        return inner
+
+    def _read(self, states):
+        """Returns the encoder's states [B, L, D] as the decoder reads them."""
+        return states
+
+    def _continued(self, batch: Batch, train: bool, cache: PairCache) -> Encoded:
+        given = {"cache": cache.own, "across": cache.across, "source_segments": cache.segments}
+        decoded = self.decoder(batch, train, table=self._shared_table(), **given)
+        return dataclasses.replace(decoded, cache=dataclasses.replace(cache, own=decoded.cache[0]))
+
+    def table(self):
+        """Returns the table [V, D] of the decoder's tokens, which a tied vocabulary head shares."""
+        return self.encoder.table() if self.decoder.embed.given else self.decoder.table()
+
+    def _shared_table(self):
+        return self.encoder.table() if self.decoder.embed.given else None
+
+    def empty_cache(self, batch: int, length: int, source: int) -> PairCache:
+        """Returns a decoding cache for `length` tokens of `batch` targets with `source` source
+        tokens each."""
+        stack = self.decoder.stack
+        across = stack.block.cross.attention.empty_cache(stack.layers, batch, source)
+        return PairCache(
+            self.decoder.empty_cache(batch, length), across, jnp.zeros((batch, source), jnp.int32)
+        )
+
+
+class BridgedEncoderDecoder(EncoderDecoder):
+    """An `EncoderDecoder` of two widths: `bridge` maps the encoder's states to that of the decoder
+    (Transformers' EncoderDecoderModel)."""
+
+    bridge: nn.Module = Identity()
+
+    def _read(self, states):
+        return self.bridge(states)
+
+
+def shifted(ids, segments, start: int | Literal["last"]):
+    """Returns [B, L] int32: the previous token in the document; for its first token `start` or the
+    document's last token."""
+    first = segments != jnp.pad(segments[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
+    if start == "last":
+        slots = jnp.arange(ids.shape[1], dtype=jnp.int32)
+        same = segments[:, :, None] == segments[:, None, :]
+        start = jnp.take_along_axis(ids, jnp.where(same, slots, -1).max(-1), 1)
+    return jnp.where(first, start, jnp.pad(ids[:, :-1], ((0, 0), (1, 0))))

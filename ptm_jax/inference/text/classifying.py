@@ -1,0 +1,112 @@
+"""Text classification: the probabilities of the head `classify`, by class name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.inference import head_scores
+from ptm_jax.objectives.tasks.downstream import Classification
+
+HEAD = "classify"
+
+
+class Prediction(NamedTuple):
+    """A class and the probability of each class, or a number."""
+
+    label: str
+    scores: Mapping[str, float]
+    number: float = float("nan")
+
+
+def predicted(
+    labels: Sequence[str], scores: np.ndarray, number: float = float("nan")
+) -> Prediction:
+    """Returns the prediction from scores [C]."""
+    chances = dict(zip(labels, _probabilities(scores, "classes").tolist(), strict=True))
+    return Prediction(max(chances, key=chances.get), chances, number)
+
+
+def classify(
+    model: Any, texts: Sequence[str], seconds: Sequence[str] | None, batch_size: int
+) -> list[dict[str, float]]:
+    """`Pretrained.classify`."""
+    if HEAD not in model.module.heads:
+        raise UserError(
+            f"{model.system.name} does not classify texts: it has no head {HEAD!r}; load a "
+            "checkpoint of a class "
+            "...ForSequenceClassification, or fine-tune with `ptm train --init MODEL --task NAME`"
+        )
+    rows = [
+        [{"input_ids": ids, "token_type_ids": types}]
+        for ids, types in _framed(model, texts, seconds)
+    ]
+    names, kind = labels_of(model), kind_of(model)
+    scores = [
+        _probabilities(row, kind).tolist()
+        for row in head_scores.scored(model, HEAD, rows, batch_size)
+    ]
+    return [dict(zip(names, row, strict=True)) for row in scores]
+
+
+def labels_of(model: Any) -> list[str]:
+    """Returns distinct class names: the model's, or LABEL_0, LABEL_1, ..."""
+    count = model.module.heads[HEAD].classes
+    names = names_of(model, count)
+    return list(names) if len(set(names)) == count else [f"LABEL_{i}" for i in range(count)]
+
+
+def names_of(model: Any, classes: int) -> tuple[str, ...]:
+    """Returns the class names in the model's order, from its fine-tuning task or the published
+    config's `id2label`; () if it has neither."""
+    own = model.examples.labels
+    if isinstance(own, tuple) and len(own) == classes:
+        return own
+    named = model.published("id2label", dict, {})
+    return (
+        tuple(str(named[str(i)]) for i in range(classes))
+        if set(named) == {str(i) for i in range(classes)}
+        else ()
+    )
+
+
+def kind_of(model: Any) -> str:
+    """Returns the kind of scores: mutually exclusive `classes`, independent `labels`, or a
+    `number`."""
+    objective = model.system.objective
+    if isinstance(objective, Classification):
+        return objective.kind
+    return "number" if model.module.heads[HEAD].classes == 1 else "classes"
+
+
+def _framed(
+    model: Any, texts: Sequence[str], seconds: Sequence[str] | None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns (ids, token types) of every text or pair with special tokens."""
+    tokenizer = model._tokenizer()
+    rows = [(row,) for row in tokenizer.encode_batch(texts)]
+    if seconds is not None:
+        if len(seconds) != len(texts):
+            raise UserError(
+                f"{len(texts)} texts and {len(seconds)} pairs; give every text its second"
+            )
+        rows = [
+            (*row, second)
+            for row, second in zip(rows, tokenizer.encode_batch(seconds), strict=True)
+        ]
+    found = [tokenizer.frame(*row) for row in rows]
+    model._check([ids for ids, _ in found])
+    return found
+
+
+def _probabilities(scores: np.ndarray, kind: str) -> np.ndarray:
+    scores = scores.astype(np.float64)
+    if kind == "number":
+        return scores
+    if kind == "labels":
+        return np.exp(-np.logaddexp(0.0, -scores))
+    return softmax(scores, axis=-1)

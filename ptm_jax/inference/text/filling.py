@@ -1,0 +1,165 @@
+"""Mask filling: the most probable tokens for each [MASK] or <mask> of a text."""
+
+from __future__ import annotations
+
+import functools
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.towers import Tower
+from ptm_jax.corruptions.masking.noise import Reconstruct
+from ptm_jax.encoders.transformer.seq2seq import shifted
+from ptm_jax.inference import inputs
+from ptm_jax.inference.decoding.logits import NEVER
+from ptm_jax.inference.decoding.settings import bucket
+from ptm_jax.inference.text import generating
+
+BATCH = 32
+
+
+class Filling(NamedTuple):
+    """A token as text, its probability (context2vec: the cosine of word and context), and the text
+    with the token in place of the mask."""
+
+    token: str
+    probability: float
+    sentence: str
+
+
+def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]]:
+    """`Pretrained.fill_mask`."""
+    vocab = model.vocab
+    if _head(model) is None or vocab.mask is None:
+        other = "load one that does, as bert_mini"
+        if model.pair and model.generates:
+            other = "its decoder writes other text than it reads: use generate"
+        if filler := next(
+            (name for name, part in model.system.towers.items() if "mlm" in part.heads), None
+        ):
+            other = f"its tower {filler} does: give --tower {filler} (tower={filler!r} of load)"
+        raise UserError(f"{model.system.name} does not fill masks; {other}")
+    if top < 1 or top > vocab.size - len(vocab.specials):
+        raise UserError(f"top is {top}; it must be 1 to {vocab.size - len(vocab.specials)}")
+    tokenizer = model._tokenizer()
+    marks = {"[MASK]", "<mask>", tokenizer.piece(vocab.mask)}
+    pattern = re.compile("|".join(re.escape(mark) for mark in sorted(marks)))
+    parts = [pattern.split(text) for text in texts]
+    for number, pieces in enumerate(parts):
+        if len(pieces) == 1:
+            shown = textwrap.shorten(texts[number], 60, placeholder=" ...")
+            raise UserError(f"text {number + 1} has no mask: {shown!r}; write [MASK] for a word")
+    rows = [_ids(model, tokenizer, pieces, number) for number, pieces in enumerate(parts)]
+    found: list[Any] = []
+    for start in range(0, len(rows), BATCH):
+        found += _likeliest(model, rows[start : start + BATCH], top)
+    return [
+        [_fillings(tokenizer, pieces, place, *best) for place, best in enumerate(several)]
+        for pieces, several in zip(parts, found, strict=True)
+    ]
+
+
+def _ids(model: Any, tokenizer: Any, pieces: Sequence[str], number: int) -> np.ndarray:
+    """Returns the ids of a text split at its masks. In byte-level BPE the space before a mask
+    belongs to the filling."""
+    rows = tokenizer.encode_batch([piece.rstrip() for piece in pieces[:-1]] + [pieces[-1]])
+    ids: list[int] = []
+    for row in rows[:-1]:
+        ids += [*row, model.vocab.mask]
+    ids = inputs.framed(model, [*ids, *rows[-1]])
+    if model.limit is not None:
+        inputs.check_length(len(ids), model.limit, f"text {number + 1}")
+    return ids
+
+
+def _likeliest(
+    model: Any, rows: Sequence[np.ndarray], top: int
+) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    """Returns (ids [top], probabilities [top]) for every mask of every row."""
+    ids, mask = inputs.rectangle(rows, model.vocab.pad)
+    batch = model._batch(ids, mask)
+    if model.pair and model.module.encoder.start is None:
+        start = generating.start_of(model)
+        batch["decoder_input_ids"] = np.asarray(
+            shifted(batch["input_ids"], batch["segment_ids"], start)
+        )
+    places = [np.flatnonzero(row == model.vocab.mask) for row in rows]
+    positions = np.zeros((len(batch["input_ids"]), bucket(max(map(len, places)))), np.int32)
+    for number, place in enumerate(places):
+        positions[number, : len(place)] = place
+    count = min(bucket(top, 8), model.vocab.size)
+    static = model.module, _head(model), count, (*model.vocab.specials, *_unknown(model))
+    best, probabilities = _fill(*static, model.weights, batch, positions)
+    best, probabilities = np.asarray(best)[..., :top], np.asarray(probabilities)[..., :top]
+    return [
+        [(best[r, p], probabilities[r, p]) for p in range(len(place))]
+        for r, place in enumerate(places)
+    ]
+
+
+def _head(model: Any) -> str | None:
+    """Returns the head that fills masks. Word vectors do it for an encoder in which no token sees
+    itself (context2vec)."""
+    if model.head == "mlm" or _reconstructs(model):
+        return model.head
+    if model.module.encoder.direction != "both":
+        return None
+    return next((name for name, head in model.module.heads.items() if head.gives_rows), None)
+
+
+def _unknown(model: Any) -> tuple[int, ...]:
+    """Returns the unknown word, if it has a vector that nothing trains."""
+    vectors = model.module.heads[_head(model)].gives_rows
+    return (model.vocab.unk,) if vectors and model.vocab.unk is not None else ()
+
+
+def _reconstructs(model: Any) -> bool:
+    """Whether the decoder reconstructs the whole row, and thus predicts the text at a mask
+    (BART)."""
+    return model.pair and model.head == "lm" and isinstance(model.system.corruption, Reconstruct)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _fill(module, head: str, count: int, specials: tuple[int, ...], params, batch, positions):
+    """Returns (ids, probabilities) [B, P, count] at positions [B, P]. The vocabulary head runs only
+    there."""
+    tower = Tower(module, params)
+    hidden = jnp.take_along_axis(tower(batch).hidden, positions[..., None], 1)
+    vectors = module.heads[head].gives_rows
+    if vectors:
+        words = tower.head(head, jnp.arange(module.heads[head].vocab.size))[0]
+        scores = jnp.einsum("bpd,vd->bpv", _unit(hidden), _unit(words))
+    else:
+        scores = jax.nn.log_softmax(tower.head(head, hidden).logits(), -1)
+    if specials:
+        scores = scores.at[..., jnp.array(specials)].set(NEVER)
+    values, ids = jax.lax.top_k(scores, count)
+    return ids, values if vectors else jnp.exp(values)
+
+
+def _unit(vectors):
+    vectors = vectors.astype(jnp.float32)
+    return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def _fillings(
+    tokenizer: Any, pieces: Sequence[str], place: int, ids, probabilities
+) -> list[Filling]:
+    mark = "[MASK]"
+    left, right = mark.join(pieces[: place + 1]), mark.join(pieces[place + 1 :])
+    found = []
+    for index, probability in zip(ids, probabilities, strict=True):
+        token = (tokenizer.decode([int(index)]).strip() or tokenizer.piece(index)).removeprefix(
+            "##"
+        )
+        glued = bool(tokenizer.continuations[index])
+        before = left.rstrip() if glued else left
+        shown = f"##{token}" if tokenizer.piece(index).startswith("##") else token
+        found.append(Filling(shown, float(probability), f"{before}{token}{right}"))
+    return found

@@ -1,0 +1,331 @@
+"""Vectors of texts from the states of their tokens, similarity, search (Reimers & Gurevych 2019,
+arXiv 1908.10084).
+
+`Pretrained.encode` follows the sentence-transformers folder of its model
+(`convert.libraries.sentence_folder`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.spatial
+import scipy.special
+from tqdm import tqdm
+
+from ptm_jax.convert.libraries.sentence_folder import MODES, SIMILARITIES, Dense, Sentence
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.inference import inputs
+from ptm_jax.inference.decoding.settings import bucket
+
+TOKENS = 256
+"""Tokens of a batch of the exact mode: a constant, so that the shape of a text's batch depends on
+its own length only. 800 sentences took 1.5% more time than without the mode (MiniLM, 2 cores)."""
+FEW = 64
+"""Tokens of a batch of few texts, where the compiler adds in the same order for it as for one of
+`TOKENS`. On CPUs it does from 64 tokens on (JAX 0.10, products of 384 and 1,536); below, the sums
+of a product depend on the number of tokens. A single text of 4 words takes 26 ms (without the mode
+11), of 21 words 28 (19), of 42 words 25 (24): MiniLM, one core."""
+
+_ACTIVATIONS = {
+    "Identity": lambda x: x,
+    "GELU": lambda x: x * scipy.special.ndtr(x),
+    "ReLU": lambda x: np.maximum(x, 0),
+    "SiLU": lambda x: x * scipy.special.expit(x),
+    "Sigmoid": scipy.special.expit,
+    "Tanh": np.tanh,
+}
+
+
+class Found(NamedTuple):
+    """A text of a corpus that `search` found: its index, and its similarity to the query. `text` is
+    None for vectors."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+def pooled(mode: str, hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Returns vectors [B, D] of states [B, L, D] float32 where `mask` [B, L] is above 0. Rows are
+    padded on the right.
+
+    cls first token; lasttoken last token; max; mean; mean_sqrt_len: the sum over the square root of
+    the number of tokens; weightedmean: the mean with weights 1, 2, .. (Muennighoff 2022, arXiv
+    2202.08904, equation 2). Raises UserError for another mode.
+    """
+    real, rows = mask[..., None] > 0, np.arange(len(hidden))
+    if mode == "cls":
+        return hidden[rows, (mask > 0).argmax(1)]
+    if mode == "lasttoken":
+        return hidden[rows, mask.shape[1] - 1 - (mask[:, ::-1] > 0).argmax(1)]
+    if mode == "max":
+        return np.where(real, hidden, -np.inf).max(1)
+    if mode in ("mean", "mean_sqrt_len"):
+        count = np.maximum(real.sum(1).astype(np.float32), 1e-9)
+        return np.where(real, hidden, 0).sum(1) / (count if mode == "mean" else np.sqrt(count))
+    if mode == "weightedmean":
+        weights = real * np.arange(1, mask.shape[1] + 1, dtype=np.float32)[None, :, None]
+        return np.where(real, hidden * weights, 0).sum(1) / np.maximum(weights.sum(1), 1e-9)
+    raise unknown("pooling", str(mode), MODES)
+
+
+def through(layer: Dense, vectors: np.ndarray) -> np.ndarray:
+    """Returns a layer's output [B, F] of vectors [B, D]. The sums of a row do not depend on the
+    number of rows."""
+    found = np.einsum(
+        "bd,df->bf", vectors, layer.kernel
+    )  # without BLAS, whose order of additions depends on B
+    return _ACTIVATIONS[layer.activation](
+        found if layer.bias is None else found + layer.bias
+    ).astype(np.float32)
+
+
+def encode(
+    model: Any,
+    texts: Sequence[str],
+    pooling: str | None,
+    batch_size: int,
+    normalize: bool | None,
+    specials: bool,
+    *,
+    prompt: str | None,
+    prompt_name: str | None,
+    truncate: bool,
+    exact: bool,
+    progress: bool | None,
+) -> np.ndarray:
+    """`Pretrained.encode`."""
+    sentence = model.sentence or Sentence()
+    if pooling is None and sentence.refused:
+        raise UserError(
+            f"{sentence.refused}; give a pooling, for example pooling={sentence.modes[0]!r} "
+            "(--pooling)"
+        )
+    modes, layers = (sentence.modes, sentence.dense) if pooling is None else ((pooling,), ())
+    if pooling is None and model.sentence is None and model.module.encoder.gives_vectors:
+        modes = ()
+    if wrong := [mode for mode in modes if mode not in MODES]:
+        raise unknown("pooling", str(wrong[0]), MODES)
+    prompt, texts = prompt_of(sentence, prompt, prompt_name), inputs.texts_of(texts)
+    texts = [(prompt + text).lower() if sentence.lower else prompt + text for text in texts]
+    rows = _rows(model, sentence, texts, specials, truncate)
+    skip = _prompt_length(model, prompt) if prompt and not sentence.include_prompt else 0
+    found: dict[int, np.ndarray] = {}
+    with tqdm(
+        total=len(rows),
+        unit="text",
+        delay=1,
+        leave=False,
+        disable=None if progress is None else not progress,
+    ) as bar:
+        for chosen, ids, mask in (
+            _alike(model, rows)
+            if exact
+            else inputs.padded_batches(rows, batch_size, model.vocab.pad)
+        ):
+            found.update(
+                zip(chosen.tolist(), _vectors(model, modes, layers, ids, mask, skip), strict=False)
+            )
+            bar.update(len(chosen))
+    if not rows:
+        return _vectors(
+            model, modes, layers, np.zeros((1, 1), np.int32), np.ones((1, 1), np.int32), 0
+        )[:0]
+    vectors = np.stack([found[i] for i in range(len(rows))])
+    return unit(vectors) if (sentence.normalize if normalize is None else normalize) else vectors
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors [n, D] of length 1; a vector of length 0 stays."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def prompt_of(sentence: Sentence, prompt: str | None, name: str | None) -> str:
+    """Returns the text before every text: `prompt`, the one of a name, or the folder's default.
+    Raises UserError."""
+    if prompt is not None and name is not None:
+        raise UserError(f"both a prompt and the prompt_name {name!r} are given; give one of them")
+    if name is not None and name not in sentence.prompts:
+        raise unknown("prompt", name, sentence.prompts)
+    name = sentence.default_prompt if name is None else name
+    return sentence.prompts.get(name, "") if prompt is None else prompt
+
+
+def similarity(a: Any, b: Any, kind: str = "cosine") -> np.ndarray:
+    """Returns the similarity [n, m] float32 of vectors [n, D] (or [D]) and [m, D]. `kind` is
+    "cosine", "dot", or a negative distance: "euclidean" or "manhattan". Raises UserError for
+    another kind or unequal widths."""
+    a, b = (np.atleast_2d(np.asarray(vectors, np.float32)) for vectors in (a, b))
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise UserError(
+            f"vectors of the shapes {a.shape} and {b.shape} are not comparable; give [n, D] "
+            "and [m, D]"
+        )
+    if kind == "cosine":
+        return unit(a) @ unit(b).T
+    if kind == "dot":
+        return a @ b.T
+    if kind not in SIMILARITIES:
+        raise unknown("similarity", str(kind), SIMILARITIES)
+    metric = "cityblock" if kind == "manhattan" else "euclidean"
+    return -scipy.spatial.distance.cdist(a, b, metric).astype(np.float32)
+
+
+def search(
+    model: Any, queries: Sequence[str], corpus: Any, top: int, **options: Any
+) -> list[list[Found]]:
+    """`Pretrained.search`."""
+    if top < 1:
+        raise UserError(f"top is {top}; it must be at least 1")
+    prompts = (model.sentence or Sentence()).prompts
+    given = options.keys() & {"prompt", "prompt_name"}
+
+    def name_of(*names):
+        return (
+            {}
+            if given
+            else {"prompt": next((prompts[name] for name in names if name in prompts), "")}
+        )
+
+    sought = model.encode(queries, **name_of("query"), **options)
+    texts = None if isinstance(corpus, np.ndarray) else inputs.texts_of(corpus, "corpus")
+    there = (
+        corpus
+        if texts is None
+        else model.encode(texts, **name_of("document", "passage", "corpus"), **options)
+    )
+    found = []
+    for row in (
+        model.similarity(sought, there)
+        if len(sought) and len(there)
+        else np.zeros((len(sought), 0))
+    ):
+        best = np.argsort(-row, kind="stable")[:top]
+        found.append(
+            [Found(int(i), float(row[i]), None if texts is None else texts[i]) for i in best]
+        )
+    return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SideBySide:
+    """Several models as one. A text's vector is the concatenation of theirs, each of length 1:
+    combine-skip, of uni-skip and bi-skip (Kiros et al. 2015, section 3; the norm is that of the
+    authors' code)."""
+
+    models: Sequence[Any]
+
+    sentence: ClassVar[None] = None
+
+    def encode(
+        self, texts: Sequence[str], normalize: bool | None = None, **options: Any
+    ) -> np.ndarray:
+        """Returns vectors [n, sum of D] float32; `options` are those of `Pretrained.encode`. Raises
+        UserError as that."""
+        found = np.concatenate(
+            [model.encode(texts, normalize=True, **options) for model in self.models], -1
+        )
+        return unit(found) if normalize else found
+
+    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Returns the cosines [n, m] of vectors."""
+        return similarity(a, b)
+
+    def search(
+        self, queries: Sequence[str], corpus: Any, top: int = 5, **options: Any
+    ) -> list[list[Found]]:
+        """`Pretrained.search`."""
+        return search(self, queries, corpus, top, **options)
+
+
+def _rows(
+    model: Any, sentence: Sentence, texts: Sequence[str], specials: bool, truncate: bool
+) -> list[np.ndarray]:
+    """Returns ids [l] of each text with special tokens, cut to the longest that is allowed if
+    `truncate`."""
+    limit = min((n for n in (sentence.max_length, model.limit) if n is not None), default=None)
+    room = None if limit is None else limit - len(inputs.framed(model, ()))
+    rows = model._tokenizer().encode_batch(texts, specials)
+    if truncate and room is not None:
+        rows = [row[:room] for row in rows]
+    long = next(
+        (number for number, row in enumerate(rows) if room is not None and len(row) > room), None
+    )
+    if long is not None:
+        what = "position table" if limit == model.limit else "max_seq_length"
+        raise UserError(
+            f"text {long + 1} has {len(rows[long]) + limit - room} tokens; this model's "
+            f"{what} holds {limit}: shorten or "
+            "split it, or cut it with truncate=True (--truncate)"
+        )
+    rows = [inputs.framed(model, row) for row in rows]
+    model._check(rows)
+    return rows
+
+
+def _prompt_length(model: Any, prompt: str) -> int:
+    """Returns the number of tokens of a prompt with the special tokens before it."""
+    (row,) = model._tokenizer().encode_batch([prompt])
+    framed = inputs.framed(model, row)
+    return len(framed) - int(len(row) > 0 and framed[-1] != row[-1])
+
+
+def _alike(model: Any, rows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yields (indices [b], ids [B, L], mask [B, L]): L is the bucket of each row's own length, and
+    B = TOKENS / L rows are filled with copies. One program computes a row, whatever the other rows
+    are."""
+    widths = np.array([bucket(len(row), inputs.SHORTEST, model.limit) for row in rows])
+    for width in np.unique(widths):
+        few, size = (max(1, tokens // int(width)) for tokens in (FEW, TOKENS))
+        those = np.flatnonzero(widths == width)
+        if len(those) <= 2 * few < size and _agree(
+            model, _block(model, rows, those[:few], int(width), size), few
+        ):
+            size = few
+        for start in range(0, len(those), size):
+            chosen = those[start : start + size]
+            yield chosen, *_block(model, rows, chosen, int(width), size)
+
+
+def _block(
+    model: Any, rows: Sequence[np.ndarray], chosen: np.ndarray, width: int, size: int
+) -> tuple[np.ndarray, ...]:
+    """Returns (ids [B, L], mask [B, L]) of `size` rows: the chosen ones, and copies of them."""
+    ids, mask = inputs.rectangle([rows[i] for i in chosen], model.vocab.pad)
+    copies, more = np.arange(size) % len(chosen), ((0, 0), (0, width - ids.shape[1]))
+    return np.pad(ids, more, constant_values=model.vocab.pad or 0)[copies], np.pad(mask, more)[
+        copies
+    ]
+
+
+def _agree(model: Any, block: tuple[np.ndarray, ...], few: int) -> bool:
+    """Returns whether the first rows of a block have the same bits without the others. Tried once
+    for each length."""
+    known, width = model._agreeing, block[0].shape[1]
+    if width not in known:
+        states = [
+            model(*(part[:size] for part in block), logits=False).hidden[:few]
+            for size in (few, len(block[0]))
+        ]
+        known[width] = states[0].tobytes() == states[1].tobytes()
+    return known[width]
+
+
+def _vectors(
+    model: Any, modes: Sequence[str], layers: Sequence[Dense], ids, mask, skip: int
+) -> np.ndarray:
+    """Returns the vectors [B, F] of rows, pooled without their first `skip` tokens; without modes,
+    the encoder's own."""
+    output = model(ids, mask, logits=False)
+    if not modes:
+        return output.vectors.astype(np.float32)
+    hidden = output.hidden.astype(np.float32)
+    mask = np.where(np.arange(mask.shape[1]) < skip, 0, mask)
+    found = np.concatenate([pooled(mode, hidden, mask) for mode in modes], -1)
+    for layer in layers:
+        found = through(layer, found)
+    return found

@@ -1,0 +1,95 @@
+"""The table of words that a run trained, as a file of word vectors has it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.convert.words import wordfiles
+from ptm_jax.convert.words.wordtable import Subwords, WordTable
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.rows.windows import Chunks
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.encoders.words import static
+from ptm_jax.encoders.words.bags import BagOfNGrams
+from ptm_jax.encoders.words.windows import WindowEncoder
+from ptm_jax.inference.words import trained_classes
+from ptm_jax.nn.heads.word_rows import WordRows
+from ptm_jax.objectives.vectors.windows import NegativeSampling
+from ptm_jax.runs.run import Run
+
+TABLES = (static.WordVectors, static.ContextWords)
+"""Encoders that are a table of words and nothing else."""
+
+
+def is_words(path: str | os.PathLike) -> bool:
+    """Whether `ptm_jax.load` finds word vectors at a path: a file, a folder of them, or a run that
+    trained a table."""
+    if wordfiles.is_words(path):
+        return True
+    run = Run.at(path)
+    main = run.system["towers"].get("main", {}) if run.exists else {}
+    return main.get("encoder", {}).get("kind") in {kind.__name__ for kind in TABLES}
+
+
+def table_of(model: Any, counts: np.ndarray | None = None) -> WordTable:
+    """Returns the table of a `Pretrained` model with one, without the special pieces. Raises
+    UserError for another model.
+
+    The table has what fastText's `.bin` holds, n-grams and output vectors too, so that it may be
+    written as one.
+    counts   [V] of every id in the training text, where known
+    """
+    encoder, name = model.module.encoder, model.system.name
+    if isinstance(encoder, BagOfNGrams):
+        return trained_classes.table_of(model)
+    if not isinstance(encoder, (*TABLES, WindowEncoder)):
+        raise UserError(
+            f"{name} is no table of word vectors; `ptm compress static` makes vectors of a "
+            "model's tokens"
+        )
+    tokenizer, params = model._tokenizer(), model.params[model.tower]
+    kept = np.array(
+        [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces],
+        np.int64,
+    )
+    own = params["encoder"].get("embed", params["encoder"])
+    rows, subwords = np.asarray(own["token"], np.float32), None
+    for head, kind in model.module.heads.items():
+        if isinstance(kind, WordRows) and kind.added:
+            rows = rows + np.asarray(params[f"heads_{head}"]["table"], np.float32)
+    settings = _settings(model, kept)
+    if isinstance(encoder, TABLES) and (fact := encoder.subwords) is not None:
+        sizes = {"shortest": fact.shortest, "longest": fact.longest, "buckets": fact.buckets}
+        subwords, settings = (
+            Subwords(rows=np.asarray(own["ngrams"], np.float32), **sizes),
+            {**settings, **sizes},
+        )
+    if counts is not None:
+        counts = np.maximum(counts[kept], 1)
+        settings["tokens"] = int(counts.sum())
+    words = [tokenizer.pieces[i] for i in kept]
+    return WordTable(
+        words=words, rows=rows[kept], counts=counts, subwords=subwords, settings=settings
+    )
+
+
+def _settings(model: Any, kept: np.ndarray) -> dict[str, Any]:
+    """Returns fastText's arguments and output vectors of a model with negative sampling; {} of
+    others."""
+    system, objective = model.system, model.system.objective
+    if not isinstance(objective, NegativeSampling) or not isinstance(model.module.encoder, TABLES):
+        return {}
+    found = {
+        "window": objective.window,
+        "negatives": objective.k,
+        "model": 1 if objective.predicts == "centre" else 2,
+    }
+    if isinstance(system.examples, Chunks):
+        found["sample"] = system.examples.sample or 0.0
+    if isinstance(system.tokenizer, TokenizerSpec):
+        found["min_count"] = system.tokenizer.min_count
+    output = model.params[model.tower][f"heads_{objective.head}"]["table"]
+    return {**found, "output": np.asarray(output, np.float32)[kept]}

@@ -1,0 +1,129 @@
+"""Names of entities with the facts of a graph: those that leave an entity (KGLM), and those that
+reach it too (BERT-MK)."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.knowledge.mentions import Lexicon, lines
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FactsOfNames(Lexicon):
+    """Entities with their names and facts: the number of the entity, from 1, the first `width` ids
+    of its name + 1, and `facts` pairs of a relation, from 1, and the number of the tail; 0 at the
+    end. The file has lines of head, relation and tail with tabs; entities and relations are
+    numbered in alphabetical order. Names are those of the graph, longer ones are cut.
+
+    entities, relations   rows of the tables, of which 0 stands for none
+    """
+
+    packaged: ClassVar[str] = "triples.tsv"
+    incoming: ClassVar[int] = 0
+
+    entities: int = 256
+    relations: int = 64
+    width: int = 8
+    facts: int = 8
+
+    def __post_init__(self):
+        if min(self.width, self.facts) < 1 or min(self.entities, self.relations) < 2:
+            raise ValueError(
+                "width and facts must be at least 1, entities and relations at least 2"
+            )
+
+    def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
+        triples, names = self._triples(), self.names()
+        kinds = sorted({relation for _, relation, _ in triples})
+        for what, found, most in (
+            ("entities", names, self.entities),
+            ("relations", kinds, self.relations),
+        ):
+            if len(found) >= most:
+                raise UserError(
+                    f"{self.path} has {len(found):,} {what}; set {what} to at least "
+                    f"{len(found) + 1}"
+                )
+        number = {name: n for n, name in enumerate(names, 1)}
+        kind = {name: n for n, name in enumerate(kinds, 1)}
+        linked = self.linked(
+            [(number[head], kind[of], number[tail]) for head, of, tail in dict.fromkeys(triples)]
+        )
+        ids = tokenizer.encode_batch([f" {name}" for name in names])
+        rows = zip(names, ids, strict=True)
+        return {
+            name: [number[name], *_fitted((row + 1).tolist(), self.width), *linked(number[name])]
+            for name, row in rows
+        }
+
+    def names(self) -> list[str]:
+        """Returns the names of the entities 1, 2, ..."""
+        return sorted({name for head, _, tail in self._triples() for name in (head, tail)})
+
+    def _triples(self) -> list[tuple[str, ...]]:
+        return [tuple(cells) for _, cells in lines(self.path, (3,))]
+
+    def linked(self, triples: Sequence[tuple[int, int, int]]) -> Callable[[int], list[int]]:
+        """Returns a function from an entity to its `facts` pairs of a relation and a tail."""
+        found = collections.defaultdict(list)
+        for head, relation, tail in triples:
+            found[head] += [relation, tail]
+        return lambda entity: _fitted(found[entity], 2 * self.facts)
+
+    def by_entity(self) -> np.ndarray:
+        """Returns what the lexicon holds of each entity, [entities, C] int32; zeros of those it
+        lacks."""
+        size = int(np.flatnonzero(self.values[:, 0] == -1)[0])
+        rows = self.values[size + 1 :, 3:]
+        rows = rows[rows[:, 0] > 0]
+        out = np.zeros((self.entities, rows.shape[1]), np.int32)
+        out[rows[:, 0]] = rows
+        return out
+
+    def example(self, number: int, vocab: Any) -> Sequence[int]:
+        ids = [vocab.size // 3 + number % 50 + n for n in range(1 + number % min(3, self.width))]
+        fact = 1 + number % (self.relations - 1), 1 + (number + 1) % (self.entities - 1)
+        row = [
+            1 + number % (self.entities - 1),
+            *(i + 1 for i in ids),
+            *[0] * (self.width - len(ids)),
+            *fact,
+        ]
+        return row + [0] * (2 * self.facts - 2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FactsBothWays(FactsOfNames):
+    """`FactsOfNames`, and behind the facts of an entity `incoming` pairs of a relation and the
+    number of the head, those of the facts whose tail it is."""
+
+    facts: int = 4
+    incoming: int = 4
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.incoming < 1:
+            raise ValueError(
+                "incoming must be at least 1; use FactsOfNames for facts of heads alone"
+            )
+
+    def linked(self, triples: Sequence[tuple[int, int, int]]) -> Callable[[int], list[int]]:
+        outgoing, found = super().linked(triples), collections.defaultdict(list)
+        for head, relation, tail in triples:
+            found[tail] += [relation, head]
+        return lambda entity: outgoing(entity) + _fitted(found[entity], 2 * self.incoming)
+
+    def example(self, number: int, vocab: Any) -> Sequence[int]:
+        fact = 1 + (number + 2) % (self.relations - 1), 1 + (number + 3) % (self.entities - 1)
+        return [*super().example(number, vocab), *fact, *[0] * (2 * self.incoming - 2)]
+
+
+def _fitted(row: Sequence[int], size: int) -> list[int]:
+    """Returns the first `size` numbers of a row, and zeros behind them."""
+    return [*row[:size], *[0] * (size - len(row))]

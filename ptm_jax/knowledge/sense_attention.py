@@ -1,0 +1,177 @@
+"""Polarities of words by their senses in context (SentiLR, SentiLARE)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core.batch import segments_of
+from ptm_jax.core.types import Array, Batch
+from ptm_jax.knowledge import graph_folder
+from ptm_jax.knowledge.lexicons import POLARITIES, WordClasses, classes_of
+from ptm_jax.statistics.vector_files import vectors_in, words_of
+
+SCALE = 1000
+"""Scores of senses are integers in thousandths; SentiWordNet's are multiples of 1/8."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SenseAttention(WordClasses):
+    """`WordClasses` whose polarities depend on the text: the sign of sum_j a_j (positive_j -
+    negative_j) over the senses of a word in SentiWordNet, with a_j = softmax_j((1 + cos(text,
+    gloss_j)) / (2 rank_j)) (Ke et al. 2020, arXiv 1911.02493, Eq. 1 and 2; thu-coai/SentiLARE,
+    preprocess/prep_sent.py). A gloss ends at its first example.
+
+    vectors   word vectors as text, such as GloVe's or those of fastText; None: the weights are
+              those of equal similarities
+
+    The text is the sentence of a word where the batch has `sentences`, otherwise its document in
+    the row. Deviations: the vector of a text or a gloss is the mean of the given vectors of its
+    words, of those that are one piece of the vocabulary, where the original has Sentence-BERT's;
+    the part of speech is the word's most frequent one, and of a compiled graph of WordNet and
+    SentiWordNet the senses of all parts of speech count, the likeliest first. Words whose senses
+    agree in sign need no glosses. Vectors are constants of the compiled step, 4 V D bytes.
+    """
+
+    vectors: str | None = None
+
+    def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
+        several = self._several()
+        counts = [len(senses) for senses in several.values()]
+        starts = dict(zip(several, np.cumsum([0, *counts]).tolist(), strict=False))
+        rows = super().entries(tokenizer)
+        return {
+            name: (*row, starts.get(name, 0), len(several.get(name, ())))
+            for name, row in rows.items()
+        }
+
+    def _several(self) -> dict[str, list[tuple[int, float, str]]]:
+        """(rank, score, gloss) of the senses of words that have positive and negative ones."""
+        if self.vectors is None:
+            return {}
+        if graph_folder.is_graph(self.path):
+            graph = graph_folder.senses(self.path)
+            found = (
+                (name, [(rank, *one[1:]) for rank, one in enumerate(senses, 1)])
+                for name, senses in graph
+            )
+        elif self.has_scores:
+            found = ((name, senses) for name, (_, senses) in self.scored().items())
+        else:
+            return {}
+
+        def mixed(senses):
+            return min(score for _, score, _ in senses) < 0 < max(score for _, score, _ in senses)
+
+        return {name: senses for name, senses in found if mixed(senses)}
+
+    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+        names, several = super().of_tokenizer(tokenizer), self._several()
+        senses = [sense for name in several for sense in several[name]]
+        if not senses:
+            return _packed(names, np.zeros((0, 2)), np.zeros((0, 1)), np.zeros((0, 1)))
+        words = words_of(tokenizer)
+        known = vectors_in(
+            Path(self.vectors).expanduser(),
+            {*words.values(), *(word.lower() for word in words.values())},
+        )
+        table = np.zeros((len(tokenizer.pieces), len(next(iter(known.values())))), np.float32)
+        for number, word in words.items():
+            table[number] = known.get(word, known.get(word.lower(), 0.0))
+        encoded = tokenizer.encode_batch([f" {_definition(gloss)}" for _, _, gloss in senses])
+        glosses = np.array([table[ids].sum(0) for ids in encoded])
+        glosses /= np.maximum(np.linalg.norm(glosses, axis=1, keepdims=True), 1e-9)
+        scores = np.array([(rank, round(SCALE * score)) for rank, score, _ in senses])
+        return _packed(names, scores, glosses, table)
+
+    def stand_in(self, vocab: Any) -> np.ndarray:
+        draw, names = np.random.default_rng(0), super().stand_in(vocab)
+        scores = np.stack([1 + np.arange(40) % 2, draw.integers(-SCALE, SCALE, 40)], 1)
+        glosses, table = (draw.normal(size=(size, 4)) for size in (40, vocab.size))
+        return _packed(
+            names, scores, glosses / np.linalg.norm(glosses, axis=1, keepdims=True), table
+        )
+
+    def example(self, number: int, vocab: Any) -> Sequence[int]:
+        return *super().example(number, vocab), 2 * (number % 20), 2 * (number % 2)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The names and what is held of them, as in every lexicon."""
+        return self._parts[0]
+
+    @functools.cached_property
+    def _parts(self) -> tuple[np.ndarray, ...]:
+        """Names, [N, 2] ranks and scores of senses, [N, D] their glosses and [V, D] the vectors of
+        tokens."""
+        packed = super().values
+        shapes = packed[:8].reshape(4, 2).tolist()
+        ends = np.cumsum([8, *(a * b for a, b in shapes)]).tolist()
+        parts = [
+            packed[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)
+        ]
+        return *parts[:2], *(np.ascontiguousarray(part).view(np.float32) for part in parts[2:])
+
+    def classes(self, batch: Batch) -> dict[str, Array]:
+        """Returns those of `WordClasses`, with polarities of words in their text."""
+        values = self.find(batch["input_ids"], segments_of(batch)).values
+        found = classes_of(values)
+        scores, glosses, table = map(jnp.asarray, self._parts[1:])
+        if not len(scores):
+            return found
+        start, count = values[..., 4], values[..., 5]
+        context = self._context(batch, table)
+
+        def attend(state, number):
+            total, weights = state
+            sense = jnp.minimum(start + number, len(scores) - 1)
+            near = (glosses[sense] * context).sum(-1)
+            weight = jnp.where(number < count, jnp.exp((1 + near) / (2 * scores[sense, 0])), 0.0)
+            return (total + weight * scores[sense, 1] / SCALE, weights + weight), None
+
+        zero, most = jnp.zeros(start.shape), int(self.values[:, 8].max())
+        (total, weights), _ = jax.lax.scan(attend, (zero, zero), jnp.arange(most))
+        mean = total / jnp.maximum(weights, 1e-9)
+        sign = jnp.where(
+            mean > 0,
+            POLARITIES.index("+"),
+            jnp.where(mean < 0, POLARITIES.index("-"), POLARITIES.index("0")),
+        )
+        return {**found, "polarities": jnp.where(count > 0, sign, found["polarities"])}
+
+    def _context(self, batch: Batch, table: Array) -> Array:
+        """The vector of every token's text, of length 1 or 0, [B, L, D]."""
+        segments, vectors = segments_of(batch), table[batch["input_ids"]]
+        texts = [segments, *([batch["sentences"]] if "sentences" in batch else [])]
+        same = functools.reduce(
+            jnp.logical_and, (text[:, :, None] == text[:, None, :] for text in texts)
+        )
+        sums = jnp.einsum(
+            "bij,bjd->bid", (same & (segments > 0)[:, None]).astype(vectors.dtype), vectors
+        )
+        return sums / jnp.maximum(jnp.linalg.norm(sums, axis=-1, keepdims=True), 1e-9)
+
+
+def _definition(gloss: str) -> str:
+    """The part of a gloss before its first example, which is quoted."""
+    return gloss.split('"')[0].rstrip("; ")
+
+
+def _packed(
+    names: np.ndarray, scores: np.ndarray, glosses: np.ndarray, table: np.ndarray
+) -> np.ndarray:
+    """Returns one array [X] int32 of the shapes of the parts and the parts; bits of float32
+    numbers."""
+    integers = names, scores.astype(np.int32)
+    floats = (part.astype(np.float32).view(np.int32) for part in (glosses, table))
+    shapes = [size for part in (names, scores, glosses, table) for size in part.shape]
+    return np.concatenate(
+        [np.asarray(shapes, np.int32), *(part.ravel() for part in (*integers, *floats))]
+    )

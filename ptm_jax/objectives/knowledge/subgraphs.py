@@ -1,0 +1,43 @@
+"""Restores the triples of a sub-graph from the states of its nodes (BERT-MK)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Batch, Encoded, Loss
+from ptm_jax.objectives.base import OnePass, token_loss
+from ptm_jax.objectives.knowledge.entities import needs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubgraphTriples(OnePass):
+    """The margin loss of the facts of a row's entities, max(0, margin + d(h, r, t) - d of a wrong
+    triple) with d = |h + r - t|_1 of the states of nodes (He et al. 2019, arXiv 1912.00147, Eq. 4
+    and 5). In the wrong triple the other end of the fact, its head or its tail, is that of the same
+    number of the mention before, around the row; a fact counts where that is there and another
+    entity. Deviation: the paper encodes corrupted triples by themselves."""
+
+    tower: str = "main"
+    margin: float = 1.0
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        read = encoded.extra["subgraphs"]
+        signs = read.signs[:, None]
+        translated = signs * read.entities[:, :, None] + read.relations
+
+        def distance(others):
+            return jnp.abs(translated - signs * others).sum(-1)
+
+        other, ids = (jnp.roll(x, 1, 1) for x in (read.others, read.ids))
+        weights = read.there & jnp.roll(read.there, 1, 1) & (ids != read.ids)
+        right, wrong = distance(read.others), distance(other)
+        loss = jnp.where(weights, jax.nn.relu(self.margin + right - wrong), 0.0)
+        return token_loss(loss, weights.astype(jnp.float32), right < wrong, "subgraph_loss")
+
+    def refusal(self, system: Any) -> str | None:
+        return needs(system, "EntityNoise", "entities of a text")

@@ -1,0 +1,251 @@
+"""Losses of vectors of a graph alone: true triples against corrupted ones.
+
+    margin    max(0, margin + s' - s), the mean over the noise of a row (Bordes et al. 2013, Eq. 1)
+    softmax   -log softmax of the true entity among the candidates (Kadlec et al. 2017, arXiv
+              1705.10744)
+    binary    cross-entropy of every candidate with smoothed labels, which are 1 for all entities
+              that the training triples have (1-N scoring: Dettmers et al. 2018, section 4.1)
+
+s are the scores of a head of `nn.heads.knowledge.graph_vectors`, higher for better triples.
+Candidates are the row's noise, or all entities. A noise entity that is the true one does not count.
+`corruptions.knowledge.graphs.TripleNoise` writes the fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.batch import renumbered
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Array, Batch, Loss, Ratio
+from ptm_jax.knowledge.graph import ENTITY, Graph, KnownTriples
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TripleLoss(slots.Objective):
+    """A loss of rows of triples [B, 3 T].
+
+    candidates   "noise", or "all" entities of the graph
+    sides        "drawn": one side of a triple, that of `sides`; "both": heads and tails are
+                 predicted
+    margin       of the margin loss
+    smoothing    of the labels of the binary loss: (1 - smoothing) * y + smoothing / E (the
+                 published code adds 1 / E)
+    unit         whether vectors of entities are brought to length 1 where they are read (Bordes et
+                 al. 2013, and Yang et al. 2015, rescale the table after each step)
+    soft         weight of TransH's constraints (Eq. 5): max(0, |e|^2 - 1) of the entities of a
+                 triple, and the penalty of its relation
+    own          whether the head has a table of relations of its own
+                 (`nn.heads.knowledge.graph_vectors`)
+    biased       whether the head has a bias of every entity
+    decay        weight of the squared lengths of relations (Yang et al. 2015, section 4: 0.0001)
+    impl         who computes TransE, TransH and DistMult with noise on a CPU: "native" is
+                 `kernels.triples`, "plain" XLA; "auto" is native where the host has a C++ compiler.
+                 They differ by rounding
+    """
+
+    loss: Literal["margin", "softmax", "binary"] = "margin"
+    candidates: Literal["noise", "all"] = "noise"
+    sides: Literal["drawn", "both"] = "drawn"
+    margin: float = 1.0
+    smoothing: float = 0.0
+    unit: bool = False
+    soft: float = 0.0
+    decay: float = 0.0
+    own: bool = False
+    biased: bool = False
+    head: str = "triple"
+    graph: Graph = Graph(words=0)
+    known: KnownTriples = KnownTriples()
+    impl: Literal["auto", "plain", "native"] = "auto"
+
+    triples = "vectors"
+
+    def __post_init__(self):
+        if self.loss == "binary" and self.candidates == "noise":
+            raise ValueError(
+                "the binary loss reads the labels of all entities; set candidates='all'"
+            )
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing is {self.smoothing}; it must be in [0, 1)")
+
+    def refusal(self, system: Any) -> str | None:
+        head = slots.heads_of(system, self.tower).get(self.head)
+        if head is None or head.relations is None:
+            return (
+                f"TripleLoss needs a head of triples named {self.head!r}; add one of "
+                "nn.heads.knowledge.graph_vectors"
+            )
+        own = head.relations == "own"
+        if (own, head.biased) != (self.own, self.biased):
+            given = f"own={self.own} and biased={self.biased}"
+            return (
+                f"TripleLoss has {given}, but its head own={own} and biased={head.biased}; set "
+                "those of the objective"
+            )
+        return None
+
+    def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
+        """The kernel of triples, for noise and a score that it computes
+        (`slots.Objective.native`)."""
+        head, encoder = (
+            slots.heads_of(system, self.tower)[self.head],
+            slots.encoder_of(system, self.tower),
+        )
+        if (
+            self.impl == "plain"
+            or self.candidates == "all"
+            or head.native_score is None
+            or not encoder.bare
+        ):
+            return None
+        own = (f"{self.tower}/heads_{self.head}/table",) if self.own else ()
+        return (
+            None
+            if encoder.subwords is not None
+            else ("triples", (f"{self.tower}/encoder/token", *own))
+        )
+
+    def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
+        """The rows of the batch's entities, relations and noise. The whole tables are updated where
+        all entities are candidates, and where the batch reads more ids than the tables have
+        rows."""
+        reads = (
+            batch["input_ids"].size + batch["noise_ids"].size if self.candidates == "noise" else 0
+        )
+        if self.candidates == "all" or 0 < len(self.graph.values) <= reads:
+            return batch, {}
+        read, ids, noise = renumbered(batch["input_ids"], batch["noise_ids"])
+        links, places = renumbered(batch["input_ids"][:, 1::3])
+        tables = {f"{self.tower}/encoder/token": read}
+        if self.own:
+            tables[f"{self.tower}/heads_{self.head}/table"] = links
+        if self.biased:
+            tables[f"{self.tower}/heads_{self.head}/bias"] = read
+        return {**batch, "input_ids": ids, "noise_ids": noise, "links": places}, tables
+
+    def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
+        tower, ids = towers[self.tower], batch["input_ids"]
+        triples = ids.reshape(len(ids), -1, 3)
+        there = (batch["segment_ids"].reshape(triples.shape) > 0).all(-1).astype(jnp.float32)
+        encoded = tower(batch, key)
+        h, r, t = jnp.moveaxis(
+            encoded.hidden.astype(jnp.float32).reshape(*triples.shape, -1), -2, 0
+        )
+        own = {"h": h, "t": t}
+        others = batch["noise_ids"]
+        if self.candidates == "noise":
+            c = _rows(tower, others)
+        else:
+            others = jnp.asarray(self.graph.ids(ENTITY))
+            whole = jnp.pad(others, (0, -len(others) % ids.shape[1])).reshape(-1, ids.shape[1])
+            c = _rows(tower, whole).reshape(-1, h.shape[-1])[: len(others)]
+        if self.unit:
+            h, t, c = (unit(x) for x in (h, t, c))
+        total, right, count = 0.0, 0.0, 0.0
+        for sides in self._sides(batch, there):
+
+            def where(a, b, sides=sides):
+                return jnp.where(sides[..., None] if a.ndim > sides.ndim else sides, a, b)
+
+            x, true, answer = where(t, h), where(h, t), where(triples[..., 0], triples[..., 2])
+            links = batch.get("links", triples[..., 1])
+
+            def scored(c, ids, paired, x=x, links=links, sides=sides):
+                return tower.read(
+                    self.head,
+                    encoded,
+                    {**batch, "scored": (x, r, links, sides, c, ids, paired)},
+                    key,
+                )
+
+            good, penalty = scored(true, answer, True)
+            bad, _ = scored(c, others, False)
+            same = answer[..., None] == others[..., None, :]
+            total += jnp.where(there > 0, self._loss(good, bad, same, (triples, sides)), 0.0).sum()
+            beats = jnp.where(same, 0.0, good[..., None] > bad).sum(-1) / jnp.maximum(
+                (~same).sum(-1), 1
+            )
+            right, count = right + (beats * there).sum(), count + there.sum()
+        each = self.soft * penalty
+        for e in own.values():
+            each += self.soft * jax.nn.relu(jnp.square(e).sum(-1) - 1)
+        each += self.decay * jnp.square(r).sum(-1)
+        metrics = {f"{self.loss}_loss": Ratio(total, count), "ordered": Ratio(right, count)}
+        constraints = jnp.where(there > 0, each, 0.0).sum()
+        return Loss(jnp.stack([total, constraints]), jnp.stack([count, there.sum()]), metrics)
+
+    def _sides(self, batch: Batch, there: Array) -> Iterator[Array]:
+        if self.sides == "drawn":
+            yield batch["sides"]
+        else:
+            yield from (jnp.zeros(there.shape, bool), jnp.ones(there.shape, bool))
+
+    def _loss(self, good: Array, bad: Array, same: Array, queries: tuple[Array, Array]) -> Array:
+        """Returns the loss of every triple [B, T] from the scores of true entities [B, T] and of
+        candidates [B, T, K]."""
+        if self.loss == "margin":
+            hinge = jnp.where(same, 0.0, jax.nn.relu(self.margin + bad - good[..., None]))
+            return hinge.sum(-1) / jnp.maximum((~same).sum(-1), 1)
+        if self.loss == "softmax":
+            others = jnp.where(same, -1e9, bad)
+            return jnp.logaddexp(good, jax.nn.logsumexp(others, -1)) - good
+        # sum of softplus(s) - y s, without an array of labels: y is 1 for a few of the candidates
+        chosen, each = self._answers(queries), bad.shape[-1]
+        smooth = bad.sum(-1) * self.smoothing / each
+        picked = jnp.take_along_axis(bad, jnp.maximum(chosen, 0), -1, mode="clip")
+        true = jnp.where(chosen >= 0, picked, 0.0).sum(-1) * (1 - self.smoothing)
+        return (jax.nn.softplus(bad).sum(-1) - true - smooth) / each
+
+    def _answers(self, queries: tuple[Array, Array]) -> Array:
+        """Returns the places among all entities of the answers to queries, [B, T, most]; -1 behind
+        the last."""
+        triples, sides = queries
+        size, entities = len(self.graph.values), self.graph.ids(ENTITY)
+        keys, ends, places, most = self.known.answers(size, entities)
+        # keys of 64 bits do not exist on devices: entity and relation are looked up one after the
+        # other
+        groups, start = jnp.asarray(keys // size, jnp.int32), jnp.asarray(keys % size, jnp.int32)
+        group = jnp.where(sides, size, 0) + triples[..., 1]
+        x = jnp.where(sides, triples[..., 2], triples[..., 0])
+        low, high = (jnp.searchsorted(groups, group, side=side) for side in ("left", "right"))
+        return _found(
+            start,
+            x,
+            low,
+            high,
+            (jnp.asarray(ends, jnp.int32), jnp.asarray(places, jnp.int32), most),
+        )
+
+
+def _found(
+    start: Array, x: Array, low: Array, high: Array, lists: tuple[Array, Array, int]
+) -> Array:
+    """Returns the list of x, which is sought in start[low:high] by bisection."""
+    ends, places, most = lists
+    end = high
+    for _ in range(max(1, len(start)).bit_length()):
+        middle = (low + high) // 2
+        less = (start[jnp.minimum(middle, len(start) - 1)] < x) & (low < high)
+        low, high = jnp.where(less, middle + 1, low), jnp.where(less, high, middle)
+    at = jnp.minimum(low, len(start) - 1)
+    known = (low < end) & (start[at] == x)
+    first = jnp.where(at > 0, ends[jnp.maximum(at - 1, 0)], 0)
+    where = first[..., None] + jnp.arange(most)
+    there = known[..., None] & (where < ends[at][..., None])
+    return jnp.where(there, places[jnp.minimum(where, len(places) - 1)], -1)
+
+
+def _rows(tower: Tower, ids: Array) -> Array:
+    return tower({"input_ids": ids, "segment_ids": jnp.ones_like(ids)}).hidden.astype(jnp.float32)
+
+
+def unit(x: Array) -> Array:
+    """Returns vectors of length 1."""
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(-1, keepdims=True), 1e-12))

@@ -1,0 +1,67 @@
+"""The survey's 270 rows (`rows.json`) and the status of each system from test runs
+(`status.json`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from importlib import resources
+from typing import Any
+
+WORDS = {
+    "built": "initialises and takes a training step at its published size (shapes only); a part or "
+    "an adaptation obeys the "
+    "laws of its slot; a task reads its published files",
+    "trains": "its loss on real text falls below a baseline that the test computes",
+    "matches": "equals an independent implementation in outputs, loss and gradients",
+    "reproduces": "reaches a published or peer-measured number within the tolerance stated beside "
+    "it",
+}
+"""{status word: its meaning}, weakest first."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row of the survey's catalogue.
+
+    table, group, section   the block of the catalogue, its title, and its sections in the survey
+    kind                    "system", "task", "corpus" or "method"
+    parts                   classes of the package or commands that implement it, such as "ptm
+                            align" (systems, tasks and adaptations name their rows)
+    """
+
+    number: int
+    name: str
+    kind: str
+    table: str
+    group: str
+    section: str
+    parts: tuple[str, ...] = ()
+
+
+@functools.cache
+def rows() -> tuple[Row, ...]:
+    """Returns all rows in the order of their numbers."""
+    found = _read("rows.json")
+    blocks = {
+        table: dict(zip(("group", "section"), texts, strict=True))
+        for table, texts in found["tables"].items()
+    }
+    return tuple(
+        Row(number=number, name=name, kind=kind, table=table, parts=tuple(*parts), **blocks[table])
+        for number, table, kind, name, *parts in found["rows"]
+    )
+
+
+@functools.cache
+def status() -> dict[str, dict[str, list[str]]]:
+    """Returns {system: {status word: [date, commit]}} of the test runs. `make status` writes the
+    file."""
+    return _read("status.json")
+
+
+def _read(name: str) -> Any:
+    return json.loads(
+        (resources.files("ptm_jax.systems.survey") / name).read_text(encoding="utf-8")
+    )

@@ -1,0 +1,241 @@
+"""Logs of a run: metrics.jsonl and the writers of `training.logs.writers` during the run, loss.png
+and report.md at the end.
+
+A line of metrics.jsonl is {"step", "split": "train" or "heldout", "values": {name: number},
+"tokens", "seconds"}, with tokens and seconds since the start of the run. A resumed run first drops
+the lines after its step, so the files of interrupted and uninterrupted runs are equal except for
+timing. With several processes, process 0 writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ptm_jax.core.figures import figure
+from ptm_jax.training import workdirs
+from ptm_jax.training.logs import writers
+from ptm_jax.training.logs.console import say
+
+_FILE = "metrics.jsonl"
+
+
+class RunLog(contextlib.AbstractContextManager):
+    """The metrics of a run: `resume` at a step and `write` lines. `metrics` are names of
+    `training.logs.writers.WRITERS`."""
+
+    def __init__(
+        self, workdir: str | os.PathLike, metrics: Sequence[str] = ("tensorboard",), name: str = ""
+    ):
+        self.workdir, self.metrics, self.name = Path(workdir), metrics, name
+        self._file, self._writers, self._step = None, None, 0
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def resume(self, step: int) -> None:
+        """Resumes at `step`: drops lines of later steps and an incomplete last line."""
+        self.close()
+        self._step = step
+        if jax.process_index():
+            return
+        path = self.workdir / _FILE
+        with workdirs.writing(path):
+            kept = [json.dumps(line) + "\n" for line in read(self.workdir) if line["step"] <= step]
+            self.workdir.mkdir(parents=True, exist_ok=True)
+            workdirs.replace(path, "".join(kept).encode())
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+
+    def write(
+        self, step: int, split: str, values: Mapping[str, float], *, tokens: float, seconds: float
+    ) -> None:
+        """Appends one line and flushes it, so a kill does not lose it."""
+        if jax.process_index():
+            return
+        if self._file is None:
+            self.resume(max((line["step"] for line in read(self.workdir)), default=0))
+        # JSON has no infinities and no NaN; they become null.
+        numbers = {
+            name: float(value) if math.isfinite(value) else None for name, value in values.items()
+        }
+        line = {
+            "step": step,
+            "split": split,
+            "values": numbers,
+            "tokens": int(tokens),
+            "seconds": round(seconds, 3),
+        }
+        with workdirs.writing(self.workdir / _FILE):
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+        if self._writers is None:
+            self._writers = writers.opened(self.metrics, self.workdir, self._step, self.name)
+        for writer in self._writers:
+            writer.write(
+                step, split, {name: value for name, value in numbers.items() if value is not None}
+            )
+
+    def close(self) -> None:
+        """Closes the files. `write` opens them again."""
+        for file in filter(None, (self._file, *(self._writers or ()))):
+            file.close()
+        self._file = self._writers = None
+
+
+def read(workdir: str | os.PathLike) -> Iterator[dict[str, Any]]:
+    """Yields the lines of a run's metrics.jsonl, without an incomplete last line."""
+    try:
+        lines = (Path(workdir) / _FILE).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return
+    for number, text in enumerate(lines):
+        try:
+            line = json.loads(text)
+            line["step"], line["split"], line["values"]
+        except (ValueError, KeyError, TypeError):
+            if number + 1 < len(lines):
+                say(f"line {number + 1} of {Path(workdir) / _FILE} is not readable and left out")
+            continue
+        yield line
+
+
+def find(workdir: str | os.PathLike, step: int, split: str) -> dict[str, float] | None:
+    """Returns the values of the last line of a step and split, or None."""
+    lines = [line for line in read(workdir) if (line["step"], line["split"]) == (step, split)]
+    return lines[-1]["values"] if lines else None
+
+
+def curve(
+    workdir: str | os.PathLike, *, baseline: float | None = None, name: str = "baseline"
+) -> Path | None:
+    """Draws WORKDIR/loss.png, train and held-out loss over steps. Returns its path, or None if
+    nothing is logged."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    lines = [line for line in read(workdir) if line["values"].get("loss") is not None]
+    if not lines or jax.process_index():
+        return None
+    canvas = Figure(figsize=(7.0, 4.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(canvas)
+    axes = canvas.add_subplot()
+
+    def of(split):
+        return [(line["step"], line["values"]["loss"]) for line in lines if line["split"] == split]
+
+    train, heldout = of("train"), of("heldout")
+    if train:
+        axes.plot(*zip(*train, strict=True), color="#9ecae1", linewidth=1, label="train")
+        if len(train) >= 30:
+            axes.plot(*_smoothed(train), color="#2171b5", linewidth=2, label="train, smoothed")
+    if heldout:
+        marker = "o" if len(heldout) <= 40 else None
+        axes.plot(
+            *zip(*heldout, strict=True),
+            color="#d94801",
+            marker=marker,
+            markersize=5,
+            label="held-out",
+            zorder=3,
+        )
+        step, loss = heldout[-1]
+        axes.annotate(
+            figure(loss),
+            (step, loss),
+            (-6, 8),
+            textcoords="offset points",
+            ha="right",
+            color="#d94801",
+        )
+    if baseline is not None and math.isfinite(baseline):
+        axes.axhline(
+            baseline,
+            color="#636363",
+            linestyle="--",
+            linewidth=1.2,
+            label=f"{name} {figure(baseline)}",
+        )
+    axes.set(xlabel="step (updates)", ylabel="loss (nats)", title=Path(workdir).absolute().name)
+    axes.set_xlim(left=0)
+    axes.grid(color="#e5e5e5", linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    canvas.savefig(drawn := io.BytesIO(), metadata={"Software": "ptm_jax"})
+    path = Path(workdir) / "loss.png"
+    with workdirs.writing(path):
+        workdirs.replace(path, drawn.getvalue())
+    return path
+
+
+def _smoothed(points, share: float = 0.05):
+    """Returns a centred running mean over about a `share` of the points."""
+    steps, losses = zip(*points, strict=True)
+    places, sums = np.arange(len(points)), np.cumsum([0.0, *losses])
+    side = np.minimum(max(int(len(points) * share / 2), 1), np.minimum(places, places[::-1]))
+    return steps, (sums[places + side + 1] - sums[places - side]) / (2 * side + 1)
+
+
+def report(
+    workdir: str | os.PathLike,
+    summary: Mapping[str, Any],
+    splits: Sequence[str] = ("train", "heldout"),
+) -> Path | None:
+    """Writes WORKDIR/report.md: the summary, the last metrics of the splits, the run's files.
+    Returns its path."""
+    if jax.process_index():
+        return None
+    workdir = Path(workdir)
+    last = {line["split"]: line for line in read(workdir) if line["split"] in splits}
+
+    def rows(pairs):
+        return [f"| {_cell(name)} | {_cell(value)} |" for name, value in pairs]
+
+    text = [
+        f"# {summary.get('system', workdir.absolute().name)}",
+        "",
+        "| | |",
+        "|---|---|",
+        *rows(summary.items()),
+    ]
+    for split, line in last.items():
+        text += [
+            "",
+            f"## Last {split} metrics, step {line['step']}",
+            "",
+            "| metric | value |",
+            "|---|---|",
+        ]
+        text += rows((name, figure(value)) for name, value in line["values"].items())
+    if (workdir / "loss.png").exists():
+        text += ["", "![Loss over steps](loss.png)"]
+    text += ["", "## Files", "", "| | |", "|---|---|"]
+    newest = sorted((workdir / "checkpoints").glob("step_*"))[-1:]
+    files = {
+        "config": "config.json",
+        "metrics": _FILE,
+        "TensorBoard": "tensorboard",
+        "tokenizer": "tokenizer",
+    }
+    there = [
+        *((name, workdir / file) for name, file in files.items()),
+        *(("checkpoint", path) for path in newest),
+    ]
+    text += rows((name, f"`{path.relative_to(workdir)}`") for name, path in there if path.exists())
+    path = workdir / "report.md"
+    with workdirs.writing(path):
+        workdirs.replace(path, ("\n".join(text) + "\n").encode())
+    return path
+
+
+def _cell(value: Any) -> str:
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,376 @@
+"""The training loop: starts or resumes a run, logs, evaluates, saves checkpoints, and stops on
+SIGTERM or Ctrl-C.
+
+A run starts in this order:
+
+    1. compare the experiment with WORKDIR/config.json, if it exists
+    2. open the corpus, or prepare it in WORKDIR/data (which resumes too), and resolve the
+       experiment with its vocabulary
+    3. restore the newest intact checkpoint of WORKDIR/checkpoints, saved from any mesh; if there is
+       none, initialise the state under `jit` into its shardings
+    4. move the stream to the position in the checkpoint, and cut the log at its step
+    5. train until the recipe is done; after SIGTERM or Ctrl-C, finish the step, save a checkpoint
+       and exit
+
+A checkpoint contains the state, the data position and the sums of the current log window, so
+interrupted and uninterrupted runs write the same log and parameters.
+
+Several processes (`training.hosts.hosts`, `training.hosts.group`) share the devices, the rows of
+every batch and the workdir, which process 0 writes. All start, save and stop at the same steps. A
+run may resume with another number of processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.figures import figure
+from ptm_jax.core.system import Experiment
+from ptm_jax.data.corpora.stream import merge
+from ptm_jax.mesh import rules
+from ptm_jax.mesh.layout import layout_of
+from ptm_jax.training import workdirs
+from ptm_jax.training.checkpoints import Checkpoints
+from ptm_jax.training.hosts import devices, group
+from ptm_jax.training.logs import console, evaluation, logs, results, writers
+from ptm_jax.training.logs.results import Result
+from ptm_jax.training.start import features, initial, setup
+from ptm_jax.training.steps import fitting, flops
+from ptm_jax.training.steps.building import building
+from ptm_jax.training.steps.step import TrainState, jitted, program
+
+Callback = Callable[[int, str, Mapping[str, float]], Any]
+"""Called as `callback(step, split, values)` with every line of the log: split "train" after every
+`log_every` steps, "heldout" after an evaluation, values {metric: number} (the mean since the last
+line). True ends the run after this step, as SIGTERM does. With several processes each calls its
+own. `Writer.write` of `training.logs.writers` is one."""
+Watch = Callable[[int, Any, Any], bool]
+"""Called as `watch(step, program, params)` at every evaluation; True ends the run there, as SIGTERM
+does."""
+
+
+class Training:
+    """A run in progress, for `train`."""
+
+    def __init__(self, config: Experiment, workdir: Path, progress: Callable | None = None):
+        self.workdir = workdir
+        self.mesh = rules.make_mesh(dict(config.mesh), rules=config.rules)
+        layout_of(self.mesh, config.rules)  # refuses before a corpus is prepared
+        writers.check(config.metrics)
+        self.share = rules.share(self.mesh)
+        for phase in config.system.recipe.phases:
+            rules.check_batch(phase.batch, self.mesh)
+        self.config, self.corpus = config, corpus = setup.begin(config, workdir, progress)
+        self.recipe = config.system.recipe
+        self._whole, self._flops = program(config.system, config.seed), {}
+        with building(config.system):
+            self.program, self.abstract = self._whole.on(
+                self.mesh, config.rules, setup.example(config, corpus)
+            )
+        if not workdirs.steps_of(workdir):  # check all phases before anything is written
+            for phase in range(len(self.recipe.phases)):
+                self.flops(phase)
+        self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.abstract)
+        self._evaluate = jax.jit(
+            self.program.evaluate, out_shardings=(rules.replicated(self.mesh), None)
+        )
+        setup.keep(config, workdir, corpus)
+        heldout = corpus.counts("heldout")
+        self.has_heldout = bool(heldout.sum())
+        self.watch: Watch | None = None
+        self.callbacks: Sequence[Callback] = ()
+        self.ended, self.parts = False, {}
+        self.baseline = evaluation.unigram_baseline(
+            corpus.counts("train"), heldout, corpus.uncounted
+        )
+        self.checkpoints = Checkpoints(workdir, config.keep)
+        self.log = logs.RunLog(workdir, config.metrics, config.system.name)
+        self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
+
+    def flops(self, phase: int) -> float:
+        """Returns the operations of a step of a phase. Raises UserError if the system refuses its
+        rows."""
+        if phase not in self._flops:
+            first, batch = (
+                setup.example(self.config, self.corpus, number) for number in (0, phase)
+            )
+            with building(self.config.system):
+                state = jax.eval_shape(self._whole.init, first)
+                self._flops[phase] = flops.flops(self._whole.defined().step, state, batch)
+        return self._flops[phase]
+
+    def start(self) -> tuple[TrainState, dict[str, Any], int | None]:
+        """Returns the restored or initialised state, its data position, and the restored step or
+        None."""
+        if self.checkpoints.latest() is not None:
+            state, meta, step = self.checkpoints.restore(
+                like=self.abstract, true=self.program.padding.true
+            )
+            workdirs.check_tokenizer(self.workdir, meta["tokenizer"])
+            self.tokens, self.seconds, self.parts = (
+                meta["tokens"],
+                meta["seconds"],
+                meta.get("parts", {}),
+            )
+            self.window = evaluation.Window(meta["window"])
+            self.log.resume(step)
+            return state, meta["position"], step
+        if self.checkpoints.steps():
+            console.say(f"no checkpoint in {self.workdir} is whole; starting again from step 0")
+        with jax.set_mesh(self.mesh):
+            init = jax.jit(self.program.init, out_shardings=self.shardings)
+            state = init(setup.example(self.config, self.corpus))
+            if self.config.init is not None:
+                state = dataclasses.replace(state, params=self._begun(state.params))
+        self.log.resume(0)
+        return state, {"phase": 0, "stream": None}, None
+
+    def _begun(self, params):
+        """Returns the parameters with those of the initial model."""
+        padding = self.program.padding
+        params = jax.jit(lambda params: padding.cut(params, "params/"))(params)
+        params = initial.begin(params, self.config.init, self.config.system, self.corpus.tokenizer)
+        params = self.program.begun(params, params)
+        return jax.jit(
+            lambda params: padding.fill(params, "params/"), out_shardings=self.shardings.params
+        )(params)
+
+    def save(self, state: TrainState, position: Mapping[str, Any], done: int) -> None:
+        """Starts saving a checkpoint. Raises UserError for a state that is not finite."""
+        self.check_finite(done)
+        streams = group.current().gathered(
+            position["stream"]
+        )  # each process has only the position of its own rows
+        self.checkpoints.save(
+            done,
+            state,
+            {
+                "position": dict(position) | ({"stream": merge(streams)} if streams else {}),
+                "tokens": self.tokens,
+                "seconds": self.seconds,
+                "window": self.window.sums(),
+                **({"parts": self.parts} if self.parts else {}),
+                "tokenizer": self.corpus.manifest["tokenizer"]["hash"],
+            },
+            true=self.program.padding.true,
+        )
+
+    def evaluate(self, state: TrainState, phase: int, batches: int = 0) -> dict[str, float]:
+        """Returns the means of the metrics over the held-out text, or its first `batches`
+        batches."""
+        stream = setup.stream(
+            self.config, self.corpus, phase, "heldout", epochs=1, share=self.share
+        )
+        carry = self.program.initial_carry(
+            state.params, setup.example(self.config, self.corpus, phase)
+        )
+        return evaluation.evaluate(
+            self._evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches
+        )[0]
+
+    def heard(self, state: TrainState, values: Mapping[str, float]) -> TrainState:
+        """Returns the state after the adaptations were given the loss of an evaluation."""
+        name, params = slots.objective(self.config.system.objective).baseline, state.params
+        for wrapper in self.program.system.wrappers:
+            if slots.overrides(wrapper, "on_heldout"):
+                change = jax.jit(wrapper.on_heldout, out_shardings=self.shardings.params)
+                params = change(params, values[name if name in values else "loss"])
+        return dataclasses.replace(state, params=params)
+
+    def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
+        """Logs the metrics of a step, and calls the callbacks."""
+        self.log.write(step, split, values, tokens=self.tokens, seconds=self.seconds)
+        for callback in self.callbacks:
+            self.ended |= callback(step, split, values) is True
+
+    def compiled(
+        self, phase: int, state: TrainState, batch: Mapping[str, Any], shapes: str
+    ) -> Callable:
+        """Returns the compiled step of a phase and of batches of these shapes, in as many
+        micro-batches as it needs."""
+
+        def make(parts):
+            return jitted(self.program, self.shardings, rules.replicated(self.mesh), parts)
+
+        rows, readings = self.recipe.phases[phase].batch, self.config.system.examples.readings
+        parts = fitting.parts_of(self.recipe, rows, self.parts.get(shapes), readings, self.mesh)
+        step, used = fitting.compiled(make, state, batch, parts, fitting.room_of(self.mesh))
+        if used > self.recipe.accumulate:
+            self.parts[shapes] = used
+        return step
+
+    def check_finite(self, done: int) -> None:
+        """Raises UserError if a metric since the last line of the log is NaN or infinite. Nothing
+        of it is kept."""
+        name = self.window.infinite("loss", "grad_norm")
+        if name is not None:
+            self.checkpoints.wait()
+            kept = self.checkpoints.latest()
+            there = "" if kept is None else f"; the checkpoint of step {kept} is kept"
+            raise UserError(
+                f"the {name} is not finite at step {done}{there}: start again in another "
+                "workdir with a lower "
+                "recipe.lr, with recipe.clip, or in float32 (--set precision=float32)"
+            )
+
+
+def train(
+    config: Experiment, workdir: str | Path, *, quiet: bool = False, watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Result:  # fmt: skip
+    """Runs an experiment in a workdir, or resumes the run there. Returns its result.
+
+    Raises UserError for errors that the user can correct. The workdir then has the last intact
+    checkpoint.
+    """
+    with group.together(), _alone(Path(workdir)):
+        progress = None if quiet else console.bar
+        if (found := results.finished(config, Path(workdir), progress)) is not None:
+            return found
+        run = Training(config, Path(workdir), progress)
+        run.watch, run.callbacks = watch, callbacks
+        return _train(run, quiet)
+
+
+def _train(run: Training, quiet: bool) -> Result:
+    state, position, resumed = run.start()
+    done = int(state.step)
+    if resumed is not None and not quiet:
+        console.say(f"resuming {run.workdir} from step {resumed} of {run.recipe.steps}")
+    with group.listening(), jax.set_mesh(run.mesh), run.log:
+        state, done, position = _phases(run, state, done, position, quiet)
+        stopped = done < run.recipe.steps
+        if done != resumed:
+            run.save(state, position, done)
+        heldout = {} if stopped else _final(run, state)
+        run.checkpoints.wait()
+    compared, name = slots.objective(run.config.system.objective).baseline, run.corpus.baseline
+    ends = (name, compared, group.current().received)
+    result = Result(
+        run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, *ends
+    )
+    if not stopped:
+        logs.curve(run.workdir, baseline=run.baseline if compared else None, name=name)
+        result = results.with_facts(result, run.config.system, run.tokens, run.seconds)
+        heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}
+        logs.report(run.workdir, result.facts | heldout)
+    return result
+
+
+def _final(run, state):
+    """Returns the held-out metrics of the finished run, from its log, or measured and logged
+    now."""
+    there = group.current().chosen(lambda: logs.find(run.workdir, run.recipe.steps, "heldout"))
+    if there is not None or not run.has_heldout:
+        return there or {}
+    values = run.evaluate(state, len(run.recipe.phases) - 1)
+    run.write(run.recipe.steps, "heldout", values)
+    return values
+
+
+def _phases(run, state, done, position, quiet):
+    recipe = run.recipe
+    ends = np.cumsum([phase.steps for phase in recipe.phases])
+    bar = console.Progress(recipe.steps, done, quiet=quiet)
+    with bar:
+        for phase in range(position["phase"], len(recipe.phases)):
+            if done >= ends[phase]:
+                continue
+            stream = setup.stream(run.config, run.corpus, phase, share=run.share)
+            if position["phase"] == phase and position["stream"] is not None:
+                stream.restore(position["stream"])
+            stream = features.kept(run.program, state.params, stream, run.workdir, run.mesh)
+            state, done = _steps(run, state, done, int(ends[phase]), phase, stream, bar)
+            position = {"phase": phase, "stream": stream.state()}
+            if done < ends[phase]:
+                break
+    return state, done, position
+
+
+def _steps(run, state, done, end, phase, stream, bar):
+    """Runs steps of one phase, until `end` or until a process receives the signal."""
+    config, batches, compiled = run.config, iter(stream), {}
+    crowded = run.mesh.size > 1 and run.mesh.devices.flat[0].platform == "cpu"
+    work, since, clock = run.flops(phase), 0, time.perf_counter()
+    while done < end and not run.ended and not group.current().stop(done):
+        batch = rules.place_batch(next(batches), run.mesh)
+        shapes = str(
+            [leaf.shape for leaf in jax.tree.leaves(batch)]
+        )  # rows of a task may be shorter in one batch
+        if shapes not in compiled:
+            began = time.perf_counter()
+            with bar.compiling():
+                compiled[shapes] = run.compiled(phase, state, batch, shapes)
+            clock += time.perf_counter() - began
+        state, metrics = compiled[shapes](state, batch)
+        if crowded:  # two concurrent steps would compete for threads and deadlock
+            jax.block_until_ready(metrics)
+        done, since = done + 1, since + 1
+        run.window.add(metrics)
+        if (config.log_every and done % config.log_every == 0) or done == end:
+            run.check_finite(done)
+            values, steps, tokens = run.window.close()
+            seconds, clock = time.perf_counter() - clock, time.perf_counter()
+            run.tokens, run.seconds = run.tokens + tokens, run.seconds + seconds
+            run.write(done, "train", values)
+            use = devices.utilisation(
+                work * since, seconds, list(run.mesh.devices.flat), config.precision
+            )
+            bar.update(done, values, tokens * since / steps / seconds, use)
+            since = 0
+        if (
+            config.eval_every
+            and done % config.eval_every == 0
+            and done < run.recipe.steps
+            and run.has_heldout
+        ):
+            values = run.evaluate(state, phase, config.eval_batches)
+            run.write(done, "heldout", values)
+            state = run.heard(state, values)
+            run.ended |= run.watch is not None and run.watch(done, run.program, state.params)
+        if config.save_every and done % config.save_every == 0 and done < end:
+            run.save(state, {"phase": phase, "stream": stream.state()}, done)
+    return state, done
+
+
+@contextlib.contextmanager
+def _alone(workdir: Path) -> Iterator[None]:
+    """Holds the lock of a workdir, which need not exist. Two runs there would delete each other's
+    checkpoints.
+
+    The operating system releases the lock when the process ends. The lock file is next to the
+    workdir, so a refused run does not create the workdir."""
+    if jax.process_index():
+        yield
+        return
+    path = workdir.absolute().parent / f".{workdir.name}.lock"
+    with workdirs.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not path.exists() or not os.path.samestat(path.stat(), os.fstat(lock.fileno())):
+                raise BlockingIOError  # the run that held the lock is ending
+        except BlockingIOError:
+            message = (
+                f"another process is training in {workdir}; wait for it, or choose "
+                "another --workdir"
+            )
+            raise UserError(message) from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,261 @@
+"""Set-up of a run: opens the corpus, resolves the experiment, and compares it with the workdir."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.convert.libraries import sentence_folder
+from ptm_jax.core import facts, spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.spec.own_code import sources_of
+from ptm_jax.core.system import Experiment, System
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.corpora.store import Corpus, open_corpus
+from ptm_jax.data.corpora.stream import Stream, rows_per_epoch
+from ptm_jax.data.tokenizers import vocabularies
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.training import workdirs
+from ptm_jax.training.hosts import group
+from ptm_jax.training.logs import console
+from ptm_jax.training.start import differing, initial
+from ptm_jax.training.steps import building
+from ptm_jax.training.steps.step import program
+
+SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+"""The named tokens of `core.types.Vocab`."""
+
+
+def experiment(target: System | Experiment, data: tuple[str, ...] = ()) -> Experiment:
+    """Returns an Experiment of a System with the defaults, or the given Experiment. `data` replaces
+    its sources."""
+    if isinstance(target, System):
+        target = Experiment(system=target)
+    return dataclasses.replace(target, data=tuple(data)) if data else target
+
+
+def begin(
+    config: Experiment, workdir: Path, progress: Callable | None = None
+) -> tuple[Experiment, Corpus]:
+    """Returns the resolved experiment and its corpus. Raises UserError if the workdir has a run of
+    another experiment.
+
+    Checks as much as possible before it prepares the corpus. Writes only the corpus.
+    """
+    building.check_lengths(config.system)
+    initial.check(config)
+    if not (config.system.examples.labelled or (workdir / "data").is_dir() or _prepared(config)):
+        rehearse(config)
+    if not group.current().index:
+        corpus = _opened(config, workdir, progress)
+        group.current().chosen(lambda: str(corpus.dir.absolute()))
+    else:  # process 0 prepares it, which may take hours
+        corpus = open_corpus(group.current().chosen(lambda: None))
+    return scheduled(
+        differing.with_facts(differing.resolve(config, corpus.vocab), lambda: corpus), corpus
+    ), corpus
+
+
+def scheduled(config: Experiment, corpus: Corpus) -> Experiment:
+    """Returns the experiment with the steps that make its `epochs` of the text, in the recipe's
+    shares of the phases, and warm-up in proportion. Raises UserError for labelled examples, whose
+    experiments have their epochs in steps."""
+    if config.epochs is None:
+        return config
+    recipe, examples = config.system.recipe, config.system.examples
+    if corpus.stream is not None:
+        raise UserError("epochs are those of text; set recipe.phases.0.steps for this data")
+    rows = [
+        rows_per_epoch(corpus, examples, length=phase.length, batch=phase.batch)
+        for phase in recipe.phases
+    ]
+    share = [config.epochs * phase.steps / recipe.steps for phase in recipe.phases]
+    steps = [
+        max(1, round(n * part / phase.batch))
+        for n, part, phase in zip(rows, share, recipe.phases, strict=True)
+    ]
+    phases = tuple(
+        dataclasses.replace(phase, steps=n) for phase, n in zip(recipe.phases, steps, strict=True)
+    )
+    schedule = recipe.schedule
+    if warmup := vars(schedule).get("warmup"):
+        schedule = dataclasses.replace(
+            schedule, warmup=max(1, round(warmup * sum(steps) / recipe.steps))
+        )
+    console.say(
+        f"{config.epochs:g} epochs of about {rows[0]:,} rows of {phases[0].length} tokens: "
+        f"{sum(steps):,} steps "
+        "(--epochs, or --set recipe.phases.0.steps)"
+    )
+    recipe = dataclasses.replace(recipe, phases=phases, schedule=schedule)
+    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
+
+
+def _opened(config: Experiment, workdir: Path, progress: Callable | None) -> Corpus:
+    """Returns the corpus. Raises UserError if the workdir has a run of another experiment."""
+    there = workdirs.read(workdir, corpus=True) if (workdir / "config.json").is_file() else None
+    if there is not None:
+        differing.refuse(workdir, differing.changes(there, config))
+    corpus = corpus_of(config, workdir, progress)
+    if there is not None:
+        old, new = there["corpus"], facts_of(corpus)
+        found = [
+            (f"corpus.{name}", old[name], new[name])
+            for name in ("tokenizer", "digest")
+            if old[name] != new[name]
+        ]
+        data = spec.differences(there["config"]["data"], config.data, "data") if found else []
+        differing.refuse(workdir, [*data, *found])
+    return corpus
+
+
+def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None) -> Corpus:
+    """Returns the prepared corpus of an experiment: its directory, or one prepared in the workdir
+    from its sources."""
+    if _prepared(config):
+        return _fits(config, open_corpus(config.data[0]))
+    tokenizer = initial.with_tokenizer(config).tokenizer or config.system.tokenizer
+    if tokenizer is None:
+        raise UserError(
+            f"{config.system.name} names no tokenizer; set tokenizer=TokenizerSpec(...) in "
+            "the config"
+        )
+    if config.system.examples.labelled:
+        return config.system.examples.corpus(config.data, workdir / "data", tokenizer, progress)
+    return prepare(
+        config.data,
+        workdir / "data",
+        tokenizer=tokenizer,
+        heldout=config.heldout,
+        seed=config.seed,
+        progress=progress,
+    )
+
+
+def _prepared(config: Experiment) -> bool:
+    """Whether the data of an experiment are a corpus that `ptm prepare` wrote."""
+    return len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file()
+
+
+def rehearse(config: Experiment) -> None:
+    """Raises UserError for what cannot be trained on any corpus, from the shapes of a loss.
+
+    The vocabulary is that of a tower, with every special token: whether the corpus has one is known
+    later."""
+    vocab = next(
+        (part for _, part in spec.walk(config.system.towers) if isinstance(part, Vocab)), None
+    )
+    if vocab is None or vocab.size < len(SPECIALS):
+        return
+    ids = {name: number for number, name in enumerate(SPECIALS) if vocab.id(name) is None}
+    vocab = dataclasses.replace(vocab, **ids)
+    config = differing.resolve(config, vocab)
+    system = facts.stand_ins(config.system, vocab)
+    work = program(system, config.seed).defined()
+    with building.building(system):
+        fields = [
+            system.examples.batch_spec(phase.length, vocab) for phase in system.recipe.phases
+        ][0]
+        size = system.recipe.phases[0].batch
+        batch = {
+            name: jax.ShapeDtypeStruct((size, *dims), dtype)
+            for name, (dims, dtype) in fields.items()
+        }
+        batch["rows"] = jax.ShapeDtypeStruct((size,), jnp.int32)
+        state = jax.eval_shape(work.init, batch)
+        jax.eval_shape(work.evaluate, state.params, batch, 0, state.carry)
+
+
+def _fits(config: Experiment, corpus: Corpus) -> Corpus:
+    """Returns the corpus. Raises UserError if it was prepared with another tokenizer than that of
+    the initial model."""
+    own, there = corpus.manifest["tokenizer"]["hash"], config.tokenizer
+    if isinstance(config.init, str) and isinstance(there, TokenizerSpec) and there.path:
+        with contextlib.suppress(
+            UserError
+        ):  # a checkpoint without a tokenizer takes any corpus of its size
+            own = vocabularies.read(there).hash
+    if own != corpus.manifest["tokenizer"]["hash"]:
+        raise UserError(
+            f"{corpus.dir} was prepared with another tokenizer than that of {config.init}; "
+            "give the text itself"
+        )
+    return corpus
+
+
+def stream(
+    config: Experiment, corpus: Corpus, phase: int, split: str = "train", epochs: int | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> Stream:  # fmt: skip
+    """Returns the rows of a phase, or part `share` = (index, count) of them. Every phase is
+    shuffled differently."""
+    shape = config.system.recipe.phases[phase]
+    make = corpus.stream or functools.partial(Stream, corpus)
+    found = make(
+        split,
+        config.system.examples,
+        length=shape.length,
+        batch=shape.batch,
+        seed=config.seed + phase,
+        epochs=epochs,
+        process_index=share[0],
+        process_count=share[1],
+    )
+    if found.cut:
+        _remark(
+            f"{found.cut} texts of {split} are longer than {shape.length} tokens; their ends "
+            "are cut off"
+        )
+    for remark, count in found.remarks.items():
+        _remark(f"{split}: {count} {remark}")
+    return found
+
+
+@functools.cache
+def _remark(line: str) -> None:
+    """Prints a line once: the held-out text is read at every evaluation."""
+    console.say(line)
+
+
+def example(config: Experiment, corpus: Corpus, phase: int = 0) -> dict[str, jax.Array]:
+    """Returns a batch of zeros with the shapes of a phase's stream."""
+    shape = config.system.recipe.phases[phase]
+    fields = config.system.examples.batch_spec(shape.length, corpus.vocab)
+    batch = {name: jnp.zeros((shape.batch, *dims), dtype) for name, (dims, dtype) in fields.items()}
+    return {**batch, "rows": jnp.arange(shape.batch, dtype=jnp.int32)}
+
+
+def keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
+    """Writes `config.json`, `config.txt` and the tokenizer into the workdir (process 0)."""
+    group.current().chosen(lambda: _keep(config, workdir, corpus))
+    workdirs.check_tokenizer(workdir, facts_of(corpus)["tokenizer"])
+
+
+def _keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
+    facts = {**facts_of(corpus), "path": str(corpus.dir.absolute())}
+    first = not (workdir / "config.json").exists()
+    with workdirs.writing(workdir):
+        record = {"config": spec.to_json(config), "corpus": facts}
+        if own := sources_of(config, workdir):
+            record["own"] = own
+        if command := workdirs.command(None if first else workdirs.read(workdir)):
+            record["command"] = command
+        workdirs.write(workdir, record, config)
+        if not (workdir / "tokenizer").exists():
+            workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
+        if first and (source := initial.sentence_of(config.init)) is not None:
+            sentence_folder.write(workdir / workdirs.SENTENCE, source)
+
+
+def facts_of(corpus: Corpus) -> dict[str, Any]:
+    """Returns the facts of a corpus for the record of a run."""
+    vocab, hashed = dataclasses.asdict(corpus.vocab), corpus.manifest["tokenizer"]["hash"]
+    return {"digest": corpus.manifest["digest"], "tokenizer": hashed, "vocab": vocab}

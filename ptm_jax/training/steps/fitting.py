@@ -1,0 +1,94 @@
+"""The compiled training step, in as many micro-batches as the memory of the devices needs.
+
+The update does not depend on the number of micro-batches (`training.steps.step`), so a batch that
+does not fit is split, and a line on stderr has the number. It is kept in the checkpoints: a resumed
+run rounds as an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.mesh import rules
+from ptm_jax.training.hosts import devices
+from ptm_jax.training.logs import console
+
+SHARE = 0.9
+"""The share of the free memory that a step may take."""
+
+
+def compiled(
+    step: Callable[[int], Any], state: Any, batch: Any, parts: Sequence[int], room: float | None
+) -> tuple[Any, int]:
+    """Returns (the compiled step, its number of micro-batches).
+
+    step   number of micro-batches -> jitted step
+    parts  the numbers that are possible, ascending: the first that fits is taken, or the last
+    room   bytes that the step may take on a device beside the state and the batch; None: unknown
+    """
+    least, batch_rows = parts[0], len(batch["rows"])
+    while True:
+        more = [number for number in parts if number > least]
+        try:
+            made = step(least).lower(state, batch).compile()
+            need = _need(made)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error) or not more:
+                raise
+            made, need = None, math.inf  # a compiler that refuses what does not fit, as the TPU's
+        if not more or made is not None and (need is None or room is None or need <= room):
+            break
+        times = 2 if made is None else math.ceil(need / max(room, need / parts[-1]))
+        least = next((number for number in more if number >= least * times), more[-1])
+    if least > parts[0]:
+        fits = "" if room is None or need <= room else f", which still needs {need / 1e9:.1f} GB"
+        console.say(
+            f"a batch of {batch_rows} rows does not fit the {(room or 0) / 1e9:.1f} GB that "
+            "are free: the same update is "
+            f"computed in {least} micro-batches of {batch_rows // least} rows "
+            f"(recipe.accumulate={least}){fits}"
+        )
+    return made, least
+
+
+def parts_of(recipe: Any, rows: int, kept: int | None, readings: int, mesh: Any) -> list[int]:
+    """Returns the numbers of micro-batches that a batch of `rows` may be split into, from the
+    recipe's or the one `kept` in a checkpoint on."""
+    first = max(recipe.accumulate, kept or 1)
+    if (
+        readings > 1 or jax.process_count() > 1
+    ):  # examples of several rows are not split; processes must agree
+        return [recipe.accumulate]
+    return [
+        n
+        for n in range(1, rows + 1)
+        if rows % n == 0 and n >= first and (n == first or _shared(rows // n, mesh))
+    ]
+
+
+def room_of(mesh: Any) -> float | None:
+    """Returns the bytes that a step may take on each device of a mesh, or None if unknown."""
+    local = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
+    free = [devices.free_memory(device) for device in local]
+    shared = len(local) if local[0].platform == "cpu" else 1
+    return None if None in free else SHARE * min(free) / shared
+
+
+def _need(made: Any) -> float | None:
+    found = made.memory_analysis()
+    if found is None:
+        return None
+    return found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+
+
+def _shared(rows: int, mesh: Any) -> bool:
+    try:
+        rules.check_batch(rows, mesh)
+    except UserError:
+        return False
+    return True

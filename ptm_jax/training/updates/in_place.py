@@ -1,0 +1,66 @@
+"""Steps of a kernel that makes the updates of a loss itself, in place of gradient and optimizer
+(`kernels.updates`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.paths import first_match, flatten, unflatten
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Batch, Params
+from ptm_jax.kernels import triples, words
+from ptm_jax.training.updates import schedules
+
+STEPS = {**words.STEPS, **triples.STEPS}
+Native = tuple[str, tuple[str, ...]]
+"""The name of a kernel, and the paths of the parameters that it updates."""
+
+
+def kernel_of(system: System, mesh: Mesh) -> Native | None:
+    """Returns the kernel that makes the updates, or None if gradient and optimizer make the step.
+
+    Raises UserError if the objective names the kernel, and it cannot make this step."""
+    objective = slots.objective(system.objective)
+    native = objective.native(system)
+    if native is None:
+        return None
+    why = _refusal(system, mesh, native[0])
+    if why and objective.impl == "native":
+        raise UserError(
+            f"objective.impl='native' cannot make this step: {why}; set objective.impl=plain"
+        )
+    return None if why else native
+
+
+def _refusal(system: System, mesh: Mesh, name: str) -> str | None:
+    recipe = system.recipe
+    if not STEPS[name].makes(recipe):
+        return f"it makes no updates of {type(recipe.optimizer).__name__} with these settings"
+    if (recipe.clip, recipe.accumulate) != (None, 1) or system.wrappers or system.ties:
+        return "it makes plain updates alone, without clip, accumulate, wrappers and ties"
+    if mesh.size > 1 or mesh.devices.flat[0].platform != "cpu":
+        return "it runs on one device, a CPU"
+    return STEPS[name].refusal()
+
+
+def step(
+    system: System, native: Native, state: Any, batch: Batch
+) -> tuple[Params, Any, dict[str, Any]]:
+    """Returns (parameters, optimizer's state, metrics) after the `recipe.updates` of a step."""
+    recipe, (name, chosen) = system.recipe, native
+    params = flatten(state.params)
+    moments = {part: flatten(tree) for part, tree in state.opt_state.items() if part != "count"}
+    rate = schedules.build(recipe.schedule, recipe.lr, recipe.steps)(state.step)
+    rates = {path: jnp.asarray(rate * first_match(recipe.lr_rules, path, 1.0)) for path in chosen}
+    tables = {path: params[path] for path in chosen}
+    run, count = STEPS[name].run, state.opt_state["count"]
+    tables, moved, metrics = run(system, tables, moments, batch, rates, count)
+    metrics["tokens"] = jnp.sum(batch["segment_ids"] > 0)
+    moved = {part: unflatten({**moments[part], **leaves}) for part, leaves in moved.items()}
+    after = {**state.opt_state, **moved, "count": count + recipe.updates}
+    return unflatten({**params, **tables}), after, metrics

@@ -1,0 +1,158 @@
+"""The folder of a run: its paths, its record and its tokenizer.
+
+config.json    {"config": the experiment, "corpus": {"digest", "tokenizer", "vocab", "path"}}; for
+               an imported or averaged model {"config": {"system"}}, with the "published" config or
+               the models "averaged" "command", optional: the words of `ptm train` that began the
+               run "own", optional: where the user's own classes and functions are defined
+               (`core.spec.own_code`)
+config.txt     the experiment, or the system, as text
+tokenizer/     the tokenizer that made the token ids
+sentence/      optional: pooling, layers and prompts of a sentence-transformers folder that the run
+               began with
+data/          the corpus, unless it was prepared elsewhere
+checkpoints/   see `training.checkpoints`; metrics.jsonl, tensorboard/, loss.png, report.md: see
+               `training.logs.logs`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.core import spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import read_bytes, shown
+from ptm_jax.core.spec.legacy import renewed
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.tokenizers import saved
+
+SENTENCE = "sentence"
+
+_STEP = re.compile(r"step_(\d+)")
+
+
+def place_of(path: str | os.PathLike) -> tuple[Path, int | None]:
+    """Returns (workdir, step) of a path: a workdir, its `checkpoints`, or one of its checkpoints
+    (else step None)."""
+    path, step = Path(path).absolute(), None
+    if match := _STEP.fullmatch(path.name):
+        path, step = path.parent, int(match[1])
+    return path.parent if path.name == "checkpoints" else path, step
+
+
+def checkpoint_of(workdir: Path, step: int) -> Path:
+    """Returns the folder of the checkpoint of a step."""
+    return workdir / "checkpoints" / f"step_{step:08d}"
+
+
+def steps_of(workdir: Path) -> list[int]:
+    """Returns the steps of all checkpoints, ascending, including damaged ones."""
+    found = (_STEP.fullmatch(path.name) for path in (workdir / "checkpoints").glob("step_*"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:
+    """Returns the record of a run. Raises UserError; with `corpus`, also if the run was not trained
+    on a corpus."""
+    file = workdir / "config.json"
+    if not file.is_file():
+        raise UserError(
+            f"{workdir} is no workdir of a run (it has no config.json); name one that `ptm "
+            "train` or `ptm import` wrote"
+        )
+    try:
+        record = renewed(json.loads(read_bytes(file)))
+        record["config"]["system"]["towers"]
+        if corpus:
+            record["corpus"]["digest"], record["corpus"]["vocab"]["size"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"{file} is no record of a run ({shown(error)}); restore it, or choose another workdir"
+        ) from error
+    return record
+
+
+def write(workdir: Path, record: Mapping[str, Any], value: Any) -> None:
+    """Writes config.json and, from the spec `value`, config.txt, each atomically. Raises
+    OSError."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    for name, text in (
+        ("config.json", json.dumps(record, indent=1)),
+        ("config.txt", spec.to_text(value) + "\n"),
+    ):
+        path, data = workdir / name, text.encode()
+        if not path.is_file() or path.read_bytes() != data:
+            replace(path, data)
+
+
+def command(record: Mapping[str, Any] | None) -> str | None:
+    """Returns the command of a run's record, or for a new one (None) the command line of this
+    process if it is `ptm`."""
+    if record is not None:
+        return record.get("command")
+    return shlex.join(["ptm", *sys.argv[1:]]) if Path(sys.argv[0]).name == "ptm" else None
+
+
+def vocab_of(record: Mapping[str, Any]) -> Vocab:
+    """Returns the vocabulary of the corpus in a run's record."""
+    return Vocab(
+        **{k: tuple(v) if k == "extra" else v for k, v in record["corpus"]["vocab"].items()}
+    )
+
+
+def check_tokenizer(workdir: Path, expected: str) -> Any:
+    """Returns the tokenizer of a workdir. Raises UserError if it is missing or its hash is not
+    `expected`."""
+    found = saved.load(workdir / "tokenizer")
+    if found.hash != expected:
+        raise UserError(
+            f"the tokenizer in {workdir / 'tokenizer'} ({found.hash[:12]}) is not the one "
+            "that the run was trained with "
+            f"({expected[:12]}); put that one back, or choose another workdir"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def writing(
+    path: str | os.PathLike, advice: str = "free space there or name a workdir that can be written"
+):
+    """Context manager that converts an OSError into a UserError with the path and the advice."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise UserError(f"cannot write {path}: {reason}; {advice}") from error
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Writes a file atomically. Raises OSError."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copies a directory of files atomically. Raises OSError."""
+    draft = target.with_suffix(".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        draft.mkdir()
+        for file in source.iterdir():
+            shutil.copyfile(file, draft / file.name)
+        draft.replace(target)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise

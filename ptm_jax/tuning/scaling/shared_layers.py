@@ -1,0 +1,63 @@
+"""Parameters against operations where layers share parameters (ALBERT's patterns; Lan et al. 2020,
+Table 4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+
+from ptm_jax.convert.checkpoint import example
+from ptm_jax.core import towers
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.paths import count
+from ptm_jax.core.spec import respell
+from ptm_jax.nn.blocks import Stack
+from ptm_jax.training.steps.flops import flops
+
+PATTERNS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "attention": {"shared": "^attention/"},
+    "feed-forward": {"shared": "^ffn/"},
+    "two groups": {"share": True, "groups": 2},
+    "all": {"share": True},
+}
+"""{what layers share: fields of `Stack`}."""
+
+
+class Shared(NamedTuple):
+    """A pattern, the encoder's parameters, and the operations of its forward pass on one row."""
+
+    pattern: str
+    parameters: int
+    operations: float
+
+
+def report(system: Any, length: int = 128, tower: str = "main") -> list[Shared]:
+    """Returns parameters and operations of a system's encoder under each of `PATTERNS`, for a row
+    of `length` tokens.
+
+    Nothing is computed but shapes. Raises UserError for an encoder without a `Stack`."""
+    found, plain = [], {"share": False, "groups": 1, "cycle": 1, "shared": None}
+    row = {name: jax.ShapeDtypeStruct((1, length), "int32") for name in example(system)}
+    for name, fields in PATTERNS.items():
+        network = respell(
+            system.towers[tower],
+            Stack,
+            lambda stack, own=fields: dataclasses.replace(stack, **{**plain, **own}),
+        )
+        stacks = [stack for stack in network.encoder.stacks.values() if isinstance(stack, Stack)]
+        if not stacks:
+            raise UserError(
+                f"{system.name} has no stack of layers that could share; take a Transformer"
+            )
+        if any(stack.layers % stack.groups for stack in stacks):
+            continue
+        params = towers.abstract({tower: network}, row)
+
+        def work(params, rows, network=network):
+            return towers.bind({tower: network}, params)[tower](rows).hidden
+
+        found.append(Shared(name, count(params[tower]["encoder"]), flops(work, params, row)))
+    return found

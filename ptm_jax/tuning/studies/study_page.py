@@ -1,0 +1,412 @@
+"""The results of a study: results.csv, study.md with its table and fitted laws, and a picture of
+each.
+
+A run that failed or was refused is a row with its status; it is in no mean, no fit and no picture.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.figures import figure
+from ptm_jax.training import workdirs
+from ptm_jax.training.logs import logs
+from ptm_jax.tuning.scaling import scaling_laws
+from ptm_jax.tuning.scaling.scaling_laws import Fit
+from ptm_jax.tuning.studies.studies import Law, Picture, Point, Study
+
+COUNTS = ("parameters", "body", "steps", "tokens", "operations", "body_operations")
+Row = Mapping[str, Any]
+
+
+def columns(study: Study) -> list[str]:
+    return [
+        "name",
+        *(axis.name for axis in study.axes),
+        *COUNTS,
+        *study.columns,
+        "baseline",
+        "seconds",
+        "status",
+    ]
+
+
+def cells(study: Study, rows: Sequence[Row]) -> list[list[str]]:
+    """The cells of the table, as text."""
+    return [[_cell(row.get(name), name) for name in columns(study)] for row in rows]
+
+
+def _cell(value: Any, name: str) -> str:
+    if value is None or isinstance(value, str):
+        return (value or "").replace("|", "\\|")
+    if name.endswith("operations"):
+        return f"{value:.3g}"
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:.1f}"
+        if name == "seconds"
+        else figure(value)
+    )
+
+
+def write(study: Study, rows: Sequence[Row], workdir: Path, command: str) -> Path:
+    """Writes results.csv, the pictures and study.md. Returns the path of the page."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns(study), extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    failed = [row for row in rows if row["status"] != "done"]
+    page = [
+        f"# Study {study.name}",
+        "",
+        f"`{command}`",
+        "",
+        _budget(study),
+        "",
+        *([study.remark, ""] if study.remark else []),
+    ]
+    page += _markdown(columns(study)[1:], [line[1:] for line in cells(study, rows)])
+    page += (
+        ["", f"{len(failed)} of {len(rows)} runs have no result; `status` has the reason.", ""]
+        if failed
+        else [""]
+    )
+    page += [
+        *_methods(study),
+        *_seeds(study, rows),
+        *_published(study, rows),
+        *_curves(study, rows, workdir),
+    ]
+    for number, picture in enumerate(study.pictures):
+        page += _picture(study, picture, rows, workdir, f"picture_{number}.png")
+    for number, law in enumerate(study.laws):
+        page += _law(study, law, rows, workdir, f"law_{number}.png")
+    with workdirs.writing(workdir):
+        workdirs.replace(workdir / "results.csv", text.getvalue().encode())
+        workdirs.replace(workdir / "study.md", ("\n".join(page).rstrip() + "\n").encode())
+    return workdir / "study.md"
+
+
+def _budget(study: Study) -> str:
+    if study.budget is None:
+        return "Steps are those of the recipe."
+    amount = (
+        "its axis"
+        if any(axis.name == "budget" for axis in study.axes)
+        else f"{study.budget.amount:.3g}"
+    )
+    return (
+        f"Every run has equal {study.budget.kind}: {amount}. Operations are 2 m n k of every "
+        "product of the real step."
+    )
+
+
+def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        "| " + " | ".join(header) + " |",
+        "|" + " --- |" * len(header),
+        *("| " + " | ".join(line) + " |" for line in lines),
+    ]
+
+
+def _methods(study: Study) -> list[str]:
+    """The table of what the values of an axis of compressions are."""
+    found = [
+        (label, value)
+        for axis in study.axes
+        if axis.name == "compression"
+        for label, value in axis.labelled.items()
+    ]
+    lines = [
+        [label, f"`{value.methods}`", value.losses] for label, value in found if value is not None
+    ]
+    return (
+        ["## Methods", "", *_markdown(["compression", "method", "loss"], lines), ""]
+        if lines
+        else []
+    )
+
+
+def _picture(
+    study: Study, picture: Picture, rows: Sequence[Row], workdir: Path, name: str
+) -> list[str]:
+    """A column over another: a point for each label, the mean of its runs, with the deviation over
+    them."""
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for row in done(rows):
+        if row.get(picture.x) is not None and row.get(picture.y) is not None:
+            groups.setdefault(row[picture.by], []).append((row[picture.x], row[picture.y]))
+    if not groups:
+        return []
+    canvas, axes = _axes()
+    for label, found in groups.items():
+        x, y = np.mean(found, 0)
+        spread = np.std([value for _, value in found], ddof=1) if len(found) > 1 else 0.0
+        axes.errorbar(x, y, yerr=spread, fmt="o", markersize=5, linewidth=1.0)
+        axes.annotate(label, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=6)
+    axes.set(
+        xlabel=picture.x,
+        ylabel=picture.y,
+        title=study.name,
+        xscale="log" if picture.log else "linear",
+    )
+    return _saved(canvas, axes, workdir, name, f"{picture.y} over {picture.x}", False)
+
+
+def done(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["status"] == "done"]
+
+
+def _seeds(study: Study, rows: Sequence[Row]) -> list[str]:
+    """The table of means and standard deviations (n - 1) over the axis of seeds."""
+    others = [axis.name for axis in study.axes if axis.name != "seed"]
+    if len(others) == len(study.axes):
+        return []
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in done(rows):
+        groups.setdefault(tuple(row[name] for name in others), []).append(row)
+    lines = []
+    for labels, found in groups.items():
+        values = [
+            [row[metric] for row in found if row.get(metric) is not None]
+            for metric in study.columns
+        ]
+        spread = [
+            f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f}" if len(v) > 1 else figure(*v or (None,))
+            for v in values
+        ]
+        lines.append([*labels, str(len(found)), *spread])
+    return ["## Over seeds", "", *_markdown([*others, "seeds", *study.columns], lines), ""]
+
+
+def _published(study: Study, rows: Sequence[Row]) -> list[str]:
+    """The table of published figures beside ours: the mean of the runs with these labels."""
+    lines = []
+    for one in study.published:
+        fits = [
+            row
+            for row in done(rows)
+            if all(row[name] == label for name, label in one.labels.items())
+        ]
+        own = [row[one.measure] for row in fits if row.get(one.measure) is not None]
+        mean = f"{figure(float(np.mean(own)))} ({len(own)})" if own else ""
+        lines.append(
+            [
+                ", ".join(one.labels.values()),
+                one.measure,
+                mean,
+                figure(one.value),
+                one.source,
+                one.differs,
+            ]
+        )
+    if not lines:
+        return []
+    header = ["runs", "measure", "here (runs)", "published", "source", "what differs there"]
+    return ["## Published figures", "", *_markdown(header, lines), ""]
+
+
+def _curves(study: Study, rows: Sequence[Row], workdir: Path) -> list[str]:
+    """The picture of the training losses of the runs that are done."""
+    drawn = []
+    for row in done(rows):
+        lines = [
+            line for line in logs.read(workdir / "runs" / row["name"]) if line["split"] == "train"
+        ]
+        found = [
+            (line["step"] * row["operations"] / row["steps"], line["values"].get("loss"))
+            for line in lines
+        ]
+        if found := [(x, y) for x, y in found if y is not None]:
+            drawn.append((row["name"], found))
+    if not drawn:
+        return []
+    canvas, axes = _axes()
+    for name, found in drawn:
+        axes.plot(*zip(*found, strict=True), linewidth=1.2, label=name)
+    axes.set(xlabel="operations", ylabel="training loss (nats)", title=study.name, xscale="log")
+    return _saved(canvas, axes, workdir, "curves.png", "Training losses", len(drawn) <= 12)
+
+
+def laws(
+    study: Study, law: Law, rows: Sequence[Row]
+) -> list[tuple[str, list[Row], list[Row], Fit | str]]:
+    """[(label, runs of the fit, runs that are held out, the fit or why there is none)] of each
+    label of `law.by`."""
+    found, groups = [], {}
+    for row in done(rows):
+        groups.setdefault(row[law.by] if law.by else "all runs", []).append(row)
+    for label, own in groups.items():
+        own = sorted(own, key=lambda row: row["operations"])
+        fitted, held = own[: len(own) - law.hold], own[len(own) - law.hold :]
+        try:
+            losses = [row[law.metric] for row in fitted]
+            made = scaling_laws.fit(law.form, variables(law, fitted), losses, draws=law.draws)
+        except (UserError, KeyError) as error:
+            made = f"no column {error} in the table" if isinstance(error, KeyError) else str(error)
+        found.append((label, fitted, held, made))
+    return found
+
+
+def variables(law: Law, rows: Sequence[Row]) -> np.ndarray:
+    """The form's variables of the rows, [R, K]."""
+    return np.array(
+        [[row[name] for name in law.form.variables] for row in rows], np.float64
+    ).reshape(len(rows), len(law.form.variables))
+
+
+def _law(study: Study, law: Law, rows: Sequence[Row], workdir: Path, picture: str) -> list[str]:
+    kind, names = type(law.form).__name__, ", ".join(law.form.variables)
+    page = [f"## {kind} law of {law.metric} over {names}", ""]
+    fits = laws(study, law, rows)
+    lines, predictions = [], []
+    for label, fitted, held, made in fits:
+        if isinstance(made, str):
+            lines.append([label, str(len(fitted)), "", "", "", made])
+            continue
+        for name, value in made.constants.items():
+            low, high = made.intervals.get(name, (math.nan, math.nan))
+            lines.append(
+                [
+                    label,
+                    str(made.points),
+                    name,
+                    f"{value:.4g}",
+                    f"{low:.4g} to {high:.4g}",
+                    f"{made.error:.2%}",
+                ]
+            )
+        for row, value in zip(
+            held, made.predict(variables(law, held)) if held else (), strict=True
+        ):
+            difference = value / row[law.metric] - 1
+            predictions.append(
+                [
+                    label,
+                    row["name"],
+                    figure(float(value)),
+                    figure(row[law.metric]),
+                    f"{difference:+.2%}",
+                ]
+            )
+    page += [*_markdown(["runs", "count", "constant", "fit", "95% interval", "error"], lines), ""]
+    if predictions:
+        page += [
+            "Held out of the fit:",
+            "",
+            *_markdown(["runs", "run", "predicted", "measured", "difference"], predictions),
+            "",
+        ]
+    return page + (
+        _drawn(law, fits, workdir, picture) if any(isinstance(one[3], Fit) for one in fits) else []
+    )
+
+
+def _drawn(law: Law, fits: Sequence[Any], workdir: Path, picture: str) -> list[str]:
+    """The picture of the laws: runs over the first variable, and the law's line for each value of
+    the others."""
+    canvas, axes = _axes()
+    for number, (label, fitted, held, made) in enumerate(fits):
+        if isinstance(made, str):
+            continue
+        color = f"C{number}"
+        x = variables(law, [*fitted, *held])
+        for place, others in enumerate(np.unique(x[:, 1:], axis=0)):
+            line = x[(x[:, 1:] == others).all(1)]
+            line = line[np.argsort(line[:, 0])]
+            own = {"label": f"{label}, fit"} if place == 0 else {}
+            axes.plot(
+                line[:, 0],
+                made.predict(line),
+                color=color,
+                linewidth=1.2,
+                marker="_",
+                markersize=9,
+                **own,
+            )
+
+        def at(rows):
+            return (variables(law, rows)[:, 0], [row[law.metric] for row in rows])
+
+        axes.plot(*at(fitted), "o", color=color, markersize=5)
+        if held:
+            axes.plot(
+                *at(held),
+                "o",
+                color=color,
+                markersize=7,
+                fillstyle="none",
+                label=f"{label}, held out",
+            )
+    axes.set(
+        xlabel=law.form.variables[0],
+        ylabel=f"held-out {law.metric} (nats)",
+        xscale="log",
+        yscale="log",
+    )
+    return _saved(canvas, axes, workdir, picture, "The law and its runs", True)
+
+
+def _axes() -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(7.0, 4.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(canvas)
+    return canvas, canvas.add_subplot()
+
+
+def _saved(canvas: Any, axes: Any, workdir: Path, name: str, title: str, legend: bool) -> list[str]:
+    axes.grid(color="#e5e5e5", linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_yscale() == "log":  # less than a decade: plain numbers
+        for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            set_formatter(lambda value, _: f"{value:g}")
+    if legend:
+        axes.legend(frameon=False, fontsize=7)
+    canvas.savefig(drawn := io.BytesIO(), metadata={"Software": "ptm_jax"})
+    with workdirs.writing(workdir / name):
+        workdirs.replace(workdir / name, drawn.getvalue())
+    return [f"![{title}]({name})", ""]
+
+
+def planned(
+    study: Study, found: Sequence[Point], where: str, price: float | None, chips: int
+) -> tuple[list[str], list[list[str]]]:
+    """(header, cells) of the runs before they start, and of their sum."""
+    header = [
+        "run",
+        "parameters",
+        "body",
+        "steps",
+        "tokens",
+        "operations",
+        f"memory of {where}",
+        "hours",
+    ]
+    header += ["cost"] if price is not None else []
+    lines, hours, operations = [], 0.0, 0.0
+    for point in found:
+        if point.refusal:
+            lines.append([point.name, *[""] * (len(header) - 2), f"refused: {point.refusal}"])
+            continue
+        cost = point.cost
+        own, work = point.total("seconds") / 3600, point.total("operations")
+        hours, operations = hours + own, operations + work
+        fits = "" if cost.memory <= cost.capacity else " DOES NOT FIT"
+        memory = f"{cost.memory / 2**30:.2f} of {cost.capacity / 2**30:.0f} GiB{fits}"
+        counts = [f"{cost.parameters:,}", f"{cost.body:,}", f"{point.steps:,}", f"{point.tokens:,}"]
+        line = [point.name, *counts, f"{work:.3g}", memory, f"{own:.3g}"]
+        lines.append(line + ([f"{own * chips * price:,.0f}"] if price is not None else []))
+    whole = ["all", "", "", "", "", f"{operations:.3g}", "", f"{hours:.3g}"]
+    lines.append(whole + ([f"{hours * chips * price:,.0f}"] if price is not None else []))
+    return header, lines

@@ -1,0 +1,428 @@
+"""Runs the missing runs of a study in a workdir, which several processes may share.
+
+    corpora/HASH/        text prepared once for all runs with the same sources and tokenizer
+    costs.json           {fingerprint: cost}, so that nothing is traced twice
+    runs/NAME/           the workdir of a run (`ptm train`), and row.json once it is done or has
+                         failed
+    runs/NAME/COLUMN/    the workdirs of its transfers; `tuning.studies.run_kinds` has what else a
+                         run may be
+    results.csv, study.md, *.png    `tuning.studies.study_page`
+
+A run with a row is not run again; delete its folder to repeat it. The process of a run holds the
+lock runs/.NAME.claim, which the operating system releases when it ends, so two processes share the
+runs of a study and none is run twice. A process that is killed leaves a checkpoint and no row: the
+same command goes on there. A run that compresses the model of another begins when that one has a
+row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import math
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ptm_jax.core import spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.system import Experiment
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.corpora.store import open_corpus
+from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, TokenizerSpec
+from ptm_jax.training import workdirs
+from ptm_jax.training.hosts import group
+from ptm_jax.training.logs import logs
+from ptm_jax.training.start import differing, setup
+from ptm_jax.tuning.studies import run_kinds, studies
+from ptm_jax.tuning.studies.studies import Cost, Costs, Point, Study
+
+BUSY = 75
+"""Exit status of a process that found its run in the hands of another."""
+POLL = 0.5
+ROW = "row.json"
+
+
+def points(study: Study, workdir: Path, costs: Costs, only: str | None = None) -> list[Point]:
+    """The runs of a study on its corpora, which are prepared where they are missing; with `only`,
+    those whose models it needs, and it as the last. Raises UserError for an unknown one."""
+    known = studies.names(study)
+    if only is not None and only not in dict(known):
+        raise UserError(
+            f"{study.name} has no run {only!r}; its runs are "
+            f"{', '.join(name for name, _ in known[:8])}, ..."
+        )
+    priced = remembered(costs, workdir / "costs.json")
+
+    def made(name: str) -> Point:
+        one = studies.point(
+            study, name, dict(known)[name], lambda config: priced(on_corpus(config, workdir))
+        )
+        return (
+            one if one.refusal else dataclasses.replace(one, config=on_corpus(one.config, workdir))
+        )
+
+    if only is None:
+        return [made(name) for name, _ in known]
+    found = [made(only)]
+    while found[0].after:
+        found.insert(0, made(found[0].after))
+    return found
+
+
+def on_corpus(config: Experiment, workdir: Path) -> Experiment:
+    """The experiment on a prepared corpus below the workdir, with its vocabulary. Labelled data
+    stay."""
+    prepared = len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file()
+    if config.system.examples.labelled:
+        return config
+    if not prepared:
+        tokenizer = config.tokenizer or config.system.tokenizer
+        if tokenizer is None:
+            raise UserError(
+                f"{config.system.name} names no tokenizer; set tokenizer=TokenizerSpec(...) "
+                "in the base"
+            )
+        asked = json.dumps([config.data, spec.to_json(tokenizer), config.heldout])
+        folder = workdir / "corpora" / hashlib.sha256(asked.encode()).hexdigest()[:12]
+        group.current().chosen(lambda: _prepare(config, folder, tokenizer))
+        config = dataclasses.replace(config, data=(str(folder),), tokenizer=None)
+    return differing.resolve(config, open_corpus(config.data[0]).vocab)
+
+
+def expected(config: Experiment) -> Experiment:
+    """The experiment with a vocabulary of the size and the special tokens that its tokenizer will
+    have, where that is to be trained."""
+    tokenizer = config.tokenizer or config.system.tokenizer
+    if not isinstance(tokenizer, TokenizerSpec) or tokenizer.path:
+        return config
+
+    def resized(vocab: Vocab) -> Vocab:
+        there = [
+            name for name, pieces in ROLES.items() if set(pieces) & set(STYLES[tokenizer.specials])
+        ]
+        ids = {name: there.index(name) if name in there else None for name in setup.SPECIALS}
+        extra = tuple(tokenizer.vocab - 1 - n for n in range(tokenizer.sentinels))
+        return dataclasses.replace(vocab, size=tokenizer.vocab, extra=extra, **ids)
+
+    return dataclasses.replace(config, system=spec.respell(config.system, Vocab, resized))
+
+
+def _prepare(config: Experiment, folder: Path, tokenizer: Any) -> str:
+    with _locked(folder.with_suffix(".lock"), wait=True):
+        return str(prepare(config.data, folder, tokenizer=tokenizer, heldout=config.heldout).dir)
+
+
+def remembered(costs: Costs, path: Path | None) -> Costs:
+    """The costs, kept in a file or (None) in memory. Seed, rates, steps and data do not change the
+    cost of a step."""
+    seen: dict[str, Any] = {}
+
+    def of(config: Experiment) -> Cost:
+        recipe = config.system.recipe
+        phase = dataclasses.replace(recipe.phases[0], steps=1)
+        system = dataclasses.replace(
+            config.system, name="", recipe=dataclasses.replace(recipe, lr=0.0, phases=(phase,))
+        )
+        key = spec.fingerprint(dataclasses.replace(config, system=system, seed=0, data=()))[:16]
+        known = seen if path is None else _read(path)
+        if key not in known:
+            found = known[key] = dataclasses.asdict(costs(config))
+        if path is not None and key not in _read(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path.with_suffix(".lock"), wait=True):
+                workdirs.replace(
+                    path, (json.dumps(_read(path) | {key: found}, indent=1) + "\n").encode()
+                )
+        return Cost(**known[key])
+
+    return of
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf8")) if path.is_file() else {}
+
+
+def row_of(point: Point, workdir: Path) -> dict[str, Any] | None:
+    """The row of a run that is done or has failed; None of one that is not run yet.
+
+    Raises UserError where the row is that of another experiment."""
+    if point.refusal:
+        return _row(point, status=f"refused: {point.refusal}")
+    path = workdir / "runs" / point.name / ROW
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf8"))
+    if found["fingerprint"] != _fingerprint(point):
+        raise UserError(
+            f"{path} is of another experiment than the study's now; choose another "
+            "--workdir, or delete its folder"
+        )
+    return found
+
+
+def forget_failures(found: Sequence[Point], workdir: Path) -> None:
+    """Deletes the rows of failed runs, so that they are run again from their last checkpoints."""
+    for point in found:
+        row = row_of(point, workdir)
+        if row is not None and row["status"].startswith("failed"):
+            (workdir / "runs" / point.name / ROW).unlink()
+
+
+def run_one(
+    point: Point,
+    workdir: Path,
+    metrics: Sequence[str],
+    quiet: bool = True,
+    tasks: str | None = None,
+) -> int:
+    """Runs one run and its transfers, in this process, and writes its row. Returns the exit status:
+    0, 1 for a failed run, 128 and the signal for a stopped one, `BUSY` where another process runs
+    it.
+
+    tasks  folder of the labelled data"""
+    folder = workdir / "runs" / point.name
+    chosen = group.current().chosen
+    with contextlib.ExitStack() as stack:
+        claim = _locked(folder.parent / f".{point.name}.claim", wait=False)
+        if not chosen(lambda: stack.enter_context(claim)):
+            return BUSY
+        if chosen(lambda: row_of(point, workdir) is not None):
+            return 0
+        try:
+            found = run_kinds.outcome(point, workdir, metrics, tasks, quiet)
+        except UserError as error:
+            write(point, workdir, _row(point, status=f"failed: {' '.join(str(error).split())}"))
+            return 1
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            write(
+                point,
+                workdir,
+                _row(
+                    point,
+                    status="failed: out of memory; give the run a smaller batch or more devices",
+                ),
+            )
+            return 1
+        if found.stopped is not None:
+            return 128 + found.stopped.signal
+        values = found.values
+        wrong = [
+            name for name, value in values.items() if value is not None and not math.isfinite(value)
+        ]
+        odd = [metrics[0]] if values[metrics[0]] is None else wrong
+        there = ", ".join(found.there) or "none"
+        status = (
+            f"failed: the held-out {odd[0]} is {values[odd[0]]}; there are {there}"
+            if odd
+            else "done"
+        )
+        runs = (folder, *sorted(folder.glob("stage_*.run")))
+        seconds = sum(
+            max((line["seconds"] for line in logs.read(place)), default=0.0) for place in runs
+        )
+        facts = {
+            "status": status,
+            "baseline": found.baseline,
+            "seconds": seconds,
+            **found.facts,
+            **values,
+        }
+        write(point, workdir, _row(point, **facts))
+        return 1 if odd else 0
+
+
+def run_after(
+    found: Sequence[Point], workdir: Path, metrics: Sequence[str], tasks: str | None = None
+) -> int:
+    """Runs the last of `found` in this process, once each of those before it has a row: it runs
+    them, or waits for their processes. Returns the exit status of `run_one`."""
+    for point in found:
+        status = run_one(point, workdir, metrics, quiet=False, tasks=tasks)
+        while status == BUSY and point is not found[-1]:
+            time.sleep(POLL)
+            status = run_one(point, workdir, metrics, quiet=False, tasks=tasks)
+        if point is found[-1] or status > 128:
+            return status
+        if (row := row_of(point, workdir)) is None or row["status"] != "done":
+            write(found[-1], workdir, _row(found[-1], status=_without(point.name)))
+            return 1
+    return 0
+
+
+def _without(name: str) -> str:
+    return f"failed: it compresses the model of {name}, which has none; its row states why"
+
+
+def check_data(study: Study, tasks: str | None) -> None:
+    """Raises UserError where labelled data of the transfers are not below `tasks`."""
+    for transfer in study.transfers:
+        if tasks is None:
+            raise UserError(
+                f"{study.name} fine-tunes on {transfer.task}; give --tasks DIR, the folder "
+                f"of {transfer.data}"
+            )
+        if not (Path(tasks) / transfer.data).exists():
+            raise UserError(
+                f"--tasks {tasks}: there is no {transfer.data}, on which {study.name} fine-tunes"
+            )
+    for source in study.base.data if study.task else ():
+        if tasks is None and not Path(source).is_absolute():
+            raise UserError(
+                f"{study.name} fine-tunes on {study.task}; give --tasks DIR, the folder of {source}"
+            )
+        if not (Path(tasks or "") / source).exists():
+            raise UserError(
+                f"--tasks {tasks}: there is no {source}, on which {study.name} fine-tunes"
+            )
+
+
+def _row(point: Point, **known: Any) -> dict[str, Any]:
+    row = {"name": point.name, **point.labels}
+    if point.cost is not None:
+        row |= {
+            "parameters": point.cost.parameters, "body": point.cost.body, "steps": point.steps,
+            "tokens": point.tokens,
+            "operations": point.total("operations"),
+            "body_operations": point.total("body_operations"),
+            "fingerprint": _fingerprint(point),
+        }  # fmt: skip
+    return row | known
+
+
+def _fingerprint(point: Point) -> str:
+    free: dict[str, Any] = {name: 0 for name in ("log_every", "eval_every", "save_every", "keep")}
+    free |= {"init": None} if point.task else {}
+    own = spec.fingerprint(
+        dataclasses.replace(point.config, data=(), metrics=(), mesh=(), rules="replicated", **free)
+    )
+    more = point.transfers or point.value
+    return f"{own} {hashlib.sha256(repr(more).encode()).hexdigest()}" if more else own
+
+
+def write(point: Point, workdir: Path, row: dict[str, Any]) -> None:
+    """Writes a row (process 0)."""
+    if group.current().index:
+        return
+    path = workdir / "runs" / point.name / ROW
+    with workdirs.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        workdirs.replace(path, (json.dumps(row, indent=1) + "\n").encode())
+
+
+def run_missing(
+    found: Sequence[Point], workdir: Path, command: Callable[[Point], list[str]], *,
+    at_once: int = 1,
+    say: Callable[[str], None] = lambda line: None, done: Callable[[], None] = lambda: None,
+) -> int:  # fmt: skip
+    """Runs what has no row yet as child processes, `at_once` at a time. Returns 0, or the status of
+    a signal.
+
+    command  of a run: a process that calls `run_one` and exits with its status
+    done     called after each run that ended"""
+    waiting = [point for point in found if row_of(point, workdir) is None]
+    known = {point.name: point for point in found}
+
+    def rows(name):
+        return row_of(known[name], workdir)
+
+    running: dict[str, tuple[Point, subprocess.Popen]] = {}
+    with _forwarding(running) as asked:
+        while (waiting or running) and not (asked and not running):
+            while (
+                not asked and len(running) < at_once and (point := _next(waiting, rows)) is not None
+            ):
+                waiting.remove(point)
+                if row_of(point, workdir) is not None:
+                    continue
+                if point.after and rows(point.after)["status"] != "done":
+                    write(point, workdir, _row(point, status=_without(point.after)))
+                    say(f"{point.name}: {_without(point.after)}")
+                    continue
+                say(
+                    f"{point.name}: {point.steps:,} steps, {point.total('operations'):.3g} "
+                    "operations"
+                )
+                running[point.name] = (
+                    point,
+                    subprocess.Popen(command(point), stdin=subprocess.DEVNULL),
+                )
+            time.sleep(POLL)
+            for name, (point, process) in list(running.items()):
+                if (status := process.poll()) is None:
+                    continue
+                del running[name]
+                if (
+                    status == BUSY or status > 128
+                ) and not asked:  # its other process may yet be killed; saved on a signal
+                    waiting.append(point)
+                    time.sleep(POLL)
+                elif not asked and row_of(point, workdir) is None:
+                    why = (
+                        f"signal {signal.Signals(-status).name}"
+                        if status < 0
+                        else f"status {status}"
+                    )
+                    hint = "; out of memory, if nobody sent it" if status == -signal.SIGKILL else ""
+                    write(
+                        point,
+                        workdir,
+                        _row(point, status=f"failed: its process ended with {why}{hint}"),
+                    )
+                if (row := row_of(point, workdir)) is not None:
+                    say(f"{name}: {row['status']}")
+                    done()
+    return 128 + asked[0] if asked else 0
+
+
+def _next(waiting: Sequence[Point], rows: Callable[[str], Any]) -> Point | None:
+    """The first run that needs no model, or one that is there (or never will be)."""
+    return next(
+        (point for point in waiting if not point.after or rows(point.after) is not None), None
+    )
+
+
+@contextlib.contextmanager
+def _forwarding(running: dict[str, tuple[Point, subprocess.Popen]]) -> Iterator[list[int]]:
+    """Yields the signals that were received; SIGTERM and Ctrl-C reach the children as SIGTERM, so
+    that they save."""
+    asked: list[int] = []
+
+    def hand_on(number, frame):
+        asked.append(number)
+        for _, process in running.values():
+            process.send_signal(signal.SIGTERM)
+
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Holds a lock file, or yields False where another process does and `wait` is off. The file
+    stays."""
+    with workdirs.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
