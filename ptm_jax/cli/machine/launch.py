@@ -4,12 +4,14 @@ Prints the script or manifest; --out FILE writes it; --run submits it. A run con
 preemption: on SIGTERM `ptm train` saves and exits with 143, and the job is queued again.
 
 Example:
-  ptm launch local bert_mini --data pydocs --workdir runs/two --hosts 2 --run ptm launch slurm
-  configs/bert.py --data prepared --workdir runs/bert --topology h100x16 --partition gpu --hours 12
-  ptm launch slurm configs/studies/tiny.py --workdir /shared/tiny --topology h100x8 ptm launch gke
-  bert_base --data /w/lm --workdir /w/bert --topology v5e:4x4 --image IMAGE --mount CLAIM=/w ptm
-  launch tpu-vm bert_base --data /w/lm --workdir /w/bert --topology v6e:4x4 --spot --project P
-  --zone Z --mount NFS=/w
+  ptm launch local bert_mini --data pydocs --workdir runs/two --hosts 2 --run
+  ptm launch slurm configs/bert.py --data prepared --workdir runs/bert --topology h100x16 \
+    --partition gpu --hours 12
+  ptm launch slurm configs/studies/tiny.py --workdir /shared/tiny --topology h100x8
+  ptm launch gke bert_base --data /w/lm --workdir /w/bert --topology v5e:4x4 --image IMAGE \
+    --mount CLAIM=/w
+  ptm launch tpu-vm bert_base --data /w/lm --workdir /w/bert --topology v6e:4x4 --spot \
+    --project P --zone Z --mount NFS=/w
 """
 
 from __future__ import annotations

@@ -4,11 +4,14 @@ step is modelled. There is no device to ask which kernel it takes: impl=auto is 
 definition of attention, impl=pallas with our kernel (--set impl=pallas).
 
 Example:
-  ptm plan bert_tiny --topology cpu:8 ptm plan bert_mini --topology cpu:1 --measure ptm plan
-  megatron_8b --topology v5p:8x8x8 --price 4.2 ptm plan configs/turing_nlg.py --topology v5e:16x16
-  --mesh fsdp=32,model=8 --rules megatron_sp_fsdp ptm plan t5_11b --topology h200x64 --search ptm
-  plan --scaling --topology v5p:8x8x8 --table scaling.md --plot scaling.png ptm plan --table
-  plans.md
+  ptm plan bert_tiny --topology cpu:8
+  ptm plan bert_mini --topology cpu:1 --measure
+  ptm plan megatron_8b --topology v5p:8x8x8 --price 4.2
+  ptm plan configs/turing_nlg.py --topology v5e:16x16 --mesh fsdp=32,model=8 \
+    --rules megatron_sp_fsdp
+  ptm plan t5_11b --topology h200x64 --search
+  ptm plan --scaling --topology v5p:8x8x8 --table scaling.md --plot scaling.png
+  ptm plan --table plans.md
 """
 
 from __future__ import annotations

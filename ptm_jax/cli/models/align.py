@@ -2,8 +2,9 @@
 dictionary's pairs.
 
 Example:
-  ptm align en.vec de.vec --dictionary en-de.txt --out aligned ptm align en.vec de.vec --dictionary
-  en-de.txt --keep 1 --out aligned --format word2vec-binary --json
+  ptm align en.vec de.vec --dictionary en-de.txt --out aligned
+  ptm align en.vec de.vec --dictionary en-de.txt --keep 1 --out aligned --format word2vec-binary \
+    --json
 
 Faruqui and Dyer 2014: both tables are projected on the directions in which the vectors of the pairs
 correlate most; 80% of the directions are kept. The dictionary has two words a line. The folder gets

@@ -3,18 +3,22 @@ similar lines. With a task of `ptm list --tasks`: write predictions for its test
 benchmark's submission format.
 
 Example:
-  ptm predict runs/mini --task fill-mask --text 'Return the [MASK] of the list.' ptm predict
-  runs/gpt --task generate --text 'The king' --temperature 0.8 --top-p 0.9 ptm predict t5-small
-  --task generate --text 'translate English to German: The house is old.' --beams 4 ptm predict
-  runs/sst2 --task classify --text 'a charming film' ptm predict runs/wnut17 --task tag --text
-  'Paris is a city in Texas' ptm predict runs/squad2 --task qa --text 'Who wrote it ?' --pair 'It
-  was written by Ann in 1912 .' ptm predict runs/mrpc --task mrpc --input MRPC/test.tsv --output
-  MRPC.tsv ptm predict CHECKPOINT --adapter houlsby.safetensors --task classify --text 'a charming
-  film' ptm predict runs/mini --task embed --input lines.txt --output vectors.npy ptm predict
-  sentence-transformers/all-MiniLM-L6-v2 --task search --input lines.txt --text 'how long is a
-  list?' ptm predict runs/mini --task similar --input lines.txt --text 'the length of a list' --top
-  3 ptm predict glove.6B.300d.txt --task similar --text paris --text 'king - man + woman' ptm
-  predict lid.176.ftz --task classify --text 'la maison est vieille'
+  ptm predict runs/mini --task fill-mask --text 'Return the [MASK] of the list.'
+  ptm predict runs/gpt --task generate --text 'The king' --temperature 0.8 --top-p 0.9
+  ptm predict t5-small --task generate --text 'translate English to German: The house is old.' \
+    --beams 4
+  ptm predict runs/sst2 --task classify --text 'a charming film'
+  ptm predict runs/wnut17 --task tag --text 'Paris is a city in Texas'
+  ptm predict runs/squad2 --task qa --text 'Who wrote it ?' \
+    --pair 'It was written by Ann in 1912 .'
+  ptm predict runs/mrpc --task mrpc --input MRPC/test.tsv --output MRPC.tsv
+  ptm predict CHECKPOINT --adapter houlsby.safetensors --task classify --text 'a charming film'
+  ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
+  ptm predict sentence-transformers/all-MiniLM-L6-v2 --task search --input lines.txt \
+    --text 'how long is a list?'
+  ptm predict runs/mini --task similar --input lines.txt --text 'the length of a list' --top 3
+  ptm predict glove.6B.300d.txt --task similar --text paris --text 'king - man + woman'
+  ptm predict lid.176.ftz --task classify --text 'la maison est vieille'
 
 A decoder continues its prompt; an encoder-decoder (T5, BART, mBART, PEGASUS) prints its output
 alone. Texts come from --text, from the lines of --input, or from standard input; at a terminal the

@@ -2,24 +2,29 @@
 resumes the run.
 
 Example:
-  ptm train bert_mini --data pydocs --workdir runs/mini ptm train bert_base --data prepared
-  --workdir runs/base --set recipe.lr=2e-4 recipe.accumulate=8 ptm train my_config.py --workdir
-  runs/mine ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on ptm
-  train runs/mini --data 'text/*.txt' --epochs 1 --workdir runs/further ptm train --init
-  path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2 ptm train --init
-  path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best --workdir runs/wnut17
-  ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)'
-  --workdir runs/lora ptm train --init runs/sst2 --task sst2 --data SST-2 --compress
-  'magnitude(share=0.7)' --workdir runs/pruned ptm train bert_mini --init glove.6B.128d.txt --data
-  text.txt --workdir runs/glove ptm train --init main=runs/mini embeddings=runs/skipgram --task
-  trec6 --data trec --workdir runs/trec ptm train --init path/to/hugging-face-checkpoint --tasks
-  mnli rte --data mnli=MNLI rte=RTE --seeds 3 --workdir runs/both srun ptm train bert_base --data
-  prepared --workdir /shared/base --rules fsdp
+  ptm train bert_mini --data pydocs --workdir runs/mini
+  ptm train bert_base --data prepared --workdir runs/base --set recipe.lr=2e-4 recipe.accumulate=8
+  ptm train my_config.py --workdir runs/mine
+  ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on
+  ptm train runs/mini --data 'text/*.txt' --epochs 1 --workdir runs/further
+  ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
+  ptm train --init path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best \
+    --workdir runs/wnut17
+  ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 \
+    --adapt 'lora(rank=8)' --workdir runs/lora
+  ptm train --init runs/sst2 --task sst2 --data SST-2 --compress 'magnitude(share=0.7)' \
+    --workdir runs/pruned
+  ptm train bert_mini --init glove.6B.128d.txt --data text.txt --workdir runs/glove
+  ptm train --init main=runs/mini embeddings=runs/skipgram --task trec6 --data trec \
+    --workdir runs/trec
+  ptm train --init path/to/hugging-face-checkpoint --tasks mnli rte --data mnli=MNLI rte=RTE \
+    --seeds 3 --workdir runs/both
 
 Under srun, mpirun, on Cloud TPU and in Kubernetes every process of a job runs the same command with
 a shared workdir. Elsewhere set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. Exit
 status: 143 after SIGTERM and 130 after Ctrl-C (checkpoint saved), 75 when another process is lost
 (run it again), 1 for errors.
+  srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
 """
 
 from __future__ import annotations
