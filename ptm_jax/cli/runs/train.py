@@ -19,12 +19,12 @@ Example:
     --workdir runs/trec
   ptm train --init path/to/hugging-face-checkpoint --tasks mnli rte --data mnli=MNLI rte=RTE \
     --seeds 3 --workdir runs/both
+  srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
 
 Under srun, mpirun, on Cloud TPU and in Kubernetes every process of a job runs the same command with
 a shared workdir. Elsewhere set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. Exit
 status: 143 after SIGTERM and 130 after Ctrl-C (checkpoint saved), 75 when another process is lost
 (run it again), 1 for errors.
-  srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
 """
 
 from __future__ import annotations
