@@ -1,5 +1,5 @@
-"""List systems, survey rows, tasks, adaptations, compressions, or which encoder works with which
-pre-training task.
+"""List systems, survey rows, tasks, sources of text, adaptations, compressions, or which encoder
+works with which pre-training task.
 
 Example:
   ptm list
@@ -10,12 +10,12 @@ Example:
   ptm list --adaptations
   ptm list --compressions
   ptm list --tasks
+  ptm list --sources
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
 import re
 import textwrap
@@ -27,8 +27,6 @@ from ptm_jax.cli.options import Flag, Text, report, table
 from ptm_jax.core.errors import UserError, unknown
 
 WIDTH = 80
-WRAPPERS = {"adaptations": "ptm_jax.adapt.catalogue", "compressions": "ptm_jax.compress.catalogue"}
-"""{flag: the catalogue that it lists}."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +45,8 @@ class Args:
     """List which encoder works with which pre-training task, and why the others do not."""
     tasks: Flag = False
     """List the downstream tasks, values of --task of `ptm train`, `evaluate` and `predict`."""
+    sources: Flag = False
+    """List the kinds of sources of text, values of --data."""
     adaptations: Flag = False
     """List the adaptations, values of `ptm train --adapt`, with their fields and defaults."""
     compressions: Flag = False
@@ -56,7 +56,7 @@ class Args:
 
 def run(args: Args) -> int:
     """Print the list that the arguments ask for."""
-    listed = [name for name in ("rows", "tasks", *WRAPPERS, "matrix") if vars(args)[name]]
+    listed = [name for name in ("rows", *LISTS) if vars(args)[name]]
     if len(listed) > 1:
         raise UserError(f"--{listed[0]} and --{listed[1]} are two lists; give one of them")
     if listed and listed[0] != "rows" and (args.status or args.group or args.text):
@@ -64,9 +64,7 @@ def run(args: Args) -> int:
             f"--status, --group and --text filter systems and --rows; leave --{listed[0]} out"
         )
     if listed and listed[0] != "rows":
-        if listed[0] in WRAPPERS:
-            return _wrappers(listed[0], args.json)
-        return {"tasks": _tasks, "matrix": _matrix}[listed[0]](args.json)
+        return LISTS[listed[0]](args.json)
     from ptm_jax.systems.survey.rows import WORDS
 
     if args.status not in (None, "none", *WORDS):
@@ -109,14 +107,16 @@ def entry(system: Any) -> dict[str, Any]:
 def rows() -> list[dict[str, Any]]:
     """The fields of `ptm list --rows --json`: a row, the names of its values, the words earned with
     date and commit."""
+    from ptm_jax.adapt import catalogue as adaptations
+    from ptm_jax.compress import catalogue as compressions
     from ptm_jax.systems.survey import rows as survey
     from ptm_jax.tasks.catalogue import catalogue as tasks
 
     named = [(system.name, system.rows) for system in systems()]
     named += [(name, tasks.get(name).rows) for name in tasks.names()]
-    for wrappers in map(importlib.import_module, WRAPPERS.values()):
+    for wrappers in (adaptations, compressions):
         named += [(name, numbers) for name, (_, numbers) in wrappers.NAMES.items()]
-    found = []
+    entries = []
     for row in survey.rows():
         values = list(
             dict.fromkeys([*(name for name, numbers in named if row.number in numbers), *row.parts])
@@ -127,7 +127,7 @@ def rows() -> list[dict[str, Any]]:
             for word, (date, commit) in survey.status().get(value, {}).items()
         ]
         words = [word for word in survey.WORDS if any(one["word"] == word for one in earned)]
-        found.append(
+        entries.append(
             {
                 "row": row.number,
                 "name": row.name,
@@ -137,7 +137,7 @@ def rows() -> list[dict[str, Any]]:
             }
             | {"kind": row.kind, "values": values, "status": words, "earned": earned}
         )
-    return found
+    return entries
 
 
 def label(part: Any) -> str | None:
@@ -274,7 +274,7 @@ def _meanings() -> list[str]:
 def _tasks(as_json: bool) -> int:
     from ptm_jax.tasks.catalogue import catalogue as tasks
 
-    found = [tasks.get(name) for name in tasks.names()]
+    values = [tasks.get(name) for name in tasks.names()]
     keys = ("name", "examples", "classes", "metrics", "group", "paper")
 
     def classes(labels):
@@ -282,28 +282,53 @@ def _tasks(as_json: bool) -> int:
 
     cells = [
         [t.name, label(t.examples), classes(t.examples.labels), list(t.metrics), t.group, t.paper]
-        for t in found
+        for t in values
     ]
     document = [dict(zip(keys, row, strict=True)) for row in cells]
     return report(document, table(keys, [[_cell(part) for part in row] for row in cells]), as_json)
 
 
-def _wrappers(flag: str, as_json: bool) -> int:
-    found = importlib.import_module(WRAPPERS[flag]).entries()
+def _sources(as_json: bool) -> int:
+    from ptm_jax.data.text.sources import FILES, SOURCES
+
+    document = [
+        {"kind": source.kind, "forms": list(source.forms), "help": source.help}
+        for source in (FILES, *SOURCES)
+    ]
+    lines = [
+        f"{', '.join(each['forms'])}\n{textwrap.indent(textwrap.fill(each['help'], 106), '    ')}"
+        for each in document
+    ]
+    return report(document, "\n".join(lines), as_json)
+
+
+def _adaptations(as_json: bool) -> int:
+    from ptm_jax.adapt import catalogue
+
+    return _wrappers(catalogue.entries(), as_json)
+
+
+def _compressions(as_json: bool) -> int:
+    from ptm_jax.compress import catalogue
+
+    return _wrappers(catalogue.entries(), as_json)
+
+
+def _wrappers(entries: Sequence[Mapping[str, Any]], as_json: bool) -> int:
     lines = []
-    for each in found:
+    for each in entries:
         fields = ", ".join(f"{name}={value!r}" for name, value in each["fields"].items())
         lines.append(
             f"{each['name']}({fields})\n{textwrap.indent(textwrap.fill(each['what'], 106), '    ')}"
         )
-    return report(found, "\n".join(lines), as_json)
+    return report(entries, "\n".join(lines), as_json)
 
 
 def _matrix(as_json: bool) -> int:
     from ptm_jax.systems.survey import matrix
 
     cells = matrix.cells()
-    found = [
+    document = [
         {"encoder": row, "task": column, "works": not why, "reason": why}
         for (row, column), why in cells.items()
     ]
@@ -321,7 +346,17 @@ def _matrix(as_json: bool) -> int:
         "ptm train ENCODER+TASK trains a cell, by the names of the systems: ptm train "
         "albert_mini+spanbert_mini"
     )
-    return report(found, "\n".join(lines), as_json)
+    return report(document, "\n".join(lines), as_json)
+
+
+LISTS = {
+    "tasks": _tasks,
+    "sources": _sources,
+    "adaptations": _adaptations,
+    "compressions": _compressions,
+    "matrix": _matrix,
+}
+"""{flag: the function that prints its list}, without the lists that filters narrow."""
 
 
 def _cell(part: Any) -> str:

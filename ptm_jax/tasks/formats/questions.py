@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data.text import tfds_sources
 from ptm_jax.inference.text import answering
 from ptm_jax.inference.text.answering import Window
 from ptm_jax.tasks.formats import tabular, taskdata, taskrows
@@ -67,7 +68,7 @@ class Questions(TaskExamples):
     def read(
         self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
     ) -> Iterator[Asked]:
-        if str(path).startswith("tfds:"):
+        if str(path).startswith(tfds_sources.START):
             yield from self._tfds(str(path), remarks, labels)
             return
         articles, places = tabular.json_data(

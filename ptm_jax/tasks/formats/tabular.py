@@ -31,7 +31,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, size_of
-from ptm_jax.data.text import parquet, sources, textfiles
+from ptm_jax.data.text import parquet, textfiles, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, RATIO, Bounded
 
 Fields = dict[str, Any]
@@ -79,7 +79,7 @@ def rows(
     columns  those of a table whose first line has none of these names
     Raises UserError with file and line.
     """
-    if str(path).startswith("tfds:"):
+    if str(path).startswith(tfds_sources.START):
         yield from _tfds(str(path))
         return
     path = Path(path)
@@ -161,8 +161,8 @@ def lines_of(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str
 
 def digest(path: str) -> str:
     """sha256 of the content of a source."""
-    if path.startswith("tfds:"):
-        return sources.tfds_fingerprint(path.partition("#")[0])
+    if path.startswith(tfds_sources.START):
+        return tfds_sources.fingerprint(path.partition("#")[0])
     whole, folder = hashlib.sha256(), Path(path).is_dir()
     if not folder and size_of(Path(path)) > LARGEST:
         raise broken(
@@ -373,11 +373,11 @@ def _semeval(path: Path, encoding: str) -> Iterator[Row]:
 
 def _tfds(source: str) -> Iterator[Row]:
     name, _, split = source.partition("#")
-    builder = sources._builder(name)
+    builder = tfds_sources.builder_of(name)
     if split not in builder.info.splits:
         raise UserError(f"{name} has no split {split!r}; it has {', '.join(builder.info.splits)}")
     features = builder.info.features
-    with sources._tfds_errors(name):
+    with tfds_sources.errors(name):
         found = builder.as_data_source(split=split)
     for number, row in enumerate(found, 1):
         yield (

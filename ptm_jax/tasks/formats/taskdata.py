@@ -24,6 +24,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import store
 from ptm_jax.data.rows.spelled import Spelled
+from ptm_jax.data.text import tfds_sources
 from ptm_jax.data.tokenizers import saved, vocabularies
 from ptm_jax.data.tokenizers.open_words import opened
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -144,7 +145,7 @@ class TaskExamples(slots.Examples):
     def files(self, sources: Sequence[str]) -> dict[str, Source]:
         """Returns {split: source} of a directory, `tfds:name/config`, a training and a held-out
         file, or one file with a tenth held out. Raises UserError."""
-        if len(sources) == 1 and str(sources[0]).startswith("tfds:"):
+        if len(sources) == 1 and str(sources[0]).startswith(tfds_sources.START):
             return _tfds_splits(str(sources[0]))
         paths = [Path(source) for source in sources]
         if len(paths) == 2 and all(path.exists() for path in paths):
@@ -275,9 +276,7 @@ def halves(path: str) -> dict[str, Source]:
 
 
 def _tfds_splits(name: str) -> dict[str, Source]:
-    from ptm_jax.data.text import sources
-
-    splits = sources._builder(name).info.splits
+    splits = tfds_sources.builder_of(name).info.splits
     held = next(
         (split for split in ("validation", "validation_matched", "dev", "test") if split in splits),
         None,

@@ -150,6 +150,36 @@ def test_missing(tmp_path, given, message):
         next(sources.documents([str(tmp_path / name) for name in given]))
 
 
+@pytest.mark.parametrize("kind", sources.SOURCES, ids=lambda kind: kind.kind)
+def test_each_spelling_is_of_one_kind(kind):
+    for form in kind.forms:
+        assert [other.kind for other in sources.SOURCES if other.detect(form)] == [kind.kind]
+
+
+def test_a_kind_is_one_entry(monkeypatch):
+    def check(name):
+        if name == "verse:":
+            raise UserError("verse: names no poem")
+
+    verse = sources.Source(
+        kind="verse",
+        forms=("verse:NAME",),
+        help="poems",
+        documents=lambda name: iter([sources.Document((name,))]),
+        fingerprint=lambda name: name * 2,
+        check=check,
+    )
+    monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, verse))
+    monkeypatch.setitem(sources.KINDS, "verse", verse)
+    assert [d.sentences for d in sources.documents(["verse:a", "verse:b"])] == [
+        ("verse:a",),
+        ("verse:b",),
+    ]
+    assert sources.fingerprints("verse:a") == [{"source": "verse:a", "sha256": "verse:averse:a"}]
+    with pytest.raises(UserError, match="names no poem"):
+        sources.expand("verse:")
+
+
 def test_pydocs():
     found = list(pydocs.documents(max_bytes=200_000))
     assert found == list(pydocs.documents(max_bytes=200_000))

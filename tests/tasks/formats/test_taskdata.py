@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.text import sources
+from ptm_jax.data.text import tfds_sources
 from ptm_jax.data.tokenizers.pieces import pieces_of
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
@@ -482,7 +482,7 @@ def test_tfds_rows_have_their_class_names(monkeypatch):
         def as_data_source(self, split):
             return [{"label": np.int64(1), "sentence": b"fine"}]
 
-    monkeypatch.setattr(sources, "_builder", lambda name: Builder())
+    monkeypatch.setattr(tfds_sources, "builder_of", lambda name: Builder())
     examples = Labelled(labels=("neg", "pos"))
     files = examples.files(["tfds:glue/sst2"])
     assert files["heldout"].path == "tfds:glue/sst2#validation"
