@@ -107,9 +107,8 @@ class Conversations(Questions):
             if not question.strip():
                 raise UserError(f"{here}: the question is empty; correct it, or remove the story")
             begin = max(0, number - self.history)
-            before = [
-                part for pair in zip(asked[begin:number], answered[begin:number]) for part in pair
-            ]  # noqa: B905
+            turns = zip(asked[begin:number], answered[begin:number], strict=False)
+            before = [part for turn in turns for part in turn]
             words = " ".join(
                 [*(str(need(here, part, "input_text")).strip() for part in before), question]
             )
