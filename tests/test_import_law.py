@@ -18,7 +18,8 @@ ROOT = Path(ptm_jax.__file__).parent
 
 FLOORS = (
     {"core"},
-    {"knowledge", "statistics"},
+    {"statistics"},
+    {"knowledge"},
     {"mesh", "kernels", "data", "corruptions", "objectives"},
     {"nn"},
     {"encoders"},

@@ -1,5 +1,4 @@
-"""Masked words, the hard ones counting for more: the focal loss of Lin et al. 2017 (arXiv
-1708.02002)."""
+"""Masked words with the focal loss of Lin et al. 2017 (arXiv 1708.02002)."""
 
 import dataclasses
 
@@ -15,9 +14,8 @@ def focal_mlm(towers, batch, key):
     readout = towers["main"].head("mlm", gather(hidden, batch["mlm_positions"]))
     nll, weight = readout.nll(batch["mlm_labels"]), batch["mlm_weights"]
     focal = nll * (1 - jnp.exp(-nll)) ** 2
-    return Loss(
-        (focal * weight).sum(), weight.sum(), {"mlm_nll": Ratio((nll * weight).sum(), weight.sum())}
-    )
+    total = weight.sum()
+    return Loss((focal * weight).sum(), total, {"mlm_nll": Ratio((nll * weight).sum(), total)})
 
 
 config = dataclasses.replace(systems.get("bert_tiny"), name="bert_tiny_focal", objective=focal_mlm)

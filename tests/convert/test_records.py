@@ -54,6 +54,7 @@ SIZES["encoder-decoder"] = dict(
 SIZES["distilbert"] = dict(
     vocab_size=61, dim=8, n_layers=2, n_heads=2, hidden_dim=12, max_position_embeddings=20
 )
+SIZES["luke"] = dict(BERT, entity_vocab_size=11, entity_emb_size=6)
 SIZES["xlnet"] = dict(vocab_size=61, d_model=8, n_head=2, n_layer=2, d_inner=12)
 SIZES["transfo-xl"] = dict(
     vocab_size=61, cutoffs=[20, 40], d_model=8, d_embed=8, n_head=2, d_head=4, d_inner=9, n_layer=2
@@ -66,6 +67,7 @@ ODD = {
     "xlm-roberta": {**HEADS, "is_decoder": True, "layer_norm_eps": 1e-5},
     "ernie": {**HEADS, "use_task_id": True, "task_type_vocab_size": 4},
     "nezha": {**HEADS, "max_relative_position": 5},
+    "luke": {"hidden_act": "relu", "num_labels": 5, "use_entity_aware_attention": False},
     "megatron-bert": HEADS,
     "camembert": {"is_decoder": True, "add_cross_attention": True},
     "distilbert": {

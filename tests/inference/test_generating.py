@@ -75,7 +75,7 @@ def test_the_record_of_a_pair_has_both_halves(bart):
     }
     assert shapes == {
         "hidden": (3, 5, 16), "layers": (3, 3, 5, 16), "attention": (2, 3, 2, 5, 5), "pooled": None,
-        "logits": (3, 5, vocab),
+        "vectors": None, "logits": (3, 5, vocab),
         "source": (3, length, 16), "source_layers": (3, 3, length, 16),
         "source_attention": (2, 3, 2, length, length),
         "cross_attention": (2, 3, 2, 5, length),

@@ -203,7 +203,7 @@ def test_by_command(three, tmp_path, capsys):
         ),
         (
             ["evaluate", first, "--ensemble", *rest],
-            "--ensemble, --beside and --split test need a downstream task",
+            "--ensemble, --beside, --speed and --split test need a downstream task",
         ),
         (
             ["evaluate", first, "--ensemble", rest[0], "--adapter", "x", "--task", "sst2"],
