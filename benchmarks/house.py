@@ -6,9 +6,10 @@ import times.
 ROOT is a folder that holds `ptm_jax/` (and `tests/`); unless given, the checkout in which this file
 lies. The standard library is enough. Everything but the two times is read from the source without
 importing it, so the figures of one state of the code are the same on every machine; the times are
-those of this machine and of the interpreter that runs this.
+those of this machine and of the interpreter that runs this. `tests/test_house.py` bounds the
+figures: each may fall and never rise.
 
-How it counts:
+How it counts (`benchmarks/habits.py` has the second half of the table, and how that counts):
 
 lines       every line of every .py file, empty ones and comments too
 calls       `getattr(...)` and `hasattr(...)` in the syntax tree; these words in comments and
@@ -45,6 +46,10 @@ import time
 import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+if not __package__:  # run as a file
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks import habits
 
 PACKAGE = "ptm_jax"
 WORDS = ("told", "said", "tells", "says", "shall")
@@ -196,9 +201,27 @@ def import_figures(modules: list[Module]) -> dict:
     return found
 
 
+def modules_of(root: Path) -> list[Module]:
+    """Returns the files of the package."""
+    return [Module(path, root) for path in sorted((root / PACKAGE).rglob("*.py"))]
+
+
 def measure(root: Path) -> dict:
     """Returns all figures as JSON values."""
-    modules = [Module(path, root) for path in sorted((root / PACKAGE).rglob("*.py"))]
+    modules = modules_of(root)
+    return {
+        **sizes(modules, root),
+        **import_figures(modules),
+        "habits": habits.habits(modules),
+        "seconds": {
+            "import": seconds(root, "-c", f"import {PACKAGE}"),
+            "help": seconds(root, "-m", f"{PACKAGE}.cli.main", "--help"),
+        },
+    }
+
+
+def sizes(modules: list[Module], root: Path) -> dict:
+    """Returns the figures of lines, calls and words."""
     tests = sum(
         len(path.read_text(encoding="utf-8").splitlines())
         for path in sorted((root / "tests").rglob("*.py"))
@@ -213,24 +236,19 @@ def measure(root: Path) -> dict:
             folders[module.path.name].append(module.where.rpartition("/")[0])
     spoken = sum((pieces(module.text) for module in modules), collections.Counter())
     named = sum((pieces(names_of(module)) for module in modules), collections.Counter())
-    sizes = sorted(((module.lines, module.where) for module in modules), reverse=True)
+    lengths_of_files = sorted(((module.lines, module.where) for module in modules), reverse=True)
     lengths = sorted((found for module in modules for found in functions(module)), reverse=True)
     return {
         "lines": {PACKAGE: sum(module.lines for module in modules), "tests": tests},
         "files": len(modules),
         "calls": {name: called[name] for name in CALLS},
-        **import_figures(modules),
         "doubled_names": {name: where for name, where in sorted(folders.items()) if len(where) > 1},
         "words": {word: spoken[word] for word in WORDS},
         "words_in_names": {word: named[word] for word in WORDS},
-        "longest_file": sizes[0],
-        "files_over": sum(lines > LONG_FILE for lines, _ in sizes),
+        "longest_file": lengths_of_files[0],
+        "files_over": sum(lines > LONG_FILE for lines, _ in lengths_of_files),
         "longest_function": lengths[0],
         "functions_over": sum(lines > LONG_FUNCTION for lines, _ in lengths),
-        "seconds": {
-            "import": seconds(root, "-c", f"import {PACKAGE}"),
-            "help": seconds(root, "-m", f"{PACKAGE}.cli.main", "--help"),
-        },
     }
 
 
@@ -262,6 +280,7 @@ def rows(found: dict) -> Iterator[tuple[str, object]]:
     yield f"files over {LONG_FILE} lines", found["files_over"]
     yield "longest function", "{} lines, {}".format(*found["longest_function"])
     yield f"functions over {LONG_FUNCTION} lines", found["functions_over"]
+    yield from habits.rows(found["habits"])
     yield f"seconds of `import {PACKAGE}`", found["seconds"]["import"]
     yield f"seconds of `{PACKAGE}.cli.main --help`", found["seconds"]["help"]
 
