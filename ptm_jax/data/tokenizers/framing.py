@@ -5,12 +5,24 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import shown
+
+
+class Spans(NamedTuple):
+    """ids [T] int32 of a text, and the characters [T, 2] int32 (start, end) of each."""
+
+    ids: np.ndarray
+    characters: np.ndarray
+
+
+def spans(ids: Sequence[int], characters: Sequence[tuple[int, int]]) -> Spans:
+    """Returns the `Spans` of lists."""
+    return Spans(np.array(ids, np.int32), np.array(characters, np.int32).reshape(-1, 2))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,19 +129,42 @@ class Searching:
         """Returns ids [T] int32 of every text; pieces in `added` are found first, longest first."""
         if not added:
             return self._plain(texts)
-        ordered = sorted(added, key=lambda piece: (-len(piece), piece))
-        pattern = re.compile("(" + "|".join(map(re.escape, ordered)) + ")")
-        rows: list[list[str]] = [pattern.split(text) for text in texts]
-        for parts in rows:
-            for i in range(1, len(parts), 2):
-                parts[i - 1] = parts[i - 1].rstrip() if added[parts[i]].left else parts[i - 1]
-                parts[i + 1] = parts[i + 1].lstrip() if added[parts[i]].right else parts[i + 1]
+        rows = [self._parts(text, added) for text in texts]
         plain = iter(self._plain([text for parts in rows for text in parts[::2] if text]))
         result = []
         for parts in rows:
             ids = ([added[p].id] if i % 2 else next(plain) for i, p in enumerate(parts) if p)
             result.append(np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32))
         return result
+
+    def spans(self, texts: Sequence[str], added: Mapping[str, Added] | None = None) -> list[Spans]:
+        """Returns the ids of `encode` with the characters of each."""
+        result = []
+        for text in texts:
+            ids, characters, at = [np.zeros(0, np.int32)], [np.zeros((0, 2), np.int32)], 0
+            for number, part in enumerate(self._parts(text, added) if added else [text]):
+                if not part:
+                    continue
+                start = text.index(part, at)
+                at = start + len(part)
+                single = spans([added[part].id], [(0, len(part))]) if number % 2 else None
+                row = single or self._plain_spans(part)
+                ids.append(row.ids)
+                characters.append(row.characters + start)
+            result.append(Spans(np.concatenate(ids), np.concatenate(characters)))
+        return result
+
+    def _parts(self, text: str, added: Mapping[str, Added]) -> list[str]:
+        """Returns a text divided at the pieces in `added`; those have odd places."""
+        ordered = sorted(added, key=lambda piece: (-len(piece), piece))
+        parts: list[str] = re.split("(" + "|".join(map(re.escape, ordered)) + ")", text)
+        for i in range(1, len(parts), 2):
+            parts[i - 1] = parts[i - 1].rstrip() if added[parts[i]].left else parts[i - 1]
+            parts[i + 1] = parts[i + 1].lstrip() if added[parts[i]].right else parts[i + 1]
+        return parts
+
+    def _plain_spans(self, text: str) -> Spans:
+        raise NotImplementedError
 
     def _plain(self, texts: Sequence[str]) -> list[np.ndarray]:
         raise NotImplementedError

@@ -14,6 +14,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers import words
+from ptm_jax.data.tokenizers.framing import Spans, spans
 from ptm_jax.data.tokenizers.tokenizing import HuggingFace, Tokenizer, TokenizerSpec
 
 WORDS = "words.json"
@@ -45,8 +46,15 @@ class OpenWords(Tokenizer):
         words."""
         del specials
         return [
-            np.array([self._id(word) for word in row], np.int32)
+            np.array([self._id(word) for word, _ in row], np.int32)
             for row in self._backend.divided(texts)
+        ]
+
+    def spans(self, texts: Sequence[str]) -> list[Spans]:
+        """Returns the ids of `encode_batch` with the characters of each word."""
+        rows = self._backend.divided(texts)
+        return [
+            spans([self._id(word) for word, _ in row], [span for _, span in row]) for row in rows
         ]
 
     def decode(self, ids: Sequence[int], skip_specials: bool = True) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ptm_jax.core.reading import shown
-from ptm_jax.data.tokenizers.framing import Searching, content_of
+from ptm_jax.data.tokenizers.framing import Searching, Spans, content_of, spans
 
 UNIGRAM, BPE = 1, 2
 SENTINELS = ("t5", "mt5")
@@ -68,6 +68,24 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise ValueError("it ends inside a field or is no sentencepiece model")
         yield key >> 3, data[at : at + size]
         at += size
+
+
+def piece_spans(processor: Any, text: str) -> Spans:
+    """Returns the ids of a text by a `sentencepiece` processor, with the characters of each.
+
+    Every version of the library writes the same message (field 2: a piece with its id in field 2,
+    its first and last byte in fields 4 and 5).
+    """
+    message = processor.encode(text, out_type="serialized_proto")
+    pieces = [dict(_fields(value)) for number, value in _fields(message) if number == 2]
+    before = np.cumsum([0, *(len(c.encode("utf-8", "surrogatepass")) for c in text)])
+    ends = [(piece.get(4, 0), piece.get(5, 0)) for piece in pieces]
+    first, last = np.array(ends, np.int64).reshape(-1, 2).T
+    starts = np.searchsorted(before, first, "right") - 1
+    return spans(
+        [piece.get(2, 0) for piece in pieces],
+        np.stack([starts, np.maximum(starts, np.searchsorted(before, last))], 1),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,6 +273,17 @@ class OffsetPieces(Searching):
     def _plain(self, texts: Sequence[str]) -> list[np.ndarray]:
         rows = self._processor.encode([self._text(text) for text in texts])
         return [self._ids[np.array(row, np.int32)] for row in rows]
+
+    def _plain_spans(self, text: str) -> Spans:
+        ids, characters = piece_spans(self._processor, self._text(text))
+        # `_text` changes one character after the other, but for the length of a quotation mark.
+        plain = text.replace("``", '"\0').replace("''", '"\0') if self._clean else text
+        sizes = [0 if self._clean and c == "\0" else len(self._text(c)) for c in plain]
+        owner = np.repeat(np.arange(len(text)), sizes)
+        start, end = characters.T
+        ends = np.where(end > start, np.append(owner, 0)[np.maximum(end, 1) - 1] + 1, 0)
+        starts = np.append(owner, len(text))[start]
+        return Spans(self._ids[ids], np.stack([starts, np.maximum(starts, ends)], 1))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, without ids that only the checkpoint has."""

@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer, models
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.tokenizers.framing import Searching
+from ptm_jax.data.tokenizers.framing import Searching, Spans, spans
 
 END = "</w>"
 _UNKNOWN = "\0"  # stands for characters that the vocabulary lacks; no word contains it
@@ -161,6 +161,19 @@ class WordBPE(Searching):
             for words in cut
         ]
 
+    def _plain_spans(self, text: str) -> Spans:
+        words = self._words(text)
+        if not words:
+            return spans([], [])
+        places = word_places(text, words)
+        row = self._backend.encode(words, is_pretokenized=True, add_special_tokens=False)
+        characters = []
+        for number, (start, end) in zip(row.word_ids, row.offsets, strict=True):
+            begin, stop = places[number]
+            same = stop - begin == len(words[number])
+            characters.append((begin + start, begin + end) if same else (begin, stop))
+        return spans(self._ids[np.array(row.ids, np.int64)], characters)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, with spaces before punctuation."""
         pieces = [self.pieces[int(i)] for i in ids]
@@ -188,9 +201,43 @@ class WordTable(Searching):
         rows = ([self._ids.get(word, self._unk) for word in self._words(text)] for text in texts)
         return [np.array(row, np.int32) for row in rows]
 
+    def _plain_spans(self, text: str) -> Spans:
+        words = self._words(text)
+        return spans([self._ids.get(w, self._unk) for w in words], word_places(text, words))
+
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the words of ids, with numbers joined."""
         return re.sub(r" @([,.])@ ", r"\1", " ".join(self.pieces[int(i)] for i in ids))
+
+
+def word_places(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
+    """Returns the characters of each word of a text, in order. The words may be normalised.
+
+    A word is sought near the end of the one before it, by its letters without case, marks and
+    blanks. Words that are not there share the characters between their neighbours.
+    """
+    letters = [(c, i) for i, char in enumerate(text) for c in _letters(char)]
+    joined, at = "".join(c for c, _ in letters), 0
+    places: list[tuple[int, int] | None] = []
+    for word in words:
+        key = _letters(word)
+        found = joined.find(key, at, at + 2 * len(key) + 16) if key else -1
+        places.append(
+            (letters[found][1], letters[found + len(key) - 1][1] + 1) if found >= 0 else None
+        )
+        at = found + len(key) if found >= 0 else at
+    result, before = [], 0
+    for number, place in enumerate(places):
+        after = next((p[0] for p in places[number:] if p is not None), len(text))
+        result.append(place if place is not None else (min(before, after), after))
+        before = result[-1][1] if place is not None else before
+    return result
+
+
+def _letters(text: str) -> str:
+    """Returns a text without case, combining marks, blanks and the marks that Moses adds."""
+    flat = unicodedata.normalize("NFKD", text.translate(_MARKS)).lower()
+    return "".join(c for c in flat if c != "@" and not c.isspace() and not unicodedata.combining(c))
 
 
 def by_id(vocab: Mapping[str, int]) -> list[str]:

@@ -24,6 +24,7 @@ import tokenizers
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.data.tokenizers import framing
 from ptm_jax.data.tokenizers.framing import Added, Published
+from ptm_jax.data.tokenizers.published_pieces import piece_spans
 
 Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe", "word", "spaced"]
 
@@ -123,10 +124,21 @@ class HuggingFace:
     ) -> list[np.ndarray]:
         """Returns ids [T] int32 of every text; special pieces are recognised where `added` has
         any."""
-        found = any(one.special for one in (added or {}).values())
-        backend = self._finding if found else self._plain
+        rows = self._encoded(texts, added, "encode_batch_fast")
+        return [np.array(row.ids, np.int32) for row in rows]
+
+    def spans(
+        self, texts: Sequence[str], added: Mapping[str, Added] | None = None
+    ) -> list[framing.Spans]:
+        """Returns the ids of `encode` with the characters of each."""
+        rows = self._encoded(texts, added, "encode_batch")
+        return [framing.spans(row.ids, row.offsets) for row in rows]
+
+    def _encoded(self, texts, added, method: str):
+        special = any(one.special for one in (added or {}).values())
+        backend = self._finding if special else self._plain
         try:
-            rows = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            return getattr(backend, method)(list(texts), add_special_tokens=False)
         except (
             Exception
         ) as error:  # the library raises bare Exceptions, where the unknown token is missing
@@ -134,7 +146,6 @@ class HuggingFace:
                 f"the tokenizer cannot encode a text ({str(error)[:200]}); its vocabulary is "
                 "not whole"
             ) from None
-        return [np.array(row.ids, np.int32) for row in rows]
 
     @functools.cached_property
     def _finding(self):
@@ -157,12 +168,18 @@ class HuggingFace:
         ]
         return tokenizers.Tokenizer.from_str(json.dumps(whole | {"post_processor": None}))
 
-    def divided(self, texts: Sequence[str]) -> list[list[str]]:
-        """Returns the words of every text, normalised, as its normaliser and pre-tokeniser divide
-        it."""
+    def divided(self, texts: Sequence[str]) -> list[list[tuple[str, tuple[int, int]]]]:
+        """Returns (word, its characters) of every text, as its normaliser and pre-tokeniser divide
+        it. Words are normalised; characters count in the text as given."""
         normal, before = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
-        texts = [text if normal is None else normal.normalize_str(text) for text in texts]
-        return [[word for word, _ in before.pre_tokenize_str(text)] for text in texts]
+        rows = []
+        for text in texts:
+            parts = tokenizers.PreTokenizedString(text)
+            if normal is not None:
+                parts.normalize(normal.normalize)
+            before.pre_tokenize(parts)
+            rows.append([(word, span) for word, span, _ in parts.get_splits()])
+        return rows
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids."""
@@ -189,6 +206,10 @@ class SentencePiece:
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Returns ids [T] int32 of every text."""
         return [np.array(row, np.int32) for row in self._processor.encode(list(texts))]
+
+    def spans(self, texts: Sequence[str]) -> list[framing.Spans]:
+        """Returns the ids of `encode` with the characters of each."""
+        return [piece_spans(self._processor, text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids."""
@@ -303,6 +324,14 @@ class Tokenizer:
             ]
             rows.append(np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32))
         return rows
+
+    def spans(self, texts: Sequence[str]) -> list[framing.Spans]:
+        """Returns the ids of `encode_batch` with the characters that each spells, which may include
+        blanks around it."""
+        if self.published is None:
+            return self._backend.spans(texts)
+        ordinary = {piece: one for piece, one in self.published.added.items() if not one.special}
+        return self._backend.spans(texts, ordinary)
 
     def encode(self, text: str, specials: bool = False) -> np.ndarray:
         """Returns ids [T] int32 of one text; `specials` as in `encode_batch`."""

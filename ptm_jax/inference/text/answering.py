@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -106,7 +107,7 @@ def records_of(
     the text's pieces."""
     known = list(dict.fromkeys(contexts))
     found = dict(zip(known, pieces.pieces_of(tokenizer, known), strict=True))
-    asked = tokenizer.encode_batch([" ".join(question.split()) for question in questions])
+    asked = tokenizer.encode_batch(questions)
     return [
         {"question": ids, **found[text]._asdict()}
         for ids, text in zip(asked, contexts, strict=True)
@@ -216,6 +217,7 @@ def best_answer(
     kept: dict[str, Span] = {}
     for score, first, last in sorted(found, key=lambda span: -span[0]):
         begin, stop = int(characters[0][first]), int(characters[1][last])
+        stop = marked_end(context, stop)
         kept.setdefault(context[begin:stop], Span(context[begin:stop], begin, stop, score))
         if len(kept) == best:
             break
@@ -225,6 +227,13 @@ def best_answer(
         if several
         else Answer("", 0.0, ())
     )
+
+
+def marked_end(text: str, stop: int) -> int:
+    """Returns the end of the combining marks that follow the character before `stop`."""
+    while 0 < stop < len(text) and unicodedata.category(text[stop]).startswith("M"):
+        stop += 1
+    return stop
 
 
 def best_spans(

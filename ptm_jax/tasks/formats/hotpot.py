@@ -141,7 +141,7 @@ class _Hops(TaskExamples):
     def encode(self, tokenizer: Any, examples: Sequence[Hop]) -> list[Record]:
         """Encodes the tokens of all documents with their document and sentence number (0: the
         title), the names in sentences, and the positions of answer and facts."""
-        asked = tokenizer.encode_batch([" ".join(example.question.split()) for example in examples])
+        asked = tokenizer.encode_batch([example.question for example in examples])
         every = [
             example.text(number) for example in examples for number in range(len(example.documents))
         ]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.text.answering import best_spans
+from ptm_jax.inference.text.answering import best_spans, marked_end
 from ptm_jax.nn.heads.hotpot import HopHead, PairRanker
 from ptm_jax.objectives.tasks.hotpot import DocumentPairs, HopAnswers
 from ptm_jax.tasks.formats.hotpot import KINDS, Hop, HopDocuments, HopReading
@@ -132,7 +132,8 @@ def _answer(example: Hop, record, reading, scores) -> HopAnswer:
         return HopAnswer("", kind, found)
     _, a, b = max(spans, key=lambda span: span[0])
     begin, stop = record["starts"][reading.places[a]], record["ends"][reading.places[b]]
-    return HopAnswer(example.text(int(owner[a]))[begin:stop], kind, found)
+    text = example.text(int(owner[a]))
+    return HopAnswer(text[begin : marked_end(text, int(stop))], kind, found)
 
 
 def measure(examples, predictions, task=None) -> Metrics:
