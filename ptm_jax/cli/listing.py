@@ -1,5 +1,5 @@
-"""List systems, survey rows, tasks, sources of text, adaptations, compressions, or which encoder
-works with which pre-training task.
+"""List systems, survey rows, tasks, uses of models, sources of text, adaptations, compressions, or
+which encoder works with which pre-training task.
 
 Example:
   ptm list
@@ -10,6 +10,7 @@ Example:
   ptm list --adaptations
   ptm list --compressions
   ptm list --tasks
+  ptm list --uses
   ptm list --sources
 """
 
@@ -45,6 +46,8 @@ class Args:
     """List which encoder works with which pre-training task, and why the others do not."""
     tasks: Flag = False
     """List the downstream tasks, values of --task of `ptm train`, `evaluate` and `predict`."""
+    uses: Flag = False
+    """List the values of --task of `ptm predict` and `evaluate` that are no downstream task."""
     sources: Flag = False
     """List the kinds of sources of text, values of --data."""
     adaptations: Flag = False
@@ -302,6 +305,21 @@ def _sources(as_json: bool) -> int:
     return report(document, "\n".join(lines), as_json)
 
 
+def _uses(as_json: bool) -> int:
+    from ptm_jax.cli.models import evaluate, predict
+
+    document = [
+        {"command": "predict", "task": use.name, "words": use.words, "help": use.help}
+        for use in predict.known()
+    ] + [
+        {"command": "evaluate", "task": one.name, "words": one.reads == "words", "help": one.help}
+        for one in evaluate.evaluations().values()
+        if one.help
+    ]
+    rows = [[f"{one['command']} --task {one['task']}", one["help"]] for one in document]
+    return report(document, table(["", ""], rows).lstrip("\n"), as_json)
+
+
 def _adaptations(as_json: bool) -> int:
     from ptm_jax.adapt import catalogue
 
@@ -351,6 +369,7 @@ def _matrix(as_json: bool) -> int:
 
 LISTS = {
     "tasks": _tasks,
+    "uses": _uses,
     "sources": _sources,
     "adaptations": _adaptations,
     "compressions": _compressions,

@@ -27,7 +27,7 @@ from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.data.tokenizers.published import FILES, read_published
 from ptm_jax.inference.decoding import defaults
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.inference.words import trained_words
+from ptm_jax.inference.words import trained_words, two_languages
 from ptm_jax.inference.words.paragraph_vectors import ParagraphModel, is_paragraphs
 from ptm_jax.inference.words.static_model import StaticModel
 from ptm_jax.inference.words.topic_models import TopicModel, is_topics
@@ -157,6 +157,14 @@ def strings(model: Pretrained, name: str) -> Pretrained:
     """Returns contextual string embeddings of words from a language model of bytes (Akbik et al.
     2018, section 2.2). Raises UserError for another model."""
     return Pretrained(*flair_files.of_model(model.system, model.params, model.tokenizer, name))
+
+
+def vectors_of(path: str | os.PathLike, language: str | None = None) -> WordVectors:
+    """Returns the word vectors of a file, a folder or the table of a run; of one language of it.
+    Raises UserError."""
+    model = load(path)
+    model = model if isinstance(model, WordVectors) else WordVectors.of_model(model)
+    return model if language is None else two_languages.of_language(model, language)
 
 
 def _is_table(model: Pretrained) -> bool:

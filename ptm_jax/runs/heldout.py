@@ -1,31 +1,48 @@
-"""Evaluates a run's checkpoint on a corpus with the metrics of the run."""
+"""Evaluates a run's checkpoint on a corpus with the metrics of the run: `ptm evaluate` without a
+downstream task."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import tempfile
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
+from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora import prepare, store
 from ptm_jax.data.corpora.store import Corpus
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.mesh import rules as tables
+from ptm_jax.runs import evaluations, resolving
 from ptm_jax.runs.run import Run
 from ptm_jax.training.logs import evaluation
 from ptm_jax.training.start import differing, setup
 from ptm_jax.training.steps.building import building
 from ptm_jax.training.steps.step import program
 
+PERPLEXITIES = {"nll": "perplexity", "mlm_nll": "mlm_perplexity"}
+"""{metric in nats per token: name of its exponential}."""
+OBJECTIVES = {"lm": "LM", "mlm": "MLM", "linked": "SampledText"}
+"""{value of --task and name of its head: the class of `objectives`}."""
+TASK_OPTIONS = ("predictions", "plot", "adapter", "ensemble", "beside", "speed")
+NEEDS_A_TASK = (
+    "--predictions, --plot, --adapter, --ensemble, --beside, --speed and --split test need a "
+    "downstream task; give one as --task"
+)
+
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class Measured:
     """Metrics of the checkpoint of `step` over `examples` rows."""
 
     step: int
@@ -33,9 +50,7 @@ class Evaluation:
     metrics: Mapping[str, float]
 
 
-def measure(
-    run: Run, config: Experiment, corpus: Corpus, split: str, batches: int = 0
-) -> Evaluation:
+def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: int = 0) -> Measured:
     """Evaluates a run's checkpoint on a split of a corpus, with the row length of the checkpoint's
     phase.
 
@@ -57,7 +72,7 @@ def measure(
         metrics, rows = evaluation.evaluate(
             jax.jit(work.evaluate), params, stream, mesh=mesh, carry=carry, batches=batches
         )
-    return Evaluation(step, rows, metrics)
+    return Measured(step, rows, metrics)
 
 
 @contextlib.contextmanager
@@ -72,10 +87,10 @@ def text_of(
         yield run.corpus(), split
     elif len(sources) == 1 and (Path(sources[0]) / "manifest.json").is_file():
         corpus = store.open_corpus(sources[0])
-        found = corpus.manifest["tokenizer"]["hash"]
-        if found != wanted:
+        other = corpus.manifest["tokenizer"]["hash"]
+        if other != wanted:
             raise UserError(
-                f"{corpus.dir} was prepared with another tokenizer ({found[:12]}) than "
+                f"{corpus.dir} was prepared with another tokenizer ({other[:12]}) than "
                 f"{run.folder} was trained with "
                 f"({wanted[:12]}); give the text itself as --data"
             )
@@ -98,3 +113,75 @@ def _mesh(config: Experiment):
     if math.prod(sizes.values()) == jax.device_count():
         return tables.make_mesh(sizes), config.rules
     return tables.make_mesh(), "replicated"
+
+
+def kinds() -> tuple[evaluations.Evaluation, ...]:
+    """Returns the evaluations on text: with the run's own objective, and with a named one."""
+    helps = {
+        "lm": "perplexity of a left-to-right model on held-out text",
+        "mlm": "perplexity of masked words on held-out text",
+        "linked": "KGLM's perplexity by importance sampling",
+    }
+    refuses = (evaluations.METHOD, (TASK_OPTIONS, NEEDS_A_TASK))
+    return tuple(
+        evaluations.Evaluation(
+            name=name, reads="run", run=functools.partial(report, name), refuses=refuses, help=text
+        )
+        for name, text in {"": "", **helps}.items()
+    )
+
+
+def report(objective: str, request: evaluations.Request) -> evaluations.Report:
+    """Evaluates a run on text with a value of `OBJECTIVES`, "": its own. Raises UserError."""
+    if request.split == "test":
+        raise UserError(NEEDS_A_TASK)
+    run = Run(Path(request.model))
+    file = request.config
+    defined = None if file is None else resolving.resolve(file, experiment=True)
+    config = run.experiment(defined, **_objective(run.system, objective))
+    corpus = run.corpus()
+    if request.data and config.system.examples.labelled:
+        raise UserError(
+            f"{run.folder} was fine-tuned; give the task whose data these are as --task "
+            "(`ptm list --tasks`)"
+        )
+    with (
+        request.progress() as progress,
+        text_of(run, request.data, request.split, config.seed, progress) as (text, split),
+    ):
+        measured = measure(run, config, text, split, request.batches)
+        baseline = evaluation.unigram_baseline(
+            corpus.counts("train"), text.counts(split), corpus.uncounted
+        )
+    metrics = dict(measured.metrics)
+    for nats, name in PERPLEXITIES.items():
+        if nats in metrics:
+            metrics[name] = math.exp(min(metrics[nats], 700.0))
+    if not math.isnan(baseline):
+        metrics["unigram_nll"] = baseline
+    value = config.system.objective
+    kind = value.__name__ if isinstance(value, types.FunctionType) else type(value).__name__
+    document = {
+        "task": objective or next((t for t, name in OBJECTIVES.items() if name == kind), kind),
+        "examples": measured.examples,
+        "metrics": metrics,
+        "step": measured.step,
+        "split": " ".join(request.data) or split,
+    }
+    head = "{task}: {examples:,} rows of {split}, checkpoint of step {step}".format(**document)
+    return evaluations.Report(document=document, head=head, width=18)
+
+
+def _objective(system: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """Returns {"objective": record of the task's objective}, {} for "". Raises UserError for a
+    system without its head."""
+    if not task:
+        return {}
+    objective = spec.to_json(kinds_of()[OBJECTIVES[task]]())
+    heads = system["towers"].get(objective["tower"], {}).get("heads", {})
+    if task not in heads:
+        raise UserError(
+            f"{system['name']} has no head for --task {task}; it has: "
+            f"{', '.join(sorted(heads)) or 'none'}"
+        )
+    return {"objective": objective}

@@ -21,13 +21,14 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.graphs.compiling import compile_graph
 from ptm_jax.data.graphs.formats import sources
 from ptm_jax.knowledge.graph_store import MANIFEST, GraphStore, open_graph
+from ptm_jax.runs.evaluations import Evaluation, Report, Request
 from ptm_jax.tasks import triple_models
-from ptm_jax.tasks.wordsets import Outcome
+from ptm_jax.tasks.wordsets import Outcome, report_of
 
 HITS = (1, 3, 10)
 Score = Callable[[jax.Array, jax.Array, str], jax.Array]
 COLUMNS = {"tail": (0, 1, 2), "head": (2, 1, 0), "relation": (0, 2, 1)}
-"""{what is sought: the places in a triple of what is given, and of the answer}."""
+"""{target: (column of the known entity, of the relation, of the answer)}."""
 
 
 def ranks(
@@ -129,18 +130,18 @@ def evaluate(
     has its own. Raises UserError."""
     model = triple_models.read(path)
     with graph_of(data) as graph:
-        given = graph.triples(split)
-        if not len(given):
+        asked = graph.triples(split)
+        if not len(asked):
             raise UserError(
                 f"{' '.join(data)} has no triples of {split}; give a folder with dev.tsv or "
                 "test.tsv"
             )
-        triples, known = model.placed(graph, given), model.placed(graph, graph.known)
+        triples, known = model.placed(graph, asked), model.placed(graph, graph.known)
     if not len(triples):
         raise UserError(
             f"the model knows no triple of {' '.join(data)}; it was trained on another graph"
         )
-    remarks, left = {}, len(given) - len(triples)
+    remarks, left = {}, len(asked) - len(triples)
     if left:
         remarks[
             "triples have an entity or relation that the model does not know; they are left out"
@@ -157,3 +158,34 @@ def evaluate(
         sought=model.sought,
     )
     return Outcome(measures(found, model.sought), len(triples), remarks)
+
+
+def _report(request: Request) -> Report:
+    if not request.data:
+        raise UserError(
+            "give the graph as --data: a folder with train.tsv and dev.tsv, or one of ptm "
+            "prepare --graph"
+        )
+    split = {"heldout": "valid"}.get(request.split, request.split)
+    most = request.batches * request.batch
+    outcome = evaluate(request.model, request.data, split, max(request.batch, 256), most)
+    return report_of(request, outcome)
+
+
+EVALUATIONS = (
+    Evaluation(
+        name="links",
+        reads="graph",
+        run=_report,
+        refuses=(
+            (
+                (
+                    "config", "predictions", "plot", "adapter", "ensemble", "beside", "languages",
+                    "method",
+                ),
+                "{option} is not for --task links; leave it out",
+            ),
+        ),
+        help="link prediction in a graph",
+    ),
+)  # fmt: skip

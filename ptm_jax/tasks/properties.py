@@ -22,8 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from ptm_jax.core.reading import broken, read_bytes, shown
+from ptm_jax.inference.loading import vectors_of
 from ptm_jax.inference.words.word_vectors import WordVectors
-from ptm_jax.tasks.wordsets import Outcome
+from ptm_jax.runs.evaluations import Request
+from ptm_jax.tasks.wordsets import Outcome, evaluation
 
 FOLDS = 10
 FEWEST = 2
@@ -193,3 +195,12 @@ def _splits(count: int, test: np.ndarray | None) -> Iterator[tuple[np.ndarray, n
     for fold in range(FOLDS):
         held = np.sort(order[fold::FOLDS])
         yield np.setdiff1d(order, held), held
+
+
+def _of_request(request: Request) -> Outcome:
+    return evaluate(vectors_of(request.model), request.data[0])
+
+
+EVALUATIONS = (
+    evaluation("properties", "properties of concepts, predicted from word vectors", _of_request),
+)

@@ -10,7 +10,7 @@ first one of the vocabulary counts. Examples with an unknown word are left out.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +18,20 @@ import scipy.stats
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, read_bytes, shown
+from ptm_jax.inference.loading import vectors_of
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words.word_vectors import EPSILON, Method, WordVectors
+from ptm_jax.runs.evaluations import Evaluation, Report, Request
 
 MOST = 300_000
 """Words of the vocabulary that take part, as in gensim."""
 SCORES = 1 << 25
 """Scores that are held at a time."""
+OTHERS = (
+    "split", "batches", "config", "predictions", "plot", "adapter", "ensemble", "batch", "beside",
+    "languages",
+)  # fmt: skip
+"""Options of `ptm evaluate` that evaluations of words do not take."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +52,38 @@ def evaluate(
         if task == "analogy"
         else similarities(model, Path(path))
     )
+
+
+def evaluation(
+    name: str, help: str, run: Callable[[Request], Outcome], *, files: str = "one file of words",
+    takes: tuple[str, ...] = (),
+) -> Evaluation:  # fmt: skip
+    """Returns an evaluation of word vectors on `files`; `takes` are its options besides --method.
+    Raises UserError for another number of files."""
+
+    def report(request: Request) -> Report:
+        if len(request.data) != (2 if files.startswith("two") else 1):
+            raise UserError(
+                f"give {files} as --data, such as questions-words.txt or EN-WS-353-ALL.txt"
+            )
+        return report_of(request, run(request))
+
+    others = tuple(option for option in OTHERS if option not in takes)
+    message = "{option} is not for --task {task} with word vectors; leave it out"
+    return Evaluation(name=name, reads="words", run=report, refuses=((others, message),), help=help)
+
+
+def report_of(request: Request, outcome: Outcome) -> Report:
+    """Returns the report of an outcome, with the first file of the data as its source."""
+    document = {
+        "task": request.task,
+        "examples": outcome.examples,
+        "metrics": dict(outcome.metrics),
+        "source": request.data[0],
+        "remarks": dict(outcome.remarks),
+    }
+    head = f"{request.task}: {outcome.examples:,} examples of {request.data[0]}"
+    return Report(document=document, head=head, width=28)
 
 
 def analogies(model: WordVectors, path: Path, method: Method = "3cosadd") -> Outcome:
@@ -181,3 +220,13 @@ def _right(
                 scores[row, order[bounds[word] : bounds[word + 1]]] = -np.inf
         right[start : start + step] = folded[scores.argmax(1)] == expected
     return right
+
+
+def _of_request(request: Request) -> Outcome:
+    return evaluate(vectors_of(request.model), request.task, request.data[0], request.method)
+
+
+EVALUATIONS = (
+    evaluation("analogy", "accuracy of analogies of word vectors", _of_request),
+    evaluation("similarity", "rank correlation with judged similarities of words", _of_request),
+)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ptm_jax.runs import evaluations
+from ptm_jax.tasks import evaluated
 from support import tiny_runs as tiny
 from support.tiny_runs import ptm
 
@@ -106,6 +108,25 @@ def test_a_users_own_objective(evaluate, refused, text, tmp_path):
         "the objective of --config is not the one of the run" in line
         and "watched_mlm there" in line
     )
+
+
+def test_an_evaluation_of_a_users_room_is_one_entry(monkeypatch, capsys):
+    def report(request):
+        metrics = {"length": len(request.model)}
+        document = {"task": request.task, "metrics": metrics, "remarks": {"left out": 2}}
+        return evaluations.Report(document=document, head="one line", width=8)
+
+    entry = evaluations.Evaluation(
+        name="length",
+        reads="run",
+        run=report,
+        refuses=((("plot",), "{option} is not for {task} of {model}"),),
+    )
+    monkeypatch.setattr(evaluated, "kinds", lambda: (entry,))
+    assert ptm("evaluate", "four", "--task", "length") == 0
+    assert capsys.readouterr().out == "one line\n  length   4.0000\n  2 left out\n"
+    assert ptm("evaluate", "four", "--task", "length", "--plot", "x.png") == 1
+    assert "--plot is not for length of four" in capsys.readouterr().err
 
 
 @pytest.mark.rotate

@@ -19,12 +19,12 @@ from ptm_jax import systems
 from ptm_jax.cli import listing as catalogue_command
 from ptm_jax.cli import show, target
 from ptm_jax.cli.main import COMMANDS, main
-from ptm_jax.cli.models import scoring
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.core.spec.registry import Catalogue
 from ptm_jax.core.system import System, Tie
 from ptm_jax.nn import blocks
+from ptm_jax.tuning import scoring
 
 
 class Tower(nn.Module):

@@ -12,6 +12,7 @@ from ptm_jax.core import spec
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
+from ptm_jax.inference import predicting, uses
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.words.word_vectors import WordVectors
 from support.tiny_models import drawn
@@ -73,6 +74,22 @@ def test_neighbours_and_analogies_are_printed(file, capsys):
 def test_what_cannot_be_done_ends_in_one_line(file, capsys, options, why):
     status, (_, err) = called(capsys, "predict", file, *options)
     assert status == 1 and why in err and err.count("\n") == 1
+
+
+def test_a_use_is_one_entry(file, capsys, monkeypatch):
+    def run(model, request):
+        return [{"text": text, "rank": list(model.words).index(text)} for text in request.text]
+
+    rank = uses.Use(name="rank", words=True, run=run, help="rank of words", options=("beams",))
+    other = uses.Use(name="other", words=True, run=run, help="")
+    monkeypatch.setattr(predicting, "kinds", lambda: (rank, other))
+    words = ["predict", file, "--text", "man"]
+    status, (out, _) = called(capsys, *words, "--task", "rank", "--json", "--beams", "2")
+    assert status == 0 and json.loads(out) == [{"text": "man", "rank": 2}]
+    status, (_, err) = called(capsys, *words, "--task", "other", "--beams", "2")
+    assert status == 1 and "--beams needs --task rank; the task is other" in err
+    status, (out, _) = called(capsys, "list", "--uses")
+    assert status == 0 and "predict --task rank" in out and "rank of words" in out
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,13 @@ class Args:
 
 def run(args: Args) -> int:
     """Aligns the tables and writes them."""
-    from ptm_jax.cli.models import word_tables
+    from ptm_jax.inference.loading import vectors_of
     from ptm_jax.inference.words import two_languages
     from ptm_jax.runs.run import check_free
 
     check_free(args.out)
     pairs = two_languages.read_pairs(args.dictionary)
-    first, second = word_tables.vectors(args.first), word_tables.vectors(args.second)
+    first, second = vectors_of(args.first), vectors_of(args.second)
     *models, found = two_languages.aligned(first, second, pairs, args.keep)
     ending, files = ENDINGS.get(args.format, ".txt"), []
     for name, model in zip(("first", "second"), models, strict=True):

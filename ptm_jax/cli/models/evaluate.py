@@ -26,20 +26,13 @@ any Hugging Face model with a head for it.
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
-from ptm_jax.cli import listing, options, target
+from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError, closest
-
-PERPLEXITIES = {"nll": "perplexity", "mlm_nll": "mlm_perplexity"}
-"""{metric in nats per token: name of its exponential}."""
-TASKS = {"lm": "LM", "mlm": "MLM", "linked": "SampledText"}
-"""{value of --task besides the downstream tasks, and of its head: the class of `objectives`}."""
+from ptm_jax.runs.evaluations import Evaluation, Request
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,99 +82,53 @@ def run(args: Args) -> int:
     """Evaluates, and prints the metrics."""
     if args.batches < 0:
         raise UserError(f"--batches is {args.batches}; it must be at least 1, or 0 for all")
-    from ptm_jax.cli.models import scoring, word_tables
+    args = dataclasses.replace(args, task=target.task_name(args.task))
+    evaluation = chosen(args.task, args.workdir)
+    for names, message in evaluation.refuses:
+        if flags := options.given(args, names):
+            fields = {"option": flags[0], "task": args.task, "model": args.workdir}
+            raise UserError(message.format(**fields))
+    report = evaluation.run(_request(args))
+    metrics, remarks = report.document["metrics"], report.document.get("remarks", {})
+    lines = [
+        report.head,
+        *(f"  {name:<{report.width}} {options.figure(value)}" for name, value in metrics.items()),
+        *(f"  {count} {remark}" for remark, count in remarks.items()),
+    ]
+    return options.report(report.document, "\n".join(lines), args.json)
+
+
+def evaluations() -> dict[str, Evaluation]:
+    """Returns {value of --task: its evaluation}, as the rooms list them."""
+    from ptm_jax.runs import heldout
+    from ptm_jax.tasks import evaluated
+    from ptm_jax.tuning import scoring
+
+    known = (*scoring.kinds(), *evaluated.kinds(), *heldout.kinds())
+    return {evaluation.name: evaluation for evaluation in known}
+
+
+def chosen(task: str | None, model: str) -> Evaluation:
+    """Returns the evaluation of a task that a model can do. Raises UserError."""
     from ptm_jax.convert.words.wordfiles import is_words
 
-    if args.task == "links":
-        return word_tables.links(args)
-    if is_words(args.workdir) or args.task in word_tables.SETS:
-        return word_tables.evaluate(args)
-    if args.method != "3cosadd":
+    known = evaluations()
+    evaluation = known.get(task or "")
+    if is_words(model) and (evaluation is None or evaluation.reads not in ("words", "graph")):
+        names = ", ".join(name for name, one in known.items() if one.reads == "words")
+        raise UserError(f"{model} holds word vectors; give --task {names}, not {task}")
+    if evaluation is None:
+        names = [name for name, one in known.items() if one.reads == "run" and name]
         raise UserError(
-            f"--method is for word vectors; {args.workdir} is no file of them: leave it out"
+            f"unknown task {task!r}; there are: {', '.join(names)}.{closest(task, known)} "
+            "`ptm list --tasks` shows the downstream ones"
         )
+    return evaluation
 
-    args = dataclasses.replace(args, task=target.task_name(args.task))
-    if scoring.is_task(args.task):
-        return scoring.evaluate(args)
-    of_tasks = (
-        args.predictions,
-        args.plot,
-        args.adapter,
-        args.ensemble,
-        args.beside,
-        args.speed is not None,
-    )
-    if any(of_tasks) or args.split == "test":
-        names = "--predictions, --plot, --adapter, --ensemble, --beside, --speed and --split test"
-        raise UserError(f"{names} need a downstream task; give one as --task")
+
+def _request(args: Args) -> Request:
     from ptm_jax.cli.progress import bars
-    from ptm_jax.runs import heldout
-    from ptm_jax.runs.run import Run
-    from ptm_jax.training.logs.evaluation import unigram_baseline
 
-    run = Run(Path(args.workdir))
-    given = None if args.config is None else target.resolve(args.config, experiment=True)
-    config = run.experiment(given, **_asked(run.system, args.task))
-    own = run.corpus()
-    if args.data and config.system.examples.labelled:
-        raise UserError(
-            f"{run.folder} was fine-tuned; give the task whose data these are as --task "
-            "(`ptm list --tasks`)"
-        )
-    with (
-        bars() as progress,
-        heldout.text_of(run, args.data, args.split, config.seed, progress) as (corpus, split),
-    ):
-        corpus = corpus or own
-        found = heldout.measure(run, config, corpus, split, args.batches)
-        baseline = unigram_baseline(own.counts("train"), corpus.counts(split), own.uncounted)
-    perplexities = {
-        PERPLEXITIES[k]: math.exp(min(v, 700.0))
-        for k, v in found.metrics.items()
-        if k in PERPLEXITIES
-    }
-    name = listing.label(config.system.objective)
-    document = {
-        "task": args.task
-        or next((task for task, objective in TASKS.items() if objective == name), name),
-        "examples": found.examples,
-        "metrics": {
-            **found.metrics,
-            **perplexities,
-            **({} if math.isnan(baseline) else {"unigram_nll": baseline}),
-        },
-        "step": found.step,
-        "split": " ".join(args.data) or split,
-    }
-    lines = ["{task}: {examples:,} rows of {split}, checkpoint of step {step}".format(**document)]
-    lines += [
-        f"  {name:<18} {options.figure(value)}" for name, value in document["metrics"].items()
-    ]
-    return options.report(document, "\n".join(lines), args.json)
-
-
-def _asked(system: Mapping[str, Any], task: str | None) -> dict[str, Any]:
-    """{"objective": record of the task's objective}; {} without --task."""
-    if task is None:
-        return {}
-    from ptm_jax.core import spec
-    from ptm_jax.core.spec.classes import kinds_of
-
-    if task not in TASKS:
-        from ptm_jax.tasks.catalogue import catalogue
-
-        near = closest(task, [*TASKS, *catalogue.names()])
-        known = ", ".join(TASKS)
-        raise UserError(
-            f"unknown task {task!r}; there are: {known}.{near} `ptm list --tasks` shows the "
-            "downstream ones"
-        )
-    objective = spec.to_json(kinds_of()[TASKS[task]]())
-    heads = system["towers"].get(objective["tower"], {}).get("heads", {})
-    if task not in heads:
-        raise UserError(
-            f"{system['name']} has no head for --task {task}; it has: "
-            f"{', '.join(sorted(heads)) or 'none'}"
-        )
-    return {"objective": objective}
+    names = {field.name for field in dataclasses.fields(Request)} & vars(args).keys()
+    fields = {name: vars(args)[name] for name in names}
+    return Request(model=args.workdir, progress=bars, **fields)

@@ -33,26 +33,19 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from ptm_jax.cli import options
+from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.inference.uses import Request, Result, Use
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
-TASKS = ("fill-mask", "generate", "classify", "tag", "qa", "embed", "similar", "search")
-RANKED = ("embed", "similar", "search")
-EMBEDDING = ("pooling", "prompt", "prompt_name", "truncate", "exact")
-"""Options of --task embed, similar and search only."""
-SAMPLING = (
-    "start", "temperature", "top_k", "top_p", "beams", "length_penalty", "length_rule",
-    "early_stopping",
-    "repetition_penalty", "no_repeat_ngram",
-)  # fmt: skip
-"""Options of --task generate only."""
+NETWORKS = ("pair", "adapter", "tower", "ensemble", "beside", "pooling", "prompt", "prompt_name")
+"""Options that word vectors do not take."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,210 +127,162 @@ class Args:
 
 def run(args: Args) -> int:
     """Loads the model and prints or writes its results."""
-    from ptm_jax.cli import target
-    from ptm_jax.cli.models import scoring, word_tables
     from ptm_jax.inference.words.trained_words import is_words
 
     args = dataclasses.replace(args, task=target.task_name(args.task))
-    if args.task not in TASKS and scoring.is_task(args.task):
-        return scoring.predict(args)
-    words = is_words(args.model)
-    word_tables.check(args) if words else _check(args)
-    load = (lambda: word_tables.load(args.model)) if words else lambda: _loaded(args)
+    uses = known()
+    if all(args.task != use.name for use in uses) and _is_task(args.task):
+        return _predict(args)
+    use = chosen(args.task, args.model, uses, words=is_words(args.model))
+    _check(args, use, uses)
+    request = _request(args, use)
     if not args.text and args.input is None and sys.stdin.isatty():
-        model = load()
+        model = _loaded(args, use)
         for text in _asked():
-            print("\n".join(_lines(args.task, _results(args, model, [text]))))
+            for result in use.run(model, dataclasses.replace(request, text=(text,))):
+                print("\n".join(use.lines(result)))
         return 0
     lines = _texts(Path(args.input).read_bytes(), args.input) if args.input is not None else []
-    texts = list(args.text) or lines or _texts(sys.stdin.buffer.read(), "standard input")
-    results = _results(args, load(), texts, lines)
-    if args.task == "embed" and args.output is not None and args.output.endswith(".npy"):
-        _write_npy(Path(args.output), results)
-        return 0
-    as_json = args.json or args.task == "embed"
-    document = (
-        json.dumps(results, indent=2, ensure_ascii=False)
-        if as_json
-        else "\n".join(_lines(args.task, results))
-    )
+    texts = args.text or tuple(lines) or _texts(sys.stdin.buffer.read(), "standard input")
+    request = dataclasses.replace(request, text=tuple(texts), lines=tuple(lines))
+    _put(args, use, use.run(_loaded(args, use), request))
+    return 0
+
+
+def known() -> tuple[Use, ...]:
+    """Returns the uses that the room of inference lists."""
+    from ptm_jax.inference import predicting
+
+    return predicting.kinds()
+
+
+def chosen(task: str, model: str, uses: Sequence[Use], *, words: bool) -> Use:
+    """Returns the use of a name, of word vectors or of a network. Raises UserError."""
+    named = {use.name: use for use in uses if use.words == words}
+    if task in named:
+        return named[task]
+    if words:
+        raise UserError(f"{model} holds word vectors; give --task {_any(named)}, not {task}")
+    from ptm_jax.tasks.catalogue import catalogue
+
+    raise unknown("task", task, [*named, *catalogue.names()])
+
+
+def _any(names: Iterable[str]) -> str:
+    """'a, b or c'."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _check(args: Args, use: Use, uses: Sequence[Use]) -> None:
+    """Raises UserError for arguments that the use does not take."""
+    if use.words:
+        if args.text and args.input is not None:
+            raise UserError("give the words by --text or by --input, not both")
+        if flags := options.given(args, NETWORKS):
+            raise UserError(
+                f"{flags[0]} is for models with an encoder; {args.model} holds word vectors: "
+                "leave it out"
+            )
+    else:
+        _check_network(args, use)
+    use.check(_request(args, use))
+    family = [other for other in uses if other.words == use.words]
+    for option in dict.fromkeys(option for other in family for option in other.options):
+        if option not in use.options and (flags := options.given(args, (option,))):
+            names = _any(other.name for other in family if option in other.options)
+            raise UserError(f"{flags[0]} needs --task {names}; the task is {use.name}")
+
+
+def _check_network(args: Args, use: Use) -> None:
+    if options.given(args, ("method",)):
+        raise UserError(
+            f"--method is for word vectors; {args.model} is no file of them: leave it out"
+        )
+    if use.ranks and (args.input is None or not args.text):
+        raise UserError(
+            f"{use.name} ranks the lines of --input by their similarity to --text; give both"
+        )
+    if not use.ranks and args.input is not None and args.text:
+        raise UserError("give the texts by --text or by --input, not both")
+    if args.ensemble and use.several is None:
+        others = "fill-mask and generate take a single model"
+        raise UserError(f"--ensemble is not for --task {use.name}; {others}")
+    if args.beside is not None:
+        raise UserError(
+            "--beside needs a downstream task with two stages, and --input; leave it out"
+        )
+
+
+def _request(args: Args, use: Use) -> Request:
+    names = {field.name for field in dataclasses.fields(Request)} & vars(args).keys()
+    settings = {name: vars(args)[name] for name in use.options}
+    return Request(settings=settings, **{name: vars(args)[name] for name in names})
+
+
+def _loaded(args: Args, use: Use) -> Any:
+    """Returns the model, or several as one."""
+    if use.words:
+        import ptm_jax
+
+        return ptm_jax.load(args.model)
+    from ptm_jax.inference.text.vectors import SideBySide
+    from ptm_jax.tuning import scoring
+
+    models = scoring.load((args.model, *args.ensemble), args.adapter, args.tower)
+    side = args.ensemble and use.several == "vectors"
+    return SideBySide(models) if side else scoring.together(models)
+
+
+def _put(args: Args, use: Use, results: Sequence[Result]) -> None:
+    """Prints the results, or writes them to --output."""
+    if args.output is not None and (ending := Path(args.output).suffix) in use.write:
+        _write(Path(args.output), use.write[ending](results))
+        options.say(f"wrote {len(results)} vectors to {args.output}")
+        return
+    if args.json or use.as_json:
+        document = json.dumps(results, indent=2, ensure_ascii=False)
+    else:
+        document = "\n".join(line for result in results for line in use.lines(result))
     if args.output is None:
         print(document)
     else:
         _write(Path(args.output), (document + "\n").encode())
         options.say(f"wrote {args.output}")
+
+
+def _is_task(name: str) -> bool:
+    from ptm_jax.tasks.catalogue import catalogue
+
+    return name in catalogue
+
+
+def _predict(args: Args) -> int:
+    """Writes predictions of a downstream task for a file of examples, labelled or not, in the
+    benchmark's submission format."""
+    from ptm_jax.runs import evaluations
+    from ptm_jax.tasks import evaluating
+    from ptm_jax.tuning import scoring
+
+    if args.input is None:
+        raise UserError(f"--task {args.task} reads a file of examples; give it as --input")
+    if args.text or args.pair:
+        raise UserError(
+            f"--task {args.task} reads a file of examples (--input); leave --text and --pair"
+        )
+    request = evaluations.Request(
+        task=args.task, model=args.model, data=(args.input,), split="test", adapter=args.adapter,
+        ensemble=args.ensemble, beside=args.beside,
+    )  # fmt: skip
+    scored = scoring.scored(request, labels=False)
+    for remark, count in scored.remarks.items():
+        options.say(f"{scored.source.path}: {count} {remark}")
+    if args.output is None:
+        print("\n".join(evaluating.lines(scored.task, scored.examples, scored.predictions)))
+    else:
+        evaluating.write(args.output, scored.task, scored.examples, scored.predictions)
+        options.say(f"wrote {len(scored.predictions)} predictions to {args.output}")
     return 0
-
-
-def _loaded(args: Args) -> Any:
-    """The model, or several as one."""
-    from ptm_jax.cli.models import scoring
-    from ptm_jax.inference.text.vectors import SideBySide
-
-    models = scoring.load((args.model, *args.ensemble), args.adapter, args.tower)
-    return SideBySide(models) if args.ensemble and args.task in RANKED else scoring.together(models)
-
-
-def _check(args: Args) -> None:
-    if args.task not in TASKS:
-        from ptm_jax.tasks.catalogue import catalogue
-
-        raise unknown("task", args.task, [*TASKS, *catalogue.names()])
-    if args.task == "qa" and not (args.text and args.pair):
-        raise UserError("qa needs a question (--text) and its passage (--pair); give both")
-    if options.given(args, ("method",)):
-        raise UserError(
-            f"--method is for word vectors; {args.model} is no file of them: leave it out"
-        )
-    ranks = args.task in ("similar", "search")
-    if ranks and (args.input is None or not args.text):
-        raise UserError(
-            f"{args.task} ranks the lines of --input by their similarity to --text; give both"
-        )
-    if not ranks and args.input is not None and args.text:
-        raise UserError("give the texts by --text or by --input, not both")
-    if (
-        args.task == "embed"
-        and args.output is not None
-        and not args.output.endswith((".npy", ".json"))
-    ):
-        raise UserError(f"embeddings are written as .npy or .json; given --output {args.output}")
-    if args.task == "embed" and not args.text and args.input is None and sys.stdin.isatty():
-        raise UserError("give the texts to embed by --text, --input or standard input")
-    if args.pair and args.task not in ("classify", "qa"):
-        raise UserError(f"--pair needs --task classify or qa; the task is {args.task}")
-    if args.pair and len(args.pair) != len(args.text):
-        raise UserError(
-            f"{len(args.text)} texts and {len(args.pair)} pairs; give every --text its --pair"
-        )
-    if args.ensemble and args.task not in ("classify", "tag", "qa", *RANKED):
-        others = "fill-mask and generate take a single model"
-        raise UserError(f"--ensemble is not for --task {args.task}; {others}")
-    if args.beside is not None:
-        raise UserError(
-            "--beside needs a downstream task with two stages, and --input; leave it out"
-        )
-    if args.task not in RANKED and (given := options.given(args, EMBEDDING)):
-        raise UserError(
-            f"{given[0]} needs --task embed, similar or search; the task is {args.task}"
-        )
-    if args.task != "generate" and (given := options.given(args, SAMPLING)):
-        raise UserError(f"{given[0]} needs --task generate; the task is {args.task}")
-
-
-def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] = ()) -> list[Any]:
-    """The objects of --json, one for each text."""
-    from ptm_jax.cli.models import word_tables
-    from ptm_jax.inference.text import tags
-    from ptm_jax.inference.words.word_vectors import WordVectors
-
-    if isinstance(model, WordVectors):
-        return word_tables.results(args, model, texts)
-    if args.task == "fill-mask":
-        every = zip(texts, model.fill_mask(texts, top=args.top), strict=True)
-        return [
-            {"text": text, "masks": [[f._asdict() for f in mask] for mask in masks]}
-            for text, masks in every
-        ]
-    if args.task == "generate":
-        chosen = {name: value for name in SAMPLING if (value := vars(args)[name]) is not None}
-        if args.temperature is not None:
-            chosen["strategy"] = "sample"
-        if args.early_stopping is not None:
-            chosen["early_stopping"] = {"true": True, "false": False}.get(
-                args.early_stopping, "never"
-            )
-        found = model.generate(texts, max_new_tokens=args.max_new_tokens, seed=args.seed, **chosen)
-        return [{"prompt": text, "text": answer} for text, answer in zip(texts, found, strict=True)]
-    if args.task == "classify":
-        found = model.classify(texts, args.pair or None)
-        seconds = [{"pair": second} for second in args.pair] or [{}] * len(texts)
-        every = zip(texts, seconds, found, strict=True)
-
-        def best(labels):
-            return {"label": max(labels, key=labels.get)} if len(labels) > 1 else {}
-
-        return [
-            {"text": text, **second, **best(labels), "labels": labels}
-            for text, second, labels in every
-        ]
-    if args.task == "tag":
-        found = model.tag(texts)
-        return [
-            {
-                "text": text,
-                "tags": [{"word": w, "tag": t} for w, t in pairs],
-                "entities": tags.spans_of(pairs),
-            }
-            for text, pairs in zip(texts, found, strict=True)
-        ]
-    if args.task == "qa":
-        every = zip(texts, args.pair, model.answer(texts, args.pair), strict=True)
-
-        def best(answer):
-            return [span._asdict() for span in answer.best[: args.top]]
-
-        return [
-            {"question": q, "context": c, "text": a.text, "null": a.null, "best": best(a)}
-            for q, c, a in every
-        ]
-    chosen = {name: vars(args)[name] for name in EMBEDDING}
-    if args.task == "search":
-        every = zip(texts, model.search(texts, lines, args.top, **chosen), strict=True)
-        return [
-            {"text": text, "found": [{"line": i + 1, "score": s, "text": t} for i, s, t in best]}
-            for text, best in every
-        ]
-    vectors = model.encode(texts, normalize=True if args.task == "similar" else None, **chosen)
-    if args.task == "embed":
-        return [
-            {"text": text, "vector": v.tolist()} for text, v in zip(texts, vectors, strict=True)
-        ]
-    if args.top < 1:
-        raise UserError(f"--top is {args.top}; it must be at least 1")
-    cosines = vectors @ model.encode(lines, normalize=True, **chosen).T
-    ranked = [
-        [(int(i), float(row[i])) for i in (-row).argsort(kind="stable")[: args.top]]
-        for row in cosines
-    ]
-    return [
-        {"text": text, "similar": [{"line": i + 1, "cosine": c, "text": lines[i]} for i, c in best]}
-        for text, best in zip(texts, ranked, strict=True)
-    ]
-
-
-def _lines(task: str, results: Sequence[Any]) -> Iterator[str]:
-    """The results as text."""
-    for result in results:
-        if task == "classify":
-            yield from _classes(result)
-        elif task == "tag":
-            yield " ".join(f"{one['word']}/{one['tag']}" for one in result["tags"])
-        else:
-            yield result["text"] or "(no answer)" if task == "qa" else result["text"]
-        nearest = [
-            (best.get("cosine", best.get("score")), best["text"])
-            for best in result.get("similar", ())
-        ]
-        yield from (f"  {score:7.4f}  {text}" for score, text in nearest)
-        yield from (f"  {best['score']:7.4f}  {best['text']}" for best in result.get("found", ()))
-        masks = result.get("masks", ())
-        for number, fillings in enumerate(masks, 1):
-            if len(masks) > 1:
-                yield f"  mask {number}"
-            width = max(len(f["token"]) for f in fillings)
-            yield from (
-                f"  {f['probability']:6.1%}  {f['token']:<{width}}  {f['sentence']}"
-                for f in fillings
-            )
-
-
-def _classes(result: Any) -> Iterator[str]:
-    """A text and its classes by falling probability; a regression's number as it is."""
-    yield " | ".join(result[name] for name in ("text", "pair") if name in result)
-    number = len(result["labels"]) == 1
-    for label, value in sorted(result["labels"].items(), key=lambda pair: -pair[1]):
-        yield f"  {value:7.4f}  {label}" if number else f"  {value:6.1%}  {label}"
 
 
 def _asked() -> Iterator[str]:
@@ -351,14 +296,14 @@ def _asked() -> Iterator[str]:
 def _texts(data: bytes, source: str) -> list[str]:
     """The lines of `data` that are not empty."""
     try:
-        found = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
+        lines = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
         raise UserError(
             f"{source} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does"
         ) from error
-    if not found:
+    if not lines:
         raise UserError(f"{source} holds no text; give one text per line, or --text")
-    return found
+    return lines
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -366,14 +311,3 @@ def _write(path: Path, data: bytes) -> None:
     draft = path.with_name(path.name + ".draft")
     draft.write_bytes(data)
     os.replace(draft, path)
-
-
-def _write_npy(path: Path, results: Sequence[Any]) -> None:
-    import io
-
-    import numpy as np
-
-    buffer = io.BytesIO()
-    np.save(buffer, np.array([result["vector"] for result in results], np.float32))
-    _write(path, buffer.getvalue())
-    options.say(f"wrote {len(results)} vectors to {path}")

@@ -117,11 +117,11 @@ def _table(found: Any) -> str:
 
 
 def _static(args: Args) -> int:
-    from ptm_jax.cli.models import scoring
     from ptm_jax.convert.words.wordfiles import is_words
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.text.distilling import distil
     from ptm_jax.runs import run
+    from ptm_jax.tuning import scoring
 
     run.check_free(args.out)
     if is_words(args.model):

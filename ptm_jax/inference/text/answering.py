@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
+from ptm_jax.inference.text import classifying
+from ptm_jax.inference.uses import Request, Result, Use
 
 BEST, LONGEST = 20, 30
 """Number of best spans, and maximum number of tokens of an answer, as in BERT's run_squad."""
@@ -248,3 +250,40 @@ def best_spans(
         for b in stops
         if may[a] and a <= b < a + longest
     ]
+
+
+def _results(model: Any, request: Request) -> list[Result]:
+    answers = model.answer(request.text, request.pair)
+    return [
+        {
+            "question": question,
+            "context": context,
+            "text": answer.text,
+            "null": answer.null,
+            "best": [span._asdict() for span in answer.best[: request.top]],
+        }
+        for question, context, answer in zip(request.text, request.pair, answers, strict=True)
+    ]
+
+
+def _lines(result: Result) -> Iterator[str]:
+    yield result["text"] or "(no answer)"
+
+
+def _check(request: Request) -> None:
+    if not (request.text and request.pair):
+        raise UserError("qa needs a question (--text) and its passage (--pair); give both")
+    classifying.check_pairs(request)
+
+
+USES = (
+    Use(
+        name="qa",
+        run=_results,
+        lines=_lines,
+        help="answers to questions from their passages",
+        options=("pair",),
+        check=_check,
+        several="scores",
+    ),
+)

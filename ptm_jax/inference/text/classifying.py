@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
+from ptm_jax.inference.uses import Request, Result, Use
 from ptm_jax.objectives.tasks.downstream import Classification
 
 HEAD = "classify"
@@ -110,3 +111,42 @@ def _probabilities(scores: np.ndarray, kind: str) -> np.ndarray:
     if kind == "labels":
         return np.exp(-np.logaddexp(0.0, -scores))
     return softmax(scores, axis=-1)
+
+
+def _results(model: Any, request: Request) -> list[Result]:
+    classes = model.classify(request.text, request.pair or None)
+    pairs = [{"pair": second} for second in request.pair] or [{}] * len(request.text)
+    results = []
+    for text, pair, labels in zip(request.text, pairs, classes, strict=True):
+        best = {"label": max(labels, key=labels.get)} if len(labels) > 1 else {}
+        results.append({"text": text, **pair, **best, "labels": labels})
+    return results
+
+
+def lines_of(result: Result) -> Iterator[str]:
+    """Yields a text and its classes by falling probability; the number of a regression as it is."""
+    yield " | ".join(result[name] for name in ("text", "pair") if name in result)
+    number = len(result["labels"]) == 1
+    for label, value in sorted(result["labels"].items(), key=lambda pair: -pair[1]):
+        yield f"  {value:7.4f}  {label}" if number else f"  {value:6.1%}  {label}"
+
+
+def check_pairs(request: Request) -> None:
+    """Raises UserError unless every text has its pair, or none has one."""
+    if request.pair and len(request.pair) != len(request.text):
+        raise UserError(
+            f"{len(request.text)} texts and {len(request.pair)} pairs; give every --text its --pair"
+        )
+
+
+USES = (
+    Use(
+        name="classify",
+        run=_results,
+        lines=lines_of,
+        help="classes of texts or pairs of texts",
+        options=("pair",),
+        check=check_pairs,
+        several="scores",
+    ),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from ptm_jax.inference import inputs
 from ptm_jax.inference.decoding.logits import NEVER
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.text import generating
+from ptm_jax.inference.uses import Request, Result, Use
 
 BATCH = 32
 
@@ -163,3 +164,26 @@ def _fillings(
         shown = f"##{token}" if tokenizer.piece(index).startswith("##") else token
         found.append(Filling(shown, float(probability), f"{before}{token}{right}"))
     return found
+
+
+def _results(model: Any, request: Request) -> list[Result]:
+    fillings = model.fill_mask(request.text, top=request.top)
+    return [
+        {"text": text, "masks": [[filling._asdict() for filling in mask] for mask in masks]}
+        for text, masks in zip(request.text, fillings, strict=True)
+    ]
+
+
+def _lines(result: Result) -> Iterator[str]:
+    yield result["text"]
+    masks = result["masks"]
+    for number, fillings in enumerate(masks, 1):
+        if len(masks) > 1:
+            yield f"  mask {number}"
+        width = max(len(filling["token"]) for filling in fillings)
+        for filling in fillings:
+            token = f"{filling['token']:<{width}}"
+            yield f"  {filling['probability']:6.1%}  {token}  {filling['sentence']}"
+
+
+USES = (Use(name="fill-mask", run=_results, lines=_lines, help="words in the place of masks"),)

@@ -20,6 +20,7 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.inference import inputs
 from ptm_jax.inference.decoding import decode, defaults
 from ptm_jax.inference.decoding.settings import Generation
+from ptm_jax.inference.uses import Request, Result, Use
 
 
 def refusal(model: Any) -> str | None:
@@ -218,3 +219,31 @@ def generators(pairs: bool = True) -> str:
     both = "; encoders with a decoder, as bart_base and t5_base," if pairs else ""
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return (", ".join(names[:6]) + more if names else "causal models") + both
+
+
+def _results(model: Any, request: Request) -> list[Result]:
+    options = {name: value for name, value in request.settings.items() if value is not None}
+    if "temperature" in options:
+        options["strategy"] = "sample"
+    if "early_stopping" in options:
+        ends = {"true": True, "false": False}
+        options["early_stopping"] = ends.get(options["early_stopping"], "never")
+    answers = model.generate(
+        request.text, max_new_tokens=request.max_new_tokens, seed=request.seed, **options
+    )
+    return [
+        {"prompt": text, "text": answer} for text, answer in zip(request.text, answers, strict=True)
+    ]
+
+
+USES = (
+    Use(
+        name="generate",
+        run=_results,
+        help="continuations of texts, or answers of an encoder with a decoder",
+        options=(
+            "start", "temperature", "top_k", "top_p", "beams", "length_penalty", "length_rule",
+            "early_stopping", "repetition_penalty", "no_repeat_ngram",
+        ),
+    ),
+)  # fmt: skip

@@ -20,6 +20,7 @@ from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.text import classifying
+from ptm_jax.inference.uses import Request, Result, Use
 from ptm_jax.nn.heads.crf import CRFHead
 
 HEAD = "tag"
@@ -199,3 +200,29 @@ def _match(before: tuple[str, str], here: tuple[str, str], rules: str) -> bool:
         rule[0] in (".", before[0]) and rule[1] in (".", here[0]) and rule[2:] in ("", same)
         for rule in rules.split()
     )
+
+
+def _results(model: Any, request: Request) -> list[Result]:
+    return [
+        {
+            "text": text,
+            "tags": [{"word": word, "tag": tag} for word, tag in pairs],
+            "entities": spans_of(pairs),
+        }
+        for text, pairs in zip(request.text, model.tag(request.text), strict=True)
+    ]
+
+
+def _lines(result: Result) -> Iterator[str]:
+    yield " ".join(f"{one['word']}/{one['tag']}" for one in result["tags"])
+
+
+USES = (
+    Use(
+        name="tag",
+        run=_results,
+        lines=_lines,
+        help="a tag for each word of texts",
+        several="scores",
+    ),
+)
