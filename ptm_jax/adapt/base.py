@@ -18,8 +18,8 @@ NORMS = r"(^|/|_)norm/(scale|bias)$"
 def tower_of(path: str) -> str:
     """Returns the tower of a parameter. A path beside the towers, such as 'lora/main/...', belongs
     to the tower that it names."""
-    first, _, rest = path.partition("/")
-    return rest.partition("/")[0] if first == "lora" else first
+    first, _, below = path.partition("/")
+    return below.partition("/")[0] if first == "lora" else first
 
 
 def is_head(path: str) -> bool:
@@ -42,5 +42,5 @@ class OnFrozen(slots.Wrapper):
         return (
             tower_of(path) not in self.towers
             or is_head(path)
-            or any(re.search(own, path) for own in self.trained)
+            or any(re.search(pattern, path) for pattern in self.trained)
         )

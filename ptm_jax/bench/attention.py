@@ -111,25 +111,25 @@ def _entry(case: Case, repeats: int, say: timing.Say, peers: Peers) -> Entry:
             f"attention: {repeats} rounds of ours, the naive path and "
             f"{' and '.join(best) or 'no peer'}"
         )
-        found = timing.alternate(
+        timings = timing.alternate(
             {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
         )
-    figures = {name: {"seconds": median(found[name])} for name in meters}
+    figures = {name: {"seconds": median(timings[name])} for name in meters}
     for name in best:
-        figures[name]["over ours"] = median(over(found[name], found[first]))
+        figures[name]["over ours"] = median(over(timings[name], timings[first]))
     figures |= {
         name: {"seconds": seconds} for name, seconds in field.seconds.items() if name not in best
     }
     for name, held in ({name: held for name, (_, held) in programs.items()} | field.held).items():
         figures[name]["temporary_bytes"] = float(held)
-    ratios = over(found[naive], found[first])
+    ratios = over(timings[naive], timings[first])
     return Entry(
         name=f"attention/{case.name}",
         ours={name: figures[name] for name in programs if name != naive},
         peers={naive: figures[naive], **{name: figures[name] for name in field.seconds}},
         ratio=median(ratios),
         spread=spread(ratios),
-        roofline=products(_operations(case), found[first], found["gemm"]),
+        roofline=products(_operations(case), timings[first], timings["gemm"]),
         settings=settings(
             ratio=f"seconds of the naive float32 path over ours ({first})",
             compares="seconds",

@@ -78,18 +78,18 @@ def _entry(
         )
         best = {name.partition(",")[0]: name for name in reversed(ranked)}
         chosen = {name: meters[name] for name in ("bfloat16", *best.values())}
-        found = timing.alternate(
+        values = timing.alternate(
             {**chosen, "gemm": timing.products(sizes.gemm)}, repeats, warmup=1, say=say
         )
     for name in chosen:
-        seconds[name] = {"seconds": median(found[name])}
+        seconds[name] = {"seconds": median(values[name])}
     held = {name: step.memory_analysis().temp_size_in_bytes for name, step in steps.items()}
     for name, count in (held | field.held).items():
         seconds[name]["temporary_bytes"] = count
-    ratios = over(found[best["optax"]], found["bfloat16"])
+    ratios = over(values[best["optax"]], values["bfloat16"])
     peers = {name: figures for name, figures in seconds.items() if name not in ours}
     for name in (name for side, name in best.items() if side != "optax"):
-        peers[name]["over ours"] = median(over(found[name], found["bfloat16"]))
+        peers[name]["over ours"] = median(over(values[name], values["bfloat16"]))
     memory = [seconds[name]["temporary_bytes"] for name in ("bfloat16", best["optax"])]
     return Entry(
         name=f"cross_entropy/{vocab}",
@@ -98,7 +98,7 @@ def _entry(
         ratio=median(ratios),
         spread=spread(ratios),
         roofline=products(
-            6.0 * sizes.tokens * sizes.width * vocab, found["bfloat16"], found["gemm"]
+            6.0 * sizes.tokens * sizes.width * vocab, values["bfloat16"], values["gemm"]
         ),
         settings=settings(
             ratio=f"seconds of {best['optax']} over ours in bfloat16",
@@ -131,7 +131,9 @@ def _arguments(sizes: CrossEntropySizes, vocab: int) -> tuple[jax.Array, ...]:
 
 
 def _ours(precision: Precision) -> Callable[..., jax.Array]:
-    return lambda *given: linear_cross_entropy(*given, precision=precision, impl="xla").mean()
+    return lambda *arguments: linear_cross_entropy(
+        *arguments, precision=precision, impl="xla"
+    ).mean()
 
 
 def _optax(dtype, accumulated, features, table, bias, labels) -> jax.Array:

@@ -57,15 +57,15 @@ def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
         f"{sizes.name}: {repeats} rounds of batch {batch}, {' and '.join(OURS)}, and "
         f"{best or 'no peer'}"
     )
-    found = timing.alternate({**meters, "copy": timing.copies()}, repeats, say=say)
-    ours, peers, first, ratios = rated(field, found, OURS, batch * sizes.new)
+    seconds = timing.alternate({**meters, "copy": timing.copies()}, repeats, say=say)
+    ours, peers, first, ratios = rated(field, seconds, OURS, batch * sizes.new)
     # A decoding step reads every weight once, in the type used for products.
     weights = sum(leaf.size for leaf in flatten(towers[first].params).values()) * (
         2 if first == "bfloat16" else 4
     )
     reached = [
         weights * sizes.new / took / rate
-        for took, rate in zip(found[first], found["copy"], strict=True)
+        for took, rate in zip(seconds[first], seconds["copy"], strict=True)
     ]
     return Entry(
         name=f"{sizes.name}/{batch}",
@@ -74,7 +74,7 @@ def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
         ratio=median(ratios) if ratios else None,
         spread=spread(ratios),
         roofline={
-            "copy_bytes_per_second": median(found["copy"]),
+            "copy_bytes_per_second": median(seconds["copy"]),
             "weight_bytes": weights,
             "share": median(reached),
         },

@@ -77,25 +77,25 @@ def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:
         return measured[-1]["tokens_per_second"]
 
     meters = {"ours": ours, "disk": lambda: timing.read_raw(shards), "memory": timing.copies()}
-    found = timing.alternate(meters, repeats, say=say)
+    rates = timing.alternate(meters, repeats, say=say)
     real = median([m["utilisation"] for m in measured])
     fields = Packed().spec(length, corpus.vocab)
     placed = 2 * 4 * len(fields) / real  # bytes read and written to put one real token into a batch
     limits = [
-        min(d / stored, c / placed) for d, c in zip(found["disk"], found["memory"], strict=True)
+        min(d / stored, c / placed) for d, c in zip(rates["disk"], rates["memory"], strict=True)
     ]
-    ratios = [rate / limit for rate, limit in zip(found["ours"], limits, strict=True)]
+    ratios = [rate / limit for rate, limit in zip(rates["ours"], limits, strict=True)]
     return Entry(
         name=f"input/{length}",
-        ours={"packed": {"tokens_per_second": median(found["ours"]), "real_tokens": real}},
+        ours={"packed": {"tokens_per_second": median(rates["ours"]), "real_tokens": real}},
         peers={},
         ratio=median(ratios),
         spread=spread(ratios),
         roofline={
-            "disk_bytes_per_second": median(found["disk"]),
-            "disk_tokens_per_second": median(found["disk"]) / stored,
-            "copy_bytes_per_second": median(found["memory"]),
-            "copy_tokens_per_second": median(found["memory"]) / placed,
+            "disk_bytes_per_second": median(rates["disk"]),
+            "disk_tokens_per_second": median(rates["disk"]) / stored,
+            "copy_bytes_per_second": median(rates["memory"]),
+            "copy_tokens_per_second": median(rates["memory"]) / placed,
             "share": median(ratios),
         },
         settings=settings(

@@ -44,14 +44,14 @@ class Field:
         )
 
 
-def rated(field: Field, found: Mapping[str, list[float]], ours: Sequence[str], tokens: int):
+def rated(field: Field, timings: Mapping[str, list[float]], ours: Sequence[str], tokens: int):
     """Returns (our figures, the peers' figures, our fastest variant, its ratios to the peers' best,
     measured as "peer")."""
 
     def rate(seconds):
         return {"tokens_per_second": tokens / seconds, "seconds": seconds}
 
-    figures = {name: rate(median(found[name])) for name in ours}
+    figures = {name: rate(median(timings[name])) for name in ours}
     first = min(ours, key=lambda name: figures[name]["seconds"])
     theirs = {
         name: rate(seconds)
@@ -61,9 +61,9 @@ def rated(field: Field, found: Mapping[str, list[float]], ours: Sequence[str], t
         return figures, theirs, first, []
     return (
         figures,
-        theirs | {field.best: rate(median(found["peer"]))},
+        theirs | {field.best: rate(median(timings["peer"]))},
         first,
-        over(found["peer"], found[first]),
+        over(timings["peer"], timings[first]),
     )
 
 

@@ -123,7 +123,7 @@ def processor() -> str:
 
 def versions() -> dict[str, str]:
     """Returns the versions of the measured packages, including installed peers."""
-    found = {"python": platform.python_version()}
+    versions_by_package = {"python": platform.python_version()}
     for package in (
         "ptm_jax",
         "jax",
@@ -135,10 +135,10 @@ def versions() -> dict[str, str]:
         "tokamax",
     ):
         try:
-            found[package] = importlib.metadata.version(package)
+            versions_by_package[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_by_package
 
 
 def _plain(value: Any) -> Any:

@@ -66,10 +66,10 @@ def _entry(
         field = peers.recurrent(task, meters["float32"], sizes.screening, stack, say)
         if field.best is not None:
             meters["peer"] = field.meters[field.best]
-        found = timing.alternate(
+        timings = timing.alternate(
             {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
         )
-    ours, theirs, first, ratios = rated(field, found, OURS, batch * sizes.length)
+    ours, theirs, first, ratios = rated(field, timings, OURS, batch * sizes.length)
     if field.best_of("flax") is not None:
         theirs[field.best_of("flax")]["over ours"] = (
             field.seconds[field.best_of("flax")] / ours[first]["seconds"]
@@ -84,7 +84,7 @@ def _entry(
         peers=theirs,
         ratio=median(ratios) if ratios else None,
         spread=spread(ratios),
-        roofline=products(_operations(sizes, batch), found[first], found["gemm"]),
+        roofline=products(_operations(sizes, batch), timings[first], timings["gemm"]),
         settings=settings(
             ratio=f"tokens/s of ours in {first} over the peer's best ({field.best})",
             compares="tokens_per_second",

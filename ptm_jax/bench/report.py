@@ -113,15 +113,15 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def _best(variants: Mapping[str, Mapping[str, float]], figure: str) -> str:
     """Returns the figure of the best variant. For seconds it is the first variant; the others are
     parts of it."""
-    found = {
+    values = {
         name: figures[figure]
         for name, figures in variants.items()
         if figures.get(figure) is not None
     }
-    if not found:
+    if not values:
         return ""
-    name = next(iter(found)) if figure == "seconds" else max(found, key=found.get)
-    return f"{_number(found[name])} {UNITS.get(figure, figure)}, {name}"
+    name = next(iter(values)) if figure == "seconds" else max(values, key=values.get)
+    return f"{_number(values[name])} {UNITS.get(figure, figure)}, {name}"
 
 
 def _number(value: float) -> str:

@@ -50,10 +50,10 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
         if best is not None:
             meters["peer"] = field.meters[best]
         say(f"step: {repeats} rounds of ours and {best or 'no peer'}")
-        found = timing.alternate(
+        seconds = timing.alternate(
             {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
         )
-    ours, theirs, first, ratios = rated(field, found, OURS, sizes.batch * sizes.length)
+    ours, theirs, first, ratios = rated(field, seconds, OURS, sizes.batch * sizes.length)
     return [
         Entry(
             name="step",
@@ -61,7 +61,7 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
             peers=theirs,
             ratio=median(ratios) if ratios else None,
             spread=spread(ratios),
-            roofline=products(works[first].flops, found[first], found["gemm"]),
+            roofline=products(works[first].flops, seconds[first], seconds["gemm"]),
             settings=settings(
                 ratio=f"tokens/s of ours in {first} over the peer's best ({best})",
                 compares="tokens_per_second",
@@ -116,24 +116,24 @@ def masking(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers())
         "without": timing.Step(without.step, without.state, ready),
         "gemm": timing.products(sizes.gemm),
     }
-    found = timing.alternate(meters, repeats, warmup=2, say=say)
-    ratios = over(found["alone"], found["step"])
-    difference = [a / b - 1.0 for a, b in zip(found["step"], found["without"], strict=True)]
+    seconds = timing.alternate(meters, repeats, warmup=2, say=say)
+    ratios = over(seconds["alone"], seconds["step"])
+    difference = [a / b - 1.0 for a, b in zip(seconds["step"], seconds["without"], strict=True)]
     return [
         Entry(
             name="masking",
             ours={
-                "step": {"seconds": median(found["step"])},
+                "step": {"seconds": median(seconds["step"])},
                 "step without masking": {
-                    "seconds": median(found["without"]),
+                    "seconds": median(seconds["without"]),
                     "difference": median(difference),
                 },
-                "masking alone": {"seconds": median(found["alone"])},
+                "masking alone": {"seconds": median(seconds["alone"])},
             },
             peers={},
             ratio=median(ratios),
             spread=spread(ratios),
-            roofline=products(work.flops, found["step"], found["gemm"]),
+            roofline=products(work.flops, seconds["step"], seconds["gemm"]),
             settings=settings(
                 ratio="seconds of the jitted corruption over seconds of the step",
                 compares="seconds",

@@ -122,12 +122,12 @@ def sized(
     for path, text in spec.parse_pairs(words).items():
         name, _, field = path.partition(".")
         changes.setdefault(_checked([name], benchmarks)[0], {})[field] = text
-    found = {}
+    changed = {}
     for name, texts in changes.items():
-        own = benchmarks[name].sizes
-        before, after = vars(own), vars(spec.override(own, texts))
-        found[name] = {field: value for field, value in after.items() if value != before[field]}
-    return found
+        sizes = benchmarks[name].sizes
+        before, after = vars(sizes), vars(spec.override(sizes, texts))
+        changed[name] = {field: value for field, value in after.items() if value != before[field]}
+    return changed
 
 
 def _run(

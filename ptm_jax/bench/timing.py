@@ -40,16 +40,16 @@ def alternate(
 ) -> dict[str, list[float]]:
     """Returns the values of every meter over `rounds` rounds. The order of the meters is reversed
     in every second round."""
-    found: dict[str, list[float]] = {name: [] for name in meters}
+    results: dict[str, list[float]] = {name: [] for name in meters}
     for number in range(-warmup, rounds):
         order = list(meters) if number % 2 == 0 else list(meters)[::-1]
         values = {name: meters[name]() for name in order}
         if number >= 0:
             for name, value in values.items():
-                found[name].append(value)
+                results[name].append(value)
         if say and number >= 0 and (number + 1 == rounds or (number + 1) % 5 == 0):
             say(f"  {number + 1} of {rounds} rounds")
-    return found
+    return results
 
 
 class Step:

@@ -46,12 +46,12 @@ class AdapterFile:
 def digest(flat: Mapping[str, Any]) -> str:
     """Returns the SHA-256 of parameters {path: array}: of their paths, shapes and float32 bytes,
     sorted by path."""
-    found = hashlib.sha256()
+    state = hashlib.sha256()
     for path in sorted(flat):
         array = np.ascontiguousarray(np.asarray(flat[path], "<f4"))
-        found.update(f"{path} {array.shape}\n".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        state.update(f"{path} {array.shape}\n".encode())
+        state.update(array.tobytes())
+    return state.hexdigest()
 
 
 def write(path: str | os.PathLike, file: AdapterFile) -> int:

@@ -130,10 +130,10 @@ def read(
         tensors, shapes["main"], family, lines, fresh=draw, shardings=where
     )
     if fields := config("quantization_config", dict, None):
-        found = engine.leaves(
+        leaves = engine.leaves(
             {path: leaf.shape for path, leaf in flatten(shapes["main"]).items()}, lines
         )[0]
-        params = quantised.read(params, tensors, found, fields)
+        params = quantised.read(params, tensors, leaves, fields)
         report = dataclasses.replace(report, extra=quantised.others(report.extra))
     return Checkpoint(system, {"main": params}, report, config, name)
 
@@ -169,8 +169,8 @@ def _check_constants(
     bfloat16 rounding."""
     for constant, value in constants.items():
         for name in {constant, constant.removeprefix(family.root)} & set(tensors.names()):
-            there = np.asarray(tensors.read(name), np.float32)
-            if there.shape != value.shape or np.abs(there - value).max() > atol:
+            stored = np.asarray(tensors.read(name), np.float32)
+            if stored.shape != value.shape or np.abs(stored - value).max() > atol:
                 raise UserError(
                     f"{tensors.file(name)}: {name} is not the fixed table of "
                     f"{family.model_type}; it is not supported"
@@ -192,11 +192,11 @@ def published(
     UserError if no family matches; the message names the first difference from the nearest family.
     """
     if config is not None:
-        given = Config(config)
-        family = family_of(given)
+        parsed = Config(config)
+        family = family_of(parsed)
         architecture = family.architecture_of(system)
-        if _same(family, given, architecture, system) is None:
-            return family, given, architecture
+        if _same(family, parsed, architecture, system) is None:
+            return family, parsed, architecture
     nearest: list[str] = []
     full = pruned.whole(system)
     more = {} if full is None else pruned.field(system)
@@ -239,9 +239,9 @@ def _same(family: Family, config: Config, architecture: str, system: System) -> 
     built = pruned.smaller(family.build(config, architecture), config)
     if architecture == family.bare and "pool" not in system.towers["main"].heads:
         built = without_pooler(built)
-    for name, there, here in spec.differences(plain(built.towers), plain(system.towers)):
+    for name, theirs, here in spec.differences(plain(built.towers), plain(system.towers)):
         if name.rpartition(".")[2] not in ("precision", "initializer", "remat", "std"):
-            return f"{name} is {spec.to_line(here)}, there {spec.to_line(there)}"
+            return f"{name} is {spec.to_line(here)}, there {spec.to_line(theirs)}"
     return None
 
 
@@ -286,8 +286,8 @@ def write(
         architecture == family.bare,
     )
 
-    def write_own(own):
-        return engine.write(own, family, lines, bare=bare)
+    def write_own(tower):
+        return engine.write(tower, family, lines, bare=bare)
 
     rounded = quantised.is_quantised(params["main"])
     tensors = quantised.write(params["main"], write_own) if rounded else write_own(params["main"])

@@ -43,12 +43,12 @@ class Report:
 
     def lines(self) -> list[str]:
         """Returns the report for the user, one line per finding."""
-        found = []
+        lines = []
         if self.missing:
-            found.append(f"not in the checkpoint, made anew: {_listed(self.missing)}")
+            lines.append(f"not in the checkpoint, made anew: {_listed(self.missing)}")
         if self.extra:
-            found.append(f"in the checkpoint, not used: {_listed(self.extra)}")
-        return found
+            lines.append(f"in the checkpoint, not used: {_listed(self.extra)}")
+        return lines
 
 
 def _listed(names: tuple[str, ...], most: int = 8) -> str:
@@ -124,19 +124,19 @@ def read(
     """
     flat = flatten(shapes)
     where = None if shardings is None else flatten(shardings)
-    found, rest = leaves(
+    leaf_at, unnamed = leaves(
         {path: leaf.shape for path, leaf in flat.items()}, lines, most=len(tensors)
     )
-    if rest:
+    if unnamed:
         raise UserError(
             f"{tensors.folder}: the table of {family.model_type} has no line for "
-            f"{', '.join(rest[:3])}; report this"
+            f"{', '.join(unnamed[:3])}; report this"
         )
-    actual = _actual(tensors, family, {name for leaf in found.values() for name in leaf.names})
+    actual = _actual(tensors, family, {name for leaf in leaf_at.values() for name in leaf.names})
     missing = [
-        path for path, leaf in found.items() if not any(name in actual for name in leaf.names)
+        path for path, leaf in leaf_at.items() if not any(name in actual for name in leaf.names)
     ]
-    for leaf in found.values():
+    for leaf in leaf_at.values():
         absent = [name for name in leaf.names if name not in actual]
         if absent and (
             leaf.path not in missing or fresh is None or not leaf.path.startswith("heads_")
@@ -145,18 +145,18 @@ def read(
                 f"{tensors.folder} has no tensor {absent[0]!r}, which {leaf.path} is made of."
                 f"{closest(absent[0], tensors.names())}"
             )
-    _check_shapes(tensors, actual, found, missing)
-    wanted = {name for leaf in found.values() for name in leaf.names}
+    _check_shapes(tensors, actual, leaf_at, missing)
+    wanted = {name for leaf in leaf_at.values() for name in leaf.names}
     _check_ties(
         tensors,
         actual,
         {copy: source for copy, source in family.ties.items() if copy not in wanted},
     )
     made = fresh(tuple(missing)) if missing else {}
-    for path, leaf in found.items():
+    for path, leaf in leaf_at.items():
         if path not in made:
             made[path] = _made(tensors, actual, leaf, None if where is None else where[path])
-    used = {actual[name] for leaf in found.values() for name in leaf.names if name in actual}
+    used = {actual[name] for leaf in leaf_at.values() for name in leaf.names if name in actual}
     used |= {actual[name] for name in family.ties if name in actual}
     extra = tuple(name for name in tensors.names() if name not in used and not family.ignored(name))
     return unflatten({path: made[path] for path in flat}), Report(len(used), tuple(missing), extra)
@@ -166,7 +166,7 @@ def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str
     """Returns {name in the table: name in the file}. File names may lack the bare model's root or
     use an older spelling."""
     others = {other for sources in family.fill.values() for other in sources}
-    known, found = wanted | set(family.ties) | others, {}
+    known, name_in_file = wanted | set(family.ties) | others, {}
     for name in tensors.names():
         spelled = name
         for old, new in (*OLD, *family.renames):
@@ -174,19 +174,19 @@ def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str
         candidates = (spelled, family.root + spelled, spelled.removeprefix(family.root))
         chosen = next((c for names in (wanted, known) for c in candidates if c in names), None)
         if chosen is not None:
-            found.setdefault(chosen, name)
+            name_in_file.setdefault(chosen, name)
     for name in wanted & set(family.fill):
-        sources = [found[other] for other in family.fill[name] if other in found]
+        sources = [name_in_file[other] for other in family.fill[name] if other in name_in_file]
         if sources:
-            found.setdefault(name, sources[0])
-    return found
+            name_in_file.setdefault(name, sources[0])
+    return name_in_file
 
 
 def _check_shapes(
-    tensors: Tensors, actual: Mapping[str, str], found: Mapping[str, Leaf], missing: list[str]
+    tensors: Tensors, actual: Mapping[str, str], leaves: Mapping[str, Leaf], missing: list[str]
 ) -> None:
     """Raises UserError if a tensor has the wrong shape, before any data is read."""
-    for leaf in found.values():
+    for leaf in leaves.values():
         if leaf.path in missing:
             continue
         expected = leaf.line.theirs_of(leaf.part, leaf.inner)
@@ -233,8 +233,8 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
                 piece.T if leaf.part == "kernel" and leaf.line.kind == "dense" else piece
             ).reshape(size)
         try:
-            whole = _finite(tensors, actual[name], tensors.read(actual[name]))
-            return leaf.line.read(whole, leaf.part, leaf.inner)[index]
+            tensor = _finite(tensors, actual[name], tensors.read(actual[name]))
+            return leaf.line.read(tensor, leaf.part, leaf.inner)[index]
         except ValueError as error:
             raise UserError(
                 f"{tensors.file(actual[name])}: {actual[name]} "
@@ -270,14 +270,14 @@ def write(
     """Yields (published name, tensor) for a tower's parameters. `bare` drops the model's root from
     the names."""
     flat = flatten(params)
-    found, rest = leaves({path: tuple(np.shape(leaf)) for path, leaf in flat.items()}, lines)
-    if rest:
+    leaf_at, unnamed = leaves({path: tuple(np.shape(leaf)) for path, leaf in flat.items()}, lines)
+    if unnamed:
         raise UserError(
-            f"{family.model_type} has no tensor for {', '.join(rest[:3])}; choose a system "
+            f"{family.model_type} has no tensor for {', '.join(unnamed[:3])}; choose a system "
             "of that family"
         )
     shared: dict[str, list[tuple[Leaf, tuple[int, ...]]]] = {}
-    for leaf in found.values():
+    for leaf in leaf_at.values():
         for count, name in zip(np.ndindex(*leaf.shape[: leaf.line.depth]), leaf.names, strict=True):
             shared.setdefault(name, []).append((leaf, count))
     for name, parts in shared.items():

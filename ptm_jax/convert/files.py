@@ -176,13 +176,13 @@ def _choose(folder: Path, allow_pickle: bool, prefer: Format | None) -> tuple[Pa
         for name in _FILES[kind]
         if kind != "pickle" or allow_pickle or prefer
     )
-    there = sorted(os.listdir(folder))
-    listed = ", ".join(map(shown, there[:8])) + (
-        f" and {len(there) - 8} more" if len(there) > 8 else ""
+    names = sorted(os.listdir(folder))
+    listed = ", ".join(map(shown, names[:8])) + (
+        f" and {len(names) - 8} more" if len(names) > 8 else ""
     )
     hint = (
         " A tf_model.h5 or a TensorFlow checkpoint is not read."
-        if any(n.endswith((".h5", ".index")) for n in there)
+        if any(n.endswith((".h5", ".index")) for n in names)
         else ""
     )
     raise broken(
@@ -233,10 +233,10 @@ def _open_sharded(index: Path, kind: Format, allow_pickle: bool) -> Tensors:
             shards[shard] = _open(path, kind)
     tables: dict[str, Stored | Pickled] = {}
     for name, shard in places.items():
-        own = _torch_name(name, shards[shard]) if kind == "flax" else name
-        if own not in shards[shard].entries:
+        published = _torch_name(name, shards[shard]) if kind == "flax" else name
+        if published not in shards[shard].entries:
             raise broken(shards[shard].path, f"is not there, but {index.name} lists it", name)
-        tables[own] = shards[shard]
+        tables[published] = shards[shard]
     settled = frozenset(tables)
     for shard in shards.values():
         for name in shard.entries:

@@ -30,8 +30,8 @@ BLOCK = "encoder/stack/block/"
 def smaller(system: System, config: Config) -> System:
     """Returns the system without the heads that the config names. Raises UserError for a field that
     names no head, or all heads of a layer, and for a family whose layers do not lose heads."""
-    given = config(FIELD, dict, None)
-    if not given or not any(given.values()):
+    pruned = config(FIELD, dict, None)
+    if not pruned or not any(pruned.values()):
         return system
     if config("model_type", str) not in READERS:
         raise UserError(
@@ -44,33 +44,33 @@ def smaller(system: System, config: Config) -> System:
             "for whole layers"
         )
     heads, gone = stack.block.attention.heads, {}
-    for layer, found in given.items():
-        known = isinstance(found, list) and all(
-            type(head) is int and 0 <= head < heads for head in found
+    for layer, numbers in pruned.items():
+        known = isinstance(numbers, list) and all(
+            type(head) is int and 0 <= head < heads for head in numbers
         )
         if (
             not str(layer).isdecimal()
             or int(layer) >= stack.layers
             or not known
-            or len(set(found)) == heads
+            or len(set(numbers)) == heads
         ):
             raise UserError(
-                f"{config.file}: {FIELD} has {layer!r}: {found!r}; there are layers 0 to "
+                f"{config.file}: {FIELD} has {layer!r}: {numbers!r}; there are layers 0 to "
                 f"{stack.layers - 1} of {heads} "
                 "heads, of which one stays"
             )
-        gone[int(layer)] = len(set(found))
+        gone[int(layer)] = len(set(numbers))
     blocks = [_with(stack.block, heads - gone.get(number, 0)) for number in range(stack.layers)]
     return _with_stack(system, stack_of(blocks, stack))
 
 
-def lines(found: tuple[Line, ...], system: System) -> tuple[Line, ...]:
+def lines(table: tuple[Line, ...], system: System) -> tuple[Line, ...]:
     """Returns the rename table for a system whose layers differ: a line for each of them."""
     stack = _stack(system)
     if not isinstance(stack, UnevenStack):
-        return found
+        return table
     made: list[Line] = []
-    for line in found:
+    for line in table:
         if not (line.ours + "/").startswith(BLOCK):
             made.append(line)
             continue
@@ -99,11 +99,11 @@ def whole(system: System) -> System | None:
 def field(system: System) -> Mapping[str, dict[str, list[int]]]:
     """Returns the field for a system with missing heads: the last ones, since the place of a head
     is of no effect."""
-    found = {}
+    missing = {}
     for number, block in enumerate(blocks_of(_stack(system))):
         if gone := _gone(block):
-            found[str(number)] = list(range(block.attention.heads, block.attention.heads + gone))
-    return {FIELD: found}
+            missing[str(number)] = list(range(block.attention.heads, block.attention.heads + gone))
+    return {FIELD: missing}
 
 
 def _stack(system: System) -> Any:

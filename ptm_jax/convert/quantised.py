@@ -32,15 +32,19 @@ def write(params: Mapping[str, Any], write: Write) -> Iterator[tuple[str, np.nda
     """Yields (published name, tensor) of a tower's parameters. `write` does so for parameters
     without companions."""
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items()}
-    whole = {path: _companions(flat, path) for path, leaf in flat.items() if leaf.dtype == np.int8}
-    beside = {name for path, own in whole.items() for name in own.values()}
-    places = {f"{path}_inputs" for path in whole if path.endswith("/kernel")}
+    integers = {
+        path: _companions(flat, path) for path, leaf in flat.items() if leaf.dtype == np.int8
+    }
+    beside = {name for path, parts in integers.items() for name in parts.values()}
+    places = {f"{path}_inputs" for path in integers if path.endswith("/kernel")}
     yield from write(
         unflatten({path: leaf for path, leaf in flat.items() if path not in beside | places})
     )
     for part in PARTS:
         full = {
-            path: _spread(flat, path, own[part], part) for path, own in whole.items() if part in own
+            path: _spread(flat, path, parts[part], part)
+            for path, parts in integers.items()
+            if part in parts
         }
         yield from ((f"{name}_{part}", _least(tensor)) for name, tensor in write(unflatten(full)))
 
@@ -101,11 +105,13 @@ def read(
             "read; take the checkpoint in "
             "float32 and compress it here (ptm compress int8)"
         )
-    there, flat = set(tensors.names()), flatten(params)
+    stored, flat = set(tensors.names()), flatten(params)
     for path, leaf in leaves.items():
         for part in PARTS:
             names = [
-                next((n for n in (f"{name}_{part}", _bare(name, part, there)) if n in there), None)
+                next(
+                    (n for n in (f"{name}_{part}", _bare(name, part, stored)) if n in stored), None
+                )
                 for name in leaf.names
             ]
             if None in names:
@@ -133,11 +139,15 @@ def others(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if not name.endswith(tuple(f"_{part}" for part in PARTS)))
 
 
-def _bare(name: str, part: str, there: set[str]) -> str | None:
+def _bare(name: str, part: str, names: set[str]) -> str | None:
     """Returns the name of a companion in a file whose names lack, or have, the bare model's
     root."""
     return next(
-        (own for own in there if own.endswith(f"_{part}") and f"{name}_{part}".endswith(f".{own}")),
+        (
+            candidate
+            for candidate in names
+            if candidate.endswith(f"_{part}") and f"{name}_{part}".endswith(f".{candidate}")
+        ),
         None,
     )
 

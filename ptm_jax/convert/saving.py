@@ -116,14 +116,14 @@ def _planned(name: str, source: Any, dtype: str | None) -> _Plan:
         source if hasattr(source, "shape") else source() if callable(source) else np.asarray(source)
     )
     source, kind = source if callable(source) else made, np.dtype(made.dtype)
-    found = TYPES.get(kind.name)
-    if found is None:
+    code = TYPES.get(kind.name)
+    if code is None:
         raise UserError(
             f"tensor {shown(name)} is of type {kind}; these are written: {', '.join(DTYPES)}"
         )
-    if found in FLOATS and dtype is not None:
-        found = _TYPES[dtype]
-    return _Plan(name, found, tuple(int(size) for size in made.shape), source)
+    if code in FLOATS and dtype is not None:
+        code = _TYPES[dtype]
+    return _Plan(name, code, tuple(int(size) for size in made.shape), source)
 
 
 def _split(plans: list[_Plan], limit: int) -> list[list[_Plan]]:

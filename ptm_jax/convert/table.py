@@ -121,25 +121,25 @@ class Line:
 
         Returns None if there are no such slices.
         """
-        whole = [s.indices(n)[:2] == (0, n) for s, n in zip(index, shape, strict=True)]
+        complete = [s.indices(n)[:2] == (0, n) for s, n in zip(index, shape, strict=True)]
         if any(field is not None for field in (self.part, self.rows, self.axes, self.shape)):
             return None
         if leaf != "kernel":
-            if len(shape) > 1 and self.kind != "plain" and not all(whole[1:]):
+            if len(shape) > 1 and self.kind != "plain" and not all(complete[1:]):
                 return None
             if self.kind == "plain":
                 return index
-            rest = math.prod(shape[1:])
+            inner = math.prod(shape[1:])
             start, stop, _ = index[0].indices(shape[0])
-            return (slice(start * rest, stop * rest),)
-        if not (all(whole[1 : self.ins]) and all(whole[self.ins + 1 :])):
+            return (slice(start * inner, stop * inner),)
+        if not (all(complete[1 : self.ins]) and all(complete[self.ins + 1 :])):
             return None
-        found = []
+        slices = []
         for first, last in ((0, self.ins), (self.ins, len(shape))):
-            rest = math.prod(shape[first + 1 : last])
+            inner = math.prod(shape[first + 1 : last])
             start, stop, _ = index[first].indices(shape[first])
-            found.append(slice(start * rest, stop * rest))
-        return tuple(found[::-1]) if self.kind == "dense" else tuple(found)
+            slices.append(slice(start * inner, stop * inner))
+        return tuple(slices[::-1]) if self.kind == "dense" else tuple(slices)
 
     def axis(self, leaf: str, shape: tuple[int, ...], theirs: int) -> int | None:
         """Returns our axis of a layer's array [`shape`] for the published axis `theirs`; None if
@@ -184,13 +184,13 @@ def joined(ours: str, theirs: str, kind: Kind) -> tuple[Line, ...]:
 def block(ours: str, theirs: str, names: Iterable[str], kind: Kind = "dense") -> tuple[Line, ...]:
     """Returns the lines of the rest of a layer. `names` are the published norm after attention,
     first and second layer of the feed-forward, and last norm, in `theirs`."""
-    rest = zip(
+    remaining = zip(
         ("attention_norm", "ffn/up", "ffn/down", "ffn_norm"),
         names,
         ("norm", kind, kind, "norm"),
         strict=True,
     )
-    return tuple(Line(f"{ours}/{name}", theirs + other, of) for name, other, of in rest)
+    return tuple(Line(f"{ours}/{name}", theirs + other, of) for name, other, of in remaining)
 
 
 def vocabulary(dense: str, norm: str, bias: str, table: str) -> tuple[Line, ...]:

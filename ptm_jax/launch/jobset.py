@@ -126,19 +126,19 @@ def _pod(job: Job) -> dict[str, Any]:
 
 def _nodes(job: Job) -> dict[str, str]:
     """Returns the labels of the nodes for the pods."""
-    found, names = {}, job.hardware.names
+    labels, names = {}, job.hardware.names
     if job.hardware.platform == "tpu":
-        found = {
+        labels = {
             "cloud.google.com/gke-tpu-accelerator": names.gke,
             "cloud.google.com/gke-tpu-topology": job.hardware.shape,
         }
     elif job.hardware.platform == "gpu":
-        found = {"cloud.google.com/gke-accelerator": names.gke}
+        labels = {"cloud.google.com/gke-accelerator": names.gke}
     if job.spot:
-        found["cloud.google.com/gke-spot"] = "true"
+        labels["cloud.google.com/gke-spot"] = "true"
     if job.zone:
-        found["topology.kubernetes.io/zone"] = job.zone
-    return found
+        labels["topology.kubernetes.io/zone"] = job.zone
+    return labels
 
 
 def _environment(job: Job) -> list[dict[str, Any]]:
@@ -152,12 +152,14 @@ def _environment(job: Job) -> list[dict[str, Any]]:
             ("JAX_COORDINATOR_ADDRESS", first),
             ("JAX_NUM_PROCESSES", str(job.hardware.hosts)),
         ]
-    found: list[dict] = [
+    variables: list[dict] = [
         {"name": name, "value": literal(value)} for name, value in [*pairs, *job.environment]
     ]
     if job.hardware.platform != "tpu" and job.hardware.hosts > 1:
-        found.append({"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}})
-    return found
+        variables.append(
+            {"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}}
+        )
+    return variables
 
 
 def _config(job: Job) -> dict[str, Any]:

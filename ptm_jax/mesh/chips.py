@@ -142,14 +142,14 @@ def topology(text: str) -> Topology:
     """Parses a topology such as `v5p:8x8x8`, `v6e:16x16`, `h200x8` or `cpu:8`. Raises UserError."""
     chips = {chip.name: chip for chip in (*CHIPS, CPU)}
     names = "|".join(sorted(chips, key=len, reverse=True))
-    found = re.fullmatch(rf"({names})[:x](\d+(?:x\d+)*)", text.strip().lower())
-    if not found or 0 in (shape := tuple(int(size) for size in found[2].split("x"))):
+    match = re.fullmatch(rf"({names})[:x](\d+(?:x\d+)*)", text.strip().lower())
+    if not match or 0 in (shape := tuple(int(size) for size in match[2].split("x"))):
         known = ", ".join(chips)
         raise UserError(
             f"no such topology: {text!r}; name one as v5p:8x8x8, v6e:16x16, h200x8 or cpu:8 "
             f"(chips: {known})"
         )
-    chip = chips[found[1]]
+    chip = chips[match[1]]
     if chip.torus and len(shape) != chip.torus:
         example = {2: "16x16", 3: "8x8x8"}[chip.torus]
         raise UserError(
@@ -172,8 +172,8 @@ def wrong_version(folder: Path) -> str | None:
     """Returns the version of the libtpu in a folder if the installed JAX asks for another, else
     None."""
     asked = wanted().partition("==")[2].removesuffix("*")
-    found = next((one.version for one in distributions(name="libtpu", path=[str(folder)])), None)
-    return found if found and not f"{found}.".startswith(asked.rstrip(".") + ".") else None
+    version = next((one.version for one in distributions(name="libtpu", path=[str(folder)])), None)
+    return version if version and not f"{version}.".startswith(asked.rstrip(".") + ".") else None
 
 
 def libtpu() -> Path | None:
@@ -184,8 +184,8 @@ def libtpu() -> Path | None:
     for folder in (os.environ.get("PTM_LIBTPU"), os.path.join(sys.prefix, "tpu")):
         if folder and (Path(folder) / "libtpu").is_dir():
             return Path(folder).absolute()
-    found = importlib.util.find_spec("libtpu")
-    return None if found is None or found.origin is None else Path(found.origin).parents[1]
+    spec = importlib.util.find_spec("libtpu")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parents[1]
 
 
 def environment(where: Topology) -> dict[str, str]:
@@ -193,11 +193,15 @@ def environment(where: Topology) -> dict[str, str]:
     it imports JAX.
 
     Raises UserError if the TPU compiler is missing."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TPU_")}
-    kept["JAX_PLATFORMS"] = "cpu"
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TPU_")}
+    variables["JAX_PLATFORMS"] = "cpu"
     if where.kind == "cpu":
-        flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", kept.get("XLA_FLAGS", ""))
-        kept["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={where.count}".strip()
+        flags = re.sub(
+            r"--xla_force_host_platform_device_count=\d+", "", variables.get("XLA_FLAGS", "")
+        )
+        variables["XLA_FLAGS"] = (
+            f"{flags} --xla_force_host_platform_device_count={where.count}".strip()
+        )
     if where.kind == "tpu":
         folder = libtpu()
         if folder is None:
@@ -206,20 +210,22 @@ def environment(where: Topology) -> dict[str, str]:
                 "installed; pip install 'ptm_jax[tpu]', "
                 f"or pip install --no-deps --target DIR '{wanted()}' and PTM_LIBTPU=DIR"
             )
-        if found := wrong_version(folder):
+        if version := wrong_version(folder):
             raise UserError(
-                f"compiling for {where} needs {wanted()}, and {folder} has libtpu {found}, "
+                f"compiling for {where} needs {wanted()}, and {folder} has libtpu {version}, "
                 "whose programs this JAX cannot "
                 f"read; pip install --no-deps --target DIR '{wanted()}' and PTM_LIBTPU=DIR"
             )
-        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), kept.get("PYTHONPATH")]))
-        kept["TPU_SKIP_MDS_QUERY"] = "1"
-        kept["ALLOW_MULTIPLE_LIBTPU_LOAD"] = (
+        variables["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(folder), variables.get("PYTHONPATH")])
+        )
+        variables["TPU_SKIP_MDS_QUERY"] = "1"
+        variables["ALLOW_MULTIPLE_LIBTPU_LOAD"] = (
             "1"  # no chip is in use, so several processes may compile at once
         )
-        kept["TPU_ACCELERATOR_TYPE"] = where.chip.accelerator
-        kept["TPU_WORKER_HOSTNAMES"] = "localhost"
-    return kept
+        variables["TPU_ACCELERATOR_TYPE"] = where.chip.accelerator
+        variables["TPU_WORKER_HOSTNAMES"] = "localhost"
+    return variables
 
 
 def devices(where: Topology) -> list:
@@ -239,7 +245,7 @@ def devices(where: Topology) -> list:
     if where.chip.torus == 2:
         bounds = (*bounds, 1)
     try:
-        found = topologies.get_topology_desc(
+        description = topologies.get_topology_desc(
             platform="tpu",
             topology_name=name,
             chips_per_host_bounds=bounds,
@@ -251,4 +257,4 @@ def devices(where: Topology) -> list:
         raise UserError(
             f"the TPU compiler knows no {where}: {reason}; choose a shape that Cloud TPU has"
         ) from error
-    return list(found.devices)
+    return list(description.devices)

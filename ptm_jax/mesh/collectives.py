@@ -72,13 +72,13 @@ class _Instruction(NamedTuple):
     rest: str
 
     def attribute(self, key: str) -> str | None:
-        found = re.search(rf"\b{key}=%?([\w.-]+)", self.rest)
-        return found[1] if found else None
+        match = re.search(rf"\b{key}=%?([\w.-]+)", self.rest)
+        return match[1] if match else None
 
     def operation(self) -> str:
         """Returns JAX's name of the operation."""
-        found = re.search(r'op_name="([^"]*)"', self.rest)
-        return found[1] if found else ""
+        match = re.search(r'op_name="([^"]*)"', self.rest)
+        return match[1] if match else ""
 
 
 def collectives(text: str, mesh: Any) -> list[Collective]:
@@ -87,7 +87,7 @@ def collectives(text: str, mesh: Any) -> list[Collective]:
     `mesh` is the mesh of the compilation, or {axis: size}. Devices are numbered in its order."""
     sizes = dict(mesh if isinstance(mesh, Mapping) else mesh.shape)
     computations, entry = _computations(text)
-    found, windows = [], set()
+    results, windows = [], set()
     for instruction, kind, loops, window in _walk(computations, entry, ()):
         devices = _group(instruction.rest, math.prod(sizes.values()))
         pairs = kind == "collective-permute"
@@ -109,12 +109,12 @@ def collectives(text: str, mesh: Any) -> list[Collective]:
             # the result is a part of the tensor; an all-reduce inside a fusion has the whole tensor
             size *= group
         phase = _phase(name)
-        found.append(
+        results.append(
             Collective(
                 kind, axes, group, math.prod(loops), size, loops, shapes, phase, name, bool(window)
             )
         )
-    return [one for one in found if one.group > 1]
+    return [one for one in results if one.group > 1]
 
 
 def _walk(
@@ -143,14 +143,18 @@ def _walk(
             scatters = "all-reduce" in opcodes and any(
                 code.startswith("dynamic-slice") for code in opcodes
             )
-            for part, kind, *rest in _walk(computations, inside, loops, window):
+            for part, kind, *remaining in _walk(computations, inside, loops, window):
                 name = instruction.operation() or part.operation()
                 part = (
                     part
                     if part.operation()
                     else part._replace(rest=f'{part.rest}, op_name="{name}"')
                 )
-                yield part, "reduce-scatter" if scatters and kind == "all-reduce" else kind, *rest
+                yield (
+                    part,
+                    "reduce-scatter" if scatters and kind == "all-reduce" else kind,
+                    *remaining,
+                )
         elif opcode == "call":
             yield from _walk(computations, instruction.attribute("to_apply"), loops, window)
         elif opcode.removesuffix("-start") in KINDS:
@@ -164,19 +168,19 @@ _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?[\w.-]+ = (\S.*?) ([\w-]+)\((.*)")
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
     """Returns ({name: instructions}, name of the entry computation)."""
-    found: dict[str, list[_Instruction]] = {}
+    computations: dict[str, list[_Instruction]] = {}
     entry, inside = "", None
     for line in text.splitlines():
         if inside is None:
             head = re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{$", line)
             if head:
-                inside = found.setdefault(head[2], [])
+                inside = computations.setdefault(head[2], [])
                 entry = head[2] if head[1] else entry
         elif line.startswith("}"):
             inside = None
         elif instruction := _INSTRUCTION.match(line):
             inside.append(_Instruction(*instruction.groups()))
-    return found, entry
+    return computations, entry
 
 
 def _trips(instruction: _Instruction, computations, condition: str | None) -> int:
@@ -211,18 +215,18 @@ def _bytes(shape: str) -> int:
     return bits * math.prod(int(dim) for dim in dims.split(",") if dim) // 8
 
 
-def _group(rest: str, count: int) -> list[list[int]]:
+def _group(attributes: str, count: int) -> list[list[int]]:
     """Returns the groups of devices, or the (source, target) pairs of a permutation."""
-    listed = re.search(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})\}", rest)
+    listed = re.search(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})\}", attributes)
     if listed:
         return [
             [int(i) for i in group.split(",")] for group in re.findall(r"\{([\d, ]+)\}", listed[1])
         ]
-    iota = re.search(r"replica_groups=\[([\d,]+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)", rest)
+    iota = re.search(r"replica_groups=\[([\d,]+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)", attributes)
     if iota:
         return _iota(iota[2]).reshape(_ints(iota[1])).tolist()
     named = re.search(
-        r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}", rest
+        r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}", attributes
     )
     if named:
         return _named(*named.groups())
@@ -256,10 +260,10 @@ def _named(axes: str, ids: str | None, chosen: str) -> list[list[int]]:
             done = before * part
         shape.append(size // done)
     numbers = np.arange(math.prod(sizes.values())) if not ids else _iota(ids)
-    kept = [i for i in range(len(shape)) if i not in moved]
+    fixed = [i for i in range(len(shape)) if i not in moved]
     return (
         numbers.reshape(shape)
-        .transpose(kept + moved)
+        .transpose(fixed + moved)
         .reshape(-1, math.prod(shape[i] for i in moved))
         .tolist()
     )
@@ -276,8 +280,8 @@ def _axes(groups: list[list[int]], sizes: Mapping[str, int], pairs: bool) -> tup
         if not pairs:
             break
     axes = tuple(name for name, moves in zip(sizes, differ, strict=True) if moves)
-    whole = pairs or math.prod(sizes[axis] for axis in axes) == len(groups[0])
-    return axes if whole else ()
+    complete = pairs or math.prod(sizes[axis] for axis in axes) == len(groups[0])
+    return axes if complete else ()
 
 
 def _phase(name: str) -> Phase:

@@ -21,11 +21,11 @@ def of(config: Experiment, where: Topology, measure: bool = False) -> Cost:
     leaves = flatten(work.shapes.params)
     alone = estimate.with_rows(config, config.system.recipe.phases[phase].batch, phase)
     shapes, operations = estimate.without_vocabulary(alone)
-    there = flatten(shapes.params)
+    leaf_at = flatten(shapes.params)
     body = [
         leaf
         for path, leaf in leaves.items()
-        if leaf.shape == there[path].shape and "/embed/" not in path
+        if leaf.shape == leaf_at[path].shape and "/embed/" not in path
     ]
     return Cost(
         parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),

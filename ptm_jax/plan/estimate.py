@@ -93,8 +93,8 @@ def work_of(config: Experiment, phase: int) -> Work:
     )
     bare = _trace(with_remat(config, "none"))[0] if recomputes else traced
 
-    def size(found):
-        return sum(p.times * p.bytes for p in found)
+    def size(products):
+        return sum(p.times * p.bytes for p in products)
 
     scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab_of(config).size,)]
     return Work(
@@ -122,10 +122,10 @@ def without_vocabulary(config: Experiment) -> tuple[TrainState, float]:
     config = dataclasses.replace(
         config, system=spec.respell(config.system, Vocab, dataclasses.replace(vocab, size=size))
     )
-    found, shapes = _trace(with_remat(config, "none"))
+    products, shapes = _trace(with_remat(config, "none"))
     # The gradient to the input has no vocabulary in its shape: a third of the three products of a
     # head.
-    return shapes, sum(p.times * p.flops * (-0.5 if size in p.shape else 1.0) for p in found)
+    return shapes, sum(p.times * p.flops * (-0.5 if size in p.shape else 1.0) for p in products)
 
 
 def scaled(work: Work, times: float) -> Work:
@@ -165,18 +165,20 @@ def _kept(config: Experiment) -> int:
 
     with building(config.system):
         state = jax.eval_shape(work.init, batch)
-        found = jax.eval_shape(residuals, state.params, batch, state.carry)
+        leaves = jax.eval_shape(residuals, state.params, batch, state.carry)
     size = vocab_of(config).size
     return sum(
-        math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in found if leaf.shape[-1:] != (size,)
+        math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves if leaf.shape[-1:] != (size,)
     )
 
 
 def _formula_holds(config: Experiment) -> bool:
     """Returns whether every tower consists of stacks of blocks with attention."""
     for tower in config.system.towers.values():
-        found = [part for _, part in spec.walk(tower) if isinstance(part, Stack)]
-        if not found or not all(isinstance(stack.block, Block) for stack in found):
+        stacks_of_tower = [part for _, part in spec.walk(tower) if isinstance(part, Stack)]
+        if not stacks_of_tower or not all(
+            isinstance(stack.block, Block) for stack in stacks_of_tower
+        ):
             return False
     return True
 
@@ -187,17 +189,17 @@ def memory(step: Step, work: Work) -> dict[str, int]:
     micro = step.config.system.recipe.accumulate
     ways, model = mesh["data"] * mesh["fsdp"] * mesh["seq"], _parts(step, "heads")
     tokens, length = work.tokens / ways / micro, shape.length
-    kept, working = work.kept / ways / micro, 0.0
-    for stack in stacks(step.config) if not kept else ():
+    activations, working = work.kept / ways / micro, 0.0
+    for stack in stacks(step.config) if not activations else ():
         width = stack.block.attention.width
-        whole = 10 / _parts(step, "positions") * mesh["seq"]
+        replicated = 10 / _parts(step, "positions") * mesh["seq"]
         layer = (
             tokens
             * width
-            * (whole + (24 + 5 * stack.block.attention.heads * length / width) / model)
+            * (replicated + (24 + 5 * stack.block.attention.heads * length / width) / model)
         )
         recomputed = stack.remat != "none"
-        kept += stack.layers * (
+        activations += stack.layers * (
             tokens * width * 2 / _parts(step, "positions") * mesh["seq"] if recomputed else layer
         )
         working = max(working, layer if recomputed else layer / 2)
@@ -207,13 +209,13 @@ def memory(step: Step, work: Work) -> dict[str, int]:
     )
     scores = 12 * work.scores / ways / micro / _parts(step, "vocab")
     temporaries = 6 * parameters + scores + 2 * working
-    return {**step.held(), "activations": int(kept), "temporaries": int(temporaries)}
+    return {**step.held(), "activations": int(activations), "temporaries": int(temporaries)}
 
 
 def messages(step: Step, work: Work) -> list[Traffic]:
     """Returns the messages of a step."""
     mesh = step.mesh.shape
-    found: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    traffic: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def add(kind, axes, count, size):
         axes = tuple(
@@ -221,11 +223,11 @@ def messages(step: Step, work: Work) -> list[Traffic]:
         )
         if axes and size:
             before, combined = (
-                found[kind, axes][0],
+                traffic[kind, axes][0],
                 "model" not in axes,
             )  # a layer's gradients are one message
-            found[kind, axes][0] = max(before, count) if combined else before + count
-            found[kind, axes][1] += count * size
+            traffic[kind, axes][0] = max(before, count) if combined else before + count
+            traffic[kind, axes][1] += count * size
 
     ways = mesh["data"] * mesh["fsdp"] * mesh["seq"]
     tokens, micro = work.tokens / ways, step.config.system.recipe.accumulate
@@ -271,7 +273,7 @@ def messages(step: Step, work: Work) -> list[Traffic]:
             micro,
             work.scores / ways / micro / vocab_of(step.config).size * width * 2,
         )
-    return [Traffic(kind, axes, count, size) for (kind, axes), (count, size) in found.items()]
+    return [Traffic(kind, axes, count, size) for (kind, axes), (count, size) in traffic.items()]
 
 
 def weights(step: Step) -> float:
@@ -296,8 +298,8 @@ def weights(step: Step) -> float:
 
 def stacks(config: Any) -> list[Stack]:
     """Returns the towers' stacks of blocks with attention."""
-    found = [part for _, part in spec.walk(config.system.towers) if isinstance(part, Stack)]
-    return [stack for stack in found if isinstance(stack.block, Block)]
+    parts = [part for _, part in spec.walk(config.system.towers) if isinstance(part, Stack)]
+    return [stack for stack in parts if isinstance(stack.block, Block)]
 
 
 def _parts(step: Step, name: str) -> int:

@@ -101,7 +101,7 @@ def fitted(mesh: Mapping[str, int], count: int) -> dict[str, int]:
     sizes = {axis: mesh.get(axis, 1) for axis in AXES}
     for axis in ("model", "seq"):
         sizes[axis] = math.gcd(sizes[axis], count)
-    rest = count // (sizes["model"] * sizes["seq"])
-    sizes["fsdp"] = math.gcd(sizes["fsdp"], rest)
-    sizes["data"] = rest // sizes["fsdp"]
+    chips_left = count // (sizes["model"] * sizes["seq"])
+    sizes["fsdp"] = math.gcd(sizes["fsdp"], chips_left)
+    sizes["data"] = chips_left // sizes["fsdp"]
     return {axis: size for axis, size in sizes.items() if size > 1} or {"data": 1}

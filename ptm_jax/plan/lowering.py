@@ -56,11 +56,11 @@ def batch_of(config: Experiment, phase: int, mesh: Any = None) -> dict[str, jax.
     shape = config.system.recipe.phases[phase]
     fields = config.system.examples.batch_spec(shape.length, vocab_of(config))
     sharding = None if mesh is None else rules.batch_sharding(mesh)
-    found = {
+    shapes = {
         name: jax.ShapeDtypeStruct((shape.batch, *dims), dtype, sharding=sharding)
         for name, (dims, dtype) in fields.items()
     }
-    return {**found, "rows": jax.ShapeDtypeStruct((shape.batch,), jnp.int32, sharding=sharding)}
+    return {**shapes, "rows": jax.ShapeDtypeStruct((shape.batch,), jnp.int32, sharding=sharding)}
 
 
 def abstract_mesh(sizes: dict[str, int]) -> AbstractMesh:
@@ -115,9 +115,9 @@ def step_of(config: Experiment, mesh: Any, phase: int, shapes: TrainState | None
         work, state = program(config.system, config.seed), shapes
         layout = layout_of(mesh, config.rules)
         padding = padding_of(state, layout.rules, mesh)
-        own = isinstance(mesh, jax.sharding.AbstractMesh) or mesh.devices.flat[0] in jax.devices()
+        local = isinstance(mesh, jax.sharding.AbstractMesh) or mesh.devices.flat[0] in jax.devices()
         alone = (
-            mesh.size == 1 and own
+            mesh.size == 1 and local
         )  # one chip of a topology needs the layout, which chooses its kernels
         work = dataclasses.replace(work, layout=None if alone else layout, padding=padding)
         return Step(
@@ -169,22 +169,22 @@ def compiled(step: Step, target: str, quick: bool = False) -> Compiled:
     options = {"exec_time_optimization_effort": -1.0} if quick else {}
     facts = (target, version, jax.__version__, *map(str, options.items()), lowered.as_text())
     name = hashlib.sha256("\n".join(facts).encode()).hexdigest()
-    found = cache.read(name)
-    kept = found is not None
-    if found is None:
+    result = cache.read(name)
+    cached = result is not None
+    if result is None:
         began_cpu = time.process_time()
-        found = _compile(lowered, options)
-        found["cpu"] = time.process_time() - began_cpu
-        cache.write(name, found)
+        result = _compile(lowered, options)
+        result["cpu"] = time.process_time() - began_cpu
+        cache.write(name, result)
     seconds, held = time.perf_counter() - began, step.held()
-    if found["text"] is None:  # if temporaries exceed the device, the compiler reports only them
-        needs = found["needs"] + (0 if found["whole"] else sum(held.values()))
-        return Compiled(seconds, None, held, needs, found["limit"], kept, found.get("cpu", 0.0))
-    rest = found["needs"] - sum(held.values())
-    activations = min(residuals(found["text"], step.state.params), rest)
+    if result["text"] is None:  # if temporaries exceed the device, the compiler reports only them
+        needs = result["needs"] + (0 if result["whole"] else sum(held.values()))
+        return Compiled(seconds, None, held, needs, result["limit"], cached, result.get("cpu", 0.0))
+    rest = result["needs"] - sum(held.values())
+    activations = min(residuals(result["text"], step.state.params), rest)
     memory = {**held, "activations": activations, "temporaries": rest - activations}
     return Compiled(
-        seconds, found["text"], memory, found["needs"], None, kept, found.get("cpu", 0.0)
+        seconds, result["text"], memory, result["needs"], None, cached, result.get("cpu", 0.0)
     )
 
 
@@ -193,13 +193,13 @@ def _compile(lowered: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     try:
         program = lowered.compile(dict(options))
     except jax.errors.JaxRuntimeError as error:
-        found = exceeded(str(error))
-        if found is None:
+        excess = exceeded(str(error))
+        if excess is None:
             raise
         return {
             "text": None,
-            "needs": found[0],
-            "limit": found[1],
+            "needs": excess[0],
+            "limit": excess[1],
             "whole": "HLO temporaries" not in str(error),
         }
     facts = program.memory_analysis()
@@ -216,10 +216,10 @@ def residuals(text: str, params: Any) -> int:
     stacked = {tuple(leaf.sharding.shard_shape(leaf.shape)) for leaf in flatten(params).values()}
     total = 0
     for line in text.splitlines():
-        if (found := re.search(r"= (\(.*\)) while\(.*\bbody=%?([\w.-]+)", line)) is None:
+        if (loop := re.search(r"= (\(.*\)) while\(.*\bbody=%?([\w.-]+)", line)) is None:
             continue
-        changed = _changed(text, found[2])
-        for number, (dtype, dims) in enumerate(_shapes(found[1])):
+        changed = _changed(text, loop[2])
+        for number, (dtype, dims) in enumerate(_shapes(loop[1])):
             if (
                 number in changed
                 and len(dims) > 2
@@ -239,16 +239,16 @@ def _changed(text: str, body: str) -> set[int]:
     lines = text[start.end() : text.index("\n}", start.end())].splitlines()
     passed = {}
     for line in lines:
-        if found := re.match(r"\s*%?([\w.-]+) = .*get-tuple-element\(.*\), index=(\d+)", line):
-            passed[found[1]] = int(found[2])
+        if element := re.match(r"\s*%?([\w.-]+) = .*get-tuple-element\(.*\), index=(\d+)", line):
+            passed[element[1]] = int(element[2])
     root = next((line for line in lines if line.lstrip().startswith("ROOT")), "")
     names = re.findall(r"%([\w.-]+)", root.partition(" tuple(")[2].partition(")")[0])
     return {number for number, name in enumerate(names) if passed.get(name) != number}
 
 
 def _shapes(text: str) -> list[tuple[str, tuple[int, ...]]]:
-    found = re.findall(r"\b(pred|bf16|f\d+|[su]\d+)\[([\d,]*)\]", text)
-    return [(dtype, tuple(int(dim) for dim in dims.split(",") if dim)) for dtype, dims in found]
+    shapes = re.findall(r"\b(pred|bf16|f\d+|[su]\d+)\[([\d,]*)\]", text)
+    return [(dtype, tuple(int(dim) for dim in dims.split(",") if dim)) for dtype, dims in shapes]
 
 
 def _width(dtype: str) -> int:
@@ -265,8 +265,8 @@ def exceeded(message: str) -> tuple[int, int | None] | None:
     other messages."""
     unit = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
-    def number(found):
-        return int(float(found[0]) * unit[found[1]])
+    def number(quantity):
+        return int(float(quantity[0]) * unit[quantity[1]])
 
     size = r"([\d.]+)([KMGTP]?)"
     for pattern in (

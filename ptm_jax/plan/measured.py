@@ -41,14 +41,14 @@ def step(config: Experiment, phase: int) -> Measured:
         raise UserError("a step is measured on one device; leave the mesh out")
     config = lowering.published(config)
     rows = config.system.recipe.phases[phase].batch
-    found = {
+    timings = {
         some: seconds(config, phase, some)
         for some in ((rows // 4, rows // 2) if rows > 3 else (rows,))
     }
-    if len(found) == 1:
-        return Measured(found[rows], found)
-    (few, short), (more, long) = found.items()
-    return Measured(short + (rows - few) * max(0.0, long - short) / (more - few), found)
+    if len(timings) == 1:
+        return Measured(timings[rows], timings)
+    (few, short), (more, long) = timings.items()
+    return Measured(short + (rows - few) * max(0.0, long - short) / (more - few), timings)
 
 
 def seconds(config: Experiment, phase: int, rows: int) -> float:

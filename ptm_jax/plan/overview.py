@@ -55,13 +55,13 @@ def write(
             began = time.perf_counter()
             try:
                 request = {"target": name, "topology": str(where), "set": (), "quick": quick}
-                found = plan(request, where)["plans"][0]
-                if not found["fits"] and not found["rules"].endswith(
+                document = plan(request, where)["plans"][0]
+                if not document["fits"] and not document["rules"].endswith(
                     ("fsdp", "zero")
                 ):  # a smaller chip than the paper's
-                    sliced = f"{found['rules']}_zero".removeprefix("replicated_")
-                    found = plan({**request, "rules": sliced}, where)["plans"][0]
-                row = _row(name, found)
+                    sliced = f"{document['rules']}_zero".removeprefix("replicated_")
+                    document = plan({**request, "rules": sliced}, where)["plans"][0]
+                row = _row(name, document)
             except UserError as error:
                 if "libtpu" in str(error):
                     raise
@@ -72,14 +72,14 @@ def write(
     return 0
 
 
-def _row(name: str, found: Mapping[str, Any]) -> str:
-    mesh = ",".join(f"{axis}={size}" for axis, size in found["mesh"].items())
-    took = found.get("compile_cpu_seconds", 0.0)
-    used, limit = found["bytes_needed"] / GIB, found["hbm_bytes"] / GIB
-    over = "yes" if found["fits"] else f"no, by {used - limit:.1f} GiB: {found['advice'][1]}"
+def _row(name: str, document: Mapping[str, Any]) -> str:
+    mesh = ",".join(f"{axis}={size}" for axis, size in document["mesh"].items())
+    took = document.get("compile_cpu_seconds", 0.0)
+    used, limit = document["bytes_needed"] / GIB, document["hbm_bytes"] / GIB
+    over = "yes" if document["fits"] else f"no, by {used - limit:.1f} GiB: {document['advice'][1]}"
     cells = (
-        name, found["topology"], mesh, found["rules"], f"{used:.2f} of {limit:.0f} GiB", over,
-        f"{found['step_seconds'] * 1e3:.0f} ms", f"{found['utilisation']:.0%}",
+        name, document["topology"], mesh, document["rules"], f"{used:.2f} of {limit:.0f} GiB", over,
+        f"{document['step_seconds'] * 1e3:.0f} ms", f"{document['utilisation']:.0%}",
             f"{took:.0f} s" if took else "",
     )  # fmt: skip
     return "| " + " | ".join(cells) + " |"
@@ -87,12 +87,12 @@ def _row(name: str, found: Mapping[str, Any]) -> str:
 
 def _there(path: Path) -> dict[tuple[str, str], str]:
     """Returns the lines of an earlier table by (config, topology)."""
-    found = {}
+    lines_by_key = {}
     for line in path.read_text(encoding="utf8").splitlines() if path.is_file() else ():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) > 2 and cells[0] in pods.PODS:
-            found[cells[0], cells[1]] = line
-    return found
+            lines_by_key[cells[0], cells[1]] = line
+    return lines_by_key
 
 
 def _save(path: Path, lines: Mapping[tuple[str, str], str], quick: bool) -> None:

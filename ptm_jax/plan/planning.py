@@ -51,7 +51,7 @@ class Plan:
         """Returns the plan as a JSON document, with the cost if `price` (per chip and hour) is
         given."""
         count = self.topology.count
-        found = {
+        document = {
             "fits": self.fits,
             "devices": count,
             "bytes_per_device": dict(self.bytes_per_device),
@@ -86,7 +86,7 @@ class Plan:
             "days": self.days,
             "advice": list(self.advice),
         }
-        return found if price is None else {**found, "cost": self.days * 24 * count * price}
+        return document if price is None else {**document, "cost": self.days * 24 * count * price}
 
 
 def mesh_of(config: Experiment, topology: Topology) -> dict[str, int]:
@@ -133,23 +133,23 @@ def plan(
     mesh = tables.make_mesh(sizes, devices(topology))
     step = lowering.step_of(config, mesh, phase)
     work = estimate.work_of(config, phase)
-    found = lowering.compiled(step, str(topology), quick and topology.kind == "tpu")
-    if found.text is None:
+    program = lowering.compiled(step, str(topology), quick and topology.kind == "tpu")
+    if program.text is None:
         parts, messages, limit = (
             estimate.memory(step, work),
             estimate.messages(step, work),
-            found.limit,
+            program.limit,
         )
-        rest = max(0, found.needs - parts["parameters"] - parts["optimizer"])
-        parts["activations"] = min(parts["activations"], rest)
-        parts["temporaries"] = rest - parts["activations"]
+        remaining = max(0, program.needs - parts["parameters"] - parts["optimizer"])
+        parts["activations"] = min(parts["activations"], remaining)
+        parts["temporaries"] = remaining - parts["activations"]
     else:
-        parts, messages, limit = found.memory, _grouped(collectives(found.text, mesh)), None
+        parts, messages, limit = program.memory, _grouped(collectives(program.text, mesh)), None
     return _plan(
         config, topology, step, work, links(topology, mesh), phase, efficiency,
-        source="compiled", bytes_per_device=parts, needs=found.needs, limit=limit,
-        messages=messages, seconds=found.seconds,
-        kept=found.kept, cpu=found.cpu,
+        source="compiled", bytes_per_device=parts, needs=program.needs, limit=limit,
+        messages=messages, seconds=program.seconds,
+        kept=program.kept, cpu=program.cpu,
     )  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def _plan(
     for number, other in enumerate(phases):
         if number != phase:  # scaled by its tokens, to save a compilation
             total += other.steps * times.step * other.batch * other.length / work.tokens
-    found = Plan(
+    result = Plan(
         name=config.system.name,
         topology=topology,
         mesh=dict(config.mesh),
@@ -240,7 +240,9 @@ def _plan(
         compile_seconds=seconds,
         **known,
     )
-    return found if found.fits else dataclasses.replace(found, advice=tuple(advice(found, config)))
+    return (
+        result if result.fits else dataclasses.replace(result, advice=tuple(advice(result, config)))
+    )
 
 
 def _capacity(topology: Topology) -> int:
@@ -249,25 +251,25 @@ def _capacity(topology: Topology) -> int:
     return int(topology.chip.hbm)
 
 
-def _grouped(found) -> tuple[Traffic, ...]:
+def _grouped(collectives) -> tuple[Traffic, ...]:
     """Sums a program's collectives by kind and axes."""
     sums: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for one in found:
+    for one in collectives:
         sums[one.kind, one.axes][0] += one.count
         sums[one.kind, one.axes][1] += one.count * one.bytes
     return tuple(Traffic(kind, axes, count, size) for (kind, axes), (count, size) in sums.items())
 
 
-def advice(found: Plan, config: Experiment) -> list[str]:
+def advice(failing: Plan, config: Experiment) -> list[str]:
     """Returns suggestions that make a plan fit, the largest saving first."""
-    parts, recipe = found.bytes_per_device, config.system.recipe
+    parts, recipe = failing.bytes_per_device, config.system.recipe
     held = parts["parameters"] * 2 + parts["optimizer"]  # with gradients and copies
-    over = (found.needs - found.hbm_bytes) / GIB
+    over = (failing.needs - failing.hbm_bytes) / GIB
     lines = [
-        f"needs {found.needs / GIB:.1f} GiB of {found.hbm_bytes / GIB:.1f}: {over:.1f} too many"
+        f"needs {failing.needs / GIB:.1f} GiB of {failing.hbm_bytes / GIB:.1f}: {over:.1f} too many"
     ]
-    ways = found.mesh.get("data", 1) * found.mesh.get("fsdp", 1)
-    sliced = found.rules.endswith(("fsdp", "zero"))
+    ways = failing.mesh.get("data", 1) * failing.mesh.get("fsdp", 1)
+    sliced = failing.rules.endswith(("fsdp", "zero"))
     activations = []
     if any(stack.remat == "none" for stack in estimate.stacks(config)):
         activations.append("recompute activations: --remat full")
@@ -281,7 +283,7 @@ def advice(found: Plan, config: Experiment) -> list[str]:
         activations.append("a longer model axis, or sequence parallelism (--rules megatron_sp)")
     state = []
     if not sliced and ways > 1:
-        base = "" if found.rules == "replicated" else found.rules + "_"
+        base = "" if failing.rules == "replicated" else failing.rules + "_"
         state.append(f"slice parameters and optimizer state: --rules {base}zero")
     state.append("more chips, or a longer model axis: --search tries them")
-    return lines + (state + activations if 2 * held > found.needs else activations + state)
+    return lines + (state + activations if 2 * held > failing.needs else activations + state)

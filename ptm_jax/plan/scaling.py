@@ -83,14 +83,14 @@ def family(where: Topology) -> list[Point]:
         mesh = {axis: size for axis, size in (("data", copies), ("model", ways)) if size > 1} or {
             "data": 1
         }
-        there, gpus = _slice(where, ways * copies), Topology(V100, (ways * copies,))
+        slice_, gpus = _slice(where, ways * copies), Topology(V100, (ways * copies,))
         rules = "megatron_sp" if ways > 1 else "replicated"
-        ours = _point(config, there, mesh, rules, work)
+        ours = _point(config, slice_, mesh, rules, work)
         old = _point(config, gpus, mesh, "megatron" if ways > 1 else "replicated", work)
-        best = min(_all(config, there, work), key=lambda plan: plan.times.step, default=ours)
-        wide = estimate.with_rows(config, ROWS * there.count)
+        best = min(_all(config, slice_, work), key=lambda plan: plan.times.step, default=ours)
+        wide = estimate.with_rows(config, ROWS * slice_.count)
         full = min(
-            _all(wide, there, estimate.scaled(one, there.count)),
+            _all(wide, slice_, estimate.scaled(one, slice_.count)),
             key=lambda plan: plan.times.step,
             default=best,
         )
@@ -102,7 +102,7 @@ def family(where: Topology) -> list[Point]:
         points.append(
             Point(
                 system=name,
-                chips=there.count,
+                chips=slice_.count,
                 mesh=mesh,
                 step_seconds=ours.times.step,
                 rate=rate(ours),
@@ -115,7 +115,7 @@ def family(where: Topology) -> list[Point]:
                 wide_mesh=full.mesh,
                 wide_rules=full.rules,
                 v100_efficiency=rate(old) / base[1],
-                paper=PAPER.get(there.count),
+                paper=PAPER.get(slice_.count),
             )
         )
     return points
@@ -143,16 +143,16 @@ def strong(where: Topology, rows: int = 512) -> list[Strong]:
     one = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
     count = ways
     while count <= where.count:
-        found = min(
+        fastest = min(
             _all(config, _slice(where, count), one), key=lambda plan: plan.times.step, default=None
         )
-        if found is not None:
+        if fastest is not None:
             first = points[0] if points else None
-            speedup = first.step_seconds / found.times.step if first else 1.0
+            speedup = first.step_seconds / fastest.times.step if first else 1.0
             share = speedup * first.chips / count if first else 1.0
             points.append(Strong(
-                system=name, chips=count, mesh=found.mesh, rules=found.rules,
-                step_seconds=found.times.step,
+                system=name, chips=count, mesh=fastest.mesh, rules=fastest.rules,
+                step_seconds=fastest.times.step,
                 speedup=speedup, efficiency=share,
             ))  # fmt: skip
         count *= 2
@@ -164,11 +164,11 @@ def tried(where: Topology, rows: int = 512) -> list[Plan]:
     with the rows' tokens on two chips (the axis `seq`)."""
     config = estimate.with_rows(pods.experiment(pods.FAMILY[-1][0]), rows)
     one = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
-    found: dict[str, Plan] = {}
+    fastest: dict[str, Plan] = {}
     for plan in sorted(_all(config, where, one), key=lambda plan: plan.times.step):
-        found.setdefault(plan.rules, plan)
+        fastest.setdefault(plan.rules, plan)
     split = _point(config, where, {"data": where.count // 2, "seq": 2}, "zero", one)
-    return sorted([*found.values(), split], key=lambda plan: plan.times.step)
+    return sorted([*fastest.values(), split], key=lambda plan: plan.times.step)
 
 
 def curve(config: Experiment, where: Topology, phase: int | None = None) -> list[tuple[int, float]]:
@@ -177,17 +177,17 @@ def curve(config: Experiment, where: Topology, phase: int | None = None) -> list
     config, sizes, phase = planning.prepared(config, where, phase)
     ways = sizes.get("model", 1) * sizes.get("seq", 1)
     rows = config.system.recipe.phases[phase].batch // (where.count // ways)
-    found, copies = [], 1
+    rates, copies = [], 1
     work = estimate.work_of(estimate.with_rows(config, max(1, rows), phase), 0)
     while ways * copies <= where.count:
-        there = _slice(where, ways * copies)
+        slice_ = _slice(where, ways * copies)
         here, sizes, _ = planning.prepared(
-            estimate.with_rows(config, max(1, rows) * copies, phase), there, 0
+            estimate.with_rows(config, max(1, rows) * copies, phase), slice_, 0
         )
-        plan = planning.model(here, there, sizes, 0, estimate.scaled(work, copies))
-        found.append((there.count, plan.tokens / plan.times.step / there.count))
+        plan = planning.model(here, slice_, sizes, 0, estimate.scaled(work, copies))
+        rates.append((slice_.count, plan.tokens / plan.times.step / slice_.count))
         copies *= 2
-    return [(count, rate / found[0][1]) for count, rate in found]
+    return [(count, rate / rates[0][1]) for count, rate in rates]
 
 
 def _slice(where: Topology, count: int) -> Topology:
@@ -211,13 +211,13 @@ def _point(
 
 
 def _all(config: Experiment, where: Topology, work: Any) -> list[Plan]:
-    found = []
+    plans = []
     for mesh, rules in candidates(where.count):
         try:
-            found.append(_point(config, where, mesh, rules, work))
+            plans.append(_point(config, where, mesh, rules, work))
         except UserError:  # does not divide
             continue
-    return [plan for plan in found if plan.fits]
+    return [plan for plan in plans if plan.fits]
 
 
 COLUMNS = (

@@ -21,22 +21,22 @@ def candidates(count: int) -> Iterator[tuple[dict[str, int], str]]:
     """Yields (mesh, rules) for every split of the chips into `data`, `fsdp` and `model`."""
     divisors = [size for size in range(1, count + 1) if count % size == 0]
     for model in (size for size in divisors if size <= WAYS):
-        rest = count // model
+        replicas = count // model
         prefixes = ("megatron", "megatron_sp") if model > 1 else ("",)
         for prefix in prefixes:
 
             def join(name, prefix=prefix):
                 return f"{prefix}_{name}" if prefix else name
 
-            yield {"data": rest, "model": model}, prefix or "replicated"
-            if rest > 1:
-                yield {"data": rest, "model": model}, join("zero")
+            yield {"data": replicas, "model": model}, prefix or "replicated"
+            if replicas > 1:
+                yield {"data": replicas, "model": model}, join("zero")
             for fsdp in (
                 size
                 for size in divisors
-                if size > 1 and rest % size == 0 and size in (8, 16, 64, rest)
+                if size > 1 and replicas % size == 0 and size in (8, 16, 64, replicas)
             ):
-                yield {"data": rest // fsdp, "fsdp": fsdp, "model": model}, join("fsdp")
+                yield {"data": replicas // fsdp, "fsdp": fsdp, "model": model}, join("fsdp")
 
 
 SPARE = 4
@@ -60,13 +60,13 @@ def search(
     `quick` uses the compiler's least effort. Raises UserError if the experiment fits no mesh."""
     config, _, phase = planning.prepared(config, topology, phase)
     work = estimate.work_of(config, phase)
-    there = devices(topology) if topology.kind == "tpu" else None
-    found, reason = [], ""
+    targets = devices(topology) if topology.kind == "tpu" else None
+    results, reason = [], ""
     for sizes, rules in candidates(topology.count):
         here = dataclasses.replace(config, mesh=tuple(sizes.items()), rules=rules)
         try:
-            mesh = None if there is None else tables.make_mesh(sizes, there)
-            found.append(
+            mesh = None if targets is None else tables.make_mesh(sizes, targets)
+            results.append(
                 (planning.model(here, topology, sizes, phase, work, efficiency, mesh), here)
             )
         except (
@@ -74,23 +74,23 @@ def search(
             NotImplementedError,
         ) as error:  # NotImplementedError: no such axis on this torus
             reason = str(error)
-    if not found:
+    if not results:
         raise UserError(f"no mesh of {topology} can take {config.system.name}: {reason}")
-    found.sort(
+    results.sort(
         key=lambda pair: (not pair[0].fits, pair[0].times.step if pair[0].fits else pair[0].needs)
     )
-    say(f"{len(found)} meshes and rules modelled; compiling the best {best}")
+    say(f"{len(results)} meshes and rules modelled; compiling the best {best}")
     if topology.kind == "gpu":
-        return [plan for plan, _ in found]
+        return [plan for plan, _ in results]
     tried: list[Plan] = []
     while (
-        len(tried) < len(found)
+        len(tried) < len(results)
         and sum(plan.fits for plan in tried) < best
         and len(tried) < best + SPARE
     ):
-        here = found[len(tried)][1]
+        here = results[len(tried)][1]
         tried.append(planning.plan(here, topology, phase=phase, efficiency=efficiency, quick=quick))
-    plans = tried + [plan for plan, _ in found[len(tried) :]]
+    plans = tried + [plan for plan, _ in results[len(tried) :]]
     return sorted(
         plans, key=lambda plan: (not plan.fits, plan.source != "compiled", plan.times.step)
     )

@@ -98,8 +98,8 @@ def curve(
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for name, found in {title: points, **(more or {})}.items():
-        axes.plot([x for x, _ in found], [100 * y for _, y in found], marker="o", label=name)
+    for name, series in {title: points, **(more or {})}.items():
+        axes.plot([x for x, _ in series], [100 * y for _, y in series], marker="o", label=name)
     axes.set_xscale("log", base=2)
     axes.set_xlabel("chips")
     axes.set_ylabel("weak scaling, % of one chip's rate")

@@ -54,17 +54,17 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
         facts["begun with"] = _shown(init)
         if _HUB_NAME.fullmatch(init) and not Path(init).exists():
             head["base_model"] = init
-    corpus, found = record.get("corpus", {}), {}
+    corpus, measured = record.get("corpus", {}), {}
     if experiment.get("data"):
         facts |= {
             "data": ", ".join(map(_shown, experiment["data"])),
             "hash of the data": corpus.get("digest"),
         }
         facts |= {"hash of the tokenizer": corpus.get("tokenizer"), "seed": experiment.get("seed")}
-        task, step, found = _measured(run)
-        found = {name: value for name, value in found.items() if math.isfinite(value)}
+        task, step, measured = _measured(run)
+        measured = {name: value for name, value in measured.items() if math.isfinite(value)}
         facts["step"] = step
-        metrics = [{"type": name, "value": value} for name, value in found.items()]
+        metrics = [{"type": name, "value": value} for name, value in measured.items()]
         data = {
             "type": task or "text",
             "name": f"{task or _shown(experiment['data'][0])}, held out",
@@ -80,7 +80,7 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
         "",
         f"# {system.name}",
         "",
-        "Trained with ptm_jax." if found else "Written by ptm_jax.",
+        "Trained with ptm_jax." if measured else "Written by ptm_jax.",
         "",
         "| | |",
         "|---|---|",
@@ -92,9 +92,9 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
     lines += [
         f"| {name} | {cell(value)} |" for name, value in facts.items() if value not in (None, "")
     ]
-    if found:
+    if measured:
         lines += ["", "## Held-out metrics", "", "| metric | value |", "|---|---|"]
-        lines += [f"| {cell(name)} | {value:.6g} |" for name, value in found.items()]
+        lines += [f"| {cell(name)} | {value:.6g} |" for name, value in measured.items()]
     if experiment.get("data"):
         lines += ["", "## Recipe", "", "```", spec.to_text(experiment["system"]["recipe"]), "```"]
     if command := record.get("command"):
@@ -122,7 +122,9 @@ def _measured(run: Any) -> tuple[str | None, int | None, dict[str, float]]:
         return choice["task"], choice["step"], choice["metrics"]
     file, last = run.folder / "metrics.jsonl", (None, {})
     for line in file.read_text(encoding="utf8").splitlines() if file.is_file() else ():
-        found = json.loads(line)
-        if found["split"] == "heldout" and (run.step is None or found["step"] <= run.step):
-            last = found["step"], found["values"]
+        line_of_log = json.loads(line)
+        if line_of_log["split"] == "heldout" and (
+            run.step is None or line_of_log["step"] <= run.step
+        ):
+            last = line_of_log["step"], line_of_log["values"]
     return None, *last

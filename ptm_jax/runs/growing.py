@@ -110,8 +110,8 @@ def expanded(model: Any, table: WordTable) -> Any:
     words, or fewer than E words that both know.
     """
     tokenizer, tower = model._tokenizer(), model.params[model.tower]
-    own = tower["encoder"].get("embed", {}).get("token")
-    if own is None or len(own) != len(tokenizer.pieces):
+    table_of_tokens = tower["encoder"].get("embed", {}).get("token")
+    if table_of_tokens is None or len(table_of_tokens) != len(tokenizer.pieces):
         raise UserError(
             f"{model.system.name} has no plain table of its words that could be extended"
         )
@@ -121,18 +121,18 @@ def expanded(model: Any, table: WordTable) -> Any:
         if spelled == word or spelled not in places:
             places[spelled] = number
     parts, special = tokenizer.encode_batch(list(places)), tokenizer.special_pieces
-    whole = [
+    added = [
         word
         for word, ids in zip(places, parts, strict=True)
         if len(ids) == 1 and word not in special
     ]
-    larger = whole_words.extended(tokenizer, whole)
+    larger = whole_words.extended(tokenizer, added)
     index, place = (
-        np.array([larger.id(word) for word in whole]),
-        np.array([places[word] for word in whole]),
+        np.array([larger.id(word) for word in added]),
+        np.array([places[word] for word in added]),
     )
     given = table.vectors([table.words[i] for i in place], place)
-    known = index < len(own)
+    known = index < len(table_of_tokens)
     if known.sum() < table.width:
         raise UserError(
             f"{model.system.name} knows {known.sum():,} of the {len(table.words):,} words, "
@@ -140,10 +140,15 @@ def expanded(model: Any, table: WordTable) -> Any:
             f"{table.width}; give a table with at least as many words that it knows"
         )
     fitted = np.linalg.lstsq(
-        given[known].astype(np.float64), np.asarray(own, np.float64)[index[known]], rcond=None
+        given[known].astype(np.float64),
+        np.asarray(table_of_tokens, np.float64)[index[known]],
+        rcond=None,
     )[0]
-    rows = np.zeros((len(larger.pieces), own.shape[1]), np.float32)
-    rows[: len(own)], rows[index[~known]] = own, given[~known] @ fitted.astype(np.float32)
+    rows = np.zeros((len(larger.pieces), table_of_tokens.shape[1]), np.float32)
+    rows[: len(table_of_tokens)], rows[index[~known]] = (
+        table_of_tokens,
+        given[~known] @ fitted.astype(np.float32),
+    )
     dropped = {f"heads_{name}" for name, head in model.module.heads.items() if head.scores_words}
     kept = {
         name: head for name, head in model.module.heads.items() if f"heads_{name}" not in dropped

@@ -68,8 +68,8 @@ def changed(value: Any, sets: Sequence[str]) -> Any:
         named = [name for name in wrappers if {name, f"system.{name}"} & changes.keys()]
         if not named:
             raise
-        given = f"give {wrappers[named[0]]}"
-        raise UserError(f"{str(error).rstrip('.')}; {given}") from error
+        advice = f"give {wrappers[named[0]]}"
+        raise UserError(f"{str(error).rstrip('.')}; {advice}") from error
 
 
 def _further(folder: str) -> Any:
@@ -108,12 +108,12 @@ def _further(folder: str) -> Any:
         return tuple(wrapper for wrapper in wrappers if not slots.overrides(wrapper, "finish"))
 
     system = dataclasses.replace(system, adapt=stay(system.adapt), compress=stay(system.compress))
-    own = {
+    fields = {
         "tokenizer": TokenizerSpec(path=str(run.folder / "tokenizer")),
         "init": folder,
         "epochs": EPOCHS,
     }
-    return dataclasses.replace(config, system=system, mesh=(), rules="replicated", **own)
+    return dataclasses.replace(config, system=system, mesh=(), rules="replicated", **fields)
 
 
 def _published(config: Any) -> Any:
@@ -185,10 +185,10 @@ def guard(function, path: Path) -> Any:
     except SyntaxError as error:
         raise UserError(f"{error.filename or path}:{error.lineno}: {error.msg}") from error
     except Exception as error:
-        own = [
+        frames = [
             f
             for f in traceback.extract_tb(error.__traceback__)
             if Path(f.filename).resolve() == path.resolve()
         ]
-        where = f"{path}:{own[-1].lineno}" if own else str(path)
+        where = f"{path}:{frames[-1].lineno}" if frames else str(path)
         raise UserError(f"{where}: {type(error).__name__}: {error}") from error

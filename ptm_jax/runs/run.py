@@ -111,11 +111,11 @@ class Run:
         if not path.is_file():
             return None
         try:
-            found = json.loads(path.read_text(encoding="utf8"))
-            found["task"], found["step"], found["examples"], found["metrics"], found["ended"]
+            choice = json.loads(path.read_text(encoding="utf8"))
+            choice["task"], choice["step"], choice["examples"], choice["metrics"], choice["ended"]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is damaged ({error}); delete it and run again") from None
-        return found
+        return choice
 
     @property
     def path(self) -> Path:
@@ -148,12 +148,12 @@ class Run:
         """Returns the training corpus. Raises UserError if it was moved or replaced."""
         facts = self.corpus_facts
         places = [self.folder / "data", Path(facts.get("path", self.folder / "data"))]
-        found = [place for place in places if (place / "manifest.json").is_file()]
-        if not found:
+        folders = [place for place in places if (place / "manifest.json").is_file()]
+        if not folders:
             raise UserError(
                 f"the corpus of {self.folder} is not in {places[-1]} any more; put it back"
             )
-        corpus = open_corpus(found[0])
+        corpus = open_corpus(folders[0])
         if corpus.manifest["digest"] != facts["digest"]:
             raise UserError(
                 f"{corpus.dir} is not the corpus that {self.folder} was trained on; put that "
@@ -176,12 +176,12 @@ class Run:
             if name not in ("kind", "tokenizer")
         }
         built = {name: self._slot(name, part, own) for name, part in {**records, **slots}.items()}
-        rest = {
+        remaining = {
             name: part
             for name, part in config.items()
             if name not in ("kind", "system", "tokenizer")
         }
-        return Experiment(system=System(**built), **rebuild(rest, self.kinds))
+        return Experiment(system=System(**built), **rebuild(remaining, self.kinds))
 
     def _slot(self, name: str, part: Any, own: System | None) -> Any:
         """Rebuilds a slot from the record. If its code is not found, returns the slot of `own`,
@@ -244,8 +244,8 @@ def adapter_parts(params: Any, freedom: Freedom) -> tuple[dict[str, Any], dict[s
     """Returns ({path: array} that was trained or added by an adaptation, {path: array} of the
     frozen base)."""
     places, flat = freedom.places(params), paths.flatten(params)
-    own = {path: leaf for path, leaf in flat.items() if freedom.trains(places[path])}
-    return own, {path: leaf for path, leaf in flat.items() if path not in own}
+    trained = {path: leaf for path, leaf in flat.items() if freedom.trains(places[path])}
+    return trained, {path: leaf for path, leaf in flat.items() if path not in trained}
 
 
 def check_free(out: str | os.PathLike) -> None:

@@ -62,7 +62,7 @@ class Ensemble(Pretrained):
     def __call__(self, *arrays, **options) -> Output:
         """An `Output` with the mean scores alone. Raises UserError for a head whose scores are no
         plain arrays."""
-        found: dict[str, Any] = {}
+        scores_by_name: dict[str, Any] = {}
         for model in self.models:
             for name, scores in model(*arrays, **options).scores.items():
                 parts = scores if isinstance(scores, tuple) else (scores,)
@@ -73,14 +73,14 @@ class Ensemble(Pretrained):
                         f"{model.system.name} answers in steps (head {name!r}), which have "
                         "no mean; give one"
                     )
-                found.setdefault(name, []).append(scores)
+                scores_by_name.setdefault(name, []).append(scores)
 
         def mean(*parts):
             return np.mean(parts, 0, np.float64).astype(parts[0].dtype)
 
         return Output(
             hidden=None,
-            scores={name: jax.tree.map(mean, *scores) for name, scores in found.items()},
+            scores={name: jax.tree.map(mean, *scores) for name, scores in scores_by_name.items()},
         )
 
 

@@ -159,10 +159,10 @@ def _spelled(examples: TaskExamples, before: Any) -> TaskExamples:
     """The examples with words spelled as those that a model read before, if it reads spellings."""
     if before.alphabet is None:
         return examples
-    own = isinstance(before, TaskExamples)
+    by_task = isinstance(before, TaskExamples)
     spelling = (
         before.spelling
-        if own
+        if by_task
         else Spelled(length=before.length, style=before.style, letters=before.letters)
     )
     return dataclasses.replace(examples, spelling=spelling)
@@ -179,21 +179,21 @@ def _start_of(model: str, compress: Sequence[Any]) -> Any:
 def _model(init: Any, made: bool) -> str:
     """Returns the model of `init` that provides the fine-tuned encoder: that of the tower main, or,
     if it is `made` by a compression, its teacher's. Raises UserError."""
-    found = [
+    encoders = [
         path
         for names in (("", "main"), ("teacher",)[:made])
         for at, path in initial.models_of(init)
         if at in names
     ]
-    if not found and not initial.models_of(init):
+    if not encoders and not initial.models_of(init):
         (_, path), *_ = initial.pairs_of(init)
         raise UserError(
             f"{path} gives vectors of tokens; name the model that they fill: --init "
             f"main=MODEL embeddings={path}"
         )
-    if not found:
+    if not encoders:
         raise UserError("init names no model for the tower main; give main=MODEL beside the others")
-    return found[0]
+    return encoders[0]
 
 
 def _towers(model: str) -> Mapping[str, Any]:
@@ -219,8 +219,8 @@ def keeping_towers(system: System, init: Any) -> System:
         adapted(dataclasses.replace(system, towers={**others, **system.towers})).objective
     )
     used = {*objective.given}.union(*(wrapper.towers or () for wrapper in system.wrappers))
-    kept = {name: tower for name, tower in others.items() if name in used}
-    return dataclasses.replace(system, towers={**system.towers, **kept})
+    used_towers = {name: tower for name, tower in others.items() if name in used}
+    return dataclasses.replace(system, towers={**system.towers, **used_towers})
 
 
 def _tuned(towers: Mapping[str, Any]) -> str:
@@ -315,7 +315,7 @@ def headed(system: System, examples: TaskExamples) -> System:
     # of its task.
     heads = system.towers[name].heads
     before, pool = heads.get("classify"), heads.get("pool")
-    own = (
+    summary = (
         before.summary
         if isinstance(before, SequenceHead)
         else pool
@@ -323,7 +323,7 @@ def headed(system: System, examples: TaskExamples) -> System:
         else None
     )
     tower = Model(
-        encoder=encoder, heads={kind.head: kind.new_head(examples, own or _summary(encoder))}
+        encoder=encoder, heads={kind.head: kind.new_head(examples, summary or _summary(encoder))}
     )
     return dataclasses.replace(system, towers={"main": tower}, ties=(), adapt=())
 

@@ -63,7 +63,7 @@ def facts(
         _Timed(beside, task, data, length, None),
     )
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model.params[model.tower])]
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "layers": _layers(model),
         "parameters": sum(leaf.size for leaf in leaves),
         "nonzero": sum(int(np.count_nonzero(leaf)) for leaf in leaves),
@@ -75,9 +75,9 @@ def facts(
         pairs = np.array([(first.seconds(rows), second.seconds(rows)) for _ in range(1 + rounds)])[
             1:
         ]
-        found[f"texts_{rows}"] = float(1 / np.median(pairs[:, 0]))
-        found[f"times_{rows}"] = float(np.median(pairs[:, 1] / pairs[:, 0]))
-    return found
+        figures[f"texts_{rows}"] = float(1 / np.median(pairs[:, 0]))
+        figures[f"times_{rows}"] = float(np.median(pairs[:, 1] / pairs[:, 0]))
+    return figures
 
 
 class _Timed:
@@ -122,16 +122,20 @@ class _Timed:
     def operations(self) -> float:
         """Operations of the products of one row."""
         with integers.portable():
-            whole = flops(self._call, self._params, self._part(1))
+            operations = flops(self._call, self._params, self._part(1))
         if self.speed is None:
-            return whole
+            return operations
         passed = exits.classify(self.model, self._part(max(BATCHES)), self.speed).layers
-        return whole * float(np.mean(passed)) / self.model.module.encoder.stack.layers
+        return operations * float(np.mean(passed)) / self.model.module.encoder.stack.layers
 
     def memory(self) -> int:
         """Bytes that the program of the largest batch holds at once."""
-        found = self._program(max(BATCHES)).memory_analysis()
-        return found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
+        analysis = self._program(max(BATCHES)).memory_analysis()
+        return (
+            analysis.argument_size_in_bytes
+            + analysis.output_size_in_bytes
+            + analysis.temp_size_in_bytes
+        )
 
     def seconds(self, rows: int) -> float:
         """Seconds of a text in batches of `rows`, over several batches."""

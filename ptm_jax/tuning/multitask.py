@@ -53,8 +53,8 @@ def experiment(
     parts, heads, tasks, system = {}, {}, [], None
     for name, paths in sources.items():
         examples = catalogue.get(name).examples.settled(paths)
-        found = kind_of(examples)
-        if found.head != "classify":
+        task_kind = kind_of(examples)
+        if task_kind.head != "classify":
             raise UserError(
                 f"{name} is no task on whole texts; mix tasks with a class or a number for a "
                 "text or a pair"
@@ -62,7 +62,7 @@ def experiment(
         system = (
             with_head(os.fspath(init), examples) if parent is None else headed(parent, examples)
         )
-        head = system.towers["main"].heads[found.head]
+        head = system.towers["main"].heads[task_kind.head]
         if name in answer_networks:
             if not examples.second:
                 raise UserError(
@@ -73,7 +73,7 @@ def experiment(
         tasks.append(
             NamedTask(
                 name=name,
-                task=dataclasses.replace(found.objective(examples), head=f"classify_{name}"),
+                task=dataclasses.replace(task_kind.objective(examples), head=f"classify_{name}"),
             )
         )
     if system is None:
@@ -123,16 +123,16 @@ def of_task(model: Pretrained, name: str) -> Pretrained:
         raise unknown("task of this model", name, parts)
     tower, params = model.system.towers["main"], model.params["main"]
     heads = {"classify": tower.heads[f"classify_{name}"]}
-    own = {path: leaf for path, leaf in params.items() if not path.startswith("heads_")}
+    tower_params = {path: leaf for path, leaf in params.items() if not path.startswith("heads_")}
     if f"heads_classify_{name}" in params:
-        own["heads_classify"] = params[f"heads_classify_{name}"]
+        tower_params["heads_classify"] = params[f"heads_classify_{name}"]
     encoder = tower.encoder.of_task(list(parts).index(name))
     towers = {
         **model.system.towers,
         "main": dataclasses.replace(tower, encoder=encoder, heads=heads),
     }
     system = dataclasses.replace(model.system, towers=towers, examples=parts[name])
-    return dataclasses.replace(model, system=system, params={**model.params, "main": own})
+    return dataclasses.replace(model, system=system, params={**model.params, "main": tower_params})
 
 
 def read_data(words: Sequence[str], tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:

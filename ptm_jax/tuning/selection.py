@@ -114,24 +114,28 @@ class _Measure:
 
     def __call__(self, model: Any, aloud: bool = False) -> dict[str, Any]:
         """{"examples", "metrics", "parts"} as in `Tuned`; `aloud` prints what was cut."""
-        found = {}
+        evaluations = {}
         for name, (task, data) in self._parts.items():
             one = multitask.of_task(model, name) if self._mixed else model
-            found[name] = evaluating.evaluate(one, task, evaluating.heldout_of(task, data))
+            evaluations[name] = evaluating.evaluate(one, task, evaluating.heldout_of(task, data))
             if aloud:
-                print_remarks(found[name].remarks, found[name].source.path)
-        examples = sum(len(one.examples) for one in found.values())
+                print_remarks(evaluations[name].remarks, evaluations[name].source.path)
+        examples = sum(len(one.examples) for one in evaluations.values())
         if not self._mixed:
-            return {"examples": examples, "metrics": dict(found[self.name].metrics), "parts": {}}
-        metrics = {"mean": float(np.mean([_main(one.metrics) for one in found.values()]))}
+            return {
+                "examples": examples,
+                "metrics": dict(evaluations[self.name].metrics),
+                "parts": {},
+            }
+        metrics = {"mean": float(np.mean([_main(one.metrics) for one in evaluations.values()]))}
         metrics |= {
             f"{name}/{metric}": value
-            for name, one in found.items()
+            for name, one in evaluations.items()
             for metric, value in one.metrics.items()
         }
         parts = {
             name: {"examples": len(one.examples), "remarks": dict(one.remarks)}
-            for name, one in found.items()
+            for name, one in evaluations.items()
         }
         return {"examples": examples, "metrics": metrics, "parts": parts}
 
@@ -176,8 +180,8 @@ class _Watcher:
 
 def tuned(workdir: str | Path) -> Tuned | None:
     """The finished run of a workdir; None where there is none."""
-    found = Run(Path(workdir)).choice()
-    return None if found is None else Tuned(Path(workdir), **found)
+    choice = Run(Path(workdir)).choice()
+    return None if choice is None else Tuned(Path(workdir), **choice)
 
 
 def finetune(
@@ -225,13 +229,13 @@ def _chosen(
     workdir, measure: _Measure, step: int, watcher: _Watcher, selection: Selection
 ) -> Tuned:
     """Writes the choice of the last checkpoint, or of the best, with its metrics."""
-    found = watcher.last if watcher.ended else measure(loading.load(workdir), aloud=True)
+    measured = watcher.last if watcher.ended else measure(loading.load(workdir), aloud=True)
     if not watcher.ended:
-        watcher.curve.append({"step": step, "metrics": found["metrics"]})
+        watcher.curve.append({"step": step, "metrics": measured["metrics"]})
     line = watcher.best() if selection.best or watcher.ended else watcher.curve[-1]
     ended = "early" if watcher.ended else "done"
-    made = {"task": measure.name, **line, "examples": found["examples"], "ended": ended}
-    made |= {"parts": found["parts"]} if found["parts"] else {}
+    made = {"task": measure.name, **line, "examples": measured["examples"], "ended": ended}
+    made |= {"parts": measured["parts"]} if measured["parts"] else {}
     draft = workdir / f"{CHOICE}.{os.getpid()}"  # every process of a run writes the same
     draft.write_text(json.dumps(made, indent=1) + "\n", encoding="utf8")
     draft.replace(workdir / CHOICE)
@@ -239,11 +243,11 @@ def _chosen(
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    found = []
+    records = []
     for text in path.read_text(encoding="utf8").splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError):  # the line that was being written
-            found.append(json.loads(text))
-    return found
+            records.append(json.loads(text))
+    return records
 
 
 def _main(metrics: Mapping[str, float]) -> float:
@@ -253,23 +257,23 @@ def _main(metrics: Mapping[str, float]) -> float:
 def spread(runs: Sequence[Tuned]) -> dict[str, tuple[float, float]]:
     """{metric: (mean, standard deviation with n - 1)} over the seeds; the latter is 0 for one
     run."""
-    found = {}
+    spreads = {}
     for name in runs[0].metrics:
         values = [run.metrics[name] for run in runs]
-        found[name] = (
+        spreads[name] = (
             float(np.mean(values)),
             float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
         )
-    return found
+    return spreads
 
 
-def expected_best(scores: Sequence[float], most: int | None = None) -> np.ndarray:
+def expected_best(scores: Sequence[float], draws: int | None = None) -> np.ndarray:
     """The expected best of n = 1, 2, ... `most` runs drawn with replacement [most]: sum_v v (P(V <=
     v)^n - P(V < v)^n) (Dodge et al. 2019, arXiv 1909.03004, Eq. 7). Default of `most`: the number
     of scores."""
     values = np.sort(np.asarray(scores, np.float64))
     if not len(values):
         raise ValueError("no run has a score; give at least one")
-    n = np.arange(1, (most or len(values)) + 1)[:, None]
+    n = np.arange(1, (draws or len(values)) + 1)[:, None]
     below, upto = np.arange(len(values)) / len(values), np.arange(1, len(values) + 1) / len(values)
     return (values * (upto**n - below**n)).sum(1)

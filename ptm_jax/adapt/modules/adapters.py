@@ -78,9 +78,9 @@ class Pfeiffer(Houlsby):
 def blocks_replaced(module: Any, function: Any) -> Any:
     """Returns the network with function(block) in place of every block. Raises ValueError if it has
     no blocks."""
-    found = spec.respell(module, Block, function)
-    if found is module:
+    network = spec.respell(module, Block, function)
+    if network is module:
         raise ValueError(
             f"{type(slots.encoder_in(module)).__name__} has no blocks with slots for adapters"
         )
-    return found
+    return network

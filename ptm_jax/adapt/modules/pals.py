@@ -34,12 +34,12 @@ class PALs(slots.Wrapper):
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
 
     def wrap(self, module: Any) -> Any:
-        found = spec.respell(module, Stack, self._stack)
-        if found is module:
+        network = spec.respell(module, Stack, self._stack)
+        if network is module:
             raise ValueError(
                 f"{type(slots.encoder_in(module)).__name__} has no stack of blocks for PALs"
             )
-        return found
+        return network
 
     def _stack(self, stack: Stack) -> Stack:
         block = stack.block

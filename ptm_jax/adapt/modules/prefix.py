@@ -49,11 +49,11 @@ class Prefix(OnFrozen):
                     f"its layers share {kind}, for which a prefix has no places; take one "
                     "with plain attention"
                 )
-        found = blocks_replaced(module, lambda block: self._block(block, name))
+        network = blocks_replaced(module, lambda block: self._block(block, name))
         if not self.hidden:
-            return found
-        shared = spec.respell(found, Stack, self._stack)
-        if shared is found:
+            return network
+        shared = spec.respell(network, Stack, self._stack)
+        if shared is network:
             raise ValueError(
                 f"{name} has no stack whose layers could have a table in common; leave hidden=0"
             )
@@ -67,10 +67,10 @@ class Prefix(OnFrozen):
                 f"{name} has {kind}, for which a prefix has no places; take one with plain "
                 "attention"
             )
-        own = PrefixAttention(
+        prefixed = PrefixAttention(
             **spec.values_of(attention), prefix=self.length, prefix_hidden=self.hidden
         )
-        return dataclasses.replace(block, attention=own)
+        return dataclasses.replace(block, attention=prefixed)
 
     @staticmethod
     def _stack(stack: Stack) -> Stack:

@@ -197,15 +197,15 @@ class TagLM(slots.Wrapper):
     def refusal(self, system: Any) -> str | None:
         if not self.letters:
             return None
-        found = system.examples.alphabet
-        if found is None:
+        alphabet = system.examples.alphabet
+        if alphabet is None:
             return (
                 "taglm reads the characters of words, which these rows lack; take a model that "
                 "reads them, or letters=0"
             )
-        if found > self.alphabet:
+        if alphabet > self.alphabet:
             return (
-                f"these rows have {found} characters and taglm {self.alphabet}; set taglm's "
+                f"these rows have {alphabet} characters and taglm {self.alphabet}; set taglm's "
                 "alphabet"
             )
         return None
@@ -378,10 +378,12 @@ def _classifying(
 ) -> Any:
     """Returns the model with more readers and another class head. Raises ValueError if it has no
     classes."""
-    there = module.heads.get("classify")
-    if there is None:
+    classifier = module.heads.get("classify")
+    if classifier is None:
         raise ValueError(
             f"it is for tasks on {what}; this one has {', '.join(module.heads) or 'no head'}"
         )
-    found = reading(module, readers)
-    return dataclasses.replace(found, heads={**found.heads, "classify": head(there.classes)})
+    network = reading(module, readers)
+    return dataclasses.replace(
+        network, heads={**network.heads, "classify": head(classifier.classes)}
+    )

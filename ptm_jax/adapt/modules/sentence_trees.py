@@ -32,8 +32,8 @@ class SentenceTrees(slots.Wrapper):
                 **spec.values_of(part) | {"branches": self.branches, "room": self.room}
             )
 
-        found = spec.respell(module, Transformer, trees)
-        if found is module or slots.encoder_in(module).direction != "bidirectional":
+        network = spec.respell(module, Transformer, trees)
+        if network is module or slots.encoder_in(module).direction != "bidirectional":
             kind = type(slots.encoder_in(module)).__name__
             raise ValueError(f"{kind} is no Transformer that reads both sides; take one like BERT")
-        return found
+        return network

@@ -149,8 +149,8 @@ class SelfDistillation(_Averaging):
         return dataclasses.replace(system, towers=towers, objective=objective)
 
     def init(self, params: Params, source: Any) -> Params:
-        own = {name: tree for name, tree in params.items() if name not in self.teachers}
-        return {**own, "recent": begin(params, self.tower, self.last + 1)}
+        trained = {name: tree for name, tree in params.items() if name not in self.teachers}
+        return {**trained, "recent": begin(params, self.tower, self.last + 1)}
 
     def on_step(self, params: Params, step: Any) -> Params:
         return {**params, "recent": remember(params["recent"], params, self.tower)}
@@ -199,11 +199,11 @@ class NTASGD(_Averaging):
     def init(self, params: Params, source: Any) -> Params:
         """`count`: averaged steps; `best`: the least loss before the last `patience` evaluations,
         whose are `losses`."""
-        most = jnp.finfo(jnp.float32).max  # a checkpoint has no infinite numbers
+        largest = jnp.finfo(jnp.float32).max  # a checkpoint has no infinite numbers
         none = {
             "count": jnp.zeros(()),
-            "best": jnp.asarray(most),
-            "losses": jnp.full((self.patience,), most),
+            "best": jnp.asarray(largest),
+            "losses": jnp.full((self.patience,), largest),
         }
         return {
             **params,
@@ -211,36 +211,39 @@ class NTASGD(_Averaging):
         }
 
     def on_step(self, params: Params, step: Any) -> Params:
-        kept = params["average"]
-        count = kept["count"] + (kept["count"] > 0)
+        average = params["average"]
+        count = average["count"] + (average["count"] > 0)
         share = jnp.where(count > 0, 1.0 / jnp.maximum(count, 1.0), 0.0)
         mean = jax.tree.map(
-            lambda old, new: old + share * (new - old), kept[self.tower], params[self.tower]
+            lambda old, new: old + share * (new - old), average[self.tower], params[self.tower]
         )
-        return {**params, "average": {**kept, self.tower: mean, "count": count}}
+        return {**params, "average": {**average, self.tower: mean, "count": count}}
 
     def on_heldout(self, params: Params, loss: Any) -> Params:
-        kept, loss = params["average"], jnp.asarray(loss, jnp.float32)
-        begins = (kept["count"] == 0) & (loss > kept["best"])
-        queue = jnp.append(kept["losses"], loss)
-        own = jax.tree.map(
-            lambda old, new: jnp.where(begins, new, old), kept[self.tower], params[self.tower]
+        average, loss = params["average"], jnp.asarray(loss, jnp.float32)
+        begins = (average["count"] == 0) & (loss > average["best"])
+        queue = jnp.append(average["losses"], loss)
+        tower = jax.tree.map(
+            lambda old, new: jnp.where(begins, new, old), average[self.tower], params[self.tower]
         )
-        best, count = jnp.minimum(kept["best"], queue[0]), jnp.where(begins, 1.0, kept["count"])
+        best, count = (
+            jnp.minimum(average["best"], queue[0]),
+            jnp.where(begins, 1.0, average["count"]),
+        )
         return {
             **params,
-            "average": {self.tower: own, "count": count, "best": best, "losses": queue[1:]},
+            "average": {self.tower: tower, "count": count, "best": best, "losses": queue[1:]},
         }
 
     def effective(self, params: Params, train: bool) -> Params:
         if train:
             return params
-        kept = params["average"]
+        average = params["average"]
 
         def choose(old, new):
-            return jnp.where(kept["count"] > 0, old, new)
+            return jnp.where(average["count"] > 0, old, new)
 
-        return {**params, self.tower: jax.tree.map(choose, kept[self.tower], params[self.tower])}
+        return {**params, self.tower: jax.tree.map(choose, average[self.tower], params[self.tower])}
 
     def finish(self, params: Params) -> Params:
         """Returns the mean of the parameters, or the last ones if there is none."""

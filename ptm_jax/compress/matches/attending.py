@@ -60,14 +60,14 @@ class _Attention(Match):
 
     def __call__(self, compared: Compared, name: str) -> Loss:
         student, teacher = compared.student, compared.teachers[self.teacher]
-        found = []
+        losses = []
         for mine, its in pairs(self.layers, student.outline, teacher.outline):
             term = self.term(
                 student.heads(mine), jax.lax.stop_gradient(teacher.heads(its)), compared.visible
             )
             weights = compared.tokens if term.ndim == 2 else compared.visible
-            found.append(token_loss(term, weights, name=name))
-        return summed(found, name)
+            losses.append(token_loss(term, weights, name=name))
+        return summed(losses, name)
 
     def term(self, mine: Projected, its: Projected, visible: Array) -> Array:
         """Returns the term of each token [B, L], or of each visible pair [B, L, L]."""

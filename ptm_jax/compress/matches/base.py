@@ -39,15 +39,17 @@ class Outline:
 def outline(tower: Any) -> Outline:
     """Returns the sizes of a tower. Nothing is compiled."""
     batch = {"input_ids": jax.ShapeDtypeStruct((1, 4), jnp.int32)}
-    found = jax.eval_shape(
+    encoded = jax.eval_shape(
         lambda b: tower.init_with_output({"params": jax.random.key(0)}, b, method="encode")[0],
         batch,
     )
-    layers = None if found.layers is None else len(found.layers) - 1
+    layers = None if encoded.layers is None else len(encoded.layers) - 1
     heads = (
-        found.attention.query.shape[-2:] if isinstance(found.attention, Projected) else (None, None)
+        encoded.attention.query.shape[-2:]
+        if isinstance(encoded.attention, Projected)
+        else (None, None)
     )
-    return Outline(layers, found.hidden.shape[-1], *heads)
+    return Outline(layers, encoded.hidden.shape[-1], *heads)
 
 
 def wants_assistant(student: Outline, teacher: Outline) -> bool:
@@ -90,25 +92,25 @@ def pairs(layers: Layers, student: Outline, teacher: Outline) -> list[tuple[int,
     if isinstance(layers, str):
         if layers not in MAPS:
             raise ValueError(str(unknown("map of layers", layers, MAPS)))
-        found = MAPS[layers](student.layers, teacher.layers)
+        layer_pairs = MAPS[layers](student.layers, teacher.layers)
     else:
-        found = list(layers)
-    for pair in found:
-        for layer, most, who in zip(
+        layer_pairs = list(layers)
+    for pair in layer_pairs:
+        for layer, depth, who in zip(
             pair, (student.layers, teacher.layers), ("student", "teacher"), strict=True
         ):
-            if not 0 <= layer <= most:
+            if not 0 <= layer <= depth:
                 raise ValueError(
                     f"the map {layers!r} names layer {layer} of the {who}, which has the "
-                    f"layers 1 to {most} and the "
+                    f"layers 1 to {depth} and the "
                     "embeddings, 0; correct the map"
                 )
-    if not found:
+    if not layer_pairs:
         raise ValueError(
             f"the map {layers!r} names no layer of a student of {student.layers}; take 'top' "
             "or 'uniform'"
         )
-    return found
+    return layer_pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,9 +216,9 @@ class Match(slots.Slot):
 
 def summed(parts: Sequence[Loss], name: str) -> Loss:
     """Returns the sum of losses of one weight, with one metric."""
-    whole = add_losses(*((1.0, part) for part in parts))
+    total = add_losses(*((1.0, part) for part in parts))
     return dataclasses.replace(
-        whole, metrics={name: Ratio(sum(part.sum for part in parts), parts[0].weight)}
+        total, metrics={name: Ratio(sum(part.sum for part in parts), parts[0].weight)}
     )
 
 

@@ -24,10 +24,10 @@ def soft_targets(
     With `entropy` it is the cross-entropy -T^2 sum p log q, which has the same gradient.
     """
     soft = sum(jax.nn.softmax(one / temperature) for one in teachers) / len(teachers)
-    found = -(soft * jax.nn.log_softmax(student / temperature)).sum(-1)
+    divergence = -(soft * jax.nn.log_softmax(student / temperature)).sum(-1)
     if not entropy:
-        found = found + jax.scipy.special.xlogy(soft, soft).sum(-1)
-    return temperature**2 * found
+        divergence = divergence + jax.scipy.special.xlogy(soft, soft).sum(-1)
+    return temperature**2 * divergence
 
 
 def squared(student: Array, teachers: Sequence[Array]) -> Array:
@@ -48,7 +48,7 @@ class _Predictions(Match):
         check_term(self)
 
     def __call__(self, compared: Compared, name: str) -> Loss:
-        mine, found = compared.student.predictions, []
+        mine, losses = compared.student.predictions, []
         names = self.heads or tuple(mine)
         for head in names:
             if head not in mine:
@@ -67,8 +67,8 @@ class _Predictions(Match):
                 )
             number = scores.shape[-1] == 1
             term = squared(scores, theirs) if number else self.of(scores, theirs)
-            found.append((1.0 / len(names), token_loss(term, weights, name=name)))
-        return add_losses(*found)
+            losses.append((1.0 / len(names), token_loss(term, weights, name=name)))
+        return add_losses(*losses)
 
     def of(self, student: Array, teachers: Sequence[Array]) -> Array:
         """Returns the term [..] for logits [.., C]."""

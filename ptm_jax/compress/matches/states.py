@@ -46,7 +46,7 @@ class _States(Match):
             raise ValueError(f"projection is {self.projection!r}; it must be none, shared or each")
 
     def projections(self, student: Outline, teacher: Outline) -> dict[str, tuple[int, int]]:
-        found = pairs(self.layers, student, teacher)
+        layer_pairs = pairs(self.layers, student, teacher)
         sizes = student.width, teacher.width
         if self.projection == "none":
             if student.width != teacher.width:
@@ -59,20 +59,20 @@ class _States(Match):
         return (
             {"": sizes}
             if self.projection == "shared"
-            else {f"_{layer}": sizes for layer, _ in found}
+            else {f"_{layer}": sizes for layer, _ in layer_pairs}
         )
 
     def __call__(self, compared: Compared, name: str) -> Loss:
         student, teacher = compared.student, compared.teachers[self.teacher]
-        found = []
+        losses = []
         for mine, its in pairs(self.layers, student.outline, teacher.outline):
             states, target = student.states(mine), jax.lax.stop_gradient(teacher.states(its))
             if self.projection != "none":
                 states = compared.project(
                     name if self.projection == "shared" else f"{name}_{mine}", states
                 )
-            found.append(self.term(states, target, compared, name))
-        return summed(found, name)
+            losses.append(self.term(states, target, compared, name))
+        return summed(losses, name)
 
     def term(self, mine: Array, its: Array, compared: Compared, name: str) -> Loss:
         """Returns the loss of one pair of states [B, L, D]."""
@@ -113,11 +113,11 @@ class Patient(_States):
     average: bool = False
 
     def term(self, mine: Array, its: Array, compared: Compared, name: str) -> Loss:
-        found = jnp.square(_unit(mine[:, 0]) - _unit(its[:, 0])).sum(-1)
+        distance = jnp.square(_unit(mine[:, 0]) - _unit(its[:, 0])).sum(-1)
         if self.average:
             student, teacher = compared.student.outline, compared.teachers[self.teacher].outline
-            found = found / (mine.shape[-1] * len(pairs(self.layers, student, teacher)))
-        return token_loss(found, real_rows(compared.student.batch), name=name)
+            distance = distance / (mine.shape[-1] * len(pairs(self.layers, student, teacher)))
+        return token_loss(distance, real_rows(compared.student.batch), name=name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,8 +147,8 @@ class Gram(_States):
         def product(x):
             return jnp.einsum("bld,ble->bde", x * real, x, precision="highest") / size
 
-        found = jnp.square(product(mine) - product(its)).mean((1, 2))
-        return token_loss(found, real_rows(compared.student.batch), name=name)
+        distance = jnp.square(product(mine) - product(its)).mean((1, 2))
+        return token_loss(distance, real_rows(compared.student.batch), name=name)
 
 
 def _unit(x: Any) -> Array:

@@ -74,7 +74,10 @@ class GatedHeads(AroundTask):
                 continue
             logits = _logits(tower.params)
             keys = jax.random.split(named(key, f"gates {name}"), len(logits))
-            gates = [self.gate.sample(one, own) for one, own in zip(logits, keys, strict=True)]
+            gates = [
+                self.gate.sample(one, layer_key)
+                for one, layer_key in zip(logits, keys, strict=True)
+            ]
             towers[name] = dataclasses.replace(
                 tower, params=removal.gated(_without(tower.params), gates, "heads")
             )

@@ -45,8 +45,8 @@ class LayerRemoval(Compression):
 
     def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
         def less(_, layers):
-            if kept := [layers[number] for number in self.chosen(len(layers))]:
-                return kept
+            if chosen := [layers[number] for number in self.chosen(len(layers))]:
+                return chosen
             raise ValueError(f"none of its {len(layers)} layers would stay; name some by keep")
 
         return removal.changed(system, params, self.towers, less)

@@ -25,8 +25,8 @@ def share_at(step: Any, share: float, first: int, last: int, initial: float = 0.
     """Returns the share of zeros at a step: s_f + (s_i - s_f) (1 - (t - t_0) / (t_n - t_0))^3
     between the steps t_0 = `first` and t_n = `last`, s_i before and s_f after (Zhu & Gupta 2017,
     arXiv 1710.01878, Eq. 1)."""
-    rest = 1 - jnp.clip((step - first) / max(1, last - first), 0, 1)
-    return share + (initial - share) * rest**3
+    remaining = 1 - jnp.clip((step - first) / max(1, last - first), 0, 1)
+    return share + (initial - share) * remaining**3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,13 +93,13 @@ class Magnitude(Compression):
             for path, leaf in flatten(params).items()
             if path.partition("/")[0] in self.towers
         }
-        found = {path: leaf for path, leaf in inside.items() if re.search(self.targets, path)}
-        if not found:
+        matrices = {path: leaf for path, leaf in inside.items() if re.search(self.targets, path)}
+        if not matrices:
             raise ValueError(
                 f"magnitude's targets {self.targets!r} find no weight; name some of the "
                 "model's, as '/up/kernel$'"
             )
-        return found
+        return matrices
 
     def init(self, params: Params, source: Any) -> Params:
         weights = self.pruned(params)

@@ -63,13 +63,13 @@ def with_layers(tower: Any, params: Params, layers: Sequence[Layer]) -> tuple[An
                 "hidden units"
             )
         inner = {f"blocks_{i}": tree for i, tree in enumerate(trees)}
-    rest = {
+    others = {
         name: tree
         for name, tree in params["encoder"]["stack"].items()
         if not name.startswith("block")
     }
     tower = dataclasses.replace(tower, encoder=dataclasses.replace(tower.encoder, stack=stack))
-    return tower, {**params, "encoder": {**params["encoder"], "stack": {**rest, **inner}}}
+    return tower, {**params, "encoder": {**params["encoder"], "stack": {**others, **inner}}}
 
 
 def changed(
@@ -137,9 +137,9 @@ def gated(params: Params, gates: Sequence[Any], part: str) -> Params:
     [H] for each layer: their rows of the kernel behind them are."""
     flat, kernel = flatten(params), KERNELS[part]
     for path, leaf in flat.items():
-        found = re.fullmatch(rf"encoder/stack/block(?:s_(\d+))?/{kernel}", path)
-        if found:
-            gate = jnp.stack(list(gates)) if found[1] is None else gates[int(found[1])]
+        match = re.fullmatch(rf"encoder/stack/block(?:s_(\d+))?/{kernel}", path)
+        if match:
+            gate = jnp.stack(list(gates)) if match[1] is None else gates[int(match[1])]
             flat[path] = leaf * gate.reshape(gate.shape + (1,) * (leaf.ndim - gate.ndim))
     return unflatten(flat)
 
@@ -199,16 +199,16 @@ def ablation(
     rows = list(batches)
 
     def mean(gates):
-        found = [work(gates, batch) for batch in rows]
-        return sum(float(part) for part, _ in found) / sum(float(weight) for _, weight in found)
+        losses = [work(gates, batch) for batch in rows]
+        return sum(float(part) for part, _ in losses) / sum(float(weight) for _, weight in losses)
 
     if not rows:
         raise ValueError("there are no rows to measure it on; give some examples")
     gates = [np.asarray(gate, np.float32) for gate in gates]
-    whole, found = mean(gates), [np.zeros(gate.shape) for gate in gates]
+    full, losses = mean(gates), [np.zeros(gate.shape) for gate in gates]
     for layer, gate in enumerate(gates):
         for head in np.flatnonzero(gate):
             without = [gate.copy() for gate in gates]
             without[layer][head] = 0
-            found[layer][head] = mean(without) - whole
-    return found
+            losses[layer][head] = mean(without) - full
+    return losses

@@ -82,12 +82,12 @@ class QBERT(Q8BERT):
                 return (
                     (np.arange(count) == number)
                     .astype(np.float32)
-                    .reshape(-1, *(1,) * (len(own[path]) - 1))
+                    .reshape(-1, *(1,) * (len(shape_at[path]) - 1))
                 )
 
             return of
 
-        own = {path: leaf.shape for path, leaf in sensitivity.flatten(params).items()}
+        shape_at = {path: leaf.shape for path, leaf in sensitivity.flatten(params).items()}
         groups = {f"layer {number}": mask(number) for number in range(count)}
         return sensitivity.measure(loss, params, groups, batches(), steps=self.steps)
 
@@ -100,8 +100,8 @@ class QBERT(Q8BERT):
     def size_of(self, params: Params) -> int:
         """Returns the bits of the matrices of a model in their numbers of bits, without scales and
         other parameters."""
-        found = 0
+        total = 0
         for path, shape in self.of(params).items():
             each = np.broadcast_to(np.squeeze(self.bits_of(path, shape[:-2])), shape[:-2])
-            found += int(each.sum() if each.ndim else each) * shape[-2] * shape[-1]
-        return found
+            total += int(each.sum() if each.ndim else each) * shape[-2] * shape[-1]
+        return total

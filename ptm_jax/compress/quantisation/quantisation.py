@@ -35,9 +35,9 @@ def levels_of(bits: Any) -> Any:
     return 2.0 ** (np.asarray(bits) - 1) - 1
 
 
-def check_bits(**given: int | Sequence[int]) -> None:
+def check_bits(**fields: int | Sequence[int]) -> None:
     """Raises ValueError for a number of bits outside of 2 to 8."""
-    for name, bits in given.items():
+    for name, bits in fields.items():
         for one in bits if isinstance(bits, Sequence) else (bits,):
             if one not in range(2, 9):
                 raise ValueError(
@@ -77,8 +77,8 @@ class Grid:
         if symmetric:
             low = levels_of(bits)
             return cls(spread(jnp.maximum(jnp.abs(grouped).max((-3, -1)), LEAST) / low), None, low)
-        least, most = grouped.min((-3, -1)), grouped.max((-3, -1))
-        step = jnp.maximum(most - least, LEAST) / (2.0 ** np.asarray(bits) - 1)
+        least, largest = grouped.min((-3, -1)), grouped.max((-3, -1))
+        step = jnp.maximum(largest - least, LEAST) / (2.0 ** np.asarray(bits) - 1)
         low = levels_of(bits)
         return cls(spread(step), spread(least + (low + 1) * step), low)
 
@@ -90,10 +90,10 @@ class Grid:
         least = -low if self.offset is None else -low - 1
         return jnp.clip(jnp.round(shifted / self.scale[..., None, :]), least, low).astype(jnp.int8)
 
-    def real(self, whole: Array) -> Array:
+    def real(self, integers: Array) -> Array:
         """Returns the weights that whole numbers stand for."""
-        found = whole.astype(jnp.float32) * self.scale[..., None, :]
-        return found if self.offset is None else found + self.offset[..., None, :]
+        weights = integers.astype(jnp.float32) * self.scale[..., None, :]
+        return weights if self.offset is None else weights + self.offset[..., None, :]
 
 
 def straight(x: Array, rounded: Array) -> Array:
@@ -149,17 +149,17 @@ class Int8(Compression):
             for path, leaf in flatten(params).items()
             if path.partition("/")[0] in self.towers
         }
-        found = {
+        matrices = {
             path: matrix_of(path, shape)
             for path, shape in flat.items()
             if re.search(self.matrices, path)
         }
-        if not found:
+        if not matrices:
             raise ValueError(
                 f"matrices={self.matrices!r} finds no kernel; name some of the model's, as "
                 "'/up/kernel$'"
             )
-        return found
+        return matrices
 
     def bits_of(self, path: str, layers: tuple[int, ...]) -> Any:
         """Returns the bits of a matrix, or [N, 1] of the layers of a stack."""
@@ -244,25 +244,25 @@ class Int8(Compression):
     def ranges(self, system: Any, params: Params, batches: Iterable[Batch]) -> dict[str, Array]:
         """Returns the greatest magnitude of each matrix's inputs over batches, by path [layers ..].
         Raises ValueError without a batch."""
-        objective, found = slots.objective(system.objective), {}
+        objective, magnitudes = slots.objective(system.objective), {}
 
-        def loss(own, batch):
-            return objective(towers.bind(system.towers, own), batch, jax.random.key(0)).value()
+        def loss(trained, batch):
+            return objective(towers.bind(system.towers, trained), batch, jax.random.key(0)).value()
 
         see, watched = jax.jit(jax.grad(loss)), self.watched(params)
         for batch in batches:
             for path, leaf in flatten(see(watched, batch)).items():
                 if path.endswith("_seen"):
                     now = leaf[..., 0] / jnp.maximum(leaf[..., 1], 1)
-                    found[path.removesuffix("_seen")] = jnp.maximum(
-                        found.get(path.removesuffix("_seen"), 0.0), now
+                    magnitudes[path.removesuffix("_seen")] = jnp.maximum(
+                        magnitudes.get(path.removesuffix("_seen"), 0.0), now
                     )
-        if not found:
+        if not magnitudes:
             raise ValueError(
                 "ranges are measured on training examples, and there is none; give --data, "
                 "or rows=0"
             )
-        return found
+        return magnitudes
 
     def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
         return system, self.whole(
@@ -270,12 +270,12 @@ class Int8(Compression):
         )
 
 
-def sides_of(shape: tuple[int, ...], own: tuple[int, ...]) -> int:
+def sides_of(shape: tuple[int, ...], kernel: tuple[int, ...]) -> int:
     """Returns the number of input axes of a kernel [layers .., in .., out ..] whose matrix is
     `shape`."""
-    rest, size, count = own[len(shape) - 2 :], 1, 0
+    inner, size, count = kernel[len(shape) - 2 :], 1, 0
     while size < shape[-2]:
-        size, count = size * rest[count], count + 1
+        size, count = size * inner[count], count + 1
     return max(count, 1)
 
 
@@ -340,8 +340,8 @@ class Q8BERT(Int8):
             for path in flat
             if re.search(self.tables, path) and path.partition("/")[0] in self.towers
         ]:
-            whole, scale = self.table(flat[path])
-            flat[path] = straight(flat[path], whole.astype(jnp.float32) * scale)
+            integers, scale = self.table(flat[path])
+            flat[path] = straight(flat[path], integers.astype(jnp.float32) * scale)
         return unflatten(flat)
 
     def finish(self, params: Params) -> Params:

@@ -38,13 +38,13 @@ class Sensitivity:
                 f"the shares of the blocks add up to {sum(choices.values()):g}; they must be 1"
             )
         order = sorted(self.scores().items(), key=lambda item: (-item[1], item[0]))
-        found, start, edge = {}, 0, 0.0
+        bits_of, start, edge = {}, 0, 0.0
         for bits, share in sorted(choices.items(), reverse=True):
             edge += share * len(order)
             for name, _ in order[start : round(edge)]:
-                found[name] = bits
+                bits_of[name] = bits
             start = round(edge)
-        return found
+        return bits_of
 
 
 def top_eigenvalues(
@@ -71,7 +71,7 @@ def top_eigenvalues(
     cannot enter; the numbers are the same.
     """
     product = jax.jit(lambda p, v, b: jax.grad(lambda q: _dot(jax.grad(loss)(q, b), v))(p))
-    found = {}
+    values = {}
     for name, mask in groups.items():
 
         def masked(tree, mask=mask):
@@ -89,8 +89,8 @@ def top_eigenvalues(
             if value is not None and abs(new - value) <= tolerance * max(abs(value), 1e-12):
                 break
             value = new
-        found[name] = new
-    return found
+        values[name] = new
+    return values
 
 
 def measure(
@@ -104,16 +104,16 @@ def measure(
     take 10% of it in all).
 
     Raises ValueError if there is no part."""
-    found: dict[str, list[float]] = {name: [] for name in groups}
+    values_of: dict[str, list[float]] = {name: [] for name in groups}
     for batch in batches:
         for name, value in top_eigenvalues(loss, params, groups, batch, **options).items():
-            found[name].append(value)
-    if not all(found.values()) or not found:
+            values_of[name].append(value)
+    if not all(values_of.values()) or not values_of:
         raise ValueError(
             "the sensitivity of layers is measured on examples, and there is none; give "
             "--task and --data"
         )
-    return Sensitivity({name: np.asarray(values) for name, values in found.items()})
+    return Sensitivity({name: np.asarray(values) for name, values in values_of.items()})
 
 
 def _dot(a: Any, b: Any) -> Any:

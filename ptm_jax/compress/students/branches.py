@@ -54,7 +54,7 @@ class BranchHead(slots.ClassHead, nn.Module):
             return Dense(size, initializer=self.initializer, precision=self.precision, name=name)
 
         segments = jnp.ones(states.shape[:2], jnp.int32) if segments is None else segments
-        whole = Context(
+        full = Context(
             visibility=Visibility(jnp.maximum(segments, 1), segments), rows=jnp.arange(len(states))
         )
         attention = Attention(
@@ -64,7 +64,7 @@ class BranchHead(slots.ClassHead, nn.Module):
             precision=self.precision,
             name="attention",
         )
-        narrow, _, _ = attention(jnp.tanh(dense(self.width, "narrow")(states)), whole)
+        narrow, _, _ = attention(jnp.tanh(dense(self.width, "narrow")(states)), full)
         first = jnp.tanh(dense(self.width, "dense")(narrow[:, 0]))
         return dense(self.classes, "classes")(first).astype(jnp.float32)
 
@@ -99,9 +99,11 @@ class Branched(AroundTask):
         weights, parts = prediction_weights(top, batch), []
         for name in self.branches:
             scores = tower.read(name, encoded, batch, None if key is None else named(key, name))
-            found = soft_targets(scores, [jax.lax.stop_gradient(top)], 1.0)
+            divergence = soft_targets(scores, [jax.lax.stop_gradient(top)], 1.0)
             parts.append(
-                token_loss(found, weights, (scores.argmax(-1) == top.argmax(-1)), f"{name}_nll")
+                token_loss(
+                    divergence, weights, (scores.argmax(-1) == top.argmax(-1)), f"{name}_nll"
+                )
             )
         return add_losses(*((1.0, part) for part in parts), (0.0, task))
 
@@ -153,5 +155,5 @@ class FastBERT(Compression):
 
     def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
         task = system.objective.task if isinstance(system.objective, Branched) else system.objective
-        rest = tuple(wrapper for wrapper in system.compress if wrapper != self)
-        return dataclasses.replace(system, objective=task, compress=rest), params
+        others = tuple(wrapper for wrapper in system.compress if wrapper != self)
+        return dataclasses.replace(system, objective=task, compress=others), params

@@ -86,11 +86,11 @@ class Distilled(AroundTask):
         task = self.task.of(student.tower, student.encoded, student.noisy)
         task = dataclasses.replace(task, carry=next_memory(student.tower, student.encoded, batch))
         if SCORES in batch and not any(match.reads_states for match in self.matches):
-            kept = [
+            stored = [
                 {name: (scores, None) for name in student.predictions}
                 for scores in batch[SCORES].swapaxes(0, 1)
             ]
-            teachers = tuple(map(Kept, kept))
+            teachers = tuple(map(Kept, stored))
         else:
             quiet = (dataclasses.replace(towers[name], train=False) for name in self.teachers)
             teachers = tuple(TowerPass(tower, batch, self.task) for tower in quiet)
@@ -182,8 +182,8 @@ class Distillation(Compression):
         """How the student is made, or None for a model that the run begins with."""
         if self.begin or self.keep is None:
             return None if self.begin else self.student
-        own = self.student if isinstance(self.student, SomeLayers) else SomeLayers()
-        return dataclasses.replace(own, keep=self.keep)
+        layers = self.student if isinstance(self.student, SomeLayers) else SomeLayers()
+        return dataclasses.replace(layers, keep=self.keep)
 
     @property
     def terms(self) -> tuple[Match, ...]:
@@ -201,15 +201,15 @@ class Distillation(Compression):
 
     def start(self, model: str) -> Any:
         """Returns the models of the towers. Raises UserError without a student."""
-        given = () if self.stored else tuple((name, model) for name in self.teachers)
+        teachers = () if self.stored else tuple((name, model) for name in self.teachers)
         if self.maker is not None:
-            return given
+            return teachers
         if not self.begin:
             raise UserError(
                 "this distillation takes a student; give begin=MODEL, or keep=N for layers "
                 "of the teacher"
             )
-        return ((self.tower, self.begin), *given)
+        return ((self.tower, self.begin), *teachers)
 
     def rewrite(self, system: Any) -> Any:
         if slots.objective(system.objective).tower != self.tower:
@@ -218,12 +218,12 @@ class Distillation(Compression):
                 f"{slots.objective(system.objective).tower!r}, not {self.tower!r}"
             )
         towers = dict(system.towers)
-        own = towers[self.tower]
+        student = towers[self.tower]
         for name in self.teachers:
-            towers.setdefault(name, own)
+            towers.setdefault(name, student)
         if self.maker is not None:
             towers[self.tower] = self.maker.tower(
-                towers[self.teachers[0]] if self.teachers else own
+                towers[self.teachers[0]] if self.teachers else student
             )
         if any(match.reads_heads for match in self.terms):
             for name in (self.tower, *self.teachers):
@@ -251,7 +251,7 @@ class Distillation(Compression):
     def _sizes(self, towers: Mapping[str, Any]) -> tuple[tuple[str, int, int], ...]:
         """Returns (name, width, width) of the projections. Raises ValueError for networks that do
         not fit."""
-        found = []
+        sizes = []
         for number, match in enumerate(self.terms):
             if match.reads_states:
                 if not 0 <= match.teacher < len(self.teachers):
@@ -266,8 +266,8 @@ class Distillation(Compression):
                         "student is at most as wide"
                     )
                 needed = match.projections(mine, its)
-                found += [(named(number, match) + suffix, *pair) for suffix, pair in needed.items()]
-        return tuple(found)
+                sizes += [(named(number, match) + suffix, *pair) for suffix, pair in needed.items()]
+        return tuple(sizes)
 
     def init(self, params: Params, source: Params | None) -> Params:
         if self.maker is None or self.stored:
@@ -292,8 +292,8 @@ class Distillation(Compression):
         task = (
             system.objective.task if isinstance(system.objective, Distilled) else system.objective
         )
-        rest = tuple(wrapper for wrapper in system.compress if wrapper != self)
-        return dataclasses.replace(system, towers=towers, objective=task, compress=rest), params
+        others = tuple(wrapper for wrapper in system.compress if wrapper != self)
+        return dataclasses.replace(system, towers=towers, objective=task, compress=others), params
 
 
 def _same_words(student: Any, teacher: Any, name: str) -> None:

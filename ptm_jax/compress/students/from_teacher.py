@@ -73,18 +73,18 @@ class SomeLayers(Student):
         if isinstance(self.keep, int):
             count, first = self.keep, range(1, self.keep + 1)
             even = [number * layers // count for number in first]
-            found = {
+            numbers = {
                 "even": even,
                 "first": first,
                 "last": [layers - count + number for number in first],
             }[self.which]
         else:
-            count, found = max(self.keep), self.keep
+            count, numbers = max(self.keep), self.keep
         if count > layers:
             raise ValueError(
                 f"keep is {self.keep}, and the teacher has {layers} layers; keep at most these"
             )
-        return tuple(found)
+        return tuple(numbers)
 
     def tower(self, teacher: Any) -> Any:
         stack, encoder, heads = stack_of(teacher), teacher.encoder, dict(teacher.heads)

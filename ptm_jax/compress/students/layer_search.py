@@ -46,15 +46,15 @@ class Controller:
 
     def init(self, key: Any, sizes: Sequence[int]) -> dict[str, Any]:
         """Returns parameters for choices of these numbers of options."""
-        most, h = max(sizes), self.hidden
+        options, h = max(sizes), self.hidden
         shapes = {
             "start": (h,),
-            "table": (len(sizes), most, h),
+            "table": (len(sizes), options, h),
             "in": (h, 4 * h),
             "state": (h, 4 * h),
             "bias": (4 * h,),
         }
-        shapes |= {"out": (len(sizes), h, most)}
+        shapes |= {"out": (len(sizes), h, options)}
         keys = jax.random.split(key, len(shapes))
 
         def draw(key, shape):
@@ -138,11 +138,11 @@ def search(
                 rewards[one] = float(reward(one))
                 if not np.isfinite(rewards[one]):
                     raise UserError(f"the reward of {one} is {rewards[one]}; it must be finite")
-        found = np.array([rewards[tuple(one)] for one in (choices + 1).tolist()])
-        baseline = found.mean() if baseline is None else baseline
-        params, state = update(params, state, choices, jnp.asarray(found - baseline, jnp.float32))
-        baseline = controller.decay * baseline + (1 - controller.decay) * found.mean()
-        curve.append(float(found.mean()))
+        values = np.array([rewards[tuple(one)] for one in (choices + 1).tolist()])
+        baseline = values.mean() if baseline is None else baseline
+        params, state = update(params, state, choices, jnp.asarray(values - baseline, jnp.float32))
+        baseline = controller.decay * baseline + (1 - controller.decay) * values.mean()
+        curve.append(float(values.mean()))
     best = max(rewards, key=rewards.get)
     return Searched(best, rewards[best], tuple(curve), rewards)
 
@@ -156,19 +156,19 @@ def proxy(
     measures: dict[int, Any] = {}
 
     def reward(choice: tuple[int, ...]) -> float:
-        own = dataclasses.replace(wrapper, keep=choice, hard=0.0)
+        single = dataclasses.replace(wrapper, keep=choice, hard=0.0)
         if len(choice) not in measures:
-            whole = adapted(dataclasses.replace(system, compress=(own,)))
+            compared = adapted(dataclasses.replace(system, compress=(single,)))
 
             def run(params, batch):
-                return whole.objective(
-                    towers.bind(whole.towers, params), {**batch, "step": 0}, None
+                return compared.objective(
+                    towers.bind(compared.towers, params), {**batch, "step": 0}, None
                 )
 
             measures[len(choice)] = jax.jit(lambda params, batch: run(params, batch).value())
         params = {
-            own.tower: own.maker.begin(teacher, teacher),
-            **dict.fromkeys(own.teachers, teacher),
+            single.tower: single.maker.begin(teacher, teacher),
+            **dict.fromkeys(single.teachers, teacher),
         }
         return -float(np.mean([measures[len(choice)](params, batch) for batch in batches]))
 
@@ -205,5 +205,5 @@ class LayerSearch(Distillation):
         reward = proxy(
             dataclasses.replace(system, compress=()), params[self.tower], list(batches()), self
         )
-        found = search((layers,) * self.count, reward, steps=self.steps, seed=self.seed)
-        return dataclasses.replace(self, keep=found.best)
+        result = search((layers,) * self.count, reward, steps=self.steps, seed=self.seed)
+        return dataclasses.replace(self, keep=result.best)

@@ -53,7 +53,7 @@ class Convolutions(Embedded):
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         context, segments = context_of(batch, self.direction, train), segments_of(batch)
-        x, found, reach = self.embed(batch, context), [], self.window // 2
+        x, maps, reach = self.embed(batch, context), [], self.window // 2
         for layer in range(self.layers):
             near = [
                 shifted(x, by)
@@ -67,8 +67,8 @@ class Convolutions(Embedded):
                 name=f"layer_{layer}",
             )
             x = activate("relu", dense(jnp.concatenate(near, -1)))
-            found.append(x)
-        return Encoded(jnp.concatenate(found, -1))
+            maps.append(x)
+        return Encoded(jnp.concatenate(maps, -1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

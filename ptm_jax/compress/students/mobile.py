@@ -132,8 +132,12 @@ class Mobile(Student):
                 "MobileBERT is made from an IB-BERT, a network of bottlenecks; give the "
                 "student as begin=MODEL"
             )
-        own = block.block.attention
-        attention = own.attention if isinstance(own, WideAttention) else own
+        attention_slot = block.block.attention
+        attention = (
+            attention_slot.attention
+            if isinstance(attention_slot, WideAttention)
+            else attention_slot
+        )
         sizes = Sizes(
             layers=stack.layers, states=embed.expand.width, inner=self.inner, tables=embed.width,
             heads=attention.heads,

@@ -43,13 +43,13 @@ class Progressive(Distillation):
     @property
     def terms(self) -> tuple[Match, ...]:
         """Two matches of each layer in its stage, and the others after the stages."""
-        found = []
+        matches = []
         for layer in range(1, self.layers + 1):
             span = tuple(self.transfer * part / self.layers for part in (layer - 1, layer))
-            given = {"layers": ((layer, layer),), "span": span}
-            found += [Hidden(**given), AttentionMaps(**given)]
+            fields = {"layers": ((layer, layer),), "span": span}
+            matches += [Hidden(**fields), AttentionMaps(**fields)]
         return (
-            *found,
+            *matches,
             *(dataclasses.replace(match, span=(self.transfer, 1.0)) for match in super().terms),
         )
 

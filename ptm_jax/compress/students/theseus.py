@@ -96,11 +96,11 @@ class Replacing(AroundTask):
         fields = {name: vars(stack)[name] for name in ("block", "layers", "final_norm")}
         mixed = ReplacingStack(**fields, each=self.each, base=self.base, slope=self.slope)
         module = tower.module.clone(encoder=tower.module.encoder.clone(stack=mixed))
-        own, old = flatten(tower.params), flatten(towers[PREDECESSOR].params)
+        new, old = flatten(tower.params), flatten(towers[PREDECESSOR].params)
         at, block = "encoder/stack/", "encoder/stack/block/"
         params = {
             f"{at}successor/{p.removeprefix(at)}" if p.startswith(block) else p: leaf
-            for p, leaf in own.items()
+            for p, leaf in new.items()
         }
         params |= {
             f"{at}predecessor/{p.removeprefix(at)}": leaf
@@ -172,11 +172,11 @@ class Theseus(Compression):
 
     def rewrite(self, system: Any) -> Any:
         towers = dict(system.towers)
-        own = towers.setdefault(PREDECESSOR, towers[self.tower])
-        layers = stack_of(own).layers
+        teacher = towers.setdefault(PREDECESSOR, towers[self.tower])
+        layers = stack_of(teacher).layers
         if layers % self.each:
             raise ValueError(f"{layers} layers are no modules of {self.each}; choose a divisor")
-        towers[self.tower] = self._student(layers).tower(own)
+        towers[self.tower] = self._student(layers).tower(teacher)
         objective = Replacing(task=system.objective, base=self.base, slope=self.k, each=self.each)
         return dataclasses.replace(system, towers=towers, objective=objective)
 
@@ -207,5 +207,5 @@ class Theseus(Compression):
             system.objective.task if isinstance(system.objective, Replacing) else system.objective
         )
         towers = {name: system.towers[name] for name in params}
-        rest = tuple(wrapper for wrapper in system.compress if wrapper != self)
-        return dataclasses.replace(system, towers=towers, objective=task, compress=rest), params
+        others = tuple(wrapper for wrapper in system.compress if wrapper != self)
+        return dataclasses.replace(system, towers=towers, objective=task, compress=others), params

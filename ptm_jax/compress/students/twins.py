@@ -68,8 +68,8 @@ class TwinEncoder(Transformer):
         ids, sides = twins(batch, self.embed.vocab)
         apart = {**batch, "input_ids": ids, "segment_ids": sides, "positions": in_document(sides)}
         encoded = super().__call__(apart, train)
-        states, own = encoded.hidden.astype(jnp.float32), jnp.maximum(sides, 1)
-        seen = (own[:, :, None] == own[:, None]) & (sides > 0)[:, None]
+        states, side = encoded.hidden.astype(jnp.float32), jnp.maximum(sides, 1)
+        seen = (side[:, :, None] == side[:, None]) & (sides > 0)[:, None]
         if self.pooling == "first":
             shares = seen & (in_document(sides) == 0)[:, None]
             shares = shares.astype(jnp.float32)

@@ -78,7 +78,7 @@ class BartKind:
             Normal(config("init_std", float, 0.02)),
         )
         alone = architecture.endswith("ForCausalLM")
-        decoder = self.half(config, "decoder", given=tied and not alone, cross=not alone)
+        decoder = self.half(config, "decoder", shared_table=tied and not alone, cross=not alone)
         core = (
             decoder
             if alone
@@ -104,7 +104,7 @@ class BartKind:
         )
 
     def half(
-        self, config: Config, side: str, given: bool = False, cross: bool = False
+        self, config: Config, side: str, shared_table: bool = False, cross: bool = False
     ) -> Transformer:
         """Returns the encoder's or the decoder's Transformer, each with its own sizes."""
         width, heads = config.positive("d_model"), config.positive(f"{side}_attention_heads")
@@ -139,7 +139,7 @@ class BartKind:
         block = core.stack.block
         changes = {
             "embed.scale": width**0.5 if config("scale_embedding", bool, False) else 1.0,
-            "embed.given": given,
+            "embed.given": shared_table,
             "stack.block.ffn.dropout": config("activation_dropout", float, 0.0),
         }
         if cross:

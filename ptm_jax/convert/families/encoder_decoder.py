@@ -38,8 +38,8 @@ def half(config: Config, side: str) -> tuple[Family, Config]:
     if name not in HALVES:
         raise UserError(f"{config.file}: {side}: {unknown('model_type', str(name), HALVES)}")
     hidden = {"is_decoder": side == "decoder", "add_cross_attention": side == "decoder"}
-    found = Config({**fields, **hidden}, f"{config.file}: {side}")
-    return family_of(found), found
+    side_config = Config({**fields, **hidden}, f"{config.file}: {side}")
+    return family_of(side_config), side_config
 
 
 def build(config: Config, architecture: str) -> System:
@@ -78,20 +78,20 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     def moved(line, ours, theirs):
         return dataclasses.replace(line, ours=ours, theirs=theirs)
 
-    found = []
+    table = []
     for line in first.lines(source, first.bare):
         if line.ours.startswith("encoder/"):
-            found.append(
+            table.append(
                 moved(
                     line, f"encoder/{line.ours}", "encoder." + line.theirs.removeprefix(first.root)
                 )
             )
     for line in second.lines(target, HALVES[second.model_type]):
-        part, _, rest = line.ours.partition("/")
+        part, _, below = line.ours.partition("/")
         if part in ("encoder", "heads_lm"):
-            ours = f"encoder/decoder/{rest}" if part == "encoder" else line.ours
-            found.append(moved(line, ours, f"decoder.{line.theirs}"))
-    return (*found, Line("encoder/bridge", "enc_to_dec_proj", "dense"))
+            ours = f"encoder/decoder/{below}" if part == "encoder" else line.ours
+            table.append(moved(line, ours, f"decoder.{line.theirs}"))
+    return (*table, Line("encoder/bridge", "enc_to_dec_proj", "dense"))
 
 
 def config(system: System) -> dict[str, Any]:

@@ -66,9 +66,9 @@ def _record(
         Summary("none", at="last", initializer=init),
         config("summary_first_dropout", float, 0.1),
     )
-    own = {} if tied else {"vocab": core.embed.vocab, "tied": False, "initializer": init}
+    head_fields = {} if tied else {"vocab": core.embed.vocab, "tied": False, "initializer": init}
     heads = {
-        "lm": LMHead(bias=lm_bias, **own),
+        "lm": LMHead(bias=lm_bias, **head_fields),
         "choose": ChoiceHead(
             config.positive("num_choices", 2), last, dropout=dropout, initializer=init
         ),

@@ -82,17 +82,17 @@ def network(config: Config) -> EncoderDecoder:
         return lambda part: dataclasses.replace(part, **words)
 
     buckets = config.positive("relative_attention_num_buckets", 32)
-    most = config.positive("relative_attention_max_distance", 128)
-    if buckets < 4 or most <= buckets // 2:
+    farthest = config.positive("relative_attention_max_distance", 128)
+    if buckets < 4 or farthest <= buckets // 2:
         raise ValueError(
             f"relative_attention_num_buckets {buckets} needs to be 4 or more, and less than "
-            f"twice the max_distance {most}"
+            f"twice the max_distance {farthest}"
         )
     net = t5_network("1.1" if gated else "1.0", vocab, *sizes)
     edits = {
         FeedForward: change(activation=act, dropout=rate),
         RMSNorm: change(eps=config("layer_norm_epsilon", float, 1e-6)),
-        Buckets: change(buckets=buckets, most=most),
+        Buckets: change(buckets=buckets, most=farthest),
         Normal: lambda init: Normal(init.std * factor),
         **dict.fromkeys((Attention, CrossAttention, Block, Embeddings), change(dropout=rate)),
     }

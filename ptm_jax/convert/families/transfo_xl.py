@@ -51,20 +51,20 @@ def _projections(config: Config) -> str:
     """Returns which projections the head shares with the embeddings: "none", "tail" or "all"."""
     count = len(config.numbers("cutoffs", CUTOFFS))
     tail = config("proj_share_all_but_first", bool, True)
-    given = config("tie_projs", list, [False] + [tail] * count)
-    given = [*map(bool, given), *[False] * (count + 1 - len(given))]
+    flags = config("tie_projs", list, [False] + [tail] * count)
+    flags = [*map(bool, flags), *[False] * (count + 1 - len(flags))]
     kinds = {
         "none": [False] * (count + 1),
         "tail": [False] + [True] * count,
         "all": [True] * (count + 1),
     }
-    found = next((name for name, ties in kinds.items() if ties == given), None)
-    if found is None:
+    kind = next((name for name, ties in kinds.items() if ties == flags), None)
+    if kind is None:
         raise UserError(
-            f"{config.file}: tie_projs is {shown(given)}: supported are none, all, and all "
+            f"{config.file}: tie_projs is {shown(flags)}: supported are none, all, and all "
             "but the first"
         )
-    return found
+    return kind
 
 
 def encoder(config: Config) -> TransformerXL:
@@ -158,10 +158,10 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 def _cluster_lines(config: Config) -> tuple[Line, ...]:
     """Returns the lines of tables, biases and projections. Clusters of equal width share one
     published table."""
-    vocab, cut, found = _vocab(config), _cut(config), []
+    vocab, cut, table = _vocab(config), _cut(config), []
     for i, (first, _) in enumerate(clusters(vocab, cut["cutoffs"])):
         at, rows = (0, (first, vocab.size)) if cut["divide"] == 1 else (i, None)
-        found += [
+        table += [
             Line(
                 f"encoder/embed/token{i}", f"transformer.word_emb.emb_layers.{at}.weight", rows=rows
             ),
@@ -170,7 +170,7 @@ def _cluster_lines(config: Config) -> tuple[Line, ...]:
             Line(f"heads_lm/bias{i}", f"crit.out_layers.{at}.bias", rows=rows),
             Line(f"heads_lm/project{i}", f"crit.out_projs.{i}"),
         ]
-    return tuple(found)
+    return tuple(table)
 
 
 def config(system: System) -> dict[str, Any]:

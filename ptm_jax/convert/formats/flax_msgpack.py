@@ -74,7 +74,7 @@ def open_flax(path: Path) -> Stored:
 
 def torch_entries(path: Path, entries: Mapping[tuple[str, ...], Entry]) -> dict[str, Entry]:
     """Converts Flax's {key path: entry} to torch's names and layouts."""
-    found: dict[str, Entry] = {}
+    entry_of: dict[str, Entry] = {}
     for keys, entry in entries.items():
         if keys[0] in ("params", "batch_stats") and all(
             other[0] in ("params", "batch_stats") for other in entries
@@ -93,12 +93,12 @@ def torch_entries(path: Path, entries: Mapping[tuple[str, ...], Entry]) -> dict[
             "var": "running_var",
         }.get(last, last)
         name = ".".join((*parents, last))
-        if name in found:
+        if name in entry_of:
             raise broken(path, "is there twice under torch's names", name)
-        found[name] = Entry(
+        entry_of[name] = Entry(
             dtype=entry.dtype, stored=entry.stored, extents=entry.extents, axes=axes
         )
-    return found
+    return entry_of
 
 
 def _leaves(
@@ -202,17 +202,17 @@ class _Walker:
                 f"a map of {length:,} entries is claimed at byte {self.at:,}, but the file "
                 f"has {self.size:,} bytes"
             )
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for _ in range(length):
             key = self.value(_DEPTH)
             if not isinstance(key, str):
                 raise _Wrong(f"a key before byte {self.at:,} is no text")
-            if key in found:
+            if key in entries:
                 raise _Wrong(f"{shown(key)} is there twice")
             self.keys.append(key)
-            found[key] = self.value(depth + 1)
+            entries[key] = self.value(depth + 1)
             self.keys.pop()
-        return found
+        return entries
 
     def list(self, length: int, depth: int) -> list[Any]:
         if length > self.size - self.at:

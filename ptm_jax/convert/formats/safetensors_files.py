@@ -90,8 +90,8 @@ def _entry(path: Path, name: str, fields: Any, begin: int, room: int) -> Entry:
         )
     expected = bytes_of(dtype, tuple(shape))
     if expected != offsets[1] - offsets[0]:
-        found = f"{dtype} {shown(shape)} over {offsets[1] - offsets[0]:,} bytes"
-        raise broken(path, f"is {found}, which do not go together", name)
+        description = f"{dtype} {shown(shape)} over {offsets[1] - offsets[0]:,} bytes"
+        raise broken(path, f"is {description}, which do not go together", name)
     return Entry(
         dtype=dtype, stored=tuple(shape), extents=((begin + offsets[0], offsets[1] - offsets[0]),)
     )

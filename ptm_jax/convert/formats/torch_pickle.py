@@ -53,7 +53,7 @@ def _load(path: Path) -> dict[str, Any]:
             "is a torch pickle, and torch is not installed; pip install torch, or use safetensors",
         ) from None
     try:
-        found = torch.load(
+        table = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
     except Exception as error:
@@ -67,9 +67,9 @@ def _load(path: Path) -> dict[str, Any]:
         raise broken(
             path, f"cannot be read by torch with weights_only: {type(error).__name__}: {line}"
         ) from None
-    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+    if not isinstance(table, Mapping) or not all(isinstance(name, str) for name in table):
         raise broken(path, "holds no table of named tensors")
-    return dict(found)
+    return dict(table)
 
 
 def _entry(path: Path, name: str, tensor: Any) -> Entry:

@@ -36,7 +36,7 @@ MAGIC = 0x1950A86A20F9469CFC6C
 class Record:
     """Stands for an object of any class: its attributes, and nothing that runs."""
 
-    def __init__(self, *given: Any, **named: Any):
+    def __init__(self, *arguments: Any, **named: Any):
         pass
 
     def __setstate__(self, state: Any) -> None:
@@ -51,7 +51,7 @@ class Record:
 
 
 def _tensor(
-    storage: tuple[list[np.ndarray], str], offset: int, shape: tuple, strides: tuple, *rest: Any
+    storage: tuple[list[np.ndarray], str], offset: int, shape: tuple, strides: tuple, *ignored: Any
 ) -> Callable:
     """Returns a function that makes the array once the storages are read."""
 
@@ -93,8 +93,8 @@ def read(path: Path) -> dict[str, Any]:
     UserError."""
     raw = read_bytes(path, LARGEST)
     try:
-        found = _archive(raw) if zipfile.is_zipfile(io.BytesIO(raw)) else _row(io.BytesIO(raw))
-        return {name: _made(value) for name, value in found.items()}
+        table = _archive(raw) if zipfile.is_zipfile(io.BytesIO(raw)) else _row(io.BytesIO(raw))
+        return {name: _made(value) for name, value in table.items()}
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception as error:  # a damaged pickle may end in any of Python's errors
@@ -116,10 +116,10 @@ def _archive(raw: bytes) -> Any:
         )
         reader = _Reader(io.BytesIO(file.read(f"{place}data.pkl")), encoding="utf-8")
         reader.storages = {}
-        found = reader.load()
+        table = reader.load()
         for key, (numbers, dtype) in reader.storages.items():
             numbers.append(np.frombuffer(file.read(f"{place}data/{key}"), dtype))
-    return found
+    return table
 
 
 def _row(file: io.BytesIO) -> Any:
@@ -133,9 +133,9 @@ def _row(file: io.BytesIO) -> Any:
     if value() != MAGIC:
         raise ValueError("another file")
     value(), value()  # the protocol and the sizes of integers
-    found = value()
+    table = value()
     for key in value():
         numbers, dtype = storages[str(key)]
         count = int.from_bytes(file.read(8), "little")
         numbers.append(np.frombuffer(file.read(count * np.dtype(dtype).itemsize), dtype))
-    return found
+    return table

@@ -62,27 +62,27 @@ def read(folder: str | os.PathLike) -> tuple[System, Params, OpenWords]:
         "characters": np.zeros((1, 2, spelling), np.int32),
     }
     shapes = flatten(towers.abstract(system.towers, batch)["main"])
-    found = dict(_parameters(weights, encoder))
+    params = dict(_parameters(weights, encoder))
     wrong = [
-        path for path in shapes if path not in found or found[path].shape != shapes[path].shape
+        path for path in shapes if path not in params or params[path].shape != shapes[path].shape
     ]
-    if wrong or found.keys() - shapes.keys():
+    if wrong or params.keys() - shapes.keys():
         raise broken(
             weights,
             "does not fill the parameters of its options: "
-            f"{sorted(wrong or found.keys() - shapes.keys())}",
+            f"{sorted(wrong or params.keys() - shapes.keys())}",
         )
-    return system, {"main": jax.tree.map(np.asarray, unflatten(found))}, tokenizer
+    return system, {"main": jax.tree.map(np.asarray, unflatten(params))}, tokenizer
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) > 1:
+    files = sorted(folder.glob(pattern))
+    if len(files) > 1:
         raise UserError(
-            f"{folder} has {len(found)} files {pattern}: "
-            f"{', '.join(path.name for path in found)}; keep one"
+            f"{folder} has {len(files)} files {pattern}: "
+            f"{', '.join(path.name for path in files)}; keep one"
         )
-    return found[0]
+    return files[0]
 
 
 def _encoder(path: Path, tokenizer: OpenWords) -> tuple[BiLanguageLSTM, int]:
@@ -314,24 +314,25 @@ def _array(path: Path, file: Any, name: str, shape: tuple[int, ...]) -> np.ndarr
     or elsewhere."""
     import h5py
 
-    there = file
+    node = file
     for part in name.split("/"):
-        link = there.get(part, getlink=True) if isinstance(there, h5py.Group) else None
+        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
         if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
             raise broken(path, f"{name} is a link; only numbers inside the file are read")
-        there = None if link is None else there[part]
-    if not isinstance(there, h5py.Dataset):
+        node = None if link is None else node[part]
+    if not isinstance(node, h5py.Dataset):
         raise broken(
             path, f"has no data set {name}; its options need one of the shape {list(shape)}"
         )
-    if there.shape != shape or there.dtype.kind != "f":
-        found = f"{list(there.shape or ())} {there.dtype}"
+    if node.shape != shape or node.dtype.kind != "f":
+        description = f"{list(node.shape or ())} {node.dtype}"
         raise broken(
-            path, f"{name} is {found}; its options need float numbers of the shape {list(shape)}"
+            path,
+            f"{name} is {description}; its options need float numbers of the shape {list(shape)}",
         )
-    if there.external or there.is_virtual:
+    if node.external or node.is_virtual:
         raise broken(path, f"{name} lies in another file; only numbers inside the file are read")
-    found = there[()].astype(np.float32)
-    if not np.isfinite(found).all():
+    description = node[()].astype(np.float32)
+    if not np.isfinite(description).all():
         raise broken(path, f"{name} holds NaN or infinity; the file is damaged")
-    return found
+    return description

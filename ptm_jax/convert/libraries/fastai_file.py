@@ -59,8 +59,8 @@ def read(path: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params, T
             f"{file} is a torch pickle; read one that you trust with allow_pickle=True "
             "(--allow-pickle)"
         )
-    found = torch_records.read(file)
-    state = found["model"] if isinstance(found.get("model"), Mapping) else found
+    content = torch_records.read(file)
+    state = content["model"] if isinstance(content.get("model"), Mapping) else content
     place = "0." if "0.encoder.weight" in state else ""
     table, layers = _array(file, state, f"{place}encoder.weight"), []
     while _names(place, len(layers))["state"][0] in state:
@@ -103,23 +103,23 @@ def write(path: str | os.PathLike, params: Params) -> None:
     import torch
 
     flat = flatten(params["main"])
-    table, found = flat["encoder/embed/token"], {}
+    table, state = flat["encoder/embed/token"], {}
     for name in ("0.encoder.weight", "0.encoder_dp.emb.weight", "1.decoder.weight"):
-        found[name] = table
-    found["1.decoder.bias"] = flat["heads_lm/bias"]
+        state[name] = table
+    state["1.decoder.bias"] = flat["heads_lm/bias"]
     for number in range(sum(name.endswith("/state") for name in flat)):
         layer = {
             name: np.asarray(flat[f"encoder/layers_{number}/{name}"])
             for name in ("inputs/kernel", "inputs/bias", "state")
         }
         names = _names("0.", number)
-        found[names["kernel"][0]], found[names["state"][0]] = (
+        state[names["kernel"][0]], state[names["state"][0]] = (
             layer["inputs/kernel"].T,
             layer["state"].T,
         )
         first, second = names["bias"]
-        found[first], found[second] = layer["inputs/bias"], np.zeros_like(layer["inputs/bias"])
-    torch.save({name: torch.tensor(np.array(array)) for name, array in found.items()}, path)
+        state[first], state[second] = layer["inputs/bias"], np.zeros_like(layer["inputs/bias"])
+    torch.save({name: torch.tensor(np.array(array)) for name, array in state.items()}, path)
 
 
 def _names(place: str, layer: int) -> dict[str, tuple[str, ...]]:
@@ -141,10 +141,10 @@ def _system(name: str, vocab: Vocab, sizes: list[int]) -> System:
 def _array(path: Path, state: Mapping[str, Any], *names: str) -> np.ndarray:
     """Returns the sum of tensors."""
     for name in names:
-        found = state.get(name)
-        if not isinstance(found, np.ndarray) or found.dtype.kind != "f":
+        array = state.get(name)
+        if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
             raise broken(path, f"has no numbers {name}; {EXPECTED}")
-        if not np.isfinite(found).all():
+        if not np.isfinite(array).all():
             raise broken(path, f"{name} holds NaN or infinity; the file is damaged")
     return sum(state[name].astype(np.float32) for name in names)
 
@@ -178,15 +178,15 @@ class _Texts(pickle.Unpickler):
 
 def _tokenizer(file: Path, size: int) -> Tokenizer | None:
     """Returns the tokenizer of the words beside a file. Raises UserError."""
-    there = sorted(file.parent.glob(WORDS))
-    if not there:
+    files = sorted(file.parent.glob(WORDS))
+    if not files:
         return None
     try:
-        with there[0].open("rb") as opened:
+        with files[0].open("rb") as opened:
             words = _Texts(opened).load()
     except Exception as error:  # a damaged pickle may end in any of Python's errors
         raise broken(
-            there[0],
+            files[0],
             f"is no list of words ({type(error).__name__}); leave it out to read the weights",
         ) from None
     if (
@@ -194,8 +194,8 @@ def _tokenizer(file: Path, size: int) -> Tokenizer | None:
         or not all(isinstance(word, str) for word in words)
         or len(words) != size
     ):
-        given = len(words) if isinstance(words, list) else type(words).__name__
-        raise broken(there[0], f"has {given} words, and {file.name} a table of {size}")
+        count = len(words) if isinstance(words, list) else type(words).__name__
+        raise broken(files[0], f"has {count} words, and {file.name} a table of {size}")
     known: dict[str, int] = {}
     for place, word in enumerate(words):
         word = ROLES.get(word, word)

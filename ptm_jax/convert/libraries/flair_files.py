@@ -43,7 +43,7 @@ def read(folder: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params,
     """Returns (system without a head, {tower: parameters}, tokenizer) of a folder with one file of
     each direction, as news-forward-0.4.1.pt and news-backward-0.4.1.pt. Raises UserError with the
     file."""
-    folder, found = Path(folder), {}
+    folder, states = Path(folder), {}
     for way, pattern in FILES.items():
         files = sorted(folder.glob(pattern))
         if len(files) > 1:
@@ -53,8 +53,8 @@ def read(folder: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params,
                 f"{files[0]} is a torch pickle; read one that you trust with "
                 "allow_pickle=True (--allow-pickle)"
             )
-        found[way] = files[0], _state(files[0], way)
-    (path, right), (other, left) = found["right"], found["left"]
+        states[way] = files[0], _state(files[0], way)
+    (path, right), (other, left) = states["right"], states["left"]
     letters, delimiter = right["letters"], right["delimiter"]
     if (left["letters"], left["delimiter"]) != (letters, delimiter):
         raise broken(
@@ -97,15 +97,15 @@ def of_model(
             f"{system.name} is no language model of bytes with one layer in each direction; "
             "take a run of flair"
         )
-    found = flatten(params["main"]["encoder"])
-    table = np.asarray(found["embed/token"])
+    flat = flatten(params["main"]["encoder"])
+    table = np.asarray(flat["embed/token"])
     rows = [
         tokenizer.vocab.eos,
         *(tokenizer.pieces.index(letter) for letter in flair.byte_letters()),
     ]
     changed = {
         name.replace("_0/", "/", 1): np.asarray(leaf)
-        for name, leaf in found.items()
+        for name, leaf in flat.items()
         if "_0/" in name
     }
     words = Strings(
@@ -141,11 +141,11 @@ def _place(letters: tuple[str, ...], letter: str) -> int:
 
 def _state(path: Path, way: str) -> dict[str, Any]:
     """Returns letters, delimiter, hidden, table and the parameters of a layer. Raises UserError."""
-    found = torch_records.read(path)
+    content = torch_records.read(path)
     state, dictionary, delimiter = (
-        found.get("state_dict"),
-        found.get("dictionary"),
-        found.get("document_delimiter", "\n"),
+        content.get("state_dict"),
+        content.get("dictionary"),
+        content.get("document_delimiter", "\n"),
     )
     items = (
         vars(dictionary).get("idx2item") if isinstance(dictionary, torch_records.Record) else None
@@ -160,16 +160,16 @@ def _state(path: Path, way: str) -> dict[str, Any]:
             "has no state_dict, or no dictionary of characters; expected a language model "
             "that Flair saved",
         )
-    if found.get("is_forward_lm") is not (way == "right"):
+    if content.get("is_forward_lm") is not (way == "right"):
         raise broken(
             path,
             f"is not the {'forward' if way == 'right' else 'backward'} model that its name "
             "promises",
         )
     kind, layers, out = (
-        str(found.get("recurrent_type", "lstm")).lower(),
-        found.get("nlayers"),
-        found.get("nout"),
+        str(content.get("recurrent_type", "lstm")).lower(),
+        content.get("nlayers"),
+        content.get("nout"),
     )
     if (
         kind != "lstm"
@@ -215,9 +215,9 @@ def _state(path: Path, way: str) -> dict[str, Any]:
 
 
 def _array(path: Path, state: Mapping[str, Any], name: str) -> np.ndarray:
-    found = state.get(name)
-    if not isinstance(found, np.ndarray) or found.dtype.kind != "f":
+    array = state.get(name)
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         raise broken(path, f"has no numbers {name}; expected a language model that Flair saved")
-    if not np.isfinite(found).all():
+    if not np.isfinite(array).all():
         raise broken(path, f"{name} holds NaN or infinity; the file is damaged")
-    return found.astype(np.float32)
+    return array.astype(np.float32)

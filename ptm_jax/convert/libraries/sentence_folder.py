@@ -197,10 +197,10 @@ def parted(
     ):
         return module, params, None
     last = {name: np.asarray(value) for name, value in params["heads_classify"]["classes"].items()}
-    rest = {name: part for name, part in params.items() if name != "heads_classify"}
+    others = {name: part for name, part in params.items() if name != "heads_classify"}
     return (
         dataclasses.replace(module, heads={}),
-        rest,
+        others,
         Dense(last["kernel"], last.get("bias"), "Identity"),
     )
 
@@ -275,22 +275,22 @@ def _modes(file: Path, fields: Mapping[str, Any]) -> tuple[str, ...]:
     named = fields.get("pooling_mode")
     if named is None:
         return tuple(mode for flag, mode in _FLAGS.items() if fields.get(flag)) or ("mean",)
-    found = tuple(
+    modes = tuple(
         str(name).removesuffix("_tokens")
         for name in (named if isinstance(named, list) else [named])
     )
-    if wrong := [name for name in found if name not in MODES]:
+    if wrong := [name for name in modes if name not in MODES]:
         raise UserError(
             f"{file}: pooling_mode is {shown(wrong[0])}; supported are {', '.join(MODES)}"
         )
-    return found
+    return modes
 
 
 def _dense(place: Path, allow_pickle: bool) -> Dense:
     """Reads the layer of a step. Raises UserError for settings that are not supported."""
     fields = _json(place / "config.json", dict)
     named = str(fields.get("activation_function", "torch.nn.modules.activation.Tanh"))
-    activation, own = named.rpartition(".")[2], "sentence_embedding"
+    activation, feature = named.rpartition(".")[2], "sentence_embedding"
     if activation not in ACTIVATIONS or not named.startswith("torch."):
         raise UserError(
             f"{place} has the activation {shown(named)}; supported are torch.nn's "
@@ -298,8 +298,8 @@ def _dense(place: Path, allow_pickle: bool) -> Dense:
         )
     for name, only in {
         "use_residual": False,
-        "module_input_name": own,
-        "module_output_name": own,
+        "module_input_name": feature,
+        "module_output_name": feature,
     }.items():
         if fields.get(name, only) not in (only, None):
             raise UserError(f"{place} has {name} {fields[name]!r}; supported is {only!r}")
@@ -318,7 +318,7 @@ def _dense(place: Path, allow_pickle: bool) -> Dense:
 def _settings(folder: Path, inner: Path) -> dict[str, Any]:
     """Returns the fields of a `Sentence` that stand in the folder's settings, prompts and
     similarity, and in those of its model, the longest text."""
-    file, found = folder / _SETTINGS, {}
+    file, settings = folder / _SETTINGS, {}
     fields = _json(file, dict) if file.is_file() else {}
     prompts, name = fields.get("prompts") or {}, fields.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
@@ -346,8 +346,8 @@ def _settings(folder: Path, inner: Path) -> dict[str, Any]:
         raise UserError(
             f"{lengths}: max_seq_length is {longest!r}; expected a whole number above 0"
         )
-    found |= {"prompts": prompts, "default_prompt": name, "similarity": similarity}
-    return found | {"max_length": longest, "lower": fields.get("do_lower_case") is True}
+    settings |= {"prompts": prompts, "default_prompt": name, "similarity": similarity}
+    return settings | {"max_length": longest, "lower": fields.get("do_lower_case") is True}
 
 
 def _json(file: Path, kind: type) -> Any:

@@ -41,9 +41,9 @@ class Cursor:
         """Returns the numbers of a `struct` format."""
         form = "<" + form
         self.room(1, struct.calcsize(form), what)
-        found = struct.unpack_from(form, self.map, self.at)
+        numbers = struct.unpack_from(form, self.map, self.at)
         self.at += struct.calcsize(form)
-        return found
+        return numbers
 
     def text(self, end: bytes, what: str) -> bytes:
         """Returns the bytes up to `end`, and moves behind it."""
@@ -56,8 +56,8 @@ class Cursor:
                 else f"it has more than {LONGEST_WORD:,} bytes: a file of another format"
             )
             raise self.fail(f"{what} does not end; {why}")
-        found, self.at = self.map[self.at : stop], stop + len(end)
-        return found
+        text, self.at = self.map[self.at : stop], stop + len(end)
+        return text
 
     def matrix(self, rows: int, width: int, what: str, dtype: str = "<f4") -> np.ndarray:
         """Returns an array [rows, width], memory-mapped."""
@@ -68,11 +68,11 @@ class Cursor:
                 "another format"
             )
         self.room(rows * width, kind.itemsize, f"{what} [{rows:,}, {width:,}]")
-        found = np.frombuffer(self.map, kind, rows * width, self.at).reshape(rows, width)
+        array = np.frombuffer(self.map, kind, rows * width, self.at).reshape(rows, width)
         if kind.kind == "f":
-            self._check_finite(found, what)
+            self._check_finite(array, what)
         self.at += rows * width * kind.itemsize
-        return found
+        return array
 
     def _check_finite(self, rows: np.ndarray, what: str) -> None:
         for start in range(0, len(rows), BLOCK):

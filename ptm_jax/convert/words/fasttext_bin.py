@@ -44,13 +44,18 @@ def is_fasttext(head: bytes) -> bool:
         return True
     if len(head) < 56:
         return False
-    found = dict(zip(ARGUMENTS, struct.unpack("<12i", head[:48]), strict=True))
+    arguments = dict(zip(ARGUMENTS, struct.unpack("<12i", head[:48]), strict=True))
     small = (
-        0 < found["width"] <= WIDEST
-        and 0 < found["window"] < 10_000
-        and 0 <= found["shortest"] <= found["longest"] < 1000
+        0 < arguments["width"] <= WIDEST
+        and 0 < arguments["window"] < 10_000
+        and 0 <= arguments["shortest"] <= arguments["longest"] < 1000
     )
-    return small and found["loss"] in LOSSES and found["model"] in MODELS and found["epoch"] > 0
+    return (
+        small
+        and arguments["loss"] in LOSSES
+        and arguments["model"] in MODELS
+        and arguments["epoch"] > 0
+    )
 
 
 def read(path: Path) -> WordTable:
@@ -68,14 +73,14 @@ def read(path: Path) -> WordTable:
     _check(cursor, args)
     if version == 11 and args["model"] == 3:
         args["longest"] = 0  # supervised models of version 11 have no n-grams of characters
-    words, counts, labels, args["tokens"], kept = _dictionary(cursor, version is not None)
+    words, counts, labels, args["tokens"], buckets = _dictionary(cursor, version is not None)
     compressed = version is not None and cursor.take("?", "the kind of its input matrix")[0]
     rows = _matrix(cursor, compressed, args["width"], "the input matrix")
     alike = version is not None and cursor.take("?", "the kind of its output matrix")[0]
     output = _matrix(cursor, compressed and alike, args["width"], "the output matrix")
     cursor.end()
     args["of_end"] = version is None
-    return _table(cursor, args, (words, counts, labels, kept), rows, output)
+    return _table(cursor, args, (words, counts, labels, buckets), rows, output)
 
 
 def _check(cursor: Cursor, args: dict[str, Any]) -> None:
@@ -87,12 +92,12 @@ def _check(cursor: Cursor, args: dict[str, Any]) -> None:
         or not 0 <= args["shortest"]
         or args["longest"] > 1000
     ):
-        found = ", ".join(
+        arguments = ", ".join(
             f"{name} {args[name]}"
             for name in ("width", "loss", "model", "buckets", "shortest", "longest")
         )
         raise cursor.fail(
-            f"arguments that no fastText model has ({found}); the file is damaged, or of "
+            f"arguments that no fastText model has ({arguments}); the file is damaged, or of "
             "another format"
         )
 
@@ -107,7 +112,7 @@ def _dictionary(cursor: Cursor, numbered: bool) -> tuple:
             "the file is damaged"
         )
     cursor.room(size, 10, f"a dictionary of {size:,} entries")
-    found: list[tuple[list[str], list[int]]] = [([], []), ([], [])]
+    tables: list[tuple[list[str], list[int]]] = [([], []), ([], [])]
     for number in range(size):
         word = decoded(cursor.text(b"\0", f"entry {number + 1:,} of the dictionary"))
         count, kind = cursor.take("qb", f"the entry {shown(word)} of the dictionary")
@@ -115,28 +120,34 @@ def _dictionary(cursor: Cursor, numbered: bool) -> tuple:
             raise cursor.fail(
                 f"the entry {shown(word)} is of the kind {kind}; words come first, then classes"
             )
-        found[kind][0].append(word)
-        found[kind][1].append(count)
-    (names, counts), (classes, totals) = found
-    kept = None
+        tables[kind][0].append(word)
+        tables[kind][1].append(count)
+    (names, counts), (classes, totals) = tables
+    buckets = None
     if pruned >= 0:
         pairs = (
             cursor.matrix(pruned, 2, "the n-grams that pruning kept", "<i4")
             if pruned
             else np.zeros((0, 2), np.int32)
         )
-        kept = dict(pairs.tolist())
-    return names, np.array(counts, np.int64), dict(zip(classes, totals, strict=True)), tokens, kept
+        buckets = dict(pairs.tolist())
+    return (
+        names,
+        np.array(counts, np.int64),
+        dict(zip(classes, totals, strict=True)),
+        tokens,
+        buckets,
+    )
 
 
 def _matrix(cursor: Cursor, compressed: bool, width: int, what: str) -> Any:
     if compressed:
-        found = quantised.read(cursor, what)
-        if found.shape[1] != width:
+        matrix = quantised.read(cursor, what)
+        if matrix.shape[1] != width:
             raise cursor.fail(
-                f"{what} has rows of {found.shape[1]:,} numbers; the arguments say {width:,}"
+                f"{what} has rows of {matrix.shape[1]:,} numbers; the arguments say {width:,}"
             )
-        return found
+        return matrix
     rows, columns = cursor.take("qq", what)
     if columns != width:
         raise cursor.fail(
@@ -159,15 +170,15 @@ class Rows:
 def _table(
     cursor: Cursor, args: dict[str, Any], dictionary: tuple, rows: Any, output: Any
 ) -> WordTable:
-    words, counts, labels, kept = dictionary
+    words, counts, labels, buckets = dictionary
     total = rows.shape[0]
-    expected = len(words) + (args["buckets"] if kept is None else len(kept))
+    expected = len(words) + (args["buckets"] if buckets is None else len(buckets))
     if total < len(words) or (args["longest"] > 0 or args["word_ngrams"] > 1) and total < expected:
         raise cursor.fail(
             f"an input matrix of {total:,} rows for {len(words):,} words and their n-grams "
             f"({expected:,} rows)"
         )
-    if kept is not None and any(not 0 <= row < total - len(words) for row in kept.values()):
+    if buckets is not None and any(not 0 <= row < total - len(words) for row in buckets.values()):
         raise cursor.fail(
             "n-grams that pruning kept have rows that the input matrix has not; the file is damaged"
         )
@@ -184,7 +195,9 @@ def _table(
     subwords, classes = None, None
     if args["buckets"] and (args["longest"] > 0 or args["word_ngrams"] > 1):
         sizes = dict(shortest=args["shortest"], longest=args["longest"], buckets=args["buckets"])
-        subwords = Subwords(rows=part(len(words), total), kept=kept, of_end=args["of_end"], **sizes)
+        subwords = Subwords(
+            rows=part(len(words), total), kept=buckets, of_end=args["of_end"], **sizes
+        )
     if supervised:
         classes = Classes(
             names=list(labels), counts=np.array(list(labels.values()), np.int64), rows=output,
@@ -208,7 +221,7 @@ def write(file: BinaryIO, table: WordTable) -> None:
             if name in (*ARGUMENTS, "sample", "tokens")
         },
     }
-    args["width"], kept = table.width, table.subwords.kept if table.subwords else None
+    args["width"], buckets = table.width, table.subwords.kept if table.subwords else None
     counts = (
         np.ones(len(table.words), np.int64) if table.counts is None else table.counts
     )  # gensim drops words with 0
@@ -220,7 +233,7 @@ def write(file: BinaryIO, table: WordTable) -> None:
         ]
     file.write(struct.pack("<2i", MAGIC, VERSION))
     file.write(struct.pack("<12id", *(args[name] for name in ARGUMENTS), args["sample"]))
-    if kept is not None:
+    if buckets is not None:
         raise UserError(
             "this fastText model was pruned; only its own format .ftz holds that: write its "
             "words as text or binary"

@@ -38,7 +38,7 @@ def is_pickle(head: bytes) -> bool:
 class _Array:
     """An array of a pickle, built from its bytes."""
 
-    def __init__(self, *given: Any):
+    def __init__(self, *arguments: Any):
         self.value = np.zeros(0)
 
     def __setstate__(self, state: tuple) -> None:
@@ -48,9 +48,9 @@ class _Array:
 
 
 def _from_buffer(raw: Any, dtype: np.dtype, shape: tuple, order: str) -> _Array:
-    found = _Array()
-    found.value = np.frombuffer(raw, dtype).reshape(shape, order=order)
-    return found
+    array = _Array()
+    array.value = np.frombuffer(raw, dtype).reshape(shape, order=order)
+    return array
 
 
 def _bytes(text: str, encoding: str = "latin-1") -> bytes:
@@ -86,14 +86,14 @@ def read(path: Path, allow_pickle: bool) -> WordTable:
         )
     raw = read_bytes(path, LARGEST)
     try:
-        found = _Reader(io.BytesIO(raw), encoding="latin-1").load()
+        content = _Reader(io.BytesIO(raw), encoding="latin-1").load()
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception as error:  # a damaged pickle may end in any of Python's errors
         raise broken(
             path, f"is a pickle that cannot be read ({type(error).__name__}); save it again"
         ) from None
-    state, prefix = vars(found) if isinstance(found, Record) else {}, str(path)
+    state, prefix = vars(content) if isinstance(content, Record) else {}, str(path)
     if isinstance(state.get("wv"), Record):
         state, prefix = vars(state["wv"]), f"{prefix}.wv"
     return _table(path, state, prefix)
@@ -123,9 +123,9 @@ def _table(path: Path, state: Mapping[str, Any], prefix: str) -> WordTable:
             array("vectors_vocab"),
             _array(path, state, prefix, ("vectors_ngrams",), None),
         )
-        kept = state.get("hash2index")
+        buckets = state.get("hash2index")
         expected = (
-            sizes[2] if kept is None else len(kept),
+            sizes[2] if buckets is None else len(buckets),
             None if rows is None else rows.shape[1],
         )
         if ngrams is None or ngrams.shape != expected:
@@ -137,7 +137,7 @@ def _table(path: Path, state: Mapping[str, Any], prefix: str) -> WordTable:
             shortest=sizes[0],
             longest=sizes[1],
             buckets=sizes[2],
-            kept=kept,
+            kept=buckets,
             of_end=state.get("of_end", True),
         )
     else:
@@ -157,39 +157,39 @@ def _array(
     path: Path, state: Mapping[str, Any], prefix: str, names: tuple[str, ...], count: int | None
 ) -> np.ndarray | None:
     for name in names:
-        found = state.get(name)
-        if found is None and name in (state.get("__numpys") or ()):
+        value = state.get(name)
+        if value is None and name in (state.get("__numpys") or ()):
             beside = Path(f"{prefix}.{name}.npy")
             size_of(beside)
             try:
-                found = np.load(beside, mmap_mode="r", allow_pickle=False)
+                value = np.load(beside, mmap_mode="r", allow_pickle=False)
             except (ValueError, OSError, EOFError) as error:
                 raise broken(
                     beside,
                     f"is no array of numpy ({str(error)[:100]}); copy all files of the model",
                 ) from None
-        found = found.value if isinstance(found, _Array) else found
-        if found is None:
+        value = value.value if isinstance(value, _Array) else value
+        if value is None:
             continue
         if (
-            not isinstance(found, np.ndarray)
-            or found.dtype.kind != "f"
-            or found.ndim != 2
-            or count not in (None, len(found))
+            not isinstance(value, np.ndarray)
+            or value.dtype.kind != "f"
+            or value.ndim != 2
+            or count not in (None, len(value))
         ):
             what = (
-                f"{found.dtype} {list(found.shape)}"
-                if isinstance(found, np.ndarray)
-                else shown(found)
+                f"{value.dtype} {list(value.shape)}"
+                if isinstance(value, np.ndarray)
+                else shown(value)
             )
             raise broken(
                 path,
                 f"its {name} is {what}; expected floats "
                 f"[{'' if count is None else format(count, ',')}, D]",
             )
-        if not np.isfinite(found.sum()) and not (fine := np.isfinite(found).all(1)).all():
+        if not np.isfinite(value.sum()) and not (fine := np.isfinite(value).all(1)).all():
             raise broken(path, f"its {name} has NaN or infinity in row {int(fine.argmin()) + 1:,}")
-        return found if found.dtype == np.float32 else found.astype(np.float32)
+        return value if value.dtype == np.float32 else value.astype(np.float32)
     return None
 
 
@@ -225,19 +225,19 @@ def write(path: Path, table: WordTable) -> list[Path]:
         )
     arrays, state = {"vectors": table.whole()}, {}
     if table.subwords is not None:
-        own = table.subwords
+        subwords = table.subwords
 
         def every(rows):
             return np.asarray(rows[np.arange(rows.shape[0])])
 
-        arrays |= {"vectors_vocab": every(table.rows), "vectors_ngrams": every(own.rows)}
+        arrays |= {"vectors_vocab": every(table.rows), "vectors_ngrams": every(subwords.rows)}
         state |= {
-            "min_n": own.shortest,
-            "max_n": own.longest,
-            "bucket": own.buckets,
+            "min_n": subwords.shortest,
+            "max_n": subwords.longest,
+            "bucket": subwords.buckets,
             "buckets_word": None,
         }
-        state |= {"compatible_hash": True, "of_end": own.of_end}
+        state |= {"compatible_hash": True, "of_end": subwords.of_end}
     files = []
     for name, array in arrays.items():
         files.append(path.with_name(f"{path.name}.{name}.npy"))

@@ -28,9 +28,9 @@ class Codebook:
 
     def rows(self, codes: np.ndarray) -> np.ndarray:
         """Returns rows [n, width] of codes [n, parts]."""
-        whole = (self.parts - 1) * CENTROIDS * self.part
-        before = self.centroids[:whole].reshape(self.parts - 1, CENTROIDS, self.part)
-        after = self.centroids[whole:].reshape(CENTROIDS, self.last)
+        size = (self.parts - 1) * CENTROIDS * self.part
+        before = self.centroids[:size].reshape(self.parts - 1, CENTROIDS, self.part)
+        after = self.centroids[size:].reshape(CENTROIDS, self.last)
         front = before[np.arange(self.parts - 1), codes[:, :-1]].reshape(len(codes), -1)
         return np.concatenate([front, after[codes[:, -1]]], 1)
 
@@ -46,8 +46,8 @@ class Quantised:
     lengths: Codebook | None = None
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
-        found = self.book.rows(self.codes[ids])
-        return found if self.lengths is None else found * self.lengths.rows(self.length_codes[ids])
+        rows = self.book.rows(self.codes[ids])
+        return rows if self.lengths is None else rows * self.lengths.rows(self.length_codes[ids])
 
 
 def read(cursor: Cursor, what: str) -> Quantised:
@@ -76,7 +76,7 @@ def read(cursor: Cursor, what: str) -> Quantised:
 def _codebook(cursor: Cursor, expected: int, what: str) -> Codebook:
     width, parts, part, last = cursor.take("4i", f"the codebook of {what}")
     if min(width, parts, part, last) < 1 or (parts - 1) * part + last != width or width != expected:
-        found = f"{parts} parts of {part} and {last} numbers for rows of {expected:,}"
-        raise cursor.fail(f"the codebook of {what} has {found}; the file is damaged")
+        description = f"{parts} parts of {part} and {last} numbers for rows of {expected:,}"
+        raise cursor.fail(f"the codebook of {what} has {description}; the file is damaged")
     centroids = cursor.matrix(1, width * CENTROIDS, f"the centroids of {what}")[0]
     return Codebook(width, parts, part, last, centroids)

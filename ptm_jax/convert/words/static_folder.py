@@ -81,19 +81,19 @@ def read(folder: Path) -> StaticTable:
 
 
 def _floats(folder: Path, name: str, array: np.ndarray, axes: int) -> np.ndarray:
-    found = array.astype(np.float32)
+    numbers = array.astype(np.float32)
     if (
         array.ndim != axes
         or array.dtype.kind not in "fi"
-        or not found.size
-        or not np.isfinite(found).all()
+        or not numbers.size
+        or not np.isfinite(numbers).all()
     ):
         raise broken(
             folder,
             f"{array.dtype} {list(array.shape)} with NaN, infinity or another shape than expected",
             name,
         )
-    return found
+    return numbers
 
 
 def pieces_of(raw: bytes, file: Path) -> Sequence[str]:

@@ -31,8 +31,8 @@ _NUMBER = re.compile(
 
 def header_of(head: bytes) -> tuple[int, int] | None:
     """Returns (V, D) of a first line `V D`, or None."""
-    found = HEADER.match(head)
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = HEADER.match(head)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def is_text(path: Path, skip: int) -> bool:
@@ -88,14 +88,14 @@ def read(path: Path, headed: bool) -> WordTable:
 def _blocks(path: Path, file: BinaryIO, number: int) -> Iterator[tuple[int, list[bytes]]]:
     """Yields (number of the first line, lines without blanks at their ends)."""
     while block := file.read(LINES):
-        rest = b"" if block.endswith(b"\n") else file.readline(LONGEST_LINE)
-        if len(rest) == LONGEST_LINE:
+        remainder = b"" if block.endswith(b"\n") else file.readline(LONGEST_LINE)
+        if len(remainder) == LONGEST_LINE:
             raise broken(
                 path,
                 f"has a line of more than {LONGEST_LINE:,} bytes from line {number:,} on; it "
                 "is no file of vectors",
             )
-        lines = (block + rest).removesuffix(b"\n").split(b"\n")
+        lines = (block + remainder).removesuffix(b"\n").split(b"\n")
         yield number, [line.rstrip(b" \t\r") for line in lines]
         number += len(lines)
 
@@ -103,23 +103,23 @@ def _blocks(path: Path, file: BinaryIO, number: int) -> Iterator[tuple[int, list
 def _numbers(path: Path, number: int, names: tuple, rests: tuple, width: int) -> np.ndarray:
     """Returns the numbers [n, D] float32 of lines from `number` on. Raises UserError with the first
     bad line."""
-    found = None
+    numbers = None
     if (
-        all(rest.count(b" ") == width - 1 for rest in rests)
+        all(fields.count(b" ") == width - 1 for fields in rests)
         and max(map(len, names)) <= LONGEST_WORD
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("error", DeprecationWarning)
             try:
-                found = np.fromstring(b" ".join(rests).decode("ascii"), np.float64, sep=" ")
+                numbers = np.fromstring(b" ".join(rests).decode("ascii"), np.float64, sep=" ")
             except (DeprecationWarning, ValueError):
                 pass
-    if found is None or len(found) != len(rests) * width:
-        for at, (name, rest) in enumerate(zip(names, rests, strict=True), number):
-            _check_line(path, at, name, rest.split(), width)
-        found = np.array([float(value) for rest in rests for value in rest.split()])
+    if numbers is None or len(numbers) != len(rests) * width:
+        for at, (name, fields) in enumerate(zip(names, rests, strict=True), number):
+            _check_line(path, at, name, fields.split(), width)
+        numbers = np.array([float(value) for fields in rests for value in fields.split()])
     with np.errstate(over="ignore"):
-        rows = found.astype(np.float32).reshape(len(rests), width)
+        rows = numbers.astype(np.float32).reshape(len(rests), width)
     if not (fine := np.isfinite(rows).all(1)).all():
         at = int(fine.argmin())
         word = shown(decoded(names[at]))
@@ -140,12 +140,12 @@ def _check_line(path: Path, number: int, name: bytes, values: list[bytes], width
         )
     bad = next((value for value in values if not _NUMBER.fullmatch(value)), None)
     if bad is not None:
-        rest = "a word holds no blank" if len(values) > width else f"expected {width:,} numbers"
+        expected = "a word holds no blank" if len(values) > width else f"expected {width:,} numbers"
         where = (
             f"line {number:,}: {shown(decoded(bad))} after the word "
             f"{shown(decoded(name))} is no number"
         )
-        raise broken(path, f"{where}; {rest}")
+        raise broken(path, f"{where}; {expected}")
     if len(values) != width:
         raise broken(
             path,

@@ -113,12 +113,12 @@ def write(path: str | os.PathLike, table: WordTable, format: str | None = None) 
     """
     path = Path(path)
     if format is None:
-        own = (
+        binary = (
             "fasttext-bin"
             if table.subwords is not None or table.classes is not None
             else "word2vec-binary"
         )
-        format = {**ENDINGS, ".bin": own}.get(path.suffix)
+        format = {**ENDINGS, ".bin": binary}.get(path.suffix)
     if format not in FORMATS:
         raise unknown("format of word vectors", str(format), FORMATS)
     path.parent.mkdir(parents=True, exist_ok=True)

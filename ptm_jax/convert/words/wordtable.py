@@ -109,20 +109,20 @@ class WordTable:
         """Returns vectors [n, D] float32 of words with their rows (-1: not in the vocabulary): the
         row, or with n-grams the mean of the row and the rows of the n-grams (fastText's
         getWordVector). Without any of them: zeros."""
-        found = np.zeros((len(words), self.width), np.float32)
+        vectors = np.zeros((len(words), self.width), np.float32)
         inside = np.asarray(ids) >= 0
-        found[inside] = self.rows[np.asarray(ids)[inside]]
+        vectors[inside] = self.rows[np.asarray(ids)[inside]]
         if self.subwords is None:
-            return found
+            return vectors
         for start in range(0, len(words), BLOCK):
-            part, here = found[start : start + BLOCK], inside[start : start + BLOCK]
+            part, here = vectors[start : start + BLOCK], inside[start : start + BLOCK]
             ngrams, bounds = self.subwords.of(words[start : start + BLOCK])
             some = np.flatnonzero(np.diff(bounds))
             if len(some):
                 rows = np.asarray(self.subwords.rows[ngrams], np.float32)
                 part[some] += np.add.reduceat(rows, bounds[some], axis=0)
             part /= np.maximum(np.diff(bounds) + here, 1)[:, None].astype(np.float32)
-        return found
+        return vectors
 
     def whole(self) -> np.ndarray:
         """Returns the vectors [V, D] float32 of all words."""

@@ -96,9 +96,9 @@ def first_stage(second: System, name: str) -> System:
 
 
 def systems() -> Iterator[System]:
-    whole = kt_net("kt_net", 24, 1024, 16, (SYNSETS, CATEGORIES))
-    yield first_stage(whole, "kt_net_first")
-    yield whole
+    network = kt_net("kt_net", 24, 1024, 16, (SYNSETS, CATEGORIES))
+    yield first_stage(network, "kt_net_first")
+    yield network
     few = Entities(entities=256, candidates=4, fill=True)
     mini = miniature(
         kt_net("", 2, 128, 2, (few,), 32), "kt_net_mini", steps=300, lr=2e-3, std=0.08, length=64

@@ -49,11 +49,11 @@ def ld_net(
     """
     init = Uniform(0.1)
     stack = tuple(LSTM(width) for _ in range(layers))
-    whole = LMHead(vocab=vocab, tied=False, bias=True, initializer=init)
+    full = LMHead(vocab=vocab, tied=False, bias=True, initializer=init)
     head = (
         AdaptiveHead(vocab=vocab, cutoffs=cutoffs, tied=False, initializer=init)
         if cutoffs
-        else whole
+        else full
     )
     encoder = DenseBiLSTM(
         embed=Embeddings(vocab=vocab, width=width, initializer=init),
@@ -95,12 +95,12 @@ def selecting(system: System, strength: float = 0.05, most: int = 2, rate: float
     authors' tagger does. Deviation: it begins with the language model's projection, one of each
     direction; theirs begins anew, one of both.
     """
-    whole = with_field(system, "selects", True, lambda part: isinstance(part, DenseBiLSTM))
-    whole = with_field(whole, "layer_drop", 0.0, lambda part: isinstance(part, DenseBiLSTM))
+    changed = with_field(system, "selects", True, lambda part: isinstance(part, DenseBiLSTM))
+    changed = with_field(changed, "layer_drop", 0.0, lambda part: isinstance(part, DenseBiLSTM))
     objective = Selecting(task=system.objective, strength=strength, most=most)
     frozen = Frozen(pattern="/encoder/", except_=rf"{MASK}|/encoder/(right|left)_features/")
     masked = (Restart(fresh=MASK), Bounded(pattern=MASK), PathRates(table=((MASK, rate),)))
-    return dataclasses.replace(whole, objective=objective, adapt=(*system.adapt, frozen, *masked))
+    return dataclasses.replace(changed, objective=objective, adapt=(*system.adapt, frozen, *masked))
 
 
 def systems() -> Iterator[System]:

@@ -89,9 +89,9 @@ def matrix(
 
 
 def _vocab(system: System) -> Vocab:
-    found: list[Vocab] = []
-    spec.respell(system.towers["main"], Vocab, lambda vocab: found.append(vocab) or vocab)
-    return found[0]
+    vocabs: list[Vocab] = []
+    spec.respell(system.towers["main"], Vocab, lambda vocab: vocabs.append(vocab) or vocab)
+    return vocabs[0]
 
 
 def _kept(ties: tuple[Tie, ...], towers: dict[str, Any]) -> tuple[Tie, ...]:

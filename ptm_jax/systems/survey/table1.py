@@ -35,13 +35,13 @@ def on_bert(
     """Returns a miniature BERT with another task."""
     parent = bert("", *SMALL)
     tower = parent.towers["main"].clone(heads=heads)
-    own = {
+    slots = {
         "towers": {"main": tower},
         "examples": Packed(),
         "corruption": corruption,
         "objective": objective,
     }
-    system = dataclasses.replace(parent, paper=paper, rows=(row,), **own)
+    system = dataclasses.replace(parent, paper=paper, rows=(row,), **slots)
     return miniature(system, name, **training)
 
 

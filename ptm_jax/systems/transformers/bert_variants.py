@@ -40,8 +40,8 @@ WORDS = ("word_starts",)
 def headed(parent: System, drop: tuple[str, ...] = (), **heads) -> dict[str, Model]:
     """Returns the parent's tower without the heads `drop` and with the additional `heads`."""
     main = parent.towers["main"]
-    kept = {name: head for name, head in main.heads.items() if name not in drop}
-    return {"main": Model(encoder=main.encoder, heads={**kept, **heads})}
+    others = {name: head for name, head in main.heads.items() if name not in drop}
+    return {"main": Model(encoder=main.encoder, heads={**others, **heads})}
 
 
 def spanbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:

@@ -98,7 +98,7 @@ def filled(
             "a share in (0, 1]"
         )
     rng, rows = np.random.default_rng(seed), model.ids_of(texts)
-    found = [""] * len(rows)
+    new_texts = [""] * len(rows)
     for chosen, ids, mask in inputs.padded_batches(rows, batch, model.vocab.pad):
         free = (mask > 0) & ~np.isin(ids, model.vocab.specials)
         hide = _hidden(rng, free, share)
@@ -115,8 +115,8 @@ def filled(
         new = ids.copy()
         new[hide] = drawn
         for place, row in enumerate(chosen):
-            found[row] = model.tokenizer.decode(new[place][free[place]])
-    return found
+            new_texts[row] = model.tokenizer.decode(new[place][free[place]])
+    return new_texts
 
 
 def _hidden(rng: Any, free: np.ndarray, share: float) -> np.ndarray:
@@ -139,9 +139,9 @@ def written(
     """Texts of a model trained on `lines`, from the label and the first `words` of each text as
     prompt (GPT-2 with context); `options` as in `Pretrained.generate`."""
     prompts = lines([" ".join(text.split()[:words]) for text in texts], labels, separator)
-    given = {"strategy": "sample", "max_new_tokens": 32} | options
+    settings = {"strategy": "sample", "max_new_tokens": 32} | options
     heads = [f"{label}{separator}" for label in labels]
-    answers = model.generate(prompts, seed=seed, **given)
+    answers = model.generate(prompts, seed=seed, **settings)
     return [
         answer[len(head) :].strip() if answer.startswith(head) else answer
         for answer, head in zip(answers, heads, strict=True)

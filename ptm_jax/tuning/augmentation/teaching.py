@@ -51,15 +51,15 @@ def write_scores(
         )
     for source in examples.files(data).values():
         every += examples.examples(source)
-    found = []
+    logits = []
     for teacher, one in zip(teachers, tasks, strict=True):
         groups, _ = rows_of(teacher, examples, every, evaluating.length_of(teacher, one))
-        found.append(class_scores(teacher, examples, groups, batch))
+        logits.append(class_scores(teacher, examples, groups, batch))
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".draft")
     with draft.open("w", encoding="utf8") as file:
         for number, example in enumerate(every):
-            scores = [np.asarray(scores[number]).tolist() for scores in found]
+            scores = [np.asarray(scores[number]).tolist() for scores in logits]
             line = {"first": example.first, "second": example.second or "", "scores": scores}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
     return draft.replace(path)
@@ -80,5 +80,9 @@ def taught(config: Experiment, path: str | os.PathLike) -> Experiment:
             "score its own data"
         )
     fields = {field.name: vars(examples)[field.name] for field in dataclasses.fields(examples)}
-    own = TaughtLabels(**fields, scores=str(path), teachers=teachers, classes=classes)
-    return dataclasses.replace(config, system=dataclasses.replace(config.system, examples=own))
+    examples_with_scores = TaughtLabels(
+        **fields, scores=str(path), teachers=teachers, classes=classes
+    )
+    return dataclasses.replace(
+        config, system=dataclasses.replace(config.system, examples=examples_with_scores)
+    )

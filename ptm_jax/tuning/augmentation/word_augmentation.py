@@ -40,7 +40,7 @@ def replaced(
             f"rate is {rate}, candidates {candidates}, times {times}; a rate in (0, 1], and "
             "numbers from 1"
         )
-    rng, found = np.random.default_rng(seed), []
+    rng, copies_of_all = np.random.default_rng(seed), []
     for text in texts:
         words = WORD.findall(text)
         free = [
@@ -48,16 +48,16 @@ def replaced(
             for i, word in enumerate(words)
             if re.fullmatch("[a-zA-Z]+", word) and word.lower() not in skip
         ]
-        own = _candidates(model, words, free, vectors, candidates, batch)
+        replacements = _candidates(model, words, free, vectors, candidates, batch)
         copies = []
         for _ in range(times):
             new = list(words)
             for i in free:
-                if own[i] and rng.random() < rate:
-                    new[i] = own[i][rng.integers(len(own[i]))]
+                if replacements[i] and rng.random() < rate:
+                    new[i] = replacements[i][rng.integers(len(replacements[i]))]
             copies.append(" ".join(new))
-        found.append(_new(copies, " ".join(words)))
-    return found
+        copies_of_all.append(_new(copies, " ".join(words)))
+    return copies_of_all
 
 
 def _candidates(
@@ -70,11 +70,11 @@ def _candidates(
         else {}
     )
     single = [i for i in free if len(pieces[i]) == 1]
-    found: dict[int, list[str]] = {i: [] for i in free}
+    replacements: dict[int, list[str]] = {i: [] for i in free}
     if vectors is not None:
         for i in set(free) - set(single):
             word = words[i] if words[i] in vectors else words[i].lower()
-            found[i] = (
+            replacements[i] = (
                 [one.word for one in vectors.most_similar(word, top=count)]
                 if word in vectors
                 else []
@@ -102,8 +102,8 @@ def _candidates(
         for row, (i, place) in enumerate(zip(part, places, strict=True)):
             best = np.argsort(-logits[row, place], kind="stable")[:count]
             names = (model.tokenizer.decode([int(one)]) for one in best)
-            found[i] = [word for word in names if re.fullmatch(r"\w+", word)]
-    return found
+            replacements[i] = [word for word in names if re.fullmatch(r"\w+", word)]
+    return replacements
 
 
 def _around(words: list[str], place: int) -> tuple[str, str]:
@@ -133,7 +133,7 @@ def rewritten(
     for words, kinds in zip(split, tags, strict=True):
         for word, kind in zip(words, kinds, strict=True):
             classes.setdefault(kind, []).append(word)
-    found = []
+    new_texts = []
     for text, words, kinds in zip(texts, split, tags, strict=True):
         copies = []
         for _ in range(times if words else 0):
@@ -149,8 +149,8 @@ def rewritten(
                 first = int(rng.integers(len(new) - size + 1))
                 new = new[first : first + size]
             copies.append(" ".join(new))
-        found.append(_new(copies, text))
-    return found
+        new_texts.append(_new(copies, text))
+    return new_texts
 
 
 def _new(copies: Sequence[str], text: str) -> list[str]:

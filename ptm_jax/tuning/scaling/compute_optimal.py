@@ -69,7 +69,7 @@ def envelope(
         _envelope([curves[i] for i in pick.integers(len(curves), size=len(curves))], count, least)
         for _ in range(draws)
     )
-    return _frontier(points, [found for found in again if len(np.unique(found[:, 1])) > 1], ())
+    return _frontier(points, [sample for sample in again if len(np.unique(sample[:, 1])) > 1], ())
 
 
 def _envelope(curves, count, least) -> np.ndarray:
@@ -86,13 +86,16 @@ def _envelope(curves, count, least) -> np.ndarray:
     losses = np.stack([at(curve, curve.losses) for curve in curves])
     tokens = np.stack([at(curve, np.log(curve.tokens)) for curve in curves])
     sizes = np.array([curve.parameters for curve in curves])
-    best, there = losses.argmin(0), np.isfinite(losses)
-    ends = np.where(there, sizes[:, None], np.nan)
-    kept = there.sum(0) >= least
+    best, measured = losses.argmin(0), np.isfinite(losses)
+    ends = np.where(measured, sizes[:, None], np.nan)
+    compared = measured.sum(0) >= least
     with np.errstate(invalid="ignore"):
-        low, high = np.nanmin(np.where(kept, ends, 0), 0), np.nanmax(np.where(kept, ends, 0), 0)
-    kept &= (sizes[best] > low) & (sizes[best] < high)
-    chosen = np.flatnonzero(kept)
+        low, high = (
+            np.nanmin(np.where(compared, ends, 0), 0),
+            np.nanmax(np.where(compared, ends, 0), 0),
+        )
+    compared &= (sizes[best] > low) & (sizes[best] < high)
+    chosen = np.flatnonzero(compared)
     return np.stack(
         [budgets, sizes[best], np.exp(tokens[best, np.arange(count)]), losses.min(0)], 1
     )[chosen]
@@ -117,20 +120,20 @@ def isoflop(
         if len(group) < 3:
             remarks.append(f"{where}{len(group)} sizes; a parabola needs three")
             continue
-        if isinstance(found := _vertex(group, group[:, 3]), str):
-            remarks.append(where + found)
+        if isinstance(vertex := _vertex(group, group[:, 3]), str):
+            remarks.append(where + vertex)
             continue
-        points.append(found[0])
-        fitted, spare = found[1], (len(group) / max(1, len(group) - 3)) ** 0.5
+        points.append(vertex[0])
+        fitted, spare = vertex[1], (len(group) / max(1, len(group) - 3)) ** 0.5
         residuals = (group[:, 3] - fitted) * spare
         samples.append(
             [_vertex(group, fitted + pick.choice(residuals, len(group))) for _ in range(draws)]
         )
     again = []
     for drawn in zip(*samples, strict=True):
-        whole = [one[0] for one in drawn if not isinstance(one, str)]
-        if len(whole) > 1:
-            again.append(np.array(whole))
+        vertices = [one[0] for one in drawn if not isinstance(one, str)]
+        if len(vertices) > 1:
+            again.append(np.array(vertices))
     return _frontier(np.array(points).reshape(-1, 4), again, tuple(remarks))
 
 
@@ -160,11 +163,11 @@ def _frontier(
             f"needs two{why}"
         )
 
-    def slope(found, column):
-        return np.polyfit(np.log(found[:, 0]), np.log(found[:, column]), 1)
+    def slope(sample, column):
+        return np.polyfit(np.log(sample[:, 0]), np.log(sample[:, column]), 1)
 
     exponent, scale = slope(points, 1)
-    drawn = [slope(found, 1)[0] for found in again]
+    drawn = [slope(sample, 1)[0] for sample in again]
     interval = tuple(map(float, np.percentile(drawn, (2.5, 97.5)))) if drawn else (np.nan, np.nan)
     return Frontier(
         exponent=float(exponent), scale=float(np.exp(scale)),

@@ -79,10 +79,12 @@ class MuP:
 
     def _attention(self, m: float):
         def change(part: Attention) -> Attention:
-            own = part.each[1]
-            before = own**-0.5 if part.scale is None else part.scale
+            head_width = part.each[1]
+            before = head_width**-0.5 if part.scale is None else part.scale
             scale = (
-                part.scale if own == self.head_width else before * (self.head_width / own) ** 0.5
+                part.scale
+                if head_width == self.head_width
+                else before * (self.head_width / head_width) ** 0.5
             )
             return dataclasses.replace(_narrowed(part, m), scale=scale)
 

@@ -31,18 +31,18 @@ class Decoder:
     def parameters(self, embeddings: bool = True) -> int:
         """Weights of products: N D (4 H K + 2 F), and (V + L) D of embeddings (Kaplan et al. 2020,
         Table 1). Biases and norms are not counted."""
-        found = self.layers * self.width * (4 * self.attention_width + 2 * self.hidden)
-        return found + (self.vocab + self.length) * self.width * embeddings
+        weights = self.layers * self.width * (4 * self.attention_width + 2 * self.hidden)
+        return weights + (self.vocab + self.length) * self.width * embeddings
 
     def kaplan(self, embeddings: bool = False) -> int:
         """Operations of a token's forward pass: 2 N + 2 N_layer L H K with non-embedding N (Kaplan
         et al. 2020, Table 1). `embeddings` adds the logits, 2 D V, which the paper leaves out.
         Causal attention counts half the pairs."""
-        found = (
+        operations = (
             2 * self.parameters(embeddings=False)
             + 2 * self.layers * self.length * self.attention_width
         )
-        return found + 2 * self.width * self.vocab * embeddings
+        return operations + 2 * self.width * self.vocab * embeddings
 
     def chinchilla(self, embeddings: bool = True) -> int:
         """Operations of a row's forward pass (Hoffmann et al. 2022, Appendix F): products of all
@@ -55,8 +55,8 @@ class Decoder:
             + 3 * self.heads * l * l
             + 2 * l * inner * self.width
         )
-        found = self.layers * (attention + 4 * l * self.width * self.hidden)
-        return found + 4 * l * self.vocab * self.width * embeddings
+        operations = self.layers * (attention + 4 * l * self.width * self.hidden)
+        return operations + 4 * l * self.vocab * self.width * embeddings
 
     def products(self) -> int:
         """Operations of the products of a row's forward pass: Appendix F without the softmax and

@@ -73,12 +73,12 @@ class Power:
             for floor in floors
         ]
         pairs = zip(above, floors, strict=True)
-        found = [
+        starts = [
             (a, alpha, *([floor] if self.floor else []))
             for a, floor in pairs
             for alpha in (0.05, 0.1, 0.3, 0.6, 1.0)
         ]
-        return np.array(found)
+        return np.array(starts)
 
     def log_loss(self, theta, logs):
         return _sum_of_terms(theta, logs, self.floor)
@@ -99,16 +99,16 @@ class Parametric:
     def grid(self, logs, loss):
         """Appendix D.3's exponents, with 0.25 for 0, and floors; the rest of the mean loss is
         divided between the terms."""
-        found = []
+        starts = []
         for share, floor in itertools.product((0.2, 0.5, 0.8), (0.3, 0.6, 0.8, 0.9, 0.97)):
             least = loss.min() + np.log(floor)
-            rest = np.log(np.maximum(np.exp(loss) - np.exp(least), 1e-3 * np.exp(loss))).mean()
-            ends = np.log(share) + rest, np.log(1 - share) + rest
-            found += [
+            excess = np.log(np.maximum(np.exp(loss) - np.exp(least), 1e-3 * np.exp(loss))).mean()
+            ends = np.log(share) + excess, np.log(1 - share) + excess
+            starts += [
                 (ends[0], a, ends[1], b, least)
                 for a, b in itertools.product((0.25, 0.5, 1.0, 1.5, 2.0), repeat=2)
             ]
-        return np.array(found)
+        return np.array(starts)
 
     def log_loss(self, theta, logs):
         return _sum_of_terms(theta, logs, True)
@@ -116,13 +116,13 @@ class Parametric:
     def constants(self, theta, centre):
         a, alpha, b, beta, e = theta
         with np.errstate(over="ignore"):  # a draw of the bootstrap may have no finite constants
-            found = {
+            constants = {
                 "A": np.exp(a + alpha * centre[0]),
                 "alpha": alpha,
                 "B": np.exp(b + beta * centre[1]),
                 "beta": beta,
             }
-            return {name: float(value) for name, value in (found | {"E": np.exp(e)}).items()}
+            return {name: float(value) for name, value in (constants | {"E": np.exp(e)}).items()}
 
     @staticmethod
     def optimum(
@@ -157,8 +157,8 @@ class Joint:
         ratio, above = n / d, theta[2] - logs[:, 0]
         terms = np.stack([ratio * above, theta[3] - logs[:, 1]], 1)
         total, weights = _log_sum_exp(terms)
-        own, other = d * weights[:, 0] * ratio, d * weights[:, 1]
-        return d * total, np.stack([own * above, d * total - own * above, own, other], 1)
+        share, other = d * weights[:, 0] * ratio, d * weights[:, 1]
+        return d * total, np.stack([share * above, d * total - share * above, share, other], 1)
 
     def constants(self, theta, centre):
         scales = np.exp(theta[2:] + centre)
@@ -231,19 +231,20 @@ def fit(
         [_objective(theta, form, logs, target, delta)[0] for theta in grid], kind="stable"
     )[:starts]
     theta, _ = min(
-        (_descend(form, logs, target, grid[i], delta) for i in first), key=lambda found: found[1]
+        (_descend(form, logs, target, grid[i], delta) for i in first),
+        key=lambda samples: samples[1],
     )
     fitted = form.log_loss(theta, logs)[0]
-    pick, found, intervals = np.random.default_rng(seed), [], {}
+    pick, samples, intervals = np.random.default_rng(seed), [], {}
     for _ in range(draws):
         again = pick.integers(len(loss), size=len(loss))
         if len({*again}) > len(theta):
-            found.append(
+            samples.append(
                 form.constants(_descend(form, logs[again], target[again], theta, delta)[0], centre)
             )
-    for name in form.names if found else ():
+    for name in form.names if samples else ():
         low, high = np.percentile(
-            [one[name] for one in found], LEVELS, method="closest_observation"
+            [one[name] for one in samples], LEVELS, method="closest_observation"
         )  # also beside inf
         intervals[name] = float(low), float(high)
     error = float(np.sqrt(np.mean((target - fitted) ** 2)))
@@ -270,7 +271,7 @@ def _descend(form, logs, target, start, delta) -> tuple[np.ndarray, float]:
     options = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-7}
     for width in (10 * delta, delta):
         with np.errstate(over="ignore", invalid="ignore"):
-            found = minimize(
+            minimum = minimize(
                 _objective,
                 start,
                 (form, logs, target, width),
@@ -278,8 +279,8 @@ def _descend(form, logs, target, start, delta) -> tuple[np.ndarray, float]:
                 jac=True,
                 options=options,
             )
-        start = found.x
-    return found.x, float(found.fun)
+        start = minimum.x
+    return minimum.x, float(minimum.fun)
 
 
 def _table(x) -> np.ndarray:

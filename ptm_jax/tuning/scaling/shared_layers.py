@@ -39,13 +39,13 @@ def report(system: Any, length: int = 128, tower: str = "main") -> list[Shared]:
     of `length` tokens.
 
     Nothing is computed but shapes. Raises UserError for an encoder without a `Stack`."""
-    found, plain = [], {"share": False, "groups": 1, "cycle": 1, "shared": None}
+    table, plain = [], {"share": False, "groups": 1, "cycle": 1, "shared": None}
     row = {name: jax.ShapeDtypeStruct((1, length), "int32") for name in example(system)}
     for name, fields in PATTERNS.items():
         network = respell(
             system.towers[tower],
             Stack,
-            lambda stack, own=fields: dataclasses.replace(stack, **{**plain, **own}),
+            lambda stack, pattern=fields: dataclasses.replace(stack, **{**plain, **pattern}),
         )
         stacks = [stack for stack in network.encoder.stacks.values() if isinstance(stack, Stack)]
         if not stacks:
@@ -59,5 +59,5 @@ def report(system: Any, length: int = 128, tower: str = "main") -> list[Shared]:
         def work(params, rows, network=network):
             return towers.bind({tower: network}, params)[tower](rows).hidden
 
-        found.append(Shared(name, count(params[tower]["encoder"]), flops(work, params, row)))
-    return found
+        table.append(Shared(name, count(params[tower]["encoder"]), flops(work, params, row)))
+    return table

@@ -56,18 +56,20 @@ def outcome(
 def _transferred(point: Point, folder: Path, tasks: str | None) -> tuple[dict[str, float], Any]:
     """({column: first metric of the task}, the result of a fine-tuning that a signal stopped, else
     None)."""
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for transfer in point.transfers:
-        given = {
+        settings = {
             name: vars(transfer)[name] for name in ("epochs", "batch", "length", "lr", "adapt")
         }
         data = (str(Path(tasks or "") / transfer.data),)
-        config = finetuning.experiment(transfer.task, folder, data, seed=point.config.seed, **given)
+        config = finetuning.experiment(
+            transfer.task, folder, data, seed=point.config.seed, **settings
+        )
         tuned = selection.finetune(config, folder / transfer.name, transfer.task, quiet=True)
         if tuned.ended == "stopped":
-            return found, tuned.result
-        found[transfer.name] = tuned.main
-    return found, None
+            return scores, tuned.result
+        scores[transfer.name] = tuned.main
+    return scores, None
 
 
 def _on_task(
@@ -91,11 +93,11 @@ def _on_task(
     length = config.system.recipe.phases[0].length
     facts = model_facts.facts(model, first, folder / MODEL, task, data, length=length, speed=speed)
     scored = model if speed is None else exits.EarlyExit(model, speed)
-    found = evaluating.evaluate(
+    evaluation = evaluating.evaluate(
         scored, task, evaluating.heldout_of(task, data), length=length
     ).metrics
-    values = {name: {**found, **facts}.get(name) for name in metrics}
-    return Outcome(values, None, {"parameters": facts["parameters"]}, (*found, *facts))
+    values = {name: {**evaluation, **facts}.get(name) for name in metrics}
+    return Outcome(values, None, {"parameters": facts["parameters"]}, (*evaluation, *facts))
 
 
 def _tuned(point: Point, config: Experiment, folder: Path, quiet: bool) -> Any:
@@ -119,19 +121,19 @@ def _compressed(point: Point, folder: Path, teacher: Path, data: Sequence[str], 
         if out.is_dir():
             before = out
             continue
-        own, model = stage.compression, before
-        if number and isinstance(own, Distillation):
-            own, model = dataclasses.replace(own, begin=str(before)), teacher
+        compression, model = stage.compression, before
+        if number and isinstance(compression, Distillation):
+            compression, model = dataclasses.replace(compression, begin=str(before)), teacher
         change = _as_planned(stage.config)
-        if own is None:
+        if compression is None:
             made = change(finetuning.experiment(point.task, str(model), data))
             tuned = selection.finetune(made, workdir, point.task, quiet=quiet)
             if tuned.ended == "stopped":
                 return tuned.result
             loading.load(tuned.checkpoint).save(out)
         else:
-            found = compressing.compress(
-                own,
+            compressed = compressing.compress(
+                compression,
                 model,
                 out,
                 task=point.task,
@@ -140,8 +142,8 @@ def _compressed(point: Point, folder: Path, teacher: Path, data: Sequence[str], 
                 quiet=quiet,
                 change=change,
             )
-            if found.after is None:
-                return found.result
+            if compressed.after is None:
+                return compressed.result
         before = out
     return None
 

@@ -112,35 +112,35 @@ def staged(value: Compressed, base: Experiment) -> list[Staged]:
 
     What a method measures, and the sizes after a removal, are not known before the run: there the
     experiment has the whole model."""
-    found, tower = [], base.system.towers["main"]
+    stages, tower = [], base.system.towers["main"]
     for number, stage in enumerate(value.stages):
-        own, towers = stage.compression, {"main": tower}
-        if number and isinstance(own, Distillation):
-            own = dataclasses.replace(own, begin=own.begin or BEFORE)
-            towers |= {name: base.system.towers["main"] for name in own.teachers}
-        wrappers = (own,) if own is not None and own.trains else ()
+        compression, towers = stage.compression, {"main": tower}
+        if number and isinstance(compression, Distillation):
+            compression = dataclasses.replace(compression, begin=compression.begin or BEFORE)
+            towers |= {name: base.system.towers["main"] for name in compression.teachers}
+        wrappers = (compression,) if compression is not None and compression.trains else ()
         system = dataclasses.replace(
             base.system, towers=towers, compress=wrappers, recipe=_recipe(stage, base.system.recipe)
         )
-        if isinstance(own, Distillation):
-            own.start("")
+        if isinstance(compression, Distillation):
+            compression.start("")
         if reason := refusal(system):
             raise UserError(reason)
-        if isinstance(own, Distillation | Theseus):
+        if isinstance(compression, Distillation | Theseus):
             tower = adapted(system).towers["main"]
-        found.append(Staged(own, dataclasses.replace(base, system=system)))
-    return found
+        stages.append(Staged(compression, dataclasses.replace(base, system=system)))
+    return stages
 
 
 def _recipe(stage: Stage, recipe: Any) -> Any:
-    given = {
+    fields = {
         name: vars(stage)[name]
         for name in ("steps", "batch", "length")
         if vars(stage)[name] is not None
     }
     lr = recipe.lr if stage.lr is None else stage.lr
     return rescheduled(
-        dataclasses.replace(recipe, lr=lr), dataclasses.replace(recipe.phases[0], **given)
+        dataclasses.replace(recipe, lr=lr), dataclasses.replace(recipe.phases[0], **fields)
     )
 
 

@@ -343,13 +343,13 @@ Costs = Callable[[Experiment], Cost]
 
 def names(study: Study) -> list[tuple[str, dict[str, str]]]:
     """[(name of a run, {axis: label})], in the order of the axes, the last fastest."""
-    found = []
+    runs = []
     for labels in itertools.product(*(axis.labelled for axis in study.axes)):
         named = dict(zip((axis.name for axis in study.axes), labels, strict=True))
         if study.keep is None or study.keep(named):
             name = "_".join(f"{axis}-{label}" for axis, label in named.items()) or "run"
-            found.append((re.sub(r"[^\w.+-]", "-", name), named))
-    return found
+            runs.append((re.sub(r"[^\w.+-]", "-", name), named))
+    return runs
 
 
 def point(study: Study, name: str, labels: Mapping[str, str], costs: Costs) -> Point:
@@ -394,15 +394,15 @@ def _compressing(
         raise UserError(
             f"it compresses the run of {', '.join(wanted.values())}, which is no run of the study"
         )
-    own = tuple(costs(stage.config) for stage in stages if stage.trains)
-    first = own[0] if own else costs(config)
+    stage_costs = tuple(costs(stage.config) for stage in stages if stage.trains)
+    first = stage_costs[0] if stage_costs else costs(config)
     return Point(
         **known,
         cost=first,
         task=study.task,
         value=value,
         stages=tuple(stages),
-        costs=own,
+        costs=stage_costs,
         after=after[0],
     )
 
@@ -413,16 +413,16 @@ def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
         value = axis.labelled[labels[axis.name]]
         for place in axis.places:
             if place == "system":
-                given = resolving.resolve(value) if isinstance(value, str) else value
-                own = given.system if isinstance(given, Experiment) else given
+                target = resolving.resolve(value) if isinstance(value, str) else value
+                placed = target.system if isinstance(target, Experiment) else target
                 base = study.base.system
                 recipe = dataclasses.replace(
-                    base.recipe, lr_rules=(*own.recipe.lr_rules, *base.recipe.lr_rules)
+                    base.recipe, lr_rules=(*placed.recipe.lr_rules, *base.recipe.lr_rules)
                 )
-                own = dataclasses.replace(
-                    own, recipe=recipe, tokenizer=base.tokenizer, name=labels[axis.name]
+                placed = dataclasses.replace(
+                    placed, recipe=recipe, tokenizer=base.tokenizer, name=labels[axis.name]
                 )
-                config = dataclasses.replace(config, system=own)
+                config = dataclasses.replace(config, system=placed)
             else:
                 changes[place] = (value,) if place == "data" and isinstance(value, str) else value
     if "task" in labels:
@@ -468,16 +468,16 @@ def load(path: str | Path) -> Study:
     from ptm_jax.core.spec.own_code import import_file
 
     file = place(path)
-    found = vars(resolving.guard(lambda: import_file(file), file)).get("study")
-    if not isinstance(found, Study):
+    study = vars(resolving.guard(lambda: import_file(file), file)).get("study")
+    if not isinstance(study, Study):
         raise UserError(f"{path} defines no `study` (a tuning.studies.studies.Study)")
-    return found
+    return study
 
 
 def place(path: str | Path) -> Path:
     """The file of a study, or that of configs/studies with its name. Raises UserError."""
     file, folder = Path(path), resolving.CONFIGS / "studies"
-    for there in (file, folder / file.name, folder / f"{file.name}.py"):
-        if there.is_file():
-            return there
+    for candidate in (file, folder / file.name, folder / f"{file.name}.py"):
+        if candidate.is_file():
+            return candidate
     raise UserError(f"no such study: {path}; give a .py file that defines `study`")

@@ -120,14 +120,14 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str
 
 def _methods(study: Study) -> list[str]:
     """The table of what the values of an axis of compressions are."""
-    found = [
+    values = [
         (label, value)
         for axis in study.axes
         if axis.name == "compression"
         for label, value in axis.labelled.items()
     ]
     lines = [
-        [label, f"`{value.methods}`", value.losses] for label, value in found if value is not None
+        [label, f"`{value.methods}`", value.losses] for label, value in values if value is not None
     ]
     return (
         ["## Methods", "", *_markdown(["compression", "method", "loss"], lines), ""]
@@ -148,9 +148,9 @@ def _picture(
     if not groups:
         return []
     canvas, axes = _axes()
-    for label, found in groups.items():
-        x, y = np.mean(found, 0)
-        spread = np.std([value for _, value in found], ddof=1) if len(found) > 1 else 0.0
+    for label, points in groups.items():
+        x, y = np.mean(points, 0)
+        spread = np.std([value for _, value in points], ddof=1) if len(points) > 1 else 0.0
         axes.errorbar(x, y, yerr=spread, fmt="o", markersize=5, linewidth=1.0)
         axes.annotate(label, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=6)
     axes.set(
@@ -175,16 +175,16 @@ def _seeds(study: Study, rows: Sequence[Row]) -> list[str]:
     for row in done(rows):
         groups.setdefault(tuple(row[name] for name in others), []).append(row)
     lines = []
-    for labels, found in groups.items():
+    for labels, group in groups.items():
         values = [
-            [row[metric] for row in found if row.get(metric) is not None]
+            [row[metric] for row in group if row.get(metric) is not None]
             for metric in study.columns
         ]
         spread = [
             f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f}" if len(v) > 1 else figure(*v or (None,))
             for v in values
         ]
-        lines.append([*labels, str(len(found)), *spread])
+        lines.append([*labels, str(len(group)), *spread])
     return ["## Over seeds", "", *_markdown([*others, "seeds", *study.columns], lines), ""]
 
 
@@ -197,8 +197,8 @@ def _published(study: Study, rows: Sequence[Row]) -> list[str]:
             for row in done(rows)
             if all(row[name] == label for name, label in one.labels.items())
         ]
-        own = [row[one.measure] for row in fits if row.get(one.measure) is not None]
-        mean = f"{figure(float(np.mean(own)))} ({len(own)})" if own else ""
+        measured = [row[one.measure] for row in fits if row.get(one.measure) is not None]
+        mean = f"{figure(float(np.mean(measured)))} ({len(measured)})" if measured else ""
         lines.append(
             [
                 ", ".join(one.labels.values()),
@@ -222,17 +222,17 @@ def _curves(study: Study, rows: Sequence[Row], workdir: Path) -> list[str]:
         lines = [
             line for line in logs.read(workdir / "runs" / row["name"]) if line["split"] == "train"
         ]
-        found = [
+        curve = [
             (line["step"] * row["operations"] / row["steps"], line["values"].get("loss"))
             for line in lines
         ]
-        if found := [(x, y) for x, y in found if y is not None]:
-            drawn.append((row["name"], found))
+        if curve := [(x, y) for x, y in curve if y is not None]:
+            drawn.append((row["name"], curve))
     if not drawn:
         return []
     canvas, axes = _axes()
-    for name, found in drawn:
-        axes.plot(*zip(*found, strict=True), linewidth=1.2, label=name)
+    for name, curve in drawn:
+        axes.plot(*zip(*curve, strict=True), linewidth=1.2, label=name)
     axes.set(xlabel="operations", ylabel="training loss (nats)", title=study.name, xscale="log")
     return _saved(canvas, axes, workdir, "curves.png", "Training losses", len(drawn) <= 12)
 
@@ -242,19 +242,19 @@ def laws(
 ) -> list[tuple[str, list[Row], list[Row], Fit | str]]:
     """[(label, runs of the fit, runs that are held out, the fit or why there is none)] of each
     label of `law.by`."""
-    found, groups = [], {}
+    fits, groups = [], {}
     for row in done(rows):
         groups.setdefault(row[law.by] if law.by else "all runs", []).append(row)
-    for label, own in groups.items():
-        own = sorted(own, key=lambda row: row["operations"])
-        fitted, held = own[: len(own) - law.hold], own[len(own) - law.hold :]
+    for label, group in groups.items():
+        group = sorted(group, key=lambda row: row["operations"])
+        fitted, held = group[: len(group) - law.hold], group[len(group) - law.hold :]
         try:
             losses = [row[law.metric] for row in fitted]
             made = scaling_laws.fit(law.form, variables(law, fitted), losses, draws=law.draws)
         except (UserError, KeyError) as error:
             made = f"no column {error} in the table" if isinstance(error, KeyError) else str(error)
-        found.append((label, fitted, held, made))
-    return found
+        fits.append((label, fitted, held, made))
+    return fits
 
 
 def variables(law: Law, rows: Sequence[Row]) -> np.ndarray:
@@ -323,7 +323,7 @@ def _drawn(law: Law, fits: Sequence[Any], workdir: Path, picture: str) -> list[s
         for place, others in enumerate(np.unique(x[:, 1:], axis=0)):
             line = x[(x[:, 1:] == others).all(1)]
             line = line[np.argsort(line[:, 0])]
-            own = {"label": f"{label}, fit"} if place == 0 else {}
+            legend = {"label": f"{label}, fit"} if place == 0 else {}
             axes.plot(
                 line[:, 0],
                 made.predict(line),
@@ -331,7 +331,7 @@ def _drawn(law: Law, fits: Sequence[Any], workdir: Path, picture: str) -> list[s
                 linewidth=1.2,
                 marker="_",
                 markersize=9,
-                **own,
+                **legend,
             )
 
         def at(rows):
@@ -380,7 +380,7 @@ def _saved(canvas: Any, axes: Any, workdir: Path, name: str, title: str, legend:
 
 
 def planned(
-    study: Study, found: Sequence[Point], where: str, price: float | None, chips: int
+    study: Study, runs: Sequence[Point], where: str, price: float | None, chips: int
 ) -> tuple[list[str], list[list[str]]]:
     """(header, cells) of the runs before they start, and of their sum."""
     header = [
@@ -395,18 +395,18 @@ def planned(
     ]
     header += ["cost"] if price is not None else []
     lines, hours, operations = [], 0.0, 0.0
-    for point in found:
+    for point in runs:
         if point.refusal:
             lines.append([point.name, *[""] * (len(header) - 2), f"refused: {point.refusal}"])
             continue
         cost = point.cost
-        own, work = point.total("seconds") / 3600, point.total("operations")
-        hours, operations = hours + own, operations + work
+        run_hours, work = point.total("seconds") / 3600, point.total("operations")
+        hours, operations = hours + run_hours, operations + work
         fits = "" if cost.memory <= cost.capacity else " DOES NOT FIT"
         memory = f"{cost.memory / 2**30:.2f} of {cost.capacity / 2**30:.0f} GiB{fits}"
         counts = [f"{cost.parameters:,}", f"{cost.body:,}", f"{point.steps:,}", f"{point.tokens:,}"]
-        line = [point.name, *counts, f"{work:.3g}", memory, f"{own:.3g}"]
-        lines.append(line + ([f"{own * chips * price:,.0f}"] if price is not None else []))
+        line = [point.name, *counts, f"{work:.3g}", memory, f"{run_hours:.3g}"]
+        lines.append(line + ([f"{run_hours * chips * price:,.0f}"] if price is not None else []))
     whole = ["all", "", "", "", "", f"{operations:.3g}", "", f"{hours:.3g}"]
     lines.append(whole + ([f"{hours * chips * price:,.0f}"] if price is not None else []))
     return header, lines

@@ -73,10 +73,10 @@ def points(study: Study, workdir: Path, costs: Costs, only: str | None = None) -
 
     if only is None:
         return [made(name) for name, _ in known]
-    found = [made(only)]
-    while found[0].after:
-        found.insert(0, made(found[0].after))
-    return found
+    chain = [made(only)]
+    while chain[0].after:
+        chain.insert(0, made(chain[0].after))
+    return chain
 
 
 def on_corpus(config: Experiment, workdir: Path) -> Experiment:
@@ -107,10 +107,10 @@ def expected(config: Experiment) -> Experiment:
         return config
 
     def resized(vocab: Vocab) -> Vocab:
-        there = [
+        specials = [
             name for name, pieces in ROLES.items() if set(pieces) & set(STYLES[tokenizer.specials])
         ]
-        ids = {name: there.index(name) if name in there else None for name in setup.SPECIALS}
+        ids = {name: specials.index(name) if name in specials else None for name in setup.SPECIALS}
         extra = tuple(tokenizer.vocab - 1 - n for n in range(tokenizer.sentinels))
         return dataclasses.replace(vocab, size=tokenizer.vocab, extra=extra, **ids)
 
@@ -136,12 +136,12 @@ def remembered(costs: Costs, path: Path | None) -> Costs:
         key = spec.fingerprint(dataclasses.replace(config, system=system, seed=0, data=()))[:16]
         known = seen if path is None else _read(path)
         if key not in known:
-            found = known[key] = dataclasses.asdict(costs(config))
+            cost = known[key] = dataclasses.asdict(costs(config))
         if path is not None and key not in _read(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path.with_suffix(".lock"), wait=True):
                 workdirs.replace(
-                    path, (json.dumps(_read(path) | {key: found}, indent=1) + "\n").encode()
+                    path, (json.dumps(_read(path) | {key: cost}, indent=1) + "\n").encode()
                 )
         return Cost(**known[key])
 
@@ -161,18 +161,18 @@ def row_of(point: Point, workdir: Path) -> dict[str, Any] | None:
     path = workdir / "runs" / point.name / ROW
     if not path.is_file():
         return None
-    found = json.loads(path.read_text(encoding="utf8"))
-    if found["fingerprint"] != _fingerprint(point):
+    row = json.loads(path.read_text(encoding="utf8"))
+    if row["fingerprint"] != _fingerprint(point):
         raise UserError(
             f"{path} is of another experiment than the study's now; choose another "
             "--workdir, or delete its folder"
         )
-    return found
+    return row
 
 
-def forget_failures(found: Sequence[Point], workdir: Path) -> None:
+def forget_failures(runs: Sequence[Point], workdir: Path) -> None:
     """Deletes the rows of failed runs, so that they are run again from their last checkpoints."""
-    for point in found:
+    for point in runs:
         row = row_of(point, workdir)
         if row is not None and row["status"].startswith("failed"):
             (workdir / "runs" / point.name / ROW).unlink()
@@ -199,7 +199,7 @@ def run_one(
         if chosen(lambda: row_of(point, workdir) is not None):
             return 0
         try:
-            found = run_kinds.outcome(point, workdir, metrics, tasks, quiet)
+            outcome = run_kinds.outcome(point, workdir, metrics, tasks, quiet)
         except UserError as error:
             write(point, workdir, _row(point, status=f"failed: {' '.join(str(error).split())}"))
             return 1
@@ -215,16 +215,16 @@ def run_one(
                 ),
             )
             return 1
-        if found.stopped is not None:
-            return 128 + found.stopped.signal
-        values = found.values
+        if outcome.stopped is not None:
+            return 128 + outcome.stopped.signal
+        values = outcome.values
         wrong = [
             name for name, value in values.items() if value is not None and not math.isfinite(value)
         ]
         odd = [metrics[0]] if values[metrics[0]] is None else wrong
-        there = ", ".join(found.there) or "none"
+        names = ", ".join(outcome.there) or "none"
         status = (
-            f"failed: the held-out {odd[0]} is {values[odd[0]]}; there are {there}"
+            f"failed: the held-out {odd[0]} is {values[odd[0]]}; there are {names}"
             if odd
             else "done"
         )
@@ -234,9 +234,9 @@ def run_one(
         )
         facts = {
             "status": status,
-            "baseline": found.baseline,
+            "baseline": outcome.baseline,
             "seconds": seconds,
-            **found.facts,
+            **outcome.facts,
             **values,
         }
         write(point, workdir, _row(point, **facts))
@@ -244,19 +244,19 @@ def run_one(
 
 
 def run_after(
-    found: Sequence[Point], workdir: Path, metrics: Sequence[str], tasks: str | None = None
+    runs: Sequence[Point], workdir: Path, metrics: Sequence[str], tasks: str | None = None
 ) -> int:
     """Runs the last of `found` in this process, once each of those before it has a row: it runs
     them, or waits for their processes. Returns the exit status of `run_one`."""
-    for point in found:
+    for point in runs:
         status = run_one(point, workdir, metrics, quiet=False, tasks=tasks)
-        while status == BUSY and point is not found[-1]:
+        while status == BUSY and point is not runs[-1]:
             time.sleep(POLL)
             status = run_one(point, workdir, metrics, quiet=False, tasks=tasks)
-        if point is found[-1] or status > 128:
+        if point is runs[-1] or status > 128:
             return status
         if (row := row_of(point, workdir)) is None or row["status"] != "done":
-            write(found[-1], workdir, _row(found[-1], status=_without(point.name)))
+            write(runs[-1], workdir, _row(runs[-1], status=_without(point.name)))
             return 1
     return 0
 
@@ -304,11 +304,13 @@ def _row(point: Point, **known: Any) -> dict[str, Any]:
 def _fingerprint(point: Point) -> str:
     free: dict[str, Any] = {name: 0 for name in ("log_every", "eval_every", "save_every", "keep")}
     free |= {"init": None} if point.task else {}
-    own = spec.fingerprint(
+    fingerprint = spec.fingerprint(
         dataclasses.replace(point.config, data=(), metrics=(), mesh=(), rules="replicated", **free)
     )
     more = point.transfers or point.value
-    return f"{own} {hashlib.sha256(repr(more).encode()).hexdigest()}" if more else own
+    return (
+        f"{fingerprint} {hashlib.sha256(repr(more).encode()).hexdigest()}" if more else fingerprint
+    )
 
 
 def write(point: Point, workdir: Path, row: dict[str, Any]) -> None:
@@ -322,7 +324,7 @@ def write(point: Point, workdir: Path, row: dict[str, Any]) -> None:
 
 
 def run_missing(
-    found: Sequence[Point], workdir: Path, command: Callable[[Point], list[str]], *,
+    runs: Sequence[Point], workdir: Path, command: Callable[[Point], list[str]], *,
     at_once: int = 1,
     say: Callable[[str], None] = lambda line: None, done: Callable[[], None] = lambda: None,
 ) -> int:  # fmt: skip
@@ -331,8 +333,8 @@ def run_missing(
 
     command  of a run: a process that calls `run_one` and exits with its status
     done     called after each run that ended"""
-    waiting = [point for point in found if row_of(point, workdir) is None]
-    known = {point.name: point for point in found}
+    waiting = [point for point in runs if row_of(point, workdir) is None]
+    known = {point.name: point for point in runs}
 
     def rows(name):
         return row_of(known[name], workdir)
