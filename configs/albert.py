@@ -1,8 +1,8 @@
 """ALBERT-base: one set of parameters for all layers, narrow tables, n-grams masked, sentence order
 predicted. Row 51.
 
-    ptm train configs/albert.py --data 'data/wikibooks/*.txt.zst' --workdir runs/albert --set \
-        recipe.accumulate=16
+    ptm train configs/albert.py --data 'data/wikibooks/*.txt.zst' --workdir runs/albert \
+        --set recipe.accumulate=16
     ptm train albert_mini --data TEXT --workdir runs/albert_mini
 
 Paper: Lan et al. 2020, arXiv 1909.11942. Data: English Wikipedia and BooksCorpus, 16 GB. The

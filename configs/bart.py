@@ -1,7 +1,7 @@
 """BART-large: sentences permuted and spans infilled, and the whole text written again. Row 55.
 
-    ptm train configs/bart.py --data 'data/web/*.txt.zst' --workdir runs/bart --set \
-        recipe.accumulate=8
+    ptm train configs/bart.py --data 'data/web/*.txt.zst' --workdir runs/bart \
+        --set recipe.accumulate=8
     ptm train bart_mini --data TEXT --workdir runs/bart_mini
 
 Paper: Lewis et al. 2020, arXiv 1910.13461. Data: RoBERTa's: BooksCorpus, Wikipedia, CC-News,

@@ -1,7 +1,7 @@
 """Megatron-LM's GPT-2 of 8.3 billion parameters: each product over the devices of one host. Row 60.
 
-    ptm train configs/megatron_lm.py --data 'data/*.txt.zst' --workdir runs/megatron --mesh \
-        data=64,model=8 --rules megatron
+    ptm train configs/megatron_lm.py --data 'data/*.txt.zst' --workdir runs/megatron \
+        --mesh data=64,model=8 --rules megatron
     ptm train megatron_gpt2_mini --data TEXT --workdir runs/megatron_gpt2_mini
     ptm train megatron_bert_mini --data TEXT --workdir runs/megatron_bert_mini
 

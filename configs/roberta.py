@@ -1,7 +1,7 @@
 """RoBERTa-large: BERT without next sentences, on full rows, in large batches, for longer. Row 45.
 
-    ptm train configs/roberta.py --data 'data/web/*.txt.zst' --workdir runs/roberta --set \
-        recipe.accumulate=8
+    ptm train configs/roberta.py --data 'data/web/*.txt.zst' --workdir runs/roberta \
+        --set recipe.accumulate=8
     ptm train roberta_mini --data TEXT --workdir runs/roberta_mini
 
 Paper: Liu et al. 2019, arXiv 1907.11692. Data: BooksCorpus, Wikipedia, CC-News, OpenWebText and

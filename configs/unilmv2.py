@@ -1,7 +1,7 @@
 """UniLMv2-base: autoencoding and partially autoregressive in one pass, by pseudo masks. Row 53.
 
-    ptm train configs/unilmv2.py --data 'data/web/*.txt.zst' --workdir runs/unilmv2 --set \
-        recipe.accumulate=16
+    ptm train configs/unilmv2.py --data 'data/web/*.txt.zst' --workdir runs/unilmv2 \
+        --set recipe.accumulate=16
     ptm train unilmv2_mini --data TEXT --workdir runs/unilmv2_mini
 
 Paper: Bao et al. 2020, arXiv 2002.12804. Data: RoBERTa's: BooksCorpus, Wikipedia, CC-News,

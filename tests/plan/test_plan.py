@@ -430,6 +430,7 @@ def test_the_child_reads_its_request_on_stdin(monkeypatch, capsys, tmp_path):
 def test_a_pod_has_a_config_with_its_mesh_and_a_command(name):
     path = Path(__file__).resolve().parents[2] / "configs" / "pods" / f"{name}.py"
     config, notebook = target.load_file(str(path)), path.read_text(encoding="utf8").split('"""')[1]
+    notebook = " ".join(notebook.split())
     pod = pods.experiment(name)
     assert (config.system, config.mesh, config.rules) == (pod.system, pod.mesh, pod.rules)
     mesh = ",".join(f"{axis}={size}" for axis, size in pod.mesh)

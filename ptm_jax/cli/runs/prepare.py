@@ -9,8 +9,8 @@ Example:
   ptm prepare --data pydocs --out prepared --vocab 4096 --runner direct --workers 2
   ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet
   ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet --link 'books/*.txt'
-  ptm prepare --data text --out ready --runner flink --dry-run --runner-options \
-    flink_master=h:8081 environment_config=I
+  ptm prepare --data text --out ready --runner flink --dry-run \
+    --runner-options flink_master=h:8081 environment_config=I
 """
 
 from __future__ import annotations
