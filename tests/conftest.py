@@ -1,10 +1,8 @@
-"""Shared by all tests: the status markers, the rotation by day, where the real data lies, seconds
-by folder.
+"""Shared by all tests: the status markers, the folder of the real data, the limit of compiled
+programs in a process, seconds by folder.
 
 Environment variables:
     PTM_DATA     folder of the real data sets (default: shared/data beside the checkout)
-    PTM_EVERY    1: run every test of a rotation, not only those of the day
-    PTM_DAY      day of the rotation, an integer (default: the date)
 """
 
 from __future__ import annotations
@@ -13,13 +11,11 @@ import atexit
 import dataclasses
 import datetime
 import gc
-import itertools
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-import zlib
 from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
@@ -58,7 +54,9 @@ gc.set_threshold(100_000, 50, 50)
 ROOT = Path(__file__).resolve().parents[1]
 STATUS = ROOT / "ptm_jax" / "systems" / "survey" / "status.json"
 DATA = Path(os.environ.get("PTM_DATA", ROOT.parent / "shared" / "data"))
-DAYS = 14  # of a rotation: each of its tests runs once in as many days
+# XLA maps the code of each program into memory, and the process dies near 65,530 maps (the kernel's
+# vm.max_map_count). Between two files the programs are dropped if there are more maps than this.
+MAPS = 10_000
 # Files of long tests that share little: each test goes to whichever worker is free, where those of
 # others stay together.
 APART = ("tests/systems/test_training.py", "tests/systems/test_matrix.py")
@@ -68,6 +66,7 @@ MARKED, FILES = pytest.StashKey[set](), pytest.StashKey[set]()
 _earned: set[tuple[str, str]] = set()
 _lost: set[tuple[str, str]] = set()
 _seconds: defaultdict[str, float] = defaultdict(float)
+_maps: list[int] = []
 
 
 def pytest_addoption(parser):
@@ -118,20 +117,6 @@ def on_tpu():
     return call
 
 
-def day() -> int:
-    """Today's place in a rotation, 0 .. DAYS - 1."""
-    return int(os.environ.get("PTM_DAY", datetime.date.today().toordinal())) % DAYS
-
-
-def turn(values, days: int = DAYS, start: int = 0) -> list:
-    """The values whose turn it is today, one in `days`, counted from place `start` on; all with
-    PTM_EVERY=1."""
-    every = os.environ.get("PTM_EVERY") == "1"
-    return [
-        value for place, value in enumerate(values, start) if every or place % days == day() % days
-    ]
-
-
 @pytest.fixture(scope="session")
 def published(tmp_path_factory):
     """The checkpoint of `support.tiny_checkpoint`, a Hugging Face directory; for reading only."""
@@ -164,22 +149,9 @@ def models_of(published):
     return made
 
 
-@pytest.fixture(scope="session")
-def today():
-    """`today(values)`: those of a sequence whose turn it is, at least one of them."""
-    return lambda values: turn(values, min(DAYS, len(values)))
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Before `-m` deselects tests: what the markers of all collected tests can earn. Then the
-    rotation.
-
-    A test with the marker `rotate(days)` runs once in so many days, by its place among the
-    parameters of its function and among the functions of its file. It is deselected on the other
-    days, not skipped. `rotate(together=True)`: the functions of a file run with the same parameter
-    on the same day, since they share what they compile for it.
-    """
+    """Before `-m` deselects tests: what the markers of all collected tests can earn."""
     config.stash[MARKED] = {
         mark.args
         for item in items
@@ -187,28 +159,29 @@ def pytest_collection_modifyitems(config, items):
         if evaluate_skip_marks(item) is None
     }
     config.stash[FILES] = {item.path for item in items}
-    groups, cases = defaultdict(list), defaultdict(lambda: defaultdict(list))
-    for item in items:
-        if (mark := item.get_closest_marker("rotate")) and mark.kwargs.get("together"):
-            cases[item.nodeid.partition("::")[0]][item.callspec.id].append(item)
-        elif mark:
-            groups[item.nodeid.partition("[")[0], mark.args[0] if mark.args else DAYS].append(item)
-    places = defaultdict(
-        itertools.count
-    )  # functions of a file take turns, so that its days cost about the same
-    later = set()
-    for (name, days), group in groups.items():
-        file = name.partition("::")[0]
-        start = zlib.crc32(file.encode()) + next(places[file, days])
-        later |= {id(item) for item in group} - {id(item) for item in turn(group, days, start)}
-    for file, of_case in cases.items():
-        today = set(turn(of_case, start=zlib.crc32(file.encode())))
-        later |= {
-            id(item) for case, group in of_case.items() if case not in today for item in group
-        }
-    if later:
-        config.hook.pytest_deselected(items=[item for item in items if id(item) in later])
-        items[:] = [item for item in items if id(item) not in later]
+
+
+def maps() -> int:
+    """The memory maps of this process; 0 where the system does not list them."""
+    try:
+        with open("/proc/self/maps", "rb") as lines:
+            return sum(1 for _ in lines)
+    except OSError:
+        return 0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """After the last test of a file: count the maps, and drop the programs if there are many."""
+    if nextitem is not None and nextitem.path == item.path:
+        return
+    count = maps()
+    item.user_properties.append(("maps", count))
+    if count > MAPS:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -248,6 +221,8 @@ def pytest_runtest_logreport(report):
     """Runs in the controlling process too, so that it works with parallel workers."""
     _seconds["/".join(report.nodeid.split("/")[:2]).partition("::")[0]] += report.duration
     for name, claim in report.user_properties:
+        if name == "maps":
+            _maps.append(claim)
         if name == "status" and report.when == "call":
             _earned.add(tuple(claim))
         if name == "status-lost":
@@ -255,19 +230,12 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Seconds by folder, so that a change knows what it adds; and which tests of the rotations were
-    left for other days."""
+    """Seconds by folder, so that a change knows what it adds; the most memory maps of a process."""
     rows = sorted(_seconds.items(), key=lambda row: -row[1])
     terminalreporter.write_line(
         "seconds by folder: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in rows)
     )
-    every = os.environ.get("PTM_EVERY") == "1"
-    note = (
-        "every test of every rotation"
-        if every
-        else f"day {day() + 1} of {DAYS} of the rotations; PTM_EVERY=1 runs all"
-    )
-    terminalreporter.write_line(note)
+    terminalreporter.write_line(f"memory maps: at most {max(_maps, default=0):,} in one process")
 
 
 def pytest_sessionfinish(session):

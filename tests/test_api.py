@@ -153,7 +153,6 @@ def test_a_saved_model_is_loaded_again(tmp_path, name):
         model.save(tmp_path / "model")
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_run_from_python_is_the_run_of_the_command_line(tmp_path, capsys, tmp_path_factory):
     text, seen = tiny.write_text(tmp_path / "text.txt"), []
@@ -216,7 +215,6 @@ def test_a_run_from_python_is_the_run_of_the_command_line(tmp_path, capsys, tmp_
             )
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_fine_tuning_in_memory(tmp_path, tmp_path_factory):
     folder, labels = tiny_checkpoint.write(tmp_path / "model"), ["glad", "sad", "glad", "sad"] * 6

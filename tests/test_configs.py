@@ -71,7 +71,7 @@ def test_a_config_loads_and_nothing_refuses_it(path):
         assert named == set(system.rows)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_its_notebook_names_the_paper_systems_and_commands_that_are_understood(path):
     text = notebook(path)
@@ -114,7 +114,7 @@ OF_ONE_SYSTEM = {
 configs/compare."""
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_every_adaptation_is_compared_by_commands_that_are_understood(monkeypatch, tmp_path):
     """configs/compare/adaptations.py: none of the catalogue is missing, and each way is a
     command."""

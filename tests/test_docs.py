@@ -86,7 +86,6 @@ def quick(words, folder):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 @pytest.mark.parametrize("page", RAN)
 def test_the_quick_commands_of_a_page_run_as_they_stand(
     page, tmp_path, tmp_path_factory, monkeypatch, capsys
@@ -136,7 +135,6 @@ def test_every_family_has_a_page_and_a_parent_that_exists(monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(2)
 def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
     pytest.importorskip("sphinx")
     env = {

@@ -119,7 +119,7 @@ def test_every_folder_has_a_law():
     assert folders <= {*LAW}, "give the new folder its line in LAW"
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_package_keeps_the_law():
     found = [
         line
@@ -189,7 +189,7 @@ def house():
     return [measured.Module(path, ROOT.parent) for path in sorted(ROOT.rglob("*.py"))]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_no_circle_of_imports(house):
     assert measured.circles(measured.graph(house, True)) == []
 
@@ -223,7 +223,7 @@ def test_a_file_name_has_one_meaning(house):
     assert {name for name, rooms in folders.items() if len(rooms) > 1} <= SAME
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_few_values_are_probed_and_files_and_functions_are_short(house):
     """20 probes on the day this was written; those that are left ask values that are not ours, or
     fields by name."""

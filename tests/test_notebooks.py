@@ -58,7 +58,6 @@ def test_a_notebook_is_committed_with_the_outputs_of_one_run(path):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(3)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, kernel, tmp_path):
     import nbclient

@@ -84,7 +84,6 @@ def home(tmp_path_factory):
         yield folder
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize("number", range(len(BLOCKS) - len(LIGHT)))
 def test_a_block_with_a_model_runs(number, home, monkeypatch):

@@ -31,7 +31,7 @@ def saved(trace, path):
     return adapterfile.write(path, file), rest
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_it_holds_what_was_trained_and_comes_back(lora, tmp_path):
     size, rest = saved(lora, tmp_path / "a.safetensors")
     file = adapterfile.read(tmp_path / "a.safetensors")

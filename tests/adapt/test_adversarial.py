@@ -55,7 +55,7 @@ def training_loss(program, params, rows=None, seed=7):
     }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_words_are_moved_along_the_gradient_of_their_row(plain):
     program, params, _, losses, slope = plain
     still = np.zeros((4, 6, WIDTH), np.float32)
@@ -81,7 +81,7 @@ def test_words_are_moved_along_the_gradient_of_their_row(plain):
     np.testing.assert_allclose(both.metrics["adversarial_nll"].sum, moved[1:3].sum(), rtol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_virtual_training_moves_words_where_the_answer_changes_most(plain):
     """KL(p(x) || p(x + r')) at the gradient of the divergence at a small step; labels have no
     effect."""
@@ -110,7 +110,7 @@ def test_virtual_training_moves_words_where_the_answer_changes_most(plain):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_parameters_stay_where_they_are_and_it_is_measured_without(plain):
     program, params, *_ = plain
     both = step.program(classifier("adversarial(virtual=0.5)"), seed=0)

@@ -28,7 +28,7 @@ def training_loss(program, params, rows):
     return float(loss.value()), {name: float(part.value()) for name, part in loss.metrics.items()}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_two_passes_and_their_predictions():
     """Equation 4, halved, from the scores of both passes."""
     program = step.program(classifier("rdrop(scale=0.7)", dropout=0.3), seed=0)
@@ -59,7 +59,7 @@ def test_two_passes_and_their_predictions():
     assert set(measured) == {"nll", "accuracy", "loss"}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_without_dropout_it_is_the_task():
     program, plain = (step.program(classifier(*adapt), seed=0) for adapt in (("rdrop",), ()))
     params = jax.jit(plain.init)(batch()).params
@@ -86,7 +86,7 @@ def sure(p):
     return np.stack([np.zeros_like(p), p], -1)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("task", "shape", "expected"),
     [

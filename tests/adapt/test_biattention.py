@@ -89,7 +89,7 @@ def expected(params, texts):
     return z
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_two_texts_are_conditioned_on_each_other_and_one_on_itself(params):
     found = network(params, X, TYPES)
     for row in range(3):
@@ -102,7 +102,7 @@ def test_two_texts_are_conditioned_on_each_other_and_one_on_itself(params):
     np.testing.assert_array_equal(network(params, padded, np.where(SEGMENTS > 0, TYPES, 1)), found)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_it_is_trained_alone_beside_a_frozen_encoder():
     system = classifier("feature", "mix", "bcn(hidden=2, reductions=(2,), pieces=2)")
     assert refusal(system) is None
@@ -119,7 +119,6 @@ def test_it_is_trained_alone_beside_a_frozen_encoder():
     assert np.isfinite(found.metrics[0]["nll"].value())
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "pairs"), [("xlnet_mini", True), ("t5_mini", False)])
 def test_every_encoder_has_it(name, pairs):

@@ -21,7 +21,7 @@ ADDED = {
 }  # fmt: skip
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "adapt"),
     [

@@ -30,7 +30,7 @@ class Rows:
         self.done = state["done"]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_features_are_computed_once_and_train_the_same(tmp_path, monkeypatch):
     program = step.program(classifier("feature(cache=true)", "mix", dropout=0.5), seed=0)
     state = jax.jit(program.init)(batch())

@@ -42,7 +42,7 @@ SEGMENTS = jnp.asarray([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
 CONTEXT = Context(visibility=Visibility(jnp.maximum(SEGMENTS, 1), SEGMENTS), rows=jnp.arange(2))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_an_adapter_is_a_bottleneck_with_a_skip():
     module = BottleneckAdapter(width=3, initializer=Normal(0.5))
     params = module.init(jax.random.key(0), X, CONTEXT)["params"]
@@ -57,7 +57,7 @@ def test_an_adapter_is_a_bottleneck_with_a_skip():
     np.testing.assert_allclose(fresh.apply(drawn, X, CONTEXT), X, atol=0.02)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_projected_attention():
     """gelu(V^D MH(V^E x)), no projection after the heads; padding is not seen."""
     module = ProjectedAttention(width=4, heads=2, initializer=Normal(0.5))
@@ -177,7 +177,7 @@ def test_the_last_parameters():
     assert mean(recent, "main", age > 0)["w"][0] == pytest.approx(2.5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_self_ensemble_is_evaluated_as_the_mean_of_its_last_steps():
     trace = run(classifier("self_ensemble(last=2)"), steps=3)
     (adaptation,) = trace.program.system.adapt
@@ -197,7 +197,7 @@ def test_a_self_ensemble_is_evaluated_as_the_mean_of_its_last_steps():
     np.testing.assert_allclose(taught["loss"].value(), expected["loss"].value(), rtol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_network_learns_from_its_own_past():
     """The loss of the third step: the task and lambda times the squared error to the mean of the
     two steps before."""
@@ -247,7 +247,7 @@ def test_means_stand_alone():
         OwnTeacher(task=lambda towers, batch, key: None, teachers=("teacher",))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_language_model_fades():
     """gamma from 0.2 to 0.1: half-way at sqrt(0.02). The loss is the task's plus gamma times the
     language model's."""

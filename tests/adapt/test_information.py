@@ -30,7 +30,7 @@ def test_divergences_are_integrals():
     np.testing.assert_allclose(found, scipy.stats.entropy(p, q), rtol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("code", ["gaussian", "discrete"])
 def test_states_are_draws_in_training_and_the_mean_in_evaluation(code):
     rows, length = 256, 8
@@ -74,7 +74,7 @@ def test_states_are_draws_in_training_and_the_mean_in_evaluation(code):
     assert len(np.unique(drawn[:, 0])) > 2000
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_loss_has_three_terms():
     system = adapted(classifier("vib(width=2, beta=0.5, gamma=0.25)"))
     fields, draw = batch(), np.random.default_rng(0)

@@ -24,7 +24,7 @@ HEAD = r"/heads_classify/"
 NORM = r"norm/(scale|bias)"
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("adapt", "pattern"),
     [
@@ -63,7 +63,7 @@ def test_what_moves(adapt, pattern):
         assert program.freedom.rate("main/encoder/stack/block/ffn/up/kernel") == 0.5
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "adapt",
     [
@@ -99,7 +99,7 @@ def gradual():
     return run(classifier("gradual(steps=1)"), steps=5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_layers_are_set_free_from_the_top(gradual):
     levels = [{HEADS}, {3, HEADS}, {2, 3, HEADS}, {1, 2, 3, HEADS}, {0, 1, 2, 3, HEADS}]
     assert [gradual.levels(number) for number in range(len(levels))] == levels
@@ -158,7 +158,7 @@ def test_stages_share_the_run():
     assert free.index(True) == 48 and all(free[48:])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_rates_fall_with_depth():
     """With plain gradient descent an update is the rate times the gradient."""
     decay, gap = 0.5, 1

@@ -26,7 +26,7 @@ from support.by_hand import softmax
 RNG = np.random.default_rng(0)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_an_answer_network_reasons_in_steps():
     """Section 3.1 row by row: what is asked of the premise, the gated unit, the mean of the steps'
     predictions."""

@@ -38,7 +38,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_words_of_two_texts_are_aligned():
     """Sections 3.1 to 3.3, text by text: each is read as if it stood alone."""
     p, found = head_of(
@@ -70,7 +70,7 @@ def test_a_pair_is_pooled_by_mean_and_maximum():
         )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_esim_reads_pairs_alone():
     """It is trained alone beside a frozen encoder; without two types or two texts it is refused."""
     plain = classifier("feature", "mix", "esim(hidden=3)")
@@ -133,7 +133,6 @@ def test_tokens_attend_to_a_learned_past():
     assert cache is None and not weights[..., :3].min() == 0
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_prefix_stays_in_front_while_tokens_are_written():
     """One token at a time through the cache of a decoder, against all at once."""

@@ -10,7 +10,7 @@ from ptm_jax.training.steps import step
 from support.classifier import batch, classifier
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_step_of_two_micro_batches_remembers_every_state_once():
     program, given = step.program(classifier("feature", "pooled(size=9)"), seed=0), batch()
     state = program.init(given)

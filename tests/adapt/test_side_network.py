@@ -37,7 +37,7 @@ def layer(x, p, real):
     return norm(x + dense(gelu, p["ffn"]["down"]), p["ffn_norm"])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_side_network_is_k_adapters():
     """Each adapter reads a state of the encoder and what the one before returned: down, two layers,
     up, and a skip. The last one and the encoder's last states are joined."""

@@ -55,7 +55,7 @@ def test_every_benchmark_has_its_tiny_sizes():
     assert list(TINY) == list(ROWS) == list(suite.BENCHMARKS)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", TINY)
 def test_a_benchmark_gives_whole_rows(name):
     rows = [check(entry) for entry in measure(name, TINY[name])]

@@ -82,7 +82,7 @@ def test_every_benchmark_has_its_rows():
     assert list(ROWS) == list(MORE)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", ROWS)
 def test_a_benchmark_gives_whole_rows(name, monkeypatch):
     monkeypatch.setattr(peer, "missing", lambda: "torch not installed")
@@ -91,7 +91,6 @@ def test_a_benchmark_gives_whole_rows(name, monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 @pytest.mark.parametrize(
     "name", ["step", "lengths", "layer", "attention", "cross_entropy", "generate"]
 )
@@ -107,7 +106,6 @@ def test_a_peer_is_measured_in_turn(name):
         )
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["attention", "cross_entropy"])
 def test_tokamax_is_measured_in_turn(name):
@@ -120,7 +118,7 @@ def test_tokamax_is_measured_in_turn(name):
         assert all(figures["temporary_bytes"] > 0 for figures in theirs)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_an_absent_peer_is_the_reason(monkeypatch):
     monkeypatch.setattr(peer, "missing", lambda: "torch not installed")
     monkeypatch.setitem(sys.modules, "tokamax", None)

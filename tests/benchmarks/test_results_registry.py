@@ -20,7 +20,7 @@ def marked(check):
     return pytest.param(check, marks=marks, id=f"{check.value}: {check.figure}")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("check", [marked(check) for check in CHECKS])
 def test_a_figure_is_within_the_tolerance_of_a_published_one(check, request):
     if check.data:

@@ -36,7 +36,7 @@ def heldout(workdir):
     return {x["step"]: x["values"] for x in tiny.metrics(workdir) if x["split"] == "heldout"}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_it_agrees_with_the_log_and_the_baseline_of_the_run(run, evaluate, text, capsys):
     found, logged = evaluate(run), heldout(run)[9]
     assert (found["task"], found["step"], found["split"]) == ("mlm", 9, "heldout") and found[
@@ -58,7 +58,7 @@ def test_it_agrees_with_the_log_and_the_baseline_of_the_run(run, evaluate, text,
     assert found["metrics"]["unigram_nll"] == pytest.approx(baseline, abs=1e-12)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_an_earlier_checkpoint_in_rows_of_its_phase(run, evaluate, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     for step in (8, 9):
@@ -69,7 +69,7 @@ def test_an_earlier_checkpoint_in_rows_of_its_phase(run, evaluate, tmp_path):
         assert abs(found["metrics"][name] - value) < 1e-6
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_another_text_is_read_with_the_tokenizer_of_the_run(run, evaluate, text, tmp_path):
     whole = evaluate(run, "--data", text)
     parts = [evaluate(run, "--split", split) for split in ("train", "heldout")]
@@ -88,7 +88,7 @@ def test_another_text_is_read_with_the_tokenizer_of_the_run(run, evaluate, text,
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_users_own_objective(evaluate, refused, text, tmp_path):
     """The record names the function; its file defines it."""
     workdir, words = tmp_path / "run", ["recipe.phases=(Phase(steps=3, batch=8, length=16),)"]
@@ -129,7 +129,7 @@ def test_an_evaluation_of_a_users_room_is_one_entry(monkeypatch, capsys):
     assert "--plot is not for length of four" in capsys.readouterr().err
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_bad_input(run, refused, tmp_path, text):
     assert "is no workdir of a run" in refused(tmp_path / "nowhere")
     assert "tiny has no head for --task lm; it has: mlm" in refused(run, "--task", "lm")

@@ -96,7 +96,7 @@ def test_help_of_all_commands(ptm):
     assert status == 2 and not out and "usage: ptm COMMAND" in err
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_shows_examples_that_are_valid(ptm, name):
     status, out, err = ptm(f"{name} --help")
@@ -408,7 +408,7 @@ def test_prepare_end_to_end(ptm, tmp_path):
     assert status == 1 and one_line(err) and "vocab" in err
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_help_imports_no_slow_package():
     code = "import sys; from ptm_jax.cli.main import COMMANDS, main; main(['--help'])\n"
     code += (

@@ -38,7 +38,6 @@ def test_no_run_of_a_study_is_refused(name):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(3)
 def test_the_table_of_megatron_is_written(tmp_path, capsys):
     """On 16 chips: weak scaling to 16, and strong scaling of what they hold."""
     assert (

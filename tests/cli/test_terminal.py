@@ -47,7 +47,6 @@ def interrupted(words, environment, ready):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(3)
 def test_ctrl_c_at_a_terminal_saves_and_the_same_command_goes_on(tmp_path):
     words = [*tiny.PTM[1:], "train", tiny.FILE, "--data", tiny.write_text(tmp_path / "text.txt")]
     words += [

@@ -91,7 +91,7 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input(case, refused, text, tmp_path):
     words = case if case.startswith("--data") else f"--data text.txt {case}"
@@ -165,7 +165,7 @@ def test_an_error_in_the_users_own_objective_names_their_line(
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["file/run", "/sys/run", "file"])
 def test_a_workdir_that_cannot_be_written(refused, text, prepared, tmp_path, place):
     (tmp_path / "file").write_text("x")
@@ -186,7 +186,7 @@ def test_a_workdir_that_cannot_be_written(refused, text, prepared, tmp_path, pla
     assert listed(tmp_path) == ["file"]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_read_only_workdir_keeps_what_it_has(run, refused, text, monkeypatch, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step_00000009")
@@ -203,7 +203,6 @@ def test_a_read_only_workdir_keeps_what_it_has(run, refused, text, monkeypatch, 
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
     """A limit on the size of files stands for the disk: the arrays of the next checkpoint do not
     fit."""
@@ -242,7 +241,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
     tiny.assert_same_run(run, workdir)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["write_bytes", "mkdir"])
 def test_a_disk_that_is_full_at_the_start(refused, text, prepared, monkeypatch, tmp_path, name):
     """Neither half a record nor half a tokenizer is left."""
@@ -263,7 +262,7 @@ def test_a_disk_that_is_full_at_the_start(refused, text, prepared, monkeypatch, 
     ] and "tokenizer" not in listed("run")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_tokenizer_that_does_not_match(run, refused, text, prepared, tmp_path):
     """The workdir's was exchanged; the corpus was prepared anew with another; the checkpoint is of
     another run."""
@@ -293,7 +292,7 @@ def test_a_damaged_record(refused, text, tmp_path, content):
     assert "is no record of a run" in line and listed("run") == ["config.json"]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
     """A plain function in a file of one's own, as the README shows it, in under 25 lines."""
     assert len(EXAMPLE.read_text().splitlines()) < 25
@@ -324,7 +323,7 @@ def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
     ].endswith(":focal_mlm")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_summary_of_a_run(run, text, capsys):
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", run, "--set", *tiny.SMALL) == 0
     out = capsys.readouterr().out

@@ -39,7 +39,6 @@ def test_without_training_the_folder_loads_and_exports(model, tmp_path, capsys):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_a_stopped_compression_goes_on_exactly(model, data, tmp_path, capsys):
     """The same parameters, bit for bit, as of a run that nothing stopped."""
     words = [
@@ -97,7 +96,6 @@ def test_what_it_refuses(words, message, tmp_path, capsys):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 @pytest.mark.parametrize("method", ["columns(examples=16)", "layers"])
 def test_a_pruned_model_is_a_folder_that_evaluates_exports_and_trains_on(
     method, data, tmp_path, capsys

@@ -76,7 +76,6 @@ def ran(found, steps):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_an_equal_student_has_loss_0_and_the_teacher_keeps_its_bits():
     whole = Distillation(student=SomeLayers(keep=3), matches=EVERY, hard=0.0)
     work, (before, after), (metrics,) = ran(system(whole), 1)
@@ -87,7 +86,6 @@ def test_an_equal_student_has_loss_0_and_the_teacher_keeps_its_bits():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_a_smaller_student_learns_and_the_teacher_keeps_its_bits():
     terms = (
         *EVERY,
@@ -193,7 +191,6 @@ def test_values_that_make_no_distillation():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_scores_in_the_batch_stand_for_the_teacher():
     """No tower of a teacher is there; the loss is that of the stored scores."""
     found = system(Distillation(matches=(Logits(),), hard=0.0, stored=True))
@@ -220,7 +217,6 @@ def test_the_rate_of_replacement_follows_its_schedule():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_successors_alone_move_until_the_rate_is_1():
     _, kept, metrics = ran(system(Theseus(each=3, until=0.5, tuned="all"), steps=6), 6)
     assert np.allclose(
@@ -243,7 +239,6 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 @pytest.mark.parametrize(
     "method", ["distilbert(keep=1)", "theseus", "minilm(keep=1)", "logits(stored=True, begin='{}')"]
 )
@@ -349,7 +344,6 @@ def test_uncertainty_is_the_normalised_entropy():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_rows_leave_at_the_first_certain_layer():
     """The scores of a row are those of its layer in a pass over all rows; the cost falls as the
     threshold rises."""
@@ -387,7 +381,6 @@ def test_rows_leave_at_the_first_certain_layer():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_light_students_read_the_teachers_tokens():
     """Shapes alone: nothing is compiled."""
     lstm = shapes(system(catalogue.read("bilstm")))
@@ -425,7 +418,6 @@ def test_light_students_read_the_teachers_tokens():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_light_students_learn_and_see_their_own_document_alone():
     for name in ("bilstm", "blendcnn"):
         work, _, metrics = ran(system(catalogue.read(name)), 30)
@@ -444,7 +436,6 @@ def test_light_students_learn_and_see_their_own_document_alone():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_progressive_transfer_goes_layer_by_layer():
     value = catalogue.read("mobilebert_progressive(layers=3, transfer=0.6, begin=s)").within(
         classifier(steps=10)
@@ -470,7 +461,6 @@ def test_progressive_transfer_goes_layer_by_layer():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_the_command_trains_branches_and_texts_leave_early(model, tmp_path, capsys):
     data = str(tiny_checkpoint.written(tmp_path / "data"))
     of = ["--task", "sst2", "--data", data]

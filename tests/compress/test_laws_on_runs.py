@@ -35,7 +35,6 @@ SPEEDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_the_rate_in_the_record_of_a_run_follows_its_schedule(tmp_path):
     """min(1, 0.3 + t (1 - 0.3) / (0.5 T)) at step t of T, which metrics.jsonl has for every
     step."""
@@ -101,7 +100,6 @@ def trained(system, params, steps, seed):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_fastberts_cost_and_score_fall_as_its_threshold_rises():
     """A trained classifier of three layers with trained branches. The cost never rises with the
     threshold; the accuracy never rises by more than the tolerance, at 0 it is the model's own, and

@@ -12,7 +12,6 @@ from support.classifier import batch, classifier
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_the_controller_learns_the_better_choices():
     def worth(choice):
         return -sum(abs(a - b) for a, b in zip(choice, (1, 3, 2), strict=True))
@@ -44,7 +43,6 @@ def test_what_it_refuses(sizes, worth, message):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_the_proxy_is_0_for_the_teachers_own_layers():
     from ptm_jax.training.steps import step
 

@@ -53,7 +53,6 @@ def test_each_matrix_of_each_layer_loses_its_smallest_weights(path, shape, matri
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_the_masks_nest_and_follow_the_schedule():
     trace = run(pruned("magnitude(share=0.75, begin=0, end=0.5, every=1)", steps=8), 6)
     shares = [zeros(np.asarray(trace.params(number)[f"{PLACE}/{UP}"])) for number in range(7)]
@@ -70,7 +69,7 @@ def test_the_masks_nest_and_follow_the_schedule():
     assert zeros(params["main/encoder/stack/block/ffn/up/bias"]).max() < 0.1
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("restore", [None, "zero", "random", "initial"])
 def test_before_training_the_pruned_weights_stay_zero_or_begin_anew(restore):
     """Information deletion: the weights are free again, from zero or from noise; their old values

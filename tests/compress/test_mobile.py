@@ -35,7 +35,7 @@ def millions(name, part):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_networks_have_the_published_sizes():
     """Table 1: 293 million parameters and 25.3 million; the networks without heads have 294.2 and
     24.6."""
@@ -97,7 +97,6 @@ def text(rows=4, length=16):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_embeddings_and_heads_begin_as_the_teachers_and_the_transfer_lowers_each_stage():
     found, work = small()
     state = jax.jit(work.init)(text())

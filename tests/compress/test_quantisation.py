@@ -92,7 +92,7 @@ def test_a_product_is_its_definition(shape, portable):
         np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_layer_is_nlp_architects():
     """A dense layer with ranges, served: against the numpy of `QuantizedLinear` in its mode EMA."""
     x, w, b = (DRAW.normal(size=s).astype(np.float32) for s in ((6, 12), (12, 10), 10))
@@ -103,7 +103,7 @@ def test_a_layer_is_nlp_architects():
     np.testing.assert_array_equal(made["kernel"], whole(w, np.abs(w).max()))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_training_sees_ranges_and_passes_gradients_straight():
     """Three batches: the moving range (`_update_ema`), the rounded forward pass, gradients that
     pass straight through."""
@@ -163,7 +163,7 @@ def test_a_model_predicts_saves_and_loads(tmp_path):
     assert bytes_of(again.params) < 0.4 * bytes_of(model.params)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_trained_model_is_served_in_whole_numbers():
     """`effective` without training gives int8 with the trained ranges; `finish` the parameters in
     float32, untouched."""
@@ -254,7 +254,6 @@ def test_a_published_folder_has_int8_tensors(tmp_path, method):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 @pytest.mark.parametrize(
     "method", ["q8bert", "qbert(examples=16, steps=3, groups=4, choices=((3, 1.0),))"]
 )

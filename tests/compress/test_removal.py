@@ -41,7 +41,7 @@ def without(params, gates, part):
     return {"main": removal.gated(params["main"], gates, part)}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_model_without_heads_is_the_whole_with_these_heads_at_zero(small):
     system, params = small
     chosen = [np.flatnonzero(gate) for gate in GATES]

@@ -178,7 +178,6 @@ def pairs_of(folder):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_a_student_is_a_folder_whose_texts_may_be_stored(tmp_path):
     """Scores of stored texts are those of the pairs."""
     model = str(tiny_checkpoint.write(tmp_path / "bert"))

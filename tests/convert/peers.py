@@ -29,7 +29,6 @@ except ModuleNotFoundError:
 
 LIVE = [
     pytest.mark.full,
-    pytest.mark.rotate,
     pytest.mark.skipif(
         torch is None,
         reason="torch and transformers are not installed; make test-full installs them",

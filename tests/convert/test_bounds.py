@@ -180,7 +180,6 @@ def test_a_file_is_read_up_to_a_size_and_keys_are_counted_in_one_pass(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 @pytest.mark.parametrize("part", range(7))
 def test_damage_gives_a_model_or_one_line(part, tmp_path):
     """Ten thousand damaged checkpoints of fourteen families: a model, or one line for the user;

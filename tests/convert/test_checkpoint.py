@@ -60,7 +60,7 @@ def changed(folder, out, tensors):
     return out
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_what_is_written_is_read_again(original):
     folder, system, params = original
     found = checkpoint.read(folder)
@@ -75,7 +75,7 @@ def test_the_record_alone_gives_the_config(original):
     assert {name: fields[name] for name in FIELDS} == FIELDS
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_bare_checkpoint_has_no_root_and_fills_every_class(original, tmp_path):
     _, system, params = original
     bare = spec.override(
@@ -200,7 +200,7 @@ def test_nothing_is_half_imported(copy, tmp_path, capsys):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy"]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_import_show_and_export_by_command(original, tmp_path, capsys):
     folder, _, params = original
     model, back = tmp_path / "model", tmp_path / "back"
@@ -247,7 +247,7 @@ def test_a_system_that_is_no_published_architecture_is_refused(original):
         checkpoint.published(odd)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_fixed_tables_are_written_and_others_are_refused(tmp_path):
     """PEGASUS's positions are a formula here, and a tensor in the file."""
     sizes = dict(

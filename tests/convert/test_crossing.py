@@ -22,7 +22,7 @@ CONFIGS = {
 }
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.full
 @pytest.mark.parametrize("beside", [True, False])
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_a_decoder_with_attention_to_other_states(kind, beside, tmp_path):

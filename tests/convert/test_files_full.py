@@ -171,7 +171,7 @@ def large(tmp_path_factory):
     shutil.rmtree(folder)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("mesh", "rules"), [({"fsdp": 8}, "fsdp"), ({"fsdp": 2, "model": 4}, "megatron_fsdp")]
 )

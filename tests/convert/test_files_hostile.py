@@ -232,7 +232,7 @@ def damage(content: bytes, edits: list[tuple[float, int]], keep: float, within: 
     return bytes(damaged[: math.ceil(keep * len(damaged))])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @FUZZ
 @given(st.lists(EDIT, max_size=4), st.one_of(st.just(1.0), st.floats(0, 1)))
 def test_a_damaged_file_is_read_as_its_library_does_or_refused(tmp_path, edits, keep):

@@ -216,7 +216,6 @@ class Uploads(Hub):
         )
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_an_export_is_pushed_with_its_card(tmp_path):
     tiny_checkpoint.write(tmp_path / "m")
@@ -278,7 +277,6 @@ def test_what_cannot_be_pushed(tmp_path, capsys):
     assert "'a/b/c' is no name of a repository" in capsys.readouterr().err
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_model_is_fetched_once_and_refusals_are_reported(endpoint, tmp_path):
     expected = f"['config.json', 'model.safetensors', 'vocab.txt'] {float(np.arange(5000).sum())}"

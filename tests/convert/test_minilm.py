@@ -76,7 +76,7 @@ def test_vectors_of_sentences_and_their_rank_correlation(folder, data):
     assert abs(rho[0] - rho[1]) < 1e-4 and rho[0] > 0.8
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_quarter_of_an_epoch_of_sst2(folder, data, tmp_path, capsys):
     """`ptm train --task sst2` from the published directory, on 3,000 of the 12,000 sentences that
     are there.

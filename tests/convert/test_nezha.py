@@ -63,10 +63,10 @@ def same_again(folder, read):
     peers.check_record(read)
 
 
-LATER = [pytest.mark.full, pytest.mark.rotate]
+LATER = pytest.mark.full
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [n if n == "narrow" else pytest.param(n, marks=LATER) for n in golden_nezha.CONFIGS]
 )

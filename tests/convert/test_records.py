@@ -135,7 +135,7 @@ def encoder(family, **fields):
     return record(family, **fields).towers["main"].encoder
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("family", families.names())
 def test_every_record_gives_its_config_and_class(family):
     home = families.get(family)
@@ -149,7 +149,7 @@ def test_every_record_gives_its_config_and_class(family):
             assert home.architecture_of(system) == architecture
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_library_s_mobilebert_has_its_size():
     """The number of parameters of the class that the library makes of its default config."""
     sizes = dict(
@@ -377,7 +377,7 @@ def test_several_numbers_of_a_text():
     np.testing.assert_allclose(found, ((scores - label) ** 2).mean(), rtol=1e-6)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_vectors_of_tasks_are_added_before_the_norm():
     embed = Embeddings(vocab=Vocab(size=7), width=4, parts=(TaskTypes(3),))
     ids, tasks = np.array([[1, 2, 3]]), np.array([[2, 0, 1]])
@@ -391,7 +391,7 @@ def test_vectors_of_tasks_are_added_before_the_norm():
     np.testing.assert_allclose(run(params, {"input_ids": ids}), token[ids] + task[0], rtol=1e-6)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("gate", ["", "gated-"])
 def test_every_activation_of_t5_is_written_as_it_was_read(gate):
     def config(name):

@@ -77,10 +77,10 @@ def answers(found, parts):
     return (*aux, gradient)
 
 
-LATER = [pytest.mark.full, pytest.mark.rotate]
+LATER = pytest.mark.full
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [n if n == ORDINARY else pytest.param(n, marks=LATER) for n in golden.CONFIGS]
 )
@@ -127,7 +127,7 @@ def check_gradients(found, gradient, wanted):
             )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", golden.CONFIGS)
 def test_round_trip(name, tmp_path):
     """Written from the record alone, it is the original: names, bits, and the fields of its

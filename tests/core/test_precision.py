@@ -29,7 +29,7 @@ def operands(spec, dtype=np.float32):
     return [jnp.asarray(rng.normal(size=shape), dtype) for shape in SPECS[spec]]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize(("compute", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-2)])
 def test_product_and_gradients(spec, compute, tolerance):
@@ -94,7 +94,7 @@ for layers in (1, 3):
 """
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_scanned_bfloat16_products_run_on_this_cpu():
     """Weight gradients inside a scan once failed at run time: 'Unsupported element type for
     DotThunk'.
@@ -121,7 +121,7 @@ def test_one_row_is_the_first_of_several():
     np.testing.assert_allclose(one[1], many[1], atol=1e-6)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_no_product_of_a_compiled_step_accumulates_in_bfloat16():
     """Read from the optimized module of a whole training step: forward, backward, and update."""
     sizes = programs.Sizes(layers=1, width=32, heads=2, vocab=200, batch=2, length=16)

@@ -10,7 +10,7 @@ from ptm_jax.corruptions.knowledge.entity_masking import MentionMasking
 from support import corrupting
 from support.corrupting import VOCAB
 
-pytestmark = pytest.mark.rotate
+pytestmark = pytest.mark.full
 BEFORE = corrupting.documents(rows=256)
 IDS, SEGMENTS = (np.asarray(BEFORE[name]) for name in ("input_ids", "segment_ids"))
 

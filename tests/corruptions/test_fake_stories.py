@@ -48,7 +48,7 @@ def parts(before, row, document):
     return [tuple(ids[inside & (numbers == n)].tolist()) for n in np.unique(numbers[inside])]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_stories_are_true_or_one_of_three_fakes():
     before = batch()
     out, kinds = corrupting.numpied(FakeStories(vocab=VOCAB), 0, before), []

@@ -94,7 +94,7 @@ def hidden_in(batch, out, row):
     return {n - 1 for n in range(1, len(sentences_of(batch, row)) + 1) if n not in there}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("select", ["ind_orig", "ind_uniq", "seq_orig", "seq_uniq", "lead"])
 def test_the_chosen_sentences_are_those_of_the_definition(outputs, select):
     batch, outs = outputs

@@ -33,7 +33,7 @@ def documents(before, after):
             yield before["input_ids"][row][here], after["input_ids"][row][here], *decoded
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_decoder_predicts_one_span_of_half_of_each_document(drawn):
     for ids, noisy, labels, inputs, positions in documents(*drawn):
         words = len(ids) - 2
@@ -50,7 +50,7 @@ def test_the_decoder_predicts_one_span_of_half_of_each_document(drawn):
         assert not np.isin(labels, VOCAB.specials).any()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_code_predicts_every_token_from_the_one_before_it(drawn):
     """microsoft/MASS: `target_i = words[pos_i - 1]` at the positions `pos_i - 1`; all else is the
     paper's form."""
@@ -89,7 +89,7 @@ def test_shares_are_80_10_10_within_three_standard_errors(drawn):
         assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / len(labels))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_span_begins_as_published():
     batch = {"input_ids": jnp.tile(jnp.arange(10, 20, dtype=jnp.int32), (6000, 1))}
     counts = np.bincount(

@@ -50,7 +50,7 @@ def rounded(count, rate):
     return np.maximum(1, np.floor(count * rate + 0.5)).astype(int)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", NOISES)
 def test_documents_of_a_packed_row_do_not_mix(made, name):
     before, after = made[name, True]
@@ -154,7 +154,7 @@ MEASURES = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("measure", MEASURES)
 def test_infilling_is_distributed_as_defined(full, measure):
     ours, theirs = (np.array([MEASURES[measure](row) for row in rows], float) for rows in full)
@@ -222,7 +222,7 @@ def test_rotation_begins_with_each_word_equally_often():
     assert (turned == np.arange(10)).all()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("rows", ["alone", "packed"])
 def test_the_decoder_predicts_the_row_as_it_was(rows):
     batch = corrupting.documents(rows=32, packed=rows == "packed")

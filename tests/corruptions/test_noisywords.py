@@ -55,7 +55,7 @@ def added_runs(labels):
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_taking_out_what_is_tagged_gives_the_row(tagged):
     before, after = tagged
     for row in range(ROWS):
@@ -91,7 +91,7 @@ def test_added_words_are_repeated_or_random(tagged):
     assert min(twice, fresh) > 300
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_one_to_three_places_and_one_to_six_words():
     batch = batch_of(rows=3000, longest=40) | {"word_starts": jnp.ones((3000, LENGTH), jnp.int32)}
     one, three = (numpied(NoisyWords(vocab=VOCAB, places=places), 0, batch) for places in (1, 3))
@@ -113,7 +113,7 @@ def test_one_to_three_places_and_one_to_six_words():
     assert added.min() >= 1 and added.max() <= 18
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_full_rows_lose_their_last_words_and_keep_their_frame():
     batch = batch_of(rows=512)
     ids = jnp.where(batch["segment_ids"] > 0, batch["input_ids"], 7).at[:, -1].set(3)
@@ -135,7 +135,7 @@ def test_full_rows_lose_their_last_words_and_keep_their_frame():
         np.testing.assert_array_equal(kept, np.asarray(ids)[row, : len(kept)])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_words_are_not_repeated_over_a_border():
     ids = jnp.tile(jnp.array([[10, 11, 3, 12, 13, 3] + [0] * 26], jnp.int32), (512, 1))
     segments = jnp.tile(jnp.array([[1, 1, 1, 2, 2, 2] + [0] * 26], jnp.int32), (512, 1))
@@ -157,7 +157,7 @@ def split(out, row):
     return ids[1 : bounds[0]].tolist(), ids[bounds[0] + 1 : -1].tolist()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_label_is_the_place_of_the_original(paired):
     before, after = paired
     room = (LENGTH - 3 - 18) // 2
@@ -178,7 +178,7 @@ def test_the_label_is_the_place_of_the_original(paired):
     assert abs(share - 0.5) < 3 * 0.5 / np.sqrt(ROWS)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_words_that_are_left_out_are_contiguous():
     batch = batch_of(rows=1024) | {"word_starts": jnp.ones((1024, LENGTH), jnp.int32)}
     out = numpied(NoisyPairs(vocab=VOCAB, places=1), 0, batch)

@@ -53,7 +53,7 @@ def documents(segments):
 ONLY = {kind: {**dict.fromkeys(KINDS, 0.0), kind: 1.0} for kind in KINDS}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("pairs", [False, True], ids=["cut", "pairs"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_mask_is_its_matrix(kind, pairs):
@@ -130,7 +130,7 @@ def targets_of(out, prefix="plm"):
     return chosen
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("specials", ["first", "ranked"])
 def test_a_sixth_is_predicted_last_and_in_a_random_order(permuted, specials):
     out, batch = permuted[specials], jax.tree.map(np.asarray, batch_of())
@@ -182,7 +182,6 @@ def test_streams_see_what_the_published_masks_allow(permuted, specials):
         np.testing.assert_array_equal(strict[row][chosen[row]], (~hidden & same[row])[chosen[row]])
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_streams_see_what_transformers_lets_them_see():
     """The mask of DataCollatorForPermutationLanguageModeling is that of the order we read off it,
@@ -365,7 +364,7 @@ def pseudo_masked(corruption):
     return numpied(corruption, 0, {"input_ids": ids})
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_pseudo_tokens_differ_from_pseudo_masks_only_there():
     found, masks = (
         pseudo_masked(PseudoTokens(vocab=TWO_MORE)),

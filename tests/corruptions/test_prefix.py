@@ -16,7 +16,7 @@ PARTS = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 def test_source_then_target(part):
     two, one = (

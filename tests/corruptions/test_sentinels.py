@@ -102,7 +102,7 @@ def test_an_eos_that_ends_the_row_is_not_doubled():
     assert spliced(inputs.tolist(), labels.tolist())[0] == [10, 11, 12, 13, 14, 15, 16]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_last_sentinel_of_the_paper():
     batch = batch_of(rows=4, length=32)
     plain, more = (

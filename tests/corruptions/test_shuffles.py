@@ -20,7 +20,7 @@ def drawn():
     return masked, numpied(TrigramShuffle(vocab=VOCAB), 0, masked)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_trigrams_are_permuted_inside_and_nothing_else_changes(drawn):
     masked, out = drawn
     assert out["shuffle_positions"].shape == (512, 9)

@@ -10,7 +10,7 @@ from ptm_jax.knowledge.triples import Triples, known
 from support import corrupting
 from support.corrupting import VOCAB
 
-pytestmark = pytest.mark.rotate
+pytestmark = pytest.mark.full
 GRAPH = facts.stand_ins(Triples(width=4), VOCAB)
 
 

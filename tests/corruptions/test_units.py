@@ -92,7 +92,7 @@ def budget(batch):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", UNITS)
 def test_only_maskable_tokens_change_and_labels_are_the_tokens(name, before, masked):
     after = masked(name)
@@ -127,7 +127,7 @@ def sequential(words, segments, priority, lengths, left):
     return units
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in UNITS if name != "tokens"])
 def test_selection_is_the_sequential_one(name, before, masked):
     kind, count, key = UNITS[name], budget(before), named(jax.random.key(0), "choose")
@@ -190,7 +190,7 @@ def test_the_mean_span_of_spanbert_is_the_published_one():
     assert NormalSpans(mean=30.0).distribution()[-1] == pytest.approx(1.0)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", BOUNDED)
 def test_boundaries_are_the_unmasked_tokens_beside_the_span(name, before, masked):
     after = masked(name)
@@ -213,7 +213,7 @@ def test_boundaries_are_the_unmasked_tokens_beside_the_span(name, before, masked
             assert len(set(before["segment_ids"][row, left : right + 1])) == 1
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_one_draw_for_a_span(before, masked):
     after = masked("spanbert", together=True)
     fates = []

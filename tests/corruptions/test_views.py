@@ -45,7 +45,7 @@ def documents(batch, i):
     return [ids[(segments == d) & (ids > 3)].tolist() for d in (1, 2) if (segments == d).any()]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_crops_are_half_of_one_document_between_cls_and_sep(made):
     before, after = made[0], made[1]["crops"]
     assert set(after) == {
@@ -113,7 +113,7 @@ def test_ngrams_are_as_long_as_the_normal_law_has_it_and_begin_anywhere():
     assert chi2 < 61.1  # 99.9% point of chi-square with 31 degrees of freedom
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_masking_after_an_ngram_chooses_other_words():
     out = numpied(Chain(parts=(NGramView(vocab=VOCAB), TokenMasking(vocab=VOCAB))), 1, batch_of(64))
     labels, weights, ngram = out["mlm_labels"], out["mlm_weights"], out["ngram_input_ids"]

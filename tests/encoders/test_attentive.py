@@ -260,7 +260,6 @@ def test_packed_rows_equal_loops_in_torch(name):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 @pytest.mark.parametrize("name", ["rnnsearch_mini", "luong_mini", "cove"])
 def test_packed_rows_equal_their_documents_in_rows_of_their_own(name):
     model, fields = narrow(name), batch()
@@ -284,7 +283,7 @@ def test_packed_rows_equal_their_documents_in_rows_of_their_own(name):
         )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["rnnsearch_mini", "luong_mini", "lm_seq2seq"])
 def test_decoding_step_by_step_is_one_pass(name):
     model, fields = narrow(name), batch()

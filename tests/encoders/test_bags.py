@@ -86,7 +86,7 @@ def test_rows_of_ngrams_of_words_are_fasttexts():
         assert rows[rows < NONE].tolist() == bag_classes._word_ngrams(words, 4, own)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_step_on_some_rows_is_the_dense_one():
     """Loss and rows of a step against a mean of rows in numpy, and against the dense gradient."""
     work, batch = program(known(experiment()), 0), batch_of([*TEXTS, "unseen kings night"])
@@ -126,7 +126,7 @@ def test_a_step_on_some_rows_is_the_dense_one():
         )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("counts", [(), COUNTS])
 def test_the_native_step_is_the_plain_one(counts):
     """Two updates of three texts each, one of them without weight."""
@@ -157,7 +157,7 @@ def test_the_native_step_is_the_plain_one(counts):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("counts", [(), COUNTS])
 def test_a_run_and_the_file_that_it_exports_predict_alike(counts, tmp_path):
     system = experiment(counts)

@@ -36,7 +36,7 @@ def run(params, ids, segments, carry):
     return encoded, jnp.abs(gradient).sum(-1)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_rows_begin_at_their_own_ends_and_states_are_carried():
     draw = np.random.default_rng(0)
     ids = jnp.ones((1, 4), jnp.int32)

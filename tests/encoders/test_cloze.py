@@ -36,7 +36,7 @@ def model(combine="attention", masked=True, query="sum"):
     return distinct(encoder)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("combine", "masked"), [("attention", False), ("sum", True)])
 def test_every_other_token_of_the_document_is_seen(combine, masked):
     module = model(combine, masked)
@@ -60,7 +60,7 @@ def test_every_other_token_of_the_document_is_seen(combine, masked):
     assert module.direction == ("both" if masked else "bidirectional")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["sum", "concat"])
 def test_the_combination_equals_loops(kind):
     module = model(query=kind)
@@ -92,7 +92,7 @@ def test_the_combination_equals_loops(kind):
         np.testing.assert_allclose(out.hidden[0, i], x, atol=1e-4)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_towers_share_the_table_alone():
     params = begun(model(), BATCH)
     assert set(params) == {"embed", "forward", "backward", "merge"}

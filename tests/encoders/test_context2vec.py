@@ -28,7 +28,7 @@ VOCAB = Vocab(size=30)
 SEGMENTS = np.array([[1, 1, 1, 1, 2, 2, 0], [1, 2, 2, 2, 2, 2, 2]])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_vector_of_a_context_is_an_mlp_of_the_states_on_both_sides():
     encoder = ContextLSTM(
         vocab=VOCAB, width=3, right=LSTM(4), left=LSTM(4, backward=True), hidden=5, out=2
@@ -55,7 +55,7 @@ def test_the_vector_of_a_context_is_an_mlp_of_the_states_on_both_sides():
             np.testing.assert_allclose(found[b, t], dense(params["outer"], inner), atol=1e-6)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_gap_is_filled_by_the_words_of_the_largest_cosines():
     tokenizer = make(TokenizerSpec(kind="word", specials="bert", vocab=15), tiny_models.TEXTS)
     system = spec.respell(context2vec("context2vec_tiny", 3, 4, 5, 2), Vocab, tokenizer.vocab)
@@ -75,7 +75,6 @@ def test_a_gap_is_filled_by_the_words_of_the_largest_cosines():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_a_trained_run_fills_gaps_by_both_sides(tmp_path):
     small, draw = systems.get("context2vec_mini"), np.random.default_rng(0)
 

@@ -236,7 +236,7 @@ def test_convs2s_equals_torch():
         )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_convs2s_decodes_step_by_step_as_in_one_pass():
     model, batch = narrow(), pair()
     tower = towers.Tower(model, drawn(model, batch))

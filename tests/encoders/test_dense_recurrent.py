@@ -77,7 +77,7 @@ def test_without_the_layers_of_no_weight_the_states_are_the_same(params, states)
         pruned(ENCODER, params, {"right": (3,), "left": ()})
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("most", [3, 4])
 def test_the_penalty_and_its_gradient(most):
     """R_3: 2 layers stay of the right direction and 2 of the left, one of them cut to 1."""
@@ -98,7 +98,7 @@ def test_the_penalty_and_its_gradient(most):
     assert float(loss(jnp.asarray(MASK)).metrics["layers"].value()) == 4
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_layer_wise_dropout_leaves_whole_layers_out_of_those_above(params):
     """Of 200 steps, the share of those in which the first layer of a direction reaches the second
     is 1 in 2."""

@@ -16,7 +16,7 @@ from support.bare_layers import sees
 from support.tiny_decoders import drawn
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_hidden_places_are_read_through_the_others_only():
     vocab = Vocab(size=40, pad=0, mask=4)
     plain = seq2seq(

@@ -45,7 +45,7 @@ def net():
     return module, jax.jit(lambda params, batch: module.apply({"params": params}, batch)), params
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_vectors_see_their_sentence_states_the_document_and_words_one_state(net):
     _, run, params = net
     # slot 1 is two tokens long, slot 3 is empty
@@ -76,7 +76,7 @@ def test_vectors_see_their_sentence_states_the_document_and_words_one_state(net)
     np.testing.assert_array_equal(hidden[:5, : T * S], np.stack([real] * 5))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_word_depends_on_its_own_sentence_state_alone(net):
     """The decoder by itself: a change in another sentence's state changes nothing."""
     module, _, params = net
@@ -106,7 +106,7 @@ def test_a_word_depends_on_its_own_sentence_state_alone(net):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_sentences_are_the_sentence_encoder_alone_and_places_are_chosen(net):
     module, run, params = net
     ids = jax.random.randint(jax.random.key(3), (2, T * S), 0, VOCAB.size)
@@ -129,7 +129,7 @@ def test_sentences_are_the_sentence_encoder_alone_and_places_are_chosen(net):
     np.testing.assert_allclose(chosen.hidden.reshape(whole.shape), whole, atol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_short_last_slot_is_padded(net):
     module, run, params = net
     ids = jnp.arange(T + 1)[None]

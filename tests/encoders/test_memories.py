@@ -14,7 +14,7 @@ from ptm_jax.nn.knowledge.memories import ConceptMemory, SelfMatching
 from support import corrupting, splitting
 from support.corrupting import VOCAB
 
-pytestmark = pytest.mark.rotate
+pytestmark = pytest.mark.full
 BEFORE = corrupting.documents(rows=64)
 IDS, SEGMENTS = (np.asarray(BEFORE[name]) for name in ("input_ids", "segment_ids"))
 

@@ -15,7 +15,6 @@ from ptm_jax.objectives.base import binary_loss
 torch = oracles.torch
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.rotate,
     pytest.mark.skipif(
         torch is None,
         reason="torch and transformers are not installed; make test-full installs them",

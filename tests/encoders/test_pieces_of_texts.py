@@ -83,7 +83,7 @@ def test_no_gradient_passes_from_piece_to_piece(backward):
         )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_an_encoder_that_is_turned_reads_a_text_as_the_other_reads_it_from_its_end():
     plain, batch = encoder(), batch_of(5, LENGTH)
     params, turned = drawn(plain, batch), encoder().turned()

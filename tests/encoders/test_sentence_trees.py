@@ -80,7 +80,7 @@ def test_the_drawn_example():
     assert np.array_equal(tree["visible"][0], by_hand())
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_branches_that_do_not_fit_are_left_out():
     tree, _ = tree_of(TEXT, 4)
     assert [WORDS[i] for i in tree["input_ids"][0]] == [
@@ -123,7 +123,7 @@ def reach(layers, places):
     return {WORDS[i] for i in np.flatnonzero(np.asarray(slope).any(1))}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_branch_does_not_reach_the_trunk():
     """In a layer no token of the trunk but the stem has a gradient from a branch, exactly (section
     3.4)."""

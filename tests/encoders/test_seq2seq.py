@@ -62,7 +62,7 @@ def flow(net, batch, pick):
     ]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_packed_pairs_see_their_own_source_and_their_own_past(net):
     source, target = np.array([1, 1, 2, 2, 0]), np.array([1, 1, 2, 0])
     fields = {"segment_ids": source, "decoder_segment_ids": target}
@@ -74,7 +74,7 @@ def test_packed_pairs_see_their_own_source_and_their_own_past(net):
     np.testing.assert_array_equal(seen, np.concatenate([target[:3, None] == source[None], own], 1))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["t5", "post"])
 def test_a_packed_pair_equals_the_pair_alone(net, kind):
     _, run, params = net if kind == "t5" else built(kind)
@@ -90,7 +90,7 @@ def test_a_packed_pair_equals_the_pair_alone(net, kind):
         )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_row_without_decoder_input_is_decoded_itself_and_a_start_shifts_it(net):
     module, run, params = net
     row = {"input_ids": batch_of()["input_ids"]}
@@ -131,7 +131,7 @@ def test_the_table_is_one_unless_the_decoder_has_its_own(net):
     assert tables(own.params) == ["encoder/decoder/embed/token", "encoder/encoder/embed/token"]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_causal_source_is_a_prefix(net):
     """An `order` in the batch orders the source, not the decoder."""
     batch = batch_of() | {"order": jnp.arange(LS)[None]}

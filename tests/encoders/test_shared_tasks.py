@@ -94,7 +94,7 @@ def states(kind, params, ids, task):
     return np.stack(found)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "kind",
     [

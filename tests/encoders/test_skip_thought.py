@@ -34,7 +34,7 @@ def other(b, t, step):
     return there if len(there) and SEGMENTS[b, t] else None
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["uni", "bi"])
 def test_each_decoder_reads_the_vector_of_the_sentence_beside(kind):
     sentence = GRU(H) if kind == "uni" else Bidirectional(GRU(H), GRU(H, backward=True))

@@ -58,7 +58,7 @@ def jitted(family):
     return jax.jit(loss), jax.jit(jax.grad(loss))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @each_family
 def test_golden_parity(family):
     with np.load(path_of(family)) as file:
@@ -76,7 +76,6 @@ def test_golden_parity(family):
     compare(family, system, params, under("input"), under("output"))
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @each_family
 @pytest.mark.parametrize(
@@ -124,7 +123,7 @@ def net(request):
     return functools.partial(run, tower.params)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_packed_row_equals_its_documents_alone(net):
     ids = np.random.default_rng(0).integers(5, 60, 9)
     packed = {
@@ -138,7 +137,7 @@ def test_a_packed_row_equals_its_documents_alone(net):
         np.testing.assert_allclose(whole[start : start + len(piece)], alone, atol=3e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_rows_of_one_batch_see_by_their_orders():
     """UniLM's four: both ways, left to right, right to left, prefix and continuation; by gradients
     that are exactly zero."""

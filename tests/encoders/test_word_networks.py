@@ -63,7 +63,7 @@ def test_states_are_those_of_the_window(reach):
             np.testing.assert_allclose(found[row, t], np.concatenate([h, x]), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_sentence_approach_is_its_formula():
     shape = {"features": 5, "filters": 6, "distance_width": 2, "longest": 3}
     model = Model(

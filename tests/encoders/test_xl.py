@@ -47,7 +47,7 @@ def begin(module, batch):
     return jax.jit(lambda params, batch: module.apply({"params": params}, batch)), params
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_two_rows_with_memory_equal_one_row_of_double_length():
     module = encoder()
     ids = draw(length=2 * LENGTH)
@@ -60,7 +60,7 @@ def test_two_rows_with_memory_equal_one_row_of_double_length():
     np.testing.assert_array_equal(second.memory["layers"], jnp.moveaxis(second.layers[:-1], 0, 1))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_short_memory_holds_the_last_inputs_of_every_layer():
     module = encoder(memory=LENGTH + 2)
     ids = draw(length=2 * LENGTH)
@@ -77,7 +77,7 @@ def test_a_short_memory_holds_the_last_inputs_of_every_layer():
     assert alone["layers"].shape == (2, 2, LENGTH, WIDTH) and alone["segments"].shape == (2, LENGTH)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_one_layer_equals_loops():
     """The four terms of Dai et al. 2019, section 3.3, over memory and row, with the feed-forward
     and norms."""
@@ -151,7 +151,7 @@ def xlnet():
     return module, *begin(module, batch)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_each_stream_sees_what_the_permutation_allows(xlnet):
     _, run, params = xlnet
     order = np.array([[3, 0, 5, 1, 4, 2]])
@@ -167,7 +167,7 @@ def test_each_stream_sees_what_the_permutation_allows(xlnet):
     np.testing.assert_array_equal(flow(run, params, batch, lambda out: out.extra["query"]), before)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_both_streams_see_the_memory_of_their_segment_and_no_padding(xlnet):
     module, run, params = xlnet
     segments = jnp.asarray([[1, 1, 1, 2, 2, 0]])
@@ -190,7 +190,7 @@ def test_both_streams_see_the_memory_of_their_segment_and_no_padding(xlnet):
         assert not inside[:3, 3:].any() and not inside[3:5, :3].any() and not inside[:5, 5].any()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_groups_and_places_reach_over_a_memory():
     module = encoder(direction="bidirectional", memory=2)
     run, params = begin(module, {"input_ids": draw(rows=1)})

@@ -38,7 +38,7 @@ def one_layer():
     return module, *begin(module, batch)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_memory_and_row_equal_one_long_row_in_both_directions(one_layer):
     module, run, params = one_layer
     first, second, sides = draw(seed=1), draw(seed=2), jnp.asarray([0, 1])
@@ -71,7 +71,7 @@ def test_places_of_tokens_keep_their_meaning(one_layer):
     np.testing.assert_allclose(found.hidden, wanted.hidden, atol=2e-5, rtol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_it_holds_the_first_part_of_the_last_rows():
     module = like(encoder(direction="bidirectional"), memory=5, reuse=1 / 3)
     ids, types = (
@@ -108,7 +108,7 @@ def test_no_gradient_flows_into_what_is_remembered(one_layer):
     assert (jax.jit(jax.grad(loss))(params["embed"]["token"]) == 0).all()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_padding_sees_itself_beside_the_text(one_layer):
     """As if it were the last token of the text, which the text does not see."""
     module, run, params = one_layer

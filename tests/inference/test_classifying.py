@@ -32,7 +32,7 @@ def runs(tmp_path_factory, bart, classifier):
     return save_run(folder / "bart", bart), save_run(folder / "classifier", classifier)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_classes_have_their_names_and_probabilities(bart, classifier):
     model = classifier
     firsts, seconds = ["the king", "the queen sees the hat"], ["a hat", "the city"]
@@ -97,7 +97,7 @@ def refused(ptm, folder, *cases):
         assert status == 1 and not out and message in err and err.count("\n") == 1
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_predict_fills_compares_and_embeds(run, tmp_path, ptm):
     lines = tmp_path / "lines.txt"
     lines.write_text("the king\n\nthe hat of the queen\n")
@@ -133,7 +133,7 @@ def test_predict_fills_compares_and_embeds(run, tmp_path, ptm):
     )  # fmt: skip
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_predict_answers_and_classifies(bart, runs, ptm, tmp_path):
     source = "the king sees the house"
     status, out, _ = ptm(

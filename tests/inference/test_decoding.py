@@ -45,7 +45,7 @@ def greedy(model):
     return prompts, decoding.decode(model, prompts, Generation(max_new_tokens=9))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_positions_count_on_by_themselves_with_a_cache(model):
     ids = prompts_of(6)[0][None]
     run = jax.jit(
@@ -59,7 +59,7 @@ def test_positions_count_on_by_themselves_with_a_cache(model):
     np.testing.assert_allclose(jnp.concatenate([first.hidden, second.hidden], 1), whole, atol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_greedy_equals_decoding_without_cache_for_prompts_of_different_lengths(norm):
     model, prompts = causal(norm=norm), prompts_of(1, 5, 9, 16, 17)
@@ -74,7 +74,7 @@ def test_greedy_equals_decoding_without_cache_for_prompts_of_different_lengths(n
         np.testing.assert_allclose(score, total, atol=1e-4)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_cached_passes_of_a_pair_equal_whole_ones():
     """Greedy answers to sources of different lengths are the likeliest tokens under one pass
     without a cache."""
@@ -118,7 +118,7 @@ def test_buckets():
     ]  # fmt: skip
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rules_hold_whatever_else_is_in_the_batch(model, strategy):
     """Under all rules at once. Other requests of the same buckets run the same program."""
@@ -152,7 +152,7 @@ def test_rules_hold_whatever_else_is_in_the_batch(model, strategy):
     assert decoding._decode._cache_size() == before
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_an_answer_is_the_same_alone_ends_with_eos_and_is_padded(model, greedy):
     (*_, prompt), free = greedy[0], greedy[1].tokens[-1, 0]
     eos = int(free[3])
@@ -164,7 +164,7 @@ def test_an_answer_is_the_same_alone_ends_with_eos_and_is_padded(model, greedy):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_beam_of_one_is_greedy_and_a_wider_one_scores_at_least_as_well(model, greedy):
     prompts, found = greedy
     one = decoding.decode(
@@ -217,7 +217,7 @@ def test_the_compiled_shape_does_not_hold_values():
     assert one.shape() == two.shape() == dataclasses.replace(one.shape(), strategy="sample")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_bfloat16_on_a_cpu_is_what_it_is_without_the_shortcuts(monkeypatch):
     """Layers one by one, products by columns and a cache in float32 against scanned layers and a
     cache in bfloat16: the same answers, scores within bfloat16 (a compiler that fuses more leaves

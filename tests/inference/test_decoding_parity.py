@@ -135,7 +135,7 @@ def marked(cases):
     return [pytest.param(name, *rest, marks=status(name)) for name, *rest in cases]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("both", "options"), marked(GREEDY), indirect=["both"])
 def test_greedy(both, options):
     tower, model = both
@@ -144,7 +144,7 @@ def test_greedy(both, options):
     assert len({tuple(answer) for answer in answers}) > 1  # the prompt or source matters
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("both", "alpha"), marked((n, a) for n in FAMILIES for a in (0.0, 0.8)), indirect=["both"]
 )
@@ -157,7 +157,7 @@ def test_beams_with_the_length_penalty_of_gnmt(both, alpha, monkeypatch):
     np.testing.assert_allclose(scores, found * 6**alpha, rtol=1e-4)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("both", FAMILIES, indirect=True)
 def test_beams_under_every_rule(both, monkeypatch):
     tower, model = both
@@ -253,7 +253,7 @@ def published(folder, family, early, beams, seed):
     return kind.from_pretrained(folder, attn_implementation="eager").eval()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.status("ptm predict --task generate", "matches")
 @pytest.mark.parametrize(("family", "early", "beams", "seed"), SETTINGS)
 def test_published_settings_give_the_published_tokens(family, early, beams, seed, tmp_path):

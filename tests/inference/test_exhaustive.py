@@ -66,7 +66,7 @@ CASES = [
 CASES += [("pair", "none", (0.6, 1.0))]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("enumerated", "rule", "alphas"), CASES, indirect=["enumerated"], ids=lambda value: str(value)
 )
@@ -95,7 +95,7 @@ def test_beam_search_equals_exhaustive_search(enumerated, rule, alphas):
         assert tuple(found.tokens[0, 0, : found.lengths[0, 0]].tolist()) == ranked[0][1]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_samples_are_a_function_of_the_seed_and_follow_the_rules():
     model, (prompt,) = causal(vocab=WORDS, seed=3), prompts_of(3, vocab=WORDS)
     options = {"temperature": 1.4, "top_k": 4, "top_p": 0.8}

@@ -75,7 +75,7 @@ def given(rows=3, length=5):
     return {"measured": draw.normal(size=(rows, length, 3)), "image": draw.normal(size=(rows, 2))}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_float_features_reach_the_encoder_and_are_padded_as_the_tokens():
     model, fields = model_of(True), given()
     ids = np.random.default_rng(1).integers(4, VOCAB.size, (3, 5))

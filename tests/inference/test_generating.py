@@ -38,7 +38,7 @@ def test_generate_goes_on_with_the_prompt(gpt2):
     assert gpt2.tokenizer.decode(row) == answers[0]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_generate_samples_by_seed_and_number(gpt2):
     def sample(seed, count=3, **more):
         return gpt2.generate(["the king"] * count, 8, seed, temperature=1.5, **more)
@@ -64,7 +64,7 @@ def test_what_cannot_be_generated(bert, gpt2):
             gpt2.generate(["the"], **options)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_record_of_a_pair_has_both_halves(bart):
     ids, mask = inputs.rectangle(bart.ids_of(SOURCES), bart.vocab.pad)
     target = np.random.default_rng(0).integers(5, 280, (3, 5))
@@ -103,7 +103,7 @@ def test_bad_decoder_inputs_are_one_line(bart, target, message):
         bart(np.full((1, 4), 5), decoder_input_ids=target)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_an_answer_is_the_likeliest_tokens_after_the_start(bart):
     answers = bart.generate(SOURCES, max_new_tokens=6)
     ids, mask = inputs.rectangle(bart.ids_of(SOURCES), bart.vocab.pad)
@@ -158,7 +158,7 @@ def test_where_the_start_comes_from(bart):
     assert begin(bare(t5.t5("t5_tiny", "1.0", 1, 8, 2, 4, 8))) == 0
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_what_is_published_beside_the_config(tmp_path):
     fields = {
         "model_type": "t5",
@@ -218,7 +218,7 @@ def test_pairs_that_do_not_generate(bart):
         bare(seq2seq.mass("mass_tiny", 1, 8, 2)).generate(["a"])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_bart_fills_a_mask_with_the_prediction_of_its_decoder_there(bart):
     ((fillings,),) = bart.fill_mask(["the <mask> sees the house"], top=3)
     left, right = bart.tokenizer.encode_batch(["the", " sees the house"])

@@ -59,7 +59,7 @@ def both(request, tmp_path_factory):
     return ptm_jax.load(folder), model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.0}],

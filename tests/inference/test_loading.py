@@ -14,7 +14,7 @@ from ptm_jax.core.system import Tie
 from support.tiny_models import save_run
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_load_gives_the_model_that_was_trained(run, bert):
     ids = np.random.default_rng(0).integers(5, bert.vocab.size - 1, (3, 6))
     for path in (run, str(run), run / "checkpoints" / "step_00000003"):

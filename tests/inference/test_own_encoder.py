@@ -34,7 +34,7 @@ def trained(tmp_path_factory):
     return file, folder / "run"
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_it_is_evaluated_and_predicts(trained, capsys):
     _, run = trained
     assert main(["evaluate", str(run), "--json"]) == 0
@@ -69,7 +69,7 @@ def test_it_is_evaluated_and_predicts(trained, capsys):
     assert "does not generate text" in capsys.readouterr().err
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_it_is_fine_tuned(trained, tmp_path):
     config = finetuning.experiment(
         "sst2", trained[1], [str(tiny_checkpoint.written(tmp_path / "sst2", 8, 4))]
@@ -77,7 +77,7 @@ def test_it_is_fine_tuned(trained, tmp_path):
     assert type(config.system.towers["main"].encoder).__name__ == "Neighbours"
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_file_that_is_gone_is_one_line(trained):
     file, run = trained
     forget(file)

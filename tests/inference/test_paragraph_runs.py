@@ -21,7 +21,6 @@ KINDS = {
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_a_run_resumes_and_gives_vectors_of_documents_words_and_new_texts(tmp_path, capsys):
     draw = np.random.default_rng(0)
     texts = [" ".join(draw.choice(KINDS[("pets", "money")[n % 2]], 30)) for n in range(120)]

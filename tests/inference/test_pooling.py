@@ -63,7 +63,7 @@ def flags(*modes):
     return {f"pooling_mode_{flag}": mode in modes for mode, flag in FLAGS.items()}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_is_its_definition_on_the_states(mode, bert):
     states = [bert(row[None]).hidden[0] for row in bert.ids_of(TEXTS)]
@@ -86,7 +86,7 @@ def test_a_folder_s_pooling_is_read(pooling, modes, normalize, tmp_path):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_encode_follows_its_folder_and_its_caller(bert, capsys, tmp_path):
     tiny_checkpoint.write(tmp_path)
     means = ptm_jax.load(tmp_path).encode(["a", "b a"])
@@ -123,7 +123,7 @@ def old(folder):
     return folder
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_an_old_folder_is_the_same_model(capsys, tmp_path):
     new = tmp_path / "new"
     tiny_checkpoint.write(new)
@@ -183,7 +183,7 @@ def test_a_dense_step_is_its_formula(activation, tmp_path):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_folder_with_everything_is_its_formula_and_comes_back(tmp_path):
     """Dense and norm, prompts, the longest text, lower case; in a run of `ptm import` and in its
     export."""
@@ -253,7 +253,7 @@ def test_a_folder_with_everything_is_its_formula_and_comes_back(tmp_path):
         )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_classifier_on_the_mean_is_a_folder_with_a_layer_and_its_labels(tmp_path):
     """What fine-tuning makes of a folder of means: its logits are the vectors that a
     sentence-transformers reader gives."""
@@ -292,7 +292,7 @@ def test_a_classifier_on_the_mean_is_a_folder_with_a_layer_and_its_labels(tmp_pa
         np.testing.assert_allclose([list(one.values()) for one in found], chances, atol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_vector_of_the_exact_mode_does_not_depend_on_other_texts(bert):
     texts = [
         "hat",
@@ -414,7 +414,6 @@ def test_damaged_folders(tmp_path):
         pooled("men", np.zeros((1, 1, 2)), np.ones((1, 1)))
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.skipif(
     MINILM is None, reason="the MiniLM package is not installed; make test-full installs it"

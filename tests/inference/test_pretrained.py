@@ -28,7 +28,7 @@ def ids_of(model, rows, length, seed=0):
     return np.random.default_rng(seed).integers(5, model.vocab.size - 1, (rows, length))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_record_has_what_was_asked_for(bert, gpt2):
     ids = ids_of(bert, 3, 7)
     out = bert(
@@ -60,7 +60,7 @@ def test_the_record_has_what_was_asked_for(bert, gpt2):
         out.hidden = None
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_padding_changes_nothing(bert, roberta):
     for model in (bert, roberta):
         ids = ids_of(model, 3, 9)
@@ -231,7 +231,7 @@ def test_an_ensemble_neither_writes_nor_fills_nor_embeds(bert, gpt2):
             ask()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_texts_are_spelled_for_a_model_that_reads_characters():
     texts = ["the king sees the house of the city.", "the queen loves a hat"]
     tokenizer = make(TokenizerSpec(kind="word", vocab=12, specials="t5"), texts)

@@ -51,7 +51,7 @@ def unit(x):
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_text_has_the_vector_from_which_its_neighbours_are_decoded():
     texts, models = [TEXTS[0], "the king"], [model_of(kind) for kind in ("uni", "bi")]
     own = [np.stack([vector(model, text) for text in texts]) for model in models]
@@ -64,7 +64,7 @@ def test_a_text_has_the_vector_from_which_its_neighbours_are_decoded():
     assert both.search(["the king"], texts, 1)[0][0].index == 1
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_new_word_has_the_image_of_its_vector_under_the_map_of_the_words_that_both_know(
     tmp_path, capsys
 ):

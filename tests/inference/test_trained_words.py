@@ -35,7 +35,7 @@ def run_of(name, folder):
     return params["main"], tokenizer
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["fasttext_mini", "cbow_mini"])
 def test_a_run_loads_as_word_vectors(name, tmp_path, capsys):
     params, tokenizer = run_of(name, tmp_path / "run")

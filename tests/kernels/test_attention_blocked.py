@@ -31,14 +31,13 @@ def check(case, tolerance=1e-5, precision=Precision()):
     agree(run, case, tolerance)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @grid(3)
 @given(case=MANY)
 def test_blocks_equal_the_definition(case):
     check(case)
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @grid(20)
 @given(case=MANY)
@@ -46,7 +45,7 @@ def test_blocks_equal_the_definition_in_many_cases(case):
     check(case)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("places", [[], ["places"]])
 def test_everything_at_once(places):
     shared = frozenset({"rows", "heads"})
@@ -62,7 +61,7 @@ def test_everything_at_once(places):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_bfloat16_is_within_its_bits():
     """Blocks of a size for which a CPU takes its own kernels: a column-major operand would fail
     there at run time."""
@@ -74,17 +73,17 @@ def test_bfloat16_is_within_its_bits():
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_more_queries_than_keys():
     check(Case(queries=37, keys=5, heads=1, extras=frozenset({"distances"}), dropout=0.3))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_row_that_sees_nothing_gives_zeros_and_zero_gradients():
     check(Case(20, 20, order="blind", extras=frozenset({"bias", "values"})))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("shared", [pytest.param([], marks=pytest.mark.full), ["rows", "heads"]])
 def test_rows_and_heads_at_once_are_the_same(shared, monkeypatch):
     """By the branch that other platforms than a CPU take."""
@@ -94,7 +93,7 @@ def test_rows_and_heads_at_once_are_the_same(shared, monkeypatch):
     check(dataclasses.replace(SMALL, shared=frozenset(shared)))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_part_of_the_heads_and_queries_is_a_part_of_the_result():
     """The result of a device that has a part of a row: dropout and distances are those of the
     whole."""
@@ -113,7 +112,7 @@ def test_a_part_of_the_heads_and_queries_is_a_part_of_the_result():
     np.testing.assert_allclose(found, whole[:, part, heads], atol=1e-6)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
 def test_other_platforms_lower_it(platform):
     x, _ = jax.tree.map(jnp.float32, numbers(SMALL))
@@ -129,7 +128,7 @@ def test_other_platforms_lower_it(platform):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_no_buffer_holds_the_square():
     """The largest array of the compiled forward and backward pass of T5's attention, one row and
     head of 8 x 8 blocks."""

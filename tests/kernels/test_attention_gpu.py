@@ -59,20 +59,19 @@ CASES = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @interpreter
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_the_reference(name):
     check(CASES[name])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @interpreter
 def test_two_teams_walk_the_blocks_that_are_seen_and_do_not_race():
     check(Case(130, 130, rows=1, heads=1, width=16, order="causal"), races=True)
 
 
-@pytest.mark.rotate
 @interpreter
 @pytest.mark.full
 @grid(9)
@@ -141,7 +140,7 @@ LOWERED = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOWERED)
 def test_the_kernels_and_their_gradients_lower_for_cuda(name):
     case = LOWERED[name]

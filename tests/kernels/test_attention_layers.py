@@ -51,7 +51,7 @@ CASES = {
 RARE = ("alibi", "xlnet", "nezha", "nezha, places")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.full) if n in RARE else n for n in CASES]
 )
@@ -237,7 +237,7 @@ def on_devices():
     return found
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_on_a_mesh_every_device_computes_its_rows_heads_and_queries():
     found = on_eight_devices(on_devices)
     assert len(found) == len(MESHES) and max(found.values()) < 1e-5, found

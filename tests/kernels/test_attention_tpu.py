@@ -25,14 +25,13 @@ def check(case, tolerance=1e-5, precision="float32", interpret=True):
     agree(run, case, tolerance)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @grid(3)
 @given(case=cases())
 def test_agrees_with_the_reference(case):
     check(case)
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @grid(6)
 @given(case=cases())
@@ -40,12 +39,11 @@ def test_agrees_with_the_reference_on_more(case):
     check(case)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_everything_at_once():
     check(Case(queries=24, keys=40, order="causal", extras=frozenset(EXTRAS), dropout=0.2))
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_the_interpreter_of_a_core_agrees():
     """Memory is no number before it is written, and parallel steps of the grid come in any
@@ -54,7 +52,7 @@ def test_the_interpreter_of_a_core_agrees():
     check(Case(queries=8, keys=20, block=8, extras=frozenset(EXTRAS)), interpret=core)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_bfloat16():
     check(
         Case(extras=frozenset({"distances"}), shared=frozenset({"rows", "heads"})), 2e-2, "bfloat16"
@@ -65,7 +63,7 @@ def plain(q, k, v, visibility, **given):
     return tpu.attention(q, k, v, Arguments(visibility, 1.0, **given), block=8, interpret=True)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_what_is_not_seen_is_not_read():
     """Three documents of a block each: what the third one holds cannot reach the others, were it
     not a number."""
@@ -84,13 +82,13 @@ def test_what_is_not_seen_is_not_read():
     assert np.isfinite(grads[:, :, :16]).all()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("order", ["blind", "strict"])
 def test_a_query_that_sees_nothing_gets_zeros_and_gives_none(order):
     check(Case(12, 12, heads=1, width=4, block=8, order=order))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_dropout_is_that_of_the_whole_on_a_part_of_rows_and_heads():
     case = Case(heads=3)
     x, _ = jax.tree.map(jnp.float32, numbers(case))

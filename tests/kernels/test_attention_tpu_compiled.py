@@ -160,7 +160,7 @@ def of_step(chip, name):
     }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("width,compute", [(64, "bfloat16"), (128, "float32")])
 @pytest.mark.parametrize("case", ["everything", "t5", "plain"])
 @pytest.mark.parametrize("chip", CHIPS)
@@ -169,7 +169,7 @@ def test_the_kernels_compile(on_tpu, chip, case, width, compute):
     assert (found["squares"], found["kernels"]) == ([], KERNELS)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_training_step_holds_no_scores(on_tpu, chip, name):

@@ -106,21 +106,21 @@ def agree(kernel, case, mean=False, soft=False, precision="float32"):
             near(got, expected, BOUNDS[precision])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kernel", ["plain", "blocked", "tpu"])
 def test_values_and_gradients_are_those_of_the_definition(kernel, precision):
     agree(kernel, inputs(37, 300, 24), mean=True, soft=kernel != "tpu", precision=precision)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(8, 120, 4), (33, 257, 8)], ids=str)
 def test_a_cpu_has_kernels_for_the_layouts_of_narrow_features(shape):
     """For other forms of these products XLA takes layouts that it cannot run in bfloat16."""
     agree("blocked", inputs(*shape), precision="bfloat16")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @settings(
     max_examples=4,
     deadline=None,
@@ -138,7 +138,7 @@ def test_any_number_of_tokens_and_words(kernel, tokens, words, bias, mean):
     agree(kernel, inputs(tokens, words, 8, bias, seed=tokens + words), mean=mean)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_losses_are_arithmetic_on_them():
     student, labels, teacher, _ = inputs(7, 300, 8)
     z, u = (np.asarray(plain.logits(one, Precision()), np.float64) for one in (student, teacher))
@@ -173,7 +173,7 @@ def test_losses_are_arithmetic_on_them():
     assert judged.right.tolist() == [False] + [True] * 6
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_token_without_weight_has_no_gradient():
     student, labels, *_ = inputs(6, 300, 8)
     weights = jnp.asarray([1.0, 0, 1, 0, 0, 1])

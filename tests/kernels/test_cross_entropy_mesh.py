@@ -73,7 +73,7 @@ def found():
     return on_eight_devices(differences)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_eight_devices_agree_with_one(found, layout):
     assert found[layout].pop("right") == found[layout].pop("drawn") == 0

@@ -26,7 +26,7 @@ def expected_count(word):
     return S * np.log((word + 2) / (word + 1)) / np.log(V + 1)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_both_equal_loops():
     x, w, b, labels, sample = inputs()
     scores = np.asarray(x, np.float64) @ np.asarray(w, np.float64).T + np.asarray(b, np.float64)

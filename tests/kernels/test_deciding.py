@@ -369,7 +369,6 @@ def test_auto_asks_while_it_is_traced(monkeypatch, capsys):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 def test_the_kernels_of_a_tpu_pass_in_the_interpreter(compute, monkeypatch):
     """Ours, JAX's splash and the blocks, forward and backward; ours made wrong by hand is left
@@ -414,7 +413,6 @@ EXTRAS = (
 
 
 @pytest.mark.full
-@pytest.mark.rotate(6)
 @pytest.mark.parametrize("extras", [*EXTRAS, "relative", "a step of decoding"])
 def test_every_class_has_cases_that_the_blocks_pass(extras, monkeypatch):
     """The drawn inputs hold what the class names: the path by blocks agrees with the definition on

@@ -83,7 +83,7 @@ def test_places_and_rows_are_drawn_on_their_own(first):
         assert stats.chi2_contingency(table).pvalue > 1e-3
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("block", [40, 299, None])
 def test_any_blocks_and_any_slice_draw_the_same(first, block):
     one, words = first

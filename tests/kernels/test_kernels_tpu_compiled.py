@@ -63,7 +63,7 @@ def kernels_and_scores(name, count):
     return found
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", CHIPS)
 def test_the_compiler_takes_the_cross_entropy_and_holds_no_scores(on_tpu, name):
     found = on_tpu(name, kernels_and_scores, name, CHIPS[name])
@@ -117,7 +117,7 @@ def softmax_and_ring(name):
     return found | {"whole": step.count("512,512]")}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", CHIPS)
 def test_the_compiler_takes_the_softmax_and_the_ring(on_tpu, name):
     found = on_tpu(name, softmax_and_ring, name)
@@ -170,7 +170,7 @@ BY_ALL = {0: ["pallas", "reference", "splash", "xla"], 1: ["pallas", "reference"
 BY_ALL |= {2: BY_ALL[0], 3: ["pallas", "xla"]}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("number", BY_ALL)
 def test_the_self_check_of_a_class_compiles(on_tpu, number):
     """Both cases, odd and even, by every candidate that computes them. A topology is not asked."""

@@ -75,7 +75,7 @@ def loops(q, k, v, scores, visibility, scale):
     return out, maps
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("places", "heads"), [("in order", 1), ("anywhere", H)])
 def test_equals_loops_over_places(places, heads):
     q, k, v, scores, visibility = inputs(heads)
@@ -129,7 +129,7 @@ def test_gradients_equal_finite_differences():
     check_grads(total, (q, k, v), order=1, modes=["rev"], atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_dropout_zeroes_and_rescales_by_row():
     q, k, v = (jnp.asarray(x, jnp.float32) for x in inputs()[:3])
 
@@ -146,7 +146,7 @@ def test_dropout_zeroes_and_rescales_by_row():
     assert np.abs(whole - plain).max() > 0.1
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 4), (3, 3), (2, 5), (5, 2)])
 def test_skewed_columns_are_distances(queries, keys):
     distance = np.arange(keys) - np.arange(queries)[:, None]

@@ -12,7 +12,7 @@ from ptm_jax.kernels.softmax import refusal, scale_mask_softmax
 LINES = {"xla": {"impl": "xla"}, "tpu": {"impl": "pallas", "interpret": True}}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("how", LINES)
 def test_values_and_gradients_are_those_of_the_definition(how, dtype):

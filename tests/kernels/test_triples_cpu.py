@@ -91,7 +91,7 @@ def kernel_of(system):
     return in_place.kernel_of(system, rules.make_mesh(devices=jax.devices()[:1]))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.full
 @pytest.mark.parametrize("entities", [24, 400], ids=["whole", "rows"])
 @pytest.mark.parametrize("case", CASES)
 def test_three_native_steps_are_three_plain_ones(case, entities):

@@ -244,13 +244,13 @@ def test_a_preempted_slice_is_asked_for_again(cloud):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_lost_worker_and_a_save_are_no_failures(cloud):
     done, created, found = cloud("lost", "143", "0")
     assert done.returncode == 0 and created == 1 and found == logs(3), done.stdout + done.stderr
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_run_that_fails_again_is_given_up(cloud):
     done, created, found = cloud("one", "1")
     assert (

@@ -56,7 +56,7 @@ def test_setup_comes_before_the_command(tmp_path, capfd):
     ]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("script", "status"),
     [
@@ -124,7 +124,6 @@ def test_signals_reach_the_hosts_as_sigterm(tmp_path, number):
     ]
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_two_hosts_train_stop_and_go_on(tmp_path):
     """`ptm launch local --hosts 2 --run`: SIGTERM saves, the same command goes on, and every step

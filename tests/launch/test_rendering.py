@@ -71,7 +71,7 @@ def as_given(
     assert not list(folder.rglob("broken"))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SHELLS)
 def test_shellcheck_finds_nothing(kind, hostile):
     check = shutil.which(
@@ -105,7 +105,7 @@ def test_shellcheck_finds_nothing(kind, hostile):
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize(
     "topology", ["v5p:8x8x8", "v6e:4x4", "v5e:2x4", "h200x16", "h100x4", "cpu:8"]
@@ -307,7 +307,7 @@ BAD = [
 ]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "line", "words"), BAD, ids=[f"{kind} {line}" for kind, line, _ in BAD]
 )

@@ -9,7 +9,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from ptm_jax.core import slots as core_slots
 from ptm_jax.core.system import refusal
@@ -86,7 +85,9 @@ REFRAMED += ("FakeStories", "EntityPairs")
 
 CASES |= registered.by_default("ptm_jax.corruptions", core_slots.Corruption, CASES)
 
-each = registered.each(CASES)
+COVERED = {"corruptions": {name: registered.class_names(value) for name, value in CASES.items()}}
+each, thinned = registered.each(CASES), registered.each(CASES, covered="corruptions")
+"""Every case; and the cases of which `make test` compiles those of the list."""
 
 
 def kinds(name):
@@ -116,8 +117,7 @@ def test_every_corruption_is_here():
     assert not missing, f"give {missing} a value in OWN"
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_a_draw_is_a_function_of_the_key(name):
     run, batch = compiled(name), batch_of(name)
     assert same(drawn(name), run(jax.random.key(0), batch))
@@ -125,8 +125,7 @@ def test_a_draw_is_a_function_of_the_key(name):
     assert run._cache_size() == 1, "shapes are static: one program for all keys"
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_a_row_is_drawn_by_itself_and_its_global_index(name):
     """In another order, among other rows, a row has the result that it had."""
     run, batch = compiled(name), batch_of(name)
@@ -145,8 +144,7 @@ def test_a_row_is_drawn_by_itself_and_its_global_index(name):
     )
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_fields_have_their_types_and_unused_places_point_at_nothing(name):
     out = drawn(name)
     assert batch_of(name)["rows"].tolist() == out["rows"].tolist()
@@ -173,8 +171,7 @@ def test_fields_have_their_types_and_unused_places_point_at_nothing(name):
                 )
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_padding_and_specials_stay(name):
     before, after = batch_of(name), drawn(name)
     assert (after["input_ids"][after["segment_ids"] == 0] == VOCAB.pad).all()

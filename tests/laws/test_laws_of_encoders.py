@@ -35,7 +35,7 @@ from ptm_jax.nn.recurrent.qrnn import QRNN
 from ptm_jax.nn.recurrent.recurrence import Bidirectional
 from ptm_jax.nn.tree.recursive import RecursiveNN
 from ptm_jax.nn.tree.tree_lstm import BinaryTreeLSTM, ChildSumTreeLSTM
-from support import registered
+from support import covering, registered
 from support.corrupting import VOCAB
 
 MINIS = {
@@ -93,12 +93,19 @@ OWN |= {"tree_both": TreeEncoder(embed=EMBED, below=(BOTH,), layers=GRAPH)}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
 
-each = pytest.mark.parametrize("name", [*FACTS, *OWN])
-
 
 @functools.cache
 def module(name):
     return Model(encoder=OWN[name], heads={}) if name in OWN else MINIS[name]
+
+
+COVERED = {
+    "encoders": {name: registered.class_names(module(name).encoder) for name in (*FACTS, *OWN)},
+    "heads": {
+        name: {type(head).__name__ for head in module(name).heads.values()} for name in KINDS
+    },
+}
+each = pytest.mark.parametrize("name", covering.params("encoders", COVERED["encoders"]))
 
 
 def width_of(name):
@@ -182,7 +189,6 @@ def other(name, field, where):
     return changed
 
 
-@pytest.mark.rotate(together=True)
 @each
 def test_rows_are_alone(name):
     order = np.roll(np.arange(ROWS), 1)
@@ -195,7 +201,6 @@ def test_rows_are_alone(name):
     np.testing.assert_array_equal(among[::2][real[::2]], plain(name)[::2][real[::2]])
 
 
-@pytest.mark.rotate(together=True)
 @each
 def test_padding_is_unseen(name):
     real = segments(name) > 0
@@ -208,7 +213,6 @@ def test_padding_is_unseen(name):
             np.testing.assert_array_equal(found[real], plain(name)[real])
 
 
-@pytest.mark.rotate(together=True)
 @each
 def test_documents_of_a_row_are_unseen(name):
     if module(name).encoder.by_sentence:
@@ -237,7 +241,6 @@ SEES = {
 }
 
 
-@pytest.mark.rotate(together=True)
 @each
 def test_the_declared_direction_is_what_changes(name):
     """Another word at one place of a full row: which outputs differ in a bit."""
@@ -260,7 +263,6 @@ def test_the_declared_direction_is_what_changes(name):
         assert (source != plain(name))[3].any(-1).all(), "the whole target sees the source"
 
 
-@pytest.mark.rotate(together=True)
 @each
 def test_bfloat16_is_near_float32(name):
     halved = spec.respell(module(name), Precision, lambda _: Precision("bfloat16"))
@@ -272,8 +274,7 @@ def test_bfloat16_is_near_float32(name):
     assert np.abs(found - plain(name))[real].mean() < 0.1 * plain(name)[real].std()
 
 
-@pytest.mark.rotate(together=True)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", covering.params("heads", COVERED["heads"]))
 def test_what_a_head_is_initialised_by_is_what_it_reads(name):
     tower = module(name)
     encoded = jax.eval_shape(

@@ -123,7 +123,6 @@ def test_padding_is_at_the_end_and_segments_count(name):
                 assert np.array_equal(places[row == number], np.arange((row == number).sum()))
 
 
-@pytest.mark.rotate
 @each
 def test_every_token_is_in_one_place(name):
     for length in lengths(name):

@@ -81,7 +81,9 @@ LEVELS = (greedy.GreedyLayers,)
 NONE = "answer_start", "answer_end", "answer_kind", "grade", "facts"
 """Fields whose -1 is nothing."""
 
-each = registered.each(CASES)
+COVERED = {"objectives": {name: registered.class_names(value) for name, value in CASES.items()}}
+each, thinned = registered.each(CASES), registered.each(CASES, covered="objectives")
+"""Every case; and the cases of which `make test` compiles those of the list."""
 ROWS = 2 * B
 
 
@@ -143,16 +145,14 @@ def test_every_objective_is_here():
     assert not missing, f"give {missing} a value in OWN"
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_a_batch_without_weight_has_no_loss_and_no_gradient(name):
     gradients, loss = compiled(name)(params_of(), emptied(np.arange(ROWS)))
     assert float(loss.value()) == 0 and not np.any(loss.sum) and not np.any(loss.weight)
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradients))
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_sums_and_weights_add_over_micro_batches(name):
     if has(name, ACROSS_ROWS):
         pytest.skip("its negatives are the other rows of the micro-batch")
@@ -173,8 +173,7 @@ def test_sums_and_weights_add_over_micro_batches(name):
         )
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_the_order_of_rows_is_nothing(name):
     swapped = {field: jnp.roll(value, B, 0) for field, value in batch().items()}
     gradients, loss = compiled(name)(params_of(), swapped)
@@ -187,24 +186,21 @@ def test_the_order_of_rows_is_nothing(name):
     )
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_the_weight_is_the_batchs(name):
     _, loss = plain(name)
     assert (terms(loss)[1] > 0).all()
     np.testing.assert_array_equal(compiled(name)(params_of(3), batch())[1].weight, loss.weight)
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_a_baseline_is_of_one_of_its_metrics(name):
     """The frequencies of words or classes are compared with a metric of the loss, or with
     nothing."""
     assert CASES[name].baseline in {None, *plain(name)[1].metrics}
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_padding_has_no_gradient(name):
     if has(name, graphs.DescribedTriples):
         pytest.skip("it reads no text")
@@ -221,8 +217,7 @@ def test_padding_has_no_gradient(name):
     assert (slopes[np.asarray(batch()["segment_ids"]) == 0] == 0).all()
 
 
-@pytest.mark.rotate(together=True)
-@each
+@thinned
 def test_bfloat16_is_near_float32(name):
     halved = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params_of())
     gradients, loss = compiled(name)(halved, batch())

@@ -91,7 +91,6 @@ def wrapper(name):
     return found
 
 
-@pytest.mark.rotate(together=True)
 @each
 def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(name):
     """At the first step: gradual kinds hold layers back."""
@@ -113,7 +112,6 @@ def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(name):
         assert np.all(np.where(free, stacked, still)), path
 
 
-@pytest.mark.rotate(together=True)
 @each
 def test_its_parameters_are_known_by_their_paths(name):
     own, plain = paths(name), paths("")
@@ -130,7 +128,6 @@ def test_its_parameters_are_known_by_their_paths(name):
     )
 
 
-@pytest.mark.rotate(together=True)
 @each
 def test_the_beginning_is_the_same_however_often_and_the_end_is_the_model(name):
     value, params, plain = wrapper(name), begun(name).params, paths("")

@@ -191,7 +191,7 @@ FAMILIES = (
 )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", FAMILIES)
 def test_nearly_all_bytes_are_split(name):
     assert splitting.share_split(splitting.parameters(name)) >= 0.999 and len(tables.LOGICAL) <= 40
@@ -202,7 +202,6 @@ def test_each_half_of_the_table_splits_nearly_all_bytes_alone():
     assert all(splitting.share_split(shapes, rules) > 0.99 for rules in ("fsdp", "megatron"))
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_nearly_all_bytes_of_every_system_of_paper_size_are_split():
     names = [
@@ -267,7 +266,7 @@ def on_eight_devices():
     return found
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_collectives_of_a_layer_and_dropout_on_eight_devices():
     """A layer has two all-reduces in each direction; that of the split stream gathers and reduces
     twice (on a CPU a reduce-scatter is an all-reduce, of which each device keeps its part). Dropout

@@ -89,7 +89,7 @@ IN_LAYERS = {
 each = pytest.mark.parametrize("rules", IN_LAYERS)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @each
 def test_a_layer_has_the_collectives_of_the_papers(found, rules):
     large = [
@@ -109,7 +109,7 @@ def test_a_layer_has_the_collectives_of_the_papers(found, rules):
     assert collections.Counter((one["kind"], one["phase"]) for one in large) == counts
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @each
 def test_the_rest_of_a_layer_is_the_sum_of_its_gradients(found, rules):
     rest = [
@@ -125,7 +125,7 @@ def test_the_rest_of_a_layer_is_the_sum_of_its_gradients(found, rules):
     assert weights <= sum(one["bytes"] for one in rest) < 1.01 * weights
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @each
 def test_no_weight_and_no_logits_are_gathered(found, rules):
     """Outside of the layers: the sums of the embedding, of the loss (three numbers a token) and of

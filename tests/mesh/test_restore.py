@@ -26,7 +26,6 @@ def abstract(system, rules, **sizes):
     ]
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_run_goes_on_elsewhere():
     """The losses that follow are the same on every mesh; Adafactor's factored moments of a table
@@ -57,7 +56,6 @@ def part(workdir, mesh, rules, stop):
     loop.train(config, workdir, quiet=True, watch=(lambda *_: True) if stop else None)
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_the_loop_goes_on_on_another_mesh(tmp_path):
     """Four steps on two devices, four on one: the texts read and the losses of a run on one device
@@ -79,7 +77,7 @@ def test_the_loop_goes_on_on_another_mesh(tmp_path):
         np.testing.assert_allclose(a["values"]["loss"], b["values"]["loss"], rtol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("model", ["t5", "electra"])
 def test_optimizer_state_lies_as_its_parameter(model):
     """A moment has the axes of its parameter; a factored one has none where it was summed over."""

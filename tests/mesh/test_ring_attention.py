@@ -145,7 +145,7 @@ def largest(length):
     return max(int(np.prod([int(n) for n in shape.split(",")])) for shape in shapes)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_results_and_gradients_are_those_of_the_definition_and_no_device_holds_the_square():
     """Two meshes, the project's masks, biases and dropout; a mask of dropout that differs by one
     place would differ by 1. With rows of 1024 a device's largest array is a block of [128, 128]

@@ -37,7 +37,7 @@ def begin(module):
     return drawn(module, {"input_ids": IDS}, method="initialise")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("divide", [1, 2])
 def test_embeddings_equal_loops(divide):
     module = model(divide)
@@ -54,7 +54,7 @@ def test_embeddings_equal_loops(divide):
         np.testing.assert_allclose(found[b, i], 3.0 * vector + place, atol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("divide", "options"),
     [

@@ -88,7 +88,7 @@ def test_the_best_starts_and_the_best_ends_of_each():
     assert found.none.shape == (B,) and found.end is None
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_languages_words_as_types_and_blank_padding():
     embed = dataclasses.replace(ENCODER.embed, parts=(WordTypes(2), Languages(3)))
     encoder = dataclasses.replace(ENCODER, embed=embed, blank=True)

@@ -102,7 +102,7 @@ def chain(request):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_partition_function_a_paths_probability_and_the_marginals(chain):
     """The marginals of the classes are the gradient of the partition function."""
     value, constrain, tables = chain
@@ -255,7 +255,7 @@ def task():
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("constrain", ["decoding", "always"])
 def test_the_objective_is_the_sum_over_rows(task, constrain):
     tower, encoded, batch, given = task
@@ -280,7 +280,7 @@ def test_the_objective_is_the_sum_over_rows(task, constrain):
         )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_objectives_gradient_is_finite_and_reaches_the_links(task):
     tower, encoded, batch, _ = task
     for constrain in ("decoding", "always"):
@@ -292,7 +292,7 @@ def test_the_objectives_gradient_is_finite_and_reaches_the_links(task):
         assert all(bool(jnp.isfinite(leaf).all() and (leaf != 0).any()) for leaf in grads)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_decoding_a_loaded_model_is_the_best_path(task):
     tower, _, _, given = task
     model = types.SimpleNamespace(module=tower.module, params={"main": tower.params}, tower="main")

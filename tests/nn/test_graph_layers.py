@@ -182,7 +182,7 @@ def expected_of(define, params, x):
     return outs
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_a_layer_is_its_definition(name):
     layer, define = CASES[name]

@@ -87,7 +87,7 @@ def by_hand(module, params):
     return mean, states, remainders, updates
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("average", ["interpolate", "sum"])
 def test_halting_equals_the_loop(average):
     module = stack(average=average, threshold=0.9)
@@ -102,7 +102,7 @@ def test_halting_equals_the_loop(average):
     assert found.attention.shape == (T, B, 2, L, L)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_without_halting_all_steps_are_taken_by_one_block():
     module = stack(halting=None, remat="full")
     params = begin(module)
@@ -118,7 +118,7 @@ def test_without_halting_all_steps_are_taken_by_one_block():
     np.testing.assert_allclose(found.layers, others, atol=1e-4)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_ponder_cost_reaches_the_halting_unit():
     module = stack(threshold=0.9)
     params = begin(module)
@@ -142,7 +142,7 @@ def test_a_convolution_stops_at_the_border_of_a_segment(reach, size):
         np.testing.assert_allclose(found[b, i], expected, atol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_documents_of_a_row_are_apart_and_a_decoder_sees_its_past():
     order = jnp.broadcast_to(jnp.arange(L), (B, L))
     context = dataclasses.replace(CONTEXT, visibility=Visibility(SEGMENTS, SEGMENTS, order, order))

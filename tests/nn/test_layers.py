@@ -58,7 +58,7 @@ def test_dropout_rate_and_scale():
     np.testing.assert_allclose(y[kept], 1 / 0.9, rtol=1e-6)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_dropout_follows_the_global_row_and_its_gradient_has_the_same_mask():
     x, key = jnp.ones((4, 8)), jax.random.key(1)
     whole = drop(x, key, ROWS, 0.5)
@@ -83,7 +83,7 @@ def run(module, params, x, train=False):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_scan_equals_a_python_loop_over_layers_with_parameters_of_their_own():
     module = stack(layers=3)
     params = begun(module, X, STILL)
@@ -99,7 +99,7 @@ def test_the_scan_equals_a_python_loop_over_layers_with_parameters_of_their_own(
     np.testing.assert_allclose(encoded.hidden, h, atol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_remat_changes_memory_not_values():
     plain, *others = (stack(remat=remat, dropout=0.1) for remat in ("none", "full", "dots"))
     params = begun(plain, X, STILL)
@@ -115,7 +115,7 @@ def test_remat_changes_memory_not_values():
         jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-4), da, db)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_layers_draw_dropout_of_their_own():
     """With these parameters a layer adds its dropout mask."""
     module = stack(dropout=0.5)

@@ -27,7 +27,7 @@ def defined(p, x, segments, window, backward=False):
     return out
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("window", "backward"), [(1, False), (2, False), (3, True)])
 def test_a_layer_is_its_equations_and_goes_on_from_its_state(window, backward):
     layer = QRNN(H, D, window=window, backward=backward)
@@ -46,7 +46,7 @@ def test_a_layer_is_its_equations_and_goes_on_from_its_state(window, backward):
         assert np.array_equal(last.segment, [2, 3])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_zoneout_keeps_the_cell():
     layer, x = (
         QRNN(H, D, zoneout=0.5),

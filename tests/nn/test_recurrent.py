@@ -49,7 +49,7 @@ KINDS = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", KINDS)
 def test_a_layer_is_its_equations_with_their_gradients(name, drawn):
     """The gradient is that of the same equations in jax.numpy, by autodiff token by token."""

@@ -138,7 +138,7 @@ def test_alibi_is_the_distance_times_the_slope_of_the_head():
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("segments", [False, True])
 @pytest.mark.parametrize("clamp", [None, 2])
 @pytest.mark.parametrize("placed", [False, True])
@@ -172,7 +172,7 @@ def test_transformer_xl_terms_equal_loops(drawn, segments, clamp, placed):
         np.testing.assert_allclose(found[b, h, i, j], expected, atol=2e-4, rtol=1e-4)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("placed", [False, True])
 def test_relative_keys_and_values_equal_loops(placed):
     """NEZHA's Eqs. 3 and 4: softmax(q (k + a_ij) / sqrt(K)) (v + a_ij), through the whole attention

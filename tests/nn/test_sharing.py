@@ -66,7 +66,7 @@ def test_some_parameters_are_one_set_and_the_others_keep_their_paths(pattern):
         assert shape == (whole if path.startswith(f"block/{name}/") else plain)[path], path
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_same_parameters_give_the_same_as_layers_of_their_own():
     some, plain = stack(shared="^attention/"), stack()
     params = begin(some)
@@ -84,7 +84,7 @@ def test_the_same_parameters_give_the_same_as_layers_of_their_own():
         np.testing.assert_allclose(slope, again[path], atol=1e-5, rtol=1e-5, err_msg=path)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_layers_that_share_draw_dropout_of_their_own():
     module = stack(dropout=0.5, shared="^(attention|ffn)/")
     params = begin(module)
@@ -100,7 +100,7 @@ def test_transformer_xl_shares_u_and_v():
     assert found[f"{relative}/position/kernel"] == (N, D, 2, D // 2)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "order"), [({"groups": 2}, [0, 0, 1, 1]), ({"cycle": 2}, [0, 1, 0, 1])]
 )
@@ -127,7 +127,7 @@ def test_a_pattern_that_means_nothing_is_refused(options, message):
         shapes(stack(**options))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options", [{}, pytest.param({"shared": "^attention/"}, marks=pytest.mark.full)]
 )

@@ -19,7 +19,7 @@ from ptm_jax.objectives.knowledge.subgraphs import SubgraphTriples
 from support.corrupting import VOCAB
 from support.plain_towers import LEXICAL, check, params_of, states_of
 
-pytestmark = pytest.mark.rotate
+pytestmark = pytest.mark.full
 W, F = 8, 3
 GRAPH = FactsBothWays(entities=20, relations=7, facts=2, incoming=1, width=2)
 CONTEXT = Context(visibility=None, rows=None)

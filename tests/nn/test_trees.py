@@ -121,7 +121,7 @@ def expected_of(name, params, x, batch):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_states_are_those_of_the_recursion(name):
     layer, _, binary = CASES[name]
@@ -179,7 +179,7 @@ def test_states_on_universal_dependencies(name, data):
     np.testing.assert_allclose(found, expected_of(name, params, x, batch), atol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_downwards_a_node_reads_the_path_from_its_root():
     layer = ChildSumTreeLSTM(H, both=True)
     batch = batch_for(False)

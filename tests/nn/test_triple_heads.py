@@ -66,7 +66,7 @@ def formula(name, p, h, r, link, side, t, entity):
     return -np.linalg.norm(head + r - tail, 1 if norm == "l1" else 2)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.full
 @pytest.mark.parametrize("name", HEADS)
 def test_scores_are_the_formula(name):
     tree, x, r, links, sides, c, ids = inputs(name)

@@ -92,14 +92,14 @@ def distances(p, b):
     return sum(found), len(found)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_loss_and_gradient_of_biskip():
     check(
         BilingualSkipGram(window=WINDOW, k=7, beta=0.5), lambda p, b: [words(p, b)], batch=batch()
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_loss_and_gradient_of_the_joint_alignment_of_sentences():
     objective = SentenceAlignment(window=WINDOW, k=7, beta=0.5, alignment=2.0)
 
@@ -164,7 +164,7 @@ def test_a_pair_that_is_longer_than_a_row_is_text_without_alignment():
     ] * 3 + [0]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_noise_words_are_of_their_language():
     import jax
 

@@ -268,7 +268,7 @@ MIXED = [
 ]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kinds", MIXED)
 def test_pairs_count_in_rows_that_see_all(kinds):
     """UniLM's mixture; a batch without an order is all such rows."""
@@ -315,7 +315,7 @@ CASES = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("objective", "definition"), CASES.values(), ids=CASES.keys())
 def test_equals_the_definition(objective, definition):
     loss = check(objective, definition)
@@ -372,7 +372,7 @@ def electra(drawn, weight=50.0, frozen=False):
     return definition
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("frozen", [False, True])
 def test_rtd_equals_the_definition_under_its_draw(frozen):
     objective, batch = RTD(frozen_generator=frozen), batch_of()

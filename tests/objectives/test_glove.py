@@ -92,7 +92,7 @@ def started(work, batch):
     return dataclasses.replace(state, params=jax.tree.map(fill, state.params))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_updates_are_those_of_stanfords_loop():
     work, batch = small(5, updates=4, each=1), cells_of(4, 5)
     state = started(work, batch)
@@ -111,7 +111,7 @@ def test_updates_are_those_of_stanfords_loop():
         np.testing.assert_allclose(squares[path], sums[path], rtol=1e-5, err_msg=path)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_native_step_is_the_plain_one_whatever_the_threads():
     """Cells that share words, and padding; one thread and three have the same bits."""
     if why := words.refusal("cells"):

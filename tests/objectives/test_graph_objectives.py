@@ -211,7 +211,7 @@ CASES = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_loss_and_gradient_equal_plain_numpy(name):
     objective, definition = CASES[name]
@@ -245,7 +245,7 @@ def test_loss_and_gradient_equal_plain_numpy(name):
             ), (key, place)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["cnn", "nbow", "attentive"])
 def test_encoders_of_descriptions_equal_their_definition(kind):
     draw = np.random.default_rng(0)
@@ -307,7 +307,7 @@ def test_a_graph_is_rows_and_facts(tmp_path):
     assert text_ == sorted("cat , a small animal dog a long text".split())
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_noise_is_of_its_kind_and_one_part_of_a_triple_changes():
     values = np.zeros((40, 6), np.int32)
     values[20:36, 0], values[36:, 0] = 1, 2

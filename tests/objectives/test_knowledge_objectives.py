@@ -20,7 +20,7 @@ from support.plain_towers import (
     states_of,
 )
 
-pytestmark = pytest.mark.rotate
+pytestmark = pytest.mark.full
 PARAMS = {"main": params_of(0, tuple(LEXICAL))}
 
 

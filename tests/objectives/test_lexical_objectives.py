@@ -20,7 +20,7 @@ from support import corrupting
 from support.corrupting import VOCAB
 from support.plain_towers import LEXICAL, check, nll, params_of, states_of
 
-pytestmark = pytest.mark.rotate
+pytestmark = pytest.mark.full
 PARAMS = {"main": params_of(0, tuple(LEXICAL))}
 
 

@@ -80,7 +80,7 @@ def permuted(carry=None):
     return {**batch, "plm_labels": labels, "plm_weights": jnp.ones(PREDICTED.shape)}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_plm_is_the_factorisation_under_its_order(xlnet):
     """Each factor from a row in which only what comes before in the order is left: -log p(x_t |
     x_{z < z_t})."""
@@ -138,7 +138,7 @@ TASKS = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("objective", "names"), TASKS.values(), ids=TASKS.keys())
 def test_memory_is_handed_on_under_every_objective(objective, names):
     """Two batches through Transformer-XL: the second reads what the first left, in halves as in one

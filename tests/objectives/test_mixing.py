@@ -19,7 +19,7 @@ TASKS = (
 )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_every_step_is_one_of_its_tasks():
     """The loss, gradient and metrics of the task that was drawn, whatever the numbers of terms and
     metrics."""
@@ -67,7 +67,7 @@ def test_a_mixture_needs_a_rate_for_each_task():
         Joint(parts=((1.0, RTD()),))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_the_generator_draws_from_its_softmax(temperature):
     """Of a row for every batch row, all alike, with every place chosen."""

@@ -64,7 +64,7 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["pv_dm", "pv_dm_concat", "pv_dbow"])
 def test_a_step_is_the_straightforward_update_of_every_word(name):
     """Gradients of the parameters before the step; of a mean every vector gets the whole error, as
@@ -127,7 +127,7 @@ def test_a_step_is_the_straightforward_update_of_every_word(name):
         )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_words_are_trained_beside_documents():
     """pv_dbow_words is pv_dbow plus skip-gram on one output table."""
     work, state, batch = small("pv_dbow_words")
@@ -150,7 +150,7 @@ def test_words_are_trained_beside_documents():
     np.testing.assert_allclose(both.sum, document.sum + words.sum, rtol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_towers_of_one_objective_are_alone():
     part, batch = NegativeSampling(predicts="centre", window=2), batch_of()
     trees = {name: params_of(seed) for seed, name in enumerate(("a", "b"))}
@@ -208,7 +208,7 @@ def test_passages_are_the_text_once_and_documents_have_their_numbers(monkeypatch
     assert sorted(seen) == sorted(texts) and number == 12
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_new_text_has_its_own_vector_and_words_stay():
     work, state, _ = small("paragraph_vectors")
 
@@ -237,7 +237,7 @@ def test_a_new_text_has_its_own_vector_and_words_stay():
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_vector_of_a_text_descends_its_loss():
     work, state, _ = small("pv_dbow")
     model = ParagraphModel(work.system, state.params, None)

@@ -38,7 +38,7 @@ def tower():
     return module, init(jnp.zeros((1, 4), jnp.int32))["main"]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("objective", "view"), CASES.values(), ids=CASES.keys())
 def test_the_second_text_has_dropout_of_its_own(objective, view, tower):
     module, params = tower

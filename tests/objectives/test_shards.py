@@ -53,7 +53,7 @@ def on_eight_devices():
         print(json.dumps(found(placed)))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_negatives_come_from_all_shards():
     here = Path(__file__).resolve()
     path = os.pathsep.join(

@@ -78,7 +78,7 @@ def native_of(work):
     return dataclasses.replace(work, native=native)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "limit"), [("fasttext", 0.25), ("fasttext_cbow", None)])
 def test_the_native_step_is_the_plain_one_whatever_the_threads(name, limit):
     """Two updates of two rows: the kernel against XLA; one thread and three have the same bits.
@@ -118,7 +118,7 @@ def test_the_native_step_is_the_plain_one_whatever_the_threads(name, limit):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("impl", ["plain", "native"])
 @pytest.mark.parametrize("name", ["fasttext", "fasttext_cbow"])
 def test_a_step_is_fasttexts_update_of_every_row(name, impl):
@@ -163,7 +163,7 @@ def test_a_step_is_fasttexts_update_of_every_row(name, impl):
         np.testing.assert_allclose(table, before + change / centres, atol=1e-5)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_sparse_rows_are_those_of_a_dense_step():
     """Two updates of two rows; no row that the batch does not read changes a bit."""
     work, state, batch = small("fasttext", rows=4, updates=2)

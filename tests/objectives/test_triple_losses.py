@@ -96,7 +96,7 @@ CASES = {
 }
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_loss_and_gradient_equal_plain_numpy(name):
     loss = dataclasses.replace(CASES[name], **FACTS)

@@ -90,7 +90,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("predicts", ["neighbours", "centre"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_loss_and_gradient_of_every_objective(name, predicts):
@@ -136,7 +136,7 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["skipgram", "cbow"])
 def test_a_step_is_the_straightforward_update_of_every_pair(name):
     """word2vec.c's gradients, each of the parameters before the step; CBOW's neighbours get the
@@ -249,7 +249,7 @@ def test_huffmans_tree_is_the_shortest_code_and_a_distribution():
     assert (np.abs(tree[2:, 0]) == len(counts[2:]) - 1).all(), "the root is the last node"
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["skipgram", "cbow"])
 def test_the_native_step_is_the_plain_one_whatever_the_threads(name):
     """Two updates of two rows: the kernel against XLA; one thread and three have the same bits."""

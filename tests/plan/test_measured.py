@@ -42,7 +42,6 @@ def test_what_is_not_this_device_is_refused(capsys):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(7)
 def test_the_command_measures_steps(capsys, monkeypatch):
     sizes = ["recipe.phases.0.batch=4", "recipe.phases.0.length=8"]
     assert (

@@ -189,7 +189,7 @@ def test_the_roofline_is_its_formula():
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_operations_are_those_of_the_published_formula(megatron):
     """Narayanan et al. 2021 (arXiv 2104.04473), section 5.1, without the recomputation of its
     factor 4 / 3."""
@@ -247,7 +247,7 @@ def test_a_plan_that_does_not_fit_has_the_excess_and_advice(megatron):
     assert sliced.bytes_per_device["optimizer"] < found.bytes_per_device["optimizer"] / 50
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_search_ranks_what_fits_by_time(tiny):
     plans = search(tiny, topology("h200x4"))
     assert len(plans) > 3 and all(plan.source == "modelled" for plan in plans)
@@ -260,7 +260,7 @@ def test_a_search_ranks_what_fits_by_time(tiny):
     assert {math.prod(mesh.values()) for mesh, _ in candidates(12)} == {12}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_days_and_cost_follow_from_the_step(tiny):
     found = planning.modelled(tiny, topology("h200x2")).document(price=2.0)
     assert set(found) >= KEYS and found["devices"] == 2
@@ -269,7 +269,7 @@ def test_days_and_cost_follow_from_the_step(tiny):
     assert found["tokens_per_second"] == pytest.approx(8 * 16 / found["step_seconds"])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_weak_scaling_begins_at_one_and_is_drawn(tiny, tmp_path):
     found = scaling.curve(tiny, topology("h200x4"))
     assert [chips_ for chips_, _ in found] == [1, 2, 4] and found[0][1] == 1 and found[-1][1] <= 1
@@ -277,7 +277,7 @@ def test_weak_scaling_begins_at_one_and_is_drawn(tiny, tmp_path):
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_every_pod_config_has_a_mesh_that_its_rules_fit():
     for name in pods.PODS:
         config = lowering.published(pods.experiment(name))
@@ -287,7 +287,7 @@ def test_every_pod_config_has_a_mesh_that_its_rules_fit():
     assert pods.experiment("megatron_gpt2_8300m") == pods.experiment("megatron_8b")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_overview_resumes(document, tmp_path):
     path, asked = tmp_path / "plans.md", []
 
@@ -370,7 +370,7 @@ ENTRY %main () -> f32[] {
     assert lowering.residuals(text, {}) == 4 * 8 * 16 * 4
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_command_plans_in_a_child_and_prints_errors_in_a_line(capsys, tmp_path):
     plot = tmp_path / "curve.png"
     words = [
@@ -389,7 +389,6 @@ def test_the_command_plans_in_a_child_and_prints_errors_in_a_line(capsys, tmp_pa
     assert main(["plan", "bert_tiny"]) == 1 and "--topology" in capsys.readouterr().err
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize("where", ["cpu:4", "v5e:2x2"])
 def test_the_real_step_is_compiled(where, monkeypatch, tmp_path, capsys):
@@ -415,7 +414,7 @@ def test_the_real_step_is_compiled(where, monkeypatch, tmp_path, capsys):
     assert warm["compile_seconds"] < 0.1 * cold["compile_seconds"]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_child_reads_its_request_on_stdin(monkeypatch, capsys, tmp_path):
     out = tmp_path / "out.json"
     monkeypatch.setattr(sys, "stdin", io.StringIO("{"))
@@ -443,7 +442,6 @@ def test_a_pod_has_a_config_with_its_mesh_and_a_command(name):
     )
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_megatrons_sizes_scale_like_the_table():
     points = scaling.family(topology("v5p:2x2x4"))
@@ -457,7 +455,7 @@ def test_megatrons_sizes_scale_like_the_table():
     assert "| 16 |" in scaling.markdown(points, topology("v5p:2x2x4"), "a.png")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_layer_that_all_levels_share_is_one_message():
     """ALBERT's one layer is gathered once a pass; BERT's twelve are as many (Lan et al. 2020,
     section 3.1)."""

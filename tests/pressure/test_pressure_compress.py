@@ -38,7 +38,7 @@ from support.tiny_systems import (
 
 CLASSES = 2
 
-pytestmark = pytest.mark.rotate  # each compiles several stages of training
+pytestmark = pytest.mark.full  # each compiles several stages of training
 
 
 def task():
@@ -135,7 +135,6 @@ def tinybert(teacher: Any):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 def test_tinybert_distils_layers_and_then_predictions():
     batch = task()
     taught = start(

@@ -172,7 +172,7 @@ def vilbert():
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_streams_read_each_other():
     """Would have found: layers outside of a stack had level 0, and rows without regions failed
     inside of the step."""

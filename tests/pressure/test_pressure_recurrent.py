@@ -61,7 +61,7 @@ def trained():
     return check(language_model(), sentences())
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_language_model_trains_and_carries_its_state(trained):
     """Would have found: an encoder had to have an int `memory` that is not 0 to be given its
     carry."""
@@ -77,7 +77,7 @@ def test_a_language_model_trains_and_carries_its_state(trained):
     assert towers(trained)["main"].module.encoder.without_memory().empty_memory(1) is None
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_it_writes_what_encoding_again_would_write(trained):
     """Would have found: `Encoded.memory` was the training carry and the decoding cache in one
     field."""
@@ -94,7 +94,7 @@ def test_it_writes_what_encoding_again_would_write(trained):
             text.append(int(token))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_layers_are_set_free_from_the_top():
     """Would have found: levels were read from `/block/` in paths, so that all layers were of level
     0."""
@@ -126,7 +126,7 @@ def test_a_network_without_levels_refuses_what_goes_by_layers():
         start(record, sentences())
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_plan_counts_what_the_backward_pass_reads():
     """Would have found: the plan for a GPU printed "activations 0.0 KiB, fits"."""
     examples = Contiguous(separator=None, continuing=True)
@@ -140,7 +140,7 @@ def test_a_plan_counts_what_the_backward_pass_reads():
     assert work.tokens == tokens and least <= floats <= 3 * least
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_what_a_program_keeps_is_near_the_published_formula():
     """T D N (34 + 5 H L / D) bytes of a bfloat16 Transformer (Korthikanti et al. 2022, Eq. 1)."""
     found = []
@@ -174,7 +174,7 @@ def bilm(towers, batch, key):
     return add_losses((1.0, losses[0]), (1.0, losses[1]))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_elmo_directions_share_the_token_layer_and_the_softmax():
     shared = ("encoder/embed/token", "heads_lm/table")
     head = LMHead(vocab=VOCAB, tied=False, initializer=Normal(0.1))

@@ -45,7 +45,7 @@ def test_a_tie_to_nowhere_is_an_error():
         start(bert(ties=(tie,)), sentences())
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_frozen_parameters_have_no_share_in_the_gradient():
     frozen = bert(adapt=(Freeze(r"encoder/"),))
     norms = {}
@@ -55,7 +55,7 @@ def test_frozen_parameters_have_no_share_in_the_gradient():
     assert 0 < norms["head"] < norms["all"]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_scores_are_what_the_probabilities_are_made_of():
     plain = encoder(layers=1)
     attention = dataclasses.replace(plain.stack.block.attention, expose="scores")

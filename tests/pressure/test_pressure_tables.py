@@ -132,7 +132,7 @@ def pairs():
     return {"centre": centre, "context": centre + 1, "rows": jnp.arange(ROWS, dtype=jnp.int32)}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_skipgram_touches_only_the_rows_it_reads():
     sparse, batch = skipgram(), pairs()
     run = check(sparse, batch, steps=20)
@@ -146,7 +146,7 @@ def test_skipgram_touches_only_the_rows_it_reads():
         assert len(moved) < VOCAB.size // 2
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_skipgram_sparse_is_dense_under_sgd():
     batch, results = pairs(), []
     for objective in (SparseSGNS(), negative_sampling):
@@ -215,7 +215,7 @@ class GloVe(slots.Objective):
         }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_glove_fits_logarithms_and_sparse_adagrad_is_dense():
     glove = system(
         "glove",

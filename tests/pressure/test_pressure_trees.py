@@ -144,7 +144,7 @@ def trees():
     return system("trees", towers={"main": model}, objective=classify, examples="trees")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_trees_equal_the_recursion_and_train():
     """Would have found: nothing below the heads had a level, and rows without trees failed inside
     of the step."""

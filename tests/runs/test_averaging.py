@@ -40,7 +40,7 @@ def runs(request, tmp_path_factory):
     return folders, used
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_mean_of_networks(runs, tmp_path, capsys):
     folders, used = runs
     out, layer = tmp_path / "soup", Dense(np.eye(4, 2, dtype=np.float32), np.ones(2, np.float32))
@@ -76,7 +76,7 @@ def test_the_mean_of_networks(runs, tmp_path, capsys):
     assert all(np.array_equal(again[path], leaf) for path, leaf in found.items())
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_what_has_no_mean_is_refused(runs, tmp_path, capsys):
     folders, _ = runs
     record = json.loads((folders[0] / "config.json").read_text())

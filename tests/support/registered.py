@@ -19,6 +19,7 @@ from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.types import Vocab
 from ptm_jax.systems.survey import rows as survey
+from support import covering
 from support.corrupting import VOCAB
 
 
@@ -54,6 +55,11 @@ def parts(value: Any) -> list[Any]:
     return [value] if spec.is_spec(value) else []
 
 
+def class_names(value: Any) -> set[str]:
+    """The names of the classes of a value and of the specs inside it."""
+    return {type(part).__name__ for part in parts(value)}
+
+
 def classes(package: str, base: type) -> set[type]:
     """The public classes of a package that inherit `base` and are defined there."""
     root = importlib.import_module(package)
@@ -67,9 +73,13 @@ def classes(package: str, base: type) -> set[type]:
     }  # fmt: skip
 
 
-def each(cases: dict[str, Any]):
+def each(cases: dict[str, Any], covered: str | None = None):
     """Parametrizes a law by the names of its cases. The classes that rows of the survey name earn
-    the word `built`."""
+    the word `built`.
+
+    With `covered`, the name of a list of `support.covering`, the cases outside that list have the
+    marker `full`.
+    """
     named = {part for row in survey.rows() for part in row.parts}
     earned = {
         name: named & {type(part).__name__ for part in parts(value)}
@@ -79,6 +89,9 @@ def each(cases: dict[str, Any]):
         name: [pytest.mark.status(part, "built") for part in sorted(found)]
         for name, found in earned.items()
     }
+    if covered:
+        traits = {name: class_names(value) for name, value in cases.items()}
+        return pytest.mark.parametrize("name", covering.params(covered, traits, marks))
     return pytest.mark.parametrize(
         "name", [pytest.param(name, marks=marks[name]) for name in cases]
     )

@@ -6,7 +6,6 @@ Exit status 1 while something is missing.
 
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -71,9 +70,7 @@ def earn(name: str) -> list[str]:
         "status",
     ]
     cases = [str(HERE / "test_catalogue.py"), "-k", f"[{name}]"]
-    result = subprocess.run(
-        [*command, *cases], env={**os.environ, "PTM_EVERY": "1"}, capture_output=True, text=True
-    )
+    result = subprocess.run([*command, *cases], capture_output=True, text=True, check=False)
     if result.returncode:
         print(result.stdout[-2000:])
     return json.loads(

@@ -55,13 +55,13 @@ def built(names):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @built(FIRST)
 def test_initialises_and_steps_at_paper_size(name):
     initialises_and_steps(name)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @built(OTHERS)
 def test_other_sizes_initialise_and_step(name):
     initialises_and_steps(name)
@@ -80,7 +80,7 @@ def initialises_and_steps(name):
     assert "loss" in metrics
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["bert_base", "roberta_base", "gpt", "gpt2"])
 def test_one_real_step_in_small_has_finite_gradients(name):
     """The published record itself with four numbers changed: nothing but sizes differs from the

@@ -2,8 +2,8 @@
 anything is compiled.
 
 Cells are alike whose encoders have the same class and facts and whose tasks the same objectives:
-they work or do not work together, and one of them takes the step (`PTM_EVERY=1`: each, ten
-minutes). Every refusal is tried.
+they work or do not work together, and one of them takes the step: each class of encoders with each
+class of tasks. Every refusal is tried.
 """
 
 import dataclasses
@@ -36,7 +36,6 @@ from ptm_jax.training.steps.step import program
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROWS, LENGTH = 4, 64
-EVERY = os.environ.get("PTM_EVERY") == "1"
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +121,7 @@ def computed(row, column):
         first_of(matrix.ENCODERS, class_of_encoder),
         first_of(matrix.TASKS, class_of_task),
     )
-    return EVERY or (row in rows.values() and column in columns.values())
+    return row in rows.values() and column in columns.values()
 
 
 def check(row, folder):
@@ -149,7 +148,7 @@ def cells():
     return matrix.cells()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_table_has_every_task_and_most_cells_work(cells):
     assert len(cells) == len(matrix.ENCODERS) * len(matrix.TASKS)
     for name in (*matrix.ENCODERS, *matrix.TASKS):
@@ -168,7 +167,6 @@ def test_cells_of_a_class_work_or_do_not_work_together(cells):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
 @pytest.mark.parametrize("row", matrix.ENCODERS)
 def test_every_cell_takes_a_step_or_is_refused(row, corpus, cells):
     """In a process of its own, which compiles without optimisation: most of its time is the
@@ -191,7 +189,6 @@ def test_every_cell_takes_a_step_or_is_refused(row, corpus, cells):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(4)
 @pytest.mark.parametrize(
     "row, column",
     [("ALBERT", "dEA"), ("ELECTRA", "KE"), ("XLNet", "supersenses"), ("KnowBERT", "EL")],

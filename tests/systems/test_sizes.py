@@ -306,14 +306,14 @@ ELECTRA = {
 HERE = [name for name in EXACT if not any(name in sizes for sizes in PEERS.values())]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", HERE)
 def test_parameters_follow_from_the_paper(name):
     """The others, and those that a paper prints, are figures of the registry (tests/benchmarks)."""
     assert count(name) == EXACT[name]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("name", ELECTRA)
 def test_both_towers_of_electra_equal_the_released_ones(name):
     flat, ties = shapes(name), systems.get(name).ties
@@ -341,7 +341,7 @@ ALBERT = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "width"), ALBERT)
 def test_the_rows_of_alberts_tables_round_to_the_printed_figure(name, width):
     """The encoder alone where nothing is shared, the encoder with its pooler where something is:
@@ -387,7 +387,7 @@ def billion(layers, width, hidden, vectors):
     return layers * block + vectors * tables + 2 * width * sum(widths) + sum(sizes) + names
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_billions_of_the_transformer_xls_over_billions_of_words():
     """Table 4 prints 0.8 B for the large one; 0.46 B for the base one, whose published sizes have
     0.36: with a table of its own the softmax would make it 0.467."""
@@ -401,7 +401,7 @@ def test_the_billions_of_the_transformer_xls_over_billions_of_words():
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "width"), [("transformer_base", 512), ("transformer_big", 1024)])
 def test_the_original_transformer_is_torchs_and_its_table(name, width):
     assert count(name) == TORCH[width] + 37_000 * width
@@ -451,7 +451,7 @@ def test_table_3_has_no_vocabulary_of_37_000():
     assert [round(end) for end in (*common, *big)] == [41_003, 41_209, 35_368, 36_344]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_universal_transformer_is_one_layer_of_each_of_torchs_stacks():
     """The paper prints no figure: "all base results have the same number of parameters" as the
     Transformer's (Table 7). At tensor2tensor's width of 1024 that is 7% off, whatever is counted:
@@ -461,7 +461,7 @@ def test_the_universal_transformer_is_one_layer_of_each_of_torchs_stacks():
     assert round(count("universal_transformer") / count("transformer_base"), 2) == 1.07
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_base_cloze_model_is_three_millions_short_of_the_printed_177():
     """fairseq's layers: 12 blocks, the last layer with its three norms, the character CNN."""
     attention, layer = 4 * (1024**2 + 1024), 2 * 1024 * 4096 + 4096 + 1024
@@ -477,7 +477,7 @@ def test_the_base_cloze_model_is_three_millions_short_of_the_printed_177():
     assert count("cloze_cnn_large", "heads_") == 2 * stack - 2 * 2 * 1024 + last + 1024**2 + cnn
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_mass_is_torchs_transformer_with_learned_positions_norms_and_an_output_bias():
     positions, norms, table = 2 * 512 * 1024, 2 * 2 * 1024, 64_139 * 1024
     assert count("mass_enfr") == TORCH[1024] + positions + norms + table + 64_139
@@ -487,7 +487,7 @@ DEEP = [(512, 3)] * 9 + [(1024, 3)] * 4 + [(2048, 1)] * 2
 DEEPER = [(512, 3)] * 6 + [(768, 3)] * 4 + [(1024, 3)] * 3 + [(2048, 1), (4096, 1)]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "width", "layers"),
     [
@@ -524,7 +524,7 @@ def test_the_frozen_figures_of_torch_are_torchs():
         assert sum(p.numel() for p in peer.parameters()) - 4 * width == expected
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_t5_starts_with_the_published_products_of_its_attention_matrices():
     """Queries at (D K)^-0.5 beside keys at D^-0.5, values at D^-0.5 before outputs at (H K)^-0.5:
     what scores and branches are made of are the products, which is where the scale of attention
@@ -567,7 +567,7 @@ def test_pre_norm_stacks_end_in_a_norm(name, norms):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_hibert_is_torchs_transformer_with_a_second_encoder():
     """The paper's document encoder has the sentence encoder's size; all share one token table."""
     encoder_layer = 4 * (512 * 512 + 512) + 2 * 512 * 2048 + 2048 + 512 + 4 * 512

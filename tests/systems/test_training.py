@@ -1,8 +1,8 @@
 """On real text the loss of every miniature falls below the baseline of its task on the same
 held-out text, in a minute.
 
-A seventh of them each day: `PTM_EVERY=1 pytest -m full tests/systems/test_training.py` trains all
-in half an hour, with another seed by `PTM_SEED=1`; `-rP` prints the losses.
+`make trainings` runs the trainings that are due. `pytest -m training tests/systems` runs all in half
+an hour, with another seed by `PTM_SEED=1`; `-rP` prints the losses.
 """
 
 import collections
@@ -402,7 +402,7 @@ def test_every_miniature_is_trained_here():
 
 
 @pytest.mark.full
-@pytest.mark.rotate
+@pytest.mark.training
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.status(name, "trains")) for name in TRAINS]
 )
@@ -428,7 +428,7 @@ def test_heldout_loss_is_below_the_baseline_of_its_task(name, corpus, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.rotate
+@pytest.mark.training
 def test_bert_with_both_objectives_trains_through_its_two_lengths(corpus, tmp_path):
     """The published composition (pairs, MLM + NSP, short then long rows) in small."""
     parent, small = systems.get("bert_base"), systems.get("bert_tiny")

@@ -73,7 +73,7 @@ def tagger(published, tmp_path_factory):
     return folder, words, json.loads(out.getvalue())
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_tagger_is_trained_and_its_best_epoch_chosen(tagger):
     folder, _, found = tagger
     assert found["task"] == "ner" and found["steps"] == 9 and found["examples"] == 9
@@ -91,7 +91,7 @@ def test_a_tagger_is_trained_and_its_best_epoch_chosen(tagger):
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_it_is_evaluated_and_predicts(tagger, tmp_path, capsys):
     folder, _, found = tagger
     words = [
@@ -306,7 +306,6 @@ def test_long_texts_are_counted(models_of, tmp_path):
     )
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_crf_over_two_seeds_is_never_unlawful(published, tmp_path, capsys):
     """Two runs of a CRF tagger beside each other: mean and spread, and no I-film after O."""
@@ -359,7 +358,6 @@ def test_a_crf_over_two_seeds_is_never_unlawful(published, tmp_path, capsys):
         )
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_writer_learns_to_copy(tmp_path, capsys):
     """A small BART, its decoder's start and special tokens from its own files, is fine-tuned,

@@ -15,7 +15,7 @@ from ptm_jax.core.towers import Tower, init
 from ptm_jax.knowledge.triples import Triples
 from ptm_jax.tasks import triple_models
 
-pytestmark = pytest.mark.rotate(3)
+pytestmark = pytest.mark.full
 NAMES = ["ant", "bee", "cat", "dog", "elk"]
 WORDS = {word: 1000 + n for n, word in enumerate([*NAMES, "eats", "sees", "a", "big"])}
 LINES = "ant\teats\tbee\ncat\tsees\tdog\nelk\teats\tant\nbee\tsees\telk\n"

@@ -93,7 +93,7 @@ def test_parameters_that_are_not_finite_are_named(tmp_path):
         restore_params(tmp_path)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_arrays_may_be_donated_at_once(tmp_path):
     """Also at later saves, which reuse the memory of the first, and with another tree in
     between."""
@@ -291,7 +291,7 @@ def fill_disk(workdir):
     assert store.latest() == 2
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_full_disk_is_one_error(tmp_path):
     """In a process of its own, whose libraries print no line beside it."""
     done = run(
@@ -371,7 +371,7 @@ def run(script, *args, **env):
     return done
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_sigkill_at_any_moment(tmp_path):
     """Ten runs killed while they save without a pause: each next one finds at least what was
     acknowledged, whole."""
@@ -402,7 +402,7 @@ assert restore_params(sys.argv[1])[0]["main"]["kernel"].sharding.num_devices == 
 """
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_other_meshes(tmp_path):
     save(tmp_path, 1)
     run(OTHER_MESH, tmp_path, XLA_FLAGS="--xla_force_host_platform_device_count=8")

@@ -170,7 +170,7 @@ def test_stand_ins_have_the_shape_of_the_values(fact, prepared):
     assert len(planned) == prepared.vocab.size
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_run_with_facts_resumes_and_is_evaluated(config, prepared, tmp_path):
     whole = train(config, tmp_path / "a", quiet=True)
     logged = [line["step"] for line in logs.read(tmp_path / "a") if line["split"] == "train"]

@@ -70,7 +70,7 @@ def params(workdir, step=None, **options):
     }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_given_teacher_never_moves_and_the_student_learns_from_it(teacher, tmp_path):
     source, data = teacher
     there, given = params(source), pair(data, (("teacher", str(source)),))
@@ -99,7 +99,7 @@ def test_a_given_teacher_never_moves_and_the_student_learns_from_it(teacher, tmp
     tiny.assert_same_run(whole, tmp_path / "killed")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_every_tower_may_begin_with_a_model_of_its_own(teacher, tmp_path):
     """A student that is its teacher has nothing to learn at the first step; a path takes a part of
     a model."""
@@ -112,7 +112,7 @@ def test_every_tower_may_begin_with_a_model_of_its_own(teacher, tmp_path):
     assert first["values"]["loss"] == 0.0
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("init", "words"),
     [

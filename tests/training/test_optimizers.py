@@ -131,7 +131,7 @@ DECAY, ADAM, ADAMAX = (
 FACTORED = (optax.scale_by_factored_rms(min_dim_size_to_factor=1), optax.clip_by_block_rms(1.0))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "optimizer, parts",
     [
@@ -232,7 +232,7 @@ def test_first_decay_rule_wins():
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "optimizer", [AdamW(), LAMB(), Adafactor(), SGD(momentum=0.9)], ids=lambda o: type(o).__name__
 )

@@ -103,7 +103,7 @@ class Job:
         ]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("gone", [1, 0])
 def test_when_one_is_killed_the_others_print_it_and_end(gone):
     job = Job([sys.executable, "-c", TALK], 2, JAX_PLATFORMS="cpu")
@@ -127,7 +127,6 @@ def test_when_one_is_killed_the_others_print_it_and_end(gone):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(3)
 def test_the_first_decides_for_all_which_kernel_a_program_has():
     """Each would find another one faster, while it traces a program for the devices of both."""
     ends = Job([sys.executable, "-c", DECIDE], 2, JAX_PLATFORMS="cpu", PTM_CACHE="off").end(60)
@@ -214,7 +213,6 @@ def assert_done(ends, resumed=None):
         assert (f"from step {resumed} of" in err) == (index == 0 and resumed is not None), err
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_two_processes_train_the_run_of_one(train, whole, tmp_path):
     """Two devices each; process 0 alone prepares the corpus and writes the workdir."""
@@ -227,7 +225,6 @@ def test_two_processes_train_the_run_of_one(train, whole, tmp_path):
     assert named(tmp_path / "run") == named(whole)
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_four_lose_one_two_go_on_until_sigterm_and_one_ends_it(train, whole, tmp_path):
     """Every part of the run is that of the unbroken one, whatever the number of processes and the
@@ -260,7 +257,6 @@ def test_four_lose_one_two_go_on_until_sigterm_and_one_ends_it(train, whole, tmp
     assert_same_run(whole, workdir)
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_batch_that_cannot_be_shared_is_one_error(train, tmp_path):
     """Three processes for eight rows."""

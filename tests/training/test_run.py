@@ -58,7 +58,7 @@ def cut(whole, workdir, step):
         (workdir / name).unlink()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_log_of_a_run(whole):
     lines = tiny.metrics(whole)
     assert [x["step"] for x in lines if x["split"] == "train"] == [*range(1, LAST + 1)]
@@ -69,7 +69,7 @@ def test_the_log_of_a_run(whole):
     assert steps == [*range(11, LAST, 11), LAST]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "step", [11, 88, *(pytest.param(n, marks=pytest.mark.full) for n in (22, 55, 66, 77))]
 )
@@ -80,7 +80,7 @@ def test_resumed_at_any_save_is_the_uninterrupted_run(whole, text, tmp_path, cap
     assert f"from step {step} of {LAST}" in capsys.readouterr().err
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_finished_run_is_left_as_it_is(whole, text, capsys, monkeypatch):
     before = tiny.files(whole)
     monkeypatch.setattr(loop, "Training", None)  # no program is built: the answer comes in seconds
@@ -90,7 +90,7 @@ def test_a_finished_run_is_left_as_it_is(whole, text, capsys, monkeypatch):
     assert found.keys() == before.keys() and all(found[name] == before[name] for name in before)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_run_that_ended_before_its_last_evaluation_makes_up_for_it(whole, text, tmp_path):
     cut(whole, tmp_path / "run", LAST)
     lines = (whole / "metrics.jsonl").read_text().splitlines(keepends=True)
@@ -112,7 +112,7 @@ def damage(checkpoint, how):
         array.unlink()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "how",
     [
@@ -132,7 +132,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole, text, tmp_path, capsys, how)
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_run_without_an_intact_checkpoint_starts_again_with_a_warning(
     whole, text, tmp_path, capsys
 ):
@@ -149,7 +149,7 @@ def test_a_run_without_an_intact_checkpoint_starts_again_with_a_warning(
     ) == tiny.checkpoint(workdir)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
     """Window sums lie in the checkpoint: a window of twenty steps goes on across the restart at
     step 84."""
@@ -173,7 +173,7 @@ def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
     assert json.loads((workdir / "config.json").read_text())["config"]["rules"] == "fsdp"
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -265,7 +265,7 @@ def test_the_sums_of_a_window_are_the_checkpoints_own():
     assert evaluation.Window(kept).close()[:2] == ({"loss": 2.0}, 1)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_loss_that_is_not_finite_is_not_kept(text, tmp_path, capsys):
     words = [
         "recipe.lr=1e30",
@@ -284,7 +284,7 @@ def test_a_loss_that_is_not_finite_is_not_kept(text, tmp_path, capsys):
     assert np.isfinite(kept["meta"]["window"]["loss"]).all()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_run_without_held_out_text_whose_state_is_donated(text, tmp_path, capsys, monkeypatch):
     first, start = [], loop.Training.start
     monkeypatch.setattr(loop.Training, "start", lambda run: first.append(start(run)) or first[0])
@@ -363,7 +363,6 @@ def assert_nothing_lost(whole, workdir):
     assert not list((workdir / "checkpoints").glob("draft_*")) and not list(workdir.glob("*.draft"))
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_ten_kills_at_random_moments_change_nothing(whole, text, cache, tmp_path):
     seed = time.time_ns() % 10_000
@@ -375,7 +374,7 @@ def test_ten_kills_at_random_moments_change_nothing(whole, text, cache, tmp_path
     assert_nothing_lost(whole, tmp_path / "run")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_sigterm_ends_the_step_and_saves(whole, text, tmp_path, capsys, monkeypatch):
     """The signal comes while step 20 is written to the log; processes of their own get it in
     `tests/launch`."""

@@ -42,7 +42,7 @@ def test_without_rows_nothing_is_cut():
     assert rows.take(params) is params and rows.put(params, small) is small
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("optimizer", [Adagrad(), Adafactor()])
 def test_only_selected_rows_move(optimizer):
     """Rows and their moments are those of the table of these rows alone; 99 is padding."""

@@ -88,7 +88,7 @@ def once():
     return steps(tiny(), BATCHES)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_eight_micro_batches_give_the_update_of_one_batch(once):
     weights = [jnp.asarray(b["segment_ids"].reshape(2, 8, -1).sum((0, 2))) for b in BATCHES]
     assert all(w.min() == 0 and w.max() > 40 for w in weights)
@@ -105,7 +105,7 @@ def test_eight_micro_batches_give_the_update_of_one_batch(once):
             np.testing.assert_allclose(*values, rtol=2e-6, err_msg=name)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_seed_gives_the_same_bits_and_another_one_does_not(once):
     again, other = steps(tiny(), BATCHES), steps(tiny(), BATCHES, seed=1)
     assert bits(again[3][0]) == bits(once[3][0])
@@ -113,7 +113,7 @@ def test_a_seed_gives_the_same_bits_and_another_one_does_not(once):
     assert float(other[1][1]["loss"].value().sum()) != float(once[1][1]["loss"].value().sum())
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_seed_decides_on_dropout_and_corruption_too(once):
     """From the same parameters, two seeds give different losses and different masked positions."""
     work, other = program(tiny(), 0), program(tiny(), 1)
@@ -128,7 +128,7 @@ def test_a_seed_decides_on_dropout_and_corruption_too(once):
     assert not (draws[0] == draws[1]).all() and not (draws[0] == draws[2]).all()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_batch_without_weight_changes_nothing():
     """Zero loss, zero gradient, no NaN; with weight decay off, not a bit of a parameter moves."""
     empty = batch_of(empty=range(ROWS))
@@ -141,7 +141,7 @@ def test_a_batch_without_weight_changes_nothing():
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.opt_state))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_bfloat16_trains_as_float32_does():
     system = tiny()
     low = dataclasses.replace(
@@ -159,7 +159,7 @@ def test_bfloat16_trains_as_float32_does():
     assert curves[1][-3:].mean() < curves[1][:3].mean() - 0.03 and not np.array_equal(*curves)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_gradient_of_a_tied_table_sums_both_uses():
     """The token table is read by the embedding and by the vocabulary head."""
     work = program(tiny(), 0)

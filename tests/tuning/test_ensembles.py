@@ -33,7 +33,7 @@ def three(models_of):
     return lambda examples: models_of(examples, 3, 1.0)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_classes_have_the_geometric_mean_of_their_probabilities(three, tmp_path):
     models = three(Labelled())
     each = np.array(
@@ -57,7 +57,7 @@ def test_classes_have_the_geometric_mean_of_their_probabilities(three, tmp_path)
     assert [row.label for row in both] == ["01"[row.argmax()] for row in mean]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_numbers_tags_choices_and_spans_have_the_mean(three):
     ids = np.random.default_rng(0).integers(5, 20, (4, 9))
     tags = Tagged(labels=("O", "B-a", "I-a"))
@@ -78,7 +78,7 @@ def test_numbers_tags_choices_and_spans_have_the_mean(three):
             )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_tags_and_answers_are_those_of_the_mean(three):
     """Who is surer is heard."""
     models = three(Tagged(labels=("O", "B-a", "I-a")))
@@ -105,7 +105,7 @@ def test_tags_and_answers_are_those_of_the_mean(three):
     assert Ensemble([one, other]).answer(*asked)[0].null != pytest.approx(mine.null, abs=1e-4)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_what_is_no_ensemble_raises(three, published):
     models, wider = three(Labelled()), three(Labelled(labels=("0", "1", "2")))
     bare = ptm_jax.load(published)
@@ -139,7 +139,7 @@ def test_what_is_no_ensemble_raises(three, published):
         Ensemble(in_steps).answer(["is it good"], ["a good film"])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_by_command(three, tmp_path, capsys):
     models = three(Labelled())
     first, *rest = (

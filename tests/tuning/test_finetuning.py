@@ -30,7 +30,7 @@ from support.tiny_checkpoint import written
 from support.tiny_models import save_run
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, capsys):
     data = written(tmp_path / "sst2", count=64, dev=16)
     words = [
@@ -72,7 +72,7 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     assert 0 < np.abs(moved).max() < 0.01  # it began there: eight small steps away
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
@@ -125,7 +125,7 @@ class Teacher(slots.Wrapper):
         return dataclasses.replace(system, objective=Taught(task=system.objective))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_given_teacher_stays_in_fine_tuning_and_is_not_trained(published, tmp_path):
     """Without it `adapt` would find no tower `teacher`."""
     data = [str(written(tmp_path / "sst2", count=16, dev=4))]

@@ -123,7 +123,6 @@ def moved(system, steps=4):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(7)
 def test_coordinate_check():
     """From width 64 to 512 the change of the logits grows with the width in the standard
     parametrisation, and by less than half in muP (Figure 5)."""

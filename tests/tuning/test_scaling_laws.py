@@ -100,7 +100,6 @@ def test_intervals_hold_the_planted_constants():
 
 
 @pytest.mark.full
-@pytest.mark.rotate(7)
 @pytest.mark.parametrize("name", ["L(N)", "Hoffmann"])
 def test_intervals_cover(name):
     """A percentile bootstrap of 36 runs covers nearly, not exactly, 95%: of 60 sets, at least 52

@@ -154,7 +154,6 @@ def test_several_tasks_have_a_mean_and_a_spread(published, data, tmp_path, capsy
     assert re.search(table, tuning._text(one, False))
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_several_tasks_are_trained_and_measured_one_by_one(published, data, tmp_path, capsys):
     """Over two seeds, each run's best epoch."""
@@ -203,7 +202,6 @@ def test_several_tasks_are_trained_and_measured_one_by_one(published, data, tmp_
     )
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_saved_adapter_is_used_on_its_base_alone(published, tmp_path, capsys):
     data, run, file = (

@@ -252,7 +252,6 @@ study = Study(
 
 
 @pytest.mark.full
-@pytest.mark.rotate(7)
 def test_a_study_of_two_compressions(base, tmp_path, capsys, monkeypatch):
     """Rows of teacher, int8 and a student in two stages; what is deleted is made again, the same;
     the rest stays."""

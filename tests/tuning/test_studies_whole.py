@@ -41,7 +41,6 @@ def rows(workdir):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(7)
 def test_killed_and_shared_it_ends_with_the_same_table(tmp_path):
     file, variables = (
         tmp_path / "whole.py",

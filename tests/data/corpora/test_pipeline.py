@@ -116,7 +116,7 @@ def test_refusals_are_one_line(line, message, capsys, tmp_path, monkeypatch):
     assert message in shown and len(shown.splitlines()) == 1
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_command_cleans_and_reports(text_file, tmp_path, capsys):
     words = [
         "prepare",

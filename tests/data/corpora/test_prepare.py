@@ -57,7 +57,7 @@ def test_manifest_counts(corpus, split):
     assert all(len(b.tokens) <= 512 for b in found)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_same_bytes_whatever_the_workers(tmp_path, corpus, text_file, options):
     prepare.prepare([str(text_file)], tmp_path / "b", workers=2, **options)
     assert contents(tmp_path / "b") == contents(corpus.dir)
@@ -166,7 +166,7 @@ def killer(function, calls):
     return wrapped
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("place, calls", [
     ((spool, "_index"), 0), ((vocabularies, "make"), 0), ((shards.Shard, "_write"), 0),
     ((shards.Shard, "_write"), 9),
@@ -196,7 +196,7 @@ def test_leftovers_of_other_inputs_are_cleared(tmp_path, corpus, text_file, opti
     assert contents(tmp_path / "c") == contents(corpus.dir)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("limit", [20_000, 100_000], ids=["text", "records"])
 def test_full_disk(tmp_path, text_file, limit):
     """A real refusal of the system: files may not grow past `limit` bytes; record files have
@@ -322,7 +322,7 @@ def test_another_tokenizer_is_noticed(tmp_path, corpus, text_file):
         store.open_corpus(tmp_path / "c").tokenizer()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_dead_worker_is_an_error(corpus):
     chunks = [[b"one two"], [b"three"]]
     with pytest.raises(UserError, match="tokenizer process ended with status"):

@@ -75,7 +75,7 @@ def text_tokens(corpus, batches):
     return np.bincount(ids[~special], minlength=corpus.vocab.size)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kind", EVERY)
 def test_batches_have_the_declared_fields_and_are_drawn_by_the_seed(corpus, kind):
     found, declared = take(made(corpus, kind), 5), kind.spec(64, corpus.vocab)
@@ -121,7 +121,7 @@ def test_lanes_end_their_epochs_without_skipping(corpus, monkeypatch):
     assert len(cuts) == len(set(cuts))
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("processes, epochs", [(2, 1), (16, None)])
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[3], CONTINUING, Annotated(examples=CONTINUING)])
 def test_process_count_does_not_matter(corpus, processes, kind, epochs):
@@ -141,7 +141,7 @@ def test_a_process_reads_its_own_records(corpus, monkeypatch, kind):
     assert sets[0] and sets[1] and not sets[0] & sets[1]
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("after, epochs", [(0, None), (1, 1), (7, None), (31, None)])
 def test_restore(corpus, kind, after, epochs):
@@ -164,7 +164,7 @@ def test_restore_goes_back_on_a_running_stream(corpus):
     assert same(take(stream, 4), first)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("before, after", [(1, 4), (4, 2), (2, 8)])
 @pytest.mark.parametrize("merged", [True, False])
 @pytest.mark.parametrize("kind", [KINDS[0], CONTINUING])
@@ -224,7 +224,7 @@ def test_empty_split(tmp_path, text_file, spec):
         made(corpus, split="heldout")
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_dropped_stream_stops_its_thread(corpus):
     before = threading.active_count()
     for _ in range(3):
@@ -266,7 +266,7 @@ def lanes_of(batches):
     return found
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "batch, length, size", [(4, 64, 1), (2, 128, 2), (16, 64, 1), (64, 32, 1), (300, 64, 1)]
 )

@@ -48,7 +48,7 @@ def facts(ids, given):
     return np.array(found)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kind", EVERY, ids=lambda kind: type(kind).__name__)
 @pytest.mark.parametrize("longest", [5, 60])
 def test_facts_of_tokens(kind, longest):

@@ -103,7 +103,7 @@ def test_fields_of_every_type_pass_through_the_stream_and_a_restart(corpus):
     stream.close(), other.close()
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "corruption",
     [

@@ -194,7 +194,7 @@ def test_pydocs_knows_no_other_package():
     assert roots and not any("torch" in root or "transformers" in root for root in roots)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_tfds_without_tensorflow(tmp_path, monkeypatch):
     import numpy as np
     import tensorflow_datasets as tfds
@@ -226,7 +226,6 @@ def test_tfds_without_tensorflow(tmp_path, monkeypatch):
         list(sources.documents(["tfds:no_such_prose"]))
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize(
     "name, documents", [("wikitext-2/valid.txt", 60), ("tinyshakespeare", 7222)]

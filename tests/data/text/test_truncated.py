@@ -33,7 +33,7 @@ PACK = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("suffix", PACK)
 @pytest.mark.parametrize("kind", ["txt", "csv"])
 def test_a_truncated_source_is_an_error(tmp_path, suffix, kind):
@@ -52,7 +52,7 @@ def test_a_truncated_source_is_an_error(tmp_path, suffix, kind):
             tabular.text_of(path)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the program zstd")
 @pytest.mark.parametrize(
     "options",

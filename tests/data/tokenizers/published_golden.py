@@ -7,8 +7,7 @@ In an environment of its own (transformers 4.35.2 is the last whose Transformer-
   python tests/data/tokenizers/published_golden.py ../shared/data
 
 The file holds a small vocabulary as that version writes it (vocab.pkl), ids of some texts, and of
-every real file a hash over the ids of all its lines. `PTM_EVERY=1 pytest -m full` on
-test_published_parity.py checks all of them.
+every real file a hash over the ids of all its lines. test_published_parity.py checks four of them.
 """
 
 import base64

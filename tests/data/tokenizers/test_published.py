@@ -78,7 +78,7 @@ SAME = {
 }  # fmt: skip
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_family(tmp_path, made, family, lines):
     if family in MOSES:
@@ -387,7 +387,7 @@ def test_tokenizer_json_comes_first(tmp_path, made, lines):
     assert not tokenizer.lowercase and tokenizer.hash != source.hash
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize(
     "kind, style",
     [("wordpiece", "bert"), ("bytebpe", "roberta"), ("unigram", "t5"), ("bpe", "xlnet")],

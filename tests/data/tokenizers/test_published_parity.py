@@ -3,14 +3,13 @@
 Vocabularies are trained here in the files of each family, MiniLM's is the real one, and
 transformers' own class reads the same files. WordPiece, byte-level BPE and unigram are compared on
 every line of WikiText-2 and of the Chinese and the multilingual files; the other families on one
-line in 32, and on every line with PTM_EVERY=1 (about ten minutes). Both ways to read special tokens
-that the text spells are compared.
+line in 32 (on every line with STEP = PLAIN = 1, in about ten minutes). Both ways to read special
+tokens that the text spells are compared.
 """
 
 import base64
 import importlib.metadata
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,8 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
 pytestmark = pytest.mark.full
 
-EVERY = os.environ.get("PTM_EVERY") == "1"
+STEP, PLAIN = 32, 8
+"""One line in STEP is compared, and one in PLAIN of these without special tokens."""
 CLASSES = {
     "albert": "AlbertTokenizer", "bart": "BartTokenizer", "camembert": "CamembertTokenizer",
     "ctrl": "CTRLTokenizer",
@@ -108,7 +108,7 @@ def same_frames(ours, other) -> None:
             assert found == wanted, role
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("family", [f for f in families.FAMILIES if f != "transfo-xl"])
 def test_family(family, folders, text):
     if family in ("xlm", "flaubert"):
@@ -116,7 +116,7 @@ def test_family(family, folders, text):
     folder = folders(family)
     other, ours = original(CLASSES[family], folder), read_published(folder)
     same_frames(ours, other)
-    step = 1 if EVERY or family in WHOLE else 32
+    step = 1 if family in WHOLE else STEP
     lines = text[families.FAMILIES.index(family) % step :: step]
     # transformers 5.23 forgets mBART's table of characters and keeps a blank at the end for
     # PEGASUS, which 4.57 and the originals do not: there it is given what the table makes of the
@@ -130,7 +130,7 @@ def test_family(family, folders, text):
         if family in families.PIECES
         else range(len(given))
     )
-    plain = plain[:: 1 if EVERY else 8]
+    plain = plain[::PLAIN]
     few, fewer = [lines[k] for k in plain], [given[k] for k in plain]
     same(ours.encode_batch(few), theirs(other, fewer, False), few)
 
@@ -196,7 +196,7 @@ def test_saved_by_transformers(family, folders, text, tmp_path):
     assert ours.vocab == read_published(folder).vocab
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 @pytest.mark.parametrize("kind, style", [
     pytest.param(kind, style, marks=pytest.mark.status(f"ptm prepare --tokenizer {kind}",
         "matches"))
@@ -229,11 +229,7 @@ def test_transformer_xl(name, data, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "transfo-xl"}')
     (tmp_path / "vocab.pkl").write_bytes(base64.b85decode(golden["vocab.pkl"]))
     tokenizer = read_published(tmp_path)
-    some = (
-        list(golden["files"])
-        if EVERY
-        else ["mt/tatoeba/tatoeba.fra-eng.fra", "ud/en_partut/en_partut-ud-dev.conllu"]
-    )
+    some = ["mt/tatoeba/tatoeba.fra-eng.fra", "ud/en_partut/en_partut-ud-dev.conllu"]
     for path in [name] if name != "others" else some:
         rows = tokenizer.encode_batch(lines_of(data / path), specials=True)
         assert digest(map(np.ndarray.tolist, rows)) == golden["files"][path], path

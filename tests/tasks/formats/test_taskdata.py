@@ -515,7 +515,6 @@ SIZES = {
 }  # fmt: skip
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=pytest.mark.status(task, "built")) for task in SIZES]

@@ -172,7 +172,7 @@ def tokenizer():
     return make(TokenizerSpec(kind="wordpiece", vocab=80), [" ".join(WORDS) + " " + STORY] * 20)
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_the_rationale_weighs_the_states_that_the_kind_is_scored_from():
     """Section 2.2 in plain numpy; padding has no weight."""
     draw = np.random.default_rng(1)
@@ -262,7 +262,6 @@ def test_the_reply_is_the_best_of_all_windows():
     assert conversation.reply(answering.Answer("", 0.0, ()), rows([0, 0, -9])).kind == "yes"
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_reader_is_trained_and_answers(published, path, tmp_path, capsys):
     words = [

@@ -92,7 +92,7 @@ def test_attachment_scores_count_words():
     assert attachment(examples, [((2, "obj"), *found[0][1:])]) == {"uas": 2 / 3, "las": 1 / 3}
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_predictions_are_the_best_trees_of_the_scores(tmp_path, models_of):
     task = catalogue.get("parsing")
     (tmp_path / "a.conllu").write_text(TREE * 12)

@@ -210,7 +210,7 @@ def passed(p, h, hops):
     return h
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_reader_scores_span_kind_and_facts():
     """Sections 3.2 and 3.3 in plain numpy."""
     h = DRAW.normal(size=(2, 8, 4)).astype(np.float32)
@@ -261,7 +261,7 @@ def _loss(head, h, scores):
     )
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_documents_are_compared_in_pairs():
     head = PairRanker(3, heads=2, summary=Summary("none"), initializer=Normal(0.7))
     h = DRAW.normal(size=(6, 5, 4)).astype(np.float32)
@@ -340,7 +340,6 @@ def test_the_official_figures():
     assert first["prediction"] == ["y", "x", "z"]
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_two_models_answer(models_of, hop, tmp_path):
     (tmp_path / "a.json").write_text(

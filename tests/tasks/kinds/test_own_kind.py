@@ -52,7 +52,6 @@ def test_a_kind_of_ones_own_file_is_found(task, tmp_path, models_of):
         target.task_name(f"{tmp_path}/other.py:animals")
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_a_kind_of_ones_own_file_is_trained_by_command(task, published, tmp_path, capsys):
     run, data = str(tmp_path / "run"), str(tmp_path / "data.tsv")

@@ -125,7 +125,7 @@ def readers(models_of):
     }
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_two_models_answer(readers, data):
     intensive, sketchy = readers["squad2_retro"], readers["squad2_sketchy"]
     task, source = catalogue.get("squad2_retro"), evaluating.Source(str(data))
@@ -145,7 +145,6 @@ def test_two_models_answer(readers, data):
         evaluating.evaluate(sketchy, catalogue.get("squad2_sketchy"), source, beside=sketchy)
 
 
-@pytest.mark.rotate
 @pytest.mark.full
 def test_two_models_answer_by_command(published, data, tmp_path, capsys):
     for task in ("squad2_sketchy", "squad2_retro"):
@@ -173,7 +172,7 @@ def test_two_models_answer_by_command(published, data, tmp_path, capsys):
     assert {"f1", "exact", "best_f1"} <= set(found[0]) == set(found[1])
 
 
-@pytest.mark.rotate
+@pytest.mark.full
 def test_a_question_is_unanswerable_where_every_window_scores_it_so(readers):
     model, spec = readers["squad2_sketchy"], Answerable(stride=4)
     asked = [Asked("who is sad", TEXT, (), "f", "1")]
