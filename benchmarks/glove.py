@@ -32,11 +32,11 @@ from ptm_jax import systems
 from ptm_jax.core import spec
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment
-from ptm_jax.data.corpora import cooccurrence
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Blocks, Corpus, open_corpus
 from ptm_jax.data.rows.cells import Cells
 from ptm_jax.mesh import rules
+from ptm_jax.statistics import cooccurrences
 from ptm_jax.systems.word_vectors import glove
 from ptm_jax.training.logs import evaluation
 from ptm_jax.training.start import differing, setup
@@ -111,7 +111,7 @@ def counting(corpus: Corpus, folder: Path, sizes: Sizes) -> None:
     table = corpus.cooccurrence(sizes.window)
     ours = time.perf_counter() - start
     words = corpus.counts("train").sum() - (0 if unk is None else corpus.counts("train")[unk])
-    found, given = cooccurrence.both(np.array(table)), np.fromfile(folder / "pairs", CELL)
+    found, given = cooccurrences.both(np.array(table)), np.fromfile(folder / "pairs", CELL)
     found = found[np.lexsort((found["column"], found["row"]))]
     given["row"], given["column"] = given["row"] - 1, given["column"] - 1
     given = given[np.lexsort((given["column"], given["row"]))]
@@ -220,7 +220,7 @@ def main(sizes: Sizes) -> None:
         prepare(list(sizes.data), folder / "corpus", tokenizer=tokenizer, heldout=0.02, seed=0)
         corpus = open_corpus(folder / "corpus")
         counting(corpus, folder, sizes)
-        cells = cooccurrence.both(
+        cells = cooccurrences.both(
             np.array(Cells(window=sizes.window).blocks(corpus, "train").cells)
         )
         for width in sizes.width:

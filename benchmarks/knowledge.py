@@ -46,12 +46,14 @@ from ptm_jax.adapt.parameters.rates import PathRates
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import System
-from ptm_jax.data.graphs.compiling import compile_graph
-from ptm_jax.data.graphs.formats import sources
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.inference import loading
-from ptm_jax.knowledge.graph_store import open_graph
-from ptm_jax.knowledge.lexicons import PARTS, POLARITIES, PREFIXES, SUPERSENSES, WordClasses
+from ptm_jax.knowledge.english_words import SUPERSENSES
+from ptm_jax.knowledge.graphs.compiling import compile_graph
+from ptm_jax.knowledge.graphs.formats import sources
+from ptm_jax.knowledge.graphs.graph_store import open_graph
+from ptm_jax.knowledge.lexicons import PREFIXES
+from ptm_jax.knowledge.word_classes import PARTS, POLARITIES, WordClasses
 from ptm_jax.nn.embeddings.lexical import Senses, WordClass
 from ptm_jax.nn.heads.tasks import Summary, TaskHead
 from ptm_jax.systems.knowledge.sensebert import with_parts

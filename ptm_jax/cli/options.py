@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.figures import figure as figure
+from ptm_jax.training.logs.figures import figure as figure
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """A switch without its negation: `--json`."""

@@ -22,8 +22,6 @@ import numpy as np
 from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
 
-PHRASE = np.dtype([("first", "<i4"), ("second", "<i4"), ("score", "<f8")])
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusFact(slots.Slot):
@@ -62,94 +60,6 @@ class CorpusFact(slots.Slot):
                 "evaluate with --data"
             )
         return self._values
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Counts(CorpusFact):
-    """Unigram counts of the train split, [V] int64."""
-
-    def read(self, corpus: Any) -> np.ndarray:
-        return corpus.counts("train")
-
-    def stand_in(self, vocab: Any) -> np.ndarray:
-        return np.ones(vocab.size, np.int64)
-
-
-def of_words(counts: np.ndarray, vocab: Any) -> np.ndarray:
-    """Returns the counts [V] with 0 for special and unknown words."""
-    counts = np.array(counts)
-    counts[[*vocab.specials, *([] if vocab.unk is None else [vocab.unk])]] = 0
-    return counts
-
-
-def noise_of(counts: np.ndarray, vocab: Any, power: float) -> np.ndarray:
-    """Returns the probability of every word to be noise, [V] float64: count ** power, 0 for special
-    and unknown words."""
-    counts = of_words(counts, vocab)
-    weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0)
-    return weights / max(weights.sum(), 1e-300)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cooccurrences(CorpusFact):
-    """Co-occurrences of the train split, [N] of (row, column, weight), row <= column
-    (`data.corpora.cooccurrence.PAIR`).
-
-    window      words to either side
-    """
-
-    window: int = 10
-
-    def read(self, corpus: Any) -> np.ndarray:
-        return corpus.cooccurrence(self.window)
-
-    def stand_in(self, vocab: Any) -> np.ndarray:
-        return np.zeros(vocab.size, [("row", "<i4"), ("column", "<i4"), ("weight", "<f8")])
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Documents(CorpusFact):
-    """The number of documents in the train split, [1] int64, which is in the record as the size of
-    a table of them."""
-
-    corpus_documents: int = 1
-
-    def read(self, corpus: Any) -> np.ndarray:
-        return np.array([corpus.size("train")["documents"]])
-
-    def stand_in(self, vocab: Any) -> np.ndarray:
-        return np.array([vocab.size])
-
-    def filled(self, values: np.ndarray) -> Documents:
-        return dataclasses.replace(super().filled(values), corpus_documents=int(values[0]))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Phrases(CorpusFact):
-    """Phrases of two ids in the train split, [N] of (first, second, score) by falling score
-    (Mikolov et al. 2013b, Eq. 6).
-
-        score(a, b) = (count(a b) - delta) / (count(a) count(b)) * N,   N tokens in the split
-
-    delta       discount, so that rare pairs form no phrases
-    threshold   a phrase has a higher score
-
-    The paper's equation has no factor N; word2phrase.c has it, and its defaults are these.
-    """
-
-    delta: float = 5.0
-    threshold: float = 100.0
-
-    def read(self, corpus: Any) -> np.ndarray:
-        pairs, counts = corpus.bigrams(), corpus.counts("train")
-        expected = counts[pairs["first"]].astype(np.float64) * counts[pairs["second"]]
-        scores = (pairs["count"] - self.delta) / expected * counts.sum()
-        kept = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > self.threshold)]
-        columns = pairs["first"][kept], pairs["second"][kept], scores[kept]
-        return np.rec.fromarrays(columns, dtype=PHRASE).view(np.ndarray)
-
-    def stand_in(self, vocab: Any) -> np.ndarray:
-        return np.zeros(vocab.size, PHRASE)
 
 
 def fill(value: Any, corpus: Callable[[], Any]) -> Any:

@@ -124,7 +124,7 @@ class Encoder(Slot):
     averages         the window if its states are the means of the neighbours' rows of its table
                      `token`, or None
     subwords         the rows of a table `ngrams` that a word has besides
-                     (`nn.embeddings.subwords`), or None
+                     (`statistics.subwords`), or None
     grams            the rows of a table `ngrams` that a text has besides those of its words; then
                      the mean of its states is that of all these rows (`encoders.words.bags`). None:
                      no such mean
@@ -206,7 +206,7 @@ class Encoder(Slot):
     def level_of(self, path: str) -> int | range | None:
         """Returns the level of a parameter 'encoder/a/b/c': 0 below the layers, 1 ... N for a
         layer, a range if axis 0 of the parameter is the layers, None if the encoder declares no
-        levels (`core.levels`)."""
+        levels (`adapt.parameters.levels`)."""
         below = 0
         for place, stack in self.stacks.items():
             if path.startswith(f"encoder/{place}/"):

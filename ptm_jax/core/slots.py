@@ -11,7 +11,7 @@ reads only attributes that are declared here.
                                                             wrappers
 
 A corpus statistic, such as the vocabulary (`core.types.Vocab`) or the unigram counts
-(`core.facts.Counts`), is a field that the set-up fills in.
+(`statistics.counts.Counts`), is a field that the set-up fills in.
 
 Do not declare a name here that a subclass has as a *required* dataclass field: a dataclass takes an
 inherited attribute as the default of its field.
@@ -271,7 +271,7 @@ class Wrapper(Slot):
 
     def trainable(self, path: str, step: Any) -> Any:
         """Returns whether a parameter is updated at a step: a bool, a traced bool, or booleans [N]
-        for stacked layers. `path` has a `level` (`core.levels.Place`)."""
+        for stacked layers. `path` has a `level` (`adapt.parameters.levels.Place`)."""
         return True
 
     def rate(self, path: str) -> Any:

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from ptm_jax.knowledge.triples import Triples
-from ptm_jax.statistics.vector_files import mean_of, vectors_in
+from ptm_jax.knowledge.vector_files import mean_of, vectors_in
 
 SKETCH = 16
 """Numbers that describe the spelling of a word (`sketch`)."""

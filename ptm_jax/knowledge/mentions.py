@@ -22,7 +22,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.reading import broken, read_bytes, shown
 from ptm_jax.core.types import Array
-from ptm_jax.knowledge.graph_folder import LINES, is_graph
+from ptm_jax.knowledge.graphs.graph_folder import LINES, is_graph
 from ptm_jax.knowledge.tries import Trie
 
 LARGEST = 4_000_000_000
@@ -74,9 +74,7 @@ class Lexicon(CorpusFact):
         if self.file is not None:
             return Path(self.file).expanduser()
         return Path(
-            str(
-                importlib.resources.files("ptm_jax") / "data" / "graphs" / "english" / self.packaged
-            )
+            str(importlib.resources.files("ptm_jax") / "knowledge" / "english" / self.packaged)
         )
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
@@ -192,8 +190,8 @@ def lines(
     path: Path, counts: tuple[int, ...], of: str = "triples"
 ) -> Iterator[tuple[int, Sequence[str]]]:
     """Yields the number and the cells of every line with tabs; lines with # are comments. A
-    compiled graph has the lines `of` that name in `knowledge.graph_folder.LINES`. Raises UserError
-    with file and line for another number of cells."""
+    compiled graph has the lines `of` that name in `knowledge.graphs.graph_folder.LINES`. Raises
+    UserError with file and line for another number of cells."""
     if is_graph(path):
         yield from enumerate(LINES[of](path), 1)
         return

@@ -14,9 +14,9 @@ import numpy as np
 
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Array, Batch
-from ptm_jax.knowledge import graph_folder
-from ptm_jax.knowledge.lexicons import POLARITIES, WordClasses, classes_of
-from ptm_jax.statistics.vector_files import vectors_in, words_of
+from ptm_jax.knowledge.graphs import graph_folder
+from ptm_jax.knowledge.vector_files import vectors_in, words_of
+from ptm_jax.knowledge.word_classes import POLARITIES, WordClasses, classes_of
 
 SCALE = 1000
 """Scores of senses are integers in thousandths; SentiWordNet's are multiples of 1/8."""

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ptm_jax.core.reading import broken, read_bytes, shown
-from ptm_jax.knowledge.lexicons import PARTS, PREFIXES, SUPERSENSES, WordClasses, bits
+from ptm_jax.knowledge.english_words import FILE_PARTS, STOP_WORDS, SUPERSENSES, lemmas
 from ptm_jax.knowledge.mentions import LARGEST
-from ptm_jax.statistics.vector_files import words_of
+from ptm_jax.knowledge.vector_files import words_of
+from ptm_jax.knowledge.word_classes import PARTS, WordClasses, bits
 
-STOP_WORDS = frozenset(
-    """
-    ours ourselves myself your yours yourself yourselves himself hers herself itself they them their
-    theirs themselves
-    what which whom this that these those were been being have having does doing because until while
-    with about against
-    between into through during before after above below from down over under again further then
-    once here there when
-    where both each more most other some such only same than very will just should
-    """.split()
-)
-"""English words of more than 3 letters that carry grammar."""
-ENDINGS = {
-    "n": "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y",
-    "v": "s: ies:y es:e es: ed:e ed: ing:e ing:",
-    "a": "er: est: er:e est:e",
-    "r": "",
-}
-"""WordNet's rules of detachment (morphy(7WN)): ending, colon, what stands in its place."""
 EXCEPTIONS = {"n": "noun.exc", "v": "verb.exc", "a": "adj.exc", "r": "adv.exc"}
 _OF_PART = {
     part: bits(
-        [place for place, kind in enumerate(SUPERSENSES) if PREFIXES[kind.split(".")[0]] == part]
+        [place for place, kind in enumerate(SUPERSENSES) if FILE_PARTS[kind.split(".")[0]] == part]
     )
     for part in EXCEPTIONS
 }
@@ -90,23 +72,3 @@ class VocabularySenses(WordClasses):
                     )
                 found[part].setdefault(form, []).extend(of)
         return found
-
-
-def lemmas(
-    word: str, part: str, names: Mapping[str, Any], irregular: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """Returns the lemmas of a word of a part of speech that are among `names`, as WordNet's morphy
-    finds them: the word itself, and its irregular lemmas or, where there are none, those of the
-    rules."""
-    if word in irregular:
-        forms = [word, *irregular[word]]
-    else:
-        forms = [word, *_detached(word, part)]
-    return [form for form in dict.fromkeys(forms) if form in names]
-
-
-def _detached(word: str, part: str) -> Iterator[str]:
-    for rule in ENDINGS[part].split():
-        ending, _, instead = rule.partition(":")
-        if word.endswith(ending) and len(word) > len(ending):
-            yield word.removesuffix(ending) + instead

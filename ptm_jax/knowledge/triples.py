@@ -16,8 +16,8 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.reading import broken, reading, shown
-from ptm_jax.knowledge.graph_folder import LINES, is_graph
-from ptm_jax.knowledge.graph_store import hashed, open_graph
+from ptm_jax.knowledge.graphs.graph_folder import LINES, is_graph
+from ptm_jax.knowledge.graphs.graph_store import hashed, open_graph
 from ptm_jax.knowledge.mentions import lines
 
 CHUNK = 1 << 16
@@ -38,7 +38,7 @@ class Triples(CorpusFact):
     """
 
     kind: ClassVar[str] = "triples"
-    """The lines that a compiled graph gives (`knowledge.graph_folder.LINES`)."""
+    """The lines that a compiled graph gives (`knowledge.graphs.graph_folder.LINES`)."""
 
     file: str | None = None
     texts: str | None = None
@@ -51,9 +51,7 @@ class Triples(CorpusFact):
     @property
     def path(self) -> Path:
         packaged = Path(
-            str(
-                importlib.resources.files("ptm_jax") / "data" / "graphs" / "english" / "triples.tsv"
-            )
+            str(importlib.resources.files("ptm_jax") / "knowledge" / "english" / "triples.tsv")
         )
         return packaged if self.file is None else Path(self.file).expanduser()
 

@@ -29,7 +29,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ptm_jax.core import levels, spec
+from ptm_jax.adapt.parameters import levels
+from ptm_jax.core import spec
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import CorpusFact, of_words
+from ptm_jax.core.facts import CorpusFact
+from ptm_jax.statistics.counts import of_words
 
 LONGEST = 40
 """Nodes on the way to a word, at most: word2vec.c's MAX_CODE_LENGTH."""

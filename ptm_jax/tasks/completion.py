@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.graphs.compiling import compile_graph
-from ptm_jax.data.graphs.formats import sources
-from ptm_jax.knowledge.graph_store import MANIFEST, GraphStore, open_graph
+from ptm_jax.knowledge.graphs.compiling import compile_graph
+from ptm_jax.knowledge.graphs.formats import sources
+from ptm_jax.knowledge.graphs.graph_store import MANIFEST, GraphStore, open_graph
 from ptm_jax.runs.evaluations import Evaluation, Report, Request
 from ptm_jax.tasks import triple_models
 from ptm_jax.tasks.wordsets import Outcome, report_of

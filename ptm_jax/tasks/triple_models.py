@@ -20,9 +20,9 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.corruptions.knowledge.triples import EntityPairs, TripleText, framed
 from ptm_jax.data.rows.knowledge.graphs import WithDescribedTriple
 from ptm_jax.inference.loading import system_of
-from ptm_jax.knowledge.graph import ENTITY, kinds_of
-from ptm_jax.knowledge.graph_store import GraphStore
+from ptm_jax.knowledge.graphs.graph_store import GraphStore
 from ptm_jax.knowledge.triples import Triples
+from ptm_jax.knowledge.vocabulary_graph import ENTITY, kinds_of
 from ptm_jax.objectives.vectors.graph_vectors import unit
 from ptm_jax.runs.run import Run
 

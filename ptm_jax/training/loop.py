@@ -36,7 +36,6 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.figures import figure
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.stream import merge
 from ptm_jax.mesh import rules
@@ -45,6 +44,7 @@ from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import Checkpoints
 from ptm_jax.training.hosts import devices, group
 from ptm_jax.training.logs import console, evaluation, logs, results, writers
+from ptm_jax.training.logs.figures import figure
 from ptm_jax.training.logs.results import Result
 from ptm_jax.training.start import features, initial, setup
 from ptm_jax.training.steps import fitting, flops

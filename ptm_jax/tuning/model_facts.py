@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ptm_jax.core import levels
+from ptm_jax.adapt.parameters import levels
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
 from ptm_jax.inference.pretrained import Pretrained

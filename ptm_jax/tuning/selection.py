@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.core.figures import figure
 from ptm_jax.core.system import Experiment, in_effect
 from ptm_jax.data.tokenizers import saved
 from ptm_jax.inference import loading
@@ -37,6 +36,7 @@ from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.taskdata import print_remarks
 from ptm_jax.training import loop, workdirs
 from ptm_jax.training.logs import logs
+from ptm_jax.training.logs.figures import figure
 from ptm_jax.tuning import finetuning, multitask
 
 CURVE = "task.jsonl"

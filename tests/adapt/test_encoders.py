@@ -10,8 +10,8 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.adapt import catalogue
+from ptm_jax.adapt.parameters.levels import places
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.levels import places
 from ptm_jax.core.paths import flatten
 from ptm_jax.training.steps import step
 

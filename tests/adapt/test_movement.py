@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax.adapt.parameters.levels import Place, places
 from ptm_jax.adapt.parameters.rates import LayerDecay
 from ptm_jax.adapt.parameters.unfreezing import ChainThaw, GradualUnfreezing, SequentialUnfreezing
 from ptm_jax.core import slots
-from ptm_jax.core.levels import Place, places
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import SGD
 from ptm_jax.training.steps import step

@@ -107,3 +107,19 @@ def test_a_new_class_takes_no_name_that_records_already_use():
     assert shared == {"Recurrent", "Source"}, (
         "rename the newer class: runs on disk name the older one"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "room"),
+    [
+        ("core.Huffman", "statistics"),
+        ("core.Triples", "knowledge"),
+        ("nn.HashedNGrams", "statistics"),
+    ],
+)
+def test_an_old_kind_names_the_room_that_its_class_has_left(kind, room):
+    value = rebuild({"kind": kind, "corpus_sha256": "0"}, kinds.kinds_of())
+    assert type(value).__module__.split(".")[1] == room and value.corpus_sha256 == "0"
+    assert spec.to_json(value)["kind"] == kind.partition(".")[2]
+    with pytest.raises(UserError, match="unknown kind 'objectives.Huffman'"):
+        rebuild({"kind": "objectives.Huffman"}, kinds.kinds_of())

@@ -100,7 +100,7 @@ def test_triples_are_sentences(tmp_path):
     assert sentence("dog", "CapableOf", "bark") == "dog can bark."
     assert sentence("PersonX cooks", "xWant", "to eat") == "PersonX cooks. PersonX wants to eat."
     assert sentence("a {word}", "hypernym_of", "x") == "a {word} hypernym of x."
-    from ptm_jax.data.graphs import compiling, formats
+    from ptm_jax.knowledge.graphs import compiling, formats
 
     (tmp_path / "kg").mkdir()
     (tmp_path / "kg" / "train.tsv").write_text("dog\tIsA\tanimal\ncat\tUsedFor\tcompany\n")

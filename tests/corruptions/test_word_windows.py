@@ -5,9 +5,9 @@ import jax
 import numpy as np
 import pytest
 
-from ptm_jax.core.facts import Counts, noise_of
 from ptm_jax.corruptions.vectors.windows import ReplacedCentres, WordWindows
 from ptm_jax.data.rows.windows import Chunks, kept
+from ptm_jax.statistics.counts import Counts, noise_of
 from support import corrupting, cutting
 
 COUNTS = Counts().filled(np.random.default_rng(0).integers(0, 1000, corrupting.VOCAB.size))

@@ -21,7 +21,7 @@ from ptm_jax.inference.words import bag_classes
 from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.kernels import words
 from ptm_jax.mesh import rules
-from ptm_jax.nn.embeddings.subwords import NONE, HashedWordNGrams
+from ptm_jax.statistics.subwords import NONE, HashedWordNGrams
 from ptm_jax.systems.word_vectors import fasttext
 from ptm_jax.training.steps.step import program
 from ptm_jax.training.updates import in_place

@@ -16,12 +16,12 @@ from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import WordTable
 from ptm_jax.core import facts, towers
 from ptm_jax.core.paths import flatten
-from ptm_jax.data.graphs.compiling import compile_graph
-from ptm_jax.data.graphs.formats import sources
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.knowledge.knowbert import KnowledgeTransformer
 from ptm_jax.encoders.model import Model
+from ptm_jax.knowledge.graphs.compiling import compile_graph
+from ptm_jax.knowledge.graphs.formats import sources
 from ptm_jax.knowledge.lexicons import Entities
 from ptm_jax.systems.knowledge.knowbert import knowledge
 from ptm_jax.training.start import initial

@@ -16,7 +16,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.nn.embeddings.subwords import HashedNGrams
+from ptm_jax.statistics.subwords import HashedNGrams
 
 TEXT = ["naïve kings in 東京 and queens"] * 9
 

@@ -16,7 +16,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.words.static import WordVectors
 from ptm_jax.kernels import triples
-from ptm_jax.knowledge.graph import Graph, KnownTriples
+from ptm_jax.knowledge.vocabulary_graph import Graph, KnownTriples
 from ptm_jax.mesh import rules
 from ptm_jax.nn.heads.knowledge.graph_vectors import Convolution, Hyperplanes, Product, Translation
 from ptm_jax.nn.initializers import Normal

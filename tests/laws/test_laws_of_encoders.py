@@ -24,7 +24,6 @@ from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.encoders.trees import TreeEncoder
 from ptm_jax.encoders.words.bags import BagOfNGrams
 from ptm_jax.encoders.words.windows import SentenceEncoder
-from ptm_jax.nn.embeddings.subwords import HashedWordNGrams
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.graph.convolution import SyntacticGCN
 from ptm_jax.nn.initializers import Uniform
@@ -35,6 +34,7 @@ from ptm_jax.nn.recurrent.qrnn import QRNN
 from ptm_jax.nn.recurrent.recurrence import Bidirectional
 from ptm_jax.nn.tree.recursive import RecursiveNN
 from ptm_jax.nn.tree.tree_lstm import BinaryTreeLSTM, ChildSumTreeLSTM
+from ptm_jax.statistics.subwords import HashedWordNGrams
 from support import covering, registered
 from support.corrupting import VOCAB
 

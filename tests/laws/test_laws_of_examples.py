@@ -52,7 +52,7 @@ GIVEN = registered.values("examples") | OWN
 ELSEWHERE = {
     type(value) for value in GIVEN.values() if slots.overrides(value, "blocks", slots.Examples)
 }
-"""Their blocks are not of text: tests/data/corpora/test_cooccurrence.py."""
+"""Their blocks are not of text: tests/statistics/test_cooccurrences.py."""
 CASES = registered.distinct(
     {name: small(value) for name, value in GIVEN.items() if type(value) not in ELSEWHERE}
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core import facts
-from ptm_jax.knowledge.lexicons import SUPERSENSES
+from ptm_jax.knowledge.english_words import SUPERSENSES
 from ptm_jax.nn.embeddings.lexical import Senses, WordClass
 from ptm_jax.nn.initializers import Normal
 from support.corrupting import VOCAB, documents

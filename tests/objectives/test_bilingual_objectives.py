@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import Counts
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.vectors.bitext import BilingualWindows
 from ptm_jax.data.corpora.prepare import prepare
@@ -19,6 +18,7 @@ from ptm_jax.data.text import bitext, sources
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.knowledge.languages import WordLanguages
 from ptm_jax.objectives.vectors.bitext import BilingualSkipGram, SentenceAlignment
+from ptm_jax.statistics.counts import Counts
 from support.plain_towers import B, L, V, batch_of, check, logistic, states_of
 
 WINDOW = 2

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import Counts
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.corruptions.knowledge.graphs import GraphNoise
 from ptm_jax.data.corpora.prepare import prepare
@@ -17,9 +16,10 @@ from ptm_jax.data.rows.knowledge.graphs import WithTriples
 from ptm_jax.data.rows.windows import Chunks
 from ptm_jax.data.text import sources
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.knowledge.graph import Graph
+from ptm_jax.knowledge.vocabulary_graph import Graph
 from ptm_jax.nn.heads.knowledge.descriptions import DescriptionEncoder
 from ptm_jax.objectives.vectors.graphs import DescribedTriples, JointGraph
+from ptm_jax.statistics.counts import Counts
 from support.graphs import write
 
 B, L, T, D, V, W = 2, 6, 3, 4, 20, 5

@@ -13,7 +13,7 @@ from ptm_jax.corruptions.knowledge.lexical import (
     LabelAwareMasking,
     SingleSenseMasking,
 )
-from ptm_jax.knowledge.lexicons import SUPERSENSES
+from ptm_jax.knowledge.english_words import SUPERSENSES
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.knowledge.lexical import Rating, Supersenses, WordClassLoss
 from support import corrupting

@@ -13,13 +13,13 @@ from ptm_jax import systems
 from ptm_jax.core import facts, spec
 from ptm_jax.core.recipe import SGD, Constant, Phase
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.tokenizers.hashed_ngrams import ngrams_of
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.kernels import words
 from ptm_jax.mesh import rules
-from ptm_jax.nn.embeddings.subwords import HashedNGrams
 from ptm_jax.objectives.vectors.windows import NegativeSampling
+from ptm_jax.statistics.hashed_ngrams import ngrams_of
+from ptm_jax.statistics.subwords import HashedNGrams
 from ptm_jax.training.steps.step import program
 from ptm_jax.training.updates import in_place
 

@@ -10,7 +10,7 @@ import pytest
 
 from ptm_jax.corruptions.knowledge.graphs import TripleNoise
 from ptm_jax.data.rows.knowledge.graphs import TripleRows
-from ptm_jax.knowledge.graph import Graph, KnownTriples
+from ptm_jax.knowledge.vocabulary_graph import Graph, KnownTriples
 from ptm_jax.objectives.vectors.graph_vectors import TripleLoss
 from support.plain_towers import V, batch_of, check, hidden
 

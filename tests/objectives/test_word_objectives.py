@@ -11,7 +11,6 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import Counts, noise_of
 from ptm_jax.core.recipe import SGD, Adagrad, Constant, Phase
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.kernels import words
@@ -22,6 +21,7 @@ from ptm_jax.objectives.vectors.windows import (
     NegativeSampling,
     WindowRanking,
 )
+from ptm_jax.statistics.counts import Counts, noise_of
 from ptm_jax.statistics.huffman import Huffman, tree_of
 from ptm_jax.training.steps.step import program
 from ptm_jax.training.updates import in_place

@@ -16,9 +16,7 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.core import facts, slots
-from ptm_jax.core.facts import noise_of
 from ptm_jax.core.system import Experiment
-from ptm_jax.data.corpora import cooccurrence
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Blocks, open_corpus
 from ptm_jax.data.rows.trees import Trees
@@ -26,6 +24,8 @@ from ptm_jax.data.rows.windows import kept
 from ptm_jax.encoders.words.logistic import LogisticEncoder
 from ptm_jax.knowledge.languages import WordLanguages
 from ptm_jax.knowledge.triples import Triples
+from ptm_jax.statistics import cooccurrences
+from ptm_jax.statistics.counts import noise_of
 from ptm_jax.statistics.trees import UNIVERSAL
 from ptm_jax.systems.survey import rows as survey
 from ptm_jax.training import loop
@@ -211,7 +211,7 @@ def additive(result):
     def share(cells):
         return np.minimum(1, (cells["weight"] / 10) ** 0.75)
 
-    train, bias = cooccurrence.both(np.array(train)), np.zeros(matrix.vocab.size)
+    train, bias = cooccurrences.both(np.array(train)), np.zeros(matrix.vocab.size)
     weights, logs = share(train), np.log(train["weight"])
     total = np.bincount(train["row"], weights, len(bias))
     for _ in range(30):
@@ -219,7 +219,7 @@ def additive(result):
             train["row"], weights * (logs - bias[train["column"]]), len(bias)
         ) / np.maximum(total, 1e-9)
         bias = (bias + rest) / 2
-    text = cooccurrence.both(np.array(text))
+    text = cooccurrences.both(np.array(text))
     return 0.5 * np.mean(
         share(text) * (np.log(text["weight"]) - bias[text["row"]] - bias[text["column"]]) ** 2
     )

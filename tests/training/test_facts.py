@@ -15,7 +15,6 @@ from grain.sources import ArrayRecordDataSource
 
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import Cooccurrences, Counts, Phrases
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Vocab
@@ -23,9 +22,12 @@ from ptm_jax.corruptions.base import maskable
 from ptm_jax.data.corpora import store
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.nn.embeddings.subwords import HashedWordNGrams
 from ptm_jax.runs import heldout
 from ptm_jax.runs.run import Run
+from ptm_jax.statistics.bigrams import Phrases
+from ptm_jax.statistics.cooccurrences import Cooccurrences
+from ptm_jax.statistics.counts import Counts
+from ptm_jax.statistics.subwords import HashedWordNGrams
 from ptm_jax.statistics.trees import TreeMarks
 from ptm_jax.training import workdirs
 from ptm_jax.training.logs import logs

@@ -9,9 +9,9 @@ import jax
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.figures import figure
 from ptm_jax.training.hosts import devices
 from ptm_jax.training.logs import console, logs
+from ptm_jax.training.logs.figures import figure
 
 
 def write(log, steps):

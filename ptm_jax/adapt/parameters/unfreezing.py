@@ -1,4 +1,5 @@
-"""Schedules of the trained levels: 0 embeddings, 1 ... L layers, L + 1 heads (`core.levels`).
+"""Schedules of the trained levels (`adapt.parameters.levels`): 0 embeddings, 1 ... L layers, L + 1
+heads.
 
 A stage lasts `steps` updates, for example an epoch. With `steps=0` the stages divide `share` of the
 run into equal parts.

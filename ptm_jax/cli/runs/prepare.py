@@ -196,7 +196,8 @@ def _joined(args: Args) -> tuple[str]:
 
 def _graph(args: Args) -> int:
     """Compiles a graph, and prints its counts and faults."""
-    from ptm_jax.data.graphs import compiling, formats, linked_text
+    from ptm_jax.data.graphs import linked_text
+    from ptm_jax.knowledge.graphs import compiling, formats
 
     graph = compiling.compile_graph(
         formats.sources(args.graph), args.out, args.entities, strict=args.strict

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.tokenizers.hashed_ngrams import ngrams_of
+from ptm_jax.statistics.hashed_ngrams import ngrams_of
 
 BLOCK = 2048
 """Words whose n-grams are gathered at a time."""

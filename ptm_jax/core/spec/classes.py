@@ -18,6 +18,7 @@ from typing import Any
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.public import statements
+from ptm_jax.core.spec.legacy import ROOMS
 
 PACKAGE = Path(__file__).parents[2]
 
@@ -97,15 +98,16 @@ def _index() -> Mapping[str, tuple[str, ...]]:
 
 @functools.cache
 def _classes(kind: str) -> tuple[type, ...]:
-    """Returns the public dataclasses of the package that match a kind."""
+    """Returns the public dataclasses of the package that match a kind, also in its old spelling
+    with the room that the class has left (`core.spec.legacy.ROOMS`)."""
     room, _, name = kind.rpartition(".")
-    modules = [
-        m
-        for m in _index().get(name, ())
-        if not name.startswith("_") and room in ("", m.split(".")[1])
-    ]
-    found = (vars(importlib.import_module(module)).get(name) for module in modules)
-    return tuple(cls for cls in found if dataclasses.is_dataclass(cls))
+    modules = [] if name.startswith("_") else _index().get(name, ())
+    if room:
+        inside = [module for module in modules if module.split(".")[1] == room]
+        heirs = ROOMS.get(room, ())
+        modules = inside or [module for module in modules if module.split(".")[1] in heirs]
+    classes = (vars(importlib.import_module(module)).get(name) for module in modules)
+    return tuple(cls for cls in classes if dataclasses.is_dataclass(cls))
 
 
 def _imported(base: type, kind: str) -> tuple[type, ...]:

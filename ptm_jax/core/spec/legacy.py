@@ -34,6 +34,15 @@ RULES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 """{kind: function from its old fields to the current ones}."""
 
 
+ROOMS: Mapping[str, tuple[str, ...]] = {
+    "core": ("knowledge", "statistics", "adapt"),
+    "data": ("knowledge", "statistics"),
+    "nn": ("statistics",),
+    "train": ("training",),
+}
+"""{room in an old kind "room.Class": rooms that have taken over classes of it}."""
+
+
 def current(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns one record with current fields; nested records are not converted."""
     kind = record.get("kind")

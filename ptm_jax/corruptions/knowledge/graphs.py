@@ -11,11 +11,11 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of
-from ptm_jax.core.facts import Counts, noise_of
 from ptm_jax.core.streams import named, uniform_bits
 from ptm_jax.core.types import Array, Batch, Vocab
 from ptm_jax.corruptions.vectors.windows import WordWindows
-from ptm_jax.knowledge.graph import ENTITY, RELATION, WORD, Graph, KnownTriples
+from ptm_jax.knowledge.vocabulary_graph import ENTITY, RELATION, WORD, Graph, KnownTriples
+from ptm_jax.statistics.counts import Counts, noise_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

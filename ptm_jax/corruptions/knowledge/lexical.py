@@ -24,7 +24,7 @@ from ptm_jax.corruptions.base import (
     maskable,
     places,
 )
-from ptm_jax.knowledge.lexicons import PARTS, POLARITIES, WordClasses, allowed
+from ptm_jax.knowledge.word_classes import PARTS, POLARITIES, WordClasses, allowed
 
 OTHER, NEUTRAL = PARTS.index("u"), POLARITIES.index("0")
 move_with_tokens("parts", "polarities", "ratings", "allowed_senses")

@@ -10,10 +10,10 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of, segments_of
-from ptm_jax.core.facts import Counts, noise_of
 from ptm_jax.core.streams import named, uniform_bits
 from ptm_jax.core.types import Array, Batch, Vocab
 from ptm_jax.corruptions.base import draws, is_special, up_to
+from ptm_jax.statistics.counts import Counts, noise_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

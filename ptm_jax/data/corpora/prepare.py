@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.corpora import cooccurrence as pairs
 from ptm_jax.data.corpora import direct, splits, spool, store, worker
 from ptm_jax.data.corpora.jobs import CHUNK_BYTES, REPORT, Job
 from ptm_jax.data.corpora.runners import Runner
@@ -37,6 +36,7 @@ from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.text.documents import Document
 from ptm_jax.data.tokenizers import saved, tokenizing, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.statistics import cooccurrences as pairs
 
 Progress = Callable[[str, int, int], None]
 SHARD_BYTES = 64_000_000

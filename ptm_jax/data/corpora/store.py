@@ -6,7 +6,7 @@ counts.npy                           [2, V] int64: unigram counts of train and o
 tokenizer/                           read by `tokenizers.saved.load`
 train-00000-of-0000N.array_record    records are blocks
 heldout-00000-of-0000N.array_record
-cooccurrence-W.npy                   optional, [N] of `cooccurrence.PAIR`: co-occurrences in train
+cooccurrence-W.npy                   optional, [N] of `cooccurrences.PAIR`: co-occurrences in train
                                      in a window of W words
 triples-HASH.npy                     optional: the triples and texts of a graph in these tokens
                                      (`knowledge.triples.Triples`)
@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.data.corpora import bigrams, cooccurrence, subword_tables
+from ptm_jax.data.corpora import subword_tables
 from ptm_jax.data.tokenizers import saved, tokenizing
-from ptm_jax.statistics import trees
+from ptm_jax.statistics import bigrams, cooccurrences, trees
 
 FORMAT = 1
 SPLITS = ("train", "heldout")
@@ -223,7 +223,7 @@ class Corpus:
         return self._array(COUNTS)[SPLITS.index(self._split(split))]
 
     def cooccurrence(self, window: int) -> np.ndarray:
-        """Returns [N] of `cooccurrence.PAIR`, memory-mapped: the cells row <= column of the train
+        """Returns [N] of `cooccurrences.PAIR`, memory-mapped: the cells row <= column of the train
         split in random order.
 
         They are counted when they are first asked for, and stay in the corpus. Raises UserError for
@@ -231,7 +231,7 @@ class Corpus:
 
         def make(draft: Path) -> None:
             blocks = Blocks(self, "train")
-            cooccurrence.count((blocks[i] for i in range(len(blocks))), self.vocab, window, draft)
+            cooccurrences.count((blocks[i] for i in range(len(blocks))), self.vocab, window, draft)
 
         return self.kept(f"cooccurrence-{window}.npy", make)
 

@@ -3,7 +3,7 @@ and can resume exactly.
 
 The global batch is divided into G lanes of B / G rows, G the largest power of two up to 64 that
 divides B and does not exceed the number of groups. A group is a few blocks of the epoch's shuffled
-order, about `GROUP_ROWS` rows of tokens, joined so that packing can choose among them. Lane g has
+order, of about 64 rows of tokens, joined so that packing can choose among them. Lane g has
 groups g, g + G, ... of every epoch and yields their rows in order. The random numbers of a group
 come from (seed, epoch, group), so the cursors (epoch, group, row) of the lanes are the whole state.
 A process reads only the lanes that overlap its rows. Lanes end their epochs independently; in an
@@ -22,8 +22,6 @@ every lane.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -35,103 +33,11 @@ from ptm_jax.core import fields
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.slots import Examples
 from ptm_jax.data.corpora import store
+from ptm_jax.data.corpora.groups import Groups, Lane, groups_of
 from ptm_jax.data.rows.examples import Fields
 
 MAX_LANES = 64
-GROUP_ROWS = 64
 PREFETCH = 4
-
-
-@functools.lru_cache(maxsize=3)
-def _order(seed: int, epoch: int, count: int) -> np.ndarray:
-    """Returns the blocks, or runs of blocks, in the order of an epoch."""
-    return np.random.default_rng([seed, epoch]).permutation(count)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Groups:
-    """The groups of a split. A group is one of `parts` equal parts of the rows of `size` blocks,
-    which are adjacent in the corpus where `consecutive`."""
-
-    corpus: store.Corpus
-    split: str
-    examples: Any
-    length: int
-    seed: int
-    size: int
-    row: np.dtype
-    source: Any
-    words: np.ndarray | None = None
-    consecutive: bool = False
-    parts: int = 1
-    spellings: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return self.parts * -(-self._blocks // self.size)
-
-    @property
-    def _blocks(self) -> int:
-        return len(self.source)
-
-    def cut(self, epoch: int, group: int) -> np.ndarray:
-        """Returns all rows of a group, [R] of the row's type."""
-        run, part = divmod(group, self.parts)
-        if self.consecutive:
-            first = int(_order(self.seed, epoch, -(-self._blocks // self.size))[run]) * self.size
-            blocks = range(first, min(first + self.size, self._blocks))
-        else:
-            blocks = _order(self.seed, epoch, self._blocks)[run * self.size : (run + 1) * self.size]
-        block = self.source.join([self.source[int(i)] for i in blocks])
-        if self.words is not None or self.spellings is not None:
-            block = dataclasses.replace(block, words=self.words, spellings=self.spellings)
-        rng = np.random.default_rng([self.seed, epoch, run, 1])
-        found = self.examples.rows(block, length=self.length, vocab=self.corpus.vocab, rng=rng)
-        rows = np.empty(len(found["input_ids"]), self.row)
-        for name in self.row.names:
-            rows[name] = found[name]
-        return rows[len(rows) * part // self.parts : len(rows) * (part + 1) // self.parts]
-
-
-class _Lane:
-    """Reads the rows of groups g, g + G, ... of every epoch; `cursor` is (epoch, group, row) of the
-    next row."""
-
-    def __init__(self, groups: _Groups, number: int, lanes: int, epochs: int | None):
-        self._groups, self._number, self._lanes, self._epochs = groups, number, lanes, epochs
-        self.seek((0, number, 0))
-
-    def seek(self, cursor: tuple[int, int, int]) -> None:
-        """Continues at `cursor`."""
-        self.cursor, self._rows = cursor, None
-
-    def replay(self, count: int) -> None:
-        """Reads `count` rows from the start, to reach a point whose cursor is unknown."""
-        self.seek((0, self._number, 0))
-        scratch = np.empty(256, self._groups.row)
-        while count:
-            count -= self.fill(scratch[: min(count, len(scratch))])
-
-    def fill(self, out: np.ndarray) -> int:
-        """Writes the next rows into out [R] and returns their number, less than R when the last
-        epoch ends."""
-        done, goal = 0, len(out)
-        while done < goal:
-            epoch, group, row = self.cursor
-            if epoch == self._epochs:
-                break
-            if self._rows is None:
-                self._rows = self._groups.cut(epoch, group)
-            taken = min(goal - done, len(self._rows) - row)
-            out[done : done + taken] = self._rows[row : row + taken]
-            done += taken
-            if row + taken < len(self._rows):
-                self.cursor = (epoch, group, row + taken)
-            else:
-                self._rows, group = None, group + self._lanes
-                self.cursor = (
-                    (epoch, group, 0) if group < len(self._groups) else (epoch + 1, self._number, 0)
-                )
-        return done
 
 
 class _Batches:
@@ -139,7 +45,7 @@ class _Batches:
 
     def __init__(
         self,
-        groups: _Groups,
+        groups: Groups,
         numbers: range,
         *,
         lanes: int,
@@ -151,7 +57,7 @@ class _Batches:
         self._width = width
         self._blank = np.zeros((), groups.row)
         self._blank["input_ids"] = groups.corpus.vocab.pad or 0
-        self._lanes = [_Lane(groups, n, lanes, epochs) for n in numbers]
+        self._lanes = [Lane(groups, n, lanes, epochs) for n in numbers]
         self._mine = slice(low - numbers[0] * width, high - numbers[0] * width)
         self._places = np.arange(low, high, dtype=np.int32)
         self._batches = 0
@@ -232,7 +138,7 @@ class Stream:
                 "row; see core.fields"
             )
         row = fields.row_type(spec)
-        groups = _groups(corpus, split, examples, length, batch, seed, row)
+        groups = groups_of(corpus, split, examples, length=length, batch=batch, seed=seed, row=row)
         self._lanes = _lanes(batch, groups, epochs)
         self._identity = {
             "corpus": corpus.manifest["digest"], "split": split, "examples": repr(examples),
@@ -321,14 +227,14 @@ def rows_per_epoch(
 ) -> int:
     """Returns the rows of an epoch of the training text: of up to `sample` groups, else estimated
     from so many of them."""
-    groups = _groups(
+    groups = groups_of(
         corpus,
         "train",
         examples,
-        length,
-        batch,
-        0,
-        fields.row_type(examples.spec(length, corpus.vocab)),
+        length=length,
+        batch=batch,
+        seed=0,
+        row=fields.row_type(examples.spec(length, corpus.vocab)),
     )
     chosen = np.linspace(0, len(groups) - 1, min(sample, len(groups))).astype(int)
     return round(np.mean([len(groups.cut(0, int(number))) for number in chosen]) * len(groups))
@@ -351,42 +257,7 @@ def measure(
     return {"tokens_per_second": real / took, "utilisation": real / places}
 
 
-def _groups(
-    corpus: store.Corpus, split: str, examples: Examples, length: int, batch: int, seed: int, row
-) -> _Groups:
-    """Returns groups of about `GROUP_ROWS` rows; for continuing examples at least one group a row
-    of a batch."""
-    empty = UserError(
-        f"the split {split} of {corpus.dir} is empty; prepare it with a greater heldout share"
-    )
-    if not corpus.size(split)["blocks"]:
-        raise empty
-    source = examples.blocks(corpus, split) or store.Blocks(corpus, split)
-    if not len(source):
-        raise empty
-    count, parts = max(1, round(GROUP_ROWS * length * len(source) / max(1, source.tokens))), 1
-    consecutive = examples.continuing
-    if consecutive:
-        count, parts = max(1, min(count, len(source) // batch)), max(1, -(-batch // len(source)))
-    words = corpus.word_starts() if examples.needs_words else None
-    spellings = examples.table(corpus.tokenizer()) if examples.spells else None
-    return _Groups(
-        corpus,
-        split,
-        examples,
-        length,
-        seed,
-        count,
-        row,
-        source,
-        words,
-        consecutive,
-        parts,
-        spellings,
-    )
-
-
-def _lanes(batch: int, groups: _Groups, epochs: int | None) -> int:
+def _lanes(batch: int, groups: Groups, epochs: int | None) -> int:
     """Returns the number of lanes. Raises UserError where an endless stream of continuing examples
     has fewer rows."""
     if groups.consecutive:

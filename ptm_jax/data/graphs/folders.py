@@ -21,9 +21,9 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import read_bytes
-from ptm_jax.data.graphs.tables import cells
 from ptm_jax.data.text.bitext import words_of
 from ptm_jax.data.text.documents import Document
+from ptm_jax.knowledge.graphs.tables import cells
 
 START, BARE = "graph:", "triples:"
 TRIPLES, NAMES, LONG = (

@@ -19,7 +19,7 @@ from typing import Any
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.graphs.linking import Linker
 from ptm_jax.data.text import sources
-from ptm_jax.knowledge.graph_store import GraphStore
+from ptm_jax.knowledge.graphs.graph_store import GraphStore
 
 COUNTS = ("texts", "words", "mentions", "linked", "ambiguous", "cut")
 TOGETHER = 4096

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.knowledge.graph_store import GraphStore
+from ptm_jax.knowledge.graphs.graph_store import GraphStore
 from ptm_jax.knowledge.tries import Trie
 
 TOGETHER = 1024

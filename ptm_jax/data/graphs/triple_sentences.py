@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.text.documents import Document, split_sentences
-from ptm_jax.knowledge.graph_folder import is_graph, triples
-from ptm_jax.knowledge.graph_store import open_graph
+from ptm_jax.knowledge.graphs.graph_folder import is_graph, triples
+from ptm_jax.knowledge.graphs.graph_store import open_graph
 
 START, DESCRIPTIONS = "sentences:", "descriptions:"
 STARTS = START, DESCRIPTIONS

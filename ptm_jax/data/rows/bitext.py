@@ -11,13 +11,13 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import Counts
 from ptm_jax.core.fields import Field
 from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import COMMON, Fields, Spec
 from ptm_jax.data.rows.windows import kept
 from ptm_jax.knowledge.languages import WordLanguages
+from ptm_jax.statistics.counts import Counts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

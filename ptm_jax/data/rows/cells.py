@@ -10,9 +10,9 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field, move_with_tokens
-from ptm_jax.data.corpora import cooccurrence
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import Fields, Spec
+from ptm_jax.statistics import cooccurrences
 
 move_with_tokens("context_ids", "cooccurrences")
 
@@ -59,7 +59,7 @@ class Cells(slots.Examples):
     begin = end = None
 
     def __post_init__(self):
-        cooccurrence.check(self.window)
+        cooccurrences.check(self.window)
 
     def blocks(self, corpus: Any, split: str) -> Matrix:
         """Returns the cells of a split; they are counted if the corpus has none of this window."""
@@ -85,8 +85,8 @@ class Cells(slots.Examples):
         self, block: np.ndarray, *, length: int, vocab: Any, rng: np.random.Generator
     ) -> Fields:
         """Returns fields [R, L] of both directions of the cells."""
-        cells = cooccurrence.both(block)
-        found = np.zeros(-(-len(cells) // length) * length, cooccurrence.PAIR)
+        cells = cooccurrences.both(block)
+        found = np.zeros(-(-len(cells) // length) * length, cooccurrences.PAIR)
         found[: len(cells)] = cells[rng.permutation(len(cells))]
         real = np.arange(len(found)) < len(cells)
         columns = {

@@ -10,11 +10,11 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import Counts
 from ptm_jax.core.fields import Field, move_with_tokens
 from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import COMMON, Fields, Spec
+from ptm_jax.statistics.counts import Counts
 
 move_with_tokens("centres")
 

@@ -4,7 +4,6 @@ gigabytes, endless lines."""
 from __future__ import annotations
 
 import io
-import lzma
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,8 +15,6 @@ DOCUMENT_BYTES = 1 << 27
 RATIO = 100
 """An archive decompresses to this many times its size at most, if that is more than
 `DOCUMENT_BYTES`."""
-XZ_MEMORY = 1 << 29
-"""Bytes of memory of an xz archive at most, which its dictionary takes: `xz -9` asks for 65 MiB."""
 
 
 class _Counted(io.RawIOBase):
@@ -64,35 +61,3 @@ class Bounded(io.BufferedReader):
     def mark(self) -> None:
         """Notes the end of a document."""
         self.raw.count = 0
-
-
-class Xz(io.RawIOBase):
-    """The content of an xz archive. Raises LZMAError for damage, for what follows the archive, and
-    for a dictionary that takes more than `XZ_MEMORY`; EOFError for a truncated archive."""
-
-    def __init__(self, stream: BinaryIO):
-        self.stream, self.decoder = stream, lzma.LZMADecompressor(memlimit=XZ_MEMORY)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        found = b""
-        while not found:
-            raw = b""
-            if self.decoder.eof:  # zeros stand between the streams of an archive
-                raw = self.decoder.unused_data.lstrip(b"\0")
-                while not raw and (more := self.stream.read(io.DEFAULT_BUFFER_SIZE)):
-                    raw = more.lstrip(b"\0")
-                if not raw:
-                    return 0
-                self.decoder = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
-            elif self.decoder.needs_input and not (raw := self.stream.read(io.DEFAULT_BUFFER_SIZE)):
-                raise EOFError("it ends before the end of its data")
-            found = self.decoder.decompress(raw, len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()

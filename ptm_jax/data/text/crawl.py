@@ -7,8 +7,9 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ptm_jax.core.archives import Xz
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.text.bounded import Bounded, Xz
+from ptm_jax.data.text.bounded import Bounded
 from ptm_jax.data.text.documents import Document, document
 
 PIECE = 1 << 20

@@ -5,16 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from ptm_jax.knowledge.english_words import ABBREVIATIONS
+
 LONGEST = 2000
 """Characters after which a sentence is cut at a space: text8 is one line of 100 MB."""
 
-# Abbreviations that end in a full stop inside a sentence; so do single letters ("J. S. Bach").
-_ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof st sr jr vs etc al fig figs eq eqs sec no nos vol pp ed eds cf resp "
-    "approx inc ltd co corp dept "
-    "gen col lt capt sgt rev hon gov sen rep jan feb mar apr jun jul aug sep sept oct nov "
-    "dec e.g i.e viz".split()
-)
 # The word before a stop is no part of the pattern: searching a word of n letters for its end took
 # n^2 steps.
 _END = re.compile(
@@ -52,7 +47,7 @@ def split_sentences(line: str) -> list[str]:
         if match["stop"] == ".":
             begin = max(begin, line.rfind(" ", begin, match.start()) + 1)
             bare = line[begin : match.start()].lstrip("\"'([‘“`").lower()
-            if bare in _ABBREVIATIONS or (len(bare) == 1 and bare.isalpha()):
+            if bare in ABBREVIATIONS or (len(bare) == 1 and bare.isalpha()):
                 continue
         sentences.append(line[start : match.end()].strip())
         start = match.end()

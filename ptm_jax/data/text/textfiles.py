@@ -8,27 +8,21 @@ file may be a few kilobytes that decompress to gigabytes, or one endless line: n
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import io
 import itertools
 import json
-import lzma
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
+from ptm_jax.core.archives import COMPRESSIONS, DAMAGED, opened
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import size_of
 from ptm_jax.data.text import crawl, parquet, wiki
-from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded, Xz
+from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded
 from ptm_jax.data.text.documents import Document, document
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".xml", ".wet", ".tar")
-COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
 TEXT_FIELDS = (
     "text",
     "sentence",
@@ -41,11 +35,7 @@ TEXT_FIELDS = (
     "abstract",
 )
 
-DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
-"""What reading from `opened` raises for a damaged archive, beside OSError."""
-
 _DUMP = re.compile(r"(wik|pages).*\.xml(-p\d+p\d+)?$")  # any other XML in a folder is not text
-_ENDS_EARLY = "it ends before the end of its data"
 _HEADING = re.compile(r"^ ?= [^=].* = *$")
 
 
@@ -92,58 +82,6 @@ def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]
         ) from None
     if not found:
         raise UserError(f"{path} holds no text; expected at least one document")
-
-
-def opened(path: Path) -> BinaryIO:
-    """Opens a regular file for reading in binary, decompressed. Damaged data raise OSError,
-    EOFError or the module's own error, other files UserError."""
-    suffix = path.suffix.lower()
-    size_of(path)
-    if suffix == ".zst":
-        import pyarrow
-
-        _check_frames(path)
-        return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd"))
-    if suffix == ".xz":
-        return io.BufferedReader(Xz(path.open("rb")))
-    return {".gz": gzip, ".bz2": bz2}.get(suffix, io).open(path, "rb")
-
-
-def _check_frames(path: Path) -> None:
-    """Raises EOFError for a zstd file that ends within a frame, which Arrow reads as if it were
-    whole.
-
-    Frames, skippable frames and blocks as in RFC 8878, section 3.1. Only the heads are read. Data
-    that begin no frame are left for the decompressor to refuse.
-    """
-    with path.open("rb", buffering=0) as file:
-        size = file.seek(0, io.SEEK_END)
-        file.seek(0)
-
-        def number(length: int) -> int:
-            if len(found := file.read(length)) < length:
-                raise EOFError(_ENDS_EARLY)
-            return int.from_bytes(found, "little")
-
-        while file.tell() < size:
-            magic = number(4)
-            if magic & ~0xF == 0x184D2A50:  # skippable
-                file.seek(number(4), io.SEEK_CUR)
-            elif magic == 0xFD2FB528:
-                flags = number(1)
-                single = flags >> 5 & 1
-                sizes = (1 - single) + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
-                file.seek(sizes, io.SEEK_CUR)  # window, dictionary, size of the content
-                last = False
-                while not last:
-                    block = number(3)
-                    last = block & 1
-                    file.seek(1 if block >> 1 & 3 == 1 else block >> 3, io.SEEK_CUR)
-                file.seek(4 * (flags >> 2 & 1), io.SEEK_CUR)  # checksum
-            else:
-                return
-        if file.tell() > size:
-            raise EOFError(_ENDS_EARLY)
 
 
 def _lines(stream: Bounded, path: Path) -> Iterator[str]:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from ptm_jax.core.batch import renumbered, segments_of
 from ptm_jax.core.types import Array, Batch, Encoded
 from ptm_jax.encoders.words.static import Table
-from ptm_jax.nn.embeddings.subwords import NONE, HashedWordNGrams
 from ptm_jax.nn.embeddings.summed import table_of
+from ptm_jax.statistics.subwords import NONE, HashedWordNGrams
 from ptm_jax.statistics.windows import shifted
 
 

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
-from ptm_jax.core.facts import Documents
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.words.static import Table
 from ptm_jax.nn.embeddings.summed import table_of
+from ptm_jax.statistics.counts import Documents
 from ptm_jax.statistics.windows import neighbours, shifted, square
 
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.types import Array, Batch, Encoded, Vocab
-from ptm_jax.nn.embeddings.subwords import NONE, HashedNGrams
 from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import Normal, Zeros
+from ptm_jax.statistics.subwords import NONE, HashedNGrams
 from ptm_jax.statistics.windows import neighbours, offsets, shifted
 
 

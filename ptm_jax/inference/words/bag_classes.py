@@ -14,7 +14,7 @@ import numpy as np
 import scipy.special
 
 from ptm_jax.convert.words.wordtable import EOS, Classes, WordTable, encoded
-from ptm_jax.data.tokenizers.hashed_ngrams import STEP, fnv1a
+from ptm_jax.statistics.hashed_ngrams import STEP, fnv1a
 from ptm_jax.statistics.huffman import tree_paths
 
 LABEL = "__label__"

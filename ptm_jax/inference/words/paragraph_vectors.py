@@ -15,7 +15,6 @@ import numpy as np
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core import towers as core_towers
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import Documents
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Array, Params
@@ -25,6 +24,7 @@ from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.runs.run import Run
+from ptm_jax.statistics.counts import Documents
 
 CENTRES = 64
 """Words of a text that are predicted in an update."""

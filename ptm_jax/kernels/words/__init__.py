@@ -62,7 +62,7 @@ def descend(
     rate     the learning rate of the mean over the centres of an update
     limit    longest change of a row in an update (`recipe.SGD.row_limit`)
     means    CBOW: the mean of the neighbours predicts the word
-    pieces   [V + 1 + N] int32, n-grams of the words (`nn.embeddings.subwords.HashedNGrams`), or
+    pieces   [V + 1 + N] int32, n-grams of the words (`statistics.subwords.HashedNGrams`), or
              None
     threads  0: the cores of this process
     """

@@ -8,7 +8,8 @@ from typing import Literal
 import flax.linen as nn
 import jax.numpy as jnp
 
-from ptm_jax.knowledge.lexicons import SUPERSENSES, WordClasses, allowed
+from ptm_jax.knowledge.english_words import SUPERSENSES
+from ptm_jax.knowledge.word_classes import WordClasses, allowed
 from ptm_jax.nn.embeddings.parts import Part
 from ptm_jax.nn.parallel import lookup
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio, add_losses
-from ptm_jax.knowledge.lexicons import allowed
+from ptm_jax.knowledge.word_classes import allowed
 from ptm_jax.objectives.base import OnePass, corruptions_of, gather, nll_of, token_loss
 
 

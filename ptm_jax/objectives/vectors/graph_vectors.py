@@ -24,7 +24,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.batch import renumbered
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, Ratio
-from ptm_jax.knowledge.graph import ENTITY, Graph, KnownTriples
+from ptm_jax.knowledge.vocabulary_graph import ENTITY, Graph, KnownTriples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,10 +27,10 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.batch import renumbered
 from ptm_jax.core.errors import unknown
-from ptm_jax.core.facts import Counts, noise_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, Vocab
 from ptm_jax.objectives.base import OnePass, token_loss
+from ptm_jax.statistics.counts import Counts, noise_of
 from ptm_jax.statistics.huffman import Huffman
 from ptm_jax.statistics.windows import band, neighbours, offsets, shifted, square
 

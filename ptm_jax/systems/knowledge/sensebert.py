@@ -17,9 +17,10 @@ from ptm_jax.corruptions.knowledge.lexical import (
 )
 from ptm_jax.data.rows.examples import FullSentences
 from ptm_jax.data.rows.rated import Rated
-from ptm_jax.knowledge.lexicons import PARTS, POLARITIES, SUPERSENSES
+from ptm_jax.knowledge.english_words import SUPERSENSES
 from ptm_jax.knowledge.sense_attention import SenseAttention
 from ptm_jax.knowledge.supersenses import VocabularySenses
+from ptm_jax.knowledge.word_classes import PARTS, POLARITIES
 from ptm_jax.nn.embeddings.lexical import Ratings, Senses, WordClass
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.heads.knowledge.lexical import VectorClasses

@@ -14,10 +14,10 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows.examples import Packed
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.words.bags import BagOfNGrams
-from ptm_jax.nn.embeddings.subwords import HashedNGrams, HashedWordNGrams
 from ptm_jax.nn.heads.class_tree import ClassTree
 from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.initializers import Uniform, Zeros
+from ptm_jax.statistics.subwords import HashedNGrams, HashedWordNGrams
 from ptm_jax.systems.structured.textcnn import sentences, small
 from ptm_jax.systems.word_vectors import word2vec as static
 

@@ -15,7 +15,7 @@ from ptm_jax.data.rows.windows import Chunks
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.words.static import WordVectors
-from ptm_jax.knowledge.graph import Graph
+from ptm_jax.knowledge.vocabulary_graph import Graph
 from ptm_jax.nn.heads.knowledge.descriptions import DescriptionEncoder
 from ptm_jax.nn.heads.word_rows import WordRows
 from ptm_jax.nn.initializers import Uniform

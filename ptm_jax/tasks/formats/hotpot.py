@@ -19,6 +19,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
+from ptm_jax.knowledge.english_words import GRAMMATICAL
 from ptm_jax.tasks.formats import tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.tabular import need
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
@@ -28,12 +29,6 @@ KINDS = ("span", "yes", "no")
 """Kinds of answers."""
 
 _NAME = re.compile(r"(?:[A-Z][\w'’-]*|\d[\d,.]*\d|\d)(?: (?:[A-Z][\w'’-]*|\d+))*")
-_NO_NAMES = frozenset(
-    "a an and are as at but by did do does for from had has have he her his how if in is it "
-    "its of on or she since that the "
-    "their these they this those to was were what when where which while who whom whose why "
-    "with".split()
-)
 
 
 class Hop(NamedTuple):
@@ -397,7 +392,7 @@ def names_in(text: str) -> set[str]:
     found = set()
     for match in _NAME.finditer(text):
         words = match.group().lower().split()
-        while words and words[0] in _NO_NAMES:
+        while words and words[0] in GRAMMATICAL:
             words = words[1:]
         if words:
             found.add(" ".join(words))

@@ -6,8 +6,9 @@
          list of tokens with token, lemma, pos and, where the word is annotated, senses
          ("1:06:00::") and id
 
-Lemmas and glosses lie beside: `entities.jsonl` of allenai/kb (`data.graphs.knowbert`), or WordNet's
-`index.sense` and `data.noun`, `data.verb`, ... (wndb(5), senseidx(5)).
+Lemmas and glosses are in the same folder: `entities.jsonl` of allenai/kb
+(`knowledge.graphs.knowbert`), or WordNet's `index.sense` and `data.noun`, `data.verb`, ...
+(wndb(5), senseidx(5)).
 
 Every sense of an annotated word's lemma and part of speech is a row: the sentence with the word
 between [E1] and [/E1], and the lemma with the gloss. The rows of a word are a group; the sense of

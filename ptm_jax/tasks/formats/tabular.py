@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ptm_jax.core import archives
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, size_of
 from ptm_jax.data.text import parquet, textfiles, tfds_sources
@@ -127,14 +128,14 @@ def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
     bytes."""
     try:
         with Bounded(
-            textfiles.opened(path), path, _most(path), "more than {} bytes; divide it"
+            archives.opened(path), path, _most(path), "more than {} bytes; divide it"
         ) as file:
             return file.read().decode(encoding)
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does"
         ) from None
-    except textfiles.DAMAGED as error:
+    except archives.DAMAGED as error:
         raise UserError(
             f"{path} is a damaged archive ({error}); fetch or compress it again"
         ) from None

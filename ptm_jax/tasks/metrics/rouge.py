@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ptm_jax.knowledge.english_words import IRREGULAR
 from ptm_jax.tasks.metrics.measures import f_of
 
 NAMES = ("rouge1", "rouge2", "rouge3", "rougeL", "rougeSU4")
@@ -88,27 +89,6 @@ def stem(word: str) -> str:
             word = short
     return word[:-1] if word.endswith("ll") and _measure(word) > 1 else word
 
-
-_FORMS = """
-bad: worse worst; be: were been being; beat: beaten; become: became; begin: began begun; bite:
-bitten; blow: blew blown; break: broke broken; bring: brought; build: built; buy: bought; catch:
-caught; child: children; choose: chose chosen; come: came; deal: dealt; die: dying; do: does done;
-draw: drawn drew; drink: drank; drive: drove driven; eat: eaten; fall: fell fallen; far: further;
-feel: felt; fight: fought; find: found; fly: flew; foot: feet; forget: forgotten forgot; freeze:
-frozen froze; get: gotten; give: gave given; go: went going; good: better best; grow: grew grown;
-hang: hung; have: having; hear: heard; hide: hidden; hold: held; keep: kept; know: known knew; lead:
-led; leave: left leaving; lie: lying; life: lives; lose: lost; make: made; mean: meant; pay: paid;
-ride: ridden rode; ring: rang; rise: rose risen; say: said saying; see: seen; sell: sold; send:
-sent; shake: shook shaken; shoot: shot; show: shown; sing: sang; sink: sank; sleep: slept; speak:
-spoke spoken; spend: spent; stand: stood; steal: stole stolen; stick: stuck; strike: struck; swear:
-sworn; sweep: swept; swim: swam; swing: swung; take: took taken; teach: taught; tear: torn tore;
-tell: told; think: thought; throw: threw thrown; tooth: teeth; understand: understood; wake: woken
-woke; wear: wore worn; weep: wept; wife: wives; woman: women;
-write: written wrote
-"""
-_BASES = [part.split(":") for part in _FORMS.replace("\n", " ").split(";")]
-IRREGULAR = {word: base.strip() for base, forms in _BASES for word in forms.split()}
-"""{word: what WordNet has it come from}."""
 
 _SECOND = {
     "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize",

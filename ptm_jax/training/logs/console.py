@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from ptm_jax.core.figures import figure
+from ptm_jax.training.logs.figures import figure
 
 
 def say(text: str) -> None:

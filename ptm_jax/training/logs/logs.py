@@ -21,10 +21,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ptm_jax.core.figures import figure
 from ptm_jax.training import workdirs
 from ptm_jax.training.logs import writers
 from ptm_jax.training.logs.console import say
+from ptm_jax.training.logs.figures import figure
 
 _FILE = "metrics.jsonl"
 

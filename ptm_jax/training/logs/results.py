@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ptm_jax.core import slots
-from ptm_jax.core.figures import figure
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.training import sealing, workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import evaluation, logs
+from ptm_jax.training.logs.figures import figure
 from ptm_jax.training.start import setup
 
 

@@ -2,10 +2,10 @@
 rates.
 
 An adaptation has `trainable(path, step)` and `rate(path)`, for a path with its level
-(`core.levels.Place`). A value of True or False holds for the whole run. A value computed from the
-step, which is traced, may change. Either may be a vector [N] over the layers of a stacked
-parameter. A parameter that is always frozen has no moments and no gradient. A parameter that is
-frozen at some steps keeps its value and moments there, and counts its own updates.
+(`adapt.parameters.levels.Place`). A value of True or False holds for the whole run. A value
+computed from the step, which is traced, may change. Either may be a vector [N] over the layers of a
+stacked parameter. A parameter that is always frozen has no moments and no gradient. A parameter
+that is frozen at some steps keeps its value and moments there, and counts its own updates.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import levels, paths, slots
-from ptm_jax.core.levels import Place
+from ptm_jax.adapt.parameters import levels
+from ptm_jax.adapt.parameters.levels import Place
+from ptm_jax.core import paths, slots
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Freedom:
     recipe's rate.
 
     wrappers  adaptations and compressions that restrict training
-    towers    {name: network}, for the levels of parameters (`core.levels`)
+    towers    {name: network}, for the levels of parameters (`adapt.parameters.levels`)
     given     towers that are never trained
     """
 

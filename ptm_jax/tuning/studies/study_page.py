@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.figures import figure
 from ptm_jax.training import workdirs
 from ptm_jax.training.logs import logs
+from ptm_jax.training.logs.figures import figure
 from ptm_jax.tuning.scaling import scaling_laws
 from ptm_jax.tuning.scaling.scaling_laws import Fit
 from ptm_jax.tuning.studies.studies import Law, Picture, Point, Study

@@ -10,7 +10,7 @@ import pytest
 from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import Classes, Subwords, WordTable
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.tokenizers.hashed_ngrams import fnv1a, ngrams_of
+from ptm_jax.statistics.hashed_ngrams import fnv1a, ngrams_of
 
 DRAW = np.random.default_rng(0)
 WORDS = [

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data.corpora import groups
 from ptm_jax.data.corpora import stream as streams
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.stream import Stream
@@ -26,7 +27,7 @@ EVERY = [*KINDS, CONTINUING]
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Groups of few rows, so that a small corpus has many."""
-    monkeypatch.setattr(streams, "GROUP_ROWS", 8)
+    monkeypatch.setattr(groups, "GROUP_ROWS", 8)
 
 
 def made(corpus, kind=KINDS[0], split="train", **changes):
@@ -55,9 +56,9 @@ def joined(corpus, processes, count, state=None, **changes):
 
 def cuts_of(monkeypatch):
     """The (epoch, group) of every group that is cut from now on."""
-    cuts, original = [], streams._Groups.cut
+    cuts, original = [], groups.Groups.cut
     monkeypatch.setattr(
-        streams._Groups, "cut", lambda self, e, g: cuts.append((e, g)) or original(self, e, g)
+        groups.Groups, "cut", lambda self, e, g: cuts.append((e, g)) or original(self, e, g)
     )
     return cuts
 

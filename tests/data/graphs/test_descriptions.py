@@ -4,8 +4,8 @@
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.graphs import compiling, formats
 from ptm_jax.data.text import sources
+from ptm_jax.knowledge.graphs import compiling, formats
 
 
 def test_descriptions_of_entities_are_documents(tmp_path):

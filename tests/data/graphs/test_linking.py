@@ -12,12 +12,12 @@ from ptm_jax.cli.main import main
 from ptm_jax.core import facts
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora.prepare import prepare
-from ptm_jax.data.graphs.compiling import compile_graph
-from ptm_jax.data.graphs.formats import sources
 from ptm_jax.data.graphs.linking import Linker
 from ptm_jax.data.rows.examples import Packed
 from ptm_jax.data.rows.knowledge.entities import AliasTokens, EntityIds, WithEntities
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.knowledge.graphs.compiling import compile_graph
+from ptm_jax.knowledge.graphs.formats import sources
 from ptm_jax.knowledge.tries import Trie
 
 

@@ -10,11 +10,11 @@ import pytest
 from ptm_jax.core import facts
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.legacy import renewed
-from ptm_jax.data.graphs.compiling import compile_graph
-from ptm_jax.data.graphs.formats import sources
 from ptm_jax.data.rows.knowledge.lexical_pairs import WithLexicalPairs
+from ptm_jax.knowledge.graphs.compiling import compile_graph
+from ptm_jax.knowledge.graphs.formats import sources
 from ptm_jax.knowledge.lexical_relations import LexicalRelations, sketch
-from ptm_jax.statistics.vector_files import vectors_in
+from ptm_jax.knowledge.vector_files import vectors_in
 from support import cutting
 
 VOCAB = cutting.VOCAB

@@ -11,7 +11,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.rows.columns import Column, WithColumns
-from ptm_jax.knowledge.graph_store import open_graph
+from ptm_jax.knowledge.graphs.graph_store import open_graph
 from ptm_jax.knowledge.tries import Trie
 
 EDGE = np.dtype([("node", "<i4"), ("token", "<i4"), ("entity", "<i4"), ("prior", "<f4")])

@@ -15,8 +15,8 @@ from ptm_jax.data.corpora.store import Block, Blocks
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import Around, Fields, FullSentences, Spec
 from ptm_jax.data.rows.windows import Chunks
-from ptm_jax.knowledge.graph import ENTITY, Graph, kinds_of, triples_in
 from ptm_jax.knowledge.triples import Triples, known
+from ptm_jax.knowledge.vocabulary_graph import ENTITY, Graph, kinds_of, triples_in
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import dataclasses
 import functools
 import math
 import os
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.facts import CorpusFact
 
 WINDOW = 22
 """The largest window: sums of multiples of 1 / lcm(1 .. 22) fit 64 bits for 10^10 pairs."""
@@ -34,6 +36,22 @@ DISTANCE = 5
 """Bits of a distance, below those of the cell."""
 
 PAIR = np.dtype([("row", "<i4"), ("column", "<i4"), ("weight", "<f8")])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cooccurrences(CorpusFact):
+    """Co-occurrences of the train split, [N] of (row, column, weight), row <= column (`PAIR`).
+
+    window      words to either side
+    """
+
+    window: int = 10
+
+    def read(self, corpus: Any) -> np.ndarray:
+        return corpus.cooccurrence(self.window)
+
+    def stand_in(self, vocab: Any) -> np.ndarray:
+        return np.zeros(vocab.size, PAIR)
 
 
 def check(window: int | None) -> None:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ptm_jax.core.reading import broken, shown
-from ptm_jax.data.graphs.compiling import Builder
-from ptm_jax.data.graphs.tables import cells, lines
+from ptm_jax.knowledge.graphs.builder import Builder
+from ptm_jax.knowledge.graphs.tables import cells, lines
 
 LEMMA = "synset_lemma"
 """The relation from a synset to its lemmas."""

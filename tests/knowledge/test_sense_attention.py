@@ -10,11 +10,11 @@ import pytest
 
 from ptm_jax.core import facts
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.graphs.compiling import compile_graph
-from ptm_jax.data.graphs.formats import sources
-from ptm_jax.knowledge import graph_folder
-from ptm_jax.knowledge.lexicons import POLARITIES, WordClasses
+from ptm_jax.knowledge.graphs import graph_folder
+from ptm_jax.knowledge.graphs.compiling import compile_graph
+from ptm_jax.knowledge.graphs.formats import sources
 from ptm_jax.knowledge.sense_attention import SenseAttention
+from ptm_jax.knowledge.word_classes import POLARITIES, WordClasses
 
 PLAIN = [f"c{n}" for n in range(12)]
 PIECES = ["[PAD]", "[UNK]", *PLAIN, "cold", "bad", "odd", "thin", "##s"]

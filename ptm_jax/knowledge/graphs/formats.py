@@ -6,14 +6,14 @@ graph:DIR or graph:FILE      lines of head, relation, tail with tabs: train*, de
                              entities.* (a list of all entities)
 wikidata5m:DIR               *_train.txt, *_valid.txt, *_test.txt, *_text.txt, *_entity.txt and
                              *_relation.txt (Wang et al. 2021, arXiv 1911.06136)
-wordnet:DIR                  data.noun, index.noun, ... of WordNet (`data.graphs.wordnet`)
+wordnet:DIR                  data.noun, index.noun, ... of WordNet (`knowledge.graphs.wordnet`)
 sentiwordnet:FILE            polarity of the synsets of WordNet 3.0 (Baccianella et al. 2010)
 conceptnet:FILE              assertions of ConceptNet 5 in English
 atomic:FILE                  v4_atomic_all.csv (Sap et al. 2019)
 umls:DIR                     MRCONSO.RRF in English, and MRREL.RRF, MRSTY.RRF, MRDEF.RRF where they
                              are
 priors:FILE, synsets:FILE    names in Wikipedia with priors, and WordNet's synsets, of KnowBERT
-                             (`data.graphs.knowbert`)
+                             (`knowledge.graphs.knowbert`)
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.reading import broken, shown
-from ptm_jax.data.graphs import knowbert, wordnet
-from ptm_jax.data.graphs.compiling import Builder, Source
-from ptm_jax.data.graphs.tables import cells, lines
+from ptm_jax.knowledge.graphs import knowbert, wordnet
+from ptm_jax.knowledge.graphs.builder import Builder
+from ptm_jax.knowledge.graphs.compiling import Source
+from ptm_jax.knowledge.graphs.tables import cells, lines
 
 ATOMIC_SPLITS = {"trn": "train", "dev": "valid", "tst": "test"}
 

@@ -7,10 +7,10 @@ import pytest
 
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.graphs.compiling import compile_graph
-from ptm_jax.data.graphs.formats import sources
 from ptm_jax.data.graphs.linking import Linker
-from ptm_jax.knowledge import graph_store
+from ptm_jax.knowledge.graphs import graph_store
+from ptm_jax.knowledge.graphs.compiling import compile_graph
+from ptm_jax.knowledge.graphs.formats import sources
 
 
 def built(tmp_path, *names, **options):

@@ -9,8 +9,9 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.corpora import cooccurrence, store
+from ptm_jax.data.corpora import store
 from ptm_jax.data.rows import cells
+from ptm_jax.statistics import cooccurrences
 
 VOCAB = Vocab(size=40, pad=0, unk=2)
 
@@ -49,25 +50,25 @@ def by_hand(window):
 
 @pytest.mark.parametrize("window", [1, 4, 15])
 def test_counts_are_those_by_hand_in_memory_and_spilled(window, tmp_path, monkeypatch):
-    cooccurrence.count(blocks(), VOCAB, window, tmp_path / "whole.npy")
-    monkeypatch.setattr(cooccurrence, "FRESH", 40)
-    runs, parts = [], cooccurrence.Sums.parts
+    cooccurrences.count(blocks(), VOCAB, window, tmp_path / "whole.npy")
+    monkeypatch.setattr(cooccurrences, "FRESH", 40)
+    runs, parts = [], cooccurrences.Sums.parts
     monkeypatch.setattr(
-        cooccurrence.Sums, "parts", lambda self, end: runs.extend(self.runs) or parts(self, end)
+        cooccurrences.Sums, "parts", lambda self, end: runs.extend(self.runs) or parts(self, end)
     )
-    cooccurrence.count(blocks(), VOCAB, window, tmp_path / "spilled.npy", memory=1000)
+    cooccurrences.count(blocks(), VOCAB, window, tmp_path / "spilled.npy", memory=1000)
     assert len(runs) > 2, "it was spilled"
     assert (tmp_path / "whole.npy").read_bytes() == (tmp_path / "spilled.npy").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["spilled.npy", "whole.npy"]
     table = np.load(tmp_path / "whole.npy")
     assert (table["row"] <= table["column"]).all()
-    found = {(int(r), int(c)): w for r, c, w in cooccurrence.both(table)}
+    found = {(int(r), int(c)): w for r, c, w in cooccurrences.both(table)}
     assert found == pytest.approx(dict(by_hand(window)), rel=1e-12)
 
 
 def test_cells_are_a_bijection_that_mixes():
     vocab = 400_000
-    draw, numbers = np.random.default_rng(0), cooccurrence.Cells(vocab)
+    draw, numbers = np.random.default_rng(0), cooccurrences.Cells(vocab)
     a, b = draw.integers(0, vocab, (2, 10_000)).astype(np.uint64)
     low, high = numbers.ids(numbers.number(a, b))
     assert np.array_equal(low, np.minimum(a, b)) and np.array_equal(high, np.maximum(a, b))
@@ -75,11 +76,11 @@ def test_cells_are_a_bijection_that_mixes():
     counts = np.histogram(near.astype(float), 20, (0, 2.0**numbers.bits))[0]
     assert abs(counts / 500 - 1).max() < 0.25, "neighbours in the matrix are spread evenly"
     with pytest.raises(UserError, match="counted for at most"):
-        cooccurrence.Cells(1 << 30)
+        cooccurrences.Cells(1 << 30)
 
 
 def test_rows_are_every_cell_in_both_directions(tmp_path):
-    cooccurrence.count(blocks(), VOCAB, 4, tmp_path / "a.npy")
+    cooccurrences.count(blocks(), VOCAB, 4, tmp_path / "a.npy")
     table = np.load(tmp_path / "a.npy")
     sizes = {"train": {"tokens": 300}, "heldout": {"tokens": 100}}
     corpus = types.SimpleNamespace(cooccurrence=lambda window: table, size=sizes.get)
@@ -98,7 +99,7 @@ def test_rows_are_every_cell_in_both_directions(tmp_path):
             rows[name][real].tolist() for name in ("input_ids", "context_ids", "cooccurrences")
         )
         seen += zip(*columns, strict=True)
-    expected = [(int(r), int(c), float(np.float32(w))) for r, c, w in cooccurrence.both(table)]
+    expected = [(int(r), int(c), float(np.float32(w))) for r, c, w in cooccurrences.both(table)]
     assert sorted(seen) == sorted(expected) and seen != sorted(seen)
 
 

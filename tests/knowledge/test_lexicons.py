@@ -7,18 +7,12 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.graphs.compiling import compile_graph
-from ptm_jax.data.graphs.formats import sources
-from ptm_jax.knowledge.lexicons import (
-    PARTS,
-    POLARITIES,
-    SUPERSENSES,
-    Branches,
-    Entities,
-    TypedNames,
-    WordClasses,
-)
+from ptm_jax.knowledge.english_words import SUPERSENSES
+from ptm_jax.knowledge.graphs.compiling import compile_graph
+from ptm_jax.knowledge.graphs.formats import sources
+from ptm_jax.knowledge.lexicons import Branches, Entities, TypedNames
 from ptm_jax.knowledge.triples import Triples
+from ptm_jax.knowledge.word_classes import PARTS, POLARITIES, WordClasses
 
 WORDS = "[PAD] [UNK] good bad dog hot new york city ##s".split()
 

@@ -12,7 +12,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.types import Array
-from ptm_jax.data.tokenizers.hashed_ngrams import STEP, fnv1a, ngrams_of
+from ptm_jax.statistics.hashed_ngrams import STEP, fnv1a, ngrams_of
 
 NONE = 2**31 - 1
 """A row that no table has."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ptm_jax.core import archives
 from ptm_jax.core.reading import broken, reading, shown
-from ptm_jax.data.text import textfiles
 
 LONGEST = 1 << 24
 """Bytes of a line at most."""
@@ -18,7 +18,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     number = 0
     with reading(path):
         try:
-            with textfiles.opened(path) as stream:
+            with archives.opened(path) as stream:
                 while raw := stream.readline(LONGEST):
                     number += 1
                     if len(raw) == LONGEST:
@@ -32,7 +32,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                         yield number, text
         except UnicodeDecodeError as error:
             raise broken(path, f"line {number:,} is not UTF-8 text (byte {error.start})") from None
-        except textfiles.DAMAGED as error:
+        except archives.DAMAGED as error:
             raise broken(path, f"is a damaged archive after line {number:,} ({error})") from None
 
 

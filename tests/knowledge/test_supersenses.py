@@ -9,12 +9,13 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.knowledge.lexicons import PARTS, SUPERSENSES
+from ptm_jax.knowledge.english_words import SUPERSENSES
 from ptm_jax.knowledge.supersenses import VocabularySenses
+from ptm_jax.knowledge.word_classes import PARTS
 
-PIECES = """[PAD] [UNK] dogs dog child children running bigger larger churches boxes wolves saw sawing that were
-cats
-    axes flies ##s fliers women Dogs""".split()
+PIECES = """
+    [PAD] [UNK] dogs dog child children running bigger larger churches boxes wolves saw sawing that
+    were cats axes flies ##s fliers women Dogs""".split()
 SENSES = """child%1:18:00:: dog%1:05:00:: dog%2:38:00:: run%2:38:00:: run%1:04:00:: big%3:00:00::
 large%3:00:00:: were%1:05:00::
     church%1:14:00:: box%1:06:00:: box%2:35:00:: saw%1:06:00:: saw%2:30:00:: see%2:39:00::

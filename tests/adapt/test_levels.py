@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.adapt.parameters import levels
 from ptm_jax.adapt.parameters.rates import LayerDecay
-from ptm_jax.core import levels, slots
+from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import unflatten
 

@@ -1,5 +1,4 @@
-"""A compiled graph as lines of cells, for lexicons (`ptm prepare --graph`; `knowledge.graph_store`
-opens the folder)."""
+"""A compiled graph (`knowledge.graphs.graph_store`) as lines of cells, for lexicons."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptm_jax.knowledge.graph_store import GraphStore, open_graph
+from ptm_jax.knowledge.graphs.graph_store import GraphStore, open_graph
 
 
 def is_graph(path: Path) -> bool:

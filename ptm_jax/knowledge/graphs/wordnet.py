@@ -15,24 +15,10 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, shown
-from ptm_jax.data.graphs.compiling import Builder
-from ptm_jax.data.graphs.tables import lines
+from ptm_jax.knowledge.english_words import FILE_PARTS, SENSE_PARTS, SUPERSENSES
+from ptm_jax.knowledge.graphs.builder import Builder
+from ptm_jax.knowledge.graphs.tables import lines
 
-PARTS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
-LEXICOGRAPHERS = """
-    adj.all adj.pert adv.all noun.Tops noun.act noun.animal noun.artifact noun.attribute noun.body
-    noun.cognition
-    noun.communication noun.event noun.feeling noun.food noun.group noun.location noun.motive
-    noun.object noun.person
-    noun.phenomenon noun.plant noun.possession noun.process noun.quantity noun.relation noun.shape
-    noun.state
-    noun.substance noun.time verb.body verb.change verb.cognition verb.communication
-    verb.competition verb.consumption
-    verb.contact verb.creation verb.emotion verb.motion verb.perception verb.possession verb.social
-    verb.stative
-    verb.weather adj.ppl
-    """.split()
-"""Lexicographer files by their number (lexnames(5))."""
 POINTERS = {
     "!": "antonym",
     "@": "hypernym",
@@ -61,14 +47,13 @@ POINTERS = {
     "<": "participle_of_verb",
     "\\": "pertainym",
 }
-_SENSES = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
 _MARKER = re.compile(r"\((a|p|ip)\)$")  # syntactic markers of adjectives
 _NOTICE = "  "  # the licence stands in lines that begin with two blanks
 
 
 def source(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
     """The files of a folder of WordNet's. Raises UserError where data.noun is absent."""
-    data = {part: path / f"data.{part}" for part in PARTS if (path / f"data.{part}").is_file()}
+    data = {part: path / f"data.{part}" for part in FILE_PARTS if (path / f"data.{part}").is_file()}
     if "noun" not in data:
         raise UserError(
             f"{path} has no file data.noun; give the folder of WordNet's database, as "
@@ -82,7 +67,7 @@ def source(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
         for part, file in data.items():
             for number, line in lines(file):
                 if not line.startswith(_NOTICE):
-                    _synset(builder, line, PARTS[part], (file, number), seen)
+                    _synset(builder, line, FILE_PARTS[part], (file, number), seen)
 
     return [*data.values(), *more, *counts], read, True
 
@@ -95,7 +80,7 @@ def _counts(path: Path, indexes: list[Path]) -> dict[tuple[str, str], int]:
         try:
             key, sense, count = line.split()
             lemma, _, rest = key.rpartition("%")
-            tagged[lemma, _SENSES[rest[0]], int(sense)] = int(count)
+            tagged[lemma, SENSE_PARTS[rest[0]], int(sense)] = int(count)
         except (ValueError, KeyError, IndexError):
             raise broken(
                 path,
@@ -133,7 +118,7 @@ def _synset(
         row = fields.split()
         entity, lexicographer, words = (
             f"{row[0]}-{kind}",
-            LEXICOGRAPHERS[int(row[1])],
+            SUPERSENSES[int(row[1])],
             int(row[3], 16),
         )
         lemmas = row[4 : 4 + 2 * words : 2]
