@@ -70,6 +70,11 @@ class Place(str):
         )
 
 
+def known_level(path: str) -> int | range | None:
+    """Returns the level of a `Place`; None for a plain path, or where no levels are declared."""
+    return path.known if isinstance(path, Place) else None
+
+
 def places(params: Any, towers: Mapping[str, Any]) -> dict[str, Place]:
     """Returns {path: Place} of a nested dict of parameters or shapes. `towers` is {name: network}.
 

@@ -19,7 +19,6 @@ import dataclasses
 import fcntl
 import functools
 import hashlib
-import importlib
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.data.corpora import subword_tables
 from ptm_jax.data.tokenizers import saved, tokenizing
 from ptm_jax.statistics import bigrams, cooccurrences, trees
@@ -37,12 +37,9 @@ FORMAT = 1
 SPLITS = ("train", "heldout")
 COUNTS = "counts.npy"
 
-formats = {
-    "mixed-1": "ptm_jax.tasks.formats.mixed:MixedCorpus",
-    "labelled-2": "ptm_jax.tasks.formats.taskdata:TaskCorpus",
-}
-"""{format in a manifest: "module:Class"} of further kinds of corpora, imported when opened; add
-your own here."""
+formats: dict[str, str | type] = {"mixed-1": "MixedCorpus", "labelled-2": "TaskCorpus"}
+"""{format in a manifest: its class, a `Corpus`, or the kind of one of the package's classes
+(`core.spec.classes`)}; add your own class here."""
 
 _HEADER = np.dtype("<u4")
 _MAGIC = 0x314D5450  # 'PTM1'
@@ -350,9 +347,9 @@ def open_corpus(folder: str | Path) -> Corpus:
         raise UserError(
             f"{path} is damaged; delete {folder} and prepare the corpus again"
         ) from None
-    if whole and (found := formats.get(manifest.get("format"))):
-        module, _, name = found.partition(":")
-        return getattr(importlib.import_module(module), name)(folder, manifest)
+    if whole and (kind := formats.get(manifest.get("format"))):
+        cls = kinds_of()[kind] if isinstance(kind, str) else kind
+        return cls(folder, manifest)
     if manifest.get("format") != FORMAT:
         raise UserError(
             f"{folder} has format {manifest.get('format')}; this version reads {FORMAT}: "

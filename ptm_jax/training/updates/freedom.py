@@ -115,7 +115,7 @@ class Freedom:
 
     def _answer(self, number: int, wrapper: Any, path: str) -> Any:
         """Returns True, False or [N] booleans if they hold for the whole run, else `_Varying`."""
-        key = number, f"{path} {path.known if isinstance(path, Place) else None}"
+        key = number, f"{path} {levels.known_level(path)}"
         if key not in self._known:
             kept = []
             jax.eval_shape(

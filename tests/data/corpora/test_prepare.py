@@ -306,7 +306,7 @@ class Mine:
 
 
 def test_other_kinds_of_corpora_are_opened_by_registration(tmp_path, monkeypatch):
-    monkeypatch.setitem(store.formats, "mine-1", f"{__name__}:Mine")
+    monkeypatch.setitem(store.formats, "mine-1", Mine)
     manifest = {"format": "mine-1"}
     manifest["digest"] = store.digest(manifest)
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
