@@ -55,9 +55,9 @@ add: $(VENV)/.test
 
 # What the tests' markers earn, written into the catalogue.
 status: $(VENV)/.parity
-	PTM_TEST_COMPILE=fast $(PYTEST) --write-status -m "not full" tests/systems tests/encoders tests/laws
-	PTM_TEST_COMPILE=fast $(PYTEST) --write-status -m full tests/laws tests/systems/test_catalogue.py
-	$(PYTEST) --write-status -m "full and not training" tests/systems tests/encoders tests/tasks/formats \
+	PTM_TEST_COMPILE=fast $(PYTEST) --write-status -m "status and not full and not training" tests
+	PTM_TEST_COMPILE=fast $(PYTEST) --write-status -m "status and full" tests/laws tests/systems/test_catalogue.py
+	$(PYTEST) --write-status -m "status and full and not training" tests --ignore tests/laws \
 	    --ignore tests/systems/test_catalogue.py
 
 clean:

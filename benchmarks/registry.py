@@ -1,8 +1,8 @@
-"""The registry of results: figures that configs and benchmarks hold, beside the published ones, as
-a file and a page.
+"""The registry of results: figures of configs and benchmarks beside the published ones.
 
-    python -m benchmarks.registry          # writes benchmarks/registry.json and
-                                           benchmarks/registry.md
+    python -m benchmarks.registry          # writes benchmarks/registry.json
+
+`make docs` makes a page of it.
 
 Row 270 of the survey. Sources: "Measured:" and "Expected:" of the docstrings in configs/, the
 tables of tasks.md and ways_*.md, the JSON records of devices, and `benchmarks.reproduced`, whose
@@ -25,6 +25,7 @@ from benchmarks import reproduced
 from benchmarks.reproduced import Check
 
 ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "benchmarks" / "registry.json"
 HEADS = "Paper|Papers|Data|Expected|Measured|Sizes|Status|Row|Rows"
 Entry = dict[str, Any]
 
@@ -46,7 +47,7 @@ def entry(source: str, name: str, **known: Any) -> Entry:
             "commit",
         )
     )
-    beside = dict.fromkeys(("value", "reference", "tolerance", "why"))
+    beside = dict.fromkeys(("value", "word", "reference", "tolerance", "why"))
     return {"name": name, "source": source, **empty, **beside, **known}
 
 
@@ -167,6 +168,7 @@ def within(checks: Iterable[Check]) -> Iterator[Entry]:
             check.page,
             f"{check.value}: {check.figure}",
             value=check.value,
+            word=check.word,
             rows=numbers[check.value],
             command=check.command,
             figures={check.figure: ours},
@@ -207,58 +209,41 @@ def written(source: str, text: str, date: str | None = None) -> dict[str, str | 
 def page(entries: list[Entry]) -> str:
     """The registry as Markdown."""
     with_rows = {row for one in entries for row in one["rows"] or ()}
-    close = [one for one in entries if one["value"] is not None]
-    rows = sorted({row for one in close for row in one["rows"]})
-    head = (
-        "# Registry of results\n\nWritten by `python -m benchmarks.registry`; the same "
-        "entries are in registry.json.\n"
-    )
-    count = (
-        f"{len(entries)} entries; {len(with_rows)} rows of the survey have one. An empty "
-        "cell: the source does not say.\n"
-    )
-    text = (
-        f"## Within a tolerance of a published or peer-measured figure\n\n{len(close)} "
-        f"figures of {len(rows)} rows: "
-        f"{', '.join(map(str, rows))}. They earn the word `reproduces`.\nA test computes "
-        "each again, and the registry is "
-        "not written when one is further away than its tolerance.\nA number of parameters or "
-        "of examples is no quality of "
-        "a model.\n"
-    )
-    note = (
-        "## All others\n\n`published` is the paper's figure at its own size and data, or the "
-        "peers of a ratio; a miniature "
-        "is no such size.\n"
-    )
-    columns = (
-        "value",
-        "rows",
-        "figures",
-        "reference",
-        "published",
-        "tolerance",
-        "why",
-        "command",
-        "device",
-        "seed",
-        "date",
-    )
-    lines = table((*columns, "commit", "source"), close)
-    columns = (
-        "name",
-        "rows",
-        "figures",
-        "published",
-        "command",
-        "device",
-        "seed",
-        "date",
-        "commit",
-        "source",
-    )
-    others = table(columns, [one for one in entries if one["value"] is None])
-    return "\n".join([head, count, text, *lines, "", note, *others, ""])
+    lines = [
+        "# Registry of results\n\nThe entries of benchmarks/registry.json, which `python -m "
+        "benchmarks.registry` writes.\n",
+        f"{len(entries)} entries; {len(with_rows)} rows of the survey have one. An empty cell: "
+        "the source does not say.\n",
+    ]
+    for word, (title, note) in PARTS.items():
+        held = [one for one in entries if one["word"] == word]
+        rows = ", ".join(map(str, sorted({row for one in held for row in one["rows"] or ()})))
+        numbers = f"{len(held)} figures" + (f" of the rows {rows}." if word else ".")
+        columns = (*CLOSE, *COLUMNS[1:]) if word else COLUMNS
+        lines += [f"## {title}\n", f"{numbers} {note}\n", *table(columns, held), ""]
+    return "\n".join(lines)
+
+
+PARTS = {
+    "sized": (
+        "Published sizes",
+        "A number of parameters or of examples is no quality of a model. A test computes each "
+        "again for the word `sized`.",
+    ),
+    "reproduces": (
+        "Within a tolerance of a published or peer-measured figure",
+        "A test computes each again for the word `reproduces`. The registry is not written if a "
+        "figure is further away than its tolerance.",
+    ),
+    None: (
+        "All others",
+        "`published` is the paper's figure at its own size and data, or the peers of a ratio. A "
+        "miniature has another size.",
+    ),
+}
+"""{word: title and note of the part of the page}."""
+COLUMNS = ("name", *"rows figures published command device seed date commit source".split())
+CLOSE = ("value", "reference", "tolerance", "why")
 
 
 def table(columns: tuple[str, ...], entries: list[Entry]) -> list[str]:
@@ -279,13 +264,10 @@ def cell(value: Any) -> str:
 
 
 def main() -> None:
-    """Writes both files."""
+    """Writes the file."""
     entries = [*within(reproduced.checks()), *configs(), *tables(), *records()]
-    place = ROOT / "benchmarks"
-    (place / "registry.json").write_text(
-        json.dumps(entries, indent=1, ensure_ascii=False) + "\n", encoding="utf8"
-    )
-    (place / "registry.md").write_text(page(entries), encoding="utf8")
+    text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
+    FILE.write_text(text, encoding="utf8")
     print(f"{len(entries)} entries")
 
 

@@ -1,4 +1,4 @@
-"""What `reproduces` is earned by: a figure of ours, a published or peer-measured one, and the
+"""The figures that earn `sized` and `reproduces`: ours, a published or peer-measured one, and the
 tolerance between them.
 
 `checks()` are the figures that the registry holds with `reference` and `tolerance`. A figure is a
@@ -30,6 +30,7 @@ class Check:
     """A figure beside a published one.
 
     value      what earns the word: a system, a part, a task or an adaptation
+    word       "sized": a number of parameters or examples; "reproduces": a quality or a behaviour
     figure     what is measured, with its unit
     ours       computes it
     reference  the published or peer-measured figure, from `source`
@@ -40,6 +41,7 @@ class Check:
     """
 
     value: str
+    word: str = "reproduces"
     figure: str
     ours: Callable[[], float]
     reference: float
@@ -72,6 +74,7 @@ def sizes() -> Iterator[Check]:
         for name, size in known.items():
             yield Check(
                 value=name,
+                word="sized",
                 figure="parameters",
                 ours=functools.partial(
                     published_sizes.count, name, published_sizes.LEFT_OUT.get(name)
@@ -86,6 +89,7 @@ def sizes() -> Iterator[Check]:
     for name, width in (("transformer_base", 512), ("transformer_big", 1024)):
         yield Check(
             value=name,
+            word="sized",
             figure="parameters without the table of words",
             ours=functools.partial(published_sizes.count, name, "/embed/"),
             reference=published_sizes.TORCH[width],
@@ -102,6 +106,7 @@ def printed() -> Iterator[Check]:
     for name, (figure, unit, but, source) in published_sizes.PRINTED.items():
         yield Check(
             value=name,
+            word="sized",
             figure="parameters, millions",
             ours=functools.partial(
                 lambda name, but: published_sizes.count(name, but) / 1e6, name, but
@@ -162,6 +167,7 @@ def adaptations() -> Iterator[Check]:
     for value, figure, reference, tolerance, source, ours in rows:
         yield Check(
             value=value,
+            word="sized",
             figure=figure,
             ours=ours,
             reference=reference,
@@ -346,10 +352,12 @@ def files() -> Iterator[Check]:
         ("cola", "glue/cola", 8551, "CoLA's README (Warstadt et al. 2019): in_domain_train.tsv"),
         ("stsb", "glue/stsb", 5749, "Cer et al. 2017, Table 2"),
         ("wnut17", "ner/wnut17", 3394, "Derczynski et al. 2017, Table 2"),
+        ("multi30k_en_de", "mt/multi30k", 29000, "Elliott et al. 2016, section 2"),
     )  # fmt: skip
     for task, folder, reference, source in rows:
         yield Check(
             value=task,
+            word="sized",
             figure="training examples that are read",
             ours=functools.partial(read, task, folder),
             reference=reference,

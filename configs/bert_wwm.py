@@ -4,13 +4,15 @@
     ptm train bert_wwm_mini --data TEXT --workdir runs/bert_wwm_mini
 
 Paper: Devlin et al. 2019, arXiv 1810.04805, release of May 2019; Chinese: Cui et al. 2019, arXiv
-1906.08101. Data: BERT's: English Wikipedia and BooksCorpus. Chinese: Wikipedia, with spaces between
-words. The pattern in `data` is an example: `--data` names your files. Expected: SQuAD 1.1 dev 92.8
-F1, 86.7 EM, MNLI 87.07, where pieces alone have 91.0, 84.3, 86.05 (google-research/bert, README).
-Chinese: CMRC 2018 dev 66.3 EM, 85.6 F1, where characters have 65.5, 84.5 (ymcui/Chinese-BERT-wwm,
-README). Measured: bert_wwm_mini on WikiText-2's validation text, 2% of it held out: mlm_accuracy
-0.095, mlm_nll 6.112; unigram baseline 6.378 (nats per token); 40 CPU-seconds on 2 cores. Sizes:
-`ptm train bert_large_cased_wwm`, `bert_base_chinese_wwm`, `roberta_base_chinese_wwm`,
+1906.08101.
+Data: BERT's: English Wikipedia and BooksCorpus. Chinese: Wikipedia, with spaces between words. The
+pattern in `data` is an example: `--data` names your files.
+Expected: SQuAD 1.1 dev 92.8 F1, 86.7 EM, MNLI 87.07, where pieces alone have 91.0, 84.3, 86.05
+(google-research/bert, README). Chinese: CMRC 2018 dev 66.3 EM, 85.6 F1, where characters have 65.5,
+84.5 (ymcui/Chinese-BERT-wwm, README).
+Measured: bert_wwm_mini on WikiText-2's validation text, 2% of it held out: mlm_accuracy 0.095,
+mlm_nll 6.112; unigram baseline 6.378 (nats per token); 40 CPU-seconds on 2 cores.
+Sizes: `ptm train bert_large_cased_wwm`, `bert_base_chinese_wwm`, `roberta_base_chinese_wwm`,
 `roberta_large_chinese_wwm`.
 """
 

@@ -3,12 +3,13 @@
     ptm train configs/mass.py --data 'data/newscrawl/*.txt.zst' --workdir runs/mass
     ptm train mass_mini --data TEXT --workdir runs/mass_mini
 
-Paper: Song et al. 2019, arXiv 1905.02450. Data: News Crawl 2007 to 2017 in both languages (one
-stream of text here). The pattern in `data` is an example: `--data` names your files. Expected:
-unsupervised translation, newstest2014, BLEU 37.5 English-French and 34.9 French-English: after
-back-translation, which is no part of this run. Not compared with the table. Measured: mass_mini on
-WikiText-2's validation text, 2% of it held out: nll 5.797; unigram baseline 6.422 (nats per token);
-44 CPU-seconds on 2 cores.
+Paper: Song et al. 2019, arXiv 1905.02450.
+Data: News Crawl 2007 to 2017 in both languages (one stream of text here). The pattern in `data` is
+an example: `--data` names your files.
+Expected: unsupervised translation, newstest2014, BLEU 37.5 English-French and 34.9 French-English:
+after back-translation, which is no part of this run. Not compared with the table.
+Measured: mass_mini on WikiText-2's validation text, 2% of it held out: nll 5.797; unigram baseline
+6.422 (nats per token); 44 CPU-seconds on 2 cores.
 """
 
 from ptm_jax.core.system import Experiment

@@ -5,13 +5,14 @@ Row 20.
     ptm train configs/textcnn.py --data TREC_FOLDER --init embeddings=runs/skipgram \
         --workdir runs/textcnn_given
 
-Paper: Kim 2014, arXiv 1408.5882. Expected: 91.2 with random vectors, 93.6 with those of 100 billion
-words (Table 2), on the 500 questions of TREC's test file. Measured: accuracy 85.3 with random
-vectors (85.7, 84.4, 85.9 with seeds 0, 1, 2), 87.5 with skip-gram's of 2.5 million words (87.9,
-87.3, 87.2; docs/vector_uses.md), on 545 questions that are held out of TREC.train; 1.0 minute of
-one core each. Deviations: the test file is not among the data, so that a tenth of the training
-questions is held out; 10 epochs in place of early stopping; words that occur once are unknown.
-Adadelta and 50 examples a batch as in the paper.
+Paper: Kim 2014, arXiv 1408.5882.
+Expected: 91.2 with random vectors, 93.6 with those of 100 billion words (Table 2), on the 500
+questions of TREC's test file.
+Measured: accuracy 85.3 with random vectors (85.7, 84.4, 85.9 with seeds 0, 1, 2), 87.5 with
+skip-gram's of 2.5 million words (87.9, 87.3, 87.2; docs/vector_uses.md), on 545 questions that are
+held out of TREC.train; 1.0 minute of one core each. Deviations: the test file is not among the
+data, so that a tenth of the training questions is held out; 10 epochs in place of early stopping;
+words that occur once are unknown. Adadelta and 50 examples a batch as in the paper.
 """
 
 from ptm_jax.adapt.parameters.max_norm import MaxNorm

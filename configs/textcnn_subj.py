@@ -4,9 +4,10 @@
     ptm train configs/textcnn_subj.py --data SUBJ_FOLDER --init embeddings=runs/skipgram \
         --workdir runs/textcnn_subj_given
 
-Paper: Kim 2014, arXiv 1408.5882. Expected: 89.6 with random vectors, 93.4 with given ones (Table
-2), ten folds of 10,000 sentences. Measured: accuracy 86.3 with random vectors, 88.7 with given
-ones, seed 0, on 300 of the 3,000 sentences that are here; 2.1 minutes of one core each.
+Paper: Kim 2014, arXiv 1408.5882.
+Expected: 89.6 with random vectors, 93.4 with given ones (Table 2), ten folds of 10,000 sentences.
+Measured: accuracy 86.3 with random vectors, 88.7 with given ones, seed 0, on 300 of the 3,000
+sentences that are here; 2.1 minutes of one core each.
 """
 
 from ptm_jax.adapt.parameters.max_norm import MaxNorm

@@ -6,10 +6,11 @@
 
 Paper: Rosset 2020, Turing-NLG: A 17-billion-parameter language model by Microsoft (a blog post).
 Data: that of Megatron-LM's models, according to the post. The pattern in `data` is an example:
-`--data` names your files. Expected: WikiText-103 perplexity 10.21, LAMBADA 67.98 (the post's table,
-not compared). Measured: megatron_gpt2_mini on WikiText-2's validation text, 2% of it held out: nll
-5.662; unigram baseline 6.520 (nats per token); 22 CPU-seconds on 2 cores. It has no miniature of
-its own: the block is Megatron-LM's.
+`--data` names your files.
+Expected: WikiText-103 perplexity 10.21, LAMBADA 67.98 (the post's table, not compared).
+Measured: megatron_gpt2_mini on WikiText-2's validation text, 2% of it held out: nll 5.662; unigram
+baseline 6.520 (nats per token); 22 CPU-seconds on 2 cores. It has no miniature of its own: the
+block is Megatron-LM's.
 """
 
 from ptm_jax.core.system import Experiment

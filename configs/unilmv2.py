@@ -4,11 +4,13 @@
         --set recipe.accumulate=16
     ptm train unilmv2_mini --data TEXT --workdir runs/unilmv2_mini
 
-Paper: Bao et al. 2020, arXiv 2002.12804. Data: RoBERTa's: BooksCorpus, Wikipedia, CC-News,
-OpenWebText and Stories, 160 GB. The pattern in `data` is an example: `--data` names your files.
+Paper: Bao et al. 2020, arXiv 2002.12804.
+Data: RoBERTa's: BooksCorpus, Wikipedia, CC-News, OpenWebText and Stories, 160 GB. The pattern in
+`data` is an example: `--data` names your files.
 Expected: SQuAD 1.1 dev 93.1 F1, SST-2 dev 95.1; CNN/DailyMail ROUGE 43.16, 20.42, 40.14 (Tables 2,
-3 and 4). Measured: unilmv2_mini on WikiText-2's validation text, 2% of it held out: mlm_accuracy
-0.165, mlm_nll 5.952, plm_accuracy 0.130, plm_nll 6.168; unigram baseline 6.378 (nats per token); 92
+3 and 4).
+Measured: unilmv2_mini on WikiText-2's validation text, 2% of it held out: mlm_accuracy 0.165,
+mlm_nll 5.952, plm_accuracy 0.130, plm_nll 6.168; unigram baseline 6.378 (nats per token); 92
 CPU-seconds on 2 cores.
 """
 

@@ -3,12 +3,14 @@
     ptm train configs/xlnet.py --data 'data/web/*.txt.zst' --workdir runs/xlnet
     ptm train xlnet_mini --data TEXT --workdir runs/xlnet_mini
 
-Paper: Yang et al. 2019, arXiv 1906.08237. Data: BooksCorpus, Wikipedia, Giga5, ClueWeb 2012-B and
-Common Crawl, 33 billion pieces. The pattern in `data` is an example: `--data` names your files.
+Paper: Yang et al. 2019, arXiv 1906.08237.
+Data: BooksCorpus, Wikipedia, Giga5, ClueWeb 2012-B and Common Crawl, 33 billion pieces. The pattern
+in `data` is an example: `--data` names your files.
 Expected: SQuAD 2.0 dev 87.9 EM, 90.6 F1; SQuAD 1.1 dev 89.7, 95.1; MNLI dev 90.8; RACE test 85.4
-(Tables 2, 3 and 5). The survey's GLUE 90.5 is an ensemble's. Measured: xlnet_mini on WikiText-2's
-validation text, 2% of it held out: plm_accuracy 0.239, plm_nll 5.215; unigram baseline 5.672 (nats
-per token); 57 CPU-seconds on 2 cores. Sizes: `ptm train xlnet_base`.
+(Tables 2, 3 and 5). The survey's GLUE 90.5 is an ensemble's.
+Measured: xlnet_mini on WikiText-2's validation text, 2% of it held out: plm_accuracy 0.239, plm_nll
+5.215; unigram baseline 5.672 (nats per token); 57 CPU-seconds on 2 cores.
+Sizes: `ptm train xlnet_base`.
 """
 
 from ptm_jax.core.system import Experiment

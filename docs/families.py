@@ -330,7 +330,7 @@ def _oracle(names: list[str]) -> str:
     from ptm_jax.systems.survey.rows import WORDS, status
 
     lines = []
-    for word in ("matches", "reproduces", "trains"):
+    for word in ("matches", "reproduces", "sized", "trains"):
         for name in names:
             if word in status().get(name, {}):
                 date, commit = status()[name][word]

@@ -4,11 +4,14 @@ errors, modules."""
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 from pathlib import Path
 
 import families
+
+from benchmarks import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {
@@ -55,6 +58,8 @@ def write(out: Path) -> None:
         (out / "benchmarks" / path.name).write_text(
             unlinked(path.read_text(encoding="utf8")), encoding="utf8"
         )
+    entries = json.loads(registry.FILE.read_text(encoding="utf8"))
+    (out / "benchmarks" / "registry.md").write_text(registry.page(entries), encoding="utf8")
     for path in (ROOT / "benchmarks").glob("*.png"):
         shutil.copy(path, out / "benchmarks" / path.name)
     for name in ("CONTRIBUTING", "CHANGELOG"):

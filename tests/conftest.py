@@ -60,7 +60,7 @@ MAPS = 10_000
 # Files of long tests that share little: each test goes to whichever worker is free, where those of
 # others stay together.
 APART = ("tests/systems/test_training.py", "tests/systems/test_matrix.py")
-WORDS = ("built", "trains", "matches", "reproduces")
+WORDS = ("built", "trains", "matches", "sized", "reproduces")
 
 MARKED, FILES = pytest.StashKey[set](), pytest.StashKey[set]()
 _earned: set[tuple[str, str]] = set()
@@ -199,7 +199,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture
 def marked(pytestconfig) -> set[tuple[str, str]]:
-    """(system, word) of every status marker in this tree; skips where only a part of the tests was
+    """(name, word) of every status marker in this tree; skips where only a part of the tests was
     collected."""
     everything = set((ROOT / "tests").rglob("test_*.py"))
     if not everything <= pytestconfig.stash[FILES]:

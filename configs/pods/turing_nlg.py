@@ -6,7 +6,8 @@ those. Row 61.
 
 Paper: Rosset 2020, Turing-NLG: A 17-billion-parameter language model by Microsoft. Mesh:
 data=2,fsdp=32,model=4, rules megatron_sp_fsdp: both in the config; `ptm plan --search` ranks
-others. Data: the pattern in `data` is an example: `--data` names your files. Modelled: a line of
+others.
+Data: the pattern in `data` is an example: `--data` names your files. Modelled: a line of
 `benchmarks/plans.md` for v4, v5e, v5p and v6e.
 """
 

@@ -4,8 +4,8 @@
     ptm reproduce scaling --size pod --workdir runs/scaling_pod --topology v5p:4x4x8
 
 Sizes: Radford et al. 2019, Table 2, and Shoeybi et al. 2019, Table 1. Each reads two and eight
-billion tokens. Papers: Kaplan et al. 2020 (arXiv 2001.08361); Hoffmann et al. 2022 (arXiv
-2203.15556), approach 3.
+billion tokens.
+Papers: Kaplan et al. 2020 (arXiv 2001.08361); Hoffmann et al. 2022 (arXiv 2203.15556), approach 3.
 """
 
 from ptm_jax.core.system import Experiment

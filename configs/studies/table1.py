@@ -7,8 +7,9 @@ A BERT of two layers and width 128 gets each task (`ptm train ENCODER+TASK`). A 
 task puts source and target into one row. LM has a causal encoder and PLM XLNet's two streams, of
 the same size. All have BERT's recipe. Losses of different tasks do not compare; scores after
 fine-tuning do. DATA holds glue/sst2 and classification/trec. Published figures are of BERT-base
-sizes and their corpora, compared with a copy of the paper's tables. Status: measured,
-benchmarks/table1.md: PLM, MLM+NSP, DAE and Seq2Seq MLM are above the network without pre-training.
+sizes and their corpora, compared with a copy of the paper's tables.
+Status: measured, benchmarks/table1.md: PLM, MLM+NSP, DAE and Seq2Seq MLM are above the network
+without pre-training.
 """
 
 import dataclasses

@@ -7,8 +7,8 @@ Every family has two layers of width 128 (its `_mini` in `ptm list`) and the rec
 has 4e11 operations, so that a model with a larger step takes fewer of them. "none" is BERT at a
 rate of 0: fine-tuned from its initial weights. DATA holds glue/sst2 and classification/trec.
 Published figures: compared with the READMEs of zihangdai/xlnet (BERT, XLNet), fairseq (RoBERTa,
-BART) and google-research/electra, and, of ALBERT and GPT, with copies of the tables. Status:
-measured, benchmarks/table2.md: XLNet alone is above the network without pre-training.
+BART) and google-research/electra, and, of ALBERT and GPT, with copies of the tables.
+Status: measured, benchmarks/table2.md: XLNet alone is above the network without pre-training.
 """
 
 import dataclasses

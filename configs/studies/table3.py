@@ -9,8 +9,8 @@ small budget. Size, operations and speed do not depend on it. Parameters that be
 values have greater rates: FastBERT's classifiers, and the students TinyBERT (200 steps a stage),
 BiLSTM and BlendCNN (375 steps, one epoch). Published figures: those of MiniLM and TinyBERT were
 compared with a table of microsoft/xtremedistil-l6-h384-uncased, those of BERT-base and Q-BERT with
-a copy of Table 1 of Ganesh et al. 2021; the papers of the others were not at hand. Status: complete
-with three seeds (benchmarks/table3.md).
+a copy of Table 1 of Ganesh et al. 2021; the papers of the others were not at hand.
+Status: complete with three seeds (benchmarks/table3.md).
 """
 
 import dataclasses

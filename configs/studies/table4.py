@@ -7,9 +7,10 @@ A BERT of two layers and width 128, pre-trained on two million tokens, on SST-2 
 embedding layer alone, its top layer and a mix of all layers, fine-tuned (ft) and as frozen features
 (fe); and the same network without pre-training (one step). Over embeddings and over features there
 is the BiLSTM of 200 units of Peters et al.: a head on the first token alone would see the same
-embedding in every row. DATA holds glue/sst2 and classification/trec. Paper: Peters et al. 2019,
-arXiv 1903.05987 (to tune or not to tune). Its Table 2 was not at hand: neither its two figures nor
-which split they are of have been compared. Status: whole: 6 of 6 runs, benchmarks/table4.md.
+embedding in every row. DATA holds glue/sst2 and classification/trec.
+Paper: Peters et al. 2019, arXiv 1903.05987 (to tune or not to tune). Its Table 2 was not at hand:
+neither its two figures nor which split they are of have been compared.
+Status: whole: 6 of 6 runs, benchmarks/table4.md.
 """
 
 from ptm_jax.adapt.modules.representation import Recurrent, Representation

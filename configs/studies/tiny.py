@@ -5,9 +5,9 @@ minutes on one core.
     ptm study tiny --workdir runs/tiny
 
 Each run has 1e12 operations, 90 steps of the larger model. What it shows is that the command works;
-the sizes are too near, and the runs too short, for a law. Measured: loss 6.160, 6.233 (2x128, rates
-0.001 and 0.003), 6.506, 6.531 (2x256); unigram baseline 6.290 (nats per token), on `pydocs`, one
-seed (docs/studies.md).
+the sizes are too near, and the runs too short, for a law.
+Measured: loss 6.160, 6.233 (2x128, rates 0.001 and 0.003), 6.506, 6.531 (2x256); unigram baseline
+6.290 (nats per token), on `pydocs`, one seed (docs/studies.md).
 """
 
 from ptm_jax.core.system import Experiment

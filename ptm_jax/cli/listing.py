@@ -5,6 +5,7 @@ Example:
   ptm list
   ptm list --status matches --text t5
   ptm list --rows --group Adaptation
+  ptm list --rows --missing
   ptm list --json
   ptm list --matrix
   ptm list --adaptations
@@ -34,6 +35,8 @@ WIDTH = 80
 class Args:
     rows: Flag = False
     """List the 270 rows of the survey with the values that implement them."""
+    missing: Flag = False
+    """With --rows: only rows that lack a word, with the words that each of their values has."""
     status: Text = None
     """Only systems or rows with this status word, or "none"."""
     group: Text = None
@@ -68,13 +71,18 @@ def run(args: Args) -> int:
         )
     if listed and listed[0] != "rows":
         return LISTS[listed[0]](args.json)
+    if args.missing and not args.rows:
+        raise UserError("--missing is about the rows of the survey; give --rows too")
     from ptm_jax.systems.survey.rows import WORDS
 
     if args.status not in (None, "none", *WORDS):
         raise unknown("status", args.status, [*WORDS, "none"])
     entries = [one for one in (rows() if args.rows else map(entry, systems())) if _kept(one, args)]
     filtered = args.status or args.group or args.text
-    lines = _rows_text(entries) if args.rows else _systems_text(entries, folded=not filtered)
+    if args.missing:
+        lines = _missing_text(entries)
+    else:
+        lines = _rows_text(entries) if args.rows else _systems_text(entries, folded=not filtered)
     return report(entries, "\n".join(lines) if entries else "nothing matches", args.json)
 
 
@@ -108,8 +116,8 @@ def entry(system: Any) -> dict[str, Any]:
 
 
 def rows() -> list[dict[str, Any]]:
-    """The fields of `ptm list --rows --json`: a row, the names of its values, the words earned with
-    date and commit."""
+    """The fields of `ptm list --rows --json`: a row, the names of its values, the words that they
+    or the row itself earned with date and commit, and the words that it lacks."""
     from ptm_jax.adapt import catalogue as adaptations
     from ptm_jax.compress import catalogue as compressions
     from ptm_jax.systems.survey import rows as survey
@@ -126,7 +134,7 @@ def rows() -> list[dict[str, Any]]:
         )
         earned = [
             {"word": word, "value": value, "date": date, "commit": commit}
-            for value in values
+            for value in dict.fromkeys([*values, row.name])
             for word, (date, commit) in survey.status().get(value, {}).items()
         ]
         words = [word for word in survey.WORDS if any(one["word"] == word for one in earned)]
@@ -139,6 +147,7 @@ def rows() -> list[dict[str, Any]]:
                 "group": row.group,
             }
             | {"kind": row.kind, "values": values, "status": words, "earned": earned}
+            | {"missing": [word for word in survey.EXPECTED[row.kind] if word not in words]}
         )
     return entries
 
@@ -174,6 +183,8 @@ def fold(names: Iterable[str]) -> str:
 
 
 def _kept(one: Mapping[str, Any], args: Args) -> bool:
+    if args.missing and not one["missing"]:
+        return False
     if args.status is not None and (
         args.status not in one["status"] if args.status != "none" else one["status"]
     ):
@@ -258,8 +269,37 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{done} with a word.",
         "Below a row: the systems, tasks, wrappers and classes that implement it, and",
         "date and commit of the newest test run that earned a word.",
-        "Figures beside published ones, with the tolerance that earns `reproduces`:",
-        "benchmarks/registry.md in a checkout, and on the site.",
+        "Figures beside published ones, with the tolerance that earns `sized` or",
+        "`reproduces`: benchmarks/registry.json in a checkout, a page on the site.",
+        *_meanings(),
+    ]
+
+
+def _missing_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows with the words that they lack. Below a row stand its values by the words they have."""
+    lines = []
+    for one in entries:
+        lines.append(f"{one['row']:>5}  {one['name']:<44} {one['kind']}")
+        lines.append(f"{'':7}lacks {' '.join(one['missing'])}")
+        groups: dict[str, list[str]] = {}
+        for value in one["values"]:
+            words = [each["word"] for each in one["earned"] if each["value"] == value]
+            groups.setdefault(" ".join(words) or "no word", []).append(value)
+        for words, values in groups.items():
+            text = f"{words}: {fold(values)}"
+            lines += textwrap.wrap(text, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 9)
+        if not one["values"]:
+            lines.append(f"{'':7}no value")
+    from ptm_jax.systems.survey.rows import EXPECTED, WORDS
+
+    lacking = {word: sum(word in one["missing"] for one in entries) for word in WORDS}
+    counts = ", ".join(f"{word} {count}" for word, count in lacking.items())
+    kinds = "; ".join(f"{kind}: {' '.join(words)}" for kind, words in EXPECTED.items())
+    return [
+        *lines,
+        "",
+        f"{len(entries)} rows lack a word: {counts}.",
+        *textwrap.wrap(f"Words that a row of each kind can lack: {kinds}.", WIDTH),
         *_meanings(),
     ]
 

@@ -27,6 +27,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.mark.full
+@pytest.mark.status("AnswerNetwork", "built")
 def test_an_answer_network_reasons_in_steps():
     """Section 3.1 row by row: what is asked of the premise, the gated unit, the mean of the steps'
     predictions."""
@@ -133,6 +134,7 @@ def mixture(kind):
     )
 
 
+@pytest.mark.status("MixedTasks", "built")
 def test_tasks_are_drawn_by_their_size():
     """alpha = 1, 0.6, 0.2 in the epochs 1, 2, 3 of 3: rates 4^alpha / (4^alpha + 1)."""
     stream = mixture("annealed")()

@@ -56,7 +56,7 @@ def test_json_has_the_fields_of_every_system(ptm):
     assert len(entries) == len(listing.systems()) and all(list(one) == FIELDS for one in entries)
     bert = next(one for one in entries if one["name"] == "bert_base")
     assert bert["rows"] == [44] and bert["towers"] == {"main": "Transformer"}
-    assert bert["status"] == ["built", "matches", "reproduces"]
+    assert bert["status"] == ["built", "matches", "sized"]
 
 
 def test_filters_keep_a_line_for_each_system(ptm):
@@ -83,6 +83,7 @@ def test_the_documented_examples_run(ptm):
         (["--status", "biult"], "Did you mean 'built'?"),
         (["--rows", "--tasks"], "--rows and --tasks are two lists"),
         (["--matrix", "--text", "x"], "leave --matrix out"),
+        (["--missing"], "give --rows too"),
     ],
 )
 def test_bad_filters(capsys, words, part):
@@ -146,7 +147,7 @@ def test_rows_as_json_carry_values_and_the_run_that_earned_each_word(ptm):
         "status",
     }
     bert, mlm, glue, lora = (found[n - 1] for n in (44, 70, 207, 202))
-    assert "bert_base" in bert["values"] and bert["status"] == ["built", "matches", "reproduces"]
+    assert "bert_base" in bert["values"] and bert["status"] == ["built", "matches", "sized"]
     assert mlm["values"] == ["MLM", "TokenMasking"] and mlm["status"] == ["built"]
     assert "cola" in glue["values"] and glue["kind"] == "task" and "lora" in lora["values"]
     for one in bert["earned"]:
@@ -154,6 +155,29 @@ def test_rows_as_json_carry_values_and_the_run_that_earned_each_word(ptm):
         assert re.fullmatch(r"[0-9a-f]{7,}\+?", one["commit"])
     assert [one["row"] for one in ptm("--rows", "--group", "A14", "--json")] == [*range(265, 271)]
     assert all(one["status"] for one in ptm("--rows", "--status", "trains", "--json"))
+
+
+def test_what_a_row_lacks(ptm):
+    """The words of its kind that neither a value nor the row itself earned."""
+    found = {one["row"]: one for one in ptm("--rows", "--missing", "--json")}
+    every = {one["row"]: one for one in ptm("--rows", "--json")}
+    assert {number for number, one in every.items() if one["missing"]} == found.keys()
+    for number, one in every.items():
+        expected = survey.EXPECTED[one["kind"]]
+        assert one["missing"] == [word for word in expected if word not in one["status"]], number
+    assert {*survey.EXPECTED} == {row.kind for row in survey.rows()}
+    out = ptm("--rows", "--missing", "--group", "A10")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "\n  170  I-BERT " in out and "lacks built trains matches sized reproduces\n" in out
+    assert "\n       built trains: ib_bert_mini, mobilebert_mini\n" in out
+
+
+def test_a_row_earns_words_by_its_own_name(ptm, monkeypatch):
+    run = {"Distributed training": {"matches": ["2026-01-01", "abcdef0"]}}
+    monkeypatch.setattr(survey, "status", lambda: run)
+    (row,) = [one for one in ptm("--rows", "--json") if one["status"]]
+    assert row["row"] == 267 and row["status"] == ["matches"]
+    assert row["earned"][0]["value"] == "Distributed training"
 
 
 def test_rows_as_text(ptm):

@@ -221,6 +221,7 @@ def test_groups_must_divide_and_patterns_must_find():
 
 
 @pytest.mark.full
+@pytest.mark.status("int8", "built")
 @pytest.mark.parametrize("method", ["int8", "qbert(layer_bits=(8, 4), groups=8)"])
 def test_a_published_folder_has_int8_tensors(tmp_path, method):
     """`ptm export` writes int8 with its scales, and `ptm_jax.load` gives the same parameters and

@@ -105,6 +105,7 @@ def test_which_layers_stay(text, stay):
     assert catalogue.read(text).chosen(6) == stay
 
 
+@pytest.mark.status("layers", "built")
 def test_a_model_without_a_layer_is_the_rest_of_its_layers(small):
     system, params = small
     pruned, less = catalogue.read("layers").smaller(system, params, None)
@@ -136,6 +137,7 @@ def test_importance_is_the_mean_magnitude_of_each_rows_slope_by_layer_norm():
             measure(linear, [np.ones(3, np.float32)], iter([]))
 
 
+@pytest.mark.status("heads", "built")
 def test_the_least_important_heads_go_and_each_layer_keeps_one(monkeypatch):
     scores, asked = [np.array([0.1, 0.2, 0.3]), np.array([0.9, 0.8, 0.7])], []
     monkeypatch.setattr(removal, "importance", lambda loss, gates, rows: asked.append(1) or scores)

@@ -209,8 +209,21 @@ def unused(prefix, name, config):
     ]
 
 
+# The heads of the survey's row, of which BERT has a class each.
+HEADS = ("SequenceHead", "TokenHead", "ChoiceHead", "SpanHead")
+
+
+def claims(prefix):
+    return [pytest.mark.status(head, "matches") for head in HEADS] if prefix == "Bert" else []
+
+
 @pytest.mark.parametrize(
-    ("prefix", "name"), [(prefix, name) for prefix, configs in FAMILIES.items() for name in configs]
+    ("prefix", "name"),
+    [
+        pytest.param(prefix, name, marks=claims(prefix))
+        for prefix, configs in FAMILIES.items()
+        for name in configs
+    ],
 )
 def test_all_classes(prefix, name, tmp_path):
     words = {**(WORDS if prefix == "DistilBert" else SIZES), **FAMILIES[prefix][name]}

@@ -21,6 +21,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import adapted, in_effect, refusal
 from ptm_jax.core.types import Loss
+from ptm_jax.systems.survey import rows as survey
 from ptm_jax.training.steps import step
 from support import registered
 from support.classifier import batch, classifier
@@ -50,10 +51,17 @@ CASES = {
 PAIRS = 2
 """Token types: some adaptations read pairs of texts."""
 
-_built = {name: pytest.mark.status(name, "built") for name in catalogue.NAMES}
-each = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=_built.get(name, ())) for name in CASES]
-)
+_named = {part for row in survey.rows() for part in row.parts}
+
+
+def claims(name):
+    """`built` for an adaptation, and for its class where a row of the survey names that."""
+    kind = type(catalogue.read(CASES[name])).__name__
+    names = ({name} & {*catalogue.NAMES}) | ({kind} & _named)
+    return [pytest.mark.status(each, "built") for each in sorted(names)]
+
+
+each = pytest.mark.parametrize("name", [pytest.param(name, marks=claims(name)) for name in CASES])
 
 
 def linear(towers, given, key):

@@ -50,6 +50,7 @@ def same_draws(found):
 
 
 @pytest.mark.full
+@pytest.mark.status("Distributed training", "built")
 def test_three_steps_the_draws_and_a_checkpoint_of_eight_devices_are_those_of_one():
     """With a vocabulary of 61, which nothing divides; Adafactor's means over it are in
     `test_restore`."""

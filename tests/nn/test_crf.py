@@ -257,6 +257,7 @@ def task():
 
 @pytest.mark.full
 @pytest.mark.parametrize("constrain", ["decoding", "always"])
+@pytest.mark.status("CRFTagging", "built")
 def test_the_objective_is_the_sum_over_rows(task, constrain):
     tower, encoded, batch, given = task
     objective = CRFTagging(constrain=constrain)

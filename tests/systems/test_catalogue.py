@@ -11,11 +11,15 @@ import pytest
 from golden import GOLDEN, resolved
 
 from ptm_jax import systems
+from ptm_jax.adapt import catalogue as adaptations
+from ptm_jax.cli import listing
+from ptm_jax.compress import catalogue as compressions
 from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.registry import made
 from ptm_jax.core.types import Vocab
 from ptm_jax.systems.survey.order import ORDER
+from ptm_jax.tasks.catalogue import catalogue as tasks
 from ptm_jax.training.steps.step import program
 
 STATUS = Path(systems.__file__).parent / "survey" / "status.json"
@@ -143,6 +147,12 @@ def test_the_catalogue_claims_no_more_than_its_tests_earn(marked):
         for word in words
     }
     assert claims <= marked, f"claimed without a test: {sorted(claims - marked)}"
+
+
+def test_every_name_with_a_word_is_a_row_or_a_value_of_a_catalogue():
+    names = {name for row in listing.rows() for name in (row["name"], *row["values"])}
+    names |= {*tasks.names(), *adaptations.NAMES, *compressions.NAMES}
+    assert {*json.loads(STATUS.read_text(encoding="utf8"))} <= names
 
 
 def test_every_system_has_a_word():

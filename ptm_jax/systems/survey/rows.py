@@ -1,4 +1,4 @@
-"""The survey's 270 rows (`rows.json`) and the status of each system from test runs
+"""The survey's 270 rows (`rows.json`) and the words that their values earned in test runs
 (`status.json`)."""
 
 from __future__ import annotations
@@ -15,10 +15,19 @@ WORDS = {
     "laws of its slot; a task reads its published files",
     "trains": "its loss on real text falls below a baseline that the test computes",
     "matches": "equals an independent implementation in outputs, loss and gradients",
-    "reproduces": "reaches a published or peer-measured number within the tolerance stated beside "
-    "it",
+    "sized": "has the published number of parameters, or of examples",
+    "reproduces": "reaches a published or peer-measured quality or behaviour within the tolerance "
+    "stated beside it",
 }
 """{status word: its meaning}, weakest first."""
+
+EXPECTED = {
+    "system": ("built", "trains", "matches", "sized", "reproduces"),
+    "method": ("built", "matches", "reproduces"),
+    "task": ("built", "matches", "sized", "reproduces"),
+    "corpus": ("built", "matches", "sized"),
+}
+"""{kind of row: the words that it can lack}. A row may earn the others too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,8 +65,8 @@ def rows() -> tuple[Row, ...]:
 
 @functools.cache
 def status() -> dict[str, dict[str, list[str]]]:
-    """Returns {system: {status word: [date, commit]}} of the test runs. `make status` writes the
-    file."""
+    """Returns {name: {status word: [date, commit]}} of the test runs. A name is a value of a row,
+    or the row's own name. `make status` writes the file."""
     return _read("status.json")
 
 

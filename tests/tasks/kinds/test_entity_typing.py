@@ -86,6 +86,8 @@ def test_an_encoder_beside_entities_takes_the_heads_that_read_them():
             ).head == head
 
 
+@pytest.mark.status("open_entity", "built")
+@pytest.mark.status("figer", "built")
 def test_the_two_published_formats(tmp_path):
     ernie = {
         "sent": "She saw Paris.",

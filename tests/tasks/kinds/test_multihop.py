@@ -51,6 +51,7 @@ def hop(tmp_path):
     return found
 
 
+@pytest.mark.status("hotpot", "built")
 def test_the_official_format_and_the_one_by_columns(hop, tmp_path):
     assert (
         hop.gold == (0, 2)
@@ -155,6 +156,7 @@ def test_rows_know_answer_sentences_and_names(hop, tokenizer):
     assert yes[0]["answer_kind"] == 1 and yes[0]["answer_start"] == -1
 
 
+@pytest.mark.status("hotpot_rank", "built")
 def test_a_document_has_a_grade(hop, tokenizer):
     spec = HopDocuments(documents=4)
     (rows,), remarks = spec.features(tokenizer, spec.encode(tokenizer, [hop]), 64)

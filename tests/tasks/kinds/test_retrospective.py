@@ -47,6 +47,8 @@ def data(tmp_path_factory):
     return path
 
 
+@pytest.mark.status("squad2_sketchy", "built")
+@pytest.mark.status("squad2_retro", "built")
 def test_rows_without_the_answer_are_marked(published, data):
     tokenizer, examples = ptm_jax.load(published).tokenizer, VerifiedQuestions(stride=4)
     found = list(examples.read(data))
