@@ -1,5 +1,6 @@
 """The site builds without a warning, its commands parse, and it loads nothing from a network."""
 
+import ast
 import contextlib
 import dataclasses
 import io
@@ -165,3 +166,30 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
             assert not anchor or target not in anchors or anchor in anchors[target], (
                 f"{path.relative_to(site)}: {link}"
             )
+
+
+TRAINING = ROOT / "docs" / "how_training_works.md"
+
+
+def test_the_files_of_the_way_of_a_run_exist_and_define_what_is_named():
+    text = " ".join(TRAINING.read_text(encoding="utf8").split())
+    files = re.findall(r"`(ptm_jax/[\w/]+\.py)`", text)
+    assert len({*files}) > 35 and all((ROOT / file).is_file() for file in files)
+    named = re.findall(r"`(ptm_jax/[\w/]+\.py)`: `([\w.]+)`(?:, `(\w+)`)?", text)
+    assert len(named) > 35
+    for file, *names in named:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf8"))
+        for name in filter(None, names):
+            body = tree.body
+            for part in name.split("."):
+                kinds = ast.ClassDef | ast.FunctionDef
+                (node,) = [n for n in body if isinstance(n, kinds) and n.name == part]
+                body = node.body
+
+
+def test_each_station_of_the_way_has_a_line_and_a_section():
+    text = TRAINING.read_text(encoding="utf8")
+    listed = re.findall(r"^\| \[\d+\. ([\w ]+)\]\(#([\w-]+)\)", text, re.M)
+    sections = re.findall(r"^## (.+)$", text, re.M)
+    assert [title.lower() for title in sections] == [name for name, _ in listed]
+    assert [name.replace(" ", "-") for name, _ in listed] == [link for _, link in listed]

@@ -4,6 +4,7 @@ Example:
   ptm show bert_base
   ptm show bert_mini --set recipe.lr=1e-4 recipe.schedule='Cosine(warmup=100)'
   ptm show roberta_base --diff bert_base
+  ptm show luke_base --files
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ class Args:
     directory."""
     diff: options.Text = None
     """Another target: print only the fields that differ."""
+    files: options.Flag = False
+    """Print where its parts stand: file and line of each class of its slots, its entry in the
+    catalogue, its checkpoint family, its golden text and tests."""
     set: options.Sets = ()
     """Change fields of the first target."""
     json: options.Flag = False
@@ -35,6 +39,8 @@ def run(args: Args) -> int:
     from ptm_jax.core import spec
 
     value = _load(args.target, options.pairs(args.set))
+    if args.files:
+        return _print_files(value, args)
     if args.diff is not None:
         return _print_differences(value, _load(args.diff, []), args.json)
     counts = parameter_counts(value) if spec.is_spec(value) else {}
@@ -50,6 +56,22 @@ def run(args: Args) -> int:
     )
     lines[:0] = layers_at_once(value)
     return options.report(document, "\n".join([spec.to_text(value), *lines]), args.json)
+
+
+def _print_files(value: Any, args: Args) -> int:
+    """A table of slot, class and file:line."""
+    from ptm_jax.cli import source_files
+    from ptm_jax.core.system import Experiment, System
+
+    if args.diff is not None:
+        raise UserError("--files and --diff print two things; give one of them")
+    system = value.system if isinstance(value, Experiment) else value
+    if not isinstance(system, System):
+        raise UserError(f"{args.target} is no system; --files shows the parts of a system")
+    places = source_files.places(system)
+    cells = [[one.slot, one.value, f"{one.file}:{one.line}"] for one in places]
+    text = options.table(("part", "class or name", "file"), cells, width=160)
+    return options.report([dataclasses.asdict(one) for one in places], text, args.json)
 
 
 def layers_at_once(value: Any) -> list[str]:
