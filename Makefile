@@ -15,7 +15,7 @@ LONG := tests/systems tests/training tests/bench tests/convert/test_minilm.py
 
 BEAM := tests/data/corpora/test_pipeline.py
 
-.PHONY: quickstart search test test-full lint bench docs golden add status clean
+.PHONY: quickstart search test test-full test-newest trainings lint bench docs golden add status clean
 
 quickstart: $(VENV)/.run
 	$(BIN)/ptm train configs/quickstart.py --workdir $(WORKDIR)
@@ -35,6 +35,11 @@ test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fas
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "full and not training" $(LONG:%=--ignore %) --ignore $(BEAM)
 	PYTHONPATH=$(CURDIR)/$(VENV)/beam $(PYTEST) -m "full and not training" $(BEAM)
 	$(PYTEST) -m "full and not training" $(LONG)
+
+# Trainings whose record or sources have changed since their last pass; writes trainings.json.
+# PTM_TRAINING_MINUTES=n begins none after n minutes.
+trainings: $(VENV)/.parity
+	PTM_TRAININGS=due $(PYTEST) -m training tests/systems
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import datetime
 import gc
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections import defaultdict
 from importlib.metadata import version
@@ -241,21 +239,12 @@ def pytest_terminal_summary(terminalreporter):
 def pytest_sessionfinish(session):
     if not session.config.getoption("--write-status") or hasattr(session.config, "workerinput"):
         return
+    from support import commit
+
     # Words of tests that did not run this time stay; a test of the catalogue refuses those whose
     # marker is gone.
     before = json.loads(STATUS.read_text(encoding="utf8")) if STATUS.exists() else {}
-    words = [
-        "git",
-        "describe",
-        "--always",
-        "--dirty=+",
-        "--exclude=*",
-        "--abbrev=7",
-    ]  # +: files differ from the commit
-    commit = subprocess.run(
-        words, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    run = [datetime.datetime.now(datetime.UTC).date().isoformat(), commit]
+    run = [*commit.today_and_commit()]
     claims = {
         (system, word): earned for system, words in before.items() for word, earned in words.items()
     }

@@ -96,8 +96,10 @@ def systems() -> list[Any]:
 def entry(system: Any) -> dict[str, Any]:
     """The fields of `ptm list --json` of a system."""
     from ptm_jax.core import slots
+    from ptm_jax.systems.survey import trainings
     from ptm_jax.systems.survey.rows import status
 
+    words = list(status().get(system.name, ()))
     return {
         "name": system.name,
         "rows": list(system.rows),
@@ -111,7 +113,8 @@ def entry(system: Any) -> dict[str, Any]:
         "objective": label(system.objective),
         "adapt": [label(part) for part in system.adapt],
         "compress": [label(part) for part in system.compress],
-        "status": list(status().get(system.name, ())),
+        "status": words,
+        "overdue": ["trains"] if "trains" in words and trainings.overdue(system) else [],
     }
 
 
@@ -121,9 +124,11 @@ def rows() -> list[dict[str, Any]]:
     from ptm_jax.adapt import catalogue as adaptations
     from ptm_jax.compress import catalogue as compressions
     from ptm_jax.systems.survey import rows as survey
+    from ptm_jax.systems.survey import trainings
     from ptm_jax.tasks.catalogue import catalogue as tasks
 
     named = [(system.name, system.rows) for system in systems()]
+    late = {("trains", system.name) for system in systems() if trainings.overdue(system)}
     named += [(name, tasks.get(name).rows) for name in tasks.names()]
     for wrappers in (adaptations, compressions):
         named += [(name, numbers) for name, (_, numbers) in wrappers.NAMES.items()]
@@ -133,10 +138,13 @@ def rows() -> list[dict[str, Any]]:
             dict.fromkeys([*(name for name, numbers in named if row.number in numbers), *row.parts])
         )
         earned = [
-            {"word": word, "value": value, "date": date, "commit": commit}
+            {
+                "word": word, "value": value, "date": date, "commit": commit,
+                "overdue": (word, value) in late,
+            }
             for value in dict.fromkeys([*values, row.name])
             for word, (date, commit) in survey.status().get(value, {}).items()
-        ]
+        ]  # fmt: skip
         words = [word for word in survey.WORDS if any(one["word"] == word for one in earned)]
         entries.append(
             {
@@ -211,19 +219,13 @@ def _systems_text(entries: Sequence[Mapping[str, Any]], folded: bool) -> list[st
         families.setdefault((*slots, *one["rows"], "" if folded else one["name"]), []).append(one)
     cells = []
     for several in families.values():
-        first, words = (
-            several[0],
-            [word for word in WORDS if any(word in one["status"] for one in several)],
-        )
-        parts = [
-            _cell(first[name])
-            for name in ("corruption", "objective", "adapt", "compress")
-            if first[name]
-        ]
+        first, shown = several[0], ("corruption", "objective", "adapt", "compress")
+        parts = [_cell(first[name]) for name in shown if first[name]]
         names = fold(one["name"] for one in several)
         names = names if len(names) <= 27 else names[:26].rpartition(",")[0] + ", …"
         slots = textwrap.shorten(" > ".join(parts), 24, placeholder=" …")
-        cells.append([names, _cell(first["rows"]), slots, " ".join(word[0] for word in words)])
+        letters = [_letter(word, several) for word in WORDS]
+        cells.append([names, _cell(first["rows"]), slots, " ".join(filter(None, letters))])
     remark = (
         "A line is a family of sizes, and has the words of any of them; a filter lists each: "
         "ptm list --text albert"
@@ -233,9 +235,16 @@ def _systems_text(entries: Sequence[Mapping[str, Any]], folded: bool) -> list[st
         "",
         f"{len(entries)} systems. row: number in the survey (--rows). --json: all fields.",
         *(textwrap.wrap(remark, WIDTH) if folded else ()),
-        "status: the words that tests earned, by their first letters",
+        "status: the words that tests earned, by their first letters; (t) is overdue: the",
+        "system has changed since it was last trained, more than 500 commits ago",
         *_meanings(),
     ]
+
+
+def _letter(word: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the first letter of a word that entries have, in brackets if overdue in each."""
+    late = [word in one["overdue"] for one in entries if word in one["status"]]
+    return "" if not late else f"({word[0]})" if all(late) else word[0]
 
 
 def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -255,10 +264,9 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
                 )
             runs: dict[str, list[str]] = {}
             for word in one["status"]:
-                date, commit = max(
-                    (e["date"], e["commit"]) for e in one["earned"] if e["word"] == word
-                )
-                runs.setdefault(f"{date} {commit}", []).append(word)
+                runs_of = (e for e in one["earned"] if e["word"] == word)
+                date, commit, late = max((e["date"], e["commit"], e["overdue"]) for e in runs_of)
+                runs.setdefault(f"{date} {commit}", []).append(word + " (overdue)" * late)
             earned = ", ".join(f"{' '.join(words)} {run}" for run, words in runs.items())
             lines += textwrap.wrap(earned, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
     done = sum(bool(one["status"]) for one in entries)

@@ -12,9 +12,20 @@ from ptm_jax.cli.main import main
 from ptm_jax.compress import catalogue as compressions
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.systems.survey import rows as survey
+from ptm_jax.systems.survey import trainings
 from ptm_jax.tasks.catalogue import catalogue as tasks
 
-FIELDS = "name rows group section paper towers corruption objective adapt compress status".split()
+FIELDS = (
+    "name rows group section paper towers corruption objective adapt compress status overdue"
+).split()
+
+
+@pytest.fixture(autouse=True)
+def late(monkeypatch):
+    """Names of overdue trainings: none, whatever the history of this checkout is."""
+    names = set()
+    monkeypatch.setattr(trainings, "overdue", lambda system: system.name in names)
+    return names
 
 
 @pytest.fixture
@@ -49,6 +60,20 @@ def test_a_line_for_each_family_in_80_columns(ptm):
         if re.match(r"bert_tiny, _mini +66 +TokenMasking > MLM +b t$", line)
     ]
     assert all(re.search(rf"^  {word} +\w", out, re.M) for word in survey.WORDS)
+
+
+def test_an_overdue_training_shows(ptm, late):
+    late |= {"bert_mini", "gpt_mini"}
+    lines = ptm("--status", "trains").splitlines()
+    (bert,) = (line for line in lines if line.startswith("bert_mini "))
+    (tiny,) = (line for line in lines if line.startswith("bert_tiny "))
+    assert bert.endswith(" b (t)") and tiny.endswith(" b t")
+    entries = {one["name"]: one["overdue"] for one in ptm("--json")}
+    assert {name for name, words in entries.items() if words} == late
+    assert re.search(r"^bert_tiny, _mini .* b t$", ptm(), re.M), "a size of the family is not late"
+    rows = {one["row"]: one for one in ptm("--rows", "--json")}
+    assert {e["value"] for one in rows.values() for e in one["earned"] if e["overdue"]} == late
+    assert "trains (overdue)" in ptm("--rows", "--text", "gpt_mini")
 
 
 def test_json_has_the_fields_of_every_system(ptm):
