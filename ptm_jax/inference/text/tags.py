@@ -11,6 +11,7 @@ against it on random tags.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ _RULES: dict[str, tuple[str, str, str]] = {
     "BILOU": (".B .U", "BI= BL= II= IL=", "U. L."),
 }
 SCHEMES = ("lenient", *_RULES)
+PREFIXES = "BIOESUL"
 
 
 class Row(NamedTuple):
@@ -54,7 +56,7 @@ class Row(NamedTuple):
 
 def tag(model: Any, texts: Sequence[str], batch: int) -> list[list[tuple[str, str]]]:
     """`Pretrained.tag`."""
-    sentences = [tuple(text.split()) for text in texts]
+    sentences = [tuple(re.findall(r"[^ \t\r\n]+", text)) for text in texts]
     if () in sentences:
         raise UserError(
             f"text {sentences.index(()) + 1} is empty; give words with blanks between them"
@@ -163,8 +165,16 @@ def entities(tags: Sequence[str], scheme: str = "lenient") -> list[Entity]:
 
 
 def _split(tag: str) -> tuple[str, str]:
-    """Returns (prefix, type) of a tag. A tag without a type has type "_"."""
-    return tag[:1], tag[1:].removeprefix("-") or "_"
+    """Returns (prefix, type) of a tag. A tag without a type has type "_"; a tag without a prefix is
+    a type, whose runs are entities. Raises UserError for other spellings of a prefix."""
+    if len(tag) < 2 or (tag[0] in PREFIXES and tag[1] == "-"):
+        return tag[:1], tag[2:] or "_"
+    if re.fullmatch(rf"[{PREFIXES}][_.:/|].+|.+[-_.:/|][BIESUL]", tag):
+        raise UserError(
+            f"the tag {tag!r} has its prefix in another place or form; write B-PER for the first "
+            "word of a type PER, I-PER for its other words"
+        )
+    return "I", tag
 
 
 def _lenient(tags: Sequence[tuple[str, str]]) -> list[Entity]:

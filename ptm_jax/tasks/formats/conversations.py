@@ -21,7 +21,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text.answering import Window
 from ptm_jax.tasks.formats import tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.questions import Questions
-from ptm_jax.tasks.formats.tabular import need
+from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.formats.taskrows import Record
 from ptm_jax.tasks.metrics.squad import normalised
@@ -82,10 +82,11 @@ class Conversations(Questions):
         stories, places = tabular.json_data(
             Path(path), self.encoding, "stories, which CoQA's format has"
         )
+        unique = tabular.Unique()
         for story in stories:
             index = str(need(f"{path}:1", story, "id"))
             place = places.of(index, "story")
-            context = str(need(place, story, "story"))
+            context = needed_text(unique(place, index), story, "story")
             if not context.strip():
                 raise UserError(f"{place}: the story is empty; correct it, or remove it")
             yield from self._turns(place, index, context, story, remarks, labels)
@@ -103,7 +104,7 @@ class Conversations(Questions):
             )
         for number, entry in enumerate(asked):
             here = f"{place}, turn {number + 1}"
-            question = str(need(here, entry, "input_text"))
+            question = needed_text(here, entry, "input_text")
             if not question.strip():
                 raise UserError(f"{here}: the question is empty; correct it, or remove the story")
             begin = max(0, number - self.history)
@@ -122,7 +123,7 @@ class Conversations(Questions):
 
     @staticmethod
     def _answered(turn: Turn, rows: Sequence[Any], remarks: Remarks | None) -> Turn:
-        gold = tuple(str(need(turn.place, row, "input_text")) for row in rows)
+        gold = tuple(needed_text(turn.place, row, "input_text") for row in rows)
         start, end = (int(need(turn.place, rows[0], f"span_{name}")) for name in ("start", "end"))
         turn, bare = turn._replace(gold=gold), normalised(gold[0])
         if start < 0 or bare == "unknown":

@@ -21,7 +21,7 @@ from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.knowledge.english_words import GRAMMATICAL
 from ptm_jax.tasks.formats import tabular, taskdata, taskrows
-from ptm_jax.tasks.formats.tabular import need
+from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import ALONG, Record
 
@@ -65,7 +65,7 @@ class _Hops(TaskExamples):
         rows = tabular.json_of(Path(path), text)
         if not isinstance(rows, list):
             raise UserError(f"{path}:1: no list of questions, which HotpotQA's format is")
-        places = tabular.Places(path, text)
+        places, unique = tabular.Places(path, text), tabular.Unique()
         for number, row in enumerate(rows):
             own = (
                 next((row[name] for name in ("_id", "id") if name in row), None)
@@ -77,11 +77,11 @@ class _Hops(TaskExamples):
                 if own is None
                 else (own, places.of(str(own)))
             )
-            yield self._hop(place, str(index), row, remarks, labels)
+            yield self._hop(unique(place, str(index)), str(index), row, remarks, labels)
 
     @staticmethod
     def _hop(place, index, row, remarks, labels) -> Hop:
-        question = str(need(place, row, "question"))
+        question = needed_text(place, row, "question")
         documents = tuple(
             (str(t), tuple(map(str, s)))
             for t, s in _pairs(row, "context", ("title", "sentences"), place)
@@ -98,7 +98,7 @@ class _Hops(TaskExamples):
         if not labels:
             return hop
         answer, sizes = (
-            str(need(place, row, "answer")),
+            needed_text(place, row, "answer"),
             {title: len(sentences) for title, sentences in documents},
         )
         facts = tuple(

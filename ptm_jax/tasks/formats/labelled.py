@@ -4,6 +4,7 @@ examples."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -122,15 +123,17 @@ class Labelled(TaskExamples):
                     remarks, f"examples left out, whose label is {example.label!r}", place
                 )
                 continue
+            if labels and not example.label:
+                raise UserError(f"{place}: the label is empty; write its class, or remove the line")
             if labels and self.labels != "found":
                 self.number(example)
             yield example
 
     def _example(self, number: int, place: str, fields: Mapping[str, Any], labels: bool) -> Example:
-        first = _text(tabular.need(place, fields, *self.first))
-        second = _text(tabular.need(place, fields, *self.second)) if self.second else None
+        first = tabular.needed_text(place, fields, *self.first).strip()
+        second = tabular.needed_text(place, fields, *self.second).strip() if self.second else None
         known = labels or any(name in fields for name in self.label)
-        label = _text(tabular.need(place, fields, *self.label)) if known else None
+        label = self._spelled(place, fields) if known else None
         if not first or (self.second and not second):
             raise UserError(f"{place}: the text is empty; correct the line, or remove it")
         texts = [first, *(str(fields[name]).strip() for name in self.more if fields.get(name))]
@@ -147,6 +150,16 @@ class Labelled(TaskExamples):
             facts,
         )
 
+    def _spelled(self, place: str, fields: Mapping[str, Any]) -> str:
+        """The label as a text: booleans in lower case, a missing number of a table without a
+        text."""
+        text, value = (
+            read(place, fields, *self.label) for read in (tabular.needed_text, tabular.need)
+        )
+        if isinstance(value, float) and math.isnan(value) and self.labels:
+            return ""
+        return text.lower() if isinstance(value, bool) else text.strip()
+
     def number(self, example: Example) -> float:
         """Returns the index of an example's class, or its number. Raises UserError with file and
         line."""
@@ -158,18 +171,26 @@ class Labelled(TaskExamples):
                     f"{example.place}: the label is {example.label!r}; there are {known}.{near}"
                 )
             return self.labels.index(example.label)
+        spelled = repr(example.label)
         try:
-            return float(example.label)
+            value = math.nan if "_" in example.label else float(example.label)
+            spelled = spelled if "_" in example.label else example.label
         except ValueError:
-            raise UserError(
-                f"{example.place}: the label is {example.label!r}; expected a number"
-            ) from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise UserError(f"{example.place}: the {self.label[0]} is {spelled}; expected a number")
+        return value
 
     def settled(self, sources: Sequence[str]) -> Labelled:
         if self.labels != "found":
             return self
         every = self.files(sources).values()
         named = {example.label for source in every for example in self.read(source.path)}
+        if len(named) < 2:
+            raise UserError(
+                f"{' '.join(map(str, sources))}: every label is {''.join(named)!r}; a classifier "
+                "needs two classes at least"
+            )
         return dataclasses.replace(self, labels=tuple(sorted(named)))
 
     def texts(self, example: Example) -> Iterator[str]:
@@ -228,7 +249,3 @@ class Labelled(TaskExamples):
                 [taskrows.row_of(ids, types, label=record["label"][0], label_weights=1.0, **places)]
             )
         return groups, remarks
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value).strip()

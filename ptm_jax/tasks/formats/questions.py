@@ -19,7 +19,7 @@ from ptm_jax.data.text import tfds_sources
 from ptm_jax.inference.text import answering
 from ptm_jax.inference.text.answering import Window
 from ptm_jax.tasks.formats import tabular, taskdata, taskrows
-from ptm_jax.tasks.formats.tabular import need
+from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
 
@@ -74,15 +74,17 @@ class Questions(TaskExamples):
         articles, places = tabular.json_data(
             Path(path), self.encoding, "articles, which SQuAD's format has"
         )
+        unique = tabular.Unique()
         for article in articles:
             for paragraph in need(f"{path}:1", article, "paragraphs"):
-                context = str(need(f"{path}:1", paragraph, "context"))
+                context = needed_text(f"{path}:1", paragraph, "context")
                 for entry in need(f"{path}:1", paragraph, "qas"):
                     index = str(need(f"{path}:1", entry, "id"))
-                    yield self._asked(places.of(index), index, context, entry, remarks, labels)
+                    place = unique(places.of(index), index)
+                    yield self._asked(place, index, context, entry, remarks, labels)
 
     def _asked(self, place, index, context, entry, remarks, labels) -> Asked:
-        question = str(need(place, entry, "question"))
+        question = needed_text(place, entry, "question")
         if not question.strip() or not context.strip():
             raise UserError(
                 f"{place}: the {'question' if context.strip() else 'text'} is empty; correct "
@@ -110,7 +112,8 @@ class Questions(TaskExamples):
     ) -> tuple[str, int]:
         """Returns (text, first character) of the nearest occurrence of an answer; -1 if there is
         none."""
-        text, start = str(need(place, answer, "text")), int(need(place, answer, "answer_start"))
+        text = needed_text(place, answer, "text")
+        start = int(need(place, answer, "answer_start"))
         if context[start : start + len(text)] == text and start >= 0 and text:
             return text, start
         found = [i for i in range(len(context)) if context.startswith(text, i)] if text else []

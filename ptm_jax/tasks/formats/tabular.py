@@ -23,7 +23,7 @@ import hashlib
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,6 +118,19 @@ def need(place: str, record: Any, *names: str) -> Any:
     )
 
 
+def needed_text(place: str, record: Any, *names: str) -> str:
+    """`need` of a field that is a text. Raises UserError for a list or an object."""
+    value = need(place, record, *names)
+    if isinstance(value, list | tuple | dict | np.ndarray):
+        name = next(name for name in names if name in record)
+        kind = "an object" if isinstance(value, dict) else "a list"
+        raise UserError(
+            f"{place}: the field {name} is {kind}; expected a text. Join its parts, or write an "
+            "entry for each"
+        )
+    return str(value)
+
+
 def needs(place: str, record: Any, *names: str) -> list[Any]:
     """All of the named fields. Raises UserError like `need`."""
     return [need(place, record, name) for name in names]
@@ -187,7 +200,11 @@ def _table(
     found = textfiles.csv_rows(path, io.StringIO(text, newline="")) if commas else _tsv(text)
     line, first = next(found, (0, []))
     named = not columns or any(name in first for group in needed for name in group)
-    names = first if named else columns
+    names = [name.strip() for name in first] if named else columns
+    if (twice := repeated(name for name in names if name)) is not None:
+        raise UserError(
+            f"{path}:{line}: two columns are named {twice!r}; rename one of them, or remove it"
+        )
     for group in needed:
         if not set(group) & set(names):
             there = ", ".join(names) or "nothing"
@@ -198,7 +215,15 @@ def _table(
         if len(row) < len(names) or (named and len(row) > len(names)):
             what = "the first line has" if named else f"expected {', '.join(names)}, which are"
             raise UserError(f"{path}:{number}: {len(row)} columns; {what} {len(names)}")
-        yield f"{path}:{number}", dict(zip(names, row, strict=False))
+        fields = dict(zip(names, row, strict=False))
+        fields.pop("", None)  # the numbers that pandas writes before the first column
+        yield f"{path}:{number}", fields
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """Returns the first name that occurs twice, or None."""
+    known: set[str] = set()
+    return next((name for name in names if name in known or known.add(name)), None)
 
 
 def _tsv(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -225,12 +250,20 @@ def _json(path: Path, text: str) -> Iterator[Row]:
 def json_of(path: Path, text: str, line: int = 0) -> Any:
     """Parsed JSON. Raises UserError with file and line."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         at = line or (error.lineno if isinstance(error, json.JSONDecodeError) else 1)
         raise UserError(
             f"{path}:{at} is not JSON ({str(error).splitlines()[0]}); correct the line"
         ) from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose fields have different names. Raises ValueError."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError(f"two fields are named {repeated(name for name, _ in pairs)!r}")
+    return fields
 
 
 def json_data(path: Path, encoding: str, expected: str) -> tuple[list, Places]:
@@ -241,6 +274,23 @@ def json_data(path: Path, encoding: str, expected: str) -> tuple[list, Places]:
     if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
         raise UserError(f"{path}:1: no field data with a list of {expected}")
     return whole["data"], Places(path, text)
+
+
+class Unique:
+    """The ids of a file so far: each belongs to one question, as predictions are written by id."""
+
+    def __init__(self):
+        self._known: set[str] = set()
+
+    def __call__(self, place: str, index: str) -> str:
+        """Returns `place`. Raises UserError for an id that was there before."""
+        if index in self._known:
+            raise UserError(
+                f"{place}: the id {index!r} belongs to another question of the file too; give "
+                "each question its own"
+            )
+        self._known.add(index)
+        return place
 
 
 class Places:

@@ -6,7 +6,9 @@ weight. A sentence longer than a row continues in the next row.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,6 +21,15 @@ from ptm_jax.inference.text.tags import records_of, rows_of
 from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
+
+_BLANKS = " \t\r"
+"""Characters between columns; others that look like a blank belong to their word (U+00A0 of a
+number)."""
+
+
+def _columns_of(line: str) -> list[str]:
+    line = line.strip(" \r") if "\t" in line else line.strip(_BLANKS)
+    return line.split("\t") if "\t" in line else re.split(" +", line)
 
 
 class Sentence(NamedTuple):
@@ -61,15 +72,20 @@ class Tagged(TaskExamples):
             yield from self._columns(path, labels)
             return
         words, tags, first = [], [], 0
-        for number, line in [*tabular.lines_of(Path(path), self.encoding), (0, "")]:
-            if not line.strip() or line.startswith("-DOCSTART-"):
+        remarks = Remarks() if remarks is None else remarks
+        lines = [*tabular.lines_of(Path(path), self.encoding), (0, "")]
+        comments = self._comments(lines)
+        if comments:
+            remarks["comment lines, which hold no words"] += len(comments)
+        for number, line in lines:
+            if number in comments:
+                continue
+            if not line.strip(_BLANKS) or line.startswith("-DOCSTART-"):
                 if words:
                     yield Sentence(tuple(words), tuple(tags) if labels else None, f"{path}:{first}")
                 words, tags = [], []
                 continue
-            fields = self._fields(
-                line, f"{path}:{number}", Remarks() if remarks is None else remarks, labels
-            )
+            fields = self._fields(line, f"{path}:{number}", remarks, labels)
             if fields is None:
                 continue
             first = first if words else number
@@ -82,16 +98,35 @@ class Tagged(TaskExamples):
         """(word, tag) of a line; None for a comment or another line without a word."""
         if self.format == "conllu":
             return self._conllu(line, place, remarks)
-        fields = line.split("\t") if "\t" in line else line.split()
+        fields = _columns_of(line)
         if labels and len(fields) < 2:
             raise UserError(f"{place}: {len(fields)} column; expected a word and its tag")
-        if not fields[0].strip():
+        if not fields[0].strip(_BLANKS):
             raise UserError(f"{place}: the word is empty; correct the line, or remove it")
         if labels and not -len(fields) <= self.column < len(fields):
             raise UserError(
                 f"{place}: {len(fields)} columns; there is no column {self.column} for the tag"
             )
-        return fields[0], fields[self.column].strip() if labels else ""
+        return fields[0].strip(_BLANKS), fields[self.column].strip() if labels else ""
+
+    def _comments(self, lines: Sequence[tuple[int, str]]) -> set[int]:
+        """Returns the numbers of the lines of comments: those that begin with #, and have other
+        columns than the words of the file or no tag that is known."""
+        if self.format != "conll":
+            return set()
+        marked = [(n, _columns_of(line)) for n, line in lines if line.startswith("#")]
+        plain = [_columns_of(line) for _, line in lines if line.strip() and line[0] != "#"]
+        plain = [row for row in plain if not row[0].startswith("-DOCSTART-")]
+        if not marked or not plain:
+            return set()
+        (size, _), *_ = collections.Counter(map(len, plain)).most_common()
+        tags = {row[self.column] for row in plain if -len(row) <= self.column < len(row)}
+        known = tags | {"O"} if self.labels == "found" else set(self.labels)
+
+        def tagged(row):
+            return size == 1 or row[self.column] in known or re.match("[BIESUL]-", row[self.column])
+
+        return {n for n, row in marked if len(row) != size or not tagged(row)}
 
     def _conllu(self, line: str, place: str, remarks: Remarks) -> tuple[str, str] | None:
         if line.startswith("#"):
@@ -116,7 +151,8 @@ class Tagged(TaskExamples):
 
     def _columns(self, path: str | Path, labels: bool) -> Iterator[Sentence]:
         def split(value):
-            return tuple(map(str, value)) if isinstance(value, list) else tuple(str(value).split())
+            parts = value if isinstance(value, list) else re.split(r"[ \t\r\n]+", str(value))
+            return tuple(part for part in map(str, parts) if part)
 
         for place, fields in tabular.rows(path, encoding=self.encoding):
             named = list(fields.values())
@@ -141,6 +177,11 @@ class Tagged(TaskExamples):
         named = {
             tag for source in every for sentence in self.read(source.path) for tag in sentence.tags
         }
+        if len(named) < 2:
+            raise UserError(
+                f"{' '.join(map(str, sources))}: every tag is {''.join(named)!r}; a tagger needs "
+                "two at least"
+            )
         # O first, so that the tag without an entity has index 0 in every task.
         return dataclasses.replace(
             self, labels=tuple(sorted(named, key=lambda tag: (tag != "O", tag)))

@@ -313,9 +313,12 @@ def _prepare(
         progress(f"tokenizing {source.name}", count, count)
         save_records(folder / f"{split}.npz", records)
         tokenizer.save(folder / "tokenizer")  # an open vocabulary has more words now
+        counts = examples.frequencies(records)
+        if split == "train" and len(counts) > 1 and sum(map(bool, counts)) == 1:
+            remarks[split]["examples are all of one class; nothing can be learnt from them"] = count
         splits[split] = {
             "examples": len(records),
-            "counts": examples.frequencies(records),
+            "counts": counts,
             "source": list(source),
             "remarks": dict(remarks[split]),
             "shards": [],

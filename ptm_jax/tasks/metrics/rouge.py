@@ -4,6 +4,8 @@
 
 Deviations: of WordNet's irregular words, which ROUGE-1.5.5 looks up before it stems, the most
 frequent are here; there is no bootstrap, so that a score is the plain mean; a text is one sentence.
+ROUGE-1.5.5 knows ASCII letters alone. A text most of whose letters are others is divided into words
+of its script, unstemmed; of scripts without blanks (Chinese, Japanese, Thai) each character counts.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import collections
 import functools
 import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +25,11 @@ NAMES = ("rouge1", "rouge2", "rouge3", "rougeL", "rougeSU4")
 SKIP = 4
 """Maximum number of words between the two words of a skip-bigram."""
 
+_ALONE = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\U00020000-\U0002fa1f]"
+)
+"""Characters of scripts without blanks between words: each counts as a word, with its marks."""
 Score = tuple[float, float, float]
 """(F, precision, recall)."""
 
@@ -29,7 +37,25 @@ Score = tuple[float, float, float]
 def words_of(text: str) -> list[str]:
     """Returns the stemmed words of a text."""
     words = re.findall(r"[a-z0-9]+", text.lower())
+    if 2 * sum(map(len, words)) < sum(map(str.isalnum, text)):
+        return _words_of_other_scripts(text.lower())
     return [IRREGULAR.get(word) or stem(word) if len(word) > 3 else word for word in words]
+
+
+def _words_of_other_scripts(text: str) -> list[str]:
+    words, inside = [], False
+    for char in text:
+        mark = unicodedata.category(char).startswith("M")
+        if not (char.isalnum() or (mark and inside)):
+            inside = False
+            continue
+        alone = _ALONE.match(char) is not None and not mark
+        if inside and not alone and (mark or not _ALONE.match(words[-1])):
+            words[-1] += char
+        else:
+            words.append(char)
+        inside = True
+    return words
 
 
 def score(text: str, gold: str) -> dict[str, Score]:
