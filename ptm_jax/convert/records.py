@@ -42,6 +42,15 @@ def ends(config: Config, name: str, default: int | None) -> int | None:
     )
 
 
+def all_ends(config: Config, name: str) -> tuple[int, ...]:
+    """Returns the special ids of a config: those of a list, one, or none. Raises UserError for
+    another value."""
+    value = config(name, None, None)
+    several = value if isinstance(value, list) else [value]
+    numbers = (Config({name: one}, config.file)(name, int, None) for one in several)
+    return tuple(dict.fromkeys(number for number in numbers if number is not None))
+
+
 def vocab_of(config: Config, *size: int, **specials: int | None) -> Vocab:
     """Returns the vocabulary of a config: `size` and `specials` are the defaults. The ids of a
     tokenizer override them."""

@@ -94,6 +94,12 @@ def _answers(known: np.ndarray, queries: np.ndarray, size: int) -> np.ndarray:
     return np.where(there, known[np.minimum(where, len(known) - 1), 2], size).astype(np.int32)
 
 
+def _also_in(triples: np.ndarray, others: np.ndarray) -> int:
+    """Returns the number of triples [n, 3] that are among others."""
+    known = set(map(tuple, others.tolist()))
+    return sum(tuple(triple) in known for triple in triples.tolist())
+
+
 def measures(found: np.ndarray, sought: Sequence[str] = ("tail", "head")) -> dict[str, float]:
     """Returns MRR, Hits@1, 3 and 10 and the mean rank of ranks [len(sought), N], and the MRR of
     each side of two."""
@@ -137,6 +143,7 @@ def evaluate(
                 "test.tsv"
             )
         triples, known = model.placed(graph, asked), model.placed(graph, graph.known)
+        seen = 0 if split == "train" else _also_in(asked, graph.triples("train"))
     if not len(triples):
         raise UserError(
             f"the model knows no triple of {' '.join(data)}; it was trained on another graph"
@@ -149,6 +156,10 @@ def evaluate(
     if 0 < most < len(triples):
         remarks["triples are there, of which a part was ranked"] = len(triples)
         triples = triples[np.arange(most) * len(triples) // most]
+    if seen:
+        remarks[
+            f"triples of {split} stand in the training triples too; their ranks are too good"
+        ] = seen
     found = ranks(
         model.score,
         triples,

@@ -59,6 +59,22 @@ def task_for(model: Any, task: Task) -> Task:
     return task
 
 
+def assumed(model: Any, task: Task) -> str | None:
+    """Returns a remark where the classes of a model have no names, or others than the task's, so
+    that they are taken in the task's order; else None."""
+    kind = kind_of(task.examples, model.module.encoder)
+    if not kind.named or not isinstance(task.examples.labels, tuple) or not task.examples.labels:
+        return None
+    own = names_of(model, model.module.heads[kind.head].classes)
+    if {name.lower() for name in own} == {name.lower() for name in task.examples.labels}:
+        return None
+    named = f"names its classes {', '.join(own)}" if own else "does not name its classes"
+    return (
+        f"time the model {named}: they are taken for {', '.join(task.examples.labels)} of "
+        f"{task.name} in this order"
+    )
+
+
 def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
     """Returns the source of --data: a file, or the files of a directory for a split. Raises
     UserError."""
@@ -98,6 +114,8 @@ def evaluate(
              `squad2_retro`
     """
     task, remarks = task_for(model, task), Remarks()
+    if (order := assumed(model, task)) is not None:
+        remarks[order] += 1
     examples, kind = task.examples.examples(source, remarks, labels), kind_of(task.examples)
     first = {} if beside is None else {"first": _first(beside, task, examples, batch)}
     length = length or length_of(model, task)

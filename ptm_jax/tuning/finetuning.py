@@ -68,7 +68,7 @@ def experiment(
 
     Raises UserError for an unknown task, data in another format, or a model without a text encoder.
     """
-    task_, model = catalogue.get(task), _model(init, bool(compress))
+    task_, model, asked = catalogue.get(task), _model(init, bool(compress)), length
 
     def own(value, name):
         return vars(task_)[name] if value is None else value
@@ -94,7 +94,7 @@ def experiment(
     objective = kind.objective(examples := _spelled(examples, system.examples))
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
-    length = min(length, system.towers["main"].encoder.limit or length)
+    length = fitting(length, asked, system.towers["main"].encoder.limit, model)
     steps = steps or math.ceil(epochs * math.ceil(examples.count(data, tokenizer, length) / batch))
     system = dataclasses.replace(
         system,
@@ -221,6 +221,17 @@ def keeping_towers(system: System, init: Any) -> System:
     used = {*objective.given}.union(*(wrapper.towers or () for wrapper in system.wrappers))
     used_towers = {name: tower for name, tower in others.items() if name in used}
     return dataclasses.replace(system, towers={**system.towers, **used_towers})
+
+
+def fitting(length: int, asked: int | None, limit: int | None, model: Any) -> int:
+    """Returns the row length: a task's, cut to the position table. Raises UserError where the
+    caller asked for a longer one."""
+    if limit is not None and asked is not None and asked > limit:
+        raise UserError(
+            f"length is {asked}, the position table of {model} has {limit} rows; give "
+            f"{limit} or less, or a model of longer texts"
+        )
+    return min(length, limit or length)
 
 
 def _tuned(towers: Mapping[str, Any]) -> str:

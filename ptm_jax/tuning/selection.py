@@ -162,14 +162,14 @@ class _Watcher:
             "".join(json.dumps(line) + "\n" for line in self.curve), encoding="utf8"
         )
         self._sweep()
-        scores = [_main(line["metrics"]) for line in self.curve]
+        scores = [ranked(_main(line["metrics"])) for line in self.curve]
         since = len(scores) - 1 - int(np.argmax(scores))
         self.ended = 0 < self._selection.patience <= since
         return self.ended
 
     def best(self) -> dict[str, Any]:
         """The first evaluation with the best held-out metric."""
-        return max(self.curve, key=lambda line: _main(line["metrics"]))
+        return max(self.curve, key=lambda line: ranked(_main(line["metrics"])))
 
     def _sweep(self) -> None:
         """Deletes the checkpoints that are neither the best nor among the last two."""
@@ -254,6 +254,12 @@ def _main(metrics: Mapping[str, float]) -> float:
     return next(iter(metrics.values()))
 
 
+def ranked(metric: float) -> float:
+    """Returns the value by which runs and checkpoints are compared: a metric that is no number is
+    the worst."""
+    return -math.inf if math.isnan(metric) else metric
+
+
 def spread(runs: Sequence[Tuned]) -> dict[str, tuple[float, float]]:
     """{metric: (mean, standard deviation with n - 1)} over the seeds; the latter is 0 for one
     run."""
@@ -271,7 +277,7 @@ def expected_best(scores: Sequence[float], draws: int | None = None) -> np.ndarr
     """The expected best of n = 1, 2, ... `most` runs drawn with replacement [most]: sum_v v (P(V <=
     v)^n - P(V < v)^n) (Dodge et al. 2019, arXiv 1909.03004, Eq. 7). Default of `most`: the number
     of scores."""
-    values = np.sort(np.asarray(scores, np.float64))
+    values = np.sort([ranked(score) for score in scores])
     if not len(values):
         raise ValueError("no run has a score; give at least one")
     n = np.arange(1, (draws or len(values)) + 1)[:, None]

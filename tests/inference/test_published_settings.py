@@ -73,7 +73,7 @@ def test_options_of_the_call_win():
 def test_settings_without_a_counterpart_are_named_once(bart, capsys):
     assert completed({**CNN, "bad_words_ids": [[3]], "suppress_tokens": [], "eos_token_id": [2, 5],
         "do_sample": True}) == (
-        OURS, ["bad_words_ids", "eos_token_id after the first", "do_sample with num_beams"],
+        OURS, ["bad_words_ids", "do_sample with num_beams"],
     )  # fmt: skip
     assert completed({"max_length": 50, "min_length": 0, "forced_bos_token_id": 3}, False) == (
         {"max_new_tokens": 64}, ["max_length", "forced_bos_token_id"],

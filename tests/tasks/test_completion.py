@@ -65,3 +65,9 @@ def test_ranks_and_measures_equal_brute_force():
         np.moveaxis(swapped, 1, 0), triples[:, [0, 2, 1]], known[:, [0, 2, 1]], size=R, sides=(0,)
     )
     np.testing.assert_array_equal(found, want)
+
+
+def test_triples_that_stand_in_train_are_counted():
+    train = np.array([[0, 0, 1], [1, 0, 2], [2, 1, 3]])
+    test = np.array([[1, 0, 2], [2, 1, 0], [1, 0, 2], [0, 0, 1]])
+    assert completion._also_in(test, train) == 3 and completion._also_in(test, train[:0]) == 0

@@ -13,6 +13,7 @@ from ptm_jax import systems
 from ptm_jax.adapt.parameters.max_norm import MaxNorm
 from ptm_jax.cli.main import main
 from ptm_jax.convert import checkpoint
+from ptm_jax.convert.config import Config
 from ptm_jax.core import slots, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
@@ -22,6 +23,8 @@ from ptm_jax.objectives.tasks.crf import CRFTagging
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.objectives.text.seq2seq import Seq2Seq
 from ptm_jax.runs.run import Run
+from ptm_jax.tasks import evaluating
+from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.training import loop
 from ptm_jax.training.start import initial
 from ptm_jax.tuning import finetuning
@@ -215,3 +218,28 @@ def test_a_network_from_scratch_has_the_head_of_the_task_and_its_own_pooling(tmp
     assert (head.labels, head.dropout) == (("O", "B-loc"), 0.0) and isinstance(
         config.system.objective, CRFTagging
     )
+
+
+def test_a_length_beyond_the_position_table_is_refused(published, tmp_path):
+    limit = json.loads((published / "config.json").read_text())["max_position_embeddings"]
+    data = [str(written(tmp_path / "sst2", count=8, dev=4))]
+    with pytest.raises(
+        UserError, match=rf"length is {limit + 1}, .* has {limit} rows; give {limit}"
+    ):
+        finetuning.experiment("sst2", str(published), data, length=limit + 1)
+    config = finetuning.experiment("sst2", str(published), data, length=limit)
+    assert config.system.recipe.phases[-1].length == limit
+
+
+@pytest.mark.parametrize(
+    ("own", "remark"),
+    [(("1", "0"), None), (("no", "yes"), "names its classes no, yes: they are taken for 0, 1"),
+     ("found", "does not name its classes: they are taken for 0, 1 of sst2")],
+)  # fmt: skip
+def test_classes_that_are_assumed_have_a_remark(models_of, own, remark):
+    examples = catalogue.get("sst2").examples
+    (model,) = models_of(dataclasses.replace(examples, labels=("0", "1")))
+    system = dataclasses.replace(model.system, examples=dataclasses.replace(examples, labels=own))
+    model = dataclasses.replace(model, system=system, published=Config({}, "c.json"))
+    line = evaluating.assumed(model, evaluating.task_for(model, catalogue.get("sst2")))
+    assert line is None if remark is None else remark in line

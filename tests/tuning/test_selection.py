@@ -97,3 +97,12 @@ def test_the_expected_best_of_n_runs():
     pairs = [max(a, b) for a in (1, 2, 3) for b in (1, 2, 3)]
     np.testing.assert_allclose(curve[:2], [2.0, np.mean(pairs)])
     assert np.all(np.diff(curve) > 0) and curve[-1] < 3
+
+
+@pytest.mark.parametrize("scores", [[0.2, float("nan"), 0.5, 0.4], [float("nan"), 0.2, 0.5, 0.4]])
+def test_a_metric_that_is_no_number_is_never_the_best(tmp_path, finetune, scores):
+    assert finetune(tmp_path / "best", 4, scores, best=True).step == 6
+    early = finetune(tmp_path / "early", 4, scores, patience=1)
+    assert early.metrics["accuracy"] == (0.2 if scores[0] == 0.2 else 0.4)
+    expected = selection.expected_best([*scores, float("nan")])
+    assert np.isneginf(expected[0]) or np.isfinite(expected).all()

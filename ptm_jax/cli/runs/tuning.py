@@ -64,7 +64,9 @@ def _document(runs: list[Any], stopped: bool) -> dict[str, Any]:
 
 
 def _best(runs: list[Any]) -> Any:
-    return max(runs, key=lambda run: run.main)
+    from ptm_jax.tuning import selection
+
+    return max(runs, key=lambda run: selection.ranked(run.main))
 
 
 def _tasks(run: Any, metrics: Any) -> dict[str, Any]:

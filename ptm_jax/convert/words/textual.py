@@ -44,6 +44,19 @@ def is_text(path: Path, skip: int) -> bool:
     return len(fields) > 1 and all(map(_NUMBER.fullmatch, fields[1:]))
 
 
+def is_written(path: Path, skip: int, width: int) -> bool:
+    """Whether the line at byte `skip` is a word and `width` values of printable characters, which
+    may be no numbers (decimal commas)."""
+    with reading(path), path.open("rb") as file:
+        file.seek(skip)
+        values = file.readline(LONGEST_LINE).split()[1:]
+    return (
+        len(values) == width
+        and all(value.isascii() for value in values)
+        and (b"".join(values).decode("ascii").isprintable())
+    )
+
+
 def check_header(path: Path, count: int, width: int, each: int) -> None:
     """Checks `V D` against the size of the file: a number has at least `each` bytes. Raises
     UserError."""
@@ -141,6 +154,8 @@ def _check_line(path: Path, number: int, name: bytes, values: list[bytes], width
     bad = next((value for value in values if not _NUMBER.fullmatch(value)), None)
     if bad is not None:
         expected = "a word holds no blank" if len(values) > width else f"expected {width:,} numbers"
+        if b"," in bad and _NUMBER.fullmatch(bad.replace(b",", b".", 1)):
+            expected = "write a point in the place of the comma"
         where = (
             f"line {number:,}: {shown(decoded(bad))} after the word "
             f"{shown(decoded(name))} is no number"

@@ -3,9 +3,11 @@ write one."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +41,27 @@ def is_words(path: str | os.PathLike) -> bool:
 
 
 def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
-    """Reads a file or folder of vectors. Raises UserError with the file and the place of what is
-    wrong."""
-    path = Path(path)
+    """Reads a file or folder of vectors. Of a word on several lines the first vector is kept, with
+    a line on stderr. Raises UserError with the file and the place of what is wrong."""
+    table = _read(Path(path), allow_pickle)
+    if table.subwords is not None or table.classes is not None or "output" in table.settings:
+        return table  # fastText's model: its parts are numbered together
+    first = dict(zip(reversed(table.words), range(len(table.words) - 1, -1, -1), strict=True))
+    if len(first) == len(table.words):
+        return table
+    rows = np.array(sorted(first.values()), np.int64)
+    twice = table.words[np.setdiff1d(np.arange(len(table.words)), rows)[0]]
+    print(
+        f"{path}: {len(table.words) - len(rows):,} words stand there twice, as {shown(twice)}; "
+        "the first vector of each is kept",
+        file=sys.stderr,
+    )
+    counts = None if table.counts is None else table.counts[rows]
+    words = [table.words[row] for row in rows]
+    return dataclasses.replace(table, words=words, rows=table.rows[rows], counts=counts)
+
+
+def _read(path: Path, allow_pickle: bool) -> WordTable:
     if path.is_dir():
         return fasttext_bin.read(path / MODEL) if (path / MODEL).is_file() else _folder(path)
     size_of(path)
@@ -55,11 +75,10 @@ def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
         return keyed.read(path, allow_pickle)
     if textual.header_of(head) is not None:
         # A line of text is a word and numbers only; bytes of float32 numbers are not.
-        return (
-            textual.read(path, True)
-            if textual.is_text(path, head.find(b"\n") + 1)
-            else interleaved.read(path)
-        )
+        _, width = textual.header_of(head)
+        skip = head.find(b"\n") + 1
+        written = textual.is_text(path, skip) or textual.is_written(path, skip, width)
+        return textual.read(path, True) if written else interleaved.read(path)
     if fasttext_bin.is_fasttext(head):
         return fasttext_bin.read(path)
     if textual.is_text(path, 0):

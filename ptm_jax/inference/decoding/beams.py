@@ -1,10 +1,11 @@
 """Beam search with separate finished hypotheses, under the length rule of GNMT (Wu et al. 2016,
 section 7) or n ** alpha.
 
-A step ranks the 2K best continuations of a prompt. Those among the K best that end (with `eos`, or
-at the maximum length) become hypotheses, ranked by score divided by length penalty. The K best of
-the others continue, so the beam never shrinks. A prompt is done when it has K hypotheses and
-`early_stopping` allows the end, as in the `transformers` library:
+A step ranks the 2K best continuations of a prompt, (1 + n) K where n tokens end an answer. Those
+among the K best that end (with a token of `eos`, or at the maximum length) become hypotheses,
+ranked by score divided by length penalty. The K best of the others continue, so the beam never
+shrinks. A prompt is done when it has K hypotheses and `early_stopping` allows the end, as in the
+`transformers` library:
 
 "never"  no continuation can beat the worst hypothesis: sums of log-probabilities only decrease, and
          the penalty of the longest answer bounds the score of a continuation
@@ -25,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.types import Array, record
-from ptm_jax.inference.decoding.logits import NEVER, length_penalty
+from ptm_jax.inference.decoding.logits import NEVER, length_penalty, one_of
 from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, grown_to_the_end
 
 
@@ -45,7 +46,7 @@ class Beams:
 def search(
     shape: Generation,
     forward: Callable,
-    eos: int | None,
+    eos: tuple[int, ...],
     pad: int,
     ids,
     segments,
@@ -95,14 +96,15 @@ def _grown(shape, numbers, eos, prompt: int, real: Array, beams: Beams, logits: 
     totals = (beams.sums[:, :, None] + scores.reshape(rows, width, vocab)).reshape(
         rows, width * vocab
     )
-    sums, index = jax.lax.top_k(totals, min(2 * width, width * vocab))
+    most = max(2, 1 + len(eos)) * width
+    sums, index = jax.lax.top_k(totals, min(most, width * vocab))
     source, token = index // vocab, (index % vocab).astype(jnp.int32)
     tokens = jnp.take_along_axis(beams.tokens, source[..., None], 1)
     tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], prompt + beams.t, 2)
 
     count, limit, alpha = beams.t + 1, numbers["max_new_tokens"], numbers["length_penalty"]
     ends = jnp.broadcast_to(count >= limit, token.shape)
-    ends = ends if eos is None else ends | (token == eos)
+    ends = ends | one_of(token, eos)
     possible = sums > NEVER / 2
     ended = ends & possible & (jnp.arange(sums.shape[1]) < width)
     ranked = jnp.where(ended, sums / length_penalty(count, alpha, shape.length_rule), NEVER)

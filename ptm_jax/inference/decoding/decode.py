@@ -85,7 +85,7 @@ def decode(
     options: Generation,
     *,
     head: str = "lm",
-    eos: int | None = None,
+    eos: int | Sequence[int] | None = None,
     pad: int = 0,
     seed: int = 0,
     rows: Sequence[int] | None = None,
@@ -93,7 +93,7 @@ def decode(
 ) -> Decoded:
     """Decodes answers to prompts (each [l] int32 with at least one token). Returns NumPy arrays.
 
-    eos, pad  the id that ends an answer (None: no such id), and the id after it
+    eos, pad  the id or ids that end an answer (None: no such id), and the id after it
     tower     its encoder must have `writes`
     start     first token of the answers of an encoder with a decoder (None: that of the encoder)
     rows      number of each prompt: a sample depends on (seed, number, tokens of the prompt), not
@@ -108,7 +108,8 @@ def decode(
     number = np.zeros(len(ids), np.int32)
     number[: len(prompts)] = range(len(prompts)) if rows is None else rows
     numbers = {**options.numbers(), "rows": number}
-    static = tower.module, options.shape(), head, eos, pad, start
+    ends = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+    static = tower.module, options.shape(), head, ends, pad, start
     found = jax.tree.map(
         np.asarray, _decode(*static, tower.params, ids, segments, numbers, stream(seed, "generate"))
     )
@@ -248,7 +249,7 @@ def _choose(shape: Generation, numbers, scores: Array, key: Array, t: Array) -> 
     return jax.vmap(jax.random.categorical)(keys, scores).astype(jnp.int32)
 
 
-def _extended(walk: Walk, token: Array, logits: Array, eos: int | None, prompt: int) -> Walk:
+def _extended(walk: Walk, token: Array, logits: Array, eos: tuple[int, ...], prompt: int) -> Walk:
     going = ~walk.finished
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits, -1), token[:, None], 1)[:, 0]
     write = functools.partial(
@@ -258,7 +259,7 @@ def _extended(walk: Walk, token: Array, logits: Array, eos: int | None, prompt: 
         t=walk.t + 1,
         tokens=write(walk.tokens, token[:, None]),
         used=write(walk.used, going[:, None]),
-        finished=walk.finished if eos is None else walk.finished | (token == eos),
+        finished=walk.finished | rules.one_of(token, eos),
         lengths=walk.lengths + going,
         scores=walk.scores + jnp.where(going, chosen, 0.0),
         cache=walk.cache,

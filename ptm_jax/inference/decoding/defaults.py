@@ -92,9 +92,6 @@ def _rules(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
         for name, neutral in UNSUPPORTED.items()
         if config(name, None, None) and config[name] != neutral
     ]
-    end = config("eos_token_id", None, None)
-    if isinstance(end, list) and len(end) > 1:
-        left.append("eos_token_id after the first")
     if not pair:  # a decoder's first token is that of its prompt
         left += ["forced_bos_token_id"] if found.pop("forced_bos") is not None else []
     return {name: value for name, value in found.items() if value is not None}, left

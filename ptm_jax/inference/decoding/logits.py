@@ -8,6 +8,9 @@ does not depend on its batch.
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import jax
 import jax.numpy as jnp
 
@@ -43,6 +46,11 @@ def no_repeat_ngram(logits: Array, tokens: Array, used: Array, count: Array, siz
     for i in range(size):
         same &= used[:, i : i + starts]
     return jnp.where(_marked(logits, tokens[:, size - 1 :], same), NEVER, logits)
+
+
+def one_of(token: Array, ids: tuple[int, ...]) -> Array:
+    """Returns whether each token is one of `ids`."""
+    return functools.reduce(operator.or_, (token == i for i in ids), jnp.zeros(token.shape, bool))
 
 
 def forbid(logits: Array, token: int, when: Array) -> Array:

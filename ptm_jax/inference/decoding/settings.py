@@ -200,7 +200,7 @@ def grown_to_the_end(
 def adjusted(
     shape: Generation,
     numbers: Mapping[str, Array],
-    eos: int | None,
+    eos: tuple[int, ...],
     logits,
     tokens,
     used,
@@ -212,8 +212,8 @@ def adjusted(
         logits = rules.repetition_penalty(logits, tokens, used, numbers["repetition_penalty"])
     if shape.no_repeat_ngram:
         logits = rules.no_repeat_ngram(logits, tokens, used, prompt + t, shape.no_repeat_ngram)
-    if shape.min_new_tokens and eos is not None:
-        logits = rules.forbid(logits, eos, t < numbers["min_new_tokens"])
+    for end in eos if shape.min_new_tokens else ():
+        logits = rules.forbid(logits, end, t < numbers["min_new_tokens"])
     if shape.forced_bos is not None:
         logits = rules.force(logits, shape.forced_bos, t == 0)
     if shape.forced_eos is not None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ptm_jax import systems
-from ptm_jax.convert.records import ends
+from ptm_jax.convert.records import all_ends
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
@@ -67,9 +67,7 @@ def generate(
     else:
         rows = _prompts(model, texts, plan.max_new_tokens)
         starts = [None] * len(rows)
-    end = (
-        ends(model.published, "eos_token_id", None) if model.vocab.eos is None else model.vocab.eos
-    )
+    end = ends_of(model)
     tower, answers = Tower(model.module, model.params[model.tower]), [None] * len(rows)
     for first, chosen in _grouped(rows, starts, batch_size):
         found = decode.decode(
@@ -83,6 +81,13 @@ def generate(
                 for tokens, length in several
             ]
     return answers if plan.answers > 1 else [several[0] for several in answers]
+
+
+def ends_of(model: Any) -> tuple[int, ...]:
+    """Returns the ids that end an answer: those of the checkpoint's generation settings, else the
+    vocabulary's."""
+    eos = model.vocab.eos
+    return all_ends(model.published, "eos_token_id") or (() if eos is None else (eos,))
 
 
 def start_of(model: Any, given: int | str | None = None) -> int | Literal["last"]:

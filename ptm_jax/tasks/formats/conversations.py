@@ -19,7 +19,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text.answering import Window
-from ptm_jax.tasks.formats import tabular, taskdata, taskrows
+from ptm_jax.tasks.formats import json_text, tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.questions import Questions
 from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks
@@ -82,7 +82,7 @@ class Conversations(Questions):
         stories, places = tabular.json_data(
             Path(path), self.encoding, "stories, which CoQA's format has"
         )
-        unique = tabular.Unique()
+        unique = json_text.Unique()
         for story in stories:
             index = str(need(f"{path}:1", story, "id"))
             place = places.of(index, "story")

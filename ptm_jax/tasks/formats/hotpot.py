@@ -20,7 +20,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.knowledge.english_words import GRAMMATICAL
-from ptm_jax.tasks.formats import tabular, taskdata, taskrows
+from ptm_jax.tasks.formats import json_text, tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import ALONG, Record
@@ -62,10 +62,10 @@ class _Hops(TaskExamples):
         self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
     ) -> Iterator[Hop]:
         text = tabular.text_of(Path(path), self.encoding)
-        rows = tabular.json_of(Path(path), text)
+        rows = json_text.json_of(Path(path), text)
         if not isinstance(rows, list):
             raise UserError(f"{path}:1: no list of questions, which HotpotQA's format is")
-        places, unique = tabular.Places(path, text), tabular.Unique()
+        places, unique = json_text.Places(path, text), json_text.Unique()
         for number, row in enumerate(rows):
             own = (
                 next((row[name] for name in ("_id", "id") if name in row), None)

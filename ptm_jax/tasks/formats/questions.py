@@ -18,7 +18,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.text import tfds_sources
 from ptm_jax.inference.text import answering
 from ptm_jax.inference.text.answering import Window
-from ptm_jax.tasks.formats import tabular, taskdata, taskrows
+from ptm_jax.tasks.formats import json_text, tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
@@ -74,7 +74,7 @@ class Questions(TaskExamples):
         articles, places = tabular.json_data(
             Path(path), self.encoding, "articles, which SQuAD's format has"
         )
-        unique = tabular.Unique()
+        unique = json_text.Unique()
         for article in articles:
             for paragraph in need(f"{path}:1", article, "paragraphs"):
                 context = needed_text(f"{path}:1", paragraph, "context")

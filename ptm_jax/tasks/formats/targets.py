@@ -14,7 +14,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
-from ptm_jax.tasks.formats import tabular, taskrows
+from ptm_jax.tasks.formats import json_text, tabular, taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
 
@@ -86,7 +86,7 @@ class Targets(TaskExamples):
 
     def _rows(self, path: Path, labels: bool) -> Iterator[tabular.Row]:
         if self.format == "disfl":
-            whole = tabular.json_of(path, tabular.text_of(path, self.encoding))
+            whole = json_text.json_of(path, tabular.text_of(path, self.encoding))
             for key, fields in whole.items():
                 yield (
                     f"{path}: question {key}",

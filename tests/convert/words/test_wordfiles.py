@@ -238,3 +238,28 @@ def test_a_word_that_a_format_cannot_hold_is_refused(tmp_path, word):
     assert not list(tmp_path.iterdir())
     with pytest.raises(UserError, match="unknown format of word vectors 'npz'"):
         wordfiles.write(tmp_path / "x", given, "npz")
+
+
+@pytest.mark.parametrize("format", ["word2vec", "glove", "word2vec-binary", "folder"])
+@pytest.mark.parametrize("words", ["a b a c", "a a", "x y y y x"])
+def test_of_a_word_on_two_lines_the_first_is_kept(tmp_path, capsys, format, words):
+    words = words.split()
+    rows = np.arange(len(words) * 3, dtype=np.float32).reshape(-1, 3)
+    path = tmp_path / "v"
+    wordfiles.write(path, WordTable(words=words, rows=rows), format)
+    read = wordfiles.read(path)
+    assert list(read.words) == list(dict.fromkeys(words))
+    assert [row[0] for row in read.rows] == [3.0 * words.index(word) for word in read.words]
+    assert f"{len(words) - len(read.words)} words stand there twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("head", ["2 3\n", ""])
+@pytest.mark.parametrize("value", ["1,5", "0,25", "-3,0", "1.5f", "1e", "0x1p3", "1.234,5"])
+def test_numbers_in_another_form_are_no_binary_vectors(tmp_path, head, value):
+    path = tmp_path / "v.vec"
+    path.write_text(head + f"the {value} 0 1\nof 1 {value} 2\n")
+    with pytest.raises(UserError) as caught:
+        wordfiles.read(path)
+    assert ("is no number" in str(caught.value)) == bool(head)
+    if head and "," in value and value.count(".") == 0:
+        assert "a point in the place of the comma" in str(caught.value)
