@@ -30,7 +30,7 @@ FLOORS = (
     {"runs"},
     {"inference"},
     {"tasks"},
-    {"tuning", "analysis"},
+    {"tuning"},
     {"plan", "launch", "bench"},
     {"api"},
     {"cli"},
