@@ -10,10 +10,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := GLIBC_TUNABLES=$(GLIBC_TUNABLES) $(BIN)/python -m pytest -n 2 --dist loadfile
 WORKDIR ?= runs/quickstart
 TEXT ?= the loss does not fall
-# Full tests that compute longer than they compile.
-LONG := tests/systems tests/training tests/bench tests/convert/test_minilm.py
-
-BEAM := tests/data/corpora/test_pipeline.py
+# The newest Python that runs, and what it tests.
+NEWEST_PYTHON ?= $(shell for p in python3.14 $$(ls -d $$HOME/.pyenv/versions/3.1[3-9]*/bin/python 2>/dev/null | sort -rV) \
+    python3.13 python3.12 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
+NEWEST := .venv-newest
+QUICK := tests/core tests/laws/test_laws_of_corruptions.py tests/laws/test_laws_of_objectives.py tests/test_import_law.py \
+    tests/cli/test_listing.py tests/cli/test_train.py tests/training/test_step.py tests/training/test_run.py
 
 .PHONY: quickstart search test test-full test-newest trainings lint bench docs golden add status clean
 
@@ -32,9 +34,12 @@ test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
 test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai $(VENV)/.serving $(VENV)/.pykeen
-	PTM_TEST_COMPILE=fast $(PYTEST) -m "full and not training" $(LONG:%=--ignore %) --ignore $(BEAM)
-	PYTHONPATH=$(CURDIR)/$(VENV)/beam $(PYTEST) -m "full and not training" $(BEAM)
-	$(PYTEST) -m "full and not training" $(LONG)
+	GLIBC_TUNABLES=$(GLIBC_TUNABLES) $(BIN)/python tests/run.py
+
+# A quick set under the newest Python: imports, laws, the command line, a training of a few steps.
+test-newest: $(NEWEST)/.test
+	PTM_TEST_COMPILE=fast GLIBC_TUNABLES=$(GLIBC_TUNABLES) $(NEWEST)/bin/python -m pytest -n 2 --dist loadfile \
+	    -m "not full" $(QUICK)
 
 # Trainings whose record or sources have changed since their last pass; writes trainings.json.
 # PTM_TRAINING_MINUTES=n begins none after n minutes.
@@ -66,7 +71,7 @@ status: $(VENV)/.parity
 	    --ignore tests/systems/test_catalogue.py
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(NEWEST) runs
 
 $(VENV)/.run: setup.cfg
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'ptm_jax needs Python 3.11 or later; this is ' + sys.version)"
@@ -76,6 +81,11 @@ $(VENV)/.run: setup.cfg
 
 $(VENV)/.test: $(VENV)/.run
 	$(PIP) -e ".[test]"
+	touch $@
+
+$(NEWEST)/.test: setup.cfg
+	test -x $(NEWEST)/bin/python || $(NEWEST_PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
 	touch $@
 
 $(VENV)/.parity: $(VENV)/.test
