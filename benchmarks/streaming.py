@@ -177,17 +177,23 @@ def torch_tensors(folder: Path) -> dict:
     return {**clock(), "bytes": sum(tensor.nbytes for tensor in held)}
 
 
-def shardings_over(sizes: dict[str, int], rules: str):
-    """Returns a function from abstract parameters to shardings over the devices."""
+def shardings_over(small: Path, sizes: dict[str, int], rules: str):
+    """Returns a function from abstract parameters to shardings over the devices. A `small`
+    checkpoint of the architecture gives the logical axes. Reading it excludes imports and the start
+    of the backend from the measurement."""
     import jax
 
+    from ptm_jax.convert import checkpoint
     from ptm_jax.core.paths import map_with_path
     from ptm_jax.mesh.rules import make_mesh, spec_of, table
+    from ptm_jax.nn.declared import axes_of
 
-    mesh = make_mesh(sizes)
+    system, mesh = checkpoint.read(small).system, make_mesh(sizes)
+    axes = axes_of(system.towers, checkpoint.example(system))
 
     def where(path, leaf):
-        return jax.sharding.NamedSharding(mesh, spec_of(path, leaf.shape, table(rules), mesh))
+        spec = spec_of(path, leaf.shape, axes.of(path, leaf.ndim), table(rules), mesh)
+        return jax.sharding.NamedSharding(mesh, spec)
 
     return lambda shapes: map_with_path(where, shapes)
 
@@ -200,13 +206,11 @@ def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
     from ptm_jax.convert import checkpoint
     from ptm_jax.core.paths import flatten
 
-    small = folder / "small"
-    checkpoint.read(
-        small, shardings=shardings_over(sizes, rules)
-    )  # excludes imports and backend start from the measurement
+    shardings = shardings_over(folder / "small", sizes, rules)
+    checkpoint.read(folder / "small", shardings=shardings)
     warm(folder)
     before, clock = memory("VmRSS"), Clock()
-    found = checkpoint.read(folder, shardings=shardings_over(sizes, rules))
+    found = checkpoint.read(folder, shardings=shardings)
     jax.block_until_ready(found.params)
     times, peak, after = clock(), memory("VmHWM") - before, memory("VmRSS") - before
     flat = flatten(found.params["main"])

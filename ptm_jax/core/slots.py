@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from ptm_jax.core.axes import Axes
 from ptm_jax.core.fields import Field
 from ptm_jax.core.networks import (
     ClassHead,
@@ -242,6 +243,7 @@ class Wrapper(Slot):
                      forward pass, such as the range of a layer's inputs: a step adds it to them as
                      it is, and no optimizer moves them (`on_step`)
     cache            whether the features of the frozen encoder may be kept on disk
+    logical_axes     {end of a path: axes} of the parameters that `init` adds (`core.axes`)
     """
 
     towers: tuple[str, ...] | None = None
@@ -249,6 +251,7 @@ class Wrapper(Slot):
     fresh: str | None = None
     observes: str | None = None
     cache: bool = False
+    logical_axes: Mapping[str, Axes] = {}
 
     def within(self, system: Any) -> Wrapper:
         """Returns the wrapper with open fields, such as the number of steps, filled in from the

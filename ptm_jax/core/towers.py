@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from ptm_jax.core.axes import below
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Encoded, Params
 
@@ -66,12 +67,12 @@ def bind(modules: Mapping[str, Any], params: Params, train: bool = False) -> dic
 def init(modules: Mapping[str, Any], key: Array, batch: Batch) -> dict[str, Params]:
     """Initialises the parameters of every tower, float32. The key of a tower depends only on `key`
     and its name."""
-    return {
-        name: module.init({"params": named(key, name)}, batch, method="initialise").get(
-            "params", {}
-        )
-        for name, module in modules.items()
-    }
+    params = {}
+    for name, module in modules.items():
+        with below(name):
+            made = module.init({"params": named(key, name)}, batch, method="initialise")
+        params[name] = made.get("params", {})
+    return params
 
 
 def abstract(modules: Mapping[str, Any], batch: Batch) -> dict[str, Params]:

@@ -76,6 +76,13 @@ class GatedEncoder(Embedded):
     `extra["keys"]` are x, the states before the embeddings e are added.
     """
 
+    logical_axes = {
+        "outputs/scale": ("width",),
+        "outputs/bias": ("width",),
+        "residual*/scale": ("width",),
+        "residual*/bias": ("width",),
+    }
+
     embed: nn.Module
     convolutions: tuple[tuple[int, int], ...]
     dropout: float = 0.0
@@ -141,6 +148,8 @@ class StepAttention(nn.Module):
     square root of the number of source tokens.
     """
 
+    logical_axes = {"outputs/scale": ("width",), "outputs/bias": ("width",)}
+
     precision: Precision = Precision()
 
     @nn.compact
@@ -162,6 +171,13 @@ class StepAttention(nn.Module):
 class GatedDecoder(Embedded):
     """Causal gated convolutions with an attention in every layer (Gehring et al. 2017, section
     3.3): [B, T, features]."""
+
+    logical_axes = {
+        "outputs/scale": ("width",),
+        "outputs/bias": ("width",),
+        "residual*/scale": ("width",),
+        "residual*/bias": ("width",),
+    }
 
     embed: nn.Module
     convolutions: tuple[tuple[int, int], ...]

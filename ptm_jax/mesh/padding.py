@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from ptm_jax.core.paths import first_match, flatten, map_with_path
+from ptm_jax.core.axes import Axes, ParameterAxes
+from ptm_jax.core.paths import flatten, map_with_path
 from ptm_jax.mesh import rules as tables
 
 FREE = ("vocab", "words")
@@ -56,23 +57,21 @@ def _changed(tree: Any, under: str, shapes: Mapping[str, tuple[int, ...]], chang
     return map_with_path(one, tree) if shapes else tree
 
 
-def padding_of(state: Any, rules: tables.Table, mesh: Mesh) -> Padding:
+def padding_of(state: Any, axes: ParameterAxes, rules: tables.Table, mesh: Mesh) -> Padding:
     """Returns the padding of an abstract state on a mesh."""
     true, stored = {}, {}
     for path, leaf in flatten(state).items():
-        long = padded(path, leaf.shape, rules, mesh)
+        long = padded(leaf.shape, axes.of(path, leaf.ndim), rules, mesh)
         if long != tuple(leaf.shape):
             true[path], stored[path] = tuple(leaf.shape), long
     return Padding(true, stored)
 
 
-def padded(path: str, shape: Sequence[int], rules: tables.Table, mesh: Mesh) -> tuple[int, ...]:
-    """Returns the shape of a tensor with its vocabulary rounded up to a multiple that the mesh
-    divides."""
-    names = first_match(tables.LOGICAL, path, ())
-    if len(names) > len(shape):
+def padded(shape: Sequence[int], names: Axes, rules: tables.Table, mesh: Mesh) -> tuple[int, ...]:
+    """Returns the shape of a tensor with these logical axes. Its vocabulary is rounded up to a
+    multiple that the mesh divides."""
+    if not names:
         return tuple(shape)
-    names = (None,) * (len(shape) - len(names)) + tuple(names)
 
     def free(name, dim):
         return name in FREE and dim > 1
@@ -84,13 +83,16 @@ def padded(path: str, shape: Sequence[int], rules: tables.Table, mesh: Mesh) -> 
     return tuple(-(-dim // way) * way for dim, way in zip(shape, ways, strict=True))
 
 
-def stored(state: Any, padding: Padding, rules: tables.Table, mesh: Mesh) -> Any:
+def stored(
+    state: Any, padding: Padding, axes: ParameterAxes, rules: tables.Table, mesh: Mesh
+) -> Any:
     """Returns the abstract state with stored shapes and shardings. Raises UserError like
     `tables.spec_of`."""
 
     def one(path, leaf):
         shape = padding.stored.get(path, tuple(leaf.shape))
-        sharding = NamedSharding(mesh, tables.spec_of(path, shape, rules, mesh))
+        names = axes.of(path, len(shape))
+        sharding = NamedSharding(mesh, tables.spec_of(path, shape, names, rules, mesh))
         return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=sharding)
 
     return map_with_path(one, state)

@@ -1,8 +1,7 @@
-"""The device mesh, and the two ordered tables that shard parameters over it.
+"""The device mesh, and the rule tables that shard parameters and activations over it.
 
-`LOGICAL` maps patterns of parameter paths to logical axes, for all systems. A rule table maps
-logical axes to mesh axes. In both the first match wins. The path of optimizer state contains the
-path of its parameter, so the same tables apply.
+A layer declares the logical axes of its parameters (`core.axes`) and of its activations
+(`core.constraint`). A rule table maps logical axes to mesh axes; the first match wins.
 
 Mesh axes: `data` (rows of the batch), `fsdp` (rows of the batch and slices of the parameters),
 `seq` (positions), `model` (heads, feed-forward and vocabulary).
@@ -19,65 +18,13 @@ import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from ptm_jax.core.axes import Axes
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.paths import first_match, map_with_path
 
 AXES = ("data", "fsdp", "seq", "model")
 
-LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
-    # adapters and projected attention: too narrow to split
-    (r"/beside/(query|key|value)/kernel$", ("width", None, None)),
-    (r"/beside/(query|key|value)/bias$", (None, None)),
-    (r"/(reduce|encode)/kernel$", ("width", None)),
-    (r"/(expand|decode|widen)/kernel$", (None, "width")),
-    # vocabularies: embeddings, static vectors and the tables of heads; those of an adaptive softmax
-    # are narrow
-    (r"/(token|ngrams)$|/encoder/document$|heads_\w+/(table|rest)$", ("vocab", "width")),
-    (r"/(token|words)\d+$|heads_\w+/words$", ("words", None)),
-    (r"(heads_\w+|/encoder)/bias$|heads_\w+/scale$", ("vocab",)),
-    (r"heads_\w+/bias\d+$", ("words",)),
-    # attention
-    (
-        r"(/|\d_|2[we]_)(query|key|value)/kernel$|relative/position/kernel$",
-        ("width", "heads", "head"),
-    ),
-    (r"(/|\d_|2[we]_)(query|key|value)/bias$|relative/(u|v|type_bias)$", ("heads", "head")),
-    (r"relative/type$", (None, "heads", "head")),
-    (r"relative/table$", (None, "heads")),
-    (r"(attention/|\d_)out/kernel$", ("heads", "head", "width")),
-    # feed-forward layers
-    (r"/(up|gate)/kernel$", ("width", "hidden")),
-    (r"/(up|gate)/bias$", ("hidden",)),
-    (r"/down/kernel$", ("hidden", "width")),
-    # norms, biases of the residual stream, positions, projections
-    (
-        r"norm/(scale|bias)$|/(out|down)/bias$|/(both|outputs|residual\d+|layer\d+)/(scale|(below_)?bias)$",
-        ("width",),
-    ),
-    (
-        r"/position/table$|/(embed|entities)/(type|language|task|parts|polarities|ratings|senses)$",
-        (None, "width"),
-    ),
-    (r"heads_\w+/(vectors|relations)$", (None, "width")),
-    (r"/entities$", ("words", None)),
-    (r"/embed/project\d*(/kernel)?$", (None, "width")),
-    (r"heads_\w+/project\d*(/kernel)?$", ("width", None)),
-    (r"/filter\d*/kernel$", (None, None, "width")),
-    (r"/convolution/kernel$", (None, None, None, None)),
-    (r"/layer\d+_kernel$", (None, "width", None, None)),
-    (r"/tasks/(inputs|state|content|share|share_beside)$", (None, "width", None)),
-    (r"/tasks/content_beside$", ("width", None)),
-    (r"/encoder/own$", (None, "vocab", "width")),
-    (r"/first/kernel$|/layers_\d+/label_bias$|projections/down_\d+$", (None, "width")),
-    (r"projections/up_\d+$", ("width", None)),
-    (
-        r"/(kernel|state\d*|projection|state_down|forget|tensor|beside|sentence|sentence_(own|mean|each))$",
-        ("width", None),
-    ),
-)
-
-Axes = str | tuple[str, ...]
-Table = tuple[tuple[str, Axes], ...]
+MeshAxes = str | tuple[str, ...]
+Table = tuple[tuple[str, MeshAxes], ...]
 
 BATCH: Table = (("rows", ("data", "fsdp")), ("positions", ("seq",)), ("length", ("seq",)))
 ACTIVATIONS = tuple(name for name, _ in BATCH)
@@ -103,7 +50,7 @@ def product(*tables: Table) -> Table:
     )
 
 
-def as_axes(axes: Axes | None) -> tuple[str, ...]:
+def as_axes(axes: MeshAxes | None) -> tuple[str, ...]:
     """Returns a rule's mesh axes as a tuple."""
     return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
 
@@ -193,16 +140,17 @@ def parts(mesh: Mesh, axes: Sequence[str]) -> int:
     return math.prod(mesh.shape[axis] for axis in axes)
 
 
-def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> PartitionSpec:
-    """Returns the partition spec of the tensor at `path`. Leading dimensions without a name
-    (scanned layers) are not split.
+def spec_of(
+    path: str, shape: Sequence[int], names: Axes, rules: Table, mesh: Mesh
+) -> PartitionSpec:
+    """Returns the partition spec of a tensor with a logical axis or None for each dimension;
+    without `names` it is not split.
 
-    Raises UserError if the table uses a mesh axis twice or does not divide a dimension.
+    Raises UserError, which names `path`, if the table uses a mesh axis twice or does not divide a
+    dimension.
     """
-    names = first_match(LOGICAL, path, ())
-    if len(names) > len(shape):  # a factored moment of the parameter, not the parameter
+    if not names:
         return PartitionSpec()
-    names = (None,) * (len(shape) - len(names)) + tuple(names)
     axes = [axes_of(rules, name) for name in names]
     used = [axis for each in axes for axis in each]
     for dim, each in zip(shape, axes, strict=True):
@@ -221,14 +169,6 @@ def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> Partit
             )
     return PartitionSpec(
         *(None if dim == 1 else each for dim, each in zip(shape, axes, strict=True))
-    )
-
-
-def place(tree: Any, rules: Table, mesh: Mesh) -> Any:
-    """Returns the tree of shardings of abstract or real parameters, optimizer state or a whole
-    train state."""
-    return map_with_path(
-        lambda path, leaf: NamedSharding(mesh, spec_of(path, leaf.shape, rules, mesh)), tree
     )
 
 

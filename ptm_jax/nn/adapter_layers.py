@@ -23,6 +23,8 @@ class BottleneckAdapter(nn.Module):
     applied first.
     """
 
+    logical_axes = {"expand/kernel": (None, "width")}
+
     width: int
     activation: Activation = "gelu"
     initializer: Any = TruncatedNormal(1e-2)
@@ -45,6 +47,16 @@ class ProjectedAttention(slots.Kernel, nn.Module):
     """TS(x) = gelu(V^D a(V^E x)) for x [B, L, D], where a is attention with `heads` heads over
     `width` features and no output projection (Stickland and Murray 2019, section 3.3; the gelu is
     from their code, modeling.py:BERTPals)."""
+
+    logical_axes = {
+        "query/kernel": ("width", None, None),
+        "query/bias": (None, None),
+        "key/kernel": ("width", None, None),
+        "key/bias": (None, None),
+        "value/kernel": ("width", None, None),
+        "value/bias": (None, None),
+        "decode/kernel": (None, "width"),
+    }
 
     computes = "attention"
 

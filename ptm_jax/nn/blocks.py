@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
+from ptm_jax.core.axes import below
 from ptm_jax.core.constraint import constrain
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Precision
@@ -36,6 +37,15 @@ class FeedForward(nn.Module):
     `gated` multiplies the activation by a second projection of x (Shazeer 2020, arXiv 2002.05202:
     T5 1.1's GEGLU). `dropout` applies to the hidden features (BART, T5, Transformer-XL).
     """
+
+    logical_axes = {
+        "up/kernel": ("width", "hidden"),
+        "up/bias": ("hidden",),
+        "gate/kernel": ("width", "hidden"),
+        "gate/bias": ("hidden",),
+        "down/kernel": ("hidden", "width"),
+        "down/bias": ("width",),
+    }
 
     hidden: int
     activation: Activation = "gelu"
@@ -324,9 +334,10 @@ class Stack(slots.Layered, nn.Module):
         if not self.has_variable("params", "block"):
             first = jax.tree.map(lambda leaf: leaf[0], cache)
             keys = jax.random.split(self.make_rng("params"), self.layers)
-            drawn = flatten(
-                jax.vmap(lambda key: block.init(key, x, context, first)["params"])(keys)
-            )
+            with below(*self.path, "block"):
+                drawn = flatten(
+                    jax.vmap(lambda key: block.init(key, x, context, first)["params"])(keys)
+                )
             one = {
                 path: leaf[0] if re.search(self.shared, path) else leaf
                 for path, leaf in drawn.items()

@@ -18,6 +18,8 @@ from ptm_jax.nn.layers import Context, Dense, Dropout, Identity, LayerNorm
 class ScaleShift(nn.Module):
     """x * scale + bias: a LayerNorm without its statistics (section 3.3, NoNorm)."""
 
+    logical_axes = {"scale": ("width",), "bias": ("width",)}
+
     @nn.compact
     def __call__(self, x):
         scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
@@ -107,6 +109,8 @@ class FeedForwards(nn.Module):
     """Residual feed-forward layers x = norm(x + ffn(x)) before the block's own, for its `cross`
     slot (section 3.2, "stacked feed-forward networks")."""
 
+    logical_axes = {"norms_*/scale": (None,), "norms_*/bias": (None,)}
+
     ffns: tuple[nn.Module, ...]
     norms: tuple[nn.Module, ...]
 
@@ -121,6 +125,8 @@ class Bottleneck(nn.Module):
 
     The block's attention reads the narrow states, or the wide ones if it is a `WideAttention`.
     """
+
+    logical_axes = {"widen/kernel": (None, "width")}
 
     block: Block
     narrow: nn.Module

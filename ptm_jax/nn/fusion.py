@@ -25,6 +25,13 @@ class FusionBlock(nn.Module):
     holds the places of entities.
     """
 
+    logical_axes = {
+        "up/kernel": ("width", "hidden"),
+        "up/bias": ("hidden",),
+        "down/kernel": ("hidden", "width"),
+        "down/bias": ("width",),
+    }
+
     attention: Attention
     entity_attention: Attention
     hidden: int

@@ -22,6 +22,8 @@ from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, act
 class Halting(nn.Module):
     """Returns the probability [B, L] float32 that a position halts. `start` is the initial bias."""
 
+    logical_axes = {"kernel": (None,), "bias": ()}
+
     start: float = 1.0
     initializer: Any = TruncatedNormal()
 
@@ -119,6 +121,8 @@ class DepthwiseConv(nn.Module):
     reach: "both" sides of a token, or only the "left" side (decoders).
     """
 
+    logical_axes = {"kernel": (None, "width")}
+
     size: int
     reach: Literal["both", "left"] = "both"
     initializer: Any = TruncatedNormal()
@@ -145,6 +149,13 @@ class DepthwiseConv(nn.Module):
 class ConvFeedForward(nn.Module):
     """A feed-forward layer of two depthwise-separable convolutions (section 2.1, transition
     function)."""
+
+    logical_axes = {
+        "up/kernel": ("width", "hidden"),
+        "up/bias": ("hidden",),
+        "down/kernel": ("hidden", "width"),
+        "down/bias": ("width",),
+    }
 
     hidden: int
     sizes: tuple[int, int] = (3, 5)

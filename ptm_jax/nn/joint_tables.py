@@ -55,6 +55,8 @@ class SharedMatrices(nn.Module):
     """For each pair (wide, narrow) of `sizes` the matrices `down_wide` [narrow, wide] and `up_wide`
     [wide, narrow]."""
 
+    logical_axes = {"down_*": (None, "width"), "up_*": ("width", None)}
+
     sizes: tuple[tuple[int, int], ...]
 
     def initialise(self, batch: Any) -> None:

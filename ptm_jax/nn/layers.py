@@ -116,6 +116,8 @@ class Dense(nn.Module):
     (`kernels.integers`); with `kernel_seen` it rounds x as such a product would, and returns what
     it saw of x as that parameter's gradient."""
 
+    logical_axes = {"kernel": ("width", None), "bias": (None,)}
+
     features: int | tuple[int, ...]
     axes: int = 1
     bias: bool = True
@@ -178,6 +180,8 @@ def by_columns(params, parts: int, dtype):
 class LayerNorm(nn.Module):
     """Layer normalisation (Ba et al. 2016), statistics in float32. `center=False` has no bias."""
 
+    logical_axes = {"scale": ("width",), "bias": ("width",)}
+
     eps: float = 1e-12
     center: bool = True
 
@@ -191,6 +195,8 @@ class LayerNorm(nn.Module):
 class RMSNorm(nn.Module):
     """x / sqrt(mean(x^2) + eps) * scale, statistics in float32 (Zhang & Sennrich 2019, Eq. 4):
     T5."""
+
+    logical_axes = {"scale": ("width",)}
 
     eps: float = 1e-6
 

@@ -31,6 +31,7 @@ import numpy as np
 
 from ptm_jax.adapt.parameters import levels
 from ptm_jax.core import spec
+from ptm_jax.core.axes import ParameterAxes
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
@@ -51,7 +52,7 @@ class Work:
     tokens               tokens of a batch with padding
     kept                 bytes of residuals of the forward pass; 0 if the module's formula for
                          activations applies
-    shapes               shapes of the state on one device
+    shapes, axes         of the state on one device (`Program.abstract`)
     """
 
     flops: float
@@ -61,6 +62,7 @@ class Work:
     tokens: int
     kept: float
     shapes: TrainState
+    axes: ParameterAxes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +89,7 @@ def work_of(config: Experiment, phase: int) -> Work:
     traces."""
     shape = config.system.recipe.phases[phase]
     config, twice = (with_rows(config, times * shape.batch, phase) for times in (1, 2))
-    (traced, shapes), (double, _) = _trace(config), _trace(twice)
+    (traced, (shapes, axes)), (double, _) = _trace(config), _trace(twice)
     recomputes = any(
         isinstance(part, Stack) and part.remat != "none"
         for _, part in spec.walk(config.system.towers)
@@ -106,6 +108,7 @@ def work_of(config: Experiment, phase: int) -> Work:
         tokens=shape.batch * shape.length,
         kept=0 if _formula_holds(config) else _kept(twice) - _kept(config),
         shapes=shapes,
+        axes=axes,
     )
 
 
@@ -123,7 +126,7 @@ def without_vocabulary(config: Experiment) -> tuple[TrainState, float]:
     config = dataclasses.replace(
         config, system=spec.respell(config.system, Vocab, dataclasses.replace(vocab, size=size))
     )
-    products, shapes = _trace(with_remat(config, "none"))
+    products, (shapes, _) = _trace(with_remat(config, "none"))
     # The gradient to the input has no vocabulary in its shape: a third of the three products of a
     # head.
     return shapes, sum(p.times * p.flops * (-0.5 if size in p.shape else 1.0) for p in products)
@@ -131,26 +134,24 @@ def without_vocabulary(config: Experiment) -> tuple[TrainState, float]:
 
 def scaled(work: Work, times: float) -> Work:
     """Returns the work for `times` as many rows."""
+    fixed = ("shapes", "axes")
     return Work(
-        **{name: value if name == "shapes" else value * times for name, value in vars(work).items()}
+        **{name: value if name in fixed else value * times for name, value in vars(work).items()}
     )
 
 
-def shapes_of(config: Experiment) -> TrainState:
-    """Returns the shapes of the state of a published experiment."""
+def abstract_of(config: Experiment) -> tuple[TrainState, ParameterAxes]:
+    """Returns the shapes and the logical axes of the state of a published experiment."""
     with building(config.system):
-        return jax.eval_shape(
-            program(config.system, config.seed).defined().init, batch_of(config, 0)
-        )
+        return program(config.system, config.seed).abstract(batch_of(config, 0))
 
 
 def _trace(config):
-    """Returns (products of the step, shapes of the state)."""
-    shapes = shapes_of(config)
+    """Returns (products of the step, the result of `abstract_of`)."""
+    abstract = abstract_of(config)
     with building(config.system):
-        return products(
-            program(config.system, config.seed).defined().step, shapes, batch_of(config, 0)
-        ), shapes
+        step = program(config.system, config.seed).defined().step
+        return products(step, abstract[0], batch_of(config, 0)), abstract
 
 
 def _kept(config: Experiment) -> int:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
 from ptm_jax.core import cache, facts, spec
+from ptm_jax.core.axes import ParameterAxes
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
@@ -103,18 +104,23 @@ class Step:
         }
 
 
-def step_of(config: Experiment, mesh: Any, phase: int, shapes: TrainState | None = None) -> Step:
+def step_of(
+    config: Experiment,
+    mesh: Any,
+    phase: int,
+    known: tuple[TrainState, ParameterAxes] | None = None,
+) -> Step:
     """Returns the step of a published experiment (`published`) on a mesh.
 
-    `shapes` is its state on one device, if known, to save time in a search. Raises UserError if
+    `known` is the result of `Program.abstract`, to save time in a search. Raises UserError if
     experiment and mesh do not fit."""
     rules.check_batch(
         config.system.recipe.phases[phase].batch // config.system.recipe.accumulate, mesh
     )
-    if shapes is not None:  # as `Program.on`
-        work, state = program(config.system, config.seed), shapes
+    if known is not None:  # as `Program.on`
+        work, (state, axes) = program(config.system, config.seed), known
         layout = layout_of(mesh, config.rules)
-        padding = padding_of(state, layout.rules, mesh)
+        padding = padding_of(state, axes, layout.rules, mesh)
         local = isinstance(mesh, jax.sharding.AbstractMesh) or mesh.devices.flat[0] in jax.devices()
         alone = (
             mesh.size == 1 and local
@@ -124,7 +130,7 @@ def step_of(config: Experiment, mesh: Any, phase: int, shapes: TrainState | None
             config,
             mesh,
             work,
-            stored(state, padding, layout.rules, mesh),
+            stored(state, padding, axes, layout.rules, mesh),
             batch_of(config, phase, mesh),
         )
     with building(config.system):

@@ -165,7 +165,7 @@ def modelled(
 def model(config, topology, sizes, phase, work, efficiency=1.0, mesh=None) -> Plan:
     """Like `modelled`, for known work. `mesh` is a mesh with devices, if known."""
     abstract = lowering.abstract_mesh(sizes)
-    step = lowering.step_of(config, abstract, phase, work.shapes)
+    step = lowering.step_of(config, abstract, phase, (work.shapes, work.axes))
     parts = estimate.memory(step, work)
     return _plan(
         config, topology, step, work, links(topology, mesh or abstract), phase, efficiency,

@@ -137,6 +137,12 @@ def test_its_parameters_are_known_by_their_paths(name):
 
 
 @each
+def test_its_parameters_have_logical_axes(name):
+    state, axes = program(name).abstract(batch(types=PAIRS))
+    assert [path for path in flatten(state.params) if axes.find(path) is None] == []
+
+
+@each
 def test_the_beginning_is_the_same_however_often_and_the_end_is_the_model(name):
     value, params, plain = wrapper(name), begun(name).params, paths("")
     once = value.init(params, None)

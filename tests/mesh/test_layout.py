@@ -8,12 +8,14 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from ptm_jax.core import paths, spec, towers
+from ptm_jax.core.axes import ParameterAxes
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.registry import catalogue, discover
 from ptm_jax.core.types import Vocab
 from ptm_jax.mesh import padding
 from ptm_jax.mesh import rules as tables
 from ptm_jax.mesh.layout import Layout, constrain, layout_of, use
+from ptm_jax.nn.declared import axes_of
 from ptm_jax.nn.parallel import stream
 from ptm_jax.plan import lowering
 from support import elsewhere, splitting
@@ -64,13 +66,12 @@ def test_positions_that_the_mesh_does_not_divide_are_refused():
 
 
 def test_megatron_splits_columns_then_rows_and_the_vocabulary():
-    shapes = paths.flatten(
-        towers.abstract(
-            catalogue.get("bert_base").towers, {"input_ids": np.zeros((2, 16), np.int32)}
-        )
-    )
+    modules, batch = catalogue.get("bert_base").towers, {"input_ids": np.zeros((2, 16), np.int32)}
+    shapes, declared = paths.flatten(towers.abstract(modules, batch)), axes_of(modules, batch)
     spec = {
-        path: tables.spec_of(path, leaf.shape, tables.MEGATRON, mesh(model=2))
+        path: tables.spec_of(
+            path, leaf.shape, declared.of(path, leaf.ndim), tables.MEGATRON, mesh(model=2)
+        )
         for path, leaf in shapes.items()
     }
     for path, axes in {
@@ -81,26 +82,25 @@ def test_megatron_splits_columns_then_rows_and_the_vocabulary():
         "ffn_norm/scale": (None, None),
     }.items():  # fmt: skip
         assert spec[f"main/encoder/stack/block/{path}"] == PartitionSpec(*axes)
-    assert (
-        tables.spec_of("main/encoder/embed/token", (30528, 768), tables.MEGATRON, mesh(model=8))[0]
-        == "model"
-    )
+    assert declared.of(TOKEN, 2) == ("vocab", "width")
+    assert tables.spec_of(TOKEN, (30528, 768), TABLE, tables.MEGATRON, mesh(model=8))[0] == "model"
 
 
 ONE = jax.devices()[:1]
 TWICE = (("width", "model"), ("hidden", "model"))
 TOKEN = "main/encoder/embed/token"
+TABLE, UP = ("vocab", "width"), ("width", "hidden")
 
 
 @pytest.mark.parametrize(
     ("place", "words"),
     [
         (
-            lambda: tables.spec_of(TOKEN, (30522, 768), tables.MEGATRON, mesh(model=4)),
+            lambda: tables.spec_of(TOKEN, (30522, 768), TABLE, tables.MEGATRON, mesh(model=4)),
             r"token \(30522, 768\).*'model' of 4",
         ),
         (
-            lambda: tables.spec_of("x/up/kernel", (8, 16), TWICE, mesh(model=4)),
+            lambda: tables.spec_of("x/up/kernel", (8, 16), UP, TWICE, mesh(model=4)),
             "two dimensions of x/up/kernel",
         ),
         (lambda: tables.make_mesh({"data": 7}, ONE), "needs 7 devices"),
@@ -161,7 +161,10 @@ def test_a_vocabulary_is_padded_and_nothing_else():
             "x": {"up": {"kernel": jnp.ones((4, 6))}},
         },
     }
-    found = padding.padding_of(state, tables.table("megatron"), mesh(model=8))
+    axes = ParameterAxes(
+        {"main/embed/token": TABLE, "main/heads_lm/bias": ("vocab",), "x/up/kernel": UP}
+    )
+    found = padding.padding_of(state, axes, tables.table("megatron"), mesh(model=8))
     assert set(found.true) == {
         "params/main/embed/token",
         "params/main/heads_lm/bias",
@@ -178,7 +181,7 @@ def test_a_vocabulary_is_padded_and_nothing_else():
         UserError,
         match=r"mu/x/up/kernel \(4, 6\): dimension 6 does not divide over mesh axis 'model' of 8",
     ):
-        padding.stored(state, found, tables.table("megatron"), mesh(model=8))
+        padding.stored(state, found, axes, tables.table("megatron"), mesh(model=8))
 
 
 FAMILIES = (
@@ -194,12 +197,11 @@ FAMILIES = (
 @pytest.mark.full
 @pytest.mark.parametrize("name", FAMILIES)
 def test_nearly_all_bytes_are_split(name):
-    assert splitting.share_split(splitting.parameters(name)) >= 0.999 and len(tables.LOGICAL) <= 40
+    assert splitting.share_split(name) >= 0.999
 
 
 def test_each_half_of_the_table_splits_nearly_all_bytes_alone():
-    shapes = splitting.parameters("gpt2_medium")
-    assert all(splitting.share_split(shapes, rules) > 0.99 for rules in ("fsdp", "megatron"))
+    assert all(splitting.share_split("gpt2_medium", rules) > 0.99 for rules in ("fsdp", "megatron"))
 
 
 @pytest.mark.full
@@ -207,11 +209,7 @@ def test_nearly_all_bytes_of_every_system_of_paper_size_are_split():
     names = [
         name for name in catalogue.names() if not name.endswith("_mini") and name not in FAMILIES
     ]
-    assert {
-        name: share
-        for name in names
-        if (share := splitting.share_split(splitting.parameters(name))) < 0.999
-    } == {}
+    assert {name: share for name in names if (share := splitting.share_split(name)) < 0.999} == {}
 
 
 def on_eight_devices():

@@ -1,30 +1,68 @@
-"""Shapes of a system's parameters, and the share of them that a rule table splits over devices."""
+"""Shapes and logical axes of a system's parameters, and how rule tables split them over devices."""
 
+import functools
+import hashlib
 import math
-
-import jax
 
 from ptm_jax import systems
 from ptm_jax.core import paths
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
-from ptm_jax.mesh import rules
+from ptm_jax.mesh import padding
+from ptm_jax.mesh import rules as tables
 from ptm_jax.plan import lowering
 from ptm_jax.training.steps.step import program
 
 
+@functools.cache
+def abstract(name):
+    """The shapes and the logical axes of a system's state."""
+    config = lowering.published(Experiment(system=systems.get(name)))
+    return program(config.system, 0).abstract(lowering.batch_of(config, 0))
+
+
 def parameters(name):
     """{path: shape} of a system's parameters."""
-    config = lowering.published(Experiment(system=systems.get(name)))
-    state = jax.eval_shape(program(config.system, 0).init, lowering.batch_of(config, 0))
-    return {path: leaf.shape for path, leaf in paths.flatten(state.params).items()}
+    return {path: leaf.shape for path, leaf in paths.flatten(abstract(name)[0].params).items()}
 
 
-def share_split(shapes, name="megatron_fsdp"):
-    """The share of parameter bytes that a rule table splits."""
-    table, mesh = rules.table(name), lowering.abstract_mesh({})
-    split = [
-        math.prod(shape)
-        for path, shape in shapes.items()
-        if any(rules.spec_of(path, shape, table, mesh))
-    ]
-    return sum(split) / sum(map(math.prod, shapes.values()))
+def share_split(name, rules="megatron_fsdp"):
+    """The share of a system's parameter bytes that a rule table splits."""
+    table, mesh, axes = tables.table(rules), lowering.abstract_mesh({}), abstract(name)[1]
+    sizes = {True: 0, False: 0}
+    for path, shape in parameters(name).items():
+        spec = tables.spec_of(path, shape, axes.of(path, len(shape)), table, mesh)
+        sizes[any(spec)] += math.prod(shape)
+    return sizes[True] / sum(sizes.values())
+
+
+SIZES = {"data": 2, "fsdp": 2, "model": 2}
+"""The abstract mesh of `lines`."""
+
+
+def lines(name):
+    """For every rule table and leaf of a system's state: the table, the path, the stored shape, and
+    the mesh axes of each dimension, or the refusal."""
+    (state, axes), mesh = abstract(name), lowering.abstract_mesh(SIZES)
+    shapes = {path: leaf.shape for path, leaf in paths.flatten(state).items()}
+    names = {path: axes.of(path, len(shape)) for path, shape in shapes.items()}
+    for rules, table in tables.PLAIN.items():
+        for path, true in shapes.items():
+            shape = padding.padded(true, names[path], table, mesh)
+            try:
+                spec = tables.spec_of(path, shape, names[path], table, mesh)
+            except UserError as error:
+                yield f"{rules} {path} refused: {error}"
+            else:
+                yield f"{rules} {path} {'x'.join(map(str, shape))} {_places(spec, len(shape))}"
+
+
+def _places(spec, rank):
+    """The mesh axes of each dimension: "data+fsdp,-,model"."""
+    places = [*spec, *(None,) * (rank - len(spec))]
+    return ",".join("+".join(tables.as_axes(place)) or "-" for place in places)
+
+
+def digest(name):
+    """A short hash of `lines`."""
+    return hashlib.sha256("\n".join(lines(name)).encode()).hexdigest()[:16]

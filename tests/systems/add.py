@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "mesh")]
 
 import golden  # noqa: E402
+import shardings  # noqa: E402
 
 from ptm_jax import systems  # noqa: E402
 from ptm_jax.core.errors import UserError  # noqa: E402
@@ -36,14 +37,16 @@ def add(name: str) -> list[str]:
         f"golden    {'unchanged' if text == before else 'written'}: {file.relative_to(Path.cwd())}"
     )
 
-    shapes = splitting.parameters(name)
-    count, split = sum(map(math.prod, shapes.values())), splitting.share_split(shapes)
+    count = sum(map(math.prod, splitting.parameters(name).values()))
+    split = splitting.share_split(name)
     print(f"count     {count:,} parameters")
     print(f"mesh      {split:.2%} of the parameters are split by megatron_fsdp")
+    shardings.write([name])
     mini = name.endswith(("_mini", "_tiny"))
     if split < 0.999 and not mini:
         missing.append(
-            "less than 99.9% of the parameters are split; name their axes in ptm_jax/mesh/rules.py"
+            "less than 99.9% of the parameters are split; name their axes in `logical_axes` of the "
+            "layer that makes them"
         )
 
     words = list(earn(name))

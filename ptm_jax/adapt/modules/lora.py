@@ -34,6 +34,7 @@ class LoRA(OnFrozen):
 
     owns = r"^lora/"
     trained = (owns,)
+    logical_axes = {"*/a": (None, None), "*/b": (None, None)}
 
     def __post_init__(self):
         if self.rank < 1:

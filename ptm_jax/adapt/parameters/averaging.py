@@ -63,6 +63,7 @@ class _Averaging(slots.Wrapper):
     """Keeps the parameters of the last steps of a tower beside the towers, never trained."""
 
     owns = r"^recent/"
+    logical_axes = {"recent/count": ()}
 
     def refusal(self, system: Any) -> str | None:
         """Refuses another adaptation that keeps parameters outside of the tower (overrides
@@ -188,6 +189,7 @@ class NTASGD(_Averaging):
     tower: str = "main"
 
     owns = r"^average/"
+    logical_axes = {"average/count": (), "average/best": (), "average/losses": (None,)}
 
     def __post_init__(self):
         if self.patience < 0:

@@ -110,6 +110,7 @@ class HeadGates(Compression):
     towers: tuple[str, ...] = ("main",)
 
     owns = rf"^\w+/{PLACE}/"
+    logical_axes = {f"{PLACE}/*/bias": (None,)}
     minimises = "task + expected open gates"
 
     def __post_init__(self):

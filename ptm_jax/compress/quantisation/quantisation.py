@@ -298,6 +298,7 @@ class Q8BERT(Int8):
     trains = True
     owns = r"/kernel_(inputs|seen)$"
     observes = r"/kernel_seen$"
+    logical_axes = {"kernel_inputs": (None,), "kernel_seen": (None,)}
 
     def __post_init__(self):
         super().__post_init__()

@@ -34,6 +34,8 @@ class TriLetterEmbeddings(Embeddings):
     """Maps ids [B, L] to the sum of the vectors of their letter trigrams and of their position [B,
     L, D] (section 3.1)."""
 
+    logical_axes = {"trigrams": (None, None)}
+
     letters: TriLetters = TriLetters()
 
     def setup(self):
@@ -100,6 +102,15 @@ class CrossingHead(slots.ClassHead, nn.Module):
     """Returns the logits [B, 2] of a pair of vectors [B, D]: [0, a cos(q, k) + b] ("cosine"), or
     [0, w . (F(x) + x) + b], x = max(q, k) and F two dense layers with a ReLU between them
     ("residual") (section 3.3)."""
+
+    logical_axes = {
+        "up/kernel": ("width", "hidden"),
+        "up/bias": ("hidden",),
+        "down/kernel": ("hidden", "width"),
+        "down/bias": ("width",),
+        "scale": (),
+        "bias": (),
+    }
 
     crossing: Crossing = "cosine"
     classes: int = 2

@@ -34,6 +34,8 @@ class EntityTransformer(Stacked):
     entities see, as in thunlp/ERNIE. `extra["entities"]` [B, L, width] are the states of entities.
     """
 
+    logical_axes = {"entities": ("words", None)}
+
     embed: Embeddings
     stack: Stack
     fusion: Stack

@@ -25,6 +25,8 @@ class Knowledge(nn.Module):
     """A lexicon, the vectors `entities` [E, W] of its entities, and the layer that reads them. At
     most ceil(share * L) mentions of a row are read."""
 
+    logical_axes = {"entities": ("words", None)}
+
     layer: KAR
     lexicon: Entities
     share: float = 0.25

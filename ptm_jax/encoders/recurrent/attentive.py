@@ -50,6 +50,8 @@ class AttentiveDecoder(Embedded):
             (`nn.recurrent.recurrence.State`)
     """
 
+    logical_axes = {"state*": ("width", None)}
+
     embed: nn.Module
     hidden: int
     attention: SoftAttention

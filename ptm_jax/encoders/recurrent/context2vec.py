@@ -27,6 +27,8 @@ class ContextLSTM(slots.Encoder, nn.Module):
     vectors of their own, in a head.
     """
 
+    logical_axes = {"token": ("vocab", "width")}
+
     vocab: Vocab
     width: int
     right: Recurrent

@@ -43,6 +43,8 @@ class DenseBiLSTM(Embedded):
     dropout     of the inputs of every layer, and of s
     """
 
+    logical_axes = {"mask": (None, None)}
+
     embed: nn.Module
     right: tuple[Recurrent, ...]
     left: tuple[Recurrent, ...]

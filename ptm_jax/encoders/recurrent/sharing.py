@@ -32,6 +32,8 @@ class SharingEncoder(Embedded):
              (section 5.2)
     """
 
+    logical_axes = {"own": (None, "vocab", "width")}
+
     embed: nn.Module
     kind: Sharing
     hidden: int = 50

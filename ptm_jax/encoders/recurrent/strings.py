@@ -35,6 +35,8 @@ class Strings(slots.Encoder, nn.Module):
                 stream's end
     """
 
+    logical_axes = {"characters": (None, None, None)}
+
     alphabet: int
     width: int
     right: Recurrent

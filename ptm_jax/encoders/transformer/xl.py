@@ -35,6 +35,8 @@ class TransformerXL(Stacked):
     token sees `memory` places, including itself as the last.
     """
 
+    logical_axes = {"query": (None,)}
+
     embed: nn.Module
     stack: Stack
     memory: int

@@ -23,6 +23,8 @@ class BagOfNGrams(Table):
     places' rows in a table of the rows that a step reads (`training.updates.sparse`).
     """
 
+    logical_axes = {"ngrams": ("vocab", "width")}
+
     grams: HashedWordNGrams
 
     @property

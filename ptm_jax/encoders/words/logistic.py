@@ -20,6 +20,8 @@ class LogisticLayer(nn.Module):
     """The parameters W [I, O], b [O] of the units above and c [I] of those below: one layer of an
     autoencoder with tied weights, or a restricted Boltzmann machine."""
 
+    logical_axes = {"kernel": ("width", None), "bias": ("width",), "below_bias": ("width",)}
+
     features: int
     initializer: Any = Normal(0.01)
 

@@ -30,6 +30,8 @@ class ParagraphVectors(Table):
                 dbow_words), in `extra["words"]` [B, L, D]
     """
 
+    logical_axes = {"document": ("vocab", "width")}
+
     documents: Documents = Documents()
     window: int = 5
     words: Literal["none", "mean", "concatenated"] = "mean"

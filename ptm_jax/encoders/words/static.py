@@ -26,6 +26,8 @@ from ptm_jax.statistics.windows import neighbours, offsets, shifted
 class Table(slots.Encoder, nn.Module):
     """A table `token` [V, D]."""
 
+    logical_axes = {"token": ("vocab", "width")}
+
     vocab: Vocab
     width: int
     initializer: Any
@@ -44,6 +46,8 @@ class _Words(Table):
     after the last. Steps on some rows of both give it (`training.updates.sparse`). Without it
     `subwords` looks them up.
     """
+
+    logical_axes = {"ngrams": ("vocab", "width")}
 
     subwords: HashedNGrams | None = None
 
@@ -96,6 +100,8 @@ class WordVectors(_Words):
     biased      whether a word has a bias too, `extra["bias"]` [B, L] (GloVe)
     """
 
+    logical_axes = {"offsets": (None, None), "bias": ("vocab",)}
+
     window: int | None = None
     biased: bool = False
 
@@ -129,6 +135,8 @@ class ContextWords(_Words):
     The gradient of the mean is that of word2vec.c and gensim: every neighbour gets the state's
     whole gradient, not its share 1 / n.
     """
+
+    logical_axes = {"offsets": (None, None)}
 
     window: int = 5
     weights: Literal["mean", "positions"] = "mean"

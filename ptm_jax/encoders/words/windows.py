@@ -30,6 +30,8 @@ class WindowEncoder(Embedded):
     place of the token: f of the replaced window.
     """
 
+    logical_axes = {"padding": (None,)}
+
     embed: nn.Module
     before: int
     after: int
@@ -85,6 +87,8 @@ class SentenceEncoder(Embedded):
     p are vectors of `distance_width` of a place's distance to the word t that is tagged, cut at
     `longest`. Takes [B, L, L, F] in memory for one convolution.
     """
+
+    logical_axes = {"padding": (None,), "distance": (None, None), "distance_kernel": (None, None)}
 
     embed: nn.Module
     reach: int = 1

@@ -26,6 +26,14 @@ class PrefixAttention(Attention):
     probabilities leave out the prefix. The mask is dense, so that no kernel for long rows is used.
     """
 
+    logical_axes = {
+        "prefix_key": (None, None, None),
+        "prefix_value": (None, None, None),
+        "prefix_table": (None, None),
+        "prefix_made/kernel": ("width", None, None, None),
+        "prefix_made/bias": (None, None, None),
+    }
+
     prefix: int = 10
     prefix_hidden: int = 0
     prefix_init: Any = Normal(0.02)

@@ -144,6 +144,17 @@ class Attention(slots.Kernel, nn.Module):
     share are added too.
     """
 
+    logical_axes = {
+        "query/kernel": ("width", "heads", "head"),
+        "query/bias": ("heads", "head"),
+        "key/kernel": ("width", "heads", "head"),
+        "key/bias": ("heads", "head"),
+        "value/kernel": ("width", "heads", "head"),
+        "value/bias": ("heads", "head"),
+        "out/kernel": ("heads", "head", "width"),
+        "out/bias": ("width",),
+    }
+
     computes = "attention"
 
     heads: int

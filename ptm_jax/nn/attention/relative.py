@@ -64,6 +64,8 @@ class Buckets(nn.Module):
     """T5's bias: one scalar for each head and bucket of distances, shared by all layers of a
     stack."""
 
+    logical_axes = {"table": (None, "heads")}
+
     heads: int
     buckets: int = 32
     most: int = 128
@@ -112,6 +114,14 @@ class ShiftedScores(nn.Module):
     with one s for equal types and one for different types. `clamp` is the largest distance (None:
     no limit). `width` is the width of R (None: H K, all heads together).
     """
+
+    logical_axes = {
+        "position/kernel": ("width", "heads", "head"),
+        "u": ("heads", "head"),
+        "v": ("heads", "head"),
+        "type": (None, "heads", "head"),
+        "type_bias": ("heads", "head"),
+    }
 
     segments: bool = False
     clamp: int | None = None

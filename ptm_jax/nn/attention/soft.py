@@ -49,6 +49,8 @@ class SoftAttention(nn.Module):
               by exp(-2 (j - p)^2 / reach^2) (Eq. 9 and 10, local-p)
     """
 
+    logical_axes = {"score": (None,)}
+
     score: Score = "additive"
     width: int = 1000
     window: Window = "none"

@@ -63,6 +63,8 @@ class DynamicCNN(slots.Head, nn.Module):
     A text with fewer values than k has zeros behind them. Reads the first text of a row.
     """
 
+    logical_axes = {"layer*_kernel": (None, "width", None, None), "layer*_bias": (None, None)}
+
     layers: tuple[tuple[int, int], ...] = ((7, 6), (5, 14))
     k_top: int = 4
     folding: bool = True

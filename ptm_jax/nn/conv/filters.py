@@ -21,6 +21,8 @@ class Filters(nn.Module):
     multiplied with every token once; windows are sums of these products.
     """
 
+    logical_axes = {"kernel": (None, None, "width"), "bias": (None,)}
+
     features: int
     width: int
     initializer: Any = Uniform(0.01)

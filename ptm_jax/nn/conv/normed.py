@@ -28,6 +28,8 @@ def normed(module: nn.Module, name: str, init: Any, shape: tuple[int, int], axis
 class NormedDense(nn.Module):
     """x @ (g v / ||v||) + bias, with a norm for every output feature: [.., D] -> [.., F]."""
 
+    logical_axes = {"kernel": ("width", None), "scale": (None,), "bias": (None,)}
+
     features: int
     initializer: Any = FanIn()
     precision: Precision = Precision()
@@ -48,6 +50,8 @@ class GatedConvolution(nn.Module):
     "same" reads (width - 1) / 2 tokens on both sides, "causal" the width - 1 before, or those of
     `past`. Places outside of a token's document are 0.
     """
+
+    logical_axes = {"both/scale": ("width",), "both/bias": ("width",)}
 
     features: int
     width: int
@@ -71,6 +75,8 @@ class GatedConvolution(nn.Module):
 
 class NormedWordHead(WordHead):
     """Logits by a table of its own, with a norm for every word, and a bias (fairseq's fconv)."""
+
+    logical_axes = {"table": ("vocab", "width"), "scale": ("vocab",), "bias": ("vocab",)}
 
     tied = False
 

@@ -52,6 +52,8 @@ class AdaptiveEmbeddings(slots.Embedding, nn.Module):
     projection.
     """
 
+    logical_axes = {"token*": ("words", None), "project*": (None, "width")}
+
     vocab: Vocab
     width: int
     cutoffs: tuple[int, ...]
@@ -221,6 +223,14 @@ class AdaptiveHead(WordHead):
     to an untied head with own="tables". `table_width` is the embeddings'.
     """
 
+    logical_axes = {
+        "token*": ("words", None),
+        "bias*": ("words",),
+        "project*": ("width", None),
+        "clusters": (None, None),
+        "clusters_bias": (None,),
+    }
+
     vocab: Vocab
     cutoffs: tuple[int, ...]
     divide: int = 4
@@ -277,6 +287,8 @@ class AdaptiveSoftmaxHead(WordHead):
     """The adaptive softmax of Grave et al. (2017) as in torch (`AdaptiveLogSoftmaxWithLoss`; XLM's
     `asm`). It has its own tables. The entries of the other clusters follow the words of the first
     one, and only this table has a bias. Cluster i has width D / divide^i."""
+
+    logical_axes = {"words*": ("words", None), "bias": ("vocab",)}
 
     vocab: Vocab
     cutoffs: tuple[int, ...]

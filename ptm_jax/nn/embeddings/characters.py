@@ -37,6 +37,8 @@ class Highway(nn.Module):
     al. 2016.
     """
 
+    logical_axes = {"kernel": ("width", None), "bias": (None,)}
+
     carry: float = 1.0
     initializer: Any = FanIn()
     precision: Precision = Precision()
@@ -68,6 +70,13 @@ class CharacterCNN(slots.Embedding, nn.Module):
     `position`, `norm`, `dropout` and `scale` are as in `Embeddings`. There is no table for a head
     to share.
     """
+
+    logical_axes = {
+        "characters": (None, None),
+        "symbols": (None, None),
+        "filter*/kernel": (None, None, "width"),
+        "project/kernel": (None, "width"),
+    }
 
     vocab: Vocab
     width: int

@@ -19,6 +19,8 @@ class WordClass(Part):
     the lexicon's: its part of speech (`of` "parts", 5 vectors) or its polarity ("polarities", 3)
     (SentiLR: Ke et al. 2020, section 2.3)."""
 
+    logical_axes = {"parts": (None, "width"), "polarities": (None, "width")}
+
     of: str = "parts"
     lexicon: WordClasses = WordClasses()
 
@@ -34,6 +36,8 @@ class Ratings(Part):
     """The rating of a text, `batch["ratings"]` [B, L], the last where there is none (SentiLR's
     early fusion)."""
 
+    logical_axes = {"ratings": (None, "width")}
+
     @nn.compact
     def __call__(self, batch, table, width, initializer):
         vectors = self.param("ratings", initializer, (self.size, width))
@@ -44,6 +48,8 @@ class Senses(Part):
     """The sum or the mean of the vectors of the supersenses that a token's word allows, 0 for other
     words. The sum is S M x of SenseBERT, with M of 0 and 1 (Levine et al. 2020, arXiv 1908.05646,
     Eq. 8)."""
+
+    logical_axes = {"senses": (None, "width")}
 
     lexicon: WordClasses = WordClasses()
     combine: Literal["mean", "sum"] = "mean"

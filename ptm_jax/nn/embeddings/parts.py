@@ -18,6 +18,8 @@ class Part(nn.Module):
 class Types(Part):
     """Sentence types, by `token_type_ids`; type 0 if the batch has none."""
 
+    logical_axes = {"type": (None, "width")}
+
     @nn.compact
     def __call__(self, batch, table, width, initializer):
         vectors, ids = (
@@ -40,6 +42,8 @@ class Languages(Part):
     """Languages, by `language_ids`; zero if the batch has none (Lample & Conneau 2019, section
     3.2)."""
 
+    logical_axes = {"language": (None, "width")}
+
     @nn.compact
     def __call__(self, batch, table, width, initializer):
         vectors = self.param("language", initializer, (self.size, width))
@@ -50,6 +54,8 @@ class TaskTypes(Part):
     """Pre-training tasks, by `task_type_ids`; task 0 if the batch has none (Sun et al. 2020, arXiv
     1907.12412)."""
 
+    logical_axes = {"task": (None, "width")}
+
     @nn.compact
     def __call__(self, batch, table, width, initializer):
         vectors = self.param("task", initializer, (self.size, width))
@@ -58,6 +64,8 @@ class TaskTypes(Part):
 
 class Channel(nn.Module):
     """The scope of a second table of word vectors, `token` [V, D]."""
+
+    logical_axes = {"token": ("vocab", "width")}
 
     @nn.compact
     def __call__(self, ids, shape, initializer):

@@ -34,6 +34,8 @@ class LearnedPositions(Positions):
     """A learned table of positions. RoBERTa's begins at `offset` 2 (padding_idx + 1): its 514 rows
     hold 512 positions."""
 
+    logical_axes = {"table": (None, "width")}
+
     size: int
     offset: int = 0
     initializer: Any = TruncatedNormal()
@@ -97,6 +99,8 @@ class Embeddings(slots.Embedding, nn.Module):
     `width` before the others are added (MobileBERT's trigrams). `project` comes last: a `Dense`
     there gives the stack another width than the table's (ALBERT, ELECTRA).
     """
+
+    logical_axes = {"token": ("vocab", "width"), "project/kernel": (None, "width")}
 
     vocab: Vocab
     width: int

@@ -57,6 +57,13 @@ class SyntacticGCN(nn.Module):
     unknown one. `edge_dropout` leaves out arcs in training, each direction alone.
     """
 
+    logical_axes = {
+        "label_bias": (None, None, "width"),
+        "label_gate": (None, None, None),
+        "bias": (None,),
+        "gate": (None,),
+    }
+
     hidden: int
     labels: int
     edge_dropout: float = 0.0

@@ -25,6 +25,16 @@ class SentenceStateLSTM(nn.Module):
     a document the state is zero. One vector is the first value of every h, c and g.
     """
 
+    logical_axes = {
+        "beside": ("width", None),
+        "sentence": ("width", None),
+        "sentence_own": ("width", None),
+        "sentence_mean": ("width", None),
+        "sentence_each": ("width", None),
+        "sentence_bias": (None,),
+        "start": (None,),
+    }
+
     hidden: int
     steps: int = 9
     window: int = 1

@@ -26,6 +26,18 @@ class StarTransformer(nn.Module):
     has its own parameters.
     """
 
+    logical_axes = {
+        "*_query/kernel": ("width", "heads", "head"),
+        "*_query/bias": ("heads", "head"),
+        "*_key/kernel": ("width", "heads", "head"),
+        "*_key/bias": ("heads", "head"),
+        "*_value/kernel": ("width", "heads", "head"),
+        "*_value/bias": ("heads", "head"),
+        "*_out/kernel": ("heads", "head", "width"),
+        "norm*/scale": (None,),
+        "norm*/bias": (None,),
+    }
+
     cycles: int
     heads: int
     head_width: int

@@ -25,6 +25,14 @@ class BiaffineHead(slots.ClassHead, nn.Module):
     3.2).
     """
 
+    logical_axes = {
+        "arc": (None, None),
+        "arc_bias": (None,),
+        "label": (None, None, None),
+        "label_of_*": (None, None),
+        "label_bias": (None,),
+    }
+
     per_token = True
 
     classes: int

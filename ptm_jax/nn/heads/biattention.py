@@ -101,6 +101,8 @@ class BiattentiveHead(TextPairHead):
     the other rows of its batch.
     """
 
+    logical_axes = {"norm_*/scale": (None,), "norm_*/bias": (None,)}
+
     classes: int
     pairs: bool = True
     reductions: tuple[int, ...] = (4, 2)

@@ -210,6 +210,8 @@ class CRFHead(TokenHead):
     `objectives.tasks.crf.CRFTagging` trains it. `decode` runs Viterbi for a loaded model.
     """
 
+    logical_axes = {"pairs": (None, None), "first": (None,), "last": (None,)}
+
     chained = True
 
     labels: tuple[str, ...] = ()

@@ -64,6 +64,8 @@ class BottleneckReader(nn.Module):
     own; training draws it by a Gumbel softmax at `temperature`.
     """
 
+    logical_axes = {"prior*": (None,), "tags": (None, None)}
+
     code: Code = "gaussian"
     width: int = 256
     tags: int = 64

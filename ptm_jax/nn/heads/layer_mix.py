@@ -66,6 +66,8 @@ class LayerMix(nn.Module):
     6; Peters et al. 2018, Eq. 1). `normalise` first scales each layer to mean 0 and variance 1 over
     its features. `embeddings`: the embeddings count as a layer, as ELMo's token layer does."""
 
+    logical_axes = {"alpha": (None,), "gamma": ()}
+
     top: int | None = None
     normalise: bool = False
     embeddings: bool = False

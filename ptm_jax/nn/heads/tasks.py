@@ -29,6 +29,8 @@ class BoundaryHead(slots.Head, nn.Module):
     beyond `places` use the last row.
     """
 
+    logical_axes = {"place": (None, None), "first/kernel": (None, "width"), "bias": ("vocab",)}
+
     scores_words = True
 
     vocab: Any
@@ -148,6 +150,8 @@ class Summary(slots.Head, nn.Module):
     `project=False` leaves it out. `normalise`: layer normalisation before and after it
     (ConcatPooling).
     """
+
+    logical_axes = {"norm_*/scale": (None,), "norm_*/bias": (None,)}
 
     activation: Activation | Literal["none"] = "tanh"
     at: Literal["first", "last", "eos", "mean", "max", "concat", "concat_first"] = "first"

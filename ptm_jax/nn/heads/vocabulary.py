@@ -97,6 +97,8 @@ class MLMHead(WordHead):
     (MobileBERT).
     """
 
+    logical_axes = {"table": ("vocab", "width"), "rest": ("vocab", "width"), "bias": ("vocab",)}
+
     vocab: Any
     activation: Activation = "gelu"
     eps: float = 1e-12
@@ -128,6 +130,8 @@ class LMHead(WordHead):
     own table and needs `vocab` (T5 1.1). If the widths of states and tied table differ, a dense
     layer maps the states to the table's width (ALBERT's factorised table).
     """
+
+    logical_axes = {"table": ("vocab", "width"), "bias": ("vocab",)}
 
     vocab: Any = None
     bias: bool | Literal["fixed"] = False

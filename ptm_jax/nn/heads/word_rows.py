@@ -22,6 +22,8 @@ class WordRows(slots.Head, nn.Module):
     added       whether a word's exported vector is the sum of the encoder's and this one (GloVe:
                 Pennington et al. 2014, section 4.2)"""
 
+    logical_axes = {"table": ("vocab", "width"), "bias": ("vocab",)}
+
     vocab: Vocab
     width: int
     bias: bool = False

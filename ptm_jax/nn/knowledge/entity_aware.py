@@ -42,6 +42,8 @@ class EntityEmbeddings(nn.Module):
     positions have a table of their own, in which the first token has row 0.
     """
 
+    logical_axes = {"entities": ("words", None), "type": (None, "width")}
+
     size: int
     width: int
     words: int
@@ -87,6 +89,8 @@ class EntityAwareAttention(Attention):
     One product computes all four kinds of scores: a query has a half for each kind of key, and a
     key has zeros in the half of the other kind. Without entities it is `Attention`.
     """
+
+    logical_axes = {"*_query/kernel": ("width", "heads", "head"), "*_query/bias": ("heads", "head")}
 
     @nn.compact
     def __call__(self, x, context: Context, source=None, cache=None, values=None):

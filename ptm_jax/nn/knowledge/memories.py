@@ -28,6 +28,8 @@ class ConceptMemory(nn.Module):
     with the weights softmax(c W s). The sentinel, first 0, stands for no knowledge that fits; a
     word that the lexicon lacks has zeros."""
 
+    logical_axes = {"entities": ("words", None), "sentinel": (None,)}
+
     lexicon: Entities
     width: int = 100
     entity_init: Any = Normal(0.1)
@@ -62,6 +64,8 @@ class SelfMatching(nn.Module):
     6): v are means of u with the weights A = softmax of w [u_i; u_j; u_i u_j] over the tokens that
     i sees, v' those with the weights A A. `sees` [B, L, L] bool. The code adds a number to all
     scores, which the softmax does not see."""
+
+    logical_axes = {"match": (None, None)}
 
     initializer: Any = Trilinear()
 

@@ -41,6 +41,8 @@ class SubgraphVectors(nn.Module):
     positions.
     """
 
+    logical_axes = {"relations": (None, None)}
+
     nodes: Stack
     lexicon: FactsOfNames
     width: int = 100

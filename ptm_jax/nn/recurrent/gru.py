@@ -49,6 +49,8 @@ class GRU(Recurrent):
     """One layer in one direction (`Recurrent`). The order of the gates is r, z, n, as in torch.
     "after" has c_n as the parameter `state_bias`."""
 
+    logical_axes = {"state": ("width", None), "state_bias": (None,)}
+
     reset: Reset = "before"
 
     def __post_init__(self):

@@ -55,6 +55,8 @@ class LSTM(Recurrent):
     """One layer in one direction (`Recurrent`). The fields are those of `LSTMCell`; `project` is
     the width P, or None."""
 
+    logical_axes = {"state": ("width", None), "projection": ("width", None)}
+
     forget: float = 1.0
     project: int | None = None
     cell_clip: float | None = None
@@ -102,6 +104,8 @@ class BiLSTMReader(nn.Module):
     """Replaces an encoder's states [B, L, D] by the states [B, L, 2 hidden] of a bidirectional LSTM
     (Peters et al. 2019 put one on frozen encoders). The documents of a packed row are read as one
     text."""
+
+    logical_axes = {"*_state": (None, None)}
 
     hidden: int = 200
     layers: int = 1

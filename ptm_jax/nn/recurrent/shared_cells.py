@@ -57,6 +57,17 @@ class SharingLSTM(nn.Module):
     the number of a task to the states [B, L, H] of that task's LSTM, left to right. `count` is the
     number M of tasks."""
 
+    logical_axes = {
+        "inputs": (None, "width", None),
+        "state": (None, "width", None),
+        "content": (None, "width", None),
+        "share": (None, "width", None),
+        "share_beside": (None, "width", None),
+        "content_beside": ("width", None),
+        "peepholes": (None, None, None),
+        "bias": (None, None),
+    }
+
     kind: Sharing
     hidden: int = 50
     count: int = 2

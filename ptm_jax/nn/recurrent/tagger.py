@@ -26,6 +26,8 @@ class WordsReader(nn.Module):
             vector 0
     """
 
+    logical_axes = {"token": ("vocab", "width")}
+
     size: int
     width: int
     states: bool = True
@@ -73,6 +75,8 @@ class PooledReader(nn.Module):
             occurrence alone
     """
 
+    logical_axes = {"memory": (None, None)}
+
     size: int
 
     @nn.compact
@@ -99,6 +103,8 @@ class TagLMReader(nn.Module):
     `letters=0` the characters. `dropout` applies to the input of each layer of tokens. `size` and
     `width` are those of `WordsReader`.
     """
+
+    logical_axes = {"characters": (None, None)}
 
     size: int
     width: int

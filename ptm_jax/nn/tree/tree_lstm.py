@@ -61,6 +61,12 @@ class ChildSumTreeLSTM(nn.Module):
             H], so that a node sees its whole tree
     """
 
+    logical_axes = {
+        "state": ("width", None),
+        "state_down": ("width", None),
+        "forget": ("width", None),
+    }
+
     hidden: int
     both: bool = False
     initializer: Any = FanIn()
@@ -126,6 +132,8 @@ class BinaryTreeLSTM(nn.Module):
     """x [B, L, D], a `Forest` of binary trees -> [B, L, H] (section 3.2, as in the authors' code: a
     leaf has c = W x + b and an output gate of its own). In a row without trees a token joins the
     words before it: ((a b) c)."""
+
+    logical_axes = {"state": ("width", None), "bias": (None,)}
 
     hidden: int
     initializer: Any = FanIn()

@@ -23,6 +23,7 @@ from jax.sharding import Mesh
 
 from ptm_jax.core import paths, slots, spec
 from ptm_jax.core import towers as core_towers
+from ptm_jax.core.axes import ParameterAxes
 from ptm_jax.core.constraint import use
 from ptm_jax.core.errors import Advised, UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
@@ -32,6 +33,7 @@ from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
 from ptm_jax.mesh.layout import Layout, layout_of
 from ptm_jax.mesh.padding import Padding, padding_of, stored
 from ptm_jax.mesh.rules import Table
+from ptm_jax.nn.declared import collected
 from ptm_jax.training.updates import in_place, optimizers, sparse
 from ptm_jax.training.updates.freedom import Freedom, held
 
@@ -69,13 +71,22 @@ class Program:
         Raises UserError if rules, mesh and sizes do not fit.
         """
         layout = layout_of(mesh, rules)
-        state = jax.eval_shape(self.defined().init, batch)
-        padding = padding_of(state, layout.rules, mesh)
+        state, axes = self.abstract(batch)
+        padding = padding_of(state, axes, layout.rules, mesh)
         native = in_place.kernel_of(self.system, mesh)
         work = dataclasses.replace(
             self, layout=layout if mesh.size > 1 else None, padding=padding, native=native
         )
-        return work, stored(state, padding, layout.rules, mesh)
+        return work, stored(state, padding, axes, layout.rules, mesh)
+
+    def abstract(self, batch: Batch) -> tuple[TrainState, ParameterAxes]:
+        """Returns the shapes of the state on one device, and the logical axes of its parameters."""
+        work = self.defined()
+        with collected() as collector:
+            # A new function for each call: JAX would not trace an equal one again.
+            state = jax.eval_shape(lambda fields: work.init(fields), batch)
+        added = [wrapper.logical_axes for wrapper in self.system.wrappers]
+        return state, ParameterAxes(collector.axes(), added)
 
     def init(self, batch: Batch) -> TrainState:
         """Returns the state before the first step, from the shapes of a batch. Adaptations are

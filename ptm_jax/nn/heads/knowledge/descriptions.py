@@ -27,6 +27,14 @@ class DescriptionEncoder(slots.Head, nn.Module):
     The words' vectors are rows of the encoder's table. Words that are not there do not count.
     """
 
+    logical_axes = {
+        "first/kernel": (None, "width"),
+        "*/kernel": ("width", None),
+        "*/bias": (None,),
+        "*/*/kernel": ("width", None),
+        "*/*/bias": (None,),
+    }
+
     width: int
     kind: Literal["cnn", "nbow", "lstm", "attentive"] = "cnn"
     near: int = 2

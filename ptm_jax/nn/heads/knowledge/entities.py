@@ -19,6 +19,8 @@ class Relations(slots.Head, nn.Module):
     """The vectors of relations by their numbers [..], `relations` [R, D], as wide as states [.., D]
     (KEPLER)."""
 
+    logical_axes = {"relations": (None, "width")}
+
     size: int
     initializer: Any = TruncatedNormal()
 
@@ -39,6 +41,8 @@ class EntityScores(slots.Head, nn.Module):
     """Scores [.., C] of candidate entities [.., C] for states [.., D]: a dense layer to the width
     of the entities, activation and norm, then the products with their vectors `entities` [E, W]
     (thunlp/ERNIE, BertEntPredictionHead)."""
+
+    logical_axes = {"entities": ("words", None)}
 
     size: int
     width: int

@@ -20,6 +20,8 @@ class EntityWords(slots.Head, nn.Module):
     and norm, then the products with the encoder's table of entities [E', W] and a bias (Yamada et
     al. 2020, Eq. 8)."""
 
+    logical_axes = {"bias": ("vocab",)}
+
     size: int
     activation: Activation = "gelu"
     eps: float = 1e-12

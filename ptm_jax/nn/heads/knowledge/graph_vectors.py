@@ -69,6 +69,8 @@ def _root(x: Array) -> Array:
 class TripleScore(slots.Head, nn.Module):
     """Base of the scores; "own" relations stand in a table `table` [V, D] besides the encoder's."""
 
+    logical_axes = {"table": ("vocab", "width")}
+
     vocab: Vocab
     width: int
 
@@ -159,6 +161,14 @@ class Convolution(TripleScore):
                     published batch normalisation, which makes the scores of a row depend on the
                     other rows of its batch
     """
+
+    logical_axes = {
+        "convolution/kernel": (None, None, None, None),
+        "product/kernel": ("width", None),
+        "scaled_*/scale": (None,),
+        "*/bias": (None,),
+        "bias": ("vocab",),
+    }
 
     height: int = 10
     filters: int = 32

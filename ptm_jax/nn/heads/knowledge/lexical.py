@@ -19,6 +19,8 @@ class VectorClasses(slots.ClassHead, nn.Module):
     bias: scores [.., C] float32. A system ties the vectors to those of the embeddings (SentiLR,
     SenseBERT)."""
 
+    logical_axes = {"vectors": (None, "width"), "bias": ("vocab",)}
+
     classes: int
     activation: Activation = "gelu"
     eps: float = 1e-12

@@ -34,6 +34,8 @@ class EntityChoices(slots.Head, nn.Module):
     parent by those of h_p; a relation by those of h_r. h_p and h_r [.., W] are dense layers of the
     state, where the paper splits it. Inputs: the states and the candidates [B, C]."""
 
+    logical_axes = {"entities": ("words", None), "relations": (None, "width")}
+
     entities: int
     relations: int
     width: int = 256
@@ -77,6 +79,8 @@ class EntityWriter(EntityChoices):
 
     The published code takes tanh of a_j instead, and h of h'.
     """
+
+    logical_axes = {"bias": ("vocab",)}
 
     vocab: Any = None
 

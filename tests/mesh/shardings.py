@@ -1,0 +1,36 @@
+"""Writes golden/shardings.txt, one hash of the shardings of each system (`splitting.digest`).
+
+`python tests/mesh/shardings.py`           hashes of all systems
+`python tests/mesh/shardings.py NAME ...`  hashes of these systems; the others stay
+`python tests/mesh/shardings.py --show NAME`  prints the lines that are hashed
+"""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent)]
+
+from ptm_jax import systems  # noqa: E402
+from support import splitting  # noqa: E402
+
+GOLDEN = HERE / "golden" / "shardings.txt"
+
+
+def golden() -> dict[str, str]:
+    """{system: hash} of the file."""
+    return dict(line.split() for line in GOLDEN.read_text(encoding="utf8").splitlines())
+
+
+def write(names) -> None:
+    """Write the hashes of these systems."""
+    hashes = golden() | {name: splitting.digest(name) for name in names}
+    lines = (f"{name} {hashes[name]}\n" for name in systems.names() if name in hashes)
+    GOLDEN.write_text("".join(lines), encoding="utf8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--show"]:
+        print("\n".join(splitting.lines(sys.argv[2])))
+    else:
+        write(sys.argv[1:] or systems.names())

@@ -1,0 +1,188 @@
+"""Logical axes of parameters: every layer declares them, and no sharding of a system changes
+unseen."""
+
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec
+
+from ptm_jax import systems
+from ptm_jax.core import slots
+from ptm_jax.core.axes import NAMES, ParameterAxes
+from ptm_jax.core.paths import flatten
+from ptm_jax.core.types import Encoded, Vocab
+from ptm_jax.encoders.model import Model
+from ptm_jax.mesh import rules as tables
+from ptm_jax.nn.declared import axes_of
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.layers import Dense
+from ptm_jax.plan import lowering
+from ptm_jax.training.steps.step import program
+from support import splitting, tiny_systems
+
+GOLDEN = Path(__file__).parent / "golden" / "shardings.txt"
+HASHES = dict(line.split() for line in GOLDEN.read_text(encoding="utf8").splitlines())
+
+# Together they have every class of layers, and every name of its parameters, of the catalogue.
+COVER = """
+albert_base_shared_ffn bert_mk_mini cloze_cnn_mini context2vec_mini conve convs2s_mini dcnn_mini
+dual_train_mini elmo_mini ernie_thu_mini fasttext_cbow_mini fasttext_mini fasttext_supervised_mini
+gated_descriptions glove_mini greedy_rbm_mini ivlbl_mini kepler_mini kglm_mini knowbert_mini
+kt_net_mini liu_shared_mini liu_uniform_mini lm_seq2seq_mini lrlm_mini luke_mini luong_mini
+mobilebert_mini pv_dm_mini rnnsearch_mini rntn_mini s_lstm_mini senna_mini sensebert_mini
+sentilr_mini spanbert_mini syntactic_gcn_mini t5_mini textcnn_mini textcnn_multichannel
+transformer_xl_words_mini transformer_xl_wt103_large transh_mini tree_lstm_binary_mini
+tree_lstm_mini universal_mini vlbl_mini xlnet_mini
+""".split()
+
+
+def undeclared(name):
+    """The parameters of a system that no layer declares, and declared names that nobody knows."""
+    state, axes = splitting.abstract(name)
+    names = {path: axes.find(path) for path in flatten(state.params)}
+    return [path for path, found in names.items() if found is None or {*found} - {*NAMES, None}]
+
+
+@pytest.mark.parametrize("name", COVER)
+def test_every_parameter_has_axes_and_lies_where_it_lay(name):
+    """`Program.abstract` raises an error for axes of another rank. The hashes were made from the
+    former table of path patterns. To see the lines: python tests/mesh/shardings.py --show NAME."""
+    assert undeclared(name) == []
+    assert splitting.digest(name) == HASHES[name]
+
+
+@pytest.mark.full
+def test_every_parameter_of_the_catalogue_has_axes_and_lies_where_it_lay():
+    names, found = [name for name in systems.names() if name not in COVER], {}
+    for name in names:
+        if missing := undeclared(name):
+            found[name] = missing
+        elif name in HASHES and splitting.digest(name) != HASHES[name]:
+            found[name] = "another sharding"
+        splitting.abstract.cache_clear()
+    assert found == {}
+
+
+VOCAB = Vocab(size=61, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+class Mixture(nn.Module):
+    """A layer that no other file of the project knows: a sum of `experts` bilinear maps."""
+
+    logical_axes = {"experts": (None, "width", "hidden"), "mix/kernel": ("hidden", "width")}
+
+    experts: int = 2
+    hidden: int = 8
+
+    @nn.compact
+    def __call__(self, x):
+        kernel = self.param("experts", Normal(0.1), (self.experts, x.shape[-1], self.hidden))
+        h = jnp.tanh(jnp.einsum("bld,edh->blh", x, kernel))
+        return x + Dense(x.shape[-1], name="mix")(h)
+
+
+class Toy(slots.Encoder, nn.Module):
+    """A table of words, and a scan over `Mixture`s."""
+
+    logical_axes = {"words": ("vocab", "width"), "scale": (None,)}
+
+    direction = "none"
+    width = 16
+
+    @nn.compact
+    def __call__(self, batch, train=False):
+        table = self.param("words", Normal(0.1), (VOCAB.size, self.width))
+        x = table[batch["input_ids"]] * self.param("scale", nn.initializers.ones, (1,))
+
+        def layer(mixture, x, _):
+            return mixture(x), None
+
+        scan = nn.scan(layer, variable_axes={"params": 0}, split_rngs={"params": True}, length=3)
+        return Encoded(scan(Mixture(name="mixtures"), x, None)[0])
+
+
+BATCH = {"input_ids": jnp.zeros((8, 4), jnp.int32), "rows": jnp.arange(8)}
+
+
+def test_a_new_layer_is_split_without_an_edit_elsewhere():
+    """A stacked layer, a table that is padded, and moments of the optimizer."""
+    model = Model(encoder=Toy(), heads={"map": tiny_systems.Project(4)})
+    system = tiny_systems.system("toy", towers={"main": model}, objective=len)
+    mesh = lowering.abstract_mesh({"fsdp": 2, "model": 4})
+    work, state = program(system, 0).on(mesh, "megatron_fsdp", BATCH)
+    leaves = flatten(state)
+    expected = {
+        "words": ((64, 16), PartitionSpec("model", "fsdp")),
+        "scale": ((1,), PartitionSpec(None)),
+        "mixtures/experts": ((3, 2, 16, 8), PartitionSpec(None, None, "fsdp", "model")),
+        "mixtures/mix/kernel": ((3, 8, 16), PartitionSpec(None, "model", "fsdp")),
+        "mixtures/mix/bias": ((3, 16), PartitionSpec(None, None)),
+    }
+    for start in ("params/", "opt_state/mu/", "opt_state/nu/"):
+        for path, (shape, spec) in expected.items():
+            leaf = leaves[f"{start}main/encoder/{path}"]
+            assert (leaf.shape, leaf.sharding) == (shape, jax.sharding.NamedSharding(mesh, spec))
+    assert {path for path in work.padding.true if path.startswith("params/")} == {
+        "params/main/encoder/words"
+    }
+
+
+class Plain(nn.Module):
+    """A layer without declarations."""
+
+    @nn.compact
+    def initialise(self, batch):
+        return self.param("kernel", Normal(0.1), (4, 4))
+
+
+class Wrong(Plain):
+    logical_axes = {"kernel": ("width",)}
+
+
+class Inner(Plain):
+    logical_axes = {"kernel": (None, "width")}
+
+
+class Outer(nn.Module):
+    logical_axes = {"layer_*/kernel": ("width", None)}
+
+    @nn.compact
+    def initialise(self, batch):
+        return [Inner(name=name).initialise(batch) for name in ("layer_0", "layer_1", "last")]
+
+
+def test_what_nobody_declares_is_not_split():
+    axes = axes_of({"main": Plain()}, BATCH)
+    assert axes.find("main/kernel") is None and axes.of("main/kernel", 2) == (None, None)
+    spec = tables.spec_of("x", (4, 4), (None, None), tables.MEGATRON, lowering.abstract_mesh({}))
+    assert not any(spec)
+
+
+def test_axes_of_another_rank_are_refused():
+    with pytest.raises(ValueError, match=r"Wrong.logical_axes gives main/kernel .* has 2 dim"):
+        axes_of({"main": Wrong()}, BATCH)
+
+
+def test_the_outermost_layer_decides_and_a_class_inherits():
+    axes = axes_of({"main": Outer()}, BATCH)
+    assert axes.declared == {
+        "main/layer_0/kernel": ("width", None),
+        "main/layer_1/kernel": ("width", None),
+        "main/last/kernel": (None, "width"),
+    }
+
+    class Again(Inner):
+        logical_axes = {"bias": (None,)}
+
+    assert axes_of({"main": Again()}, BATCH).declared == {"main/kernel": (None, "width")}
+
+
+def test_copies_and_moments_of_a_parameter_have_its_axes():
+    axes = ParameterAxes({"main/table": ("vocab", "width")}, [{"*/a": (None, None)}])
+    assert axes.of("opt_state/mu/main/table", 2) == ("vocab", "width")
+    assert axes.of("recent/main/table", 3) == (None, "vocab", "width")
+    assert axes.of("opt_state/row/main/table", 1) == ()
+    assert axes.of("lora/main/table/a", 2) == (None, None) and axes.find("main/a/b") is None
