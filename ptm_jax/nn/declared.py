@@ -36,7 +36,7 @@ class Collector:
     def axes(self) -> dict[str, Axes]:
         """Returns {path: axes} of the declared parameters. Raises ValueError for axes that are not
         as many as the dimensions."""
-        found = {}
+        named = {}
         for path, rank in self._ranks.items():
             axes, kind = self._declared(path)
             if axes is None:
@@ -46,8 +46,8 @@ class Collector:
                     f"{kind.__name__}.logical_axes gives {'/'.join(path)} the axes {axes}; it has "
                     f"{rank} dimensions"
                 )
-            found["/".join(path)] = axes
-        return found
+            named["/".join(path)] = axes
+        return named
 
     def _declared(self, path: tuple[str, ...]) -> tuple[Axes | None, type]:
         for depth in range(len(path)):

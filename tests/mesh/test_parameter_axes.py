@@ -43,7 +43,7 @@ def undeclared(name):
     """The parameters of a system that no layer declares, and declared names that nobody knows."""
     state, axes = splitting.abstract(name)
     names = {path: axes.find(path) for path in flatten(state.params)}
-    return [path for path, found in names.items() if found is None or {*found} - {*NAMES, None}]
+    return [path for path, one in names.items() if one is None or {*one} - {*NAMES, None}]
 
 
 @pytest.mark.parametrize("name", COVER)
@@ -56,14 +56,14 @@ def test_every_parameter_has_axes_and_lies_where_it_lay(name):
 
 @pytest.mark.full
 def test_every_parameter_of_the_catalogue_has_axes_and_lies_where_it_lay():
-    names, found = [name for name in systems.names() if name not in COVER], {}
+    names, faults = [name for name in systems.names() if name not in COVER], {}
     for name in names:
         if missing := undeclared(name):
-            found[name] = missing
+            faults[name] = missing
         elif name in HASHES and splitting.digest(name) != HASHES[name]:
-            found[name] = "another sharding"
+            faults[name] = "another sharding"
         splitting.abstract.cache_clear()
-    assert found == {}
+    assert faults == {}
 
 
 VOCAB = Vocab(size=61, pad=0, unk=1, cls=2, sep=3, mask=4)
