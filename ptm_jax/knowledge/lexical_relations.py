@@ -20,7 +20,8 @@ SKETCH = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LexicalRelations(Triples):
-    """Pairs of related words as `Triples`, and a vector of every word.
+    """Pairs of related words as `Triples`, and `vectors` [E, D] float32 of the words, of length 1;
+    0 for a word without a vector.
 
     file      lines of word, relation and word with tabs; or a compiled graph of WordNet, whose
               pairs are the lemmas of a synset (synonyms), and those of a synset and of its direct
@@ -30,6 +31,7 @@ class LexicalRelations(Triples):
               spelling (`sketch`), for miniatures
     """
 
+    array_names: ClassVar[tuple[str, ...]] = (*Triples.array_names, "vectors")
     kind: ClassVar[str] = "lexical"
 
     vectors: str | None = None
@@ -40,9 +42,7 @@ class LexicalRelations(Triples):
             *([] if self.vectors is None else [Path(self.vectors).expanduser()]),
         ]
 
-    def beside(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns the bits of the words' vectors of length 1, [E * D] int32; zeros of words without
-        one."""
+    def of_entities(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         if self.vectors is None:
             found = [sketch(text) for text in texts]
         else:
@@ -54,12 +54,18 @@ class LexicalRelations(Triples):
             found = [none if (mean := mean_of(known, text)) is None else mean for text in texts]
         rows = np.asarray(found, np.float32)
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
-        return rows.view(np.int32).ravel()
+        return {"vectors": rows}
 
-    @functools.cached_property
+    def unpacked(self, packed: np.ndarray) -> dict[str, np.ndarray]:
+        arrays = super().unpacked(packed)
+        bits = packed[sum(array.size for array in arrays.values()) :]
+        vectors = bits.view(np.float32).reshape(len(arrays["entity_tokens"]), -1)
+        return {**arrays, "vectors": vectors}
+
+    @property
     def space(self) -> np.ndarray:
-        """[E, D] float32: the vectors of the words, of length 1 or 0."""
-        return np.ascontiguousarray(self.behind()).view(np.float32).reshape(self.sizes[1], -1)
+        """[E, D] float32: the vectors of the words."""
+        return self.arrays["vectors"]
 
     @functools.cached_property
     def _codes(self) -> np.ndarray:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,14 @@ class SenseAttention(WordClasses):
     the part of speech is the word's most frequent one, and of a compiled graph of WordNet and
     SentiWordNet the senses of all parts of speech count, the likeliest first. Words whose senses
     agree in sign need no glosses. Vectors are constants of the compiled step, 4 V D bytes.
+
+    values          names, as in every lexicon, with the first sense and the number of senses
+    scores          [S, 2] int32: rank and score of a sense, in thousandths
+    glosses         [S, D] float32: vectors of glosses, of length 1 or 0
+    token_vectors   [V, D] float32
     """
+
+    array_names: ClassVar[tuple[str, ...]] = ("values", "scores", "glosses", "token_vectors")
 
     vectors: str | None = None
 
@@ -72,11 +79,11 @@ class SenseAttention(WordClasses):
 
         return {name: senses for name, senses in found if mixed(senses)}
 
-    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+    def of_tokenizer(self, tokenizer: Any) -> dict[str, np.ndarray]:
         names, several = super().of_tokenizer(tokenizer), self._several()
         senses = [sense for name in several for sense in several[name]]
         if not senses:
-            return _packed(names, np.zeros((0, 2)), np.zeros((0, 1)), np.zeros((0, 1)))
+            return _named(names, np.zeros((0, 2)), np.zeros((0, 1)), np.zeros((0, 1)))
         words = words_of(tokenizer)
         known = vectors_in(
             Path(self.vectors).expanduser(),
@@ -89,41 +96,24 @@ class SenseAttention(WordClasses):
         glosses = np.array([table[ids].sum(0) for ids in encoded])
         glosses /= np.maximum(np.linalg.norm(glosses, axis=1, keepdims=True), 1e-9)
         scores = np.array([(rank, round(SCALE * score)) for rank, score, _ in senses])
-        return _packed(names, scores, glosses, table)
+        return _named(names, scores, glosses, table)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Any) -> dict[str, np.ndarray]:
         draw, names = np.random.default_rng(0), super().stand_in(vocab)
         scores = np.stack([1 + np.arange(40) % 2, draw.integers(-SCALE, SCALE, 40)], 1)
         glosses, table = (draw.normal(size=(size, 4)) for size in (40, vocab.size))
-        return _packed(
+        return _named(
             names, scores, glosses / np.linalg.norm(glosses, axis=1, keepdims=True), table
         )
 
     def example(self, number: int, vocab: Any) -> Sequence[int]:
         return *super().example(number, vocab), 2 * (number % 20), 2 * (number % 2)
 
-    @property
-    def values(self) -> np.ndarray:
-        """The names and what is held of them, as in every lexicon."""
-        return self._parts[0]
-
-    @functools.cached_property
-    def _parts(self) -> tuple[np.ndarray, ...]:
-        """Names, [N, 2] ranks and scores of senses, [N, D] their glosses and [V, D] the vectors of
-        tokens."""
-        packed = super().values
-        shapes = packed[:8].reshape(4, 2).tolist()
-        ends = np.cumsum([8, *(a * b for a, b in shapes)]).tolist()
-        parts = [
-            packed[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)
-        ]
-        return *parts[:2], *(np.ascontiguousarray(part).view(np.float32) for part in parts[2:])
-
     def classes(self, batch: Batch) -> dict[str, Array]:
         """Returns those of `WordClasses`, with polarities of words in their text."""
         values = self.find(batch["input_ids"], segments_of(batch)).values
         found = classes_of(values)
-        scores, glosses, table = map(jnp.asarray, self._parts[1:])
+        scores, glosses, table = (jnp.asarray(self.arrays[name]) for name in self.array_names[1:])
         if not len(scores):
             return found
         start, count = values[..., 4], values[..., 5]
@@ -164,14 +154,13 @@ def _definition(gloss: str) -> str:
     return gloss.split('"')[0].rstrip("; ")
 
 
-def _packed(
+def _named(
     names: np.ndarray, scores: np.ndarray, glosses: np.ndarray, table: np.ndarray
-) -> np.ndarray:
-    """Returns one array [X] int32 of the shapes of the parts and the parts; bits of float32
-    numbers."""
-    integers = names, scores.astype(np.int32)
-    floats = (part.astype(np.float32).view(np.int32) for part in (glosses, table))
-    shapes = [size for part in (names, scores, glosses, table) for size in part.shape]
-    return np.concatenate(
-        [np.asarray(shapes, np.int32), *(part.ravel() for part in (*integers, *floats))]
-    )
+) -> dict[str, np.ndarray]:
+    """Returns the arrays of `SenseAttention` in their types."""
+    return {
+        "values": names,
+        "scores": scores.astype(np.int32),
+        "glosses": glosses.astype(np.float32),
+        "token_vectors": table.astype(np.float32),
+    }

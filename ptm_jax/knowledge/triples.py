@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.resources
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,8 +28,13 @@ CHUNK = 1 << 16
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triples(CorpusFact):
     """Triples of numbers of head, relation and tail, and the first `width` tokens of their texts,
-    in one array [X] int32: N, E and R, then what `triples`, `entities` and `relations` return. It
-    is kept in the corpus, memory-mapped. Entities and relations are numbered in alphabetical order.
+    int32. The arrays are kept in the corpus, memory-mapped. Entities and relations are numbered in
+    alphabetical order.
+
+    sizes              [3]: N, E and R
+    triples            [N, 3]: numbers of head, relation and tail, each from 0, sorted
+    entity_tokens      [E, W]: the ids of an entity's text + 1, 0 at the end
+    relation_tokens    [R, W]
 
     file    lines of head, relation and tail with tabs, or a compiled graph; None: the small graph
             of the package
@@ -37,6 +43,12 @@ class Triples(CorpusFact):
             its own text
     """
 
+    array_names: ClassVar[tuple[str, ...]] = (
+        "sizes",
+        "triples",
+        "entity_tokens",
+        "relation_tokens",
+    )
     kind: ClassVar[str] = "triples"
     """The lines that a compiled graph gives (`knowledge.graphs.graph_folder.LINES`)."""
 
@@ -56,19 +68,26 @@ class Triples(CorpusFact):
         return packaged if self.file is None else Path(self.file).expanduser()
 
     def files(self) -> list[Path]:
-        """Returns the files that the array depends on."""
+        """Returns the files that the arrays depend on."""
         return [
             self.path,
             *(Path(file).expanduser() for file in (self.texts or "").split(",") if file),
         ]
 
-    def read(self, corpus: Any) -> np.ndarray:
+    def read(self, corpus: Any) -> dict[str, np.ndarray]:
         parts = self.kind, self.width, "sorted", [*map(_digest, self.files())]
-        name = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-        return corpus.kept(
-            f"triples-{name}.npy",
-            lambda draft: np.save(draft, self.of_tokenizer(corpus.tokenizer())),
-        )
+        name = f"triples-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+        if (packed := corpus.written(f"{name}.npy")) is not None:
+            return self.unpacked(packed)
+        return corpus.kept_arrays(name, lambda: self.of_tokenizer(corpus.tokenizer()))
+
+    def unpacked(self, packed: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the arrays of a corpus of version 0.1, which has them in one, [X] int32."""
+        count, entities, relations = (int(size) for size in packed[:3])
+        shapes = (3,), (count, 3), (entities, self.width), (relations, self.width)
+        ends = np.cumsum([0, *map(math.prod, shapes)]).tolist()
+        spans = zip(Triples.array_names, ends, ends[1:], shapes, strict=False)
+        return {name: packed[start:end].reshape(shape) for name, start, end, shape in spans}
 
     def names(self) -> tuple[list[str], list[str]]:
         """Returns the names of the entities and of the relations, in the order of their numbers.
@@ -88,7 +107,7 @@ class Triples(CorpusFact):
         entities = sorted({name for head, _, tail in found for name in (head, tail)})
         return entities, sorted({relation for _, relation, _ in found})
 
-    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+    def of_tokenizer(self, tokenizer: Any) -> dict[str, np.ndarray]:
         found = self._found()
         entities, relations = self._names(found)
         texts = self._texts({*entities, *relations})
@@ -105,12 +124,11 @@ class Triples(CorpusFact):
         rows = (
             row for part in parts for row in tokenizer.encode_batch([f" {text}" for text in part])
         )
-        return self._table(triples, rows, written[: len(entities)], len(relations))
+        return self.packed(triples, rows, written[: len(entities)], len(relations))
 
-    def beside(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns further numbers of the entities, which stand behind the others in the array,
-        int32."""
-        return np.zeros(0, np.int32)
+    def of_entities(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Returns further arrays by the entities' texts."""
+        return {}
 
     def _texts(self, names: set[str]) -> dict[str, str]:
         found = (
@@ -128,56 +146,48 @@ class Triples(CorpusFact):
                     found.setdefault(name, text)
         return found
 
-    def _table(
+    def packed(
         self, triples: Any, rows: Iterable[np.ndarray], entities: Sequence[str], relations: int
-    ) -> np.ndarray:
+    ) -> dict[str, np.ndarray]:
+        """Returns the arrays of triples, and of the token ids of the texts of entities and
+        relations."""
         texts = np.zeros((len(entities) + relations, self.width), np.int32)
         for text, ids in zip(texts, rows, strict=True):
             text[: len(ids)] = ids[: self.width] + 1
         triples = np.asarray(triples, np.int32)
-        triples = triples[np.lexsort(triples.T[::-1])]  # `known` seeks by bisection
-        parts = [len(triples), len(entities), relations], triples, texts, self.beside(entities)
-        return np.concatenate([np.asarray(part, np.int32).ravel() for part in parts])
+        return {
+            "sizes": np.array([len(triples), len(entities), relations], np.int32),
+            "triples": triples[np.lexsort(triples.T[::-1])],  # `known` seeks by bisection
+            "entity_tokens": texts[: len(entities)],
+            "relation_tokens": texts[len(entities) :],
+            **self.of_entities(entities),
+        }
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Any) -> dict[str, np.ndarray]:
         entities, relations, draw = 24, 4, np.random.default_rng(0)
         some = [i for i in range(vocab.size) if i not in vocab.specials][:400]
         rows = [draw.choice(some, 1 + n % min(4, self.width)) for n in range(entities + relations)]
         triples = np.stack(
             [draw.integers(0, size, 40) for size in (entities, relations, entities)], 1
         )
-        return self._table(triples, rows, [str(n) for n in range(entities)], relations)
+        return self.packed(triples, rows, [str(n) for n in range(entities)], relations)
 
     @functools.cached_property
     def sizes(self) -> tuple[int, int, int]:
         """The numbers of triples, entities and relations."""
-        return tuple(int(n) for n in self.values[:3])
-
-    @functools.cached_property
-    def _parts(self) -> tuple[np.ndarray, ...]:
-        count, entities, relations = self.sizes
-        shapes = (count, 3), (entities, self.width), (relations, self.width)
-        ends = np.cumsum([3, *(a * b for a, b in shapes)]).tolist()
-        spans = zip(ends, ends[1:], shapes, strict=False)
-        return *(self.values[start:end].reshape(shape) for start, end, shape in spans), self.values[
-            ends[-1] :
-        ]
+        return tuple(int(size) for size in self.arrays["sizes"])
 
     def triples(self) -> np.ndarray:
         """Returns [N, 3] int32: numbers of head, relation and tail, each from 0, in their order."""
-        return self._parts[0]
+        return self.arrays["triples"]
 
     def entities(self) -> np.ndarray:
         """Returns [E, W] int32: the ids of an entity's text + 1, 0 at the end."""
-        return self._parts[1]
+        return self.arrays["entity_tokens"]
 
     def relations(self) -> np.ndarray:
         """Returns [R, W] int32 as `entities`."""
-        return self._parts[2]
-
-    def behind(self) -> np.ndarray:
-        """Returns what `beside` gave, [M] int32."""
-        return self._parts[3]
+        return self.arrays["relation_tokens"]
 
 
 def _digest(path: Path) -> str:

@@ -150,7 +150,7 @@ class Cells:
 
 def count(blocks: Iterable[Any], vocab: Any, window: int, path: Path, memory: int = MEMORY) -> None:
     """Writes [N] of PAIR, row <= column: the co-occurrences at most `window` words apart in the
-    documents of `store.Block`s. Unknown words are left out before windows are formed, as in
+    documents of `block_records.Block`s. Unknown words are left out before windows are formed, as in
     Stanford's code."""
     check(window)
     cells, unit = Cells(vocab.size), math.lcm(*range(1, window + 1))

@@ -49,5 +49,5 @@ class Documents(CorpusFact):
     def stand_in(self, vocab: Any) -> np.ndarray:
         return np.array([vocab.size])
 
-    def filled(self, values: np.ndarray) -> Documents:
-        return dataclasses.replace(super().filled(values), corpus_documents=int(values[0]))
+    def filled(self, arrays: np.ndarray) -> Documents:
+        return dataclasses.replace(super().filled(arrays), corpus_documents=int(arrays[0]))

@@ -77,7 +77,7 @@ assert not rooms & {"nn", "encoders", "tasks"}, rooms
 
 
 def test_a_name_of_two_rooms_is_written_with_its_room(monkeypatch):
-    from ptm_jax.data.corpora.store import Block as Data
+    from ptm_jax.data.corpora.block_records import Block as Data
     from ptm_jax.nn.blocks import Block as Layer
 
     monkeypatch.setattr(kinds, "_index", lambda: {"Block": (Layer.__module__, Data.__module__)})

@@ -10,9 +10,8 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.masking.two_vocabularies import TwoVocabularies
-from ptm_jax.data.corpora import subword_tables
-from ptm_jax.data.corpora.store import Block
-from ptm_jax.data.tokenizers import vocabularies
+from ptm_jax.data.corpora.block_records import Block
+from ptm_jax.data.tokenizers import subword_tables, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.knowledge.second_vocabulary import SecondVocabulary
 

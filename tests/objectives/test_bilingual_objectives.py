@@ -11,8 +11,8 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.vectors.bitext import BilingualWindows
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.corpora.prepare import prepare
-from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.rows.bitext import Translations
 from ptm_jax.data.text import bitext, sources
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec

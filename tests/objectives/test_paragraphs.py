@@ -12,7 +12,7 @@ from ptm_jax import systems
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.recipe import SGD, Constant, Phase
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.corpora import store
+from ptm_jax.data.corpora import block_records, store
 from ptm_jax.data.rows import passages
 from ptm_jax.inference.words.paragraph_vectors import ParagraphModel, is_paragraphs
 from ptm_jax.objectives.each_tower import EachTower
@@ -180,7 +180,9 @@ def test_passages_are_the_text_once_and_documents_have_their_numbers(monkeypatch
     for n in range(3):
         sizes, continued = draw.integers(20, 60, 5), np.arange(5) == (0 if n else -1)
         tokens = draw.integers(3, 15, sizes.sum()).astype(np.int32)
-        blocks.append(store.Block(tokens, sizes.astype(np.int32), np.ones(5, np.int32), continued))
+        blocks.append(
+            block_records.Block(tokens, sizes.astype(np.int32), np.ones(5, np.int32), continued)
+        )
         for part, more in zip(np.split(tokens, np.cumsum(sizes)[:-1]), continued, strict=True):
             number += not more
             texts += [(number, int(word)) for word in part]

@@ -9,7 +9,7 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.corpora import store
+from ptm_jax.data.corpora import block_records, store
 from ptm_jax.data.rows import cells
 from ptm_jax.statistics import cooccurrences
 
@@ -26,7 +26,7 @@ def blocks(seed=0):
             draw.random(sizes.sum()) < 0.2, 2, draw.integers(3, 40, sizes.sum())
         ).astype(np.int32)
         sentences = sizes.astype(np.int32)
-        yield store.Block(
+        yield block_records.Block(
             tokens, sentences, np.ones(5, np.int32), np.arange(5) + 10 * (number % 2 == 0) == 0
         )
 

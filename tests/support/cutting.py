@@ -8,7 +8,7 @@ import grain
 import numpy as np
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.corpora.store import Block, from_bytes
+from ptm_jax.data.corpora.block_records import Block, from_bytes
 from ptm_jax.data.rows import examples as ex
 
 VOCAB = Vocab(size=100_000, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6)

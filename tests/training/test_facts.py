@@ -19,7 +19,7 @@ from ptm_jax.core.recipe import Phase
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import maskable
-from ptm_jax.data.corpora import store
+from ptm_jax.data.corpora import block_records
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.runs import heldout
@@ -62,7 +62,7 @@ class UnigramNoise(slots.Corruption):
 def sentences_of(corpus):
     """The ids of every sentence of the train split, as words."""
     source = ArrayRecordDataSource(corpus.paths("train"))
-    for block in map(store.from_bytes, (source[i] for i in range(len(source)))):
+    for block in map(block_records.from_bytes, (source[i] for i in range(len(source)))):
         for start, end in itertools.pairwise(block.sentence_starts):
             yield [str(token) for token in block.tokens[start:end]]
 

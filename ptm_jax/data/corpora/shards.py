@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.data.corpora import store
+from ptm_jax.data.corpora import block_records
 from ptm_jax.data.corpora.worker import Tokens
 
 
@@ -83,12 +83,12 @@ class Shard:
             return
         tokens, sentences, continued = zip(*self._pieces, strict=True)
         documents = np.array([len(lengths) for lengths in sentences], np.int32)
-        block = store.Block(
+        block = block_records.Block(
             np.concatenate(tokens), np.concatenate(sentences), documents, np.array(continued, bool)
         )
         self._sizes["sentences"] += len(block.sentences)
         self._sizes["blocks"] += 1
-        self._write(store.to_bytes(block))
+        self._write(block_records.to_bytes(block))
         self._pieces, self._room = [], self._limit
 
     def _write(self, record: bytes) -> None:

@@ -8,8 +8,9 @@ train-00000-of-0000N.array_record    records are blocks
 heldout-00000-of-0000N.array_record
 cooccurrence-W.npy                   optional, [N] of `cooccurrences.PAIR`: co-occurrences in train
                                      in a window of W words
-triples-HASH.npy                     optional: the triples and texts of a graph in these tokens
-                                     (`knowledge.triples.Triples`)
+triples-HASH/NAME.npy                optional: the triples and texts of a graph in these tokens
+                                     (`knowledge.triples.Triples`); older corpora have one array,
+                                     triples-HASH.npy
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import functools
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,8 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.spec.classes import kinds_of
-from ptm_jax.data.corpora import subword_tables
-from ptm_jax.data.tokenizers import saved, tokenizing
+from ptm_jax.data.corpora.block_records import Block, from_bytes, join
+from ptm_jax.data.tokenizers import saved, subword_tables, tokenizing
 from ptm_jax.statistics import bigrams, cooccurrences, trees
 
 FORMAT = 1
@@ -40,95 +42,6 @@ COUNTS = "counts.npy"
 formats: dict[str, str | type] = {"mixed-1": "MixedCorpus", "labelled-2": "TaskCorpus"}
 """{format in a manifest: its class, a `Corpus`, or the kind of one of the package's classes
 (`core.spec.classes`)}; add your own class here."""
-
-_HEADER = np.dtype("<u4")
-_MAGIC = 0x314D5450  # 'PTM1'
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Several documents, or a piece of a long one.
-
-    tokens     [T] int32    ids of all documents, concatenated, without special tokens
-    sentences  [S] int32    tokens of every sentence
-    documents  [N] int32    sentences of every document
-    continued  [N] bool     whether the document continues from the block written before this one
-    words      [V] bool     ids that begin a word (`Corpus.word_starts`), where examples need them;
-               not stored
-    spellings  [V, C] int16 characters of every id (`data.tokenizers.words.spellings`), where
-               examples need them; not stored
-    """
-
-    tokens: np.ndarray
-    sentences: np.ndarray
-    documents: np.ndarray
-    continued: np.ndarray
-    words: np.ndarray | None = None
-    spellings: np.ndarray | None = None
-
-    @functools.cached_property
-    def sentence_starts(self) -> np.ndarray:
-        """[S + 1] int64: the starts of sentences in `tokens`, and the end."""
-        return np.concatenate([[0], np.cumsum(self.sentences, dtype=np.int64)])
-
-    @functools.cached_property
-    def document_starts(self) -> np.ndarray:
-        """[N + 1] int64: the starts of documents in `sentences`, and the end."""
-        return np.concatenate([[0], np.cumsum(self.documents, dtype=np.int64)])
-
-    @functools.cached_property
-    def document_tokens(self) -> np.ndarray:
-        """[N + 1] int64: the starts of documents in `tokens`, and the end."""
-        return self.sentence_starts[self.document_starts]
-
-
-def join(blocks: list[Block]) -> Block:
-    """Returns one block with the documents of all."""
-    columns = zip(*((b.tokens, b.sentences, b.documents, b.continued) for b in blocks), strict=True)
-    return Block(*map(np.concatenate, columns), words=blocks[0].words)
-
-
-def to_bytes(block: Block) -> bytes:
-    """Returns the record of a block: five sizes, sentences, documents, tokens (uint16 where they
-    fit) and flags."""
-    wide = bool(block.tokens.size and block.tokens.max() > 0xFFFF)
-    head = np.array(
-        [_MAGIC, wide, len(block.tokens), len(block.sentences), len(block.documents)], _HEADER
-    )
-    return b"".join([
-        head.tobytes(),
-        block.sentences.astype("<u4").tobytes(),
-        block.documents.astype("<u4").tobytes(),
-        block.tokens.astype("<u4" if wide else "<u2").tobytes(),
-        block.continued.astype("u1").tobytes(),
-    ])  # fmt: skip
-
-
-def from_bytes(record: bytes) -> Block:
-    """Returns the block of a record. Raises UserError for a damaged record."""
-    head = np.frombuffer(record, _HEADER, 5) if len(record) >= 20 else np.zeros(5, _HEADER)
-    wide, tokens, sentences, documents = (int(n) for n in head[1:])
-    size = 20 + 4 * (sentences + documents) + tokens * (4 if wide else 2) + documents
-    if head[0] != _MAGIC or size != len(record):
-        raise UserError(
-            "a record of the corpus is damaged; delete the prepared directory and prepare it again"
-        )
-    offset, parts = 20, []
-    for count, kind in (
-        (sentences, "<u4"),
-        (documents, "<u4"),
-        (tokens, "<u4" if wide else "<u2"),
-        (documents, "u1"),
-    ):
-        parts.append(np.frombuffer(record, kind, count, offset))
-        offset += parts[-1].nbytes
-    lengths, counts, ids, continued = parts
-    return Block(
-        ids.astype(np.int32),
-        lengths.astype(np.int32),
-        counts.astype(np.int32),
-        continued.astype(bool),
-    )
 
 
 class Blocks:
@@ -250,6 +163,34 @@ class Corpus:
                 f"{path} is damaged; delete it: it is made again when it is needed"
             ) from None
 
+    def written(self, name: str) -> np.ndarray | None:
+        """Returns an array of the folder, memory-mapped; None where it is missing."""
+        return self.kept(name, _no_writer) if (self.dir / name).exists() else None
+
+    def kept_arrays(
+        self, name: str, make: Callable[[], Mapping[str, np.ndarray]]
+    ) -> dict[str, np.ndarray]:
+        """Returns the named arrays in a folder of the corpus, memory-mapped. Where the folder is
+        missing, one process writes the arrays of `make()` into it. Raises UserError where they
+        cannot be written or read."""
+        folder = self.dir / name
+        draft = folder.with_name(f"{name}.draft")
+        try:
+            with _alone(folder.with_name(f"{name}.lock"), folder.is_dir()):
+                if not folder.is_dir():
+                    shutil.rmtree(draft, ignore_errors=True)
+                    draft.mkdir()
+                    for part, array in make().items():
+                        np.save(draft / f"{part}.npy", array)
+                    draft.rename(folder)
+            return {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+        except OSError as error:
+            raise UserError(f"cannot write {folder}: {error.strerror or error}") from None
+        except ValueError:
+            raise UserError(
+                f"{folder} is damaged; delete it: it is made again when it is needed"
+            ) from None
+
     def blocks(self, split: str = "train") -> Blocks:
         """Returns the blocks of a split, in the order of the corpus."""
         return Blocks(self, self._split(split))
@@ -309,6 +250,11 @@ class Corpus:
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
         return split
+
+
+def _no_writer(path: Path) -> None:
+    """Makes no array."""
+    raise UserError(f"{path} is missing; prepare the corpus again")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.fields import Field
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows.columns import placed
 from ptm_jax.data.rows.examples import Around, Fields, Packed, Spec
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.fields import move_with_tokens
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import COMMON, Fields, Spec
 

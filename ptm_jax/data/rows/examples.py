@@ -17,7 +17,7 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows import packing
 
 Fields = dict[str, np.ndarray]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.fields import Field, move_with_tokens
-from ptm_jax.data.corpora import store
+from ptm_jax.data.corpora import block_records, store
 from ptm_jax.data.rows.examples import Fields, Spec
 from ptm_jax.data.rows.windows import Chunks
 
@@ -19,7 +19,7 @@ SPAN = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class NumberedBlock(store.Block):
+class NumberedBlock(block_records.Block):
     """A block with the numbers [N] of its documents in the corpus."""
 
     numbers: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))

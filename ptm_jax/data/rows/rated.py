@@ -11,7 +11,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.fields import Field
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import COMMON, Fields, Spec
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.fields import Field, move_with_tokens
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows.examples import Around, Fields, Packed, Spec
 from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 from ptm_jax.data.tokenizers.words import ALPHABETS, Style, spellings

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.corpora import prepare, shards, spool, store, worker
+from ptm_jax.data.corpora import block_records, prepare, shards, spool, store, worker
 from ptm_jax.data.text import sources
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -137,17 +137,17 @@ def test_long_document_is_divided_and_flagged(tmp_path):
 @pytest.mark.parametrize("largest", [300, 70_000])
 def test_record_round_trip(largest):
     ones = np.ones(2, np.int32)
-    block = store.Block(
+    block = block_records.Block(
         np.array([1, largest, 3], np.int32),
         np.array([2, 1], np.int32),
         ones,
         np.array([True, False]),
     )
-    again = store.from_bytes(store.to_bytes(block))
+    again = block_records.from_bytes(block_records.to_bytes(block))
     for name in ("tokens", "sentences", "documents", "continued"):
         assert np.array_equal(getattr(again, name), getattr(block, name))
     with pytest.raises(UserError, match="damaged"):
-        store.from_bytes(store.to_bytes(block)[:-1])
+        block_records.from_bytes(block_records.to_bytes(block)[:-1])
 
 
 class Killed(BaseException):

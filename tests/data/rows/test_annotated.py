@@ -9,7 +9,7 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.corpora.stream import Stream
 from ptm_jax.data.rows import examples as ex
 from ptm_jax.data.rows.annotated import Annotated

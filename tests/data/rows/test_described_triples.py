@@ -1,7 +1,9 @@
 """Rows with the texts of a triple's entities: they are those of the graph, and the loss is that of
 a table of all texts."""
 
+import hashlib
 import itertools
+import shutil
 import types
 
 import numpy as np
@@ -12,6 +14,7 @@ from ptm_jax.core import spec
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.data.corpora.store import Corpus
 from ptm_jax.data.rows.knowledge.graphs import WithDescribedTriple
+from ptm_jax.knowledge.lexical_relations import LexicalRelations, sketch
 from ptm_jax.knowledge.triples import Triples
 from ptm_jax.objectives.knowledge.triples import KE
 from support import cutting
@@ -21,7 +24,7 @@ VOCAB = cutting.VOCAB
 TEXTS = [np.array(text) for size in (1, 2) for text in itertools.product((1, 4, 5, 6), repeat=size)]
 RELATIONS = [np.array([7] * size) for size in (1, 2, 3, 4, 5)]
 TRIPLES = np.random.default_rng(0).integers(0, (len(TEXTS), 5, len(TEXTS)), (30, 3))
-MADE = Triples(width=4)._table(TRIPLES, [*TEXTS, *RELATIONS], [""] * len(TEXTS), 5)
+MADE = Triples(width=4).packed(TRIPLES, [*TEXTS, *RELATIONS], [""] * len(TEXTS), 5)
 GRAPH = Triples(width=4).filled(MADE)
 FACTS = {*map(tuple, TRIPLES.tolist())}
 
@@ -76,7 +79,7 @@ def test_an_entity_that_makes_another_triple_is_drawn_again():
     """All but one of the tails of (0, 0) are known: the wrong tail is that one."""
     some = [(0, 0, t) for t in range(len(TEXTS)) if t != 5]
     graph = Triples(width=4).filled(
-        Triples(width=4)._table(some, [*TEXTS, *RELATIONS], [""] * len(TEXTS), 5)
+        Triples(width=4).packed(some, [*TEXTS, *RELATIONS], [""] * len(TEXTS), 5)
     )
     examples = WithDescribedTriple(graph=graph, negatives=2)
     tails = np.concatenate(
@@ -158,12 +161,41 @@ def test_a_corpus_keeps_the_texts_in_its_folder_memory_mapped(tmp_path, monkeypa
         Corpus(tmp_path, {}),
     )
     first = graph.filled(graph.read(corpus))
-    assert isinstance(first.values, np.memmap) and first.entities().tolist() == [[4, 5], [2, 0]]
+    assert all(isinstance(array, np.memmap) for array in first.arrays.values())
+    assert first.entities().tolist() == [[4, 5], [2, 0]]
     monkeypatch.setattr(Corpus, "tokenizer", None)
-    assert np.array_equal(graph.read(corpus), first.values)
+    assert graph.filled(graph.read(corpus)) == first
     monkeypatch.undo()
     monkeypatch.setattr(
         Corpus, "tokenizer", lambda corpus: types.SimpleNamespace(encode_batch=encode)
     )
-    texts.write_text("a\tthree\n")  # another text, another array
+    texts.write_text("a\tthree\n")  # another text, other arrays
     assert graph.filled(graph.read(corpus)).entities().tolist() == [[6, 0], [2, 0]]
+
+
+def test_a_corpus_of_version_0_1_has_one_array_and_gives_the_same_hash(tmp_path, monkeypatch):
+    """`triples-HASH.npy`: three sizes, then triples, texts and the bits of float vectors."""
+    (tmp_path / "pairs.tsv").write_text("a\tr\tb\n")
+    corpus = Corpus(tmp_path, {})
+    graph = LexicalRelations(file=str(tmp_path / "pairs.tsv"), width=2)
+
+    def encode(texts):
+        return [np.array([ord(text.strip())]) for text in texts]
+
+    tokenizer = types.SimpleNamespace(encode_batch=encode)
+    monkeypatch.setattr(Corpus, "tokenizer", lambda corpus: tokenizer)
+    new = graph.filled(graph.read(corpus))
+    folder = next(tmp_path.glob("triples-*"))
+    vectors = np.stack([sketch("a"), sketch("b")])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    integers = [1, 2, 1, *(0, 0, 1), *(ord("a") + 1, 0, ord("b") + 1, 0), *(ord("r") + 1, 0)]
+    packed = np.array([*integers, *vectors.ravel().view(np.int32)], np.int32)
+    shutil.rmtree(folder)
+    np.save(folder.with_suffix(".npy"), packed)
+    monkeypatch.setattr(Corpus, "tokenizer", None)
+    old = graph.filled(graph.read(corpus))
+    assert old.corpus_sha256 == hashlib.sha256(packed).hexdigest() == new.corpus_sha256
+    assert old.arrays.keys() == new.arrays.keys()
+    for name, array in old.arrays.items():
+        assert np.array_equal(array, new.arrays[name]) and array.dtype == new.arrays[name].dtype
+    assert np.array_equal(old.space, vectors) and not folder.exists()

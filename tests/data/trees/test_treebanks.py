@@ -6,7 +6,7 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.text import sources
 from ptm_jax.data.trees.parses import Tree, binary

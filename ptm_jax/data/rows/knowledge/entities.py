@@ -9,7 +9,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows.columns import Column, WithColumns
 from ptm_jax.knowledge.graphs.graph_store import open_graph
 from ptm_jax.knowledge.tries import Trie

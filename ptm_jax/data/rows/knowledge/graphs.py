@@ -11,7 +11,8 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field
-from ptm_jax.data.corpora.store import Block, Blocks
+from ptm_jax.data.corpora.block_records import Block
+from ptm_jax.data.corpora.store import Blocks
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import Around, Fields, FullSentences, Spec
 from ptm_jax.data.rows.windows import Chunks

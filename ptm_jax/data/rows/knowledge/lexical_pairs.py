@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.fields import Field
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import Around, Fields, SentencePairs, Spec
 from ptm_jax.knowledge.lexical_relations import LexicalRelations
