@@ -41,10 +41,10 @@ class Chain(slots.Corruption):
 
 def is_special(ids: Array, vocab: Vocab) -> Array:
     """Returns True where an id is a special token of the vocabulary."""
-    found = jnp.zeros(ids.shape, bool)
+    special_ids = jnp.zeros(ids.shape, bool)
     for special in vocab.specials:
-        found |= ids == special
-    return found
+        special_ids |= ids == special
+    return special_ids
 
 
 def maskable(batch: Batch, vocab: Vocab) -> Array:
@@ -52,18 +52,18 @@ def maskable(batch: Batch, vocab: Vocab) -> Array:
     return (segments_of(batch) > 0) & ~is_special(batch["input_ids"], vocab)
 
 
-def budget(count: Array, rate: float, most: int) -> Array:
+def budget(count: Array, rate: float, limit: int) -> Array:
     """Returns BERT's number of predictions for `count` tokens: round(rate * count) in [1, most]; 0
     for no tokens."""
     wanted = jnp.floor(count * rate + 0.5).astype(jnp.int32)
-    return jnp.where(count > 0, jnp.clip(wanted, 1, most), 0)
+    return jnp.where(count > 0, jnp.clip(wanted, 1, limit), 0)
 
 
 def rounded(rate: float, length: int) -> Array:
     """Returns round(rate * n), in [1, ceil(rate * length)], for n = 0, ..., `length`. Halves round
     up; n = 0 gives 0."""
-    most = capacity(length, rate)
-    return table(lambda n: min(most, max(1, math.floor(n * rate + 0.5))) if n else 0, length)
+    limit = capacity(length, rate)
+    return table(lambda n: min(limit, max(1, math.floor(n * rate + 0.5))) if n else 0, length)
 
 
 def table(function: Callable[[int], int], length: int) -> Array:
@@ -83,14 +83,16 @@ def capacity(length: int, rate: float) -> int:
     return min(length, math.ceil(length * rate))
 
 
-def choose(key: Array, rows: Array, allowed: Array, count: Array, most: int) -> tuple[Array, Array]:
+def choose(
+    key: Array, rows: Array, allowed: Array, count: Array, limit: int
+) -> tuple[Array, Array]:
     """Draws exactly `count` [B] distinct positions of each row, uniformly among the `allowed` [B,
     L].
 
     Returns (positions [B, P], ascending; weights [B, P], 1.0 or 0.0). Unused entries have position
     0 and weight 0.
     """
-    return best(jnp.where(allowed, draws(key, rows, allowed.shape[1]), -1.0), count, most)
+    return best(jnp.where(allowed, draws(key, rows, allowed.shape[1]), -1.0), count, limit)
 
 
 def draws(key: Array, rows: Array, *shape: int) -> Array:
@@ -98,21 +100,21 @@ def draws(key: Array, rows: Array, *shape: int) -> Array:
     return jax.vmap(lambda k: jax.random.uniform(k, shape))(row_keys(key, rows))
 
 
-def best(scores: Array, count: Array, most: int) -> tuple[Array, Array]:
+def best(scores: Array, count: Array, limit: int) -> tuple[Array, Array]:
     """Returns the positions of the `count` [B] highest scores [B, L] as (positions, weights) [B,
     P], like `choose`."""
-    _, top = jax.lax.top_k(scores, most)
+    _, top = jax.lax.top_k(scores, limit)
     return _ascending(
-        jnp.where(jnp.arange(most) < count[:, None], top, scores.shape[1]), scores.shape[1]
+        jnp.where(jnp.arange(limit) < count[:, None], top, scores.shape[1]), scores.shape[1]
     )
 
 
-def places(chosen: Array, most: int) -> tuple[Array, Array]:
+def places(chosen: Array, limit: int) -> tuple[Array, Array]:
     """Returns the first P positions where `chosen` [B, L] is True as (positions, weights) [B, P],
     like `choose`."""
     length = chosen.shape[1]
     positions, weights = _ascending(jnp.where(chosen, jnp.arange(length), length), length)
-    return positions[:, :most], weights[:, :most]
+    return positions[:, :limit], weights[:, :limit]
 
 
 def _ascending(positions: Array, length: int) -> tuple[Array, Array]:
@@ -146,11 +148,11 @@ def hide(
     share a draw. Adds `mlm_positions`, `mlm_labels`, `mlm_weights` [B, P].
     """
     (mask_id,) = vocab.need("mask")
-    ids, rows, most = batch["input_ids"], rows_of(batch), positions.shape[1]
+    ids, rows, limit = batch["input_ids"], rows_of(batch), positions.shape[1]
     labels = jnp.take_along_axis(ids, positions, 1)
-    fate = draws(named(key, "fate"), rows, most)
+    fate = draws(named(key, "fate"), rows, limit)
     fate = fate if units is None else jnp.take_along_axis(fate, units, 1)
-    words = draw_words(named(key, "words"), rows, (most,), vocab)
+    words = draw_words(named(key, "words"), rows, (limit,), vocab)
     mask, random = shares
     hidden = jnp.where(fate < mask, mask_id, jnp.where(fate < mask + random, words, labels))
     return {

@@ -61,10 +61,10 @@ class TwoCrops(slots.Corruption):
         first, second = (
             self._crop(named(key, name), rows, ids, words) for name in ("first", "second")
         )
-        kept = {name: batch[name] for name in _ROW_FIELDS if name in batch}
+        fields = {name: batch[name] for name in _ROW_FIELDS if name in batch}
         slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
         made = {"input_ids": first[0], "segment_ids": first[1], "positions": slots}
-        return kept | made | {"pair_input_ids": second[0], "pair_segment_ids": second[1]}
+        return fields | made | {"pair_input_ids": second[0], "pair_segment_ids": second[1]}
 
     def _crop(self, key, rows, ids, words):
         length, before = ids.shape[1], self.vocab.cls is not None
@@ -112,17 +112,17 @@ class NGramView(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         (mask_id,) = self.vocab.need("mask")
         ids, rows, segments = batch["input_ids"], rows_of(batch), segments_of(batch)
-        length, most = ids.shape[1], min(self.longest, ids.shape[1])
+        length, longest = ids.shape[1], min(self.longest, ids.shape[1])
         words = maskable(batch, self.vocab)
         drawn = (
             jax.vmap(jax.random.normal)(row_keys(named(key, "length"), rows)) * self.std + self.mean
         )
-        wanted = jnp.clip(jnp.round(drawn), 1, most).astype(jnp.int32)
+        wanted = jnp.clip(jnp.round(drawn), 1, longest).astype(jnp.int32)
         count = words.sum(1)
         start = jnp.take_along_axis(
             _compact(words), up_to(draws(named(key, "start"), rows), count)[:, None], 1
         )
-        slots = jnp.arange(most)[None]
+        slots = jnp.arange(longest)[None]
         at = jnp.minimum(start + slots, length - 1)
         same = jnp.take_along_axis(segments, at, 1) == jnp.take_along_axis(segments, start, 1)
         inside = (

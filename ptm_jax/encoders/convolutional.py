@@ -49,13 +49,13 @@ class TextCNN(Embedded):
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         context, segments = context_of(batch, self.direction, train), segments_of(batch)
-        x, found = self.embed(batch, context), []
+        x, maps = self.embed(batch, context), []
         for width in self.widths:
             filters = Filters(
                 self.filters, width, self.initializer, self.precision, name=f"filter{width}"
             )
-            found.append(filters(x, segments))
-        return Encoded(activate(self.activation, jnp.concatenate(found, -1)))
+            maps.append(filters(x, segments))
+        return Encoded(activate(self.activation, jnp.concatenate(maps, -1)))
 
 
 def scaled_gradient(x, scale: float):
@@ -234,12 +234,12 @@ class GatedEncoderDecoder(EncoderDecoder):
     stacks = slots.Encoder.stacks
 
     def level_of(self, path: str) -> int:
-        part, rest = path.removeprefix("encoder/").split("/", 1)
+        part, below_part = path.removeprefix("encoder/").split("/", 1)
         below = len(self.encoder.convolutions)
         if part == "encoder":
-            return _level(rest, below)
-        found = _level(rest, len(self.decoder.convolutions))
-        return below + found if found else 0
+            return _level(below_part, below)
+        level = _level(below_part, len(self.decoder.convolutions))
+        return below + level if level else 0
 
     def __call__(
         self, batch: Batch, train: bool = False, cache: GatedCache | None = None

@@ -105,8 +105,11 @@ class Block(nn.Module):
         x = stream(self.attention_norm(x + branch) if post else x + branch)
         x = self.cross(x, context, *across)
         if isinstance(x, tuple):
-            x, between, kept = x
-            probabilities, cache = (probabilities, between), (cache, kept) if across else cache
+            x, between, cross_cache = x
+            probabilities, cache = (
+                (probabilities, between),
+                (cache, cross_cache) if across else cache,
+            )
         branch = self._fed(x, inputs, context)
         x = stream(self.ffn_norm(x + branch) if post else x + branch)
         return x, probabilities, cache
@@ -190,8 +193,8 @@ class Stack(slots.Layered, nn.Module):
         """
         if self.unroll is not None:
             return self.unroll
-        whole = platform() == "cpu" and self.remat == "none" and self.layers <= UNROLLED
-        return self.layers if whole else 1
+        unrolled = platform() == "cpu" and self.remat == "none" and self.layers <= UNROLLED
+        return self.layers if unrolled else 1
 
     @property
     def levels(self) -> int:
@@ -275,9 +278,11 @@ class Stack(slots.Layered, nn.Module):
             [],
         )
         for number in range(self.layers):
-            own = jax.tree.map(lambda leaf, i=number: leaf[i], cache)
-            x, probabilities, own = block.apply({"params": params[str(number)]}, x, context, own)
-            results.append((x, probabilities, own))
+            layer_cache = jax.tree.map(lambda leaf, i=number: leaf[i], cache)
+            x, probabilities, layer_cache = block.apply(
+                {"params": params[str(number)]}, x, context, layer_cache
+            )
+            results.append((x, probabilities, layer_cache))
         return x, jax.tree.map(lambda *parts: jnp.stack(parts), *results)
 
     def _one_by_one(self, x, cache, context):
@@ -292,19 +297,19 @@ class Stack(slots.Layered, nn.Module):
             if isinstance(cache, tuple)
             else cache.parts
         )
-        kept = []
+        caches = []
         for number, part in enumerate(parts):
             x, _, new = block.apply({"params": params[str(number)]}, x, context, part)
-            kept.append(new)
+            caches.append(new)
         if isinstance(cache, tuple):
-            return x, (None, None, tuple(ByLayer(one) for one in zip(*kept, strict=True)))
-        return x, (None, None, ByLayer(tuple(kept)))
+            return x, (None, None, tuple(ByLayer(one) for one in zip(*caches, strict=True)))
+        return x, (None, None, ByLayer(tuple(caches)))
 
     def _grouped(self, scanned, layer, x, cache, context):
         """Nested scans: over the groups, over the repetitions of a cycle, over the layers of a
         cycle."""
-        times, rest = divmod(self.layers, self.groups * self.cycle)
-        if rest:
+        times, left_over = divmod(self.layers, self.groups * self.cycle)
+        if left_over:
             sets = (
                 f"{self.groups} groups"
                 if self.cycle == 1
@@ -347,7 +352,7 @@ class Stack(slots.Layered, nn.Module):
         common = {path: leaf for path, leaf in params.items() if re.search(self.shared, path)}
         if not common:
             raise ValueError(f"shared={self.shared!r} finds none of {', '.join(sorted(params))}")
-        own = {path: leaf for path, leaf in params.items() if path not in common}
+        apart = {path: leaf for path, leaf in params.items() if path not in common}
         keys = (
             jax.random.split(self.make_rng("dropout"), self.layers)
             if self.has_rng("dropout")
@@ -355,9 +360,9 @@ class Stack(slots.Layered, nn.Module):
         )
 
         def layer(x, inputs):
-            own, cache, key = inputs
+            apart, cache, key = inputs
             rngs = None if key is None else {"dropout": key}
-            params = unflatten({**common, **own})
+            params = unflatten({**common, **apart})
             x, probabilities, cache = block.apply({"params": params}, x, context, cache, rngs=rngs)
             return x, (x, probabilities, cache)
 
@@ -366,7 +371,7 @@ class Stack(slots.Layered, nn.Module):
         return jax.lax.scan(
             layer,
             x,
-            (own, cache, keys),
+            (apart, cache, keys),
             length=self.layers,
             unroll=min(self.at_once(), self.layers),
         )

@@ -69,8 +69,8 @@ def _neighbour(x, segments, step: int):
             a[:, 1:] if step > 0 else a[:, :-1], ((0, 0), edge, *((0, 0),) * (a.ndim - 2))
         )
 
-    there = moved(segments)
-    foreign = (there > 0) & (segments > 0) & (there != segments)
+    neighbour = moved(segments)
+    foreign = (neighbour > 0) & (segments > 0) & (neighbour != segments)
     return jnp.where(foreign[..., None], 0, moved(x))
 
 

@@ -44,8 +44,8 @@ class FusionBlock(nn.Module):
     @nn.compact
     def __call__(self, x, context: Context, cache=None):
         tokens, entities = x
-        own = dataclasses.replace(context, visibility=context.source_visibility)
-        there = (own.visibility.k_segments > 0)[..., None]
+        entity_context = dataclasses.replace(context, visibility=context.source_visibility)
+        present = (entity_context.visibility.k_segments > 0)[..., None]
 
         def dense(size, name):
             return Dense(size, initializer=self.initializer, precision=self.precision, name=name)
@@ -53,8 +53,8 @@ class FusionBlock(nn.Module):
         norm, drop = lambda name: LayerNorm(self.eps, name=name), Dropout(self.dropout)
         branch, probabilities, _ = self.attention(tokens, context)
         tokens = norm("attention_norm")(tokens + drop(branch, context))
-        branch, _, _ = self.entity_attention(entities, own)
-        entities = jnp.where(there, norm("entity_norm")(entities + drop(branch, context)), 0)
+        branch, _, _ = self.entity_attention(entities, entity_context)
+        entities = jnp.where(present, norm("entity_norm")(entities + drop(branch, context)), 0)
         both = dense(self.hidden, "up")(tokens) + dense(self.hidden, "entity_up")(entities)
         both = activate(self.activation, both)
         tokens = norm("ffn_norm")(tokens + drop(dense(tokens.shape[-1], "down")(both), context))

@@ -104,14 +104,14 @@ class AdaptiveStack(slots.Layered, nn.Module):
         running = total < 1.0
         halts = running & (total + p > self.threshold)
         goes_on = running & ~halts
-        rest = jnp.where(halts, 1.0 - total, 0.0)
-        weight = jnp.where(goes_on, p, rest)
-        kept = 1.0 if self.average == "sum" else 1.0 - weight[..., None]
-        mean = weight[..., None] * x + kept * mean
+        last_share = jnp.where(halts, 1.0 - total, 0.0)
+        weight = jnp.where(goes_on, p, last_share)
+        decay = 1.0 if self.average == "sum" else 1.0 - weight[..., None]
+        mean = weight[..., None] * x + decay * mean
         # The total of a halted position is set to 1: a sum of floats might stay below, and the
         # position would run again.
         total = jnp.where(halts, 1.0, total + jnp.where(goes_on, p, 0.0))
-        return (x, mean, total, remainder + rest, updates + running), attention, cache
+        return (x, mean, total, remainder + last_share, updates + running), attention, cache
 
 
 class DepthwiseConv(nn.Module):

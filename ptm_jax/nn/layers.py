@@ -135,8 +135,10 @@ class Dense(nn.Module):
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         bias = self.param("bias", Zeros(), features) if self.bias else None
         if self.has_variable("params", "kernel_seen"):
-            given = (self.get_variable("params", f"kernel_{name}") for name in ("inputs", "seen"))
-            x = integers.observed(x, *given)
+            observations = (
+                self.get_variable("params", f"kernel_{name}") for name in ("inputs", "seen")
+            )
+            x = integers.observed(x, *observations)
         if self.has_variable("params", "kernel_scale"):
             scale, offset = (
                 self.get_variable("params", f"kernel_{name}") for name in ("scale", "offset")
@@ -166,15 +168,15 @@ def by_columns(params, parts: int, dtype):
     products."""
     if not isinstance(params, Mapping):
         return params
-    found = {
+    changed = {
         name: by_columns(one, parts, dtype) for name, one in params.items() if name != "kernel"
     }
     if "kernel_scale" in params:
         return params
     if "kernel" in params:
         pieces = jnp.array_split(params["kernel"].astype(dtype), parts, -1)
-        found["columns"] = {str(number): piece for number, piece in enumerate(pieces)}
-    return found
+        changed["columns"] = {str(number): piece for number, piece in enumerate(pieces)}
+    return changed
 
 
 class LayerNorm(nn.Module):

@@ -91,8 +91,10 @@ def lookup(table, ids, name: str | None = None):
     summed. Every device has all rows of other tables."""
     if current() is None:
         return table[ids]
-    found = constrain(table, name, None)[ids]
-    return stream(constrain(found, "rows", "length", "width") if ids.ndim == 2 and name else found)
+    vectors = constrain(table, name, None)[ids]
+    return stream(
+        constrain(vectors, "rows", "length", "width") if ids.ndim == 2 and name else vectors
+    )
 
 
 def joined(x, *layers: Dense):

@@ -40,8 +40,8 @@ class UnevenStack(slots.Layered, nn.Module):
         return len(self.blocks)
 
     def level_of(self, path: str) -> int:
-        found = re.match(r"blocks_(\d+)/", path)
-        return self.levels if found is None else int(found[1]) + 1
+        match = re.match(r"blocks_(\d+)/", path)
+        return self.levels if match is None else int(match[1]) + 1
 
     @nn.compact
     def __call__(self, x, context: Context, cache=None):
@@ -85,7 +85,7 @@ def with_heads(attention: Attention, heads: int) -> Attention:
 def _stacked(attention):
     if any(part is None for part in attention):
         return None
-    most = max(part.shape[1] for part in attention)
+    heads = max(part.shape[1] for part in attention)
     return jnp.stack(
-        [jnp.pad(part, ((0, 0), (0, most - part.shape[1]), (0, 0), (0, 0))) for part in attention]
+        [jnp.pad(part, ((0, 0), (0, heads - part.shape[1]), (0, 0), (0, 0))) for part in attention]
     )

@@ -201,15 +201,15 @@ class OnePass(slots.Objective):
                 f"{name_of(self)} has no head whose predictions could be compared; take a "
                 "task with one"
             )
-        found = self.distributions(scores_of(tower, self.head, encoded, batch), batch)
+        distributions = self.distributions(scores_of(tower, self.head, encoded, batch), batch)
         names = (
             [self.head]
-            if len(found) == 1
-            else [f"{self.head}_{number}" for number in range(len(found))]
+            if len(distributions) == 1
+            else [f"{self.head}_{number}" for number in range(len(distributions))]
         )
         return {
             name: (one, prediction_weights(one, batch))
-            for name, one in zip(names, found, strict=True)
+            for name, one in zip(names, distributions, strict=True)
         }
 
     def initial_carry(self, towers: Mapping[str, Tower], batch: Batch) -> Any:

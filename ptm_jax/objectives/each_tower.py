@@ -44,10 +44,10 @@ class EachTower(slots.Objective):
         losses = {
             name: self.part({self.part.tower: towers[name]}, batch, key) for name in self.over
         }
-        found = add_losses(*((1.0, loss) for loss in losses.values()))
+        total = add_losses(*((1.0, loss) for loss in losses.values()))
         metrics = {
             f"{name}_{metric}": ratio
             for name, loss in losses.items()
             for metric, ratio in loss.metrics.items()
         }
-        return dataclasses.replace(found, metrics=metrics)
+        return dataclasses.replace(total, metrics=metrics)

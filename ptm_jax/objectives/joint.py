@@ -48,13 +48,13 @@ class Joint(OnePass):
         self, tower: Tower, encoded: Encoded, batch: Batch
     ) -> dict[str, tuple[Array, Array]]:
         """Returns those of all parts."""
-        found = (part.predictions(tower, encoded, batch) for _, part in self.parts)
-        return {name: one for part in found for name, one in part.items()}
+        parts = (part.predictions(tower, encoded, batch) for _, part in self.parts)
+        return {name: one for part in parts for name, one in part.items()}
 
     def refusal(self, system: Any) -> str | None:
         """Returns the first refusal of a part, or None."""
-        own = [dataclasses.replace(part, tower=self.tower) for _, part in self.parts]
-        return _first_reason(own, system)
+        parts = [dataclasses.replace(part, tower=self.tower) for _, part in self.parts]
+        return _first_reason(parts, system)
 
 
 def _first_reason(objectives: Sequence[Any], system: Any) -> str | None:

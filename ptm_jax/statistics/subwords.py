@@ -33,9 +33,9 @@ class HashedNGrams(CorpusFact):
 
     def __post_init__(self):
         if not 1 <= self.shortest <= self.longest or self.buckets < 1:
-            given = f"{self.shortest} to {self.longest} characters in {self.buckets} buckets"
+            sizes = f"{self.shortest} to {self.longest} characters in {self.buckets} buckets"
             raise UserError(
-                f"n-grams of {given}; expected 1 <= shortest <= longest, and at least 1 bucket"
+                f"n-grams of {sizes}; expected 1 <= shortest <= longest, and at least 1 bucket"
             )
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
@@ -58,9 +58,9 @@ class HashedNGrams(CorpusFact):
         """Returns the rows [..., G] of words below `vocab`, `NONE` after a word's last; G is the
         most that a word has."""
         bounds, rows = np.split(self.values, [vocab + 1])
-        most = max(1, int(np.diff(bounds).max()))
+        width = max(1, int(np.diff(bounds).max()))
         ids = jnp.minimum(ids, vocab - 1)
-        place = jnp.asarray(bounds)[ids][..., None] + jnp.arange(most)
+        place = jnp.asarray(bounds)[ids][..., None] + jnp.arange(width)
         inside = place < jnp.asarray(bounds)[ids + 1][..., None]
         return jnp.where(
             inside, jnp.asarray(rows).at[place].get(mode="fill", fill_value=NONE), NONE
@@ -81,8 +81,8 @@ class HashedWordNGrams(CorpusFact):
 
     def __post_init__(self):
         if self.longest < 1 or not 1 <= self.buckets <= 1 << 24:
-            given = f"n-grams of up to {self.longest} words in {self.buckets} buckets"
-            raise UserError(f"{given}; expected at least 1 word, and 1 to {1 << 24} buckets")
+            sizes = f"n-grams of up to {self.longest} words in {self.buckets} buckets"
+            raise UserError(f"{sizes}; expected at least 1 word, and 1 to {1 << 24} buckets")
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
         return np.array([fnv1a(piece.encode()) for piece in tokenizer.pieces], np.uint32).view(
@@ -96,18 +96,18 @@ class HashedWordNGrams(CorpusFact):
         """Returns the rows [B, L, longest - 1] of the n-grams of 2, 3, ... words that begin at
         every place of ids [B, L]; `NONE` where their words are not of one segment above 0."""
         hashes = jnp.asarray(self.values)[jnp.minimum(ids, len(self.values) - 1)]
-        (high, low), there, found = _wide(hashes), segments > 0, []
+        (high, low), inside, columns = _wide(hashes), segments > 0, []
         for n in range(1, self.longest):
 
             def later(x, n=n):
                 return jnp.pad(x, ((0, 0), (0, n)))[:, n:]
 
             high, low = _times_plus(high, low, *_wide(later(hashes)))
-            there &= later(segments) == segments
-            found.append(
-                jnp.where(there, _remainder(high, low, self.buckets).astype(jnp.int32), NONE)
+            inside &= later(segments) == segments
+            columns.append(
+                jnp.where(inside, _remainder(high, low, self.buckets).astype(jnp.int32), NONE)
             )
-        return jnp.stack(found, -1) if found else jnp.zeros((*ids.shape, 0), jnp.int32)
+        return jnp.stack(columns, -1) if columns else jnp.zeros((*ids.shape, 0), jnp.int32)
 
 
 def _wide(x: Array) -> tuple[Array, Array]:
@@ -128,8 +128,8 @@ def _times_plus(high: Array, low: Array, more_high: Array, more_low: Array) -> t
 
 def _remainder(high: Array, low: Array, size: int) -> Array:
     """Returns the remainder, of at most 24 bits, of a number in halves."""
-    rest = jnp.zeros(high.shape, jnp.uint32)
+    remainder = jnp.zeros(high.shape, jnp.uint32)
     for half in (high, low):
         for shift in (24, 16, 8, 0):
-            rest = (rest << 8 | (half >> shift & 0xFF)) % jnp.uint32(size)
-    return rest
+            remainder = (remainder << 8 | (half >> shift & 0xFF)) % jnp.uint32(size)
+    return remainder

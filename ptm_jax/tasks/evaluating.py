@@ -42,15 +42,15 @@ def task_for(model: Any, task: Task) -> Task:
             "needs; fine-tune it with "
             f"`ptm train --init MODEL --task {task.name} --data PATH`"
         )
-    own, known = names_of(model, head.classes), task.examples.labels
-    if known == "found" and not own:
+    names, known = names_of(model, head.classes), task.examples.labels
+    if known == "found" and not names:
         raise UserError(
             f"{model.system.name} does not name its {head.classes} classes; fine-tune it on "
             f"{task.name}"
         )
-    spelled = {name.lower(): name for name in (own if known == "found" else known)}
-    if {name.lower() for name in own} == set(spelled):
-        order = tuple(spelled[name.lower()] for name in own)
+    spelled = {name.lower(): name for name in (names if known == "found" else known)}
+    if {name.lower() for name in names} == set(spelled):
+        order = tuple(spelled[name.lower()] for name in names)
         return dataclasses.replace(task, examples=dataclasses.replace(task.examples, labels=order))
     if len(known) != head.classes:
         raise UserError(
@@ -81,12 +81,12 @@ def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source
     if len(data) == 1 and (Path(data[0]).is_file() or "#" in str(data[0])):
         return Source(str(data[0]))
     if split == "test" and len(data) == 1 and Path(data[0]).is_dir():
-        found = first_of(Path(data[0]), task.examples.test)
-        if found is None:
+        file = first_of(Path(data[0]), task.examples.test)
+        if file is None:
             raise UserError(
                 f"{data[0]} has no file {' or '.join(task.examples.test)}; give the file itself"
             )
-        return Source(str(found))
+        return Source(str(file))
     return heldout_of(task, data, split)
 
 
@@ -144,12 +144,12 @@ def measured(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) ->
         raise UserError(
             f"{len(examples)} examples and {len(predictions)} predictions; both must be as many"
         )
-    measures, found = kind_of(task.examples).measures, {}
+    measures, figures = kind_of(task.examples).measures, {}
     for name in task.metrics:
         if name not in measures:
             raise unknown("measure", name, measures)
-        found |= measures[name](examples, predictions, task)
-    return {name: float(value) for name, value in found.items()}
+        figures |= measures[name](examples, predictions, task)
+    return {name: float(value) for name, value in figures.items()}
 
 
 def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> Iterator[str]:

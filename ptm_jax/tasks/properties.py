@@ -101,25 +101,29 @@ def evaluate(model: WordVectors, path: str | Path) -> Outcome:
     for a broken file, or for too few known words.
     """
     table = read(Path(path))
-    there = np.array([word in model for word in table.words])
-    if there.sum() < 2 * FEWEST:
+    in_vocabulary = np.array([word in model for word in table.words])
+    if in_vocabulary.sum() < 2 * FEWEST:
         raise broken(
             Path(path),
-            f"{there.sum()} of its {len(there):,} words are in the vocabulary; four are "
+            f"{in_vocabulary.sum()} of its {len(in_vocabulary):,} words are in the vocabulary; four are "
             "needed at least",
         )
     x = np.asarray(
-        model[[word for word, known in zip(table.words, there, strict=True) if known]], np.float64
+        model[[word for word, known in zip(table.words, in_vocabulary, strict=True) if known]],
+        np.float64,
     )
-    values, test = table.values[there], None if table.test is None else table.test[there]
+    values, test = (
+        table.values[in_vocabulary],
+        None if table.test is None else table.test[in_vocabulary],
+    )
     metrics, means, skipped = {}, collections.defaultdict(list), 0
     for name, y in zip(table.names, values.T, strict=True):
         known = ~np.isnan(y)
-        found = measured(x[known], y[known], None if test is None else test[known])
-        if found is None:
+        figures = measured(x[known], y[known], None if test is None else test[known])
+        if figures is None:
             skipped += 1
             continue
-        for measure, value in found.items():
+        for measure, value in figures.items():
             metrics[f"{name} {measure}"] = value
             means[measure].append(value)
             if "/" in name:
@@ -129,12 +133,12 @@ def evaluate(model: WordVectors, path: str | Path) -> Outcome:
             Path(path),
             "has no property with enough known words and two values on both sides of the split",
         )
-    total = {measure: float(np.mean(found)) for measure, found in means.items()}
-    remarks = {"words are not in the vocabulary; they are left out": int((~there).sum())}
+    total = {measure: float(np.mean(figures)) for measure, figures in means.items()}
+    remarks = {"words are not in the vocabulary; they are left out": int((~in_vocabulary).sum())}
     remarks["properties have too few words or one value; they are left out"] = skipped
     return Outcome(
-        {**total, **metrics, "coverage": float(there.mean())},
-        int(there.sum()),
+        {**total, **metrics, "coverage": float(in_vocabulary.mean())},
+        int(in_vocabulary.sum()),
         {k: n for k, n in remarks.items() if n},
     )
 
@@ -159,10 +163,12 @@ def measured(x: np.ndarray, y: np.ndarray, test: np.ndarray | None) -> dict[str,
     )
     truth = y[held]
     if binary:
-        most = np.concatenate([np.full(len(held), y[train].mean() >= 0.5) for train, held in parts])
+        majority = np.concatenate(
+            [np.full(len(held), y[train].mean() >= 0.5) for train, held in parts]
+        )
         accuracy = {
             "accuracy": float((guess == truth).mean()),
-            "majority": float((most == truth).mean()),
+            "majority": float((majority == truth).mean()),
         }
         return {"f1": float(f1_score(truth, guess, zero_division=0.0)), **accuracy}
     nearer = np.abs(truth[None, :] - guess[:, None]) < np.abs(truth - guess)[:, None]

@@ -81,10 +81,10 @@ class TripleModel:
 
         entities = own(self.entities, graph.entities, graph.names)
         relations = own(self.relations, graph.relations, graph.relation_names)
-        found = np.stack(
+        places = np.stack(
             [entities[triples[:, 0]], relations[triples[:, 1]], entities[triples[:, 2]]], -1
         )
-        return found[(found >= 0).all(1)]
+        return places[(places >= 0).all(1)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,10 +117,10 @@ class VectorModel(TripleModel):
             number(self.entities, graph.entities),
             number(self.relations, graph.relations),
         )
-        found = np.stack(
+        places = np.stack(
             [entities[triples[:, 0]], relations[triples[:, 1]], entities[triples[:, 2]]], -1
         )
-        return found[(found >= 0).all(1)]
+        return places[(places >= 0).all(1)]
 
     def scores(self, arrays: Any, x: jax.Array, y: jax.Array, what: str) -> jax.Array:
         table, tower = arrays["encoder"]["token"], Tower(self.tower.module, arrays)
@@ -228,8 +228,10 @@ class DescribedModel(TripleModel):
     def encoded(self, texts: np.ndarray) -> np.ndarray:
         """Returns the states [N, D] of texts [N, W]."""
         texts = texts[:, : int((texts > 0).sum(1).max())]
-        run, rest = jax.jit(self.states), -len(texts) % TEXTS
-        parts = np.split(np.pad(texts, ((0, rest), (0, 0)), "edge"), (len(texts) + rest) // TEXTS)
+        run, padding = jax.jit(self.states), -len(texts) % TEXTS
+        parts = np.split(
+            np.pad(texts, ((0, padding), (0, 0)), "edge"), (len(texts) + padding) // TEXTS
+        )
         return np.concatenate([np.asarray(run(self.tower.params, part)) for part in parts])[
             : len(texts)
         ]
@@ -250,13 +252,17 @@ class DescribedModel(TripleModel):
 
     def scores(self, arrays: Any, x: jax.Array, y: jax.Array, what: str) -> jax.Array:
         (params, every, links), graph = arrays, self.examples.graph
-        given, r = every[x][:, None], links[y][:, None]
+        known_entities, r = every[x][:, None], links[y][:, None]
         if self.examples.texts == "conditions":
             texts = jnp.asarray(graph.entities())[x], jnp.asarray(graph.relations())[y]
-            given = self.states(params, *texts)[:, None]
+            known_entities = self.states(params, *texts)[:, None]
 
         def some(others):
-            h, t = (given, every[others]) if what == "tail" else (every[others], given)
+            h, t = (
+                (known_entities, every[others])
+                if what == "tail"
+                else (every[others], known_entities)
+            )
             return -self.objective.distance(h, r, t)
 
         return over(some, self.answers, 1024)
@@ -292,8 +298,8 @@ def over(score: Any, count: int, each: int) -> jax.Array:
     after the other."""
     each = min(each, count)
     parts = jnp.arange(-(-count // each) * each).reshape(-1, each)
-    found = jax.lax.map(lambda numbers: score(jnp.minimum(numbers, count - 1)), parts)
-    return jnp.moveaxis(found, 0, 1).reshape(found.shape[1], -1)[:, :count]
+    scores = jax.lax.map(lambda numbers: score(jnp.minimum(numbers, count - 1)), parts)
+    return jnp.moveaxis(scores, 0, 1).reshape(scores.shape[1], -1)[:, :count]
 
 
 def _numbers(graph: Triples) -> tuple[dict[str, int], dict[str, int]]:
@@ -304,10 +310,10 @@ def _numbers(graph: Triples) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _found(value: Any, kind: type, system: Any) -> Any:
-    found = next((part for _, part in spec.walk(value) if isinstance(part, kind)), None)
-    if found is None:
+    wanted = next((part for _, part in spec.walk(value) if isinstance(part, kind)), None)
+    if wanted is None:
         raise UserError(
             f"{system.name} has an objective of triples, but no {kind.__name__}, which holds "
             "the graph; add it"
         )
-    return found
+    return wanted

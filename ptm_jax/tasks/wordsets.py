@@ -215,8 +215,8 @@ def _right(
                 return (1 + table[rows] @ table.T) / 2
 
             scores = cosine(b) * cosine(c) / (cosine(a) + EPSILON)
-        for row, given in enumerate(np.stack([a, b, c], 1)):
-            for word in given:
+        for row, question in enumerate(np.stack([a, b, c], 1)):
+            for word in question:
                 scores[row, order[bounds[word] : bounds[word + 1]]] = -np.inf
         right[start : start + step] = folded[scores.argmax(1)] == expected
     return right

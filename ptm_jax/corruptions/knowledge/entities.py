@@ -50,9 +50,9 @@ class EntityNoise(slots.Corruption):
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, rows = batch["input_ids"], rows_of(batch)
-        found = self.lexicon.find(ids, segments_of(batch))
-        true = jnp.where(found.starts, found.values[..., 0], 0)
-        positions, weights = places(found.starts, capacity(ids.shape[1], self.share))
+        mentions = self.lexicon.find(ids, segments_of(batch))
+        true = jnp.where(mentions.starts, mentions.values[..., 0], 0)
+        positions, weights = places(mentions.starts, capacity(ids.shape[1], self.share))
         labels = jnp.where(weights > 0, jnp.take_along_axis(true, positions, 1), 0)
         fate, other = jnp.moveaxis(draws(named(key, "fate"), rows, *positions.shape[1:], 2), -1, 0)
         other = 1 + up_to(other, self.lexicon.entities - 1)
@@ -75,8 +75,11 @@ class GoldEntities(slots.Corruption):
     source: int = 0
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
-        found = self.lexicon.find(batch["input_ids"], segments_of(batch))
-        return {**batch, gold_of(self.source): jnp.where(found.starts, found.values[..., 0], 0)}
+        mentions = self.lexicon.find(batch["input_ids"], segments_of(batch))
+        return {
+            **batch,
+            gold_of(self.source): jnp.where(mentions.starts, mentions.values[..., 0], 0),
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,9 +106,9 @@ class GraphOfText(slots.Corruption):
         some = -jnp.sort(-spans.reshape(len(spans), -1), axis=1)
         first = (some > 0) & (jnp.diff(some, axis=1, prepend=0) != 0)
         positions, used = places(first, min(self.candidates, some.shape[1]))
-        own = jnp.take_along_axis(some, positions, 1) * (used > 0).astype(some.dtype)
-        own = jnp.pad(own, ((0, 0), (0, self.candidates - own.shape[1])))
-        graph = jnp.where(own > 0, own, others)
+        of_text = jnp.take_along_axis(some, positions, 1) * (used > 0).astype(some.dtype)
+        of_text = jnp.pad(of_text, ((0, 0), (0, self.candidates - of_text.shape[1])))
+        graph = jnp.where(of_text > 0, of_text, others)
         slot = jnp.arange(self.candidates)
         again = ((graph[:, :, None] == graph[:, None, :]) & (slot[:, None] > slot)).any(-1)
         real = (segments_of(batch) > 0).any(1, keepdims=True)
@@ -142,28 +145,28 @@ class EntityReplacement(slots.Corruption):
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, rows, segments = batch["input_ids"], rows_of(batch), segments_of(batch)
-        found, most = self.names.find(ids, segments), capacity(ids.shape[1], self.share)
-        starts, used = places(found.starts, most)
-        draw, pick = jnp.moveaxis(draws(named(key, "replace"), rows, most, 2), -1, 0)
+        mentions, limit = self.names.find(ids, segments), capacity(ids.shape[1], self.share)
+        starts, used = places(mentions.starts, limit)
+        draw, pick = jnp.moveaxis(draws(named(key, "replace"), rows, limit, 2), -1, 0)
         draw = jnp.where(used > 0, draw, 1.0)
         beside = jnp.minimum(
             jnp.pad(draw[:, 1:], ((0, 0), (0, 1)), constant_values=1.0),
             jnp.pad(draw[:, :-1], ((0, 0), (1, 0)), constant_values=1.0),
         )
-        kinds = jnp.take_along_axis(found.values[..., 1], starts, 1)
+        kinds = jnp.take_along_axis(mentions.values[..., 1], starts, 1)
         name, different = self.names.other(
-            jnp.take_along_axis(found.values[..., 0], starts, 1), kinds, pick
+            jnp.take_along_axis(mentions.values[..., 0], starts, 1), kinds, pick
         )
         changed = (draw < self.rate) & (draw < beside) & (used > 0) & different
-        out, kept = _rewritten(batch, found.first, starts, changed, name, self.vocab)
-        return self._labelled(key, out, kept, starts, used, changed)
+        out, bounds = _rewritten(batch, mentions.first, starts, changed, name, self.vocab)
+        return self._labelled(key, out, bounds, starts, used, changed)
 
     def _labelled(
-        self, key: Array, out: Batch, kept: tuple[Array, Array], starts, used, changed
+        self, key: Array, out: Batch, bounds: tuple[Array, Array], starts, used, changed
     ) -> Batch:
         """Returns the fields of the mentions, whose first and last places `kept` [B, P] are, and
         masks other tokens."""
-        first, last = kept
+        first, last = bounds
         length, segments = out["input_ids"].shape[1], segments_of(out)
         before, after = first - 1, last + 1
 
@@ -187,13 +190,13 @@ class EntityReplacement(slots.Corruption):
             (slot >= first[..., None]) & (slot <= last[..., None]) & (used > 0)[..., None]
         ).any(1)
         allowed = maskable(out, self.vocab) & ~mention
-        most = capacity(length, self.masking)
+        limit = capacity(length, self.masking)
         positions, chosen = choose(
             named(key, "choose"),
             rows_of(out),
             allowed,
-            budget(allowed.sum(1), self.masking, most),
-            most,
+            budget(allowed.sum(1), self.masking, limit),
+            limit,
         )
         out = hide(named(key, "hide"), out, positions, chosen, self.vocab, (0.8, 0.1))
         return {**out, **fields, "erd_weights": weights}
@@ -214,7 +217,7 @@ def _rewritten(
     new = jnp.zeros((len(ids), length + 1), jnp.int32).at[rows, at].set(sizes)[:, :length]
     take = jnp.where(gone, 0, 1) + new
     hard = jnp.cumsum(take, 1) - take
-    there = jnp.where(gone, length, hard)
+    target = jnp.where(gone, length, hard)
     place = jnp.take_along_axis(hard, starts, 1)
     names = jnp.where(changed[..., None] & (name > 0), place[..., None] + jnp.arange(width), length)
 
@@ -224,7 +227,7 @@ def _rewritten(
     def moved(field, fill, inside):
         out = (
             jnp.full((len(ids), length + 1, *field.shape[2:]), fill, field.dtype)
-            .at[rows, there]
+            .at[rows, target]
             .set(field)
         )
         wide = jnp.broadcast_to(inside, (*names.shape, *field.shape[2:])).reshape(
@@ -245,5 +248,5 @@ def _rewritten(
     edge = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
     begin = jax.lax.cummax(jnp.where(edge, slot, 0), axis=1)
     out["positions"] = jnp.where(segments > 0, slot - begin, 0)
-    own = (owner[:, None, :] == starts[..., None]).sum(-1)
-    return out, (place, place + jnp.where(changed, sizes, own) - 1)
+    length_of_mention = (owner[:, None, :] == starts[..., None]).sum(-1)
+    return out, (place, place + jnp.where(changed, sizes, length_of_mention) - 1)

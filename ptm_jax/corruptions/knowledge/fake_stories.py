@@ -56,37 +56,37 @@ class FakeStories(slots.Corruption):
         def among(tokens):
             return within(tokens).any(1).at[:, 0].set(False)
 
-        own, others = among(story), among(segments > 1)
+        of_story, others = among(story), among(segments > 1)
         owner = jnp.where(within(segments > 0), segments[..., None], 0).max(1).at[:, 0].set(0)
         earlier = (owner[:, :, None] == owner[:, None]) & (numbers < numbers[:, None])
         ordinal = jnp.where(owner > 0, earlier.sum(-1), -1)  # number of a sentence in its document
 
-        def best(scores, there):
-            return jnp.where(there, scores, -1.0).argmax(-1)[:, None]
+        def best(scores, allowed):
+            return jnp.where(allowed, scores, -1.0).argmax(-1)[:, None]
 
-        later = own & (ordinal > 0)
+        later = of_story & (ordinal > 0)
         place = best(first, later)
-        kind, count = up_to(kind, 4), own.sum(1)
+        kind, count = up_to(kind, 4), of_story.sum(1)
         able = (
             (count > 1) & ((kind != SHUFFLED) | (count > 2)) & ((kind != REPLACED) | others.any(1))
         )
         kind = jnp.where(able, kind, TRUE)[:, None]
         alike = ordinal == jnp.take_along_axis(ordinal, place, 1)
         donor = jnp.where(kind == REPLACED, best(other + alike, others), place)
-        given = (
+        texts = (
             (sentences == donor)
             & (story == (kind == REPEATED))
             & (segments > 0)
             & (kind >= REPLACED)
         )
-        order = jnp.where(own & ~later, -1.0, order)
+        order = jnp.where(of_story & ~later, -1.0, order)
         ranks = jnp.take_along_axis(jnp.argsort(jnp.argsort(order, 1), 1), sentences, 1)
         keys = jnp.where(story & (kind == SHUFFLED) & (sentences > 0), 1 + ranks, sentences)
         keys = segments * (length + 3) + jnp.where(_ends(segments, sentences), length + 2, keys)
         end = (length + 2) * (length + 3)
         gone = (segments == 0) | (story & (kind == REPLACED) & (sentences == place))
         keys = jnp.concatenate(
-            [jnp.where(gone, end, keys), jnp.where(given, length + 3 + place, end)], 1
+            [jnp.where(gone, end, keys), jnp.where(texts, length + 3 + place, end)], 1
         )
         chosen = jnp.argsort(keys, axis=1, stable=True)[:, :length]
         real, source = jnp.take_along_axis(keys, chosen, 1) < end, chosen % length

@@ -30,9 +30,9 @@ class LinkedNames(slots.Corruption):
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         segments = segments_of(batch)
-        found = self.lexicon.find(batch["input_ids"], segments)
-        starts, used = places(found.starts, capacity(segments.shape[1], self.share))
-        values = jnp.take_along_axis(found.values, starts[..., None], 1) * (used > 0)[
+        mentions = self.lexicon.find(batch["input_ids"], segments)
+        starts, used = places(mentions.starts, capacity(segments.shape[1], self.share))
+        values = jnp.take_along_axis(mentions.values, starts[..., None], 1) * (used > 0)[
             ..., None
         ].astype(jnp.int32)
         document = jnp.where(used > 0, jnp.take_along_axis(segments, starts, 1), 0)
@@ -41,16 +41,16 @@ class LinkedNames(slots.Corruption):
             return field[:, :, None] == field[:, None, :]
 
         first = (same(values[..., 0]) & same(document)).argmax(-1)
-        own = (first == jnp.arange(first.shape[1])) & (used > 0)
-        values = jnp.where(own[..., None], values, 0)
-        mine = (found.first[..., None] == starts[:, None]) & (used > 0)[:, None]
+        first_mention = (first == jnp.arange(first.shape[1])) & (used > 0)
+        values = jnp.where(first_mention[..., None], values, 0)
+        mine = (mentions.first[..., None] == starts[:, None]) & (used > 0)[:, None]
         linked = jnp.where(mine.any(-1), 1 + jnp.take_along_axis(first, mine.argmax(-1), 1), 0)
         width, facts = self.lexicon.width, self.lexicon.facts
         return {
             **batch,
             "linked": linked.astype(jnp.int32),
             "linked_entities": values[..., 0],
-            "linked_segments": jnp.where(own, document, 0),
+            "linked_segments": jnp.where(first_mention, document, 0),
             "linked_names": values[..., 1 : 1 + width],
             "linked_facts": values[..., 1 + width :].reshape(*values.shape[:2], facts, 2),
         }

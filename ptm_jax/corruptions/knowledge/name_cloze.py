@@ -30,27 +30,27 @@ class NameCloze(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         (mask,) = self.vocab.need("mask")
         ids, segments = batch["input_ids"], segments_of(batch)
-        found = self.lexicon.find(ids, segments)
-        starts, used = places(found.starts, capacity(ids.shape[1], self.share))
+        mentions = self.lexicon.find(ids, segments)
+        starts, used = places(mentions.starts, capacity(ids.shape[1], self.share))
 
         def at(x):
             return jnp.where(used > 0, jnp.take_along_axis(x, starts, 1), -1)
 
-        entity, document = at(found.values[..., 0]), at(segments)
+        entity, document = at(mentions.values[..., 0]), at(segments)
         same = (entity[:, :, None] == entity[:, None]) & (document[:, :, None] == document[:, None])
         first = same.argmax(-1)
         again = (first < jnp.arange(first.shape[1])) & (used > 0)
         drawn = jnp.where(again, draws(named(key, "name"), rows_of(batch), again.shape[1]), -1.0)
-        place, there = drawn.argmax(-1)[:, None], again.any(-1)
+        place, present = drawn.argmax(-1)[:, None], again.any(-1)
 
         def pick(x, where):
             return jnp.take_along_axis(x, where, 1)
 
         hidden, answer = pick(starts, place), pick(starts, pick(first, place))
-        size = (found.first == answer).sum(-1)
+        size = (mentions.first == answer).sum(-1)
         return {
             **batch,
-            "input_ids": jnp.where((found.first == hidden) & there[:, None], mask, ids),
-            "answer_start": jnp.where(there, answer[:, 0], -1).astype(jnp.int32),
-            "answer_end": jnp.where(there, answer[:, 0] + size - 1, -1).astype(jnp.int32),
+            "input_ids": jnp.where((mentions.first == hidden) & present[:, None], mask, ids),
+            "answer_start": jnp.where(present, answer[:, 0], -1).astype(jnp.int32),
+            "answer_end": jnp.where(present, answer[:, 0] + size - 1, -1).astype(jnp.int32),
         }

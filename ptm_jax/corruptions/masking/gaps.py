@@ -105,19 +105,21 @@ class GapSentences(slots.Corruption):
         there is no word."""
         size = min(self.most, sentence.shape[1])
         number = jnp.arange(size + 1, dtype=jnp.int32)
-        there = (sentence[..., None] == number).any(1) & (number > 0)
+        present = (sentence[..., None] == number).any(1) & (number > 0)
         wanted = table(
             lambda n: min(max(1, math.floor(n * self.rate + 0.5)), n - 1) if n else 0, size
-        )[there.sum(1)]
+        )[present.sum(1)]
         if self.select in ("random", "lead"):
             drawn = draws(named(key, "sentences"), rows_of(batch), size + 1)
-            return _best(drawn if self.select == "random" else -number + 0.0 * drawn, there, wanted)
-        counts, rest = _counts(batch["input_ids"], sentence, number)
+            return _best(
+                drawn if self.select == "random" else -number + 0.0 * drawn, present, wanted
+            )
+        counts, total = _counts(batch["input_ids"], sentence, number)
         unique = self.select.endswith("uniq")
         if self.select.startswith("ind"):
-            return _best(_rouge(counts, rest[:, None] - counts, unique), there, wanted)
+            return _best(_rouge(counts, total[:, None] - counts, unique), present, wanted)
         steps = max(1, min(math.floor(size * self.rate + 0.5), size - 1))
-        return _greedy(counts, rest, there, wanted, steps, unique)
+        return _greedy(counts, total, present, wanted, steps, unique)
 
 
 def _counts(ids: Array, sentence: Array, number: Array) -> tuple[Array, Array]:
@@ -132,34 +134,34 @@ def _counts(ids: Array, sentence: Array, number: Array) -> tuple[Array, Array]:
     return counts, kinds.sum(1, dtype=jnp.float32)
 
 
-def _rouge(summary: Array, rest: Array, unique: bool) -> Array:
+def _rouge(summary: Array, remainder: Array, unique: bool) -> Array:
     """Returns ROUGE-1 F [...] of two word counts [..., V]: twice the overlap, divided by the sum of
     the sizes."""
     if unique:
-        summary, rest = jnp.minimum(summary, 1), jnp.minimum(rest, 1)
-    overlap = jnp.minimum(summary, rest).sum(-1)
-    return 2 * overlap / jnp.maximum(summary.sum(-1) + rest.sum(-1), 1)
+        summary, remainder = jnp.minimum(summary, 1), jnp.minimum(remainder, 1)
+    overlap = jnp.minimum(summary, remainder).sum(-1)
+    return 2 * overlap / jnp.maximum(summary.sum(-1) + remainder.sum(-1), 1)
 
 
-def _best(scores: Array, there: Array, wanted: Array) -> Array:
+def _best(scores: Array, present: Array, wanted: Array) -> Array:
     """Returns True for the `wanted` [B] highest scores among the sentences `there`, [B, S+1]. Ties
     go to the first."""
-    order = jnp.argsort(jnp.where(there, -scores, jnp.inf), axis=1, stable=True)
+    order = jnp.argsort(jnp.where(present, -scores, jnp.inf), axis=1, stable=True)
     rank = jnp.argsort(order, axis=1)
-    return (rank < wanted[:, None]) & there
+    return (rank < wanted[:, None]) & present
 
 
 def _greedy(
-    counts: Array, rest: Array, there: Array, wanted: Array, steps: int, unique: bool
+    counts: Array, total: Array, present: Array, wanted: Array, steps: int, unique: bool
 ) -> Array:
     """Returns True for greedily chosen sentences, [B, S+1]. Each step adds the sentence that gives
     the highest ROUGE."""
-    number = jnp.arange(there.shape[1])
+    number = jnp.arange(present.shape[1])
 
     def add(step, chosen):
         so_far = (counts * chosen[..., None]).sum(1, keepdims=True) + counts
-        scores = jnp.where(there & ~chosen, _rouge(so_far, rest[:, None] - so_far, unique), -1.0)
+        scores = jnp.where(present & ~chosen, _rouge(so_far, total[:, None] - so_far, unique), -1.0)
         new = (number == scores.argmax(1)[:, None]) & (step < wanted)[:, None]
         return chosen | new
 
-    return jax.lax.fori_loop(0, steps, add, jnp.zeros_like(there))
+    return jax.lax.fori_loop(0, steps, add, jnp.zeros_like(present))

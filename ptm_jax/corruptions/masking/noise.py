@@ -108,17 +108,17 @@ class TextInfilling(slots.Corruption):
         length = allowed.shape[1]
         words = allowed.sum(1)
         hidden = rounded(self.rate, length)[words]
-        most = capacity(length, self.rate)
-        sizes = self._lengths(draws(named(key, "lengths"), rows, most))
+        limit = capacity(length, self.rate)
+        sizes = self._lengths(draws(named(key, "lengths"), rows, limit))
         ends = jnp.cumsum(sizes, 1)
-        number = jnp.arange(most, dtype=jnp.int32)
+        number = jnp.arange(limit, dtype=jnp.int32)
         drawn = (ends - sizes < hidden[:, None]) & (number < hidden[:, None])
         ends = jnp.where(drawn, jnp.minimum(ends, hidden[:, None]), 0)
         spans, hidden = drawn.sum(1), ends.max(1)
         sizes = jnp.where(drawn, ends - jnp.pad(ends, ((0, 0), (1, 0)))[:, :-1], 0)
         # At most one item per word: `drawn` allows no more spans than hidden words.
         items = jnp.arange(length) < (words - hidden + spans)[:, None]
-        slots, used = choose(named(key, "places"), rows, items, spans, most)
+        slots, used = choose(named(key, "places"), rows, items, spans, limit)
         # Word rank at which each span starts: the kept words before it, plus the lengths of the
         # earlier spans.
         start = jnp.where(used > 0, slots - number + ends - sizes, length)

@@ -191,12 +191,12 @@ class NoisyPairs(_Edits):
         ids = jnp.where(place <= size_a, from_a, from_b)
         ids = jnp.where(place == 0, cls, ids)
         ids = jnp.where((place == size_a + 1) | (place == size_a + size_b + 2), sep, ids)
-        there = (place < size_a + size_b + 3) & real.any(1, keepdims=True)
+        present = (place < size_a + size_b + 3) & real.any(1, keepdims=True)
         return {
             **without(batch, fields.moving(batch)),
-            "input_ids": jnp.where(there, ids, pad_of(self.vocab)).astype(jnp.int32),
-            "segment_ids": there.astype(jnp.int32),
-            "positions": jnp.where(there, place, 0),
-            "token_type_ids": (there & (place > size_a + 1)).astype(jnp.int32),
+            "input_ids": jnp.where(present, ids, pad_of(self.vocab)).astype(jnp.int32),
+            "segment_ids": present.astype(jnp.int32),
+            "positions": jnp.where(present, place, 0),
+            "token_type_ids": (present & (place > size_a + 1)).astype(jnp.int32),
             "pair_label": label,
         }

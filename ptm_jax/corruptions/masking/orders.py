@@ -131,13 +131,13 @@ class PermutationOrder(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, rows = batch["input_ids"], rows_of(batch)
         length = ids.shape[1]
-        most = capacity(length, 1 / self.k)
+        limit = capacity(length, 1 / self.k)
         allowed = maskable(batch, self.vocab)
-        count = budget(allowed.sum(1), 1 / self.k, most)
-        spans = self._spans(key, rows, allowed, stretches(batch, allowed), count, most)
+        count = budget(allowed.sum(1), 1 / self.k, limit)
+        spans = self._spans(key, rows, allowed, stretches(batch, allowed), count, limit)
         single = draws(named(key, "single"), rows, length)
         positions, weights = best(
-            jnp.where(spans, 2.0, jnp.where(allowed, single, -1.0)), count, most
+            jnp.where(spans, 2.0, jnp.where(allowed, single, -1.0)), count, limit
         )
         ranked = put(jnp.zeros_like(allowed), positions, weights, True)
         if self.specials == "ranked":
@@ -153,18 +153,18 @@ class PermutationOrder(slots.Corruption):
             "plm_weights": weights,
         }
 
-    def _spans(self, key, rows, allowed, runs, count, most) -> Array:
+    def _spans(self, key, rows, allowed, runs, count, limit) -> Array:
         """Returns True inside the spans, [B, L]: at most `count` tokens of a row."""
         shares = [1 / n for n in range(1, self.longest + 1)]
         sizes = draw_lengths(
-            named(key, "lengths"), rows, most, tuple(share / sum(shares) for share in shares)
+            named(key, "lengths"), rows, limit, tuple(share / sum(shares) for share in shares)
         )
         before = jnp.cumsum(sizes, 1) - sizes
         sizes = jnp.maximum(jnp.minimum(sizes, count[:, None] - before), 0)
         room = sizes * (self.k - 1) + 1
-        begins = before * self.k + jnp.floor(draws(named(key, "begins"), rows, most) * room).astype(
-            jnp.int32
-        )
+        begins = before * self.k + jnp.floor(
+            draws(named(key, "begins"), rows, limit) * room
+        ).astype(jnp.int32)
         # `begins` is a rank among the allowed tokens. A rank beyond the last one gives no span.
         rank, length = jnp.cumsum(allowed, 1) - 1, allowed.shape[1]
         at = jax.vmap(
@@ -224,12 +224,12 @@ class PseudoMasks(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, segments = batch["input_ids"], segments_of(batch)
         length = ids.shape[1]
-        most = capacity(length, self.rate)
-        count = budget(maskable(batch, self.vocab).sum(1), self.rate, most)
+        limit = capacity(length, self.rate)
+        count = budget(maskable(batch, self.vocab).sum(1), self.rate, limit)
         shares = (1 - self.spans, *[self.spans / (self.longest - 1)] * (self.longest - 1))
         blocks = NGrams(shares=shares, whole_words=False)
-        units = blocks.propose(named(key, "choose"), batch, self.vocab, count, most)
-        positions, weights = places(units > 0, most)
+        units = blocks.propose(named(key, "choose"), batch, self.vocab, count, limit)
+        positions, weights = places(units > 0, limit)
         out = dict(hide(key, batch, positions, weights, self.vocab, (self.mask, self.random)))
         used = weights > 0
         step = jnp.where(used, jnp.take_along_axis(units, positions, 1), 0)
@@ -248,8 +248,8 @@ class PseudoMasks(slots.Corruption):
         if "token_type_ids" in batch:
             fields["token_type_ids"] = batch["token_type_ids"]
         for name, row in fields.items():
-            there = jnp.take_along_axis(row, positions, 1)
-            out[name] = grown(row, there, there)
+            place_in_row = jnp.take_along_axis(row, positions, 1)
+            out[name] = grown(row, place_in_row, place_in_row)
         pseudo = self.vocab.mask if self.pseudo is None else self.pseudo
         extended = grown(out["input_ids"], pseudo, out["mlm_labels"])
         out["input_ids"] = jnp.where(out["segment_ids"] > 0, extended, pad_of(self.vocab))
@@ -259,7 +259,7 @@ class PseudoMasks(slots.Corruption):
         for name in ("word_starts", "sentences"):
             if name in batch:
                 out[name] = grown(batch[name], 0, 0)
-        out["plm_positions"] = jnp.where(used, length + jnp.arange(most, dtype=jnp.int32), 0)
+        out["plm_positions"] = jnp.where(used, length + jnp.arange(limit, dtype=jnp.int32), 0)
         return {**out, "plm_labels": out["mlm_labels"], "plm_weights": weights}
 
 
@@ -273,8 +273,8 @@ class PseudoTokens(PseudoMasks):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         if self.pseudo is None and not self.vocab.extra:
             raise Advised("this vocabulary has no extra token for [P]", "set tokenizer.sentinels=1")
-        own = self.vocab.extra[0] if self.pseudo is None else self.pseudo
-        return PseudoMasks.__call__(dataclasses.replace(self, pseudo=own), key, batch)
+        pseudo = self.vocab.extra[0] if self.pseudo is None else self.pseudo
+        return PseudoMasks.__call__(dataclasses.replace(self, pseudo=pseudo), key, batch)
 
     def refusal(self, system: Any) -> str | None:
         if self.pseudo is None and not self.vocab.extra:

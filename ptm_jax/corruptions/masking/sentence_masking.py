@@ -75,12 +75,12 @@ class SentenceMasking(slots.Corruption):
             )
         ids = batch["input_ids"].reshape(-1, self.sentences, self.width)
         real = (segments_of(batch) > 0).reshape(ids.shape)
-        rows, there = rows_of(batch), real.any(-1)
-        most = capacity(self.sentences, self.rate)
+        rows, present = rows_of(batch), real.any(-1)
+        limit = capacity(self.sentences, self.rate)
         wanted = rounded(self.rate, self.sentences)
-        slots, weights = choose(named(key, "choose"), rows, there, wanted[there.sum(1)], most)
-        fate = draws(named(key, "fate"), rows, most)
-        other = self._others(draws(named(key, "others"), rows, most), there, slots)
+        slots, weights = choose(named(key, "choose"), rows, present, wanted[present.sum(1)], limit)
+        fate = draws(named(key, "fate"), rows, limit)
+        other = self._others(draws(named(key, "others"), rows, limit), present, slots)
         chosen = (slots[..., None] == jnp.arange(self.sentences)) & (weights > 0)[
             ..., None
         ]  # [B, P, S]
@@ -107,22 +107,22 @@ class SentenceMasking(slots.Corruption):
             out["positions"] = jnp.where(seen, within, 0).reshape(len(ids), -1)
         return out
 
-    def _others(self, drawn: Array, there: Array, slots: Array) -> Array:
+    def _others(self, drawn: Array, present: Array, slots: Array) -> Array:
         """Draws another slot that holds a sentence, uniformly, [B, P]; the slot itself if it is the
         only one."""
-        rank = jnp.cumsum(there, 1, dtype=jnp.int32) - 1
-        own = jnp.take_along_axis(rank, slots, 1)
-        count = there.sum(1, keepdims=True)
+        rank = jnp.cumsum(present, 1, dtype=jnp.int32) - 1
+        rank_of_slot = jnp.take_along_axis(rank, slots, 1)
+        count = present.sum(1, keepdims=True)
         pick = up_to(drawn, count - 1)
-        pick = jnp.where(count > 1, pick + (pick >= own), own)
-        hit = there[:, None, :] & (rank[:, None, :] == pick[..., None])
+        pick = jnp.where(count > 1, pick + (pick >= rank_of_slot), rank_of_slot)
+        hit = present[:, None, :] & (rank[:, None, :] == pick[..., None])
         return hit.argmax(-1).astype(jnp.int32)
 
     def _targets(self, ids: Array, real: Array, slots: Array, weights: Array) -> dict:
         """Returns the `decoder_` fields [B, P * T] of the chosen slots."""
         words = jnp.take_along_axis(ids, slots[..., None], 1)
-        there = jnp.take_along_axis(real, slots[..., None], 1) & (weights > 0)[..., None]
-        after = jnp.pad(there, ((0, 0), (0, 0), (0, 1)))[..., 1:] & there
+        present = jnp.take_along_axis(real, slots[..., None], 1) & (weights > 0)[..., None]
+        after = jnp.pad(present, ((0, 0), (0, 0), (0, 1)))[..., 1:] & present
         labels = jnp.pad(words, ((0, 0), (0, 0), (0, 1)))[..., 1:]
         number = jnp.arange(1, slots.shape[1] + 1, dtype=jnp.int32)[:, None]
         segments = jnp.where(after, number, 0).reshape(len(ids), -1)

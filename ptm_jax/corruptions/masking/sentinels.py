@@ -113,17 +113,17 @@ class SentinelSpans(slots.Corruption):
         over `tokens` [B, L]."""
         length, count = tokens.shape[1], tokens.sum(1)
         counts = [noise_counts(n, self.rate, self.mean) for n in range(length + 1)]
-        most = max(spans for _, spans in counts)
+        limit = max(spans for _, spans in counts)
         noise = table(lambda n: counts[n][0], length)[count]
         spans = table(lambda n: counts[n][1], length)[count]
         rows = rows_of(batch)
-        hidden = _division(named(key, "noise"), rows, noise, spans, length, most)
-        kept = _division(named(key, "kept"), rows, count - noise, spans, length, most)
+        hidden = _division(named(key, "noise"), rows, noise, spans, length, limit)
+        visible = _division(named(key, "kept"), rows, count - noise, spans, length, limit)
         # Span k starts after the kept pieces 0..k and the spans 0..k-1.
-        start = kept + jnp.pad(hidden, ((0, 0), (1, 0)))[:, :-1]
-        stop = kept + hidden
+        start = visible + jnp.pad(hidden, ((0, 0), (1, 0)))[:, :-1]
+        stop = visible + hidden
         place = jnp.cumsum(tokens, 1, dtype=jnp.int32) - 1
-        begun = (start[:, None, :] <= place[..., None]) & (jnp.arange(most) < spans[:, None])[
+        begun = (start[:, None, :] <= place[..., None]) & (jnp.arange(limit) < spans[:, None])[
             :, None, :
         ]
         inside = tokens & (begun & (place[..., None] < stop[:, None, :])).any(-1)
@@ -132,21 +132,23 @@ class SentinelSpans(slots.Corruption):
 
     def _ids(self, needed: int) -> Array:
         """Returns the ids of the sentinels. Raises ValueError if there are too few."""
-        there = min(self.sentinels, len(self.vocab.extra))
-        if there < needed:
+        available = min(self.sentinels, len(self.vocab.extra))
+        if available < needed:
             raise ValueError(
-                f"rows of this length have up to {needed} spans, and there are {there} "
+                f"rows of this length have up to {needed} spans, and there are {available} "
                 "sentinels; give the vocabulary "
                 "more (tokenizer.sentinels, listed in `Vocab.extra`), or shorter rows"
             )
         return jnp.asarray(np.array(self.vocab.extra[:needed], np.int32))
 
 
-def _division(key: Array, rows: Array, items: Array, parts: Array, length: int, most: int) -> Array:
+def _division(
+    key: Array, rows: Array, items: Array, parts: Array, length: int, limit: int
+) -> Array:
     """Divides `items` [B] uniformly into `parts` [B] non-empty pieces. Returns their ends [B,
     most], padded with `items`."""
     between = jnp.arange(length) < (items - 1)[:, None]
-    cuts, used = choose(key, rows, between, jnp.maximum(parts - 1, 0), most)
+    cuts, used = choose(key, rows, between, jnp.maximum(parts - 1, 0), limit)
     return jnp.where(used > 0, cuts + 1, items[:, None]).astype(jnp.int32)
 
 

@@ -44,21 +44,21 @@ class TrigramShuffle(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, rows = batch["input_ids"], rows_of(batch)
         length = ids.shape[1]
-        most = max(1, min(math.ceil(length * self.rate / self.size), length // self.size))
+        limit = max(1, min(math.ceil(length * self.rate / self.size), length // self.size))
         allowed = maskable(batch, self.vocab)
         if "mlm_positions" in batch:
             allowed &= ~put(
                 jnp.zeros_like(allowed), batch["mlm_positions"], batch["mlm_weights"], True
             )
-        count = budget(allowed.sum(1), self.rate / self.size, most)
+        count = budget(allowed.sum(1), self.rate / self.size, limit)
         begins, used = self._begins(
             draws(named(key, "begins"), rows, length),
             allowed,
             stretches(batch, allowed),
             count,
-            most,
+            limit,
         )
-        order = jnp.argsort(draws(named(key, "order"), rows, most, self.size), -1)
+        order = jnp.argsort(draws(named(key, "order"), rows, limit, self.size), -1)
         inside = jnp.arange(self.size)
         positions, source = (
             jnp.where(used[..., None], begins[..., None] + place, 0)
@@ -78,20 +78,20 @@ class TrigramShuffle(slots.Corruption):
             "shuffle_weights": weights,
         }
 
-    def _begins(self, priority, allowed, runs, count, most) -> tuple[Array, Array]:
+    def _begins(self, priority, allowed, runs, count, limit) -> tuple[Array, Array]:
         """Returns (ascending first positions of disjoint runs, whether each is used), both [B,
         N]."""
         slots, reach = jnp.arange(allowed.shape[1]), self.size - 1
         later = jnp.pad(runs, ((0, 0), (0, reach)))[:, reach:]
-        whole = allowed & (runs == later)
+        complete = allowed & (runs == later)
 
         def next_run(free, index):
             begin = jnp.argmax(jnp.where(free, priority, -1.0), 1)[:, None]
-            found = jnp.take_along_axis(free, begin, 1)[:, 0] & (index < count)
+            fits = jnp.take_along_axis(free, begin, 1)[:, 0] & (index < count)
             return free & (abs(slots - begin) >= self.size), jnp.where(
-                found, begin[:, 0], len(slots)
+                fits, begin[:, 0], len(slots)
             )
 
-        begins = jnp.sort(jax.lax.scan(next_run, whole, jnp.arange(most))[1].T, axis=1)
+        begins = jnp.sort(jax.lax.scan(next_run, complete, jnp.arange(limit))[1].T, axis=1)
         used = begins < len(slots)
         return jnp.where(used, begins, 0), used

@@ -35,8 +35,8 @@ class TokenMasking(slots.Corruption):
         check_shares(self.rate, self.mask, self.random)
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
-        most = capacity(batch["input_ids"].shape[1], self.rate)
+        limit = capacity(batch["input_ids"].shape[1], self.rate)
         allowed = maskable(batch, self.vocab)
-        count = budget(allowed.sum(1), self.rate, most)
-        positions, weights = choose(named(key, "choose"), rows_of(batch), allowed, count, most)
+        count = budget(allowed.sum(1), self.rate, limit)
+        positions, weights = choose(named(key, "choose"), rows_of(batch), allowed, count, limit)
         return hide(key, batch, positions, weights, self.vocab, (self.mask, self.random))

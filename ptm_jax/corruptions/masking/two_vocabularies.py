@@ -59,11 +59,11 @@ class TwoVocabularies(slots.Corruption):
                 "Annotated(fields=('word_starts',))"
             )
         ids, rows, first = batch["input_ids"], rows_of(batch), self.vocab.size
-        whole = draws(named(key, "vocabulary"), rows, ids.shape[1] + 1) < self.share
-        chosen = take(whole, jnp.cumsum(batch["word_starts"], 1)) & ~is_special(ids, self.vocab)
+        drawn = draws(named(key, "vocabulary"), rows, ids.shape[1] + 1) < self.share
+        chosen = take(drawn, jnp.cumsum(batch["word_starts"], 1)) & ~is_special(ids, self.vocab)
         always = jnp.ones_like(chosen)
         mixed = self._row(named(key, MIXED), batch, chosen, first, self.vocab)
-        own = self._row(named(key, SECOND), batch, always, 0, self.second.vocab)
+        student = self._row(named(key, SECOND), batch, always, 0, self.second.vocab)
         labels, weights = mixed["mlm_labels"], mixed["mlm_weights"]
         foreign = labels >= first
         mixed |= {
@@ -72,8 +72,8 @@ class TwoVocabularies(slots.Corruption):
             "second_labels": jnp.where(foreign, labels - first, 0),
             "second_weights": jnp.where(foreign, weights, 0.0),
         }
-        found = {f"{MIXED}_{name}": value for name, value in mixed.items()}
-        return {**batch, **found, **{f"{SECOND}_{name}": value for name, value in own.items()}}
+        fields = {f"{MIXED}_{name}": value for name, value in mixed.items()}
+        return {**batch, **fields, **{f"{SECOND}_{name}": value for name, value in student.items()}}
 
     def _row(
         self, key: Array, batch: Batch, chosen: Array, first: int, vocab: Vocab

@@ -48,7 +48,7 @@ class Units:
         """Returns the probabilities of the lengths 1, 2, ..."""
         return (1.0,)
 
-    def propose(self, key: Array, batch: Batch, vocab: Vocab, count: Array, most: int) -> Array:
+    def propose(self, key: Array, batch: Batch, vocab: Vocab, count: Array, limit: int) -> Array:
         """Returns the unit of each token, [B, L] int32: 0 for none, else 1, 2, ... in the order
         drawn.
 
@@ -67,7 +67,7 @@ class Units:
                     "examples to Annotated"
                 )
             starts = (batch["word_starts"] > 0) | (jnp.diff(runs, axis=1, prepend=0) > 0)
-        lengths = draw_lengths(named(key, "lengths"), rows, most, self.distribution())
+        lengths = draw_lengths(named(key, "lengths"), rows, limit, self.distribution())
         return _pick(
             draws(named(key, "starts"), rows, allowed.shape[1]),
             allowed,
@@ -201,10 +201,10 @@ class Masking(slots.Corruption):
         check_shares(self.rate, self.mask, self.random)
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
-        most = capacity(batch["input_ids"].shape[1], self.rate)
-        count = budget(maskable(batch, self.vocab).sum(1), self.rate, most)
-        units = self.units.propose(named(key, "choose"), batch, self.vocab, count, most)
-        positions, weights = places(units > 0, most)
+        limit = capacity(batch["input_ids"].shape[1], self.rate)
+        count = budget(maskable(batch, self.vocab).sum(1), self.rate, limit)
+        units = self.units.propose(named(key, "choose"), batch, self.vocab, count, limit)
+        positions, weights = places(units > 0, limit)
         spans = {}
         if self.units.bounded:
             units, left, right = _joined(units > 0)
@@ -222,10 +222,10 @@ class Masking(slots.Corruption):
         return {**out, **spans}
 
 
-def draw_lengths(key: Array, rows: Array, most: int, shares: tuple[float, ...]) -> Array:
+def draw_lengths(key: Array, rows: Array, limit: int, shares: tuple[float, ...]) -> Array:
     """Draws lengths 1, 2, ... with probabilities `shares`, [B, P] int32."""
     bounds = jnp.cumsum(jnp.asarray(shares[:-1], jnp.float32))
-    return 1 + (draws(key, rows, most)[..., None] >= bounds).sum(-1).astype(jnp.int32)
+    return 1 + (draws(key, rows, limit)[..., None] >= bounds).sum(-1).astype(jnp.int32)
 
 
 def _joined(chosen: Array) -> tuple[Array, Array, Array]:
@@ -258,13 +258,15 @@ def _pick(
         left = left[:, None]
         free = allowed & starts & (units == 0) & (end - slots < left)
         anchor = jnp.argmax(jnp.where(free, priority, -1.0), 1)[:, None]
-        found, word, run = (jnp.take_along_axis(field, anchor, 1) for field in (free, number, runs))
+        is_free, word, run = (
+            jnp.take_along_axis(field, anchor, 1) for field in (free, number, runs)
+        )
         stop = word + words[:, None]
         # Stop at the first taken word after the anchor.
         stop = jnp.min(
             jnp.where((units > 0) & (number > word), number, stop), 1, keepdims=True
         ).clip(max=stop)
-        new = found & (runs == run) & (number >= word) & (number < stop) & (end - anchor < left)
+        new = is_free & (runs == run) & (number >= word) & (number < stop) & (end - anchor < left)
         return (jnp.where(new, index, units), left[:, 0] - new.sum(1)), None
 
     first = jnp.zeros(allowed.shape, jnp.int32), count

@@ -51,9 +51,10 @@ class EntityTransformer(Stacked):
         return {"entities": self.lexicon}
 
     def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = spread(params, {"stack": self.stack.layers, "fusion": self.fusion.layers})
+        leaves = spread(params, {"stack": self.stack.layers, "fusion": self.fusion.layers})
         return {
-            name.replace("fusion/block/ffn/", "fusion/block/"): leaf for name, leaf in found.items()
+            name.replace("fusion/block/ffn/", "fusion/block/"): leaf
+            for name, leaf in leaves.items()
         }
 
     @property
@@ -66,8 +67,8 @@ class EntityTransformer(Stacked):
         if "entities" in batch:
             ids = batch["entities"]
         else:
-            found = self.lexicon.find(batch["input_ids"], segments)
-            ids = jnp.where(found.starts, found.values[..., 0], 0)
+            mentions = self.lexicon.find(batch["input_ids"], segments)
+            ids = jnp.where(mentions.starts, mentions.values[..., 0], 0)
         table = self.param("entities", self.initializer, (self.lexicon.entities, self.width))
         x = self.embed(batch, context)
         low = self.stack(x, context)

@@ -35,25 +35,29 @@ class Knowledge(nn.Module):
     @nn.compact
     def __call__(self, states, batch: Batch, context):
         segments = segments_of(batch)
-        found, several = self.lexicon.find(batch["input_ids"], segments), self.lexicon.candidates
-        first, used = places(found.starts, capacity(segments.shape[1], self.share))
+        mentions_in_text, several = (
+            self.lexicon.find(batch["input_ids"], segments),
+            self.lexicon.candidates,
+        )
+        first, used = places(mentions_in_text.starts, capacity(segments.shape[1], self.share))
 
         def at(x):
             return jnp.take_along_axis(x, first.reshape(*first.shape, *(1,) * (x.ndim - 2)), 1)
 
-        values, there = at(found.values), used > 0
-        size = (found.first[:, None, :] == first[..., None]).sum(-1)
-        candidates = jnp.where(there[..., None], values[..., :several], 0)
+        values, present = at(mentions_in_text.values), used > 0
+        size = (mentions_in_text.first[:, None, :] == first[..., None]).sum(-1)
+        candidates = jnp.where(present[..., None], values[..., :several], 0)
         spans = Spans(
             first=first,
             last=first + size - 1,
-            segments=jnp.where(there, at(segments), 0),
+            segments=jnp.where(present, at(segments), 0),
             candidates=candidates,
-            priors=jnp.where(there[..., None], values[..., several:], 0).astype(jnp.float32) * 1e-6,
+            priors=jnp.where(present[..., None], values[..., several:], 0).astype(jnp.float32)
+            * 1e-6,
         )
         table = self.param("entities", self.initializer, (self.lexicon.entities, self.layer.width))
         states, scores = self.layer(states, spans, table, context)
-        return states, {"scores": scores, "candidates": candidates, "first": first, "used": there}
+        return states, {"scores": scores, "candidates": candidates, "first": first, "used": present}
 
 
 class KnowledgeTransformer(Embedded):
@@ -81,8 +85,8 @@ class KnowledgeTransformer(Embedded):
     def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns layers of a plain Transformer, or of one with knowledge at other places, as those
         of `parts`."""
-        own = {f"parts_{number}": stack.layers for number, stack in enumerate(self.parts)}
-        return spread(gathered(params, "parts"), own)
+        sizes = {f"parts_{number}": stack.layers for number, stack in enumerate(self.parts)}
+        return spread(gathered(params, "parts"), sizes)
 
     @property
     def linkers(self) -> tuple[Any, ...]:
@@ -103,8 +107,8 @@ class KnowledgeTransformer(Embedded):
             layers.append(encoded.layers)
             attention.append(encoded.attention)
             if number < len(self.knowledge):
-                x, found = self.knowledge[number](x, batch, context)
-                linking.append(found)
+                x, scores = self.knowledge[number](x, batch, context)
+                linking.append(scores)
 
         def whole(some):
             return None if any(one is None for one in some) else jnp.concatenate(some)

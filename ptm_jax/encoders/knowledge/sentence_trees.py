@@ -32,10 +32,10 @@ def planted(
     count, length, several, width = branches.shape
     branches = jnp.where(ends[..., None, None], branches, 0)
     sizes = (branches > 0).sum((2, 3))
-    kept = ends & (jnp.cumsum(sizes, 1) <= room)
-    sizes = jnp.where(kept, sizes, 0)
+    fits = ends & (jnp.cumsum(sizes, 1) <= room)
+    sizes = jnp.where(fits, sizes, 0)
     hard = jnp.arange(length) + jnp.cumsum(sizes, 1) - sizes
-    used = (branches > 0) & kept[..., None, None]
+    used = (branches > 0) & fits[..., None, None]
     before = jnp.cumsum(used.reshape(count, length, -1), -1).reshape(used.shape) - 1
     places = jnp.where(used, hard[..., None, None] + 1 + before, length + room).reshape(count, -1)
     each = (
@@ -47,9 +47,9 @@ def planted(
     def spread(field):
         """Returns a field of tokens [B, L, ...] for every token of their branches, [B, L K W,
         ...]."""
-        rest = field.shape[2:]
-        more = jnp.broadcast_to(field[:, :, None, None], (*used.shape, *rest))
-        return more.reshape(count, -1, *rest)
+        inner = field.shape[2:]
+        more = jnp.broadcast_to(field[:, :, None, None], (*used.shape, *inner))
+        return more.reshape(count, -1, *inner)
 
     def filled(trunk, branch):
         out = jnp.zeros((count, length + room, *trunk.shape[2:]), trunk.dtype)
@@ -95,21 +95,21 @@ class TreeTransformer(Transformer):
     writes = False
 
     def __call__(self, batch: Batch, train: bool = False, **options) -> Encoded:
-        found = self.branches.find(batch["input_ids"], segments_of(batch))
+        mentions = self.branches.find(batch["input_ids"], segments_of(batch))
         places = slots_of(batch["input_ids"])
-        ends = (found.first >= 0) & (
-            jnp.pad(found.first[:, 1:], ((0, 0), (0, 1)), constant_values=-1) != found.first
+        ends = (mentions.first >= 0) & (
+            jnp.pad(mentions.first[:, 1:], ((0, 0), (0, 1)), constant_values=-1) != mentions.first
         )
-        branches = found.values[..., 1:].reshape(
+        branches = mentions.values[..., 1:].reshape(
             *places.shape, self.branches.count, self.branches.width
         )
-        tree, hard = planted(batch, ends, 1 + found.first, branches, self.room)
-        rest = {
+        tree, hard = planted(batch, ends, 1 + mentions.first, branches, self.room)
+        other_fields = {
             name: batch[name]
             for name in ("step", "language_ids")
             if name in batch and name not in tree
         }
-        encoded = super().__call__({**rest, **tree}, train, **options)
+        encoded = super().__call__({**other_fields, **tree}, train, **options)
 
         def trunk(x, axis):
             return (

@@ -90,7 +90,7 @@ class AttentiveDecoder(Embedded):
         (context, weights)."""
         raise NotImplementedError
 
-    def readout(self, y, kept: Any, context: Context):
+    def readout(self, y, stored: Any, context: Context):
         """Returns the features [B, T, D] of all tokens from their vectors and what the steps
         returned."""
         raise NotImplementedError
@@ -123,13 +123,13 @@ class AttentiveDecoder(Embedded):
             begun,
             jnp.broadcast_to(context.positions, segments.shape),
         )
-        state, (kept, weights) = scan(
+        state, (stored, weights) = scan(
             self, state, jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), tokens)
         )
-        kept = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), kept)
+        stored = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), stored)
         extra = {"cross_attention": jnp.moveaxis(weights, 0, 1)[None, :, None], "below": y}
         return Encoded(
-            self.readout(y, kept, context),
+            self.readout(y, stored, context),
             cache=AttentiveCache((bottom, state), dataclasses.replace(source, states=None)),
             extra=extra,
         )
@@ -185,8 +185,8 @@ class BahdanauDecoder(AttentiveDecoder):
         s = GRUCell("before")(product, {}, s, None)[0]
         return s, ((s, c), weights)
 
-    def readout(self, y, kept, context):
-        s, c = kept
+    def readout(self, y, stored, context):
+        s, c = stored
         t = self.of_state(s) + self.of_word(y) + self.of_context(c)
         return self.drop(t.reshape(*t.shape[:-1], self.features, 2).max(-1), context)
 
@@ -245,15 +245,17 @@ class LuongDecoder(AttentiveDecoder):
         fed = jnp.tanh(self.out(jnp.concatenate([c, x], -1)).astype(jnp.float32))
         return (tuple(new), fed), (fed, weights)
 
-    def readout(self, y, kept, context):
-        return self.drop(kept, context)
+    def readout(self, y, stored, context):
+        return self.drop(stored, context)
 
 
 def first_of(source: Source, segments):
     """Returns `take` of `AttentiveDecoder.begun` for the target's segments [B, T]."""
-    own = (segments[:, :, None] == source.segments[:, None]) & (source.segments > 0)[:, None]
-    place, there = own.argmax(-1)[..., None], own.any(-1)[..., None]
-    return lambda x: jnp.where(there, jnp.take_along_axis(x, place, 1), 0.0)
+    same_document = (segments[:, :, None] == source.segments[:, None]) & (source.segments > 0)[
+        :, None
+    ]
+    place, present = same_document.argmax(-1)[..., None], same_document.any(-1)[..., None]
+    return lambda x: jnp.where(present, jnp.take_along_axis(x, place, 1), 0.0)
 
 
 class AttentiveEncoderDecoder(EncoderDecoder):
@@ -274,31 +276,34 @@ class AttentiveEncoderDecoder(EncoderDecoder):
         self.keys = Keys(self.decoder.attention, self.decoder.hidden)
 
     def level_of(self, path: str) -> int:
-        part, rest = path.removeprefix("encoder/").split("/", 1)
+        part, below = path.removeprefix("encoder/").split("/", 1)
         if part == "encoder":
-            return self.encoder.level_of(f"encoder/{rest}")
-        return 0 if rest.startswith("embed") else len(self.encoder.layers) + 1
+            return self.encoder.level_of(f"encoder/{below}")
+        return 0 if below.startswith("embed") else len(self.encoder.layers) + 1
 
     def __call__(
         self, batch: Batch, train: bool = False, cache: AttentiveCache | None = None
     ) -> Encoded:
         if cache is not None and "decoder_input_ids" not in batch:
             return self.decoder(batch, train, cache.source, cache.state)
-        found = self.encoder(batch, train, ends=self.decoder.ends)
+        encoded = self.encoder(batch, train, ends=self.decoder.ends)
         source = Source(
-            self.keys(found.hidden), self.values(found), segments_of(batch), found.extra["states"]
+            self.keys(encoded.hidden),
+            self.values(encoded),
+            segments_of(batch),
+            encoded.extra["states"],
         )
         decoded = self.decoder(self.decoded(batch), train, source)
-        own = {
-            "source": found.hidden,
-            "embedded": found.extra["embedded"],
-            "first": found.extra["first"],
+        extra = {
+            "source": encoded.hidden,
+            "embedded": encoded.extra["embedded"],
+            "first": encoded.extra["first"],
         }
-        return dataclasses.replace(decoded, extra={**decoded.extra, **own})
+        return dataclasses.replace(decoded, extra={**decoded.extra, **extra})
 
-    def values(self, found: Encoded):
+    def values(self, encoded: Encoded):
         """Returns the states [B, L, `values_width`] of which the decoder reads means."""
-        return found.hidden
+        return encoded.hidden
 
     @property
     def values_width(self) -> int:

@@ -65,7 +65,11 @@ class DenseBiLSTM(Embedded):
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         context = context_of(batch, "bidirectional", train)
-        x, found, shape = self.embed(batch, context), [], (2, max(len(self.right), len(self.left)))
+        x, directions, shape = (
+            self.embed(batch, context),
+            [],
+            (2, max(len(self.right), len(self.left))),
+        )
         mask = (
             cut(self.param("mask", nn.initializers.ones, shape))
             if self.selects
@@ -74,8 +78,8 @@ class DenseBiLSTM(Embedded):
         for number, (way, stack) in enumerate(zip(WAYS, (self.right, self.left), strict=True)):
             below, every = [x], [x]
             for layer, z in zip(stack, mask[number], strict=False):
-                given = Dropout(self.dropout)(jnp.concatenate(below, -1), context)
-                h = layer(given, context.visibility.k_segments, None, context)[0] * z.astype(
+                inputs = Dropout(self.dropout)(jnp.concatenate(below, -1), context)
+                h = layer(inputs, context.visibility.k_segments, None, context)[0] * z.astype(
                     x.dtype
                 )
                 every.append(h)
@@ -86,11 +90,11 @@ class DenseBiLSTM(Embedded):
                 precision=self.precision,
                 name=f"{way}_features",
             )
-            found.append(
+            directions.append(
                 Dropout(self.dropout)(activate("relu", dense(jnp.concatenate(every, -1))), context)
             )
-        ahead, behind = found
-        hidden = jnp.concatenate(found, -1)
+        ahead, behind = directions
+        hidden = jnp.concatenate(directions, -1)
         return Encoded(
             hidden, hidden[None], extra={"forward": ahead, "backward": behind, "words": ahead}
         )
@@ -126,29 +130,33 @@ def pruned(
         )
     stacks = {"right": encoder.right, "left": encoder.left}
     for row, way in enumerate(WAYS):
-        width, kept = stacks[way][0].width, sorted({*chosen[way]})
-        for at, layer in enumerate(kept):
+        width, remaining_layers = stacks[way][0].width, sorted({*chosen[way]})
+        for at, layer in enumerate(remaining_layers):
             old = params[f"{way}_{layer}"]
             kernel = _rows(
-                old["inputs"]["kernel"], [n for n in kept if n < layer], z[row], width, layer
+                old["inputs"]["kernel"],
+                [n for n in remaining_layers if n < layer],
+                z[row],
+                width,
+                layer,
             )
             new[f"{way}_{at}"] = {**old, "inputs": {**old["inputs"], "kernel": kernel}}
         old = params[f"{way}_features"]
         new[f"{way}_features"] = {
             **old,
-            "kernel": _rows(old["kernel"], kept, z[row], width, layers),
+            "kernel": _rows(old["kernel"], remaining_layers, z[row], width, layers),
         }
     smaller = {way: tuple(stacks[way][n] for n in sorted({*chosen[way]})) for way in WAYS}
     return dataclasses.replace(encoder, **smaller, selects=False), jax.tree.map(np.asarray, new)
 
 
-def _rows(kernel: Any, kept: list[int], z: np.ndarray, width: int, below: int) -> np.ndarray:
+def _rows(kernel: Any, numbers: list[int], z: np.ndarray, width: int, below: int) -> np.ndarray:
     """Returns the rows of a kernel [E + below * width, G] that read the embeddings and the layers
     `kept`, times their z."""
     kernel = np.asarray(kernel)
     start = len(kernel) - below * width
     parts = [
         kernel[:start],
-        *(kernel[start + n * width : start + (n + 1) * width] * z[n] for n in kept),
+        *(kernel[start + n * width : start + (n + 1) * width] * z[n] for n in numbers),
     ]
     return np.concatenate(parts)

@@ -35,8 +35,8 @@ class ResidualDecoder(LuongDecoder):
         h, state = self.first(self.drop(y, context), segments, state, context)
         return self.drop(h, context), state
 
-    def readout(self, y, kept, context):
-        return y + self.lift(super().readout(y, kept, context)).astype(y.dtype)
+    def readout(self, y, stored, context):
+        return y + self.lift(super().readout(y, stored, context)).astype(y.dtype)
 
 
 class LanguagePair(AttentiveEncoderDecoder):
@@ -60,8 +60,8 @@ class LanguagePair(AttentiveEncoderDecoder):
         )
     }
 
-    def values(self, found: Encoded):
-        return jnp.concatenate([found.extra["first"], found.hidden], -1)
+    def values(self, encoded: Encoded):
+        return jnp.concatenate([encoded.extra["first"], encoded.hidden], -1)
 
     @property
     def values_width(self) -> int:

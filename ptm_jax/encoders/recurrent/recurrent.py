@@ -115,8 +115,8 @@ class LSTMEncoder(Embedded):
         options = {"variable_broadcast": "params", "split_rngs": {"params": False, "dropout": True}}
         scan = nn.scan(step, reverse=layer.backward, **options)
         state = layer.empty_state(len(x)) if state is None else state
-        state, found = scan(layer, state, (pieces(padded(x)), pieces(padded(segments))))
-        return jnp.moveaxis(found, 0, 1).reshape(len(x), -1, found.shape[-1])[:, :length], state
+        state, states = scan(layer, state, (pieces(padded(x)), pieces(padded(segments))))
+        return jnp.moveaxis(states, 0, 1).reshape(len(x), -1, states.shape[-1])[:, :length], state
 
     @nn.compact
     def __call__(
@@ -128,21 +128,21 @@ class LSTMEncoder(Embedded):
         before = batch.get("carry") if cache is None and self.stateful else cache
         before = States((None,) * len(self.layers)) if before is None else before
         x, last = drops[0](self.embed(batch, context), context), []
-        found, options = [x], {"ends": True} if ends else {}
+        layers, options = [x], {"ends": True} if ends else {}
         for layer, state, drop in zip(self.layers, before.layers, drops[1:], strict=True):
             raw, state = self._read(
                 layer, x, context.visibility.k_segments, state, context, **options
             )
             x = drop(raw, context)
-            found.append(x)
+            layers.append(x)
             last.append(state)
-        alike = all(states.shape == x.shape for states in found)
+        alike = all(states.shape == x.shape for states in layers)
         last = States(tuple(last))
         cache, memory = (
             last if on else None for on in (self.writes, self.writes and self.stateful)
         )
-        extra = {"states": last, "embedded": found[0], "first": found[1], "last": raw}
-        return Encoded(x, jnp.stack(found) if alike else None, None, memory, cache, extra)
+        extra = {"states": last, "embedded": layers[0], "first": layers[1], "last": raw}
+        return Encoded(x, jnp.stack(layers) if alike else None, None, memory, cache, extra)
 
 
 class BiLanguageLSTM(Embedded):
@@ -192,16 +192,16 @@ class BiLanguageLSTM(Embedded):
         )
         x, last, ways = self.embed(batch, context), [], []
         for stack in (self.right, self.left):
-            found = [x]
+            outputs = [x]
             for number, layer in enumerate(stack):
-                given = Dropout(self.dropout)(found[-1], context)
-                y, state = layer(given, context.visibility.k_segments, states[len(last)], context)
-                found.append(given + y if self.residual and number else y)
+                inputs = Dropout(self.dropout)(outputs[-1], context)
+                y, state = layer(inputs, context.visibility.k_segments, states[len(last)], context)
+                outputs.append(inputs + y if self.residual and number else y)
                 last.append(state)
-            ways.append(found)
+            ways.append(outputs)
         layers = [jnp.concatenate(both, -1) for both in zip(*ways, strict=True)]
         alike = all(states.shape == layers[-1].shape for states in layers)
-        ahead, behind = (Dropout(self.dropout)(found[-1], context) for found in ways)
+        ahead, behind = (Dropout(self.dropout)(outputs[-1], context) for outputs in ways)
         memory = States(tuple(last)) if self.stateful else None
         every = jnp.stack(layers) if alike else None
         return Encoded(

@@ -60,11 +60,11 @@ class SkipThought(Embedded):
             vectors = jnp.concatenate([vectors[..., :size], take(hidden[..., size:], first)], -1)
         read, extra = neighbour(x, segments, -1), {"vectors": vectors}
         decoders = {"forward": (self.following, first - 1), "backward": (self.preceding, last + 1)}
-        for (name, (decoder, place)), there in zip(decoders.items(), beside(batch), strict=True):
-            given = jnp.where(there[..., None], take(vectors, place), 0)
+        for (name, (decoder, place)), present in zip(decoders.items(), beside(batch), strict=True):
+            sentence_vector = jnp.where(present[..., None], take(vectors, place), 0)
             shape = {"initializer": self.initializer, "precision": decoder.precision}
             condition = Dense(3 * decoder.hidden, bias=False, **shape, name=f"condition_{name}")(
-                given
+                sentence_vector
             )
             extra[name] = decoder(read, segments, context=context, condition=condition)[0]
         return Encoded(hidden, extra=extra)

@@ -48,12 +48,12 @@ class Strings(slots.Encoder, nn.Module):
     initializer: Any = Uniform(0.1)
 
     def refusal(self, system) -> str | None:
-        found = system.examples.alphabet
-        if found is None:
+        alphabet = system.examples.alphabet
+        if alphabet is None:
             return "Strings reads characters, which these rows lack; wrap the examples in Spelled"
-        if found != self.alphabet:
+        if alphabet != self.alphabet:
             return (
-                f"these rows have {found} characters and Strings {self.alphabet}; set "
+                f"these rows have {alphabet} characters and Strings {self.alphabet}; set "
                 "Spelled.style or alphabet"
             )
         return None
@@ -75,7 +75,7 @@ class Strings(slots.Encoder, nn.Module):
         def at(states, slot):
             return jnp.take_along_axis(states, slot[..., None], 1)
 
-        found = [
+        directions = [
             at(layer(vectors[codes], places, None, context)[0], slot)
             for layer, vectors, codes, slot in (
                 (self.right, table[0], ahead, after),
@@ -83,7 +83,7 @@ class Strings(slots.Encoder, nn.Module):
             )
         ]
         real = (segments_of(batch) > 0) & (batch["characters"] > 0).any(-1)
-        hidden = jnp.where(real[..., None], jnp.concatenate(found, -1), 0.0)
+        hidden = jnp.where(real[..., None], jnp.concatenate(directions, -1), 0.0)
         return Encoded(hidden, hidden[None])
 
 

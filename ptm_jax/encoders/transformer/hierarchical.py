@@ -74,12 +74,12 @@ class Hierarchical(Embedded):
         count = length // self.tokens
         states = self.sentence(batch, train).hidden
         vectors = states.reshape(rows, count, self.tokens, -1)[:, :, 0]
-        there = (batch["segment_ids"].reshape(rows, count, self.tokens)[:, :, 0] > 0).astype(
+        present = (batch["segment_ids"].reshape(rows, count, self.tokens)[:, :, 0] > 0).astype(
             jnp.int32
         )
         slots = {
-            "input_ids": there,
-            "segment_ids": there,
+            "input_ids": present,
+            "segment_ids": present,
             "rows": rows_of(batch),
             "step": batch.get("step"),
         }

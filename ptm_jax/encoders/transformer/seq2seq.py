@@ -83,18 +83,18 @@ class EncoderDecoder(Embedded):
             segments_of(batch),
             self.decoded(batch),
         )
-        given = {
+        options = {
             "source": self._read(source.hidden),
             "source_segments": segments,
             "table": self._shared_table(),
         }
         if cache is not None:
-            given |= {"cache": cache.own, "across": cache.across}
-        decoded = self.decoder(inner, train, **given)
+            options |= {"cache": cache.own, "across": cache.across}
+        decoded = self.decoder(inner, train, **options)
         if cache is not None:
-            own, across = decoded.cache
+            self_cache, across = decoded.cache
             across = dataclasses.replace(across, start=None)
-            decoded = dataclasses.replace(decoded, cache=PairCache(own, across, segments))
+            decoded = dataclasses.replace(decoded, cache=PairCache(self_cache, across, segments))
         extra = {
             "source": source.hidden,
             "source_layers": source.layers,
@@ -130,8 +130,8 @@ class EncoderDecoder(Embedded):
         return states
 
     def _continued(self, batch: Batch, train: bool, cache: PairCache) -> Encoded:
-        given = {"cache": cache.own, "across": cache.across, "source_segments": cache.segments}
-        decoded = self.decoder(batch, train, table=self._shared_table(), **given)
+        options = {"cache": cache.own, "across": cache.across, "source_segments": cache.segments}
+        decoded = self.decoder(batch, train, table=self._shared_table(), **options)
         return dataclasses.replace(decoded, cache=dataclasses.replace(cache, own=decoded.cache[0]))
 
     def table(self):

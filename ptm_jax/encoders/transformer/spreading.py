@@ -20,32 +20,32 @@ def spread(params: Mapping[str, Any], stacks: Mapping[str, int]) -> dict[str, An
     another number of layers."""
     if any(name.startswith(f"{place}/") for name in params for place in stacks if place != "stack"):
         return dict(params)
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for name, leaf in params.items():
         if not name.startswith("stack/"):
-            found[name] = leaf
+            leaves[name] = leaf
             continue
-        if len(leaf) != (own := sum(stacks.values())):
+        if len(leaf) != (layers := sum(stacks.values())):
             raise UserError(
-                f"the model has {len(leaf)} layers, and this encoder {own}; take one of its size"
+                f"the model has {len(leaf)} layers, and this encoder {layers}; take one of its size"
             )
         start = 0
         for place, count in stacks.items():
-            found[name.replace("stack", place, 1)] = leaf[start : start + count]
+            leaves[name.replace("stack", place, 1)] = leaf[start : start + count]
             start += count
-    return found
+    return leaves
 
 
 def gathered(params: Mapping[str, Any], parts: str) -> dict[str, Any]:
     """Returns the layers of `parts`_0/..., `parts`_1/..., each [N, ...], as those of one
     `stack/...`; other paths stay."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     several: dict[str, dict[int, Any]] = collections.defaultdict(dict)
     for name, leaf in params.items():
         if place := re.fullmatch(rf"{parts}_(\d+)/(.+)", name):
             several[f"stack/{place[2]}"][int(place[1])] = leaf
         else:
-            found[name] = leaf
-    return found | {
+            leaves[name] = leaf
+    return leaves | {
         name: np.concatenate([some[n] for n in sorted(some)]) for name, some in several.items()
     }

@@ -90,8 +90,8 @@ class Transformer(Stacked):
             outside = Visibility(context.visibility.q_segments, source_segments)
             context = dataclasses.replace(context, source=source, source_visibility=outside)
         x = self.embed(batch, context, table)
-        kept = None if cache is None else cache.layers
-        encoded = self.stack(x, context, kept if across is None else (kept, across))
+        layer_cache = None if cache is None else cache.layers
+        encoded = self.stack(x, context, layer_cache if across is None else (layer_cache, across))
         if cache is not None:
             layers, *others = (encoded.cache,) if across is None else encoded.cache
             cache = Cache(layers, cache.segments, cache.start + length)
@@ -104,8 +104,10 @@ class Transformer(Stacked):
             hidden = jnp.where(batch["segment_ids"][..., None] > 0, hidden, 0)
         encoded = dataclasses.replace(encoded, hidden=hidden, layers=layers, cache=cache)
         if isinstance(encoded.attention, tuple):
-            own, across = encoded.attention
-            return dataclasses.replace(encoded, attention=own, extra={"cross_attention": across})
+            self_attention, across = encoded.attention
+            return dataclasses.replace(
+                encoded, attention=self_attention, extra={"cross_attention": across}
+            )
         return encoded
 
     def empty_cache(self, batch: int, length: int) -> Cache:

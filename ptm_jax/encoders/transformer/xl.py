@@ -71,7 +71,7 @@ class TransformerXL(Stacked):
         context, carry, memory = context_of(batch, self.direction, train), batch.get("carry"), None
         segments = context.visibility.k_segments
         types = batch.get("token_type_ids", jnp.zeros_like(segments))
-        own = {"segments": segments, "types": types}
+        fields = {"segments": segments, "types": types}
         if carry is None and self.zeros:
             carry = self.empty_memory(len(segments))
         if carry is not None:
@@ -90,7 +90,9 @@ class TransformerXL(Stacked):
                 x = content, drop(jnp.broadcast_to(start, content.shape), context)
         encoded = self.stack(x, context, memory)
         past = (
-            self.remembered(jnp.moveaxis(encoded.cache, 0, 1), own, carry) if self.memory else None
+            self.remembered(jnp.moveaxis(encoded.cache, 0, 1), fields, carry)
+            if self.memory
+            else None
         )
         hidden, layers, extra = encoded.hidden, encoded.layers, None
         if isinstance(hidden, tuple):

@@ -37,22 +37,22 @@ class XLNetEncoder(TransformerXL):
         return 3
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
-        given = batch
+        fields_in = batch
         if "backward" in batch and "places" not in batch:
-            given = {**batch, "places": 1 - 2 * batch["backward"][:, None]}
+            fields_in = {**batch, "places": 1 - 2 * batch["backward"][:, None]}
         if self.alone and "segment_ids" in batch and "group" not in batch:
-            given = {**given, **_alone(batch["segment_ids"])}
-        encoded = super().__call__(given, train)
+            fields_in = {**fields_in, **_alone(batch["segment_ids"])}
+        encoded = super().__call__(fields_in, train)
         if not self.memory:
             return encoded
         ids = batch["input_ids"]
-        kept = self.reuse if isinstance(self.reuse, int) else math.ceil(ids.shape[1] * self.reuse)
+        length = self.reuse if isinstance(self.reuse, int) else math.ceil(ids.shape[1] * self.reuse)
         fields = {
             "segments": segments_of(batch),
             "types": batch.get("token_type_ids", jnp.zeros_like(ids)),
         }
-        fields = {name: field[:, :kept] for name, field in fields.items()}
-        layers = jnp.moveaxis(encoded.layers[:-1, :, :kept], 0, 1)
+        fields = {name: field[:, :length] for name, field in fields.items()}
+        layers = jnp.moveaxis(encoded.layers[:-1, :, :length], 0, 1)
         return dataclasses.replace(
             encoded, memory=self.remembered(layers, fields, batch.get("carry"))
         )

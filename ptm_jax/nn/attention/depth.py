@@ -17,12 +17,12 @@ class NumberedStack(Stack):
     """A `Stack` whose blocks know their layer: `context.layer` is its number, from 0."""
 
     def _layers(self, scanned, layer, x, cache, context):
-        def numbered(block, x, given, context):
-            number, cache = given
+        def numbered(block, x, numbers_and_cache, context):
+            number, cache = numbers_and_cache
             return layer(block, x, cache, dataclasses.replace(context, layer=number))
 
-        given = jnp.arange(self.layers), cache
-        return scanned(numbered, self.layers, self.share)(self.block, x, given, context)
+        numbers_and_cache = jnp.arange(self.layers), cache
+        return scanned(numbered, self.layers, self.share)(self.block, x, numbers_and_cache, context)
 
 
 class InverseDepth(nn.Module):

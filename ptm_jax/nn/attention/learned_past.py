@@ -49,18 +49,17 @@ class PrefixAttention(Attention):
             )
         if cache is None:
             empty = jnp.zeros((*x.shape[:2], *self.each), self.precision.dtype)
-            whole = KeyValues(empty, empty, 0)
+            base = KeyValues(empty, empty, 0)
         else:
-            whole = cache
-        learned = self._learned(whole.key.shape[2:])
+            base = cache
+        learned = self._learned(base.key.shape[2:])
         before = [
-            jnp.broadcast_to(part, (len(x), *part.shape)).astype(whole.key.dtype)
-            for part in learned
+            jnp.broadcast_to(part, (len(x), *part.shape)).astype(base.key.dtype) for part in learned
         ]
         key, value = (
-            jnp.concatenate(pair, 1) for pair in zip(before, (whole.key, whole.value), strict=True)
+            jnp.concatenate(pair, 1) for pair in zip(before, (base.key, base.value), strict=True)
         )
-        past = KeyValues(key, value, whole.start + self.prefix)
+        past = KeyValues(key, value, base.start + self.prefix)
         among = dataclasses.replace(context, visibility=_after(context.visibility, self.prefix))
         out, probabilities, past = super().__call__(x, among, cache=past)
         if probabilities is not None:

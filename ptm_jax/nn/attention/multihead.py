@@ -188,7 +188,7 @@ class Attention(slots.Kernel, nn.Module):
             raise ValueError(
                 f"width {self.width} is not a multiple of {self.heads} heads; give head_width"
             )
-        own, x = source is None and values is None, gathered(x)
+        itself, x = source is None and values is None, gathered(x)
         source = x if source is None else gathered(source)
 
         options = {"bias": self.bias, "precision": self.precision}
@@ -198,7 +198,7 @@ class Attention(slots.Kernel, nn.Module):
 
         if cache is not None and cache.start is None:
             q, (k, v), cache = layer("query")(x), cache.whole(), None
-        elif own:
+        elif itself:
             q, k, v = joined(x, layer("query"), layer("key"), layer("value"))
         elif values is None:
             q, (k, v) = layer("query")(x), joined(source, layer("key"), layer("value"))
@@ -209,7 +209,7 @@ class Attention(slots.Kernel, nn.Module):
             k, v = cache.whole()
         scale = self.each[1] ** -0.5 if self.scale is None else self.scale
         noisy = context.train and self.dropout > 0.0
-        given = {
+        settings = {
             "visibility": context.visibility,
             "scale": scale,
             "dropout": self.dropout if noisy else 0.0,
@@ -221,7 +221,7 @@ class Attention(slots.Kernel, nn.Module):
         if ring is not None:
             self._refuse()
             bias = dense_bias(context.scores, q.shape[1], k.shape[1])
-            heads, probabilities = ring_attention(q, k, v, ring=ring, bias=bias, **given), None
+            heads, probabilities = ring_attention(q, k, v, ring=ring, bias=bias, **settings), None
         else:
             q = constrain(q, "rows", "length", "heads", None)
             k, v = (constrain(x, "rows", "keys", "heads", None) for x in (k, v))
@@ -230,7 +230,7 @@ class Attention(slots.Kernel, nn.Module):
                 (q, Scores()) if self.relative is None else self.relative(q, k, context)
             )
             heads, probabilities = attend(
-                queries, k, v, scores=joint(context.scores, scores), impl=impl, **given
+                queries, k, v, scores=joint(context.scores, scores), impl=impl, **settings
             )
         if self.expose == "scores":
             probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale

@@ -38,7 +38,7 @@ def sinusoids(places: jax.Array, width: int, interleave: bool = False) -> jax.Ar
     return jnp.concatenate(waves, -1)[..., :width]
 
 
-def t5_bucket(distance: jax.Array, buckets: int, most: int, both_ways: bool) -> jax.Array:
+def t5_bucket(distance: jax.Array, buckets: int, farthest: int, both_ways: bool) -> jax.Array:
     """Returns the bucket [..] int32 of distances key - query: half exact, half logarithmic up to
     `most` (Raffel et al. 2020, 2.1).
 
@@ -53,11 +53,11 @@ def t5_bucket(distance: jax.Array, buckets: int, most: int, both_ways: bool) -> 
         distance = jnp.maximum(-distance, 0)
     # A NumPy table: 8 log(64 / 8) / log(16) is 6 or slightly less, depending on the logarithm's
     # implementation; 6 is right.
-    steps, exact = np.arange(most + 1), buckets // 2
-    ratio = np.log(np.maximum(steps, 1) / exact) / math.log(most / exact)
+    steps, exact = np.arange(farthest + 1), buckets // 2
+    ratio = np.log(np.maximum(steps, 1) / exact) / math.log(farthest / exact)
     far = np.minimum(exact + np.floor(ratio * (buckets - exact) + 1e-9), buckets - 1)
     table = np.where(steps < exact, steps, far).astype(np.int32)
-    return base + jnp.asarray(table)[jnp.minimum(distance, most)]
+    return base + jnp.asarray(table)[jnp.minimum(distance, farthest)]
 
 
 class Buckets(nn.Module):
@@ -94,9 +94,9 @@ class Alibi(nn.Module):
     heads: int
 
     def __call__(self, context: Context, queries: int, keys: int) -> Scores:
-        most = max(queries, keys)
+        length = max(queries, keys)
         slopes = jnp.asarray(alibi_slopes(self.heads), jnp.float32)
-        return context.placed(distances=-slopes[:, None] * jnp.abs(jnp.arange(-most, most + 1)))
+        return context.placed(distances=-slopes[:, None] * jnp.abs(jnp.arange(-length, length + 1)))
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -133,10 +133,10 @@ class ShiftedScores(nn.Module):
     def __call__(self, q, k, context: Context):
         heads, width = q.shape[2:]
         u, v = (self.param(name, self.initializer, (heads, width)) for name in ("u", "v"))
-        most = k.shape[1] if self.clamp is None else min(self.clamp, k.shape[1])
-        waves = sinusoids(jnp.arange(most, -most - 1, -1), self.width or heads * width).astype(
-            self.precision.dtype
-        )
+        farthest = k.shape[1] if self.clamp is None else min(self.clamp, k.shape[1])
+        waves = sinusoids(
+            jnp.arange(farthest, -farthest - 1, -1), self.width or heads * width
+        ).astype(self.precision.dtype)
         project = Dense(
             (heads, width),
             bias=False,

@@ -95,22 +95,22 @@ class SoftAttention(nn.Module):
     def _scores(self, query, keys, place):
         """[B, S] float32."""
         if self.score == "additive":
-            found = Dense(
+            layer = Dense(
                 self.width,
                 bias=False,
                 initializer=self.initializer,
                 precision=self.precision,
                 name="of_query",
             )
-            units = jnp.tanh(found(query)[:, None] + keys)
+            units = jnp.tanh(layer(query)[:, None] + keys)
             return self.precision.einsum(
                 "bsa,a->bs", units, self.param("score", Zeros(), (self.width,)), jnp.float32
             )
         if self.score == "location":
-            found = Dense(self.longest, bias=False, initializer=self.initializer, name="location")(
+            layer = Dense(self.longest, bias=False, initializer=self.initializer, name="location")(
                 query
             )
-            near = jnp.take_along_axis(found, jnp.clip(place, 0, self.longest - 1), 1)
+            near = jnp.take_along_axis(layer, jnp.clip(place, 0, self.longest - 1), 1)
             return jnp.where(place < self.longest, near, -1e9)
         if keys.shape[-1] != query.shape[-1]:
             raise ValueError(

@@ -31,7 +31,7 @@ def wide(x: Array, kernel: Array, precision: Precision = Precision()) -> Array:
     )
 
 
-def largest(x: Array, count: Array, k: Array, most: int) -> Array:
+def largest(x: Array, count: Array, k: Array, width: int) -> Array:
     """Returns k-max pooling (section 3.3) along axis 1 of x [B, T, ..], [B, most, ..]: of the first
     `count` [B] values the k [B] largest in their order, then zeros. The first of equal values
     wins."""
@@ -40,15 +40,15 @@ def largest(x: Array, count: Array, k: Array, most: int) -> Array:
     columns = jnp.moveaxis(x, 1, -1)
     shape = (len(x),) + (1,) * (columns.ndim - 2)
     values = jnp.where(real.reshape(*shape, length), columns, -jnp.inf)
-    if most > length:
+    if width > length:
         values = jnp.pad(
-            values, [(0, 0)] * (values.ndim - 1) + [(0, most - length)], constant_values=-jnp.inf
+            values, [(0, 0)] * (values.ndim - 1) + [(0, width - length)], constant_values=-jnp.inf
         )
-    _, at = jax.lax.top_k(jax.lax.stop_gradient(values), most)
-    used = jnp.arange(most) < jnp.minimum(k, count).reshape(*shape, 1)
+    _, at = jax.lax.top_k(jax.lax.stop_gradient(values), width)
+    used = jnp.arange(width) < jnp.minimum(k, count).reshape(*shape, 1)
     at = jnp.sort(jnp.where(used, at, length), -1)
-    found = jnp.take_along_axis(columns, jnp.minimum(at, length - 1), -1)
-    return jnp.moveaxis(jnp.where(at < length, found, 0), -1, 1)
+    chosen = jnp.take_along_axis(columns, jnp.minimum(at, length - 1), -1)
+    return jnp.moveaxis(jnp.where(at < length, chosen, 0), -1, 1)
 
 
 class DynamicCNN(slots.Head, nn.Module):

@@ -56,8 +56,8 @@ def past_taps(
     if past is not None:
         x = jnp.concatenate([past.states.astype(x.dtype), x], 1)
         segments = jnp.concatenate([past.segments, segments], 1)
-    found = taps(x, segments, range(-before, 1), outside)[:, count:]
-    kept = x.shape[1] - count
-    return found, None if past is None else Past(
-        x[:, kept:].astype(past.states.dtype), segments[:, kept:]
+    windows = taps(x, segments, range(-before, 1), outside)[:, count:]
+    first_kept = x.shape[1] - count
+    return windows, None if past is None else Past(
+        x[:, first_kept:].astype(past.states.dtype), segments[:, first_kept:]
     )

@@ -37,10 +37,10 @@ class AdaptiveTable:
 def clusters(vocab: Vocab, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
     """Returns first id and size of every cluster. Raises ValueError if the cutoffs do not rise
     inside the vocabulary."""
-    found = [(low, high - low) for low, high in itertools.pairwise((0, *cutoffs, vocab.size))]
-    if any(size <= 0 for _, size in found):
+    sizes = [(low, high - low) for low, high in itertools.pairwise((0, *cutoffs, vocab.size))]
+    if any(size <= 0 for _, size in sizes):
         raise ValueError(f"cutoffs {cutoffs} must rise and lie inside a vocabulary of {vocab.size}")
-    return found
+    return sizes
 
 
 class AdaptiveEmbeddings(slots.Embedding, nn.Module):
@@ -167,19 +167,19 @@ class AdaptiveReadout:
             if len(lengths) > 1
             else first.log_sum
         )
-        found, top = first.label - log_sum, first.top - log_sum
+        log_p, top = first.label - log_sum, first.top - log_sum
         total, low = (first.mean - log_sum) * size if smoothing else 0.0, size
         for i, count in enumerate(lengths[1:], 1):
             tail = self._scored(i, count, inside(low, count), smoothing)
             less = names[..., i - 1] - log_sum - tail.log_sum  # added to every score of the cluster
-            found, top = (
-                jnp.where(labels >= low, tail.label + less, found),
+            log_p, top = (
+                jnp.where(labels >= low, tail.label + less, log_p),
                 jnp.maximum(top, tail.top + less),
             )
             total = total + (tail.mean + less) * count if smoothing else 0.0
             low += count
-        loss = -found if not smoothing else -(1 - smoothing) * found - smoothing * total / words
-        return cross_entropy.Judged(-found, loss, jax.lax.stop_gradient(found >= top))
+        loss = -log_p if not smoothing else -(1 - smoothing) * log_p - smoothing * total / words
+        return cross_entropy.Judged(-log_p, loss, jax.lax.stop_gradient(log_p >= top))
 
     def draw(self, seeds, *, temperature: float = 1.0):
         """Samples words [..] int32 from the softmax at a temperature, with seeds [..] uint32: the
@@ -190,18 +190,18 @@ class AdaptiveReadout:
         names = jax.lax.stop_gradient(
             cross_entropy.logits(self._linear(0, size, lengths[0]), self.precision)
         )
-        found, best = cross_entropy.race(self._linear(0, 0, size), seeds, **options)
+        word_ids, best = cross_entropy.race(self._linear(0, 0, size), seeds, **options)
         for i, count in enumerate(lengths[1:], 1):
             less = names[..., i - 1] - jax.lax.stop_gradient(
-                self._scored(i, count, jnp.zeros_like(found), 0.0).log_sum
+                self._scored(i, count, jnp.zeros_like(word_ids), 0.0).log_sum
             )
             word, value = cross_entropy.race(
                 self._linear(i, 0, count), counter_bits(jnp.uint32(i), seeds), **options
             )
             value += less / temperature
-            found, best = jnp.where(value > best, low + word, found), jnp.maximum(value, best)
+            word_ids, best = jnp.where(value > best, low + word, word_ids), jnp.maximum(value, best)
             low += count
-        return found
+        return word_ids
 
     def _linear(self, cluster, start, stop):
         """Returns rows `start` to `stop` of a cluster's table as input for the kernels."""
@@ -299,13 +299,13 @@ class AdaptiveSoftmaxHead(WordHead):
 
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
-        (_, first), *rest = clusters(self.vocab, self.cutoffs)
+        (_, first), *tails = clusters(self.vocab, self.cutoffs)
         width = hidden.shape[-1]
         features, tables = (
             [hidden],
-            [self.param("words", self.initializer, (first + len(rest), width))],
+            [self.param("words", self.initializer, (first + len(tails), width))],
         )
-        for i, (_, size) in enumerate(rest, start=1):
+        for i, (_, size) in enumerate(tails, start=1):
             narrow = int(width // self.divide**i)
             project = Dense(
                 narrow,
@@ -318,5 +318,5 @@ class AdaptiveSoftmaxHead(WordHead):
             tables.append(self.param(f"words{i}", self.initializer, (size, narrow)))
         bias = self.param("bias", Zeros(), (len(tables[0]),))
         return AdaptiveReadout(
-            tuple(features), tuple(tables), (bias, *[None] * len(rest)), self.precision, self.impl
+            tuple(features), tuple(tables), (bias, *[None] * len(tails)), self.precision, self.impl
         )

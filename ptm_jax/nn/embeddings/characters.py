@@ -113,14 +113,14 @@ class CharacterCNN(slots.Embedding, nn.Module):
                 f"CharacterCNN has {total} filters, no projection and the width {self.width}; "
                 f"set width={total}"
             )
-        found = system.examples.alphabet
-        if found is None:
+        alphabet = system.examples.alphabet
+        if alphabet is None:
             return (
                 "CharacterCNN reads characters, which these rows lack; wrap the examples in Spelled"
             )
-        if found != self.alphabet:
+        if alphabet != self.alphabet:
             return (
-                f"these rows have {found} characters and CharacterCNN {self.alphabet}; set "
+                f"these rows have {alphabet} characters and CharacterCNN {self.alphabet}; set "
                 "Spelled.style or alphabet"
             )
         tied = [name for name, head in slots.heads_of(system).items() if head.shares_table]
@@ -162,12 +162,12 @@ class CharacterCNN(slots.Embedding, nn.Module):
             self.precision.dtype
         )
         dense = {"initializer": self.initializer, "precision": self.precision}
-        found = []
+        maxima = []
         for i, (width, number) in enumerate(self.filters):
             count = x.shape[1] - width + 1
             windows = jnp.stack([x[:, k : k + count] for k in range(width)], 2)
-            found.append(Dense(number, axes=2, name=f"filter{i}", **dense)(windows).max(1))
-        x = activate(self.activation, jnp.concatenate(found, -1))
+            maxima.append(Dense(number, axes=2, name=f"filter{i}", **dense)(windows).max(1))
+        x = activate(self.activation, jnp.concatenate(maxima, -1))
         for i in range(self.highway):
             x = Highway(self.carry, name=f"highway{i}", **dense)(x)
         return Dense(self.width, name="project", **dense)(x) if self.project else x

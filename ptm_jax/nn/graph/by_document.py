@@ -14,10 +14,10 @@ def sums(x: Array, segments: Array) -> Array:
     """Returns the sums [B, S, ...] of x [B, L, ...] over the tokens of every segment [B, L]; slot 0
     is 0 (padding)."""
     length = segments.shape[1]
-    found = jax.vmap(
+    totals = jax.vmap(
         lambda x, s: jnp.zeros((length + 1, *x.shape[1:]), x.dtype).at[s].add(x, mode="drop")
     )(x, segments)
-    return found.at[:, 0].set(0)
+    return totals.at[:, 0].set(0)
 
 
 def means(x: Array, segments: Array) -> Array:

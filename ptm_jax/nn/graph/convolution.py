@@ -101,8 +101,8 @@ class SyntacticGCN(nn.Module):
 
         along = sent(take(y[..., :size], forest.heads), take(s[..., :1], forest.heads), 0)
         against = to_heads(sent(y[..., size : 2 * size], s[..., 1:2], 1), forest)
-        own = y[..., 2 * size :] + self.param("bias", Zeros(), (size,))
-        own = own * jax.nn.sigmoid(s[..., 2:] + self.param("gate", Zeros(), (1,)))
+        itself = y[..., 2 * size :] + self.param("bias", Zeros(), (size,))
+        itself = itself * jax.nn.sigmoid(s[..., 2:] + self.param("gate", Zeros(), (1,)))
         return activate(
-            "relu", jnp.where(forest.real[..., None], along + against + own, 0).astype(x.dtype)
+            "relu", jnp.where(forest.real[..., None], along + against + itself, 0).astype(x.dtype)
         ), None

@@ -55,7 +55,7 @@ class SentenceStateLSTM(nn.Module):
             return self.param(name, self.initializer, (rows * size, parts * size))
 
         beside, sentence = kernel("beside", near, near + 4), kernel("sentence", 1, near + 4)
-        own, mean, each = (
+        global_kernel, mean, each = (
             kernel("sentence_own", 1, 3),
             kernel("sentence_mean", 1, 2),
             kernel("sentence_each", 1, 1),
@@ -67,7 +67,7 @@ class SentenceStateLSTM(nn.Module):
             return self.precision.dense(y, weights, out=jnp.float32)
 
         offsets = [o for k in range(1, self.window + 1) for o in (-k, k)]
-        there = sums(jnp.ones_like(real, jnp.float32), segments) > 0
+        present = sums(jnp.ones_like(real, jnp.float32), segments) > 0
 
         def step(state, _):
             h, c, g, c_g = state
@@ -83,7 +83,7 @@ class SentenceStateLSTM(nn.Module):
             new_c = jnp.where(real, (weights * jnp.stack(cells, -2)).sum(-2), 0)
             new_h = jax.nn.sigmoid(o) * jnp.tanh(new_c)
             # the gates of the sentence's cell, from the states before this step
-            of_g, of_each, of_o = jnp.split(product(g, own) + bias, 3, -1)
+            of_g, of_each, of_o = jnp.split(product(g, global_kernel) + bias, 3, -1)
             mean_g, mean_o = jnp.split(product(means(h, segments), mean), 2, -1)
             forget = jnp.exp(jax.nn.sigmoid(of_g + mean_g))
             forgets = jnp.exp(jax.nn.sigmoid(spread(of_each, segments) + product(h, each))) * real
@@ -91,9 +91,14 @@ class SentenceStateLSTM(nn.Module):
                 forget + sums(forgets, segments)
             )
             new_g = jax.nn.sigmoid(of_o + mean_o) * jnp.tanh(new_c_g)
-            return (new_h, new_c, jnp.where(there, new_g, 0), jnp.where(there, new_c_g, 0)), None
+            return (
+                new_h,
+                new_c,
+                jnp.where(present, new_g, 0),
+                jnp.where(present, new_c_g, 0),
+            ), None
 
         h = jnp.where(real, start, 0.0)
-        g = jnp.where(there, start, 0.0)
+        g = jnp.where(present, start, 0.0)
         (h, _, g, _), _ = jax.lax.scan(step, (h, h, g, g), None, length=self.steps)
         return h.astype(x.dtype), spread(g, segments).astype(x.dtype)

@@ -100,13 +100,13 @@ class StarTransformer(nn.Module):
         query, key, value, out = self._dense(place)
         scale = self.head_width**-0.5
         q = query(relay).astype(jnp.float32)
-        own = (q * key(relay)).sum(-1) * scale  # [B, S, N]
+        relay_weight = (q * key(relay)).sum(-1) * scale  # [B, S, N]
         each = (spread(q, segments) * key(nodes)).sum(-1) * scale  # [B, L, N]
-        most = jnp.maximum(
-            jax.lax.stop_gradient(highest(each, segments)), jax.lax.stop_gradient(own)
+        highest_score = jnp.maximum(
+            jax.lax.stop_gradient(highest(each, segments)), jax.lax.stop_gradient(relay_weight)
         )
-        own = jnp.exp(own - most)[..., None]
-        each = jnp.exp(each - spread(most, segments))[..., None]
-        total = own + sums(each, segments)
-        read = (own * value(relay) + sums(each * value(nodes), segments)) / total
+        relay_weight = jnp.exp(relay_weight - highest_score)[..., None]
+        each = jnp.exp(each - spread(highest_score, segments))[..., None]
+        total = relay_weight + sums(each, segments)
+        read = (relay_weight * value(relay) + sums(each * value(nodes), segments)) / total
         return activate("leaky_relu", out(nodes.shape[-1])(read.astype(nodes.dtype)))

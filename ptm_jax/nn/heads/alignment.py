@@ -54,8 +54,8 @@ def mean_of(states, mask):
 def most_of(states, mask):
     """Returns [B, D] float32: the maximum of states [B, L, D] float32 over mask [B, L]; 0 if the
     mask is empty."""
-    most = jnp.where(mask[..., None], states, -1e30).max(1)
-    return jnp.where(mask.any(1, keepdims=True), most, 0.0)
+    maxima = jnp.where(mask[..., None], states, -1e30).max(1)
+    return jnp.where(mask.any(1, keepdims=True), maxima, 0.0)
 
 
 class AlignedReader(nn.Module):
@@ -77,9 +77,9 @@ class AlignedReader(nn.Module):
         batch = rows_of_states(encoded, batch)
         first, second = texts_of(batch)
         context = outside(batch, first, train)
-        given = {"precision": self.precision, "initializer": self.initializer}
+        options = {"precision": self.precision, "initializer": self.initializer}
         layers = [
-            BiLSTMReader(self.hidden, 1, self.dropout, **given, name=name)
+            BiLSTMReader(self.hidden, 1, self.dropout, **options, name=name)
             for name in ("encode", "compose")
         ]
 
@@ -126,8 +126,8 @@ class PairHead(TextPairHead):
     @nn.compact
     def __call__(self, hidden, first, second, *, table=None, context=None):
         states = hidden.astype(jnp.float32)
-        found = [of(states, mask) for mask in (first, second) for of in (mean_of, most_of)]
-        pooled = noisy(self.dropout, jnp.concatenate(found, -1).astype(hidden.dtype), context)
+        summaries = [of(states, mask) for mask in (first, second) for of in (mean_of, most_of)]
+        pooled = noisy(self.dropout, jnp.concatenate(summaries, -1).astype(hidden.dtype), context)
         return self.scores(
             jnp.tanh(self.dense(self.hidden, "dense")(pooled)), context, self.classes, "classes"
         )

@@ -64,27 +64,31 @@ class BiattentiveReader(nn.Module):
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
         masks = first, second = sequences_of(encoded, batch, self.pairs)
         context = outside(batch, first, train)
-        given = {"initializer": self.initializer, "precision": self.precision}
+        options = {"initializer": self.initializer, "precision": self.precision}
         encode, *integrate = (
-            BiLSTMReader(self.hidden, 1, self.dropout, **given, name=name)
+            BiLSTMReader(self.hidden, 1, self.dropout, **options, name=name)
             for name in ("encode", "integrate_first", "integrate_second")
         )
         inner = Dropout(self.dropout)(encoded.hidden, context)
-        inner = jax.nn.relu(Dense(self.hidden, **given, name="project")(inner))
+        inner = jax.nn.relu(Dense(self.hidden, **options, name="project")(inner))
         x = read_alone(encode, inner, first, context.rows, train)
         y = x if second is first else read_alone(encode, inner, second, context.rows, train)
         both = first[:, :, None] & second[:, None, :]
-        found = []
-        for layer, own, other, seen, mask in zip(
+        readings = []
+        for layer, text, other, seen, mask in zip(
             integrate, (x, y), (y, x), (both, both.swapaxes(1, 2)), masks, strict=True
         ):
-            c = attended(own, other, seen, self.precision)
-            found.append(
+            c = attended(text, other, seen, self.precision)
+            readings.append(
                 read_alone(
-                    layer, jnp.concatenate([own, own - c, own * c], -1), mask, context.rows, train
+                    layer,
+                    jnp.concatenate([text, text - c, text * c], -1),
+                    mask,
+                    context.rows,
+                    train,
                 )
             )
-        return dataclasses.replace(encoded, hidden=jnp.concatenate(found, -1))
+        return dataclasses.replace(encoded, hidden=jnp.concatenate(readings, -1))
 
 
 class BiattentiveHead(TextPairHead):
@@ -114,14 +118,14 @@ class BiattentiveHead(TextPairHead):
 
     @nn.compact
     def __call__(self, hidden, first, second, *, table=None, context=None):
-        found = []
+        summaries = []
         for name, states, mask in zip(
             ("first", "second"), jnp.split(hidden, 2, -1), (first, second), strict=True
         ):
-            found += self._pooled(
+            summaries += self._pooled(
                 self.dense(1, f"attend_{name}")(states)[..., 0], states.astype(jnp.float32), mask
             )
-        z = jnp.concatenate(found, -1).astype(hidden.dtype)
+        z = jnp.concatenate(summaries, -1).astype(hidden.dtype)
         widths = [
             max(1, z.shape[-1] // math.prod(self.reductions[: n + 1]))
             for n in range(len(self.reductions))
@@ -140,5 +144,5 @@ class BiattentiveHead(TextPairHead):
         """Returns maximum, mean, minimum and weighted mean [B, D] of states [B, L, D] over mask [B,
         L]."""
         weights = jax.nn.softmax(jnp.where(mask, scores.astype(jnp.float32), -1e30)) * mask
-        own = jnp.einsum("bl,bld->bd", weights, states)
-        return [most_of(states, mask), mean_of(states, mask), -most_of(-states, mask), own]
+        weighted = jnp.einsum("bl,bld->bd", weights, states)
+        return [most_of(states, mask), mean_of(states, mask), -most_of(-states, mask), weighted]

@@ -81,13 +81,13 @@ class SentenceGraph(nn.Module):
         def dense(name):
             return Dense(width, initializer=self.initializer, precision=self.precision, name=name)
 
-        own, gate = dense("own"), dense("gate")
+        self_layer, gate = dense("own"), dense("gate")
         each = [dense(f"relation{r}") for r in range(relations)]
         edges = edges.astype(jnp.float32)
         edges = edges / jnp.maximum(edges.sum(-1, keepdims=True), 1.0)
         for _ in range(self.hops):
             sent = jnp.stack([message(h) for message in each], 1).astype(jnp.float32)
-            u = (own(h) + jnp.einsum("brjn,brnd->bjd", edges, sent)).astype(h.dtype)
+            u = (self_layer(h) + jnp.einsum("brjn,brnd->bjd", edges, sent)).astype(h.dtype)
             g = jax.nn.sigmoid(gate(jnp.concatenate([u, h], -1)))
             h = g * activate("gelu", u) + (1 - g) * h
         return h

@@ -78,10 +78,10 @@ class BottleneckReader(nn.Module):
         x, extra = encoded.hidden, encoded.extra or {}
         word = extra["embedded"] if "embedded" in extra else layers_of(encoded)[0]
         context = outside(rows_of_states(encoded, batch), x, train)
-        given = (self.code, self.width, self.tags, self.initializer, self.precision)
+        sizes = (self.code, self.width, self.tags, self.initializer, self.precision)
         p, s = (
-            StochasticCode(*given, name="token")(x),
-            StochasticCode(*given, name="word")(word.astype(x.dtype)),
+            StochasticCode(*sizes, name="token")(x),
+            StochasticCode(*sizes, name="word")(word.astype(x.dtype)),
         )
         size = self.tags if self.code == "discrete" else self.width
         r = tuple(self.param(f"prior{n}", Zeros(), (size,)) for n in range(len(p)))
@@ -99,10 +99,10 @@ class BottleneckReader(nn.Module):
             t = self.precision.dense(chosen, self.param("tags", Normal(1.0), (size, self.width)))
         else:
             t = p[0] + jnp.exp(0.5 * p[1]) * noise(jax.random.normal) if train else p[0]
-        found = {
+        codes = {
             "information": divergence(self.code, p, r),
             "context_information": divergence(self.code, p, s),
         }
         return dataclasses.replace(
-            encoded, hidden=t.astype(x.dtype), layers=None, extra={**extra, **found}
+            encoded, hidden=t.astype(x.dtype), layers=None, extra={**extra, **codes}
         )

@@ -49,10 +49,12 @@ class AnswerNetwork(TextPairHead):
             chances.append(jax.nn.softmax(classes(joined).astype(jnp.float32)))
         weights = jnp.ones((len(hidden), self.steps), jnp.float32)
         if context is not None and context.train and self.prediction_dropout > 0:
-            kept = keep_mask(
+            steps_kept = keep_mask(
                 self.make_rng("dropout"), context.rows, (self.steps,), self.prediction_dropout
             )
-            weights = jnp.where(kept.any(1, keepdims=True), kept, True).astype(jnp.float32)
+            weights = jnp.where(steps_kept.any(1, keepdims=True), steps_kept, True).astype(
+                jnp.float32
+            )
         mean = jnp.einsum("bk,kbc->bc", weights, jnp.stack(chances)) / weights.sum(1, keepdims=True)
         return jnp.log(jnp.maximum(mean, 1e-30))
 

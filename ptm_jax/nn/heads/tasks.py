@@ -205,7 +205,7 @@ class Summary(slots.Head, nn.Module):
             )  # without a batch: to initialise
             end = last_token((where > 0).astype(jnp.int32)) * (self.at == "concat")
             parts = (("last", end), ("max", where), ("mean", where))
-            return jnp.concatenate([self._pooled(at, hidden, given) for at, given in parts], -1)
+            return jnp.concatenate([self._pooled(at, hidden, weights) for at, weights in parts], -1)
         return self._pooled(self.at, hidden, where)
 
     @staticmethod

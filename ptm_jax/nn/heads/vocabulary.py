@@ -115,8 +115,10 @@ class MLMHead(WordHead):
         if not self.tied:
             table = self.param("table", self.initializer, (self.vocab.size, table.shape[-1]))
         if width > table.shape[-1]:
-            rest = self.param("rest", self.initializer, (self.vocab.size, width - table.shape[-1]))
-            table = jnp.concatenate([table, rest], -1)
+            more_columns = self.param(
+                "rest", self.initializer, (self.vocab.size, width - table.shape[-1])
+            )
+            table = jnp.concatenate([table, more_columns], -1)
         return Readout(
             h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision, self.impl
         )

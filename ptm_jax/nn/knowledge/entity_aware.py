@@ -70,8 +70,8 @@ class EntityEmbeddings(nn.Module):
         # the mean as a product: one row of the table for each place, not one copy for each token of
         # each mention
         rows = self.position(jnp.arange(self.position.size)[None], self.words)[0]
-        there = mentions.places[..., None] == jnp.arange(self.position.size)
-        share = there.sum(2) / jnp.maximum((mentions.places >= 0).sum(-1), 1)[..., None]
+        at_position = mentions.places[..., None] == jnp.arange(self.position.size)
+        share = at_position.sum(2) / jnp.maximum((mentions.places >= 0).sum(-1), 1)[..., None]
         x = x + jnp.einsum("bep,pd->bed", share.astype(jnp.float32), rows)
         x = x + lookup(
             self.param("type", self.initializer, (self.types, self.words)), mentions.types
@@ -108,12 +108,12 @@ class EntityAwareAttention(Attention):
             return Dense(self.each, initializer=self.initializer, name=name, **options)
 
         k, v = joined(x, layer("key"), layer("value"))
-        own = jnp.concatenate([layer("query")(words), layer("e2w_query")(entities)], 1)
+        word_queries = jnp.concatenate([layer("query")(words), layer("e2w_query")(entities)], 1)
         other = jnp.concatenate([layer("w2e_query")(words), layer("e2e_query")(entities)], 1)
-        q, scale = own, self.each[1] ** -0.5 if self.scale is None else self.scale
+        q, scale = word_queries, self.each[1] ** -0.5 if self.scale is None else self.scale
         if several:
             kind = (jnp.arange(x.shape[1]) >= length)[:, None, None]
-            q = jnp.concatenate([own, other], -1)
+            q = jnp.concatenate([word_queries, other], -1)
             k = jnp.concatenate([jnp.where(kind, 0, k), jnp.where(kind, k, 0)], -1)
             v = jnp.concatenate([v, jnp.zeros_like(v)], -1)  # kernels want values as wide as keys
         q = constrain(q, "rows", "length", "heads", None)

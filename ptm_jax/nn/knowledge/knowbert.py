@@ -77,14 +77,14 @@ class KAR(nn.Module):
         mentions = norm("span_norm")(
             jnp.einsum("bsl,bld->bsd", share, words.astype(jnp.float32)).astype(words.dtype)
         )
-        own = dataclasses.replace(
+        span_context = dataclasses.replace(
             context,
             visibility=Visibility(jnp.maximum(spans.segments, 1), spans.segments),
             positions=None,
             places=None,
         )
         if self.spans is not None:
-            mentions = self.spans(mentions, own).hidden
+            mentions = self.spans(mentions, span_context).hidden
         vectors = norm("entity_norm")(
             constrain(entities, "words", None)[spans.candidates].astype(words.dtype)
         ).astype(jnp.float32)

@@ -38,7 +38,7 @@ class ConceptMemory(nn.Module):
 
     @nn.compact
     def __call__(self, states, ids, segments):
-        found = self.lexicon.find(ids, segments).values[..., : self.lexicon.candidates]
+        concepts = self.lexicon.find(ids, segments).values[..., : self.lexicon.candidates]
         table = constrain(
             self.param("entities", self.entity_init, (self.lexicon.entities, self.width)),
             "words",
@@ -52,11 +52,11 @@ class ConceptMemory(nn.Module):
             precision=self.precision,
             name="relevance",
         )
-        query, vectors = dense(states).astype(jnp.float32), table[found]
-        scores = jnp.where(found > 0, jnp.einsum("blw,blcw->blc", query, vectors), NEVER)
+        query, vectors = dense(states).astype(jnp.float32), table[concepts]
+        scores = jnp.where(concepts > 0, jnp.einsum("blw,blcw->blc", query, vectors), NEVER)
         shares = jax.nn.softmax(jnp.concatenate([scores, (query @ sentinel)[..., None]], -1))
         mean = jnp.einsum("blc,blcw->blw", shares[..., :-1], vectors) + shares[..., -1:] * sentinel
-        return jnp.where((found > 0).any(-1, keepdims=True), mean, 0.0)
+        return jnp.where((concepts > 0).any(-1, keepdims=True), mean, 0.0)
 
 
 class SelfMatching(nn.Module):

@@ -61,14 +61,14 @@ class SubgraphVectors(nn.Module):
             jnp.minimum(facts[..., 1], len(table) - 1),
         )
         x = jnp.concatenate([rows[flat[:, :1]], links[relation], rows[other]], 1)
-        there = facts[..., 1] > 0
-        real = jnp.concatenate([flat[:, :1] > 0, there, there], 1).astype(jnp.int32)
+        present = facts[..., 1] > 0
+        real = jnp.concatenate([flat[:, :1] > 0, present, present], 1).astype(jnp.int32)
         sees = jnp.asarray(adjacent(several)) & (real[:, None] > 0)
         sees |= jnp.eye(
             sees.shape[-1], dtype=bool
         )  # the query of a node that is not there is finite
         visibility = Visibility(jnp.ones_like(real), jnp.ones_like(real), allow=sees[:, None])
-        own = dataclasses.replace(
+        graph_context = dataclasses.replace(
             context,
             visibility=visibility,
             rows=jnp.arange(len(x)),
@@ -76,12 +76,12 @@ class SubgraphVectors(nn.Module):
             places=None,
             k_places=None,
         )
-        states = self.nodes(x, own).hidden.astype(jnp.float32)
+        states = self.nodes(x, graph_context).hidden.astype(jnp.float32)
         split = (
             states[:, 0],
             states[:, 1 : 1 + several],
             states[:, 1 + several :],
-            there,
+            present,
             facts[..., 1],
         )
         signs = jnp.array([1.0] * lexicon.facts + [-1.0] * lexicon.incoming)

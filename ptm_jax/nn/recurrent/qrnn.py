@@ -60,9 +60,9 @@ class QRNN(nn.Module):
     @nn.compact
     def __call__(self, x, segments, state: State | None = None, context: Context | None = None):
         state, turned = self.empty_state(len(x)) if state is None else state, self.backward
-        given = x[:, ::-1] if turned else x
+        ordered = x[:, ::-1] if turned else x
         segments = segments[:, ::-1] if turned else segments
-        near, past = past_taps(given, segments, self.window - 1, state.c.past)
+        near, past = past_taps(ordered, segments, self.window - 1, state.c.past)
         dense = Dense(
             3 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs"
         )
@@ -74,7 +74,7 @@ class QRNN(nn.Module):
             )
         real, same, last = continuing(segments.T, state.segment, False)
         real, same = real.T[..., None], same.T[..., None]
-        kept = jnp.where(real, jnp.where(same, f, 0.0), 1.0)
+        forget = jnp.where(real, jnp.where(same, f, 0.0), 1.0)
         added = jnp.where(real, (1.0 - f) * z, 0.0)
 
         def step(c, token):
@@ -82,8 +82,8 @@ class QRNN(nn.Module):
             return c, c
 
         c, states = jax.lax.scan(
-            step, state.c.c, (jnp.moveaxis(kept, 1, 0), jnp.moveaxis(added, 1, 0))
+            step, state.c.c, (jnp.moveaxis(forget, 1, 0), jnp.moveaxis(added, 1, 0))
         )
         h = jnp.where(real, o * jnp.moveaxis(states, 0, 1), 0.0)
-        found = (h[:, ::-1] if turned else h).astype(x.dtype)
-        return found, State(h[:, -1], Cell(c, past), last)
+        outputs = (h[:, ::-1] if turned else h).astype(x.dtype)
+        return outputs, State(h[:, -1], Cell(c, past), last)

@@ -60,8 +60,16 @@ def recur(
     `masks[name]` [B, in] multiplies the operand of a product: dropout that is the same for all
     tokens of a row (Gal and Ghahramani 2016, arXiv 1512.05287, section 4).
     """
-    given = dict(inputs), dict(kernels), masks or {}, segments.T, state.h, state.c, state.segment
-    states, h, c, segment = _recur(cell, backward, precision, *given)
+    arguments = (
+        dict(inputs),
+        dict(kernels),
+        masks or {},
+        segments.T,
+        state.h,
+        state.c,
+        state.segment,
+    )
+    states, h, c, segment = _recur(cell, backward, precision, *arguments)
     return states, State(h, c, segment)
 
 
@@ -77,38 +85,40 @@ def _forward(cell, backward, precision, inputs, kernels, masks, segments, h, c, 
     def step(state, token):
         read, real, same = token
         h, c = _where(same, state, 0.0)
-        found = {}
+        products = {}
 
         def product(name, x):
             x = x * masks[name] if name in masks else x
             y = precision.einsum("bi,io->bo", x, rounded[name], jnp.float32)
-            found[name] = y + read[name].astype(jnp.float32) if name in read else y
-            return found[name]
+            products[name] = y + read[name].astype(jnp.float32) if name in read else y
+            return products[name]
 
         new = cell(product, _others(read, kernels), h, c)
-        return _where(real, new, state), (jnp.where(real[:, None], new[0], 0.0), h, c, found)
+        return _where(real, new, state), (jnp.where(real[:, None], new[0], 0.0), h, c, products)
 
-    (h, c), (states, *kept) = jax.lax.scan(step, (h, c), (inputs, real, same), reverse=backward)
-    return (states, h, c, last), (inputs, kernels, masks, real, same, *kept)
+    (h, c), (states, *residuals) = jax.lax.scan(
+        step, (h, c), (inputs, real, same), reverse=backward
+    )
+    return (states, h, c, last), (inputs, kernels, masks, real, same, *residuals)
 
 
-def _backward(cell, backward, precision, kept, gradients):
-    inputs, kernels, masks, real, same, h, c, found = kept
+def _backward(cell, backward, precision, residuals, gradients):
+    inputs, kernels, masks, real, same, h, c, products = residuals
     rounded = _rounded(kernels, precision)
 
     def step(after, token):
-        g, read, real, same, h, c, found = token
+        g, read, real, same, h, c, products = token
 
-        def again(read, h, c, found):
+        def again(read, h, c, products):
             fed = {}
 
             def product(name, x):
                 fed[name] = x * masks[name] if name in masks else x
-                return _known(precision, fed[name], rounded[name], found[name])
+                return _known(precision, fed[name], rounded[name], products[name])
 
             return cell(product, read, h, c), {name: x for name, x in fed.items() if x is not h}
 
-        _, pull, fed = jax.vjp(again, read, h, c, found, has_aux=True)
+        _, pull, fed = jax.vjp(again, read, h, c, products, has_aux=True)
         new, before = _where(real, after, 0.0), _where(~real, after, 0.0)
         dread, dh, dc, dfound = pull((jnp.where(real[:, None], new[0] + g, 0.0), new[1]))
         return jax.tree.map(jnp.add, _where(same & real, (dh, dc), 0.0), before), (
@@ -117,7 +127,7 @@ def _backward(cell, backward, precision, kept, gradients):
             fed,
         )
 
-    tokens = gradients[0], _others(inputs, kernels), real, same, h, c, found
+    tokens = gradients[0], _others(inputs, kernels), real, same, h, c, products
     (dh, dc), (dread, dfound, fed) = jax.lax.scan(
         step, gradients[1:3], tokens, reverse=not backward
     )
@@ -287,8 +297,11 @@ class Recurrent(nn.Module):
         states = jnp.moveaxis(states, 0, 1)
         if not ends:
             return states, state
-        found = jnp.take_along_axis(states, ends_of(segments, self.backward)[..., None], 1)
-        h, c = found[..., : self.width], None if state.c is None else found[..., self.width :]
+        last_states = jnp.take_along_axis(states, ends_of(segments, self.backward)[..., None], 1)
+        h, c = (
+            last_states[..., : self.width],
+            None if state.c is None else last_states[..., self.width :],
+        )
         return states[..., : self.width], State(h, c, segments)
 
 

@@ -101,18 +101,18 @@ class SharingLSTM(nn.Module):
             "last": jnp.diag(peepholes[2]),
             "content": _blocks(content[:, :, None]),
         }
-        given = {"gates": flat(jnp.concatenate([i, f, o], 2))}
+        cell_inputs = {"gates": flat(jnp.concatenate([i, f, o], 2))}
         if gated:
             share = self._own("share", task, (size, size))
             kernels["share"] = _blocks(jnp.tile(share, (1, 1, together))[:, :, None])
-            given["share"] = jnp.tile(flat(gate[0]), (1, 1, together))
+            cell_inputs["share"] = jnp.tile(flat(gate[0]), (1, 1, together))
         if self.kind == "shared":
             candidate = candidate + self._beside(jnp.moveaxis(beside, 1, 0), gate[0], task)
-        given["candidate"] = flat(candidate)
+        cell_inputs["candidate"] = flat(candidate)
         zeros = jnp.zeros((x.shape[1], together * size))
         empty = State(zeros, zeros, jnp.zeros((x.shape[1],), jnp.int32))
         cell = SharingCell(together, gated)
-        h, _ = recur(cell, given, kernels, segments, empty, precision=self.precision)
+        h, _ = recur(cell, cell_inputs, kernels, segments, empty, precision=self.precision)
         h = jnp.moveaxis(h, 0, 1).reshape(*segments.shape, together, size)
         return (h[:, :, task] if self.kind == "coupled" else h[:, :, 0]).astype(x.dtype)
 
@@ -137,5 +137,5 @@ class SharingLSTM(nn.Module):
 def _blocks(kernels):
     """Returns [M H, K M W], the matrix with the blocks [M, H, K, W] on its diagonals."""
     count, size, gates, width = kernels.shape
-    found = jnp.einsum("nm,nhkw->nhkmw", jnp.eye(count), kernels)
-    return found.reshape(count * size, gates * count * width)
+    diagonal = jnp.einsum("nm,nhkw->nhkmw", jnp.eye(count), kernels)
+    return diagonal.reshape(count * size, gates * count * width)

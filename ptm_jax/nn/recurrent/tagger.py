@@ -42,24 +42,24 @@ class WordsReader(nn.Module):
 
 
 @jax.custom_vjp
-def remembered(memory: Array, ids: Array, own: Array) -> Array:
+def remembered(memory: Array, ids: Array, rows: Array) -> Array:
     """Returns the rows [.., E] of a memory [N, E] at `ids`. What the memory gets in place of a
     gradient is the sum of `own` [.., E] over the occurrences of each id, however often the loss is
     divided."""
-    del own
+    del rows
     return memory[ids]
 
 
-def _remembered(memory, ids, own):
-    return memory[ids], (jnp.zeros_like(memory), ids, own)
+def _remembered(memory, ids, rows):
+    return memory[ids], (jnp.zeros_like(memory), ids, rows)
 
 
-def _remember(kept, g):
-    empty, ids, own = kept
+def _remember(residuals, g):
+    empty, ids, rows = residuals
     return (
-        empty.at[ids].add(own.astype(empty.dtype)),
+        empty.at[ids].add(rows.astype(empty.dtype)),
         np.zeros(ids.shape, jax.dtypes.float0),
-        jnp.zeros_like(own),
+        jnp.zeros_like(rows),
     )
 
 
@@ -84,10 +84,12 @@ class PooledReader(nn.Module):
         x, ids = encoded.hidden, batch["input_ids"]
         memory = self.param("memory", Zeros(), (self.size, x.shape[-1] + 1))
         known = ((ids < self.size) & (segments_of(batch) > 0))[..., None]
-        own = jnp.concatenate([x.astype(memory.dtype), jnp.ones((*ids.shape, 1), memory.dtype)], -1)
-        kept = jax.lax.stop_gradient(jnp.where(known, own, 0.0))
-        total = own + jnp.where(
-            known, remembered(memory, jnp.minimum(ids, self.size - 1), kept), 0.0
+        counted = jnp.concatenate(
+            [x.astype(memory.dtype), jnp.ones((*ids.shape, 1), memory.dtype)], -1
+        )
+        stored = jax.lax.stop_gradient(jnp.where(known, counted, 0.0))
+        total = counted + jnp.where(
+            known, remembered(memory, jnp.minimum(ids, self.size - 1), stored), 0.0
         )
         pooled = (total[..., :-1] / total[..., -1:]).astype(x.dtype)
         return dataclasses.replace(encoded, hidden=jnp.concatenate([pooled, x], -1), layers=None)

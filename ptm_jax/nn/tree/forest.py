@@ -28,13 +28,15 @@ class Forest:
     @property
     def levels(self) -> Array:
         """[B, L] int32: 0 for a leaf, else 1 + the highest level of a child."""
-        step = jax.vmap(lambda own, heads: jnp.zeros_like(own).at[heads].max(own + 1, mode="drop"))
-        return _settled(lambda own: step(own, self.heads), self.heads)
+        step = jax.vmap(
+            lambda level, heads: jnp.zeros_like(level).at[heads].max(level + 1, mode="drop")
+        )
+        return _settled(lambda level: step(level, self.heads), self.heads)
 
     @property
     def depths(self) -> Array:
         """[B, L] int32: 0 for a root, else 1 + the depth of the head."""
-        return _settled(lambda own: take(own + 1, self.heads), self.heads)
+        return _settled(lambda depth: take(depth + 1, self.heads), self.heads)
 
     @property
     def first(self) -> Array:

@@ -49,9 +49,9 @@ def upwards(forest: Forest, slots: int = 1) -> tuple[Plan, int]:
 def downwards(forest: Forest) -> tuple[Plan, int]:
     """Returns (plan, R) of a walk from the roots: a node reads the message of its head."""
     length = forest.heads.shape[1]
-    own = jnp.broadcast_to(jnp.arange(length), forest.heads.shape)
+    itself = jnp.broadcast_to(jnp.arange(length), forest.heads.shape)
     nodes, steps = schedule(forest.depths, forest.real, WIDTH)
-    return Plan(nodes, steps, forest.heads[..., None], own), length
+    return Plan(nodes, steps, forest.heads[..., None], itself), length
 
 
 def walk(cell, params: Any, inputs: Any, plan: tuple[Plan, int], hidden: int) -> Array:
@@ -98,8 +98,8 @@ def _forward(cell, slots, hidden, params, inputs, plan):
     return out, (params, inputs, plan, memory)
 
 
-def _backward(cell, slots, hidden, kept, g):
-    params, inputs, plan, memory = kept
+def _backward(cell, slots, hidden, residuals, g):
+    params, inputs, plan, memory = residuals
 
     def zeros(tree):
         return jax.tree.map(jnp.zeros_like, tree)

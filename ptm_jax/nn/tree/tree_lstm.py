@@ -88,14 +88,14 @@ class ChildSumTreeLSTM(nn.Module):
         gates, forget = up[..., : 3 * self.hidden], up[..., 3 * self.hidden :]
         inputs = {"gates": gates, "forget": take(forget, forest.heads)}
         params = {"gates": kernel("state", 3), "forget": kernel("forget", 1)}
-        found = [walk(ChildSumCell(self.precision), params, inputs, upwards(forest), self.hidden)]
+        walks = [walk(ChildSumCell(self.precision), params, inputs, upwards(forest), self.hidden)]
         if self.both:
             inputs = {"gates": dense(4 * self.hidden, "inputs_down")(x).astype(jnp.float32)}
             params = {"gates": kernel("state_down", 4)}
-            found.append(
+            walks.append(
                 walk(ChainCell(self.precision), params, inputs, downwards(forest), self.hidden)
             )
-        return jnp.concatenate(found, -1).astype(x.dtype), None
+        return jnp.concatenate(walks, -1).astype(x.dtype), None
 
 
 @dataclasses.dataclass(frozen=True)

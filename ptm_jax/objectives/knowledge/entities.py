@@ -103,11 +103,11 @@ class EntityLinking(OnePass):
             raise unknown("loss", str(self.loss), get_args(Linking))
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        found = encoded.extra["linking"][self.source]
-        scores, candidates = found["scores"].astype(jnp.float32), found["candidates"]
-        gold = jnp.take_along_axis(batch[gold_of(self.source)], found["first"], 1)
+        linking = encoded.extra["linking"][self.source]
+        scores, candidates = linking["scores"].astype(jnp.float32), linking["candidates"]
+        gold = jnp.take_along_axis(batch[gold_of(self.source)], linking["first"], 1)
         true = (candidates == gold[..., None]) & (candidates > 0)
-        known = true.any(-1) & found["used"]
+        known = true.any(-1) & linking["used"]
         count, name = (
             (candidates > 0).sum(-1),
             f"linking_{self.source}" if self.source else "linking",
@@ -117,7 +117,7 @@ class EntityLinking(OnePass):
             nll = jnp.where(known, nll_of(scores, place), 0.0)
             loss = token_loss(nll, weights, scores.argmax(-1) == place, f"{name}_nll")
         else:
-            weights = ((found["used"] & (gold != 0))[..., None] & (candidates > 0)).astype(
+            weights = ((linking["used"] & (gold != 0))[..., None] & (candidates > 0)).astype(
                 jnp.float32
             )
             hinge = jax.nn.relu(self.margin - jnp.where(true, scores, -scores))

@@ -44,8 +44,8 @@ class LatentRelations(LM):
         scores = jax.nn.log_softmax(scores)
         same = (spans[..., None] == graph[:, None, None]) & (spans > 0)[..., None]
         named = jnp.where(same, scores[:, :, None], 0.0).sum(-1)
-        there = same.any(-1) & (weights > 0)[..., None]
-        relations = jnp.where(there, jax.nn.log_sigmoid(gate)[..., None] + named, NEVER)
+        present = same.any(-1) & (weights > 0)[..., None]
+        relations = jnp.where(present, jax.nn.log_sigmoid(gate)[..., None] + named, NEVER)
         logs = forward(jax.nn.log_sigmoid(-gate) + words, relations, weights)
         segments = segments_of(batch)
         last = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (0, 1)), constant_values=True)[

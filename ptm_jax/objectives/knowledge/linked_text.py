@@ -107,11 +107,11 @@ def _written(readout: Any, copies: Array, names: Array, words: Array) -> Array:
     """log p(x | e): the word among words and the tokens `names` [B, T, A] (ids + 1) of the
     entity."""
     logits = readout.logits()
-    whole = jax.nn.logsumexp(logits, -1)
+    total = jax.nn.logsumexp(logits, -1)
     copies = jnp.where(names > 0, copies, NEVER)
-    own = jnp.take_along_axis(logits, words[..., None], -1)[..., 0]
+    word_logit = jnp.take_along_axis(logits, words[..., None], -1)[..., 0]
     copied = jax.nn.logsumexp(jnp.where(names == words[..., None] + 1, copies, NEVER), -1)
-    return jnp.logaddexp(own, copied) - jnp.logaddexp(whole, jax.nn.logsumexp(copies, -1))
+    return jnp.logaddexp(word_logit, copied) - jnp.logaddexp(total, jax.nn.logsumexp(copies, -1))
 
 
 def entity_logs(choices: Any, batch: Batch):
@@ -119,17 +119,17 @@ def entity_logs(choices: Any, batch: Batch):
     but the first, which gives the log-probabilities [B, T, 1 + C] of no entity and of each
     candidate; NEVER for candidates of other documents."""
     entities, facts = batch["linked_entities"], batch["linked_facts"]
-    own = jnp.stack([jnp.zeros_like(entities), entities], -1)[:, :, None]
-    facts = jnp.concatenate([own, facts], 2)  # [B, C, F + 1, 2]
-    there = facts[..., 1] > 0
-    alike = (facts[..., :, None, 0] == facts[..., None, :, 0]) & there[..., None, :]
+    itself = jnp.stack([jnp.zeros_like(entities), entities], -1)[:, :, None]
+    facts = jnp.concatenate([itself, facts], 2)  # [B, C, F + 1, 2]
+    present = facts[..., 1] > 0
+    alike = (facts[..., :, None, 0] == facts[..., None, :, 0]) & present[..., None, :]
     # p(r | c) over the distinct relations of c, then uniform over tails: every fact has its share
     # of its relation
     share = jnp.log(jnp.maximum(alike.sum(-1), 1).astype(jnp.float32))
     rows = jnp.arange(len(entities))[:, None, None]
     relations = jnp.moveaxis(choices.relations, 1, 2)[rows, facts[..., 0]]  # [B, C, F + 1, T]
-    of_fact = jax.nn.softmax(jnp.where(there[..., None], relations - share[..., None], NEVER), 2)
-    leads = (facts[..., 1][..., None] == entities[:, None, None]) & there[
+    of_fact = jax.nn.softmax(jnp.where(present[..., None], relations - share[..., None], NEVER), 2)
+    leads = (facts[..., 1][..., None] == entities[:, None, None]) & present[
         ..., None
     ]  # [B, C, F + 1, C]
     to = jnp.einsum("bcft,bcfd->btcd", of_fact, leads.astype(jnp.float32))

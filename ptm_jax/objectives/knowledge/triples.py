@@ -65,12 +65,12 @@ class KE(OnePass):
             r = encode_view(tower, batch, "relation").hidden[:, 0].astype(jnp.float32)
         else:
             r = tower.head(self.head, batch["relation"], h)
-        given = (
+        relation_vectors = (
             first_states(tower, batch, "conditioned")
             if "conditioned_input_ids" in batch
             else entities
         )
-        hr, tr = given[:, 0], given[:, 1]
+        hr, tr = relation_vectors[:, 0], relation_vectors[:, 1]
         true = (self.distance(hr, r, t) + self.distance(h, r, tr)) / 2
         heads, tails = jnp.split(wrong, 2, 1)
 

@@ -63,9 +63,9 @@ class AdversarialLoss(AroundTask):
                 return self.task(towers, {**batch, "perturbation": shift}, key)
 
             shift = self._step(jax.grad(lambda shift: moved(shift).value())(still))
-            there = moved(shift)
-            metrics = {f"adversarial_{name}": ratio for name, ratio in there.metrics.items()}
-            parts.append((self.scale, dataclasses.replace(there, metrics=metrics, carry=None)))
+            perturbed = moved(shift)
+            metrics = {f"adversarial_{name}": ratio for name, ratio in perturbed.metrics.items()}
+            parts.append((self.scale, dataclasses.replace(perturbed, metrics=metrics, carry=None)))
         if self.virtual:
             parts.append((self.virtual, self._virtual(towers, batch, key, still)))
         # The last part's metrics override earlier ones of the same name.

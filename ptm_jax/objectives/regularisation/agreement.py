@@ -59,12 +59,12 @@ def divergence(
     parts = []
     for p, q in zip(known, moved, strict=True):
         if p.shape[-1] == 1:
-            found = jnp.square(p - q)[..., 0]
+            kl = jnp.square(p - q)[..., 0]
         else:
             p, q = jax.nn.log_softmax(p), jax.nn.log_softmax(q)
-            found = (jnp.exp(p) * (p - q)).sum(-1)
+            kl = (jnp.exp(p) * (p - q)).sum(-1)
         parts.append(
-            (1.0 / len(known), token_loss(found, prediction_weights(p, batch, labelled), name=name))
+            (1.0 / len(known), token_loss(kl, prediction_weights(p, batch, labelled), name=name))
         )
     return add_losses(*parts)
 

@@ -50,5 +50,5 @@ class OwnTeacher(AroundTask):
 
 
 def _scores(tower: Tower, head: str, encoded: Any, batch: Batch) -> Array:
-    found = scores_of(tower, head, encoded, batch)
-    return jnp.stack(found, -1) if isinstance(found, tuple) else found
+    scores = scores_of(tower, head, encoded, batch)
+    return jnp.stack(scores, -1) if isinstance(scores, tuple) else scores

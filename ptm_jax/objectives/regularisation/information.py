@@ -41,8 +41,8 @@ class Compressed(AroundTask):
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower = towers[self.task.tower]
         encoded = tower(batch, None if key is None else named(key, "task"))
-        given = batch if key is None else {**batch, "noise": key}
-        parts = [(1.0, self.task.of(tower, encoded, given))]
+        fields = batch if key is None else {**batch, "noise": key}
+        parts = [(1.0, self.task.of(tower, encoded, fields))]
         for scale, name in ((self.beta, "information"), (self.gamma, "context_information")):
             parts.append((scale, token_loss(encoded.extra[name], real_tokens(batch), name=name)))
         return dataclasses.replace(add_losses(*parts), carry=next_memory(tower, encoded, batch))

@@ -42,18 +42,18 @@ class CRFTagging(OnePass):
         if "token_weights" in batch:
             places = jnp.where(batch["token_weights"] > 0, places, 0)
         on = places > 0
-        tokens, whole = on.sum(1).astype(jnp.float32), on.any(1)
+        tokens, sentences = on.sum(1).astype(jnp.float32), on.any(1)
         metrics, always = {}, self.constrain == "always"
         if always:
             lawful = links.lawful(labels, places)
             metrics["broken"] = Ratio(
-                (whole & ~lawful).sum().astype(jnp.float32), whole.sum().astype(jnp.float32)
+                (sentences & ~lawful).sum().astype(jnp.float32), sentences.sum().astype(jnp.float32)
             )
-            tokens, whole = tokens * lawful, whole & lawful
-        nll = jnp.where(whole, links.nll(scores, labels, places, always), 0.0)
+            tokens, sentences = tokens * lawful, sentences & lawful
+        nll = jnp.where(sentences, links.nll(scores, labels, places, always), 0.0)
         best = links.best(jax.lax.stop_gradient(scores), places)[0]
         total, weight = nll.sum(), tokens.sum()
-        right = ((best == labels) & on & whole[:, None]).sum().astype(jnp.float32)
+        right = ((best == labels) & on & sentences[:, None]).sum().astype(jnp.float32)
         return Loss(
             total,
             weight,

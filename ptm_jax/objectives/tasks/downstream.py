@@ -211,14 +211,14 @@ class AnswerBeams(OnePass):
     head: str = "answer"
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        found = scores_of(tower, self.head, encoded, batch)
+        beams = scores_of(tower, self.head, encoded, batch)
         parts = []
-        for scores, field in ((found.start, "start"), (found.end, "end")):
+        for scores, field in ((beams.start, "start"), (beams.end, "end")):
             nll = nll_of(scores, batch[f"answer_{field}"])
             parts.append((0.5, token_loss(nll, real_rows(batch), name=f"{field}_nll")))
         if "no_answer" in batch:
             parts.append(
-                (0.5, binary_loss(found.none, batch["no_answer"], real_rows(batch), "none_nll"))
+                (0.5, binary_loss(beams.none, batch["no_answer"], real_rows(batch), "none_nll"))
             )
         return add_losses(*parts)
 

@@ -51,10 +51,10 @@ class HopAnswers(OnePass):
         right = kinds.argmax(-1) == kind
         known = (kind >= 0).astype(jnp.float32)
         which = token_loss(nll_of(kinds, jnp.maximum(kind, 0)), known, right, "kind_nll")
-        found = binary_loss(
+        evidence = binary_loss(
             sentences, (facts > 0).astype(jnp.float32), (facts >= 0).astype(jnp.float32), "fact_nll"
         )
-        return add_losses((self.gamma, span_loss(start, end, batch)), (1.0, found), (1.0, which))
+        return add_losses((self.gamma, span_loss(start, end, batch)), (1.0, evidence), (1.0, which))
 
     @staticmethod
     def distributions(scores: Any, batch: Batch) -> list[Array]:

@@ -29,12 +29,12 @@ def in_batch(
     scores = jnp.einsum(
         "bd,cd->bc", anchors, positives, precision=jax.lax.Precision.HIGHEST
     ).astype(jnp.float32)
-    own = jnp.diagonal(scores)
+    matching = jnp.diagonal(scores)
     across = jnp.where(real[None, :] > 0, scores, _ABSENT)
-    losses = jax.nn.logsumexp(across, 1) - own
+    losses = jax.nn.logsumexp(across, 1) - matching
     if both_ways:
         down = jnp.where(real[:, None] > 0, scores, _ABSENT)
-        losses = (losses + jax.nn.logsumexp(down, 0) - own) / 2
+        losses = (losses + jax.nn.logsumexp(down, 0) - matching) / 2
     return jnp.where(real > 0, losses, 0.0), across.argmax(1) == jnp.arange(len(scores))
 
 

@@ -65,18 +65,18 @@ class RTD(slots.Objective):
                 generator, params=jax.lax.stop_gradient(generator.params)
             )
         noise = None if key is None or self.frozen_generator else named(key, GENERATOR)
-        given = _own_memory(batch, GENERATOR)
-        encoded = generator(given, noise)
-        mlm = MLM().of(generator, encoded, given)
-        carry = {GENERATOR: next_memory(generator, encoded, given)}
+        fields = _own_memory(batch, GENERATOR)
+        encoded = generator(fields, noise)
+        mlm = MLM().of(generator, encoded, fields)
+        carry = {GENERATOR: next_memory(generator, encoded, fields)}
 
-        filled = self.filled(generator, encoded, given, key)
-        given = {**_own_memory(batch, JUDGE), "input_ids": filled}
-        encoded = judge(given, None if key is None else named(key, JUDGE))
+        filled = self.filled(generator, encoded, fields, key)
+        fields = {**_own_memory(batch, JUDGE), "input_ids": filled}
+        encoded = judge(fields, None if key is None else named(key, JUDGE))
         replaced = filled != filled_in(batch, batch["mlm_labels"])
         truth = replaced if self.convention == "electra" else ~replaced
         rtd = binary_loss(judge.head("rtd", encoded.hidden), truth, real_tokens(batch), "rtd_nll")
-        carry[JUDGE] = next_memory(judge, encoded, given)
+        carry[JUDGE] = next_memory(judge, encoded, fields)
 
         loss = add_losses(*([] if self.frozen_generator else [(1.0, mlm)]), (self.weight, rtd))
         carry = {name: memory for name, memory in carry.items() if memory is not None}

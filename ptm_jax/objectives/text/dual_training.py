@@ -60,12 +60,12 @@ class DualTraining(slots.Objective):
         student, teacher = towers[self.tower], towers[TEACHER]
         mine = _masked(student, batch, "student", {"mlm": "mlm"}, key)
         its = _masked(teacher, batch, "mixed", {"mlm": "mlm", "second": "second"}, key)
-        (own,), weight = mine, batch["student_mlm_weights"].sum()
-        parts = [(1.0, own), *((1.0, part) for part in _shares(its))]
+        (student_loss,), weight = mine, batch["student_mlm_weights"].sum()
+        parts = [(1.0, student_loss), *((1.0, part) for part in _shares(its))]
         down, up = distances(student.params, teacher.params, towers[MATRICES].params, self.where)
-        found = add_losses(*parts, (self.epsilon, Loss((down + up) * weight, weight, {})))
+        total = add_losses(*parts, (self.epsilon, Loss((down + up) * weight, weight, {})))
         metrics = {"down": Ratio(down * weight, weight), "up": Ratio(up * weight, weight)}
-        return dataclasses.replace(found, metrics={**found.metrics, **metrics})
+        return dataclasses.replace(total, metrics={**total.metrics, **metrics})
 
 
 def _masked(
@@ -75,13 +75,13 @@ def _masked(
     row = {name: batch[f"{view}_{name}"] for name in ("input_ids", "segment_ids", "positions")}
     row |= {"rows": rows_of(batch)} | ({"step": batch["step"]} if "step" in batch else {})
     encoded = tower(row, None if key is None else named(key, view))
-    states, found = gather(encoded.hidden, batch[f"{view}_mlm_positions"]), []
+    states, losses = gather(encoded.hidden, batch[f"{view}_mlm_positions"]), []
     for prefix, head in heads.items():
         labels, weights = batch[f"{view}_{prefix}_labels"], batch[f"{view}_{prefix}_weights"]
         judged = tower.head(head, states).judge(labels)
         name = "student_nll" if view == "student" else f"teacher_{prefix}_nll"
-        found.append(token_loss(judged.nll, weights, judged.right, name))
-    return found
+        losses.append(token_loss(judged.nll, weights, judged.right, name))
+    return losses
 
 
 def _shares(losses: list[Loss]) -> list[Loss]:

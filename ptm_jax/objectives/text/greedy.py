@@ -79,7 +79,7 @@ class GreedyLayers(OnePass):
         self, levels: Sequence[Array], weights: Sequence[Weights], batch: Batch
     ) -> list[Array]:
         """Returns the losses [B, S] of the single layers."""
-        found = []
+        losses = []
         for number, (v, layer) in enumerate(zip(levels[:-1], weights, strict=True)):
             v, key = jax.lax.stop_gradient(v), batch.get("noise")
 
@@ -89,11 +89,11 @@ class GreedyLayers(OnePass):
             if self.kind == "rbm":
                 h = draw("above", jax.nn.sigmoid(_up(layer, v)))
                 seen = jax.lax.stop_gradient(draw("below", jax.nn.sigmoid(_down(layer, h))))
-                found.append(free_energy(layer, v) - free_energy(layer, seen))
+                losses.append(free_energy(layer, v) - free_energy(layer, seen))
             else:
-                kept = draw("kept", jnp.full(v.shape, 1 - self.noise)) if key is not None else 1.0
-                found.append(_cross_entropy(v, _down(layer, jax.nn.sigmoid(_up(layer, v * kept)))))
-        return found
+                keep = draw("kept", jnp.full(v.shape, 1 - self.noise)) if key is not None else 1.0
+                losses.append(_cross_entropy(v, _down(layer, jax.nn.sigmoid(_up(layer, v * keep)))))
+        return losses
 
 
 def free_energy(layer: Weights, v: Array) -> Array:

@@ -49,14 +49,14 @@ class BilingualSkipGram(NegativeSampling):
             return ((pairs[..., side, None] == place) & real[..., None]).astype(jnp.float32)
 
         def near(side):
-            own = jnp.take_along_axis(segments, jnp.maximum(pairs[..., side], 0), 1)
+            segment_of_word = jnp.take_along_axis(segments, jnp.maximum(pairs[..., side], 0), 1)
             apart = jnp.abs(pairs[..., side, None] - place)
             inside = (
                 (apart > 0)
                 & (apart <= batch["pair_windows"][..., None])
-                & (segments[:, None] == own[..., None])
+                & (segments[:, None] == segment_of_word[..., None])
             )
-            return (inside & real[..., None] & (own > 0)[..., None]).astype(jnp.float32)
+            return (inside & real[..., None] & (segment_of_word > 0)[..., None]).astype(jnp.float32)
 
         def product(a, b):
             return jnp.einsum("bpt,bpu->btu", a, b, preferred_element_type=jnp.float32)
@@ -112,16 +112,16 @@ class SentenceAlignment(BilingualSkipGram):
 
     def _sentences(self, hidden: Array, batch: Batch) -> Loss:
         segments, other = segments_of(batch), batch["translation"]
-        own = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, :, None]
+        ours = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, :, None]
         theirs = (other[:, :, None] == segments[:, None]) & (other > 0)[:, :, None]
-        sums = [_dot("btu,bud->btd", part.astype(jnp.float32), hidden) for part in (own, theirs)]
-        lengths = jnp.maximum(own.sum(-1), 1)
+        sums = [_dot("btu,bud->btd", part.astype(jnp.float32), hidden) for part in (ours, theirs)]
+        lengths = jnp.maximum(ours.sum(-1), 1)
         dot = (sums[0] * sums[1]).sum(-1)
         size = jnp.square(sums[0]).sum(-1) * jnp.square(sums[1]).sum(-1)
-        there = theirs.any(-1) & (segments > 0)
-        cosine = dot * jax.lax.rsqrt(jnp.where(there & (size > 0), size, 1.0))
-        share = jnp.where(there, 1 / lengths, 0.0)  # of a word in its sentence
-        total, count = (share * jnp.where(there, 1 - cosine, 0.0)).sum(), share.sum()
+        aligned = theirs.any(-1) & (segments > 0)
+        cosine = dot * jax.lax.rsqrt(jnp.where(aligned & (size > 0), size, 1.0))
+        share = jnp.where(aligned, 1 / lengths, 0.0)  # of a word in its sentence
+        total, count = (share * jnp.where(aligned, 1 - cosine, 0.0)).sum(), share.sum()
         count = jnp.round(count)
         return Loss(total, count, {"sentence_distance": Ratio(total, count)})
 

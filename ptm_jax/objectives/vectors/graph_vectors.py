@@ -133,23 +133,23 @@ class TripleLoss(slots.Objective):
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower, ids = towers[self.tower], batch["input_ids"]
         triples = ids.reshape(len(ids), -1, 3)
-        there = (batch["segment_ids"].reshape(triples.shape) > 0).all(-1).astype(jnp.float32)
+        present = (batch["segment_ids"].reshape(triples.shape) > 0).all(-1).astype(jnp.float32)
         encoded = tower(batch, key)
         h, r, t = jnp.moveaxis(
             encoded.hidden.astype(jnp.float32).reshape(*triples.shape, -1), -2, 0
         )
-        own = {"h": h, "t": t}
+        vector_of = {"h": h, "t": t}
         others = batch["noise_ids"]
         if self.candidates == "noise":
             c = _rows(tower, others)
         else:
             others = jnp.asarray(self.graph.ids(ENTITY))
-            whole = jnp.pad(others, (0, -len(others) % ids.shape[1])).reshape(-1, ids.shape[1])
-            c = _rows(tower, whole).reshape(-1, h.shape[-1])[: len(others)]
+            padded = jnp.pad(others, (0, -len(others) % ids.shape[1])).reshape(-1, ids.shape[1])
+            c = _rows(tower, padded).reshape(-1, h.shape[-1])[: len(others)]
         if self.unit:
             h, t, c = (unit(x) for x in (h, t, c))
         total, right, count = 0.0, 0.0, 0.0
-        for sides in self._sides(batch, there):
+        for sides in self._sides(batch, present):
 
             def where(a, b, sides=sides):
                 return jnp.where(sides[..., None] if a.ndim > sides.ndim else sides, a, b)
@@ -168,24 +168,26 @@ class TripleLoss(slots.Objective):
             good, penalty = scored(true, answer, True)
             bad, _ = scored(c, others, False)
             same = answer[..., None] == others[..., None, :]
-            total += jnp.where(there > 0, self._loss(good, bad, same, (triples, sides)), 0.0).sum()
+            total += jnp.where(
+                present > 0, self._loss(good, bad, same, (triples, sides)), 0.0
+            ).sum()
             beats = jnp.where(same, 0.0, good[..., None] > bad).sum(-1) / jnp.maximum(
                 (~same).sum(-1), 1
             )
-            right, count = right + (beats * there).sum(), count + there.sum()
+            right, count = right + (beats * present).sum(), count + present.sum()
         each = self.soft * penalty
-        for e in own.values():
+        for e in vector_of.values():
             each += self.soft * jax.nn.relu(jnp.square(e).sum(-1) - 1)
         each += self.decay * jnp.square(r).sum(-1)
         metrics = {f"{self.loss}_loss": Ratio(total, count), "ordered": Ratio(right, count)}
-        constraints = jnp.where(there > 0, each, 0.0).sum()
-        return Loss(jnp.stack([total, constraints]), jnp.stack([count, there.sum()]), metrics)
+        constraints = jnp.where(present > 0, each, 0.0).sum()
+        return Loss(jnp.stack([total, constraints]), jnp.stack([count, present.sum()]), metrics)
 
-    def _sides(self, batch: Batch, there: Array) -> Iterator[Array]:
+    def _sides(self, batch: Batch, present: Array) -> Iterator[Array]:
         if self.sides == "drawn":
             yield batch["sides"]
         else:
-            yield from (jnp.zeros(there.shape, bool), jnp.ones(there.shape, bool))
+            yield from (jnp.zeros(present.shape, bool), jnp.ones(present.shape, bool))
 
     def _loss(self, good: Array, bad: Array, same: Array, queries: tuple[Array, Array]) -> Array:
         """Returns the loss of every triple [B, T] from the scores of true entities [B, T] and of
@@ -208,7 +210,7 @@ class TripleLoss(slots.Objective):
         the last."""
         triples, sides = queries
         size, entities = len(self.graph.values), self.graph.ids(ENTITY)
-        keys, ends, places, most = self.known.answers(size, entities)
+        keys, ends, places, longest = self.known.answers(size, entities)
         # keys of 64 bits do not exist on devices: entity and relation are looked up one after the
         # other
         groups, start = jnp.asarray(keys // size, jnp.int32), jnp.asarray(keys % size, jnp.int32)
@@ -220,7 +222,7 @@ class TripleLoss(slots.Objective):
             x,
             low,
             high,
-            (jnp.asarray(ends, jnp.int32), jnp.asarray(places, jnp.int32), most),
+            (jnp.asarray(ends, jnp.int32), jnp.asarray(places, jnp.int32), longest),
         )
 
 
@@ -228,7 +230,7 @@ def _found(
     start: Array, x: Array, low: Array, high: Array, lists: tuple[Array, Array, int]
 ) -> Array:
     """Returns the list of x, which is sought in start[low:high] by bisection."""
-    ends, places, most = lists
+    ends, places, longest = lists
     end = high
     for _ in range(max(1, len(start)).bit_length()):
         middle = (low + high) // 2
@@ -237,9 +239,9 @@ def _found(
     at = jnp.minimum(low, len(start) - 1)
     known = (low < end) & (start[at] == x)
     first = jnp.where(at > 0, ends[jnp.maximum(at - 1, 0)], 0)
-    where = first[..., None] + jnp.arange(most)
-    there = known[..., None] & (where < ends[at][..., None])
-    return jnp.where(there, places[jnp.minimum(where, len(places) - 1)], -1)
+    where = first[..., None] + jnp.arange(longest)
+    inside = known[..., None] & (where < ends[at][..., None])
+    return jnp.where(inside, places[jnp.minimum(where, len(places) - 1)], -1)
 
 
 def _rows(tower: Tower, ids: Array) -> Array:

@@ -105,14 +105,14 @@ class JointGraph(NegativeSampling):
         text = Loss(total, centres, {"pair_loss": Ratio(total, near.sum().astype(jnp.float32))})
         parts, triples = [text], rows(tower, batch["triples"])
         h, r, t = jnp.moveaxis(triples, -2, 0)
-        ids, there = batch["triples"], batch["triple_weights"]
-        parts.append(self._triples(tower, batch, (h, r, t), there, ids))
+        ids, present = batch["triples"], batch["triple_weights"]
+        parts.append(self._triples(tower, batch, (h, r, t), present, ids))
         metric = Ratio(parts[-1].sum, parts[-1].weight)
         if "names" in self.alignment:
             names = rows(tower, batch["names"])
             known, (first, last) = batch["names"] > 0, jnp.moveaxis(names, -2, 0)
             for head, tail in ((True, False), (False, True), (True, True)):
-                weight = there * (known[..., 0] | (not head)) * (known[..., 1] | (not tail))
+                weight = present * (known[..., 0] | (not head)) * (known[..., 1] | (not tail))
                 parts.append(
                     self._triples(
                         tower, batch, (first if head else h, r, last if tail else t), weight, ids
@@ -123,7 +123,7 @@ class JointGraph(NegativeSampling):
             total = self.terms(far, far.states(rows(tower, batch["anchors"])), None, linked, batch)
             parts.append(Loss(total, linked.any(-1).sum().astype(jnp.float32)))
         if "descriptions" in self.alignment:
-            parts.append(self._descriptions(tower, batch, (h, t), there))
+            parts.append(self._descriptions(tower, batch, (h, t), present))
         joint = add_losses(*((1.0, part) for part in parts))
         return dataclasses.replace(joint, metrics={**text.metrics, "triple_loss": metric})
 
@@ -135,8 +135,8 @@ class JointGraph(NegativeSampling):
         K], by one product."""
         flat = x.reshape(len(x), -1, x.shape[-1])
         product = jnp.einsum("bnd,bkd->bnk", flat, noise, preferred_element_type=jnp.float32)
-        own, other = jnp.square(flat).sum(-1)[..., None], jnp.square(noise).sum(-1)[:, None]
-        return (self.bias + product - (own + other) / 2).reshape(*x.shape[:-1], -1)
+        squares, other = jnp.square(flat).sum(-1)[..., None], jnp.square(noise).sum(-1)[:, None]
+        return (self.bias + product - (squares + other) / 2).reshape(*x.shape[:-1], -1)
 
     def _contrast(self, true: Array, noise: Array, same: Array) -> Array:
         """Returns -log sigma(true) [...] - k times the mean over noise [..., K] of log
@@ -163,29 +163,29 @@ class JointGraph(NegativeSampling):
         def same(place, others):
             return ids[..., place, None] == others[:, None]
 
-        found = self._contrast(true, self._scores(t - r, noise), same(0, entities))
-        found += self._contrast(true, self._scores(h + r, noise), same(2, entities))
-        found += self._contrast(true, self._scores(t - h, relations), same(1, links))
+        losses = self._contrast(true, self._scores(t - r, noise), same(0, entities))
+        losses += self._contrast(true, self._scores(h + r, noise), same(2, entities))
+        losses += self._contrast(true, self._scores(t - h, relations), same(1, links))
         weight = weight.astype(jnp.float32)
-        return Loss(jnp.where(weight > 0, found * weight, 0.0).sum(), 3 * weight.sum())
+        return Loss(jnp.where(weight > 0, losses * weight, 0.0).sum(), 3 * weight.sum())
 
     def _descriptions(
-        self, tower: Tower, batch: Batch, entities: tuple[Array, Array], there: Array
+        self, tower: Tower, batch: Batch, entities: tuple[Array, Array], present: Array
     ) -> Loss:
         """Returns the loss of the words [B, T, W] of both entities' descriptions, two predictions a
         word."""
         total, count = 0.0, 0.0
         noise_words, noise = rows(tower, batch["noise_ids"]), rows(tower, batch["noise_entities"])
         for side, e in enumerate(entities):
-            words, own = batch["described"][:, :, side], batch["triples"][..., 2 * side]
-            weight, w, e = (words > 0) * there[..., None], rows(tower, words), e[:, :, None]
+            words, entity_ids = batch["described"][:, :, side], batch["triples"][..., 2 * side]
+            weight, w, e = (words > 0) * present[..., None], rows(tower, words), e[:, :, None]
             true = self._score(e, w)
             same = words[..., None] == batch["noise_ids"][:, None, None]
-            found = self._contrast(true, self._scores(e, noise_words), same)
-            same = own[:, :, None, None] == batch["noise_entities"][:, None, None]
-            found += self._contrast(true, self._scores(w, noise), same)
+            losses = self._contrast(true, self._scores(e, noise_words), same)
+            same = entity_ids[:, :, None, None] == batch["noise_entities"][:, None, None]
+            losses += self._contrast(true, self._scores(w, noise), same)
             total, count = (
-                total + jnp.where(weight > 0, found * weight, 0.0).sum(),
+                total + jnp.where(weight > 0, losses * weight, 0.0).sum(),
                 count + 2 * weight.sum(),
             )
         return Loss(total, count)
@@ -224,7 +224,7 @@ class DescribedTriples(slots.Objective):
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower, weight = towers[self.tower], batch["triple_weights"]
-        found = []
+        distances = []
         for name, first in (("triples", 0), ("corrupted", 2)):
             ids = batch[name]
             h, r, t = jnp.moveaxis(rows(tower, ids), -2, 0)
@@ -233,24 +233,26 @@ class DescribedTriples(slots.Objective):
                 for x in (h, t)
             )
             described = []
-            for side, own in ((0, h), (1, t)):
+            for side, vector_of_graph in ((0, h), (1, t)):
                 words = batch["described"][:, :, first + side]
                 vector = tower.head("description", words, r)
-                described.append(jnp.where((words > 0).any(-1)[..., None], vector, own))
+                described.append(jnp.where((words > 0).any(-1)[..., None], vector, vector_of_graph))
             if self.energies == "gated":
                 gates = (jax.nn.sigmoid(tower.head("gate", ids[..., place])[0]) for place in (0, 2))
                 h, t = (
-                    g * own + (1 - g) * text
-                    for g, own, text in zip(gates, (h, t), described, strict=True)
+                    g * vector_of_graph + (1 - g) * text
+                    for g, vector_of_graph, text in zip(gates, (h, t), described, strict=True)
                 )
-                found.append([self._distance(h + r, t)])
+                distances.append([self._distance(h + r, t)])
             else:
-                found.append(
+                distances.append(
                     [self._distance(a + r, b) for a in (h, described[0]) for b in (t, described[1])]
                 )
-        hinges = [jax.nn.relu(self.margin + good - bad) for good, bad in zip(*found, strict=True)]
+        hinges = [
+            jax.nn.relu(self.margin + good - bad) for good, bad in zip(*distances, strict=True)
+        ]
         total = jnp.where(weight > 0, sum(hinges) * weight, 0.0).sum()
-        right = sum((good < bad).astype(jnp.float32) for good, bad in zip(*found, strict=True))
+        right = sum((good < bad).astype(jnp.float32) for good, bad in zip(*distances, strict=True))
         count = len(hinges) * weight.sum()
         metrics = {
             "hinge_loss": Ratio(total, count),

@@ -76,7 +76,7 @@ class _Words(slots.Objective):
 
     def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
         batch = self.fields(batch)
-        given, batch["input_ids"] = renumbered(batch["input_ids"])
+        used_rows, batch["input_ids"] = renumbered(batch["input_ids"])
         read, *numbers = renumbered(*(batch[name] for name in self.reads))
         rows = dict.fromkeys(["table", *(["bias"] if self.biased else [])], read)
         tables = {f"{self.tower}/heads_{self.head}/{name}": ids for name, ids in rows.items()}
@@ -84,7 +84,7 @@ class _Words(slots.Objective):
             documents, batch["document_ids"] = renumbered(batch["document_ids"])
             tables[f"{self.tower}/encoder/document"] = documents
         return {**batch, **dict(zip(self.reads, numbers, strict=True))}, {
-            f"{self.tower}/encoder/token": given,
+            f"{self.tower}/encoder/token": used_rows,
             **tables,
         }
 
@@ -156,10 +156,10 @@ class _Noise(_Words):
         """Sums over the offsets, whose states differ."""
         total, (true, bias) = 0.0, words
         for n, offset in enumerate(offsets(self.window)):
-            states, there = hidden * factors[n], near[..., n]
+            states, neighbours = hidden * factors[n], near[..., n]
             scores = (states * shifted(true, offset)).sum(-1) + shifted(bias, offset)
-            total += _sum(jax.nn.softplus(-scores), there)
-            total += share * _sum(jax.nn.softplus(against(states)), there[..., None])
+            total += _sum(jax.nn.softplus(-scores), neighbours)
+            total += share * _sum(jax.nn.softplus(against(states)), neighbours[..., None])
         return total
 
 
@@ -251,7 +251,7 @@ class HierarchicalSoftmax(_Words):
             scores = (hidden[:, :, None] * nodes).sum(-1)[
                 ..., None
             ]  # a product of one row a place is slow on CPUs
-            there = near.any(-1)[..., None]
+            neighbours = near.any(-1)[..., None]
         # every word with the centres whose neighbour it is: a centre has one vector, a word those
         # of its nodes
         else:
@@ -261,9 +261,9 @@ class HierarchicalSoftmax(_Words):
                 for n, offset in places
             ]
             scores = _dot("blpd,blod->blpo", nodes, jnp.stack(states, 2))
-            there = jnp.stack([shifted(near[..., n], -offset) for n, offset in places], -1)
+            neighbours = jnp.stack([shifted(near[..., n], -offset) for n, offset in places], -1)
         signs = batch["signs"][..., None]
-        return _sum(jax.nn.softplus(-signs * scores), jnp.abs(signs) * there[:, :, None])
+        return _sum(jax.nn.softplus(-signs * scores), jnp.abs(signs) * neighbours[:, :, None])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -152,7 +152,7 @@ def scores_of_fields(
     (`inference.head_scores.scored` otherwise): one array or a tuple of arrays each, in order.
     Raises UserError for a missing head."""
     head_scores.check(model, head)
-    found: list[Any] = [None] * len(groups)
+    results: list[Any] = [None] * len(groups)
     limit, each = model.limit, len(groups[0])
     for chosen in inputs.batches(
         [np.zeros(max(len(row["input_ids"]) for row in group)) for group in groups], batch
@@ -162,8 +162,8 @@ def scores_of_fields(
         fields = taskrows.padded(rows, spec, model.vocab, width, bucket(len(chosen)) * each)
         scores = jax.tree.map(np.asarray, _forward(model.module, head, model.weights, fields))
         for place, number in enumerate(chosen):
-            found[number] = jax.tree.map(lambda part, place=place: part[place], scores)
-    return found
+            results[number] = jax.tree.map(lambda part, place=place: part[place], scores)
+    return results
 
 
 def class_scores(

@@ -38,13 +38,13 @@ def multirc(examples, predictions, task=None) -> Metrics:
     2018)."""
     from sklearn.metrics import f1_score
 
-    gold, found = measures.labels_of(examples, predictions)
-    whole = collections.defaultdict(list)
-    for example, a, b in zip(examples, gold, found, strict=True):
-        whole[example.group].append(a == b)
+    gold, predicted = measures.labels_of(examples, predictions)
+    hits = collections.defaultdict(list)
+    for example, a, b in zip(examples, gold, predicted, strict=True):
+        hits[example.group].append(a == b)
     return {
-        "f1": f1_score(gold, found, pos_label="1", zero_division=0),
-        "exact": np.mean([all(q) for q in whole.values()]),
+        "f1": f1_score(gold, predicted, pos_label="1", zero_division=0),
+        "exact": np.mean([all(q) for q in hits.values()]),
     }
 
 
@@ -130,8 +130,10 @@ def _passages(
     passages: dict[Any, dict[Any, list]] = {}
     for example, one in zip(examples, predictions, strict=True):
         place = example.index
-        found = passages.setdefault(place["passage"], {}).setdefault(place["question"], [])
-        found.append({"idx": place["answer"], "label": int(one.label)})
+        answers_of_question = passages.setdefault(place["passage"], {}).setdefault(
+            place["question"], []
+        )
+        answers_of_question.append({"idx": place["answer"], "label": int(one.label)})
     for passage, questions in passages.items():
         inside = [{"idx": question, "answers": answers} for question, answers in questions.items()]
         yield {"idx": passage, "passage": {"questions": inside}}

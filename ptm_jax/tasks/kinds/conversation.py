@@ -51,8 +51,8 @@ def reply(spans: Answer, kinds: Sequence[np.ndarray]) -> Reply:
 
 
 def predict(model, spec: Conversations, examples, length: int, batch: int):
-    found, remarks = span_answers.read(model, spec, "converse", examples, length, batch)
-    return [reply(answer, [kinds for _, _, kinds, _ in rows]) for answer, rows in found], remarks
+    answers, remarks = span_answers.read(model, spec, "converse", examples, length, batch)
+    return [reply(answer, [kinds for _, _, kinds, _ in rows]) for answer, rows in answers], remarks
 
 
 def turn_score(gold: Sequence[str], text: str, judge: Callable[[str, str], float]) -> float:
@@ -66,14 +66,14 @@ def turn_score(gold: Sequence[str], text: str, judge: Callable[[str, str], float
 def measure(examples, predictions, task=None) -> Metrics:
     """F1 and exact match over all turns, and F1 inside and outside the training domains where both
     are present."""
-    found: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
+    rows_of_domain: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
     for example, one in zip(examples, predictions, strict=True):
         row = tuple(
             turn_score(example.gold, one.text, judge) for judge in (squad.overlap, squad.exact)
         )
         for domain in {"", DOMAINS.get(example.source, "")}:
-            found[domain].append(row)
-    means = {domain: np.mean(rows, 0) for domain, rows in found.items()}
+            rows_of_domain[domain].append(row)
+    means = {domain: np.mean(rows, 0) for domain, rows in rows_of_domain.items()}
     more = {
         f"{name}_domain_f1": float(means[name][0])
         for name in ("in", "out")

@@ -31,11 +31,11 @@ def predict(model, spec: Dependencies, examples, length: int, batch: int):
         [{"input_ids": row.ids, "token_type_ids": row.types}] for several in rows for row in several
     ]
     scores = iter(head_scores.scored(model, HEAD, groups, batch))
-    found = [
+    parses = [
         tuple(word for row in several for word in _parsed(row, *next(scores), spec.labels))
         for several in rows
     ]
-    return found, remarks
+    return parses, remarks
 
 
 def _parsed(
@@ -52,9 +52,9 @@ def attachment(examples, predictions, task=None) -> Metrics:
     """The share of words with the right head (UAS), and with the right relation too (LAS),
     punctuation included."""
     pairs = [
-        (head + 1 == found[0], label == found[1])
+        (head + 1 == predicted[0], label == predicted[1])
         for example, words in zip(examples, predictions, strict=True)
-        for head, label, found in zip(example.heads, example.labels, words, strict=True)
+        for head, label, predicted in zip(example.heads, example.labels, words, strict=True)
     ]
     right = np.array(pairs, bool).reshape(-1, 2)
     return {"uas": float(right[:, 0].mean()), "las": float(right.all(1).mean())}

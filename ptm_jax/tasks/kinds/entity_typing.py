@@ -51,11 +51,14 @@ def typing(examples: Sequence[Any], predictions: Sequence[frozenset], task: Any 
     means over mentions with types, and the share of mentions whose types are all right.
     (thunlp/ERNIE divides both means by all mentions; that is the same where every mention has a
     type and a prediction, as in FIGER.)"""
-    pairs = [(example.labels, found) for example, found in zip(examples, predictions, strict=True)]
-    both, found, gold = (
+    pairs = [
+        (example.labels, predicted)
+        for example, predicted in zip(examples, predictions, strict=True)
+    ]
+    both, predicted, gold = (
         sum(map(len, each)) for each in zip(*((a & b, b, a) for a, b in pairs), strict=True)
     )
-    precision, recall = both / found if found else 0.0, both / gold if gold else 0.0
+    precision, recall = both / predicted if predicted else 0.0, both / gold if gold else 0.0
     each = (
         [len(a & b) / len(b) for a, b in pairs if b],
         [len(a & b) / len(a) for a, b in pairs if a],
@@ -78,8 +81,8 @@ def strict(examples: Sequence[Any], predictions: Sequence[frozenset], task: Any 
 
 
 def lines(task: Any, examples: Sequence[Any], predictions: Sequence[frozenset]) -> Iterator[str]:
-    for example, found in zip(examples, predictions, strict=True):
-        yield json.dumps({"index": example.index, "types": sorted(found)}, ensure_ascii=False)
+    for example, types in zip(examples, predictions, strict=True):
+        yield json.dumps({"index": example.index, "types": sorted(types)}, ensure_ascii=False)
 
 
 register(

@@ -46,15 +46,15 @@ def rank(model, spec: HopDocuments, examples: Sequence[Hop], length: int, batch:
     """A document beats another where the probability of that is above a half. Ties go to the
     greater sum of scores."""
     groups, remarks = rows_of(model, spec, examples, length)
-    found = []
+    rankings = []
     scored = scores_of_fields(model, "rank", spec, groups, max(1, batch // spec.documents))
     for example, scores in zip(examples, scored, strict=True):
         count = min(len(example.documents), spec.documents)
         pairs = np.where(np.eye(count, dtype=bool), 0.0, scores[:count, :count].astype(np.float64))
         wins, total = (pairs > 0).sum(1), pairs.sum(1)
         order = sorted(range(count), key=lambda n: (-wins[n], -total[n]))
-        found.append(Ranking(tuple(order), tuple(int(wins[n]) for n in order)))
-    return found, remarks
+        rankings.append(Ranking(tuple(order), tuple(int(wins[n]) for n in order)))
+    return rankings, remarks
 
 
 def ranking(examples, predictions, task=None) -> Metrics:
@@ -145,8 +145,11 @@ def measure(examples, predictions, task=None) -> Metrics:
             float(normalised(one.text) == normalised(example.answer)),
             *_overlap(one.text, example.answer),
         )
-        found, gold = set(one.facts), set(example.facts)
-        facts = float(found == gold), *f_of(len(found & gold), len(found), len(gold))[1:]
+        facts_of_answer, gold = set(one.facts), set(example.facts)
+        facts = (
+            float(facts_of_answer == gold),
+            *f_of(len(facts_of_answer & gold), len(facts_of_answer), len(gold))[1:],
+        )
         joint = tuple(a * b for a, b in zip(text, facts, strict=True))
         for prefix, (exact, precision, recall) in (("joint_", joint), ("", text), ("sp_", facts)):
             row = {
@@ -166,10 +169,10 @@ def _overlap(text: str, gold: str) -> tuple[float, float]:
     a, b = normalised(text), normalised(gold)
     if a != b and {a, b} & {"yes", "no", "noanswer"}:
         return 0.0, 0.0
-    found, true = a.split(), b.split()
+    words, true = a.split(), b.split()
     return f_of(
-        sum((collections.Counter(found) & collections.Counter(true)).values()),
-        len(found),
+        sum((collections.Counter(words) & collections.Counter(true)).values()),
+        len(words),
         len(true),
     )[1:]
 

@@ -28,8 +28,8 @@ def read(model, spec: Questions, head: str, examples, length: int, batch: int):
 
 
 def predict(model, spec: Questions, examples, length: int, batch: int):
-    found, remarks = read(model, spec, "span", examples, length, batch)
-    return [answer for answer, _ in found], remarks
+    answers, remarks = read(model, spec, "span", examples, length, batch)
+    return [answer for answer, _ in answers], remarks
 
 
 def measure(
@@ -40,8 +40,8 @@ def measure(
     texts = {example.index: one.text for example, one in zip(examples, predictions, strict=True)}
     nulls = {example.index: one.null for example, one in zip(examples, predictions, strict=True)}
     more = {"nulls": nulls, "threshold": task.threshold} if task.examples.unanswered else {}
-    found = squad.scores(gold, texts, judges=judges, **more)
-    return {"f1": found["f1"], **found}
+    figures = squad.scores(gold, texts, judges=judges, **more)
+    return {"f1": figures["f1"], **figures}
 
 
 chinese = functools.partial(measure, judges=(squad.chinese_exact, squad.chinese_overlap))

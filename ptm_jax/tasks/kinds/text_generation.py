@@ -39,8 +39,8 @@ def bleu(examples, predictions, task=None) -> Metrics:
 
 def rouge_f(examples, predictions, task=None) -> Metrics:
     """F of ROUGE-1, 2, 3, L and SU4, as ROUGE-1.5.5 stems and counts."""
-    found = rouge.scores(list(predictions), [example.target for example in examples])
-    return {name: f for name, (f, _, _) in found.items()}
+    scores = rouge.scores(list(predictions), [example.target for example in examples])
+    return {name: f for name, (f, _, _) in scores.items()}
 
 
 KIND = register(

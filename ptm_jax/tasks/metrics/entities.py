@@ -13,11 +13,13 @@ def entity_scores(
 ) -> dict[str, float]:
     """Precision, recall and F1 of the entities of all sentences together."""
     true = {(i, *entity) for i, tags in enumerate(gold) for entity in entities(tags, scheme)}
-    found = {(i, *entity) for i, tags in enumerate(predicted) for entity in entities(tags, scheme)}
+    predictions = {
+        (i, *entity) for i, tags in enumerate(predicted) for entity in entities(tags, scheme)
+    }
     return dict(
         zip(
             ("f1", "precision", "recall"),
-            f_of(len(true & found), len(found), len(true)),
+            f_of(len(true & predictions), len(predictions), len(true)),
             strict=True,
         )
     )
@@ -38,5 +40,5 @@ def surface_scores(
             for kind, a, b in entities(tags)
         }
 
-    true, found = forms(gold), forms(predicted)
-    return {"surface_f1": f_of(len(true & found), len(found), len(true))[0]}
+    true, predictions = forms(gold), forms(predicted)
+    return {"surface_f1": f_of(len(true & predictions), len(predictions), len(true))[0]}

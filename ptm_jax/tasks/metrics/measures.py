@@ -19,9 +19,9 @@ def harmonic(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-def f_of(same: int, found: int, gold: int) -> tuple[float, float, float]:
+def f_of(same: int, positives: int, gold: int) -> tuple[float, float, float]:
     """(F1, precision, recall) of so many equal, predicted and gold things."""
-    precision, recall = same / found if found else 0.0, same / gold if gold else 0.0
+    precision, recall = same / positives if positives else 0.0, same / gold if gold else 0.0
     return harmonic(precision, recall), precision, recall
 
 
@@ -70,10 +70,10 @@ NONE = "no_relation", "NA"
 def tacred(examples, predictions, task=None) -> dict[str, float]:
     """Micro F1 of all relations but no_relation, NA in thunlp/ERNIE's files (Zhang et al. 2017; the
     scorer of TACRED)."""
-    gold, found = labels_of(examples, predictions)
-    same = sum(a == b and a not in NONE for a, b in zip(gold, found, strict=True))
+    gold, predicted = labels_of(examples, predictions)
+    same = sum(a == b and a not in NONE for a, b in zip(gold, predicted, strict=True))
     f, precision, recall = f_of(
-        same, *(sum(label not in NONE for label in labels) for labels in (found, gold))
+        same, *(sum(label not in NONE for label in labels) for labels in (predicted, gold))
     )
     return {"micro_f1": f, "precision": precision, "recall": recall}
 
@@ -95,13 +95,13 @@ def correlations(examples, predictions, task=None) -> dict[str, float]:
     """Pearson's and Spearman's correlation (STS-B); 0 where all numbers are equal."""
     from scipy.stats import pearsonr, spearmanr
 
-    gold, found = (
+    gold, predicted = (
         [float(example.label) for example in examples],
         [one.number for one in predictions],
     )
-    if len(set(gold)) < 2 or len(set(found)) < 2:
+    if len(set(gold)) < 2 or len(set(predicted)) < 2:
         return {"pearson": 0.0, "spearman": 0.0}
-    return {"pearson": pearsonr(gold, found)[0], "spearman": spearmanr(gold, found)[0]}
+    return {"pearson": pearsonr(gold, predicted)[0], "spearman": spearmanr(gold, predicted)[0]}
 
 
 OF_CLASSES: Mapping[str, Measure] = {

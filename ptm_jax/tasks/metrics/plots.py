@@ -20,8 +20,8 @@ def confusion(task: Any, examples: Sequence[Any], predictions: Sequence[Any]) ->
     (column)."""
     from sklearn.metrics import confusion_matrix
 
-    gold, found = kind_of(task.examples).outcomes(examples, predictions)
-    return confusion_matrix(gold, found, labels=list(task.examples.labels))
+    gold, predicted = kind_of(task.examples).outcomes(examples, predictions)
+    return confusion_matrix(gold, predicted, labels=list(task.examples.labels))
 
 
 def calibration(
@@ -88,9 +88,9 @@ def draw(path: str | Path, task: Any, examples: Sequence[Any], predictions: Sequ
             )
     if both:
         confidence, accuracy, sizes, error = calibration(task, examples, predictions)
-        there = sizes > 0
+        filled = sizes > 0
         axes[1].plot([0, 1], [0, 1], "--", color="#636363", linewidth=1)
-        axes[1].plot(confidence[there], accuracy[there], marker="o", color="#2171b5")
+        axes[1].plot(confidence[filled], accuracy[filled], marker="o", color="#2171b5")
         axes[1].set(
             xlabel="confidence",
             ylabel="accuracy",

@@ -61,11 +61,11 @@ def _words_of_other_scripts(text: str) -> list[str]:
 def score(text: str, gold: str) -> dict[str, Score]:
     """Returns the scores of a text against a gold text."""
     a, b = words_of(text), words_of(gold)
-    found = {f"rouge{n}": _overlap(_grams(a, n), _grams(b, n)) for n in (1, 2, 3)}
+    scores = {f"rouge{n}": _overlap(_grams(a, n), _grams(b, n)) for n in (1, 2, 3)}
     same = _common(a, b)
-    found["rougeL"] = f_of(same, len(a), len(b))
-    found["rougeSU4"] = _overlap(_skips(a), _skips(b))
-    return found
+    scores["rougeL"] = f_of(same, len(a), len(b))
+    scores["rougeSU4"] = _overlap(_skips(a), _skips(b))
+    return scores
 
 
 def scores(texts: Sequence[str], gold: Sequence[str]) -> dict[str, Score]:
@@ -80,14 +80,14 @@ def _grams(words: list[str], n: int) -> collections.Counter:
 
 def _skips(words: list[str]) -> collections.Counter:
     """Words alone, and pairs with at most `SKIP` between them."""
-    found = collections.Counter((word,) for word in words)
+    grams = collections.Counter((word,) for word in words)
     for i, word in enumerate(words):
-        found.update((word, other) for other in words[i + 1 : i + SKIP + 2])
-    return found
+        grams.update((word, other) for other in words[i + 1 : i + SKIP + 2])
+    return grams
 
 
-def _overlap(found: collections.Counter, gold: collections.Counter) -> Score:
-    return f_of(sum((found & gold).values()), sum(found.values()), sum(gold.values()))
+def _overlap(predicted: collections.Counter, gold: collections.Counter) -> Score:
+    return f_of(sum((predicted & gold).values()), sum(predicted.values()), sum(gold.values()))
 
 
 def _common(a: list[str], b: list[str]) -> int:
@@ -140,11 +140,11 @@ _FOURTH = dict.fromkeys(
 
 def _form(word: str) -> str:
     """c for every consonant, v for every vowel; y is one after a consonant."""
-    found = ""
+    form = ""
     for place, letter in enumerate(word):
-        vowel = letter in "aeiou" or (letter == "y" and place > 0 and found[-1] == "c")
-        found += "v" if vowel else "c"
-    return found
+        vowel = letter in "aeiou" or (letter == "y" and place > 0 and form[-1] == "c")
+        form += "v" if vowel else "c"
+    return form
 
 
 def _measure(word: str) -> int:

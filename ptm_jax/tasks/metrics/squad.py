@@ -36,11 +36,11 @@ def exact(gold: str, text: str) -> float:
 
 def overlap(gold: str, text: str) -> float:
     """Returns the F1 of the words of two answers. If one is empty, returns whether both are."""
-    true, found = normalised(gold).split(), normalised(text).split()
-    if not true or not found:
-        return float(true == found)
-    same = sum((collections.Counter(true) & collections.Counter(found)).values())
-    return 2 * same / (len(true) + len(found))
+    true, predicted = normalised(gold).split(), normalised(text).split()
+    if not true or not predicted:
+        return float(true == predicted)
+    same = sum((collections.Counter(true) & collections.Counter(predicted)).values())
+    return 2 * same / (len(true) + len(predicted))
 
 
 def chinese_exact(gold: str, text: str) -> float:
@@ -50,11 +50,13 @@ def chinese_exact(gold: str, text: str) -> float:
 
 def chinese_overlap(gold: str, text: str) -> float:
     """CMRC's F1: of the longest run of characters and words in both."""
-    true, found = (
+    true, predicted = (
         re.findall(r"[\u4e00-\u9fa5]|[^\s\u4e00-\u9fa5]+", _bare(one)) for one in (gold, text)
     )
-    longest = difflib.SequenceMatcher(None, true, found, autojunk=False).find_longest_match().size
-    return 2 * longest / (len(true) + len(found)) if longest else 0.0
+    longest = (
+        difflib.SequenceMatcher(None, true, predicted, autojunk=False).find_longest_match().size
+    )
+    return 2 * longest / (len(true) + len(predicted)) if longest else 0.0
 
 
 def _bare(text: str) -> str:
@@ -88,17 +90,17 @@ def scores(
         {k: float(not answered[k]) if nulls_[k] > threshold else v for k, v in part.items()}
         for part in raw
     ]
-    found = _means("", final, list(gold))
+    figures = _means("", final, list(gold))
     for prefix, wanted in (("answered_", True), ("unanswered_", False)):
         keys = [k for k in gold if answered[k] is wanted]
         if keys and len(keys) < len(gold):
-            found |= _means(prefix, final, keys)
+            figures |= _means(prefix, final, keys)
     if nulls is not None:
         for name, part in zip(("exact", "f1"), raw, strict=True):
-            found[f"best_{name}"], found[f"best_{name}_threshold"] = best_threshold(
+            figures[f"best_{name}"], figures[f"best_{name}_threshold"] = best_threshold(
                 part, texts, nulls, answered
             )
-    return found
+    return figures
 
 
 def _means(

@@ -51,16 +51,16 @@ class DescriptionEncoder(slots.Head, nn.Module):
     @nn.compact
     def __call__(self, ids, relation, *, table=None, context=None):
         shape, ids = ids.shape[:-1], ids.reshape(-1, ids.shape[-1])
-        there = ids > 0
-        x = jnp.where(there[..., None], table[ids], 0.0)
+        present = ids > 0
+        x = jnp.where(present[..., None], table[ids], 0.0)
         if self.kind == "cnn":
-            x, there = self._convolved(x, there)
+            x, present = self._convolved(x, present)
         elif self.kind != "nbow":
             x = nn.Bidirectional(
                 nn.RNN(nn.OptimizedLSTMCell(self.width // 2), name="forward"),
                 nn.RNN(nn.OptimizedLSTMCell(self.width // 2), name="backward"),
-            )(x, seq_lengths=there.sum(-1))
-        weights = there.astype(jnp.float32)
+            )(x, seq_lengths=present.sum(-1))
+        weights = present.astype(jnp.float32)
         if self.kind == "attentive":
             state = nn.Dense(self.width, kernel_init=FanIn(), name="state")(x)
             link = nn.Dense(self.width, use_bias=False, kernel_init=FanIn(), name="relation")(
@@ -70,18 +70,20 @@ class DescriptionEncoder(slots.Head, nn.Module):
             score = nn.Dense(1, use_bias=False, kernel_init=FanIn(), name="score")(
                 jnp.tanh(state + link)
             )[..., 0]
-            weights = jnp.where(there, jax.nn.softmax(jnp.where(there, score, -1e9), -1), 0.0)
+            weights = jnp.where(present, jax.nn.softmax(jnp.where(present, score, -1e9), -1), 0.0)
         mean = (x * weights[..., None]).sum(1) / jnp.maximum(weights.sum(-1), 1e-9)[:, None]
         return mean.reshape(*shape, self.width)
 
-    def _convolved(self, x, there):
+    def _convolved(self, x, present):
         near = [jnp.pad(x, ((0, 0), (0, n), (0, 0)))[:, n:] for n in range(self.near)]
         x = jnp.tanh(
             nn.Dense(self.width, kernel_init=FanIn(), name="first")(jnp.concatenate(near, -1))
         )
         length = -(-x.shape[1] // self.pool) * self.pool
         fill = ((0, 0), (0, length - x.shape[1]))
-        there = jnp.pad(there, fill).reshape(len(x), -1, self.pool)
+        present = jnp.pad(present, fill).reshape(len(x), -1, self.pool)
         x = jnp.pad(x, (*fill, (0, 0))).reshape(len(x), -1, self.pool, self.width)
-        x = jnp.where(there[..., None], x, -1.0).max(2)  # -1 is below every tanh
-        return jnp.tanh(nn.Dense(self.width, kernel_init=FanIn(), name="second")(x)), there.any(-1)
+        x = jnp.where(present[..., None], x, -1.0).max(2)  # -1 is below every tanh
+        return jnp.tanh(nn.Dense(self.width, kernel_init=FanIn(), name="second")(x)), present.any(
+            -1
+        )

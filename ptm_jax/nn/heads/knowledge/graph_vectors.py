@@ -100,10 +100,10 @@ class Translation(TripleScore):
     def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
         q = x + jnp.where(sides[..., None], -r, r)
         if self.norm == 1:
-            found = jnp.abs(_apart(q, c, paired)).sum(-1)
+            distance = jnp.abs(_apart(q, c, paired)).sum(-1)
         else:
-            found = _root(_squares(q, c, paired))
-        return -found, jnp.zeros(links.shape)
+            distance = _root(_squares(q, c, paired))
+        return -distance, jnp.zeros(links.shape)
 
 
 class Hyperplanes(TripleScore):
@@ -130,14 +130,18 @@ class Hyperplanes(TripleScore):
         along = dots(w, c, paired)  # of a candidate, along the normal
         if paired or self.norm == 1:
             normal = w if paired else w[..., :, None, :]
-            there = _apart(q, c, paired) + along[..., None] * normal
-            found = jnp.abs(there).sum(-1) if self.norm == 1 else _root(jnp.square(there).sum(-1))
+            difference = _apart(q, c, paired) + along[..., None] * normal
+            distance = (
+                jnp.abs(difference).sum(-1)
+                if self.norm == 1
+                else _root(jnp.square(difference).sum(-1))
+            )
         else:  # |q - c + (w . c) w|^2 with |w| = 1
             squares = (
                 _squares(q, c, False) + 2 * along * dots(q, w, True)[..., None] - jnp.square(along)
             )
-            found = _root(squares)
-        return -found, jax.nn.relu(jnp.square(dots(w, unit(r), True)) - self.epsilon**2)
+            distance = _root(squares)
+        return -distance, jax.nn.relu(jnp.square(dots(w, unit(r), True)) - self.epsilon**2)
 
 
 class Product(TripleScore):

@@ -61,13 +61,13 @@ class EntityChoices(slots.Head, nn.Module):
             self._dense(self.width, name)(states).astype(jnp.float32)
             for name in ("parent", "relation")
         )
-        found = Choices(
+        choices = Choices(
             types=self._dense(3, "kinds")(states).astype(jnp.float32),
             new=jnp.einsum("btw,ew->bte", parent + relation, constrain(vectors, "words", None)),
             parents=jnp.einsum("btw,bcw->btc", parent, vectors[candidates]),
             relations=jnp.einsum("btw,rw->btr", relation, relations),
         )
-        return found, vectors
+        return choices, vectors
 
 
 class EntityWriter(EntityChoices):
@@ -91,7 +91,7 @@ class EntityWriter(EntityChoices):
 
     @nn.compact
     def __call__(self, states, candidates, entities, names, *, table, context=None):
-        found, vectors = self._choices(states, candidates)
+        choices, vectors = self._choices(states, candidates)
         beside = jnp.where((entities > 0)[..., None], vectors[entities], 0).astype(states.dtype)
         both = self._dense(table.shape[-1], "condense")(jnp.concatenate([states, beside], -1))
         words = Readout(
@@ -110,4 +110,4 @@ class EntityWriter(EntityChoices):
             constrain(table, "vocab", None)[flat].astype(states.dtype), jnp.ones_like(flat)
         )
         read = read.reshape(*names.shape, -1).astype(jnp.float32)
-        return found, words, jnp.einsum("btd,btad->bta", query, read)
+        return choices, words, jnp.einsum("btd,btad->bta", query, read)
