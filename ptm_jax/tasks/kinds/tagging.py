@@ -53,11 +53,11 @@ def lines(
     task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[str]]
 ) -> Iterator[str]:
     """A word per line, its tag where it is known, and the predicted tag."""
-    for example, tags in zip(examples, predictions, strict=True):
-        gold = [[tag] for tag in example.tags] if example.tags else [[] for _ in tags]
+    for example, predicted_tags in zip(examples, predictions, strict=True):
+        gold = [[tag] for tag in example.tags] if example.tags else [[] for _ in predicted_tags]
         yield from (
             " ".join([word, *true, tag])
-            for word, true, tag in zip(example.words, gold, tags, strict=True)
+            for word, true, tag in zip(example.words, gold, predicted_tags, strict=True)
         )
         yield ""
 
