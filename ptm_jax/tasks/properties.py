@@ -105,8 +105,8 @@ def evaluate(model: WordVectors, path: str | Path) -> Outcome:
     if in_vocabulary.sum() < 2 * FEWEST:
         raise broken(
             Path(path),
-            f"{in_vocabulary.sum()} of its {len(in_vocabulary):,} words are in the vocabulary; four are "
-            "needed at least",
+            f"{in_vocabulary.sum()} of its {len(in_vocabulary):,} words are in the vocabulary; "
+            "four are needed at least",
         )
     x = np.asarray(
         model[[word for word, known in zip(table.words, in_vocabulary, strict=True) if known]],
