@@ -8,7 +8,7 @@ to mesh axes:
         x = constrain(x, "rows", "positions", "width")  # a sharding constraint; without a layout, x
                                                         itself
 
-The axis names of activations (`core.axes` lists those of parameters):
+The axis names of activations (`mesh.axes` lists those of parameters):
 
     rows       batch rows                       heads    attention heads       vocab   vocabulary
                logits

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from ptm_jax.core.axes import Axes
 from ptm_jax.core.fields import Field
 from ptm_jax.core.networks import (
     ClassHead,
@@ -38,7 +37,7 @@ from ptm_jax.core.networks import (
     encoder_of,
     heads_of,
 )
-from ptm_jax.core.types import Array, Batch, Loss, Params
+from ptm_jax.core.types import Array, Axes, Batch, Loss, Params
 
 __all__ = [
     "ClassHead",
@@ -243,7 +242,7 @@ class Wrapper(Slot):
                      forward pass, such as the range of a layer's inputs: a step adds it to them as
                      it is, and no optimizer moves them (`on_step`)
     cache            whether the features of the frozen encoder may be kept on disk
-    logical_axes     {end of a path: axes} of the parameters that `init` adds (`core.axes`)
+    logical_axes     {end of a path: axes} of the parameters that `init` adds (`mesh.axes`)
     """
 
     towers: tuple[str, ...] | None = None

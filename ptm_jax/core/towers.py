@@ -6,15 +6,34 @@ parameters, so an objective may differentiate it, scan it, or call it twice.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 
-from ptm_jax.core.axes import below
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Encoded, Params
+
+_PLACE: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("place", default=())
+
+
+@contextlib.contextmanager
+def below(*names: str) -> Iterator[None]:
+    """Context manager in which a module that is initialised alone stands below this path."""
+    token = _PLACE.set((*_PLACE.get(), *names))
+    try:
+        yield
+    finally:
+        _PLACE.reset(token)
+
+
+def place() -> tuple[str, ...]:
+    """Returns the path of the module that is initialised now: the tower, and the layers around a
+    nested `init`."""
+    return _PLACE.get()
 
 
 @dataclasses.dataclass(frozen=True)

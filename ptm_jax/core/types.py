@@ -45,6 +45,8 @@ from ptm_jax.core.errors import Advised
 Array = jax.Array
 Batch = Mapping[str, Any]
 Params = Mapping[str, Any]
+Axes = tuple[str | None, ...]
+"""A logical axis or None for each dimension of a parameter (`mesh.axes`)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from ptm_jax.core.axes import Axes, ParameterAxes
 from ptm_jax.core.paths import flatten, map_with_path
+from ptm_jax.core.types import Axes
 from ptm_jax.mesh import rules as tables
+from ptm_jax.mesh.axes import ParameterAxes
 
 FREE = ("vocab", "words")
 """Logical axes that may be padded: no computation depends on their size."""

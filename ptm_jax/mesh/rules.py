@@ -1,6 +1,6 @@
 """The device mesh, and the rule tables that shard parameters and activations over it.
 
-A layer declares the logical axes of its parameters (`core.axes`) and of its activations
+A layer declares the logical axes of its parameters (`mesh.axes`) and of its activations
 (`core.constraint`). A rule table maps logical axes to mesh axes; the first match wins.
 
 Mesh axes: `data` (rows of the batch), `fsdp` (rows of the batch and slices of the parameters),
@@ -18,8 +18,8 @@ import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from ptm_jax.core.axes import Axes
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.types import Axes
 
 AXES = ("data", "fsdp", "seq", "model")
 

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
-from ptm_jax.core.axes import below
 from ptm_jax.core.constraint import constrain
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Remat
+from ptm_jax.core.towers import below
 from ptm_jax.core.types import Encoded
 from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.attention.multihead import Attention, ByLayer

@@ -1,16 +1,15 @@
-"""Collects the logical axes that Linen modules declare (`core.axes`) while they are initialised."""
+"""Collects the logical axes that Linen modules declare (`mesh.axes`) while they are initialised."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import flax.linen as nn
 
-from ptm_jax.core.axes import Axes, ParameterAxes, lookup, place
-from ptm_jax.core.towers import abstract
-from ptm_jax.core.types import Batch
+from ptm_jax.core.towers import abstract, place
+from ptm_jax.core.types import Axes, Batch
+from ptm_jax.mesh.axes import ParameterAxes, lookup
 
 
 class Collector:
@@ -20,7 +19,9 @@ class Collector:
         self._classes: dict[tuple[str, ...], list[type]] = {}
         self._ranks: dict[tuple[str, ...], int] = {}
 
-    def observe(self, call: Any, args: Any, options: Any, context: Any) -> Any:
+    def observe(
+        self, call: Callable, args: tuple, options: dict, context: nn.module.InterceptorContext
+    ) -> object:
         """Calls a method of a module and notes the module's class and its parameters."""
         result, module = call(*args, **options), context.module
         if module.scope is not None and module.is_initializing():

@@ -31,10 +31,10 @@ import numpy as np
 
 from ptm_jax.adapt.parameters import levels
 from ptm_jax.core import spec
-from ptm_jax.core.axes import ParameterAxes
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
+from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.plan.lowering import Step, batch_of, vocab_of, with_remat
 from ptm_jax.training.steps.building import building

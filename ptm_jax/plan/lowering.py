@@ -21,12 +21,12 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
 from ptm_jax.core import cache, facts, spec
-from ptm_jax.core.axes import ParameterAxes
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.mesh import rules
+from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.mesh.padding import padding_of, stored
 from ptm_jax.nn.blocks import Stack

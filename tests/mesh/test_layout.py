@@ -8,12 +8,12 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from ptm_jax.core import paths, spec, towers
-from ptm_jax.core.axes import ParameterAxes
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.registry import catalogue, discover
 from ptm_jax.core.types import Vocab
 from ptm_jax.mesh import padding
 from ptm_jax.mesh import rules as tables
+from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.mesh.layout import Layout, constrain, layout_of, use
 from ptm_jax.nn.declared import axes_of
 from ptm_jax.nn.parallel import stream

@@ -11,11 +11,11 @@ from jax.sharding import PartitionSpec
 
 from ptm_jax import systems
 from ptm_jax.core import slots
-from ptm_jax.core.axes import NAMES, ParameterAxes
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.mesh import rules as tables
+from ptm_jax.mesh.axes import NAMES, ParameterAxes
 from ptm_jax.nn.declared import axes_of
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Dense

@@ -23,13 +23,13 @@ from jax.sharding import Mesh
 
 from ptm_jax.core import paths, slots, spec
 from ptm_jax.core import towers as core_towers
-from ptm_jax.core.axes import ParameterAxes
 from ptm_jax.core.constraint import use
 from ptm_jax.core.errors import Advised, UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System, adapted, refusal
 from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
+from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.mesh.layout import Layout, layout_of
 from ptm_jax.mesh.padding import Padding, padding_of, stored
 from ptm_jax.mesh.rules import Table

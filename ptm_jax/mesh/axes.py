@@ -10,43 +10,23 @@ sublayers' parameters. `*` stands for any characters of one name. If several lay
 parameter, the outermost one decides. The axes that a scan or a vmap adds come first and have no
 name. A rule table of `mesh.rules` maps the names to mesh axes. None: the dimension is not split.
 
-    width    features of the residual stream or of a layer's input
-    heads    attention heads                hidden   features inside a feed-forward layer
-    head     features of a head             vocab    rows of a vocabulary
-    words    rows of a table of which a step reads few
+    width    features of the residual stream, or of a layer's input
+    hidden   features inside a feed-forward layer
+    heads    attention heads                head     features of a head
+    vocab    rows of a table [V, D] whose width is split too
+    words    rows of a table that is too narrow to split by width (entities, adaptive softmax)
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
 
-Axes = tuple[str | None, ...]
-"""The name of each dimension of a parameter, or None."""
+from ptm_jax.core.types import Axes
 
 NAMES = ("width", "heads", "head", "hidden", "vocab", "words")
-
-_PLACE: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("place", default=())
-
-
-@contextlib.contextmanager
-def below(*names: str) -> Iterator[None]:
-    """Context manager in which a module that is initialised alone stands below this path."""
-    token = _PLACE.set((*_PLACE.get(), *names))
-    try:
-        yield
-    finally:
-        _PLACE.reset(token)
-
-
-def place() -> tuple[str, ...]:
-    """Returns the path of the module that is initialised now: the tower, and the layers around a
-    nested `init`."""
-    return _PLACE.get()
 
 
 def lookup(declared: Mapping[str, Axes], path: Sequence[str]) -> Axes | None:
