@@ -36,7 +36,7 @@ FLOORS = (
     {"cli"},
 )
 # Rooms of one floor that import one another.
-NEIGHBOURS = {("kernels", "mesh")}
+NEIGHBOURS = {("kernels", "mesh"), ("objectives", "kernels")}
 LAW = {
     room: set().union(*FLOORS[:floor]) | {b for a, b in NEIGHBOURS if a == room}
     for floor, rooms in enumerate(FLOORS)

@@ -20,7 +20,7 @@ inherited attribute as the default of its field.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ptm_jax.core.fields import Field
 from ptm_jax.core.networks import (
@@ -177,22 +177,13 @@ class Objective(Slot):
     given       names of towers that are never trained, such as a teacher; a run must start with a
                 model for each
     baseline    the metric to compare with the loss of predicting word or class frequencies, or None
-    reads_once  whether its only forward pass is of the batch as it is: an encoder may then select
-                rows of its tables
-    triples     what it scores triples of a graph by, for link prediction: "vectors" of a table, the
-                "texts" of triples, the "descriptions" of entities; "pairs": the relation of a pair
-                of entities; None: it scores none
-    impl        "plain": no kernel of `native`; "native": no step without it
     """
 
     tower: str = "main"
-    triples: Literal["vectors", "texts", "descriptions", "pairs"] | None = None
     head: str | None = None
     kind: str = "classes"
     baseline: str | None = None
     given: tuple[str, ...] = ()
-    reads_once: bool = False
-    impl: Literal["auto", "plain", "native"] = "auto"
 
     def __call__(self, towers: Mapping[str, Any], batch: Batch, key: Array) -> Loss:
         """Returns the loss as sum and weight."""
@@ -203,16 +194,10 @@ class Objective(Slot):
         None."""
         return None
 
-    def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
+    def select(self, system: Any, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
         """Returns (batch, {parameter path: rows}): the rows of sparse tables that the step reads
         and updates; {} for a dense step. The ids in the batch are renumbered to these rows."""
         return batch, {}
-
-    def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
-        """Returns the name of a kernel that makes the updates of this loss on a CPU
-        (`training.updates.in_place.STEPS`) and the paths of the parameters that it updates; None:
-        gradient and optimizer alone."""
-        return None
 
 
 class Function(Objective):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ptm_jax.core import slots
+from ptm_jax.core.system import System
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
 
@@ -17,7 +18,7 @@ class EachTower(slots.Objective):
     name before theirs.
 
     The towers have no common parameters, so each is trained as alone (Le and Mikolov 2014, section
-    3: PV-DM and PV-DBOW). `part` selects rows by fields of the batch alone.
+    3: PV-DM and PV-DBOW). The rows that `part` selects are those of the first tower.
     """
 
     part: Any
@@ -28,15 +29,15 @@ class EachTower(slots.Objective):
         return self.over[0]
 
     def refusal(self, system: Any) -> str | None:
-        alone = (
-            dataclasses.replace(system, towers={self.part.tower: system.towers[n]})
-            for n in self.over
-            if n in system.towers
-        )
-        return next((why for one in alone if (why := self.part.refusal(one))), None)
+        systems = (self._alone(system, name) for name in self.over if name in system.towers)
+        return next((why for one in systems if (why := self.part.refusal(one))), None)
 
-    def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
-        batch, rows = self.part.select(batch)
+    def _alone(self, system: System, name: str) -> System:
+        """Returns the system with one of the towers, under the name that `part` reads."""
+        return dataclasses.replace(system, towers={self.part.tower: system.towers[name]})
+
+    def select(self, system: System, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
+        batch, rows = self.part.select(self._alone(system, self.tower), batch)
         inside = {path.partition("/")[2]: ids for path, ids in rows.items()}
         return batch, {f"{name}/{path}": ids for name in self.over for path, ids in inside.items()}
 

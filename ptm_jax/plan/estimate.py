@@ -90,10 +90,7 @@ def work_of(config: Experiment, phase: int) -> Work:
     shape = config.system.recipe.phases[phase]
     config, twice = (with_rows(config, times * shape.batch, phase) for times in (1, 2))
     (traced, (shapes, axes)), (double, _) = _trace(config), _trace(twice)
-    recomputes = any(
-        isinstance(part, Stack) and part.remat != "none"
-        for _, part in spec.walk(config.system.towers)
-    )
+    recomputes = any(stack.remat != "none" for stack in _stacks(config.system.towers))
     bare = _trace(with_remat(config, "none"))[0] if recomputes else traced
 
     def size(products):
@@ -177,12 +174,20 @@ def _kept(config: Experiment) -> int:
 def _formula_holds(config: Experiment) -> bool:
     """Returns whether every tower consists of stacks of blocks with attention."""
     for tower in config.system.towers.values():
-        stacks_of_tower = [part for _, part in spec.walk(tower) if isinstance(part, Stack)]
-        if not stacks_of_tower or not all(
-            isinstance(stack.block, Block) for stack in stacks_of_tower
-        ):
+        every = _stacks(tower)
+        if not every or len(_of_attention(every)) < len(every):
             return False
     return True
+
+
+def _stacks(value: object) -> list[Stack]:
+    """Returns the stacks inside a value."""
+    return [part for _, part in spec.walk(value) if isinstance(part, Stack)]
+
+
+def _of_attention(stacks: list[Stack]) -> list[Stack]:
+    """Returns the stacks of blocks with attention."""
+    return [stack for stack in stacks if isinstance(stack.block, Block)]
 
 
 def memory(step: Step, work: Work) -> dict[str, int]:
@@ -300,8 +305,7 @@ def weights(step: Step) -> float:
 
 def stacks(config: Any) -> list[Stack]:
     """Returns the towers' stacks of blocks with attention."""
-    parts = [part for _, part in spec.walk(config.system.towers) if isinstance(part, Stack)]
-    return [stack for stack in parts if isinstance(stack.block, Block)]
+    return _of_attention(_stacks(config.system.towers))
 
 
 def _parts(step: Step, name: str) -> int:

@@ -1,6 +1,6 @@
 """Trained models that score triples of a graph: by vectors of a table, by texts of triples
 (KG-BERT), by descriptions of entities (KEPLER). The objective of a run declares how
-(`core.slots.Objective.triples`)."""
+(`objectives.vectors.vector_traits.ScoresTriples`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import facts, slots, spec
+from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import in_effect
 from ptm_jax.core.towers import Tower
@@ -24,6 +24,7 @@ from ptm_jax.knowledge.graphs.graph_store import GraphStore
 from ptm_jax.knowledge.triples import Triples
 from ptm_jax.knowledge.vocabulary_graph import ENTITY, kinds_of
 from ptm_jax.objectives.vectors.graph_vectors import unit
+from ptm_jax.objectives.vectors.vector_traits import ScoresTriples
 from ptm_jax.runs.run import Run
 
 TEXTS = 256
@@ -281,8 +282,8 @@ def read(path: str | Path) -> TripleModel:
     """Reads a run. Raises UserError where it scores no triples."""
     run = Run.at(Path(path))
     system = system_of(run.system, "float32", run.kinds)
-    parts = (part for _, part in spec.walk(system.objective) if isinstance(part, slots.Objective))
-    objective = next((part for part in parts if part.triples is not None), None)
+    parts = (part for _, part in spec.walk(system.objective))
+    objective = next((part for part in parts if isinstance(part, ScoresTriples)), None)
     if objective is None:
         raise UserError(
             f"{path} scores no triples; give a run of transe, transh, distmult, conve, "

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import SGD, Adagrad, AdamW, Constant, Phase, Recipe
-from ptm_jax.core.spec import with_field
+from ptm_jax.core.spec import legacy, with_field
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.words.static import WordVectors
@@ -29,8 +30,8 @@ ADAM, BOTH = AdamW(weight_decay=0.0, eps=1e-8), {"loss": "softmax", "sides": "bo
 CASES = {
     "l1": (Translation, {"norm": 1}, {"unit": True}, SGD()),
     "l2": (Translation, {"norm": 2}, BOTH, ADAM),
-    "planes": (Hyperplanes, {}, {"soft": 1.0, "own": True, "margin": 2.0}, ADAM),
-    "planes of unit vectors": (Hyperplanes, {}, {**BOTH, "own": True, "unit": True}, Adagrad()),
+    "planes": (Hyperplanes, {}, {"soft": 1.0, "margin": 2.0}, ADAM),
+    "planes of unit vectors": (Hyperplanes, {}, {**BOTH, "unit": True}, Adagrad()),
     "product": (Product, {}, {"unit": True, "decay": 0.1, "margin": 3.0}, Adagrad(initial=1e-3)),
     "product, softmax": (
         Product,
@@ -100,10 +101,11 @@ def test_three_native_steps_are_three_plain_ones(case, entities):
     work, given = program(system(*CASES[case], entities), 0), batch(entities)
     if why := triples.refusal():
         pytest.skip(f"no kernel of triples here: {why}")
-    assert bool(work.system.objective.select(given)[1]) == (entities == 400)
+    assert bool(work.system.objective.select(work.system, given)[1]) == (entities == 400)
     native = dataclasses.replace(work, native=kernel_of(work.system))
-    own = ("main/heads_triple/table",) if CASES[case][2].get("own") else ()
-    assert native.native == ("triples", ("main/encoder/token", *own))
+    normals = ("main/heads_triple/table",) if CASES[case][0] is Hyperplanes else ()
+    assert native.native.paths == ("main/encoder/token", *normals)
+    assert native.native.settings.score == work.system.towers["main"].heads["triple"].native_score
     plain = found = jax.jit(work.init)(given)
     for _ in range(3):
         plain, expected = jax.jit(work.step)(plain, given)
@@ -136,11 +138,11 @@ def test_parts_on_other_threads_give_the_same_bits():
 @pytest.mark.parametrize(
     ("head", "sizes", "loss", "optimizer"),
     [
-        (Hyperplanes, {"norm": 1}, {"own": True}, ADAM),
+        (Hyperplanes, {"norm": 1}, {}, ADAM),
         (
             Convolution,
             {"height": 4},
-            {"loss": "binary", "candidates": "all", "own": True, "biased": True},
+            {"loss": "binary", "candidates": "all"},
             ADAM,
         ),
         (Product, {}, {"impl": "plain"}, ADAM),
@@ -156,16 +158,14 @@ def test_what_the_kernel_does_not_compute_is_left_to_xla(head, sizes, loss, opti
 
 def test_rows_of_biases_are_those_of_the_entities():
     """ConvE with noise, two steps on the rows that were read, is the step on the whole tables."""
-    sizes, loss = (
-        {"height": 4, "image": 0.0, "maps": 0.0, "output": 0.0},
-        {**BOTH, "own": True, "biased": True},
-    )
-    work, given = program(system(Convolution, sizes, loss, SGD(), 400), 0), batch(400)
+    sizes = {"height": 4, "image": 0.0, "maps": 0.0, "output": 0.0}
+    work, given = program(system(Convolution, sizes, BOTH, SGD(), 400), 0), batch(400)
     dense = dataclasses.replace(
         work.system.objective, graph=Graph(words=0).filled(np.zeros((9, 2), np.int32))
     )
     whole = dataclasses.replace(work, system=dataclasses.replace(work.system, objective=dense))
-    assert len(work.system.objective.select(given)[1]) == 3 and not dense.select(given)[1]
+    assert len(work.system.objective.select(work.system, given)[1]) == 3
+    assert not dense.select(whole.system, given)[1]
     rows = plain = jax.jit(work.init)(given)
     for _ in range(2):
         rows, plain = jax.jit(work.step)(rows, given)[0], jax.jit(whole.step)(plain, given)[0]
@@ -177,12 +177,10 @@ def test_rows_of_biases_are_those_of_the_entities():
     assert np.asarray(rows.params["main"]["heads_triple"]["bias"]).any()
 
 
-def test_a_loss_with_other_tables_than_its_head_is_refused():
-    wrong = system(Convolution, {"height": 4}, {**BOTH, "own": True}, ADAM)
-    with pytest.raises(
-        UserError, match="own=True and biased=False, but its head own=True and biased=True"
-    ):
-        program(wrong, 0)
+def test_records_that_repeat_the_facts_of_the_head_load():
+    record = spec.to_json(system(Convolution, {"height": 4}, BOTH, ADAM).objective)
+    old = {**record, "own": True, "biased": True}
+    assert legacy.renewed(old) == record
 
 
 def test_a_named_kernel_that_cannot_make_the_step_is_refused():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax import systems
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.corruptions.knowledge.graphs import GraphNoise
@@ -19,6 +20,7 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.knowledge.vocabulary_graph import Graph
 from ptm_jax.nn.heads.knowledge.descriptions import DescriptionEncoder
 from ptm_jax.objectives.vectors.graphs import DescribedTriples, JointGraph
+from ptm_jax.objectives.vectors.windows import NegativeSampling
 from ptm_jax.statistics.counts import Counts
 from support.graphs import write
 
@@ -361,3 +363,12 @@ def test_text_without_a_graph_is_refused(tmp_path):
     corpus = prepare([str(tmp_path / "a.txt")], tmp_path / "corpus", tokenizer=spec, heldout=0.0)
     with pytest.raises(UserError, match="no entities; give --data graph:DIR"):
         Graph().read(corpus)
+
+
+@pytest.mark.parametrize("name", ["wang_joint", "zhong_joint"])
+def test_no_kernel_computes_the_joint_loss(name):
+    """Would have found: the kernel of negative sampling made the steps of these systems on a CPU,
+    without the losses of triples, names and anchors."""
+    system = systems.get(name)
+    assert system.objective.native(system) is None
+    assert NegativeSampling().native(system) is not None

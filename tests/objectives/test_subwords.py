@@ -171,7 +171,7 @@ def test_sparse_rows_are_those_of_a_dense_step():
     found, _ = jax.jit(work.step)(state, batch)
 
     class Dense(NegativeSampling):
-        def select(self, batch):
+        def select(self, system, batch):
             return batch, {}
 
     dense = dataclasses.replace(work, system=dataclasses.replace(work.system, objective=Dense()))

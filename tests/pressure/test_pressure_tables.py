@@ -108,7 +108,7 @@ class SparseSGNS(slots.Objective):
     def __call__(self, towers, batch, key):
         return negative_sampling(towers, batch, key)
 
-    def select(self, batch):
+    def select(self, system, batch):
         (centres, centre), (contexts, words) = renumber(batch["centre"]), renumber(batch["words"])
         selected = {"main/encoder/token": centres, "main/heads_context/table": contexts}
         return {**batch, "centre": centre, "words": words}, selected
@@ -137,7 +137,8 @@ def test_skipgram_touches_only_the_rows_it_reads():
     sparse, batch = skipgram(), pairs()
     run = check(sparse, batch, steps=20)
     after = run.second.params
-    read = sparse.objective.select(sparse.corruption(stream(0, "corruption-train", 0), batch))[1]
+    noisy = sparse.corruption(stream(0, "corruption-train", 0), batch)
+    read = sparse.objective.select(sparse, noisy)[1]
     for path, ids in read.items():
         tower, part, name = path.split("/")
         old, new = run.first.params[tower][part][name], after[tower][part][name]
@@ -159,8 +160,8 @@ def test_skipgram_sparse_is_dense_under_sgd():
 
 
 class Misspelt(SparseSGNS):
-    def select(self, batch):
-        batch, selected = super().select(batch)
+    def select(self, system, batch):
+        batch, selected = super().select(system, batch)
         return batch, {
             path.replace("context/table", "context/tables"): ids for path, ids in selected.items()
         }
@@ -207,7 +208,7 @@ class GloVe(slots.Objective):
             (jnp.minimum(1.0, (x / self.most) ** self.power) * error**2).sum(), jnp.float32(len(x))
         )
 
-    def select(self, batch):
+    def select(self, system, batch):
         (words, i), (contexts, j) = renumber(batch["i"]), renumber(batch["j"])
         tables = {"word": words, "word_bias": words, "context": contexts, "context_bias": contexts}
         return {**batch, "i": i, "j": j}, {

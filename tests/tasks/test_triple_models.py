@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.core import slots, spec
+from ptm_jax.core import spec
 from ptm_jax.core.towers import Tower, init
 from ptm_jax.knowledge.triples import Triples
+from ptm_jax.objectives.vectors.vector_traits import ScoresTriples
 from ptm_jax.tasks import triple_models
 
 pytestmark = pytest.mark.full
@@ -45,7 +46,7 @@ def model(name, tmp_path, **changes):
 
     tokenizer = types.SimpleNamespace(encode_batch=encode, vocab=vocab)
     objective = next(
-        p for _, p in spec.walk(system.objective) if isinstance(p, slots.Objective) and p.triples
+        part for _, part in spec.walk(system.objective) if isinstance(part, ScoresTriples)
     )
     batch = {name: jnp.ones((2, 8), jnp.int32) for name in ("input_ids", "segment_ids")}
     shapes = jax.eval_shape(lambda: init(system.towers, jax.random.key(0), batch))["main"]

@@ -33,7 +33,7 @@ def export(args: Any) -> int:
         raise UserError(f"{args.out} exists; remove it, or give another --out")
     model = load(args.model)
     model = model.words if isinstance(model, ParagraphModel) else model
-    model = model if isinstance(model, WordVectors) else WordVectors.of_model(model)
+    model = WordVectors.of_model(model)
     files = model.save(args.out, args.format)
     print(
         f"wrote {len(model):,} words of width {model.width}",

@@ -27,9 +27,15 @@ def _chain(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "parts": parts}
 
 
+def _triple_loss(fields: dict[str, Any]) -> dict[str, Any]:
+    """`TripleLoss(own, biased)` repeated facts of the head, which it now reads."""
+    return {name: value for name, value in fields.items() if name not in ("own", "biased")}
+
+
 RULES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "Embeddings": _embeddings,
     "Chain": _chain,
+    "TripleLoss": _triple_loss,
 }
 """{kind: function from its old fields to the current ones}."""
 

@@ -9,11 +9,12 @@ from ptm_jax.core.batch import renumbered, segments_of
 from ptm_jax.core.types import Array, Batch, Encoded
 from ptm_jax.encoders.words.static import Table
 from ptm_jax.nn.embeddings.summed import table_of
+from ptm_jax.objectives.vectors.vector_traits import BagOfGrams
 from ptm_jax.statistics.subwords import NONE, HashedWordNGrams
 from ptm_jax.statistics.windows import shifted
 
 
-class BagOfNGrams(Table):
+class BagOfNGrams(Table, BagOfGrams):
     """States [B, L, D] whose mean over a text is the mean of the rows of its words and of its
     n-grams of words (section 2).
 

@@ -19,6 +19,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.types import Array, Batch, Encoded, Vocab
 from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import Normal, Zeros
+from ptm_jax.objectives.vectors.vector_traits import WordTable
 from ptm_jax.statistics.subwords import NONE, HashedNGrams
 from ptm_jax.statistics.windows import neighbours, offsets, shifted
 
@@ -39,7 +40,7 @@ class Table(slots.Encoder, nn.Module):
         return table_of(self, "token", self.initializer, (self.vocab.size, self.width))
 
 
-class _Words(Table):
+class _Words(Table, WordTable):
     """With `subwords` another table, `ngrams` [buckets, D].
 
     A batch may have `ngrams` [U, G] int32: for each row of `token` those of `ngrams`, and `NONE`

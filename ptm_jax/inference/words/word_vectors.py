@@ -67,8 +67,8 @@ class WordVectors:
     def of_model(cls, model: Any, counts: np.ndarray | None = None) -> WordVectors:
         """Returns the vectors of a `Pretrained` model with a table of words, such as a trained
         skip-gram or NNLM, without the special pieces; `counts` [V] are those of every id, where
-        known. Raises UserError for another model."""
-        return cls(trained_words.table_of(model, counts))
+        known. `WordVectors` are returned as they are. Raises UserError for another model."""
+        return model if isinstance(model, cls) else cls(trained_words.table_of(model, counts))
 
     def __repr__(self) -> str:
         own, more = self.table, ""

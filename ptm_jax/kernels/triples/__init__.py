@@ -10,6 +10,7 @@ on all cores. Results do not depend on the number of threads. Definition:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import slots
-from ptm_jax.core.recipe import SGD, Adagrad, AdamW, Recipe
+from ptm_jax.core.recipe import SGD, Adagrad, AdamW, Optimizer, Recipe
 from ptm_jax.core.types import Array, Batch, Ratio
 from ptm_jax.kernels import native
-from ptm_jax.kernels.updates import Arrays, Step
+from ptm_jax.kernels.updates import Arrays, State, Step, Triples
 
 TARGET = "ptm_triples"
 SOURCE = Path(__file__).with_name("update.cc")
 SCORES = ("l1", "l2", "planes", "product")
-"""Names of the scores (`core.networks.Head.native_score`): TransE with either norm, TransH,
-DistMult."""
+"""Names of the scores: TransE with either norm, TransH, DistMult
+(`objectives.vectors.vector_traits.TripleHead`)."""
 KINDS = (SGD, Adagrad, AdamW)
 
 
@@ -68,23 +68,25 @@ def descend(
     fields = [
         batch[name].astype(jnp.int32) for name in ("input_ids", "segment_ids", "noise_ids", "sides")
     ]
-    given = [
+    inputs = [
         tables[0],
         *moments[:2],
         *(tables[1:] or [jnp.zeros((0, tables[0].shape[1]), jnp.float32)]),
         *moments[2:],
     ]
-    given += [jnp.zeros((0, tables[0].shape[1]), jnp.float32)] * (6 - len(given))
+    inputs += [jnp.zeros((0, tables[0].shape[1]), jnp.float32)] * (6 - len(inputs))
     made = (
-        *(jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in given),
+        *(jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in inputs),
         jax.ShapeDtypeStruct((6,), jnp.float32),
     )
     call = jax.ffi.ffi_call(TARGET, made, input_output_aliases={n: n for n in range(6)})
-    *found, sums = call(*given, *fields, numbers.astype(jnp.float32), **settings)
-    return tuple(found), sums
+    *arrays, sums = call(*inputs, *fields, numbers.astype(jnp.float32), **settings)
+    return tuple(arrays), sums
 
 
-def _numbers(optimizer: Any, rates: list[Array], count: Array) -> tuple[Array, dict[str, Any]]:
+def _numbers(
+    optimizer: Optimizer, rates: list[Array], count: Array
+) -> tuple[Array, dict[str, Any]]:
     """Returns the numbers of `descend`, and the settings of the optimizer."""
     adam = isinstance(optimizer, AdamW)
     b1, b2 = (optimizer.b1, optimizer.b2) if adam else (0.0, 0.0)
@@ -96,37 +98,50 @@ def _numbers(optimizer: Any, rates: list[Array], count: Array) -> tuple[Array, d
         first, second = (-jnp.expm1(t * math.log(b)) for b in (b1, b2))
         corrections = [1.0 / first, jax.lax.rsqrt(second)]
     eps = 0.0 if isinstance(optimizer, SGD) else optimizer.eps
-    found = {"b1": np.float32(b1), "b2": np.float32(b2), "eps": np.float32(eps)}
     kind = next(n for n, kind in enumerate(KINDS) if isinstance(optimizer, kind))
-    return jnp.stack([rates[0], rates[-1], *corrections]), {**found, "kind": np.int64(kind)}
-
-
-def _run(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, count: Array):
-    loss, paths = system.objective, list(tables)
-    head = slots.heads_of(system, loss.tower)[loss.head]
-    numbers, settings = _numbers(system.recipe.optimizer, [rates[path] for path in paths], count)
-    names, none = ("mu", "nu"), jnp.zeros((0, head.width), jnp.float32)
-    own = tuple(moments.get(name, {}).get(path, none) for path in paths for name in names)
-    settings |= {
-        "score": np.int64(SCORES.index(head.native_score)),
-        "softmax": loss.loss == "softmax",
-        "both": loss.sides == "both",
-        "unit": loss.unit,
-        "whole_table": not loss.select(batch)[1],
-        "epsilon": np.float32(head.tolerance),
-        "margin": np.float32(loss.margin),
-        "soft": np.float32(loss.soft),
-        "decay": np.float32(loss.decay),
+    attributes = {
+        "b1": np.float32(b1),
+        "b2": np.float32(b2),
+        "eps": np.float32(eps),
+        "kind": np.int64(kind),
     }
-    found, sums = descend(tuple(tables.values()), own, batch, numbers, **settings)
-    after = dict(zip(paths, found[::3], strict=False))
+    return jnp.stack([rates[0], rates[-1], *corrections]), attributes
+
+
+def _run(
+    settings: Triples, recipe: Recipe, state: State, batch: Batch
+) -> tuple[Arrays, Mapping[str, Arrays], dict[str, Any]]:
+    tables, moments, paths = state.tables, state.moments, list(state.tables)
+    numbers, attributes = _numbers(
+        recipe.optimizer, [state.rates[path] for path in paths], state.count
+    )
+    names, none = ("mu", "nu"), jnp.zeros((0, tables[paths[0]].shape[1]), jnp.float32)
+    attributes |= {
+        "score": np.int64(SCORES.index(settings.score)),
+        "softmax": settings.loss == "softmax",
+        "both": settings.both,
+        "unit": settings.unit,
+        "whole_table": settings.whole_table(batch),
+        "epsilon": np.float32(settings.tolerance),
+        "margin": np.float32(settings.margin),
+        "soft": np.float32(settings.soft),
+        "decay": np.float32(settings.decay),
+    }
+    arrays, sums = descend(
+        tuple(tables.values()),
+        tuple(moments.get(name, {}).get(path, none) for path in paths for name in names),
+        batch,
+        numbers,
+        **attributes,
+    )
+    after = dict(zip(paths, arrays[::3], strict=False))
     moved = {
-        name: {path: found[3 * n + 1 + m] for n, path in enumerate(paths)}
+        name: {path: arrays[3 * n + 1 + m] for n, path in enumerate(paths)}
         for m, name in enumerate(names)
         if name in moments
     }
     metrics = {
-        f"{loss.loss}_loss": Ratio(sums[0], sums[1]),
+        f"{settings.loss}_loss": Ratio(sums[0], sums[1]),
         "ordered": Ratio(sums[2], sums[1]),
         "loss": Ratio(sums[jnp.array([0, 3])], sums[jnp.array([1, 4])]),
         "grad_norm": sums[5],
@@ -134,4 +149,5 @@ def _run(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays,
     return after, moved, metrics
 
 
-STEPS = {"triples": Step(makes, refusal, _run)}
+STEPS = {Triples: Step(makes, refusal, _run)}
+"""The kernel of its record of settings (`kernels.updates`)."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import slots
-from ptm_jax.core.recipe import SGD, Adagrad
+from ptm_jax.core.recipe import SGD, Adagrad, Recipe
 from ptm_jax.core.types import Array, Batch, Ratio
 from ptm_jax.kernels import native
-from ptm_jax.kernels.updates import Arrays, Step
+from ptm_jax.kernels.updates import Arrays, Bags, Cells, Sampling, State, Step
 
 TARGETS = {"sampling": "ptm_words_descend", "cells": "ptm_words_cells", "bags": "ptm_words_bags"}
 
@@ -70,12 +70,12 @@ def descend(
         batch[name].astype(jnp.int32)
         for name in ("input_ids", "segment_ids", "windows", "noise_ids")
     ]
-    given = (
+    inputs = (
         tables if pieces is not None else (*tables, jnp.zeros((0, tables[0].shape[1]), jnp.float32))
     )
     rows = jnp.asarray(pieces if pieces is not None else (), jnp.int32)
     made = (
-        *(jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in given),
+        *(jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in inputs),
         jax.ShapeDtypeStruct((4,), jnp.float32),
     )
     call = jax.ffi.ffi_call(
@@ -88,10 +88,10 @@ def descend(
         "threads": np.int64(threads),
     }
     numbers["limit"] = np.float32(limit or 0)
-    *found, sums = call(
-        *given, rows, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), means=means, **numbers
+    *arrays, sums = call(
+        *inputs, rows, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), means=means, **numbers
     )
-    return tuple(found[: len(tables)]), sums
+    return tuple(arrays[: len(tables)]), sums
 
 
 def fit(
@@ -137,7 +137,7 @@ def classify(
     rows     of words [B, L] and of n-grams [B, L, n], int32; the largest int32: none
     labels   [B] int32; weights [B] float32, 0: no text
     rate     the learning rate of the mean over the texts of an update
-    ways     [C, P] int32 (`slots.ClassHead.ways`), or None: softmax; with them no text counts as
+    ways     [C, P] int32 (`kernels.updates.Bags`), or None: softmax; with them no text counts as
              right
     """
     made = (
@@ -146,86 +146,92 @@ def classify(
     )
     call = jax.ffi.ffi_call(TARGETS["bags"], made, input_output_aliases={n: n for n in range(3)})
     ways = jnp.zeros((tables[2].shape[1], 0), jnp.int32) if ways is None else jnp.asarray(ways)
-    given = *rows, labels.astype(jnp.int32), weights.astype(jnp.float32), ways
+    inputs = *rows, labels.astype(jnp.int32), weights.astype(jnp.float32), ways
     return tuple(
         call(
-            *tables, *given, jnp.reshape(rate, (1,)).astype(jnp.float32), updates=np.int64(updates)
+            *tables, *inputs, jnp.reshape(rate, (1,)).astype(jnp.float32), updates=np.int64(updates)
         )
     )
 
 
-def _sampling(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, count: Array):
-    objective, updates = system.objective, system.recipe.updates
-    numbers = {
-        "updates": updates,
-        "window": objective.window,
-        "k": objective.k,
-        "means": objective.predicts == "centre",
-    }
-    numbers["limit"] = system.recipe.optimizer.row_limit
-    subwords = slots.encoder_of(system, objective.tower).subwords
-    numbers["pieces"] = None if subwords is None else subwords.values
-    found, sums = descend(tuple(tables.values()), batch, next(iter(rates.values())), **numbers)
+Result = tuple[Arrays, Mapping[str, Arrays], dict[str, Any]]
+
+
+def _sampling(settings: Sampling, recipe: Recipe, state: State, batch: Batch) -> Result:
+    tables, sums = descend(
+        tuple(state.tables.values()),
+        batch,
+        next(iter(state.rates.values())),
+        updates=recipe.updates,
+        limit=recipe.optimizer.row_limit,
+        window=settings.window,
+        k=settings.k,
+        means=settings.means,
+        pieces=settings.pieces,
+    )
     metrics = {
         "loss": Ratio(sums[0], sums[1]),
         "pair_loss": Ratio(sums[0], sums[2]),
-        "grad_norm": sums[3] / updates,
+        "grad_norm": sums[3] / recipe.updates,
     }
-    return dict(zip(tables, found, strict=True)), {}, metrics
+    return dict(zip(state.tables, tables, strict=True)), {}, metrics
 
 
-def _cells(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, count: Array):
-    cells, updates = (
-        (batch["input_ids"], batch["context_ids"], *system.objective.targets(batch)),
-        system.recipe.updates,
-    )
-    own = tuple(moments["nu"][path] for path in tables)
-    *found, sums = fit(
-        tuple(tables.values()), own, cells, jnp.stack(list(rates.values())), updates=updates
+def _cells(settings: Cells, recipe: Recipe, state: State, batch: Batch) -> Result:
+    tables = state.tables
+    squares = tuple(state.moments["nu"][path] for path in tables)
+    *arrays, sums = fit(
+        tuple(tables.values()),
+        squares,
+        (batch["input_ids"], batch["context_ids"], *settings.targets(batch)),
+        jnp.stack(list(state.rates.values())),
+        updates=recipe.updates,
     )
     metrics = dict.fromkeys(("loss", "cell_loss"), Ratio(sums[0], sums[1])) | {
-        "grad_norm": sums[2] / updates
+        "grad_norm": sums[2] / recipe.updates
     }
-    split = (
-        dict(zip(tables, part, strict=True)) for part in (found[: len(own)], found[len(own) :])
+    moved, moments = (
+        dict(zip(tables, part, strict=True))
+        for part in (arrays[: len(tables)], arrays[len(tables) :])
     )
-    return next(split), {"nu": next(split)}, metrics
+    return moved, {"nu": moments}, metrics
 
 
-def _bags(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, count: Array):
-    objective, updates = system.objective, system.recipe.updates
-    head = slots.heads_of(system, objective.tower)[objective.head]
-    rows, weights = slots.encoder_of(system, objective.tower).rows(batch), objective.weights(batch)
-    rate = next(iter(rates.values()))
-    *found, sums = classify(
-        tuple(tables.values()), rows, batch["label"], weights, rate, updates=updates, ways=head.ways
-    )  # fmt: skip
+def _bags(settings: Bags, recipe: Recipe, state: State, batch: Batch) -> Result:
+    *tables, sums = classify(
+        tuple(state.tables.values()),
+        settings.rows(batch),
+        batch["label"],
+        settings.weights(batch),
+        next(iter(state.rates.values())),
+        updates=recipe.updates,
+        ways=settings.ways,
+    )
     metrics = dict.fromkeys(("loss", "nll"), Ratio(sums[0], sums[1])) | {
-        "grad_norm": sums[3] / updates
+        "grad_norm": sums[3] / recipe.updates
     }
-    if head.ways is None:
+    if settings.ways is None:
         metrics["accuracy"] = Ratio(sums[2], sums[1])
-    return dict(zip(tables, found, strict=True)), {}, metrics
+    return dict(zip(state.tables, tables, strict=True)), {}, metrics
 
 
-def _plain(recipe: Any) -> bool:
+def _plain(recipe: Recipe) -> bool:
     return (
         isinstance(recipe.optimizer, SGD) and not recipe.optimizer.momentum and not recipe.lr_rules
     )
 
 
-def _own(name):
-    return functools.partial(refusal, name)
-
-
 STEPS = {
-    "sampling": Step(_plain, _own("sampling"), _sampling),
-    "bags": Step(
-        lambda recipe: recipe.optimizer == SGD() and not recipe.lr_rules, _own("bags"), _bags
+    Sampling: Step(_plain, functools.partial(refusal, "sampling"), _sampling),
+    Bags: Step(
+        lambda recipe: recipe.optimizer == SGD() and not recipe.lr_rules,
+        functools.partial(refusal, "bags"),
+        _bags,
     ),
-    "cells": Step(
+    Cells: Step(
         lambda recipe: recipe.optimizer == Adagrad(initial=1.0, eps=0.0, scaled=True),
-        _own("cells"),
+        functools.partial(refusal, "cells"),
         _cells,
     ),
 }
+"""The kernel of each record of settings (`kernels.updates`)."""

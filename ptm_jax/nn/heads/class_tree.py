@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import slots
 from ptm_jax.nn.heads.tasks import Summary, TaskHead
+from ptm_jax.objectives.vectors.vector_traits import LinearClasses
 from ptm_jax.statistics.huffman import class_paths
 
 
-class ClassTree(slots.ClassHead, TaskHead):
+class ClassTree(LinearClasses, TaskHead):
     """Returns the log-probabilities of a whole text, [B, C] float32, from [B, L, D]: the product
     over the inner nodes n on the way to a class of sigma(+-h . v_n).
 
@@ -30,7 +30,8 @@ class ClassTree(slots.ClassHead, TaskHead):
 
     @property
     def linear(self):
-        return self.summary.averages and not self.dropout
+        mean = isinstance(self.summary, Summary) and self.summary.averages
+        return mean and not self.dropout
 
     @property
     def ways(self):

@@ -18,6 +18,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
 from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, activate
+from ptm_jax.objectives.vectors.vector_traits import LinearClasses
 
 
 class BoundaryHead(slots.Head, nn.Module):
@@ -164,7 +165,8 @@ class Summary(slots.Head, nn.Module):
     precision: Precision = Precision()
 
     @property
-    def averages(self):
+    def averages(self) -> bool:
+        """Whether it returns the mean of the states of a row."""
         return self.at == "mean" and self.activation == "none" and not self.dropout
 
     def where(self, batch):
@@ -219,7 +221,7 @@ class Summary(slots.Head, nn.Module):
         return jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]
 
 
-class SequenceHead(slots.ClassHead, TaskHead):
+class SequenceHead(LinearClasses, TaskHead):
     """Returns the logits of a whole text [B, C] float32 from [B, L, D]: `summary`, then a dense
     layer. On BERT's pooler, two classes make it the head of next sentence prediction; one class
     makes it a regression head."""
@@ -230,7 +232,8 @@ class SequenceHead(slots.ClassHead, TaskHead):
 
     @property
     def linear(self):
-        return self.summary.averages and not self.bias and not self.dropout
+        mean = isinstance(self.summary, Summary) and self.summary.averages
+        return mean and not self.bias and not self.dropout
 
     def reads(self, encoded, batch):
         return self.summary.reads(encoded, batch)

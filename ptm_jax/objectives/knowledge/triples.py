@@ -16,10 +16,11 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, binary_loss, blind, encode_view, token_loss
 from ptm_jax.objectives.text.sentence_pairs import NSP
+from ptm_jax.objectives.vectors.vector_traits import ScoresTriples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KE(OnePass):
+class KE(OnePass, ScoresTriples):
     """-log sigma(gamma - d(h, t)) - sum_i 1/n log sigma(d(h'_i, t'_i) - gamma), d(h, t) = |h + r -
     t|, with entities encoded from their descriptions (Wang et al. 2021, arXiv 1911.06136, Eq. 3 to
     5). `data.rows.knowledge.graphs.WithDescribedTriple` writes what it reads:
@@ -109,7 +110,7 @@ def first_states(tower: Tower, batch: Batch, name: str) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TripleTruth(NSP):
+class TripleTruth(NSP, ScoresTriples):
     """-log p of whether the triple of a row's text is true, from the pooled first token (Yao et al.
     2019, arXiv 1909.03193, Eq. 1 and 2, as a softmax of two classes). Reads `triple_label` [B]
     (`corruptions.knowledge.triples.TripleText`); heads `pool`, `nsp`."""
@@ -121,7 +122,7 @@ class TripleTruth(NSP):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PairRelation(NSP):
+class PairRelation(NSP, ScoresTriples):
     """-log p of the relation of a pair of entities, from the pooled first token of their text (Yao
     et al. 2019, arXiv 1909.03193, Eq. 3 and 4). Reads `relation_label` [B]
     (`corruptions.knowledge.triples.EntityPairs`); heads `pool`, `nsp`."""

@@ -4,6 +4,7 @@ multiple choice (survey section 7; Devlin et al. 2019, section 4)."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
@@ -11,8 +12,10 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.streams import named
+from ptm_jax.core.system import System
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
+from ptm_jax.kernels.updates import Bags, Native
 from ptm_jax.objectives.base import (
     OnePass,
     binary_loss,
@@ -22,10 +25,12 @@ from ptm_jax.objectives.base import (
     scores_of,
     token_loss,
 )
+from ptm_jax.objectives.row_updates import InPlace, with_encoder_rows
+from ptm_jax.objectives.vectors.vector_traits import BagOfGrams, LinearClasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Classification(OnePass):
+class Classification(InPlace, OnePass):
     """Classification or regression of whole texts, from `label` [B] and a head with scores [B, C].
 
     kind    "classes": cross-entropy, `label` int32; "number": squared error, `label` float32 [B],
@@ -42,7 +47,6 @@ class Classification(OnePass):
     head: str = "classify"
     kind: Literal["classes", "number", "labels"] = "classes"
     smoothing: float = 0.0
-    reads_once = True
 
     def __post_init__(self):
         if not 0 <= self.smoothing < 1 or (self.smoothing and self.kind != "classes"):
@@ -80,21 +84,21 @@ class Classification(OnePass):
         """Returns the weights of the rows, [B] float32."""
         return batch["label_weights"] if "label_weights" in batch else real_rows(batch)
 
-    def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
-        encoder, head = (
-            slots.encoder_of(system, self.tower),
-            slots.heads_of(system, self.tower).get(self.head),
-        )
-        bag = (
-            self.kind == "classes"
-            and not self.smoothing
-            and encoder is not None
-            and encoder.grams is not None
-        )
-        if not bag or not isinstance(head, slots.ClassHead) or not head.linear:
+    def select(self, system: System, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
+        return with_encoder_rows(system, self.tower, batch, {})
+
+    def native(self, system: System) -> Native | None:
+        encoder = slots.encoder_of(system, self.tower)
+        head = slots.heads_of(system, self.tower).get(self.head)
+        if self.kind != "classes" or self.smoothing or not isinstance(encoder, BagOfGrams):
+            return None
+        if not (isinstance(head, LinearClasses) and head.linear):
             return None
         tables = "encoder/token", "encoder/ngrams", f"heads_{self.head}/classes/kernel"
-        return "bags", tuple(f"{self.tower}/{name}" for name in tables)
+        return Native(
+            Bags(rows=encoder.rows, weights=self.weights, ways=head.ways),
+            tuple(f"{self.tower}/{name}" for name in tables),
+        )
 
     def distributions(self, scores: Array, batch: Batch) -> list[Array]:
         """Returns the logits of the classes, or of [0, score] for each label; for regression, each

@@ -11,12 +11,16 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import renumbered, segments_of
+from ptm_jax.core.system import System
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, Ratio
+from ptm_jax.kernels.updates import Cells, Native
+from ptm_jax.objectives.row_updates import InPlace, with_encoder_rows
+from ptm_jax.objectives.vectors.vector_traits import WordTable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GloVe(slots.Objective):
+class GloVe(InPlace):
     """1/2 f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, f(x) = min(1, (x / most) ** power) (2014,
     Eq. 8 and 9).
 
@@ -44,7 +48,7 @@ class GloVe(slots.Objective):
                 "nn.heads.word_rows.WordRows"
             )
         encoder = slots.encoder_of(system, self.tower)
-        if encoder is None or not encoder.biased:
+        if not (isinstance(encoder, WordTable) and encoder.biased):
             return (
                 "GloVe needs an encoder whose words have biases; set "
                 "encoders.words.static.WordVectors(biased=True)"
@@ -57,19 +61,19 @@ class GloVe(slots.Objective):
         words = [f"{self.tower}/encoder/{name}" for name in ("token", "bias")]
         return words, [f"{self.tower}/heads_{self.head}/{name}" for name in ("table", "bias")]
 
-    def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
+    def native(self, system: System) -> Native | None:
         if self.impl == "plain":
             return None
         words, contexts = self._tables
-        return "cells", (*words, *contexts)
+        return Native(Cells(targets=self.targets), (*words, *contexts))
 
-    def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
+    def select(self, system: System, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
         words, i = renumbered(batch["input_ids"])
         contexts, j = renumbered(batch["context_ids"])
         ours, theirs = self._tables
-        return {**batch, "input_ids": i, "context_ids": j}, dict.fromkeys(
-            ours, words
-        ) | dict.fromkeys(theirs, contexts)
+        tables = dict.fromkeys(ours, words) | dict.fromkeys(theirs, contexts)
+        batch = {**batch, "input_ids": i, "context_ids": j}
+        return with_encoder_rows(system, self.tower, batch, tables)
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower, real = towers[self.tower], segments_of(batch) > 0

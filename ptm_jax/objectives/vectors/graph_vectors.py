@@ -22,13 +22,17 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import renumbered
+from ptm_jax.core.system import System
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, Ratio
+from ptm_jax.kernels.updates import Native, Triples
 from ptm_jax.knowledge.vocabulary_graph import ENTITY, Graph, KnownTriples
+from ptm_jax.objectives.row_updates import InPlace, with_encoder_rows
+from ptm_jax.objectives.vectors.vector_traits import ScoresTriples, TripleHead, WordTable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TripleLoss(slots.Objective):
+class TripleLoss(InPlace, ScoresTriples):
     """A loss of rows of triples [B, 3 T].
 
     candidates   "noise", or "all" entities of the graph
@@ -41,9 +45,6 @@ class TripleLoss(slots.Objective):
                  al. 2013, and Yang et al. 2015, rescale the table after each step)
     soft         weight of TransH's constraints (Eq. 5): max(0, |e|^2 - 1) of the entities of a
                  triple, and the penalty of its relation
-    own          whether the head has a table of relations of its own
-                 (`nn.heads.knowledge.graph_vectors`)
-    biased       whether the head has a bias of every entity
     decay        weight of the squared lengths of relations (Yang et al. 2015, section 4: 0.0001)
     impl         who computes TransE, TransH and DistMult with noise on a CPU: "native" is
                  `kernels.triples`, "plain" XLA; "auto" is native where the host has a C++ compiler.
@@ -58,8 +59,6 @@ class TripleLoss(slots.Objective):
     unit: bool = False
     soft: float = 0.0
     decay: float = 0.0
-    own: bool = False
-    biased: bool = False
     head: str = "triple"
     graph: Graph = Graph(words=0)
     known: KnownTriples = KnownTriples()
@@ -77,58 +76,57 @@ class TripleLoss(slots.Objective):
 
     def refusal(self, system: Any) -> str | None:
         head = slots.heads_of(system, self.tower).get(self.head)
-        if head is None or head.relations is None:
+        if not isinstance(head, TripleHead):
             return (
                 f"TripleLoss needs a head of triples named {self.head!r}; add one of "
                 "nn.heads.knowledge.graph_vectors"
             )
-        own = head.relations == "own"
-        if (own, head.biased) != (self.own, self.biased):
-            given = f"own={self.own} and biased={self.biased}"
-            return (
-                f"TripleLoss has {given}, but its head own={own} and biased={head.biased}; set "
-                "those of the objective"
-            )
         return None
 
-    def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
-        """The kernel of triples, for noise and a score that it computes
-        (`slots.Objective.native`)."""
-        head, encoder = (
-            slots.heads_of(system, self.tower)[self.head],
-            slots.encoder_of(system, self.tower),
-        )
-        if (
-            self.impl == "plain"
-            or self.candidates == "all"
-            or head.native_score is None
-            or not encoder.bare
-        ):
+    def native(self, system: System) -> Native | None:
+        """Returns the kernel of triples, for noise and a score that it computes."""
+        head = slots.heads_of(system, self.tower)[self.head]
+        encoder = slots.encoder_of(system, self.tower)
+        if self.impl == "plain" or self.candidates == "all" or head.native_score is None:
             return None
-        own = (f"{self.tower}/heads_{self.head}/table",) if self.own else ()
-        return (
-            None
-            if encoder.subwords is not None
-            else ("triples", (f"{self.tower}/encoder/token", *own))
+        if not (isinstance(encoder, WordTable) and encoder.bare and encoder.subwords is None):
+            return None
+        normals = (f"{self.tower}/heads_{self.head}/table",) if head.relations == "own" else ()
+        settings = Triples(
+            loss=self.loss,
+            score=head.native_score,
+            both=self.sides == "both",
+            unit=self.unit,
+            margin=self.margin,
+            soft=self.soft,
+            decay=self.decay,
+            tolerance=head.tolerance,
+            whole_table=self._whole_table,
         )
+        return Native(settings, (f"{self.tower}/encoder/token", *normals))
 
-    def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
-        """The rows of the batch's entities, relations and noise. The whole tables are updated where
-        all entities are candidates, and where the batch reads more ids than the tables have
-        rows."""
-        reads = (
-            batch["input_ids"].size + batch["noise_ids"].size if self.candidates == "noise" else 0
-        )
-        if self.candidates == "all" or 0 < len(self.graph.values) <= reads:
+    def _whole_table(self, batch: Batch) -> bool:
+        """Whether the step updates the whole tables: all entities are candidates, or the batch
+        reads more ids than the tables have rows."""
+        if self.candidates == "all":
+            return True
+        reads = batch["input_ids"].size + batch["noise_ids"].size
+        return 0 < len(self.graph.values) <= reads
+
+    def select(self, system: System, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
+        """Returns the rows of the batch's entities, relations and noise."""
+        if self._whole_table(batch):
             return batch, {}
-        read, ids, noise = renumbered(batch["input_ids"], batch["noise_ids"])
+        head = slots.heads_of(system, self.tower)[self.head]
+        entities, ids, noise = renumbered(batch["input_ids"], batch["noise_ids"])
         links, places = renumbered(batch["input_ids"][:, 1::3])
-        tables = {f"{self.tower}/encoder/token": read}
-        if self.own:
+        tables = {f"{self.tower}/encoder/token": entities}
+        if head.relations == "own":
             tables[f"{self.tower}/heads_{self.head}/table"] = links
-        if self.biased:
-            tables[f"{self.tower}/heads_{self.head}/bias"] = read
-        return {**batch, "input_ids": ids, "noise_ids": noise, "links": places}, tables
+        if head.biased:
+            tables[f"{self.tower}/heads_{self.head}/bias"] = entities
+        batch = {**batch, "input_ids": ids, "noise_ids": noise, "links": places}
+        return with_encoder_rows(system, self.tower, batch, tables)
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower, ids = towers[self.tower], batch["input_ids"]

@@ -90,10 +90,10 @@ class JointGraph(NegativeSampling):
             if name not in get_args(Alignment):
                 raise unknown("alignment", str(name), get_args(Alignment))
 
-    def tables(self, system):
+    def native(self, system):
         return None
 
-    def select(self, batch):
+    def select(self, system, batch):
         return batch, {}
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:

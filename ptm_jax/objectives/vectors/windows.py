@@ -27,9 +27,13 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.batch import renumbered
 from ptm_jax.core.errors import unknown
+from ptm_jax.core.system import System
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, Vocab
+from ptm_jax.kernels.updates import Native, Sampling
 from ptm_jax.objectives.base import OnePass, token_loss
+from ptm_jax.objectives.row_updates import InPlace, with_encoder_rows
+from ptm_jax.objectives.vectors.vector_traits import WordTable
 from ptm_jax.statistics.counts import Counts, noise_of
 from ptm_jax.statistics.huffman import Huffman
 from ptm_jax.statistics.windows import band, neighbours, offsets, shifted, square
@@ -49,7 +53,6 @@ class _Words(slots.Objective):
     predicts: Predicts = "neighbours"
     window: int = 5
     head: str = "context"
-    biased = False
 
     def __post_init__(self):
         if self.predicts not in get_args(Predicts):
@@ -62,11 +65,6 @@ class _Words(slots.Objective):
                 f"{type(self).__name__} needs a head of word vectors named {self.head!r}; add "
                 "nn.heads.word_rows.WordRows"
             )
-        if head.bias != self.biased:
-            return (
-                f"{type(self).__name__} needs a head with bias={self.biased}; set it in its "
-                f"head {self.head}"
-            )
         return None
 
     def fields(self, batch: Batch) -> Batch:
@@ -74,19 +72,19 @@ class _Words(slots.Objective):
         facts of these words."""
         raise NotImplementedError
 
-    def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
+    def select(self, system: System, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
         batch = self.fields(batch)
-        used_rows, batch["input_ids"] = renumbered(batch["input_ids"])
+        words, batch["input_ids"] = renumbered(batch["input_ids"])
         read, *numbers = renumbered(*(batch[name] for name in self.reads))
-        rows = dict.fromkeys(["table", *(["bias"] if self.biased else [])], read)
-        tables = {f"{self.tower}/heads_{self.head}/{name}": ids for name, ids in rows.items()}
+        head = f"{self.tower}/heads_{self.head}"
+        tables = {f"{self.tower}/encoder/token": words, f"{head}/table": read}
+        if slots.heads_of(system, self.tower)[self.head].bias:
+            tables[f"{head}/bias"] = read
         if "document_ids" in batch:
             documents, batch["document_ids"] = renumbered(batch["document_ids"])
             tables[f"{self.tower}/encoder/document"] = documents
-        return {**batch, **dict(zip(self.reads, numbers, strict=True))}, {
-            f"{self.tower}/encoder/token": used_rows,
-            **tables,
-        }
+        batch = {**batch, **dict(zip(self.reads, numbers, strict=True))}
+        return with_encoder_rows(system, self.tower, batch, tables)
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower, batch = towers[self.tower], self.fields(batch)
@@ -164,7 +162,7 @@ class _Noise(_Words):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NegativeSampling(_Noise):
+class NegativeSampling(InPlace, _Noise):
     """-log sigma(s_w) - sum over noise words n of log sigma(-s_n) (Mikolov et al. 2013b, Eq. 4).
 
     A noise word that is the predicted word does not count (word2vec.c). `noise_ids` are draws of
@@ -177,16 +175,24 @@ class NegativeSampling(_Noise):
 
     impl: Literal["auto", "plain", "native"] = "auto"
 
-    def native(self, system):
+    def native(self, system: System) -> Native | None:
         encoder = slots.encoder_of(system, self.tower)
-        fits = encoder.averages == self.window if self.predicts == "centre" else encoder.bare
-        if not fits or self.impl == "plain":
+        head = slots.heads_of(system, self.tower)[self.head]
+        means = self.predicts == "centre"
+        if self.impl == "plain" or not isinstance(encoder, WordTable) or head.bias:
             return None
-        ngrams = () if encoder.subwords is None else (f"{self.tower}/encoder/ngrams",)
-        return "sampling", (
-            f"{self.tower}/encoder/token",
-            f"{self.tower}/heads_{self.head}/table",
-            *ngrams,
+        if not (encoder.averages == self.window if means else encoder.bare):
+            return None
+        subwords = encoder.subwords
+        ngrams = () if subwords is None else (f"{self.tower}/encoder/ngrams",)
+        return Native(
+            Sampling(
+                window=self.window,
+                k=self.k,
+                means=means,
+                pieces=None if subwords is None else subwords.values,
+            ),
+            (f"{self.tower}/encoder/token", f"{self.tower}/heads_{self.head}/table", *ngrams),
         )
 
     def weights(self, near, batch):
@@ -212,7 +218,6 @@ class NCE(_Noise):
     vocab: Vocab
     power: float = 1.0
     counts: Counts = Counts()
-    biased = True
 
     def fields(self, batch):
         if "target_ids" in batch:
@@ -238,6 +243,13 @@ class HierarchicalSoftmax(_Words):
 
     tree: Huffman = Huffman()
     reads = ("nodes",)
+
+    def refusal(self, system: Any) -> str | None:
+        if why := super().refusal(system):
+            return why
+        if slots.heads_of(system, self.tower)[self.head].bias:
+            return f"the nodes of HierarchicalSoftmax have no biases; set bias=False in {self.head}"
+        return None
 
     def fields(self, batch):
         if "nodes" in batch:

@@ -89,7 +89,7 @@ def transh() -> System:
     section "Link Prediction"). Deviations: the distance is not squared; constraints are those of
     the entities and relations of a batch, in each update."""
     head, batch = Hyperplanes(vocab=VOCAB, width=100), 4_800
-    loss = TripleLoss(margin=0.25, soft=1.0, own=True)
+    loss = TripleLoss(margin=0.25, soft=1.0)
     sgd = recipe(0.005 * batch, batch, 500, SGD())
     noise = TripleNoise(side="bernoulli")
     return graph("transh", "Wang et al. 2014, AAAI", head, loss, sgd, noise, Uniform(6 / 100**0.5))
@@ -113,9 +113,7 @@ def conve() -> System:
     5.2). Deviations: layer normalisation in place of batch normalisation
     (`nn.heads.knowledge.graph_vectors.Convolution`); a batch has the two queries of 64 triples."""
     head = Convolution(vocab=VOCAB, width=200)
-    loss = TripleLoss(
-        loss="binary", candidates="all", sides="both", smoothing=0.1, own=True, biased=True
-    )
+    loss = TripleLoss(loss="binary", candidates="all", sides="both", smoothing=0.1)
     adam = recipe(0.001, 64, 1000, AdamW(weight_decay=0.0, eps=1e-8))
     return graph(
         "conve",

@@ -1,12 +1,10 @@
 """Sparse tables: a step that reads a few rows of an embedding updates only those rows (word2vec,
 GloVe).
 
-An objective's `select(batch) -> (batch, {path: ids})` returns the table rows that a batch reads,
-and the batch with ids renumbered to positions in `ids`. The step differentiates and updates tables
-of len(ids) rows; the network needs no change. An encoder adds the rows of its other tables for the
-selected rows of its token table, or selects those of all of its tables where the objective reads
-the batch once (`slots.Encoder.select`). `ids` are distinct. Ids outside the table are padding.
-Moments of other rows do not change (lazy updates).
+An objective's `select(system, batch) -> (batch, {path: ids})` returns the table rows that a batch
+reads, and the batch with ids renumbered to positions in `ids`. The step differentiates and updates
+tables of len(ids) rows; the network needs no change. `ids` are distinct. Ids outside the table are
+padding. Moments of other rows do not change (lazy updates).
 """
 
 from __future__ import annotations
@@ -25,14 +23,9 @@ from ptm_jax.core.types import Batch
 
 
 def select(system: System, batch: Batch) -> tuple[Batch, dict[str, jax.Array]]:
-    """Returns (batch, {path: ids}) of the objective and of the encoder of its tower."""
-    objective = slots.objective(system.objective)
-    batch, selected = objective.select(batch)
-    encoder, path = slots.encoder_of(system, objective.tower), f"{objective.tower}/encoder"
-    if encoder is None or f"{path}/token" not in selected and not objective.reads_once:
-        return batch, dict(selected)
-    batch, more = encoder.select(batch, selected.get(f"{path}/token"))
-    return batch, {**selected, **{f"{path}/{name}": ids for name, ids in more.items()}}
+    """Returns (batch, {path: ids}) of the objective."""
+    batch, selected = slots.objective(system.objective).select(system, batch)
+    return batch, dict(selected)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,11 +24,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
 from ptm_jax.core.types import Array, Vocab
 from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import FanIn, Normal, Zeros
 from ptm_jax.nn.layers import Dropout
+from ptm_jax.objectives.vectors.vector_traits import TripleHead
 
 TINY = 1e-12
 """Least squared length and distance, whose root has a gradient."""
@@ -66,15 +66,13 @@ def _root(x: Array) -> Array:
     return jnp.sqrt(jnp.maximum(x, TINY))
 
 
-class TripleScore(slots.Head, nn.Module):
-    """Base of the scores; "own" relations stand in a table `table` [V, D] besides the encoder's."""
+class TripleScore(TripleHead, nn.Module):
+    """Base of the scores."""
 
     logical_axes = {"table": ("vocab", "width")}
 
     vocab: Vocab
     width: int
-
-    relations = "shared"
 
     def reads(self, encoded, batch):
         return batch["scored"] if "scored" in batch else self.example(encoded)

@@ -1,0 +1,77 @@
+"""Traits that losses of vectors read or have: tables of words, scores of triples."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from ptm_jax.core import slots
+from ptm_jax.core.types import Array, Batch
+
+
+class WordTable(slots.Encoder):
+    """An encoder whose states are made of rows of its table `token` [V, D].
+
+    bare        whether the state of a token is its row (with `subwords`: the mean of its rows)
+    averages    the window, if a state is the mean of the rows of its neighbours, else None
+    biased      whether a word also has a bias, in `extra["bias"]` [B, L]
+    subwords    the n-grams of words (`statistics.subwords.HashedNGrams`), which have rows in the
+                table `ngrams`, or None
+    """
+
+    bare: bool = False
+    averages: int | None = None
+    biased: bool = False
+    subwords: Any = None
+
+
+class BagOfGrams(slots.Encoder):
+    """An encoder whose mean state of a text is the mean of the rows of its words, in the table
+    `token`, and of its n-grams of words, in the table `ngrams`.
+
+    grams    the n-grams of words (`statistics.subwords.HashedWordNGrams`)
+    """
+
+    grams: Any
+
+    def rows(self, batch: Batch) -> tuple[Array, Array]:
+        """Returns the rows of words [B, L] and of n-grams [B, L, n - 1]."""
+        raise NotImplementedError
+
+
+class TripleHead(slots.Head):
+    """A head that scores triples (head, relation, tail) from vectors (`TripleLoss`).
+
+    relations       source of the relation vectors: "shared" = rows of the encoder's table, "own" =
+                    these and rows of a table of the head, `table` [V, D]
+    biased          whether the head has a table `bias` [V] of entities
+    native_score    name of its score in `kernels.triples`, or None: the kernel cannot compute it
+    tolerance       epsilon of TransH's orthogonality constraint
+    """
+
+    relations: ClassVar[Literal["shared", "own"]] = "shared"
+    biased: ClassVar[bool] = False
+    native_score: ClassVar[str | None] = None
+    tolerance: ClassVar[float] = 0.0
+
+
+class ScoresTriples(slots.Objective):
+    """A loss whose model scores triples of a graph, for link prediction
+    (`tasks.triple_models.MODELS`).
+
+    triples    the source of the scores: "vectors" of a table, the "texts" of triples, the
+               "descriptions" of entities; "pairs": the relation of a pair of entities
+    """
+
+    triples: Literal["vectors", "texts", "descriptions", "pairs"]
+
+
+class LinearClasses(slots.ClassHead):
+    """A head of classes whose scores may be products with the mean of a text's states.
+
+    linear    whether they are: the scores are a product with the matrix `classes/kernel` [D, C]
+    ways      [C, P] int32, for a tree: the products are scores of inner nodes, and row c is the way
+              to class c: node + 1 for a turn right, -(node + 1) left, 0 after the end; or None
+    """
+
+    linear: ClassVar[bool] = False
+    ways: ClassVar[Any] = None
