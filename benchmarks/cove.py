@@ -34,6 +34,7 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.systems.sequence_to_sequence.rnnsearch import cove
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.training.start import given_vectors
+from ptm_jax.training.start.init_models import Initial
 from ptm_jax.tuning import finetuning, selection
 
 TRANSLATION = "multi30k_en_de"
@@ -70,7 +71,7 @@ def translation(args: argparse.Namespace) -> Experiment:
         phases=(Phase(steps=steps, batch=args.batch, length=28),), lr=args.rate, optimizer=AdamW(),
         schedule=Linear(warmup=steps // 10), clip=1.0,
     )  # fmt: skip
-    parent = cove("cove_small", given_vectors.read(args.vectors).width, args.width)
+    parent = cove("cove_small", given_vectors.read(Initial("", args.vectors)).width, args.width)
     config = finetuning.from_scratch(
         parent, TRANSLATION, recipe, data, init=(("embeddings", args.vectors),)
     )

@@ -26,6 +26,7 @@ from ptm_jax.core.reading import read_bytes
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
+from ptm_jax.data.tokenizers.published import FILES, read_published
 from ptm_jax.objectives.tasks.downstream import Classification
 
 
@@ -49,6 +50,12 @@ def is_published(path: str | os.PathLike) -> bool:
     except (UserError, ValueError, RecursionError):
         return False
     return isinstance(fields, dict) and "model_type" in fields and "config" not in fields
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """Returns the tokenizer of a published checkpoint, or None if the directory has none."""
+    files = (next(folder.glob(pattern), None) for pattern in FILES)
+    return read_published(folder) if folder.is_dir() and any(files) else None
 
 
 def example(system: System) -> dict[str, Any]:

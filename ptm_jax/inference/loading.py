@@ -24,7 +24,6 @@ from ptm_jax.core.precision import Compute, Precision
 from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System, adapted, in_effect
-from ptm_jax.data.tokenizers.published import FILES, read_published
 from ptm_jax.inference.decoding import defaults
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.words import trained_words, two_languages
@@ -195,7 +194,7 @@ def from_published(
     Prints a line on stderr for every parameter that only the model or only the checkpoint has.
     """
     folder = locate(path, revision=revision, allow_pickle=allow_pickle)
-    tokenizer = tokenizer_of(folder)
+    tokenizer = checkpoint.tokenizer_of(folder)
     found = checkpoint.read(
         folder,
         architecture=architecture,
@@ -233,12 +232,6 @@ def _with_generation(config: Config) -> Config:
         {**kept, **{name: value for name, value in Config.read(file).items() if value is not None}},
         config.file,
     )
-
-
-def tokenizer_of(folder: Path) -> Any:
-    """Returns the tokenizer of a published checkpoint, or None if the directory has none."""
-    there = folder.is_dir() and any(next(folder.glob(pattern), None) for pattern in FILES)
-    return read_published(folder) if there else None
 
 
 def system_of(record: Any, precision: Compute = "float32", kinds: Kinds | None = None) -> System:

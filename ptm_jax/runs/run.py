@@ -31,7 +31,7 @@ from ptm_jax.data.tokenizers import saved
 from ptm_jax.runs import card
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import Checkpoints, restore_params
-from ptm_jax.training.start import differing, initial
+from ptm_jax.training.start import differing, init_models
 from ptm_jax.training.updates.freedom import Freedom
 
 CHOICE = "task.json"
@@ -325,7 +325,7 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
         system = dict(run.system)
         params, meta, _ = run.restore()
         for name in ("adapt", "compress"):
-            system[name], params = initial.finished(system.get(name, []), params, run.kinds)
+            system[name], params = init_models.finished(system.get(name, []), params, run.kinds)
         flat = {path: np.asarray(leaf, np.float64) for path, leaf in paths.flatten(params).items()}
         mine = {
             "towers": system["towers"],

@@ -47,6 +47,7 @@ from ptm_jax.training.logs import console, evaluation, logs, results, writers
 from ptm_jax.training.logs.figures import figure
 from ptm_jax.training.logs.results import Result
 from ptm_jax.training.start import features, initial, setup
+from ptm_jax.training.start.init_models import opened
 from ptm_jax.training.steps import fitting, flops
 from ptm_jax.training.steps.building import building
 from ptm_jax.training.steps.step import TrainState, jitted, program
@@ -72,7 +73,9 @@ class Training:
         self.share = rules.share(self.mesh)
         for phase in config.system.recipe.phases:
             rules.check_batch(phase.batch, self.mesh)
-        self.config, self.corpus = config, corpus = setup.begin(config, workdir, progress)
+        self.init = opened(config.init)
+        config, corpus = setup.begin(config, workdir, progress, self.init)
+        self.config, self.corpus = config, corpus
         self.recipe = config.system.recipe
         self._whole, self._flops = program(config.system, config.seed), {}
         with building(config.system):
@@ -86,7 +89,7 @@ class Training:
         self._evaluate = jax.jit(
             self.program.evaluate, out_shardings=(rules.replicated(self.mesh), None)
         )
-        setup.keep(config, workdir, corpus)
+        setup.keep(config, workdir, corpus, self.init)
         heldout = corpus.counts("heldout")
         self.has_heldout = bool(heldout.sum())
         self.watch: Watch | None = None
@@ -141,7 +144,7 @@ class Training:
         """Returns the parameters with those of the initial model."""
         padding = self.program.padding
         params = jax.jit(lambda params: padding.cut(params, "params/"))(params)
-        params = initial.begin(params, self.config.init, self.config.system, self.corpus.tokenizer)
+        params = initial.begin(params, self.init, self.config.system, self.corpus.tokenizer)
         params = self.program.begun(params, params)
         return jax.jit(
             lambda params: padding.fill(params, "params/"), out_shardings=self.shardings.params

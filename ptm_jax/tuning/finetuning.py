@@ -13,8 +13,6 @@ from typing import Any, Literal
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import family_of
-from ptm_jax.convert.hub import locate
-from ptm_jax.convert.libraries.sentence_folder import sentence_of
 from ptm_jax.convert.records import ends
 from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
@@ -25,15 +23,14 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
-from ptm_jax.inference.loading import system_of, tokenizer_of
+from ptm_jax.inference.loading import system_of
 from ptm_jax.nn.conv.dynamic import DynamicCNN
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary, TaskHead
-from ptm_jax.runs.run import Run
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.kinds.base import kind_of
-from ptm_jax.training.start import initial
+from ptm_jax.training.start.init_models import Init, Initial, Initials, opened
 
 
 def experiment(
@@ -68,37 +65,32 @@ def experiment(
 
     Raises UserError for an unknown task, data in another format, or a model without a text encoder.
     """
-    task_, model, asked = catalogue.get(task), _model(init, bool(compress)), length
-
-    def own(value, name):
-        return vars(task_)[name] if value is None else value
-
-    epochs, batch, length, lr = (
-        own(epochs, "epochs"),
-        own(batch, "batch"),
-        own(length, "length"),
-        own(lr, "lr"),
-    )
+    value, sources, asked = catalogue.get(task), opened(init), length
+    model = _model(sources, bool(compress))
+    epochs = value.epochs if epochs is None else epochs
+    batch = value.batch if batch is None else batch
+    length = value.length if length is None else length
+    lr = value.lr if lr is None else lr
     if not 0 < epochs < math.inf or batch < 1 or not 0 <= lr < math.inf:
         raise UserError(
             f"epochs is {epochs}, batch {batch}, lr {lr}; they must be positive, lr finite "
             "and at least 0"
         )
-    examples = task_.examples.settled(data)
+    examples = value.examples.settled(data)
     kind = kind_of(examples)
     if kind.writes and examples.start is None:
         examples = dataclasses.replace(examples, start=_start(model))
-    tokenizer = _tokenizer(model)
-    system = _with_specials(with_head(model, examples), tokenizer)
+    tokenizer = model.tokenizer()
+    system = _with_specials(_with_head(model, examples), tokenizer)
     kind = kind_of(examples, system.towers["main"].encoder)
     objective = kind.objective(examples := _spelled(examples, system.examples))
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
-    length = fitting(length, asked, system.towers["main"].encoder.limit, model)
+    length = fitting(length, asked, system.towers["main"].encoder.limit, model.path)
     steps = steps or math.ceil(epochs * math.ceil(examples.count(data, tokenizer, length) / batch))
     system = dataclasses.replace(
         system,
-        name=f"{task}_{Path(model).name}",
+        name=f"{task}_{Path(model.path).name}",
         examples=examples,
         corruption=None,
         objective=objective,
@@ -106,8 +98,9 @@ def experiment(
         compress=tuple(compress),
         recipe=usual(Phase(steps=steps, batch=batch * examples.readings, length=length), lr),
     )
-    begin = init if isinstance(init, tuple) else _start_of(model, compress)
-    return Experiment(system=keeping_towers(system, init), data=tuple(data), init=begin, seed=seed)
+    begin = init if isinstance(init, tuple) else _start_of(model.path, compress)
+    system = keeping_towers(system, sources)
+    return Experiment(system=system, data=tuple(data), init=begin, seed=seed)
 
 
 def usual(phase: Phase, lr: float) -> Recipe:
@@ -159,12 +152,10 @@ def _spelled(examples: TaskExamples, before: Any) -> TaskExamples:
     """The examples with words spelled as those that a model read before, if it reads spellings."""
     if before.alphabet is None:
         return examples
-    by_task = isinstance(before, TaskExamples)
-    spelling = (
-        before.spelling
-        if by_task
-        else Spelled(length=before.length, style=before.style, letters=before.letters)
-    )
+    if isinstance(before, TaskExamples):
+        spelling = before.spelling
+    else:
+        spelling = Spelled(length=before.length, style=before.style, letters=before.letters)
     return dataclasses.replace(examples, spelling=spelling)
 
 
@@ -176,51 +167,46 @@ def _start_of(model: str, compress: Sequence[Any]) -> Any:
     return begin
 
 
-def _model(init: Any, made: bool) -> str:
-    """Returns the model of `init` that provides the fine-tuned encoder: that of the tower main, or,
-    if it is `made` by a compression, its teacher's. Raises UserError."""
-    encoders = [
-        path
-        for names in (("", "main"), ("teacher",)[:made])
-        for at, path in initial.models_of(init)
-        if at in names
-    ]
-    if not encoders and not initial.models_of(init):
-        (_, path), *_ = initial.pairs_of(init)
-        raise UserError(
-            f"{path} gives vectors of tokens; name the model that they fill: --init "
-            f"main=MODEL embeddings={path}"
-        )
-    if not encoders:
+def _model(init: Initials, made: bool) -> Initial:
+    """Returns the model that provides the fine-tuned encoder: the model of the tower main, or, if
+    it is `made` by a compression, its teacher's. Raises UserError."""
+    model = init.model_of("", "main") or (init.model_of("teacher") if made else None)
+    if model is not None:
+        return model
+    if init.models:
         raise UserError("init names no model for the tower main; give main=MODEL beside the others")
-    return encoders[0]
+    path = init.sources[0].path
+    raise UserError(
+        f"{path} gives vectors of tokens; name the model that they fill: --init "
+        f"main=MODEL embeddings={path}"
+    )
 
 
-def _towers(model: str) -> Mapping[str, Any]:
-    """The networks of a model by name."""
-    folder = locate(model)
-    if checkpoint.is_published(folder):
-        return checkpoint.record_of(Config.read(folder / "config.json"))[0].towers
-    return system_of(Run.at(folder).system, kinds=Run.at(folder).kinds).towers
+def _system(model: Initial) -> System:
+    """Returns the system of a published checkpoint or of a run."""
+    if model.published:
+        return checkpoint.record_of(model.config)[0]
+    return system_of(model.record["config"]["system"], kinds=model.kinds)
 
 
-def keeping_towers(system: System, init: Any) -> System:
-    """The system with the other towers of the run of `init`, and of the pairs of `init`, that its
-    objective is given or its wrappers reach."""
-    towers = _towers(_model(init, bool(system.compress)))
+def keeping_towers(system: System, init: Init | Initials) -> System:
+    """Returns the system with the other towers of the run of `init`, and of its other models, that
+    the objective is given or the wrappers reach."""
+    init = opened(init)
+    towers = _system(_model(init, bool(system.compress))).towers
     others = {name: tower for name, tower in towers.items() if name != _tuned(towers)}
-    for at, path in initial.models_of(init):
-        if at not in ("", "main") and "/" not in at:
-            towers = _towers(path)
-            others[at] = towers[at if at in towers else _tuned(towers)]
+    for model in init.models:
+        if model.at not in ("", "main") and "/" not in model.at:
+            towers = _system(model).towers
+            others[model.at] = towers[model.at if model.at in towers else _tuned(towers)]
     if not others:
         return system
     objective = slots.objective(
         adapted(dataclasses.replace(system, towers={**others, **system.towers})).objective
     )
     used = {*objective.given}.union(*(wrapper.towers or () for wrapper in system.wrappers))
-    used_towers = {name: tower for name, tower in others.items() if name in used}
-    return dataclasses.replace(system, towers={**system.towers, **used_towers})
+    others = {name: tower for name, tower in others.items() if name in used}
+    return dataclasses.replace(system, towers={**system.towers, **others})
 
 
 def fitting(length: int, asked: int | None, limit: int | None, model: Any) -> int:
@@ -239,12 +225,9 @@ def _tuned(towers: Mapping[str, Any]) -> str:
     return "main" if "main" in towers else list(towers)[-1]
 
 
-def _start(init: str) -> int | None:
+def _start(model: Initial) -> int | None:
     """Returns the first token of a published decoder."""
-    folder = locate(init)
-    if not checkpoint.is_published(folder):
-        return None
-    return ends(Config.read(folder / "config.json"), "decoder_start_token_id", None)
+    return ends(model.config, "decoder_start_token_id", None) if model.published else None
 
 
 def _tagged(system: System, examples: TaskExamples, tagger: str) -> tuple[System, Any]:
@@ -271,17 +254,11 @@ def per_epoch(config: Experiment) -> int:
         if mixed
         else ({"": examples}, {"": config.data})
     )
-    tokenizer = _tokenizer(spec or _model(config.init, bool(config.system.compress)))
+    made = bool(config.system.compress)
+    model = Initial("", spec) if spec else _model(opened(config.init), made)
+    tokenizer = model.tokenizer()
     counts = (parts[name].count(files[name], tokenizer, phase.length) for name in parts)
     return sum(math.ceil(count * examples.readings / phase.batch) for count in counts)
-
-
-def _tokenizer(init: str | os.PathLike) -> Any:
-    """The tokenizer of a model that a run begins with; None where it has none."""
-    folder = locate(init)
-    if checkpoint.is_published(folder):
-        return tokenizer_of(folder)
-    return Run.at(folder).tokenizer()
 
 
 def _with_specials(system: System, tokenizer: Any) -> System:
@@ -291,25 +268,26 @@ def _with_specials(system: System, tokenizer: Any) -> System:
     if tokenizer is None:
         return system
 
-    def own(old):
-        return (
-            old
-            if old.size < tokenizer.vocab.size
-            else dataclasses.replace(tokenizer.vocab, size=old.size)
-        )
+    def named(old):
+        if old.size < tokenizer.vocab.size:
+            return old
+        return dataclasses.replace(tokenizer.vocab, size=old.size)
 
-    return dataclasses.replace(system, towers=spec.respell(dict(system.towers), Vocab, own))
+    return dataclasses.replace(system, towers=spec.respell(dict(system.towers), Vocab, named))
 
 
-def with_head(init: str, examples: TaskExamples) -> System:
-    """Replaces the heads of a model's system by the head of a task: that of the published class, or
-    one on the mean of the states if the checkpoint was trained for that (Reimers and Gurevych
-    2019). Raises UserError."""
-    folder, kind = locate(init), kind_of(examples)
-    if checkpoint.is_published(folder):
-        return _published(init, folder, examples)
-    system = system_of(Run.at(folder).system, kinds=Run.at(folder).kinds)
-    return _writer(system, init) if kind.writes else headed(system, examples)
+def with_head(init: Init | Initials, examples: TaskExamples) -> System:
+    """Replaces the heads of a model's system by the head of a task: the head of the published
+    class, or one on the mean of the states if the checkpoint was trained for that (Reimers and
+    Gurevych 2019). Raises UserError."""
+    return _with_head(_model(opened(init), False), examples)
+
+
+def _with_head(model: Initial, examples: TaskExamples) -> System:
+    if model.published:
+        return _published(model, examples)
+    system, kind = _system(model), kind_of(examples)
+    return _writer(system, model.path) if kind.writes else headed(system, examples)
 
 
 def headed(system: System, examples: TaskExamples) -> System:
@@ -326,29 +304,25 @@ def headed(system: System, examples: TaskExamples) -> System:
     # of its task.
     heads = system.towers[name].heads
     before, pool = heads.get("classify"), heads.get("pool")
-    summary = (
-        before.summary
-        if isinstance(before, SequenceHead)
-        else pool
-        if isinstance(pool, Summary | DynamicCNN)
-        else None
-    )
-    tower = Model(
-        encoder=encoder, heads={kind.head: kind.new_head(examples, summary or _summary(encoder))}
-    )
+    summary = _summary(encoder)
+    if isinstance(before, SequenceHead):
+        summary = before.summary or summary
+    elif isinstance(pool, Summary | DynamicCNN):
+        summary = pool
+    tower = Model(encoder=encoder, heads={kind.head: kind.new_head(examples, summary)})
     return dataclasses.replace(system, towers={"main": tower}, ties=(), adapt=())
 
 
-def _published(init: str, folder: Path, examples: TaskExamples) -> System:
-    kind, config = kind_of(examples), Config.read(folder / "config.json")
+def _published(model: Initial, examples: TaskExamples) -> System:
+    kind, config = kind_of(examples), model.config
     family = family_of(config)
     if kind.writes:
-        return _writer(checkpoint.record_of(config, family.pretraining)[0], init)
+        return _writer(checkpoint.record_of(config, family.pretraining)[0], model.path)
     config = Config({**config, **kind.config(examples.outputs)}, config.file)
     named = [name for name, heads in family.heads.items() if heads == (kind.head,)]
     if not named and not kind.bare:
         raise UserError(
-            f"{init}: the family {family.model_type} has no class with a head {kind.head!r} "
+            f"{model.path}: the family {family.model_type} has no class with a head {kind.head!r} "
             "on texts"
         )
     system = checkpoint.record_of(config, named[0] if named else family.bare)[0]
@@ -357,7 +331,7 @@ def _published(init: str, folder: Path, examples: TaskExamples) -> System:
         name for name, heads in family.heads.items() if heads == (kind.head,) and name not in named
     ]:
         return checkpoint.record_of(config, reading[0])[0]
-    encoder, averages = system.towers["main"].encoder, kind.pooled and _averages(folder)
+    encoder, averages = system.towers["main"].encoder, kind.pooled and _averages(model)
     if named and not averages:
         return system
     summary = Summary("none", at="mean") if averages else _summary(encoder)
@@ -378,10 +352,10 @@ def _writer(system: System, init: str) -> System:
     return system
 
 
-def _averages(folder: Path) -> bool:
+def _averages(model: Initial) -> bool:
     """Whether a checkpoint was trained to represent a sentence by the mean of its states
     (Sentence-BERT)."""
-    sentence = sentence_of(folder)
+    sentence = model.sentence()
     return sentence is not None and sentence.modes == ("mean",)
 
 

@@ -19,6 +19,7 @@ from ptm_jax.objectives.task_of_batch import NamedTask, TaskOfBatch
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.tasks.kinds.base import kind_of
+from ptm_jax.training.start.init_models import opened
 from ptm_jax.tuning.finetuning import headed, keeping_towers, with_head
 
 
@@ -50,7 +51,7 @@ def experiment(
         name: (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths)
         for name, paths in data.items()
     }
-    parts, heads, tasks, system = {}, {}, [], None
+    parts, heads, tasks, system, models = {}, {}, [], None, opened(init)
     for name, paths in sources.items():
         examples = catalogue.get(name).examples.settled(paths)
         task_kind = kind_of(examples)
@@ -59,9 +60,7 @@ def experiment(
                 f"{name} is no task on whole texts; mix tasks with a class or a number for a "
                 "text or a pair"
             )
-        system = (
-            with_head(os.fspath(init), examples) if parent is None else headed(parent, examples)
-        )
+        system = with_head(models, examples) if parent is None else headed(parent, examples)
         head = system.towers["main"].heads[task_kind.head]
         if name in answer_networks:
             if not examples.second:
@@ -96,7 +95,7 @@ def experiment(
         recipe=_recipe(Phase(steps=steps, batch=batch, length=length), lr),
     )
     if parent is None:
-        system, init = keeping_towers(system, init), os.fspath(init)
+        system, init = keeping_towers(system, models), os.fspath(init)
     return Experiment(system=system, data=words, init=init, seed=seed)
 
 

@@ -14,6 +14,7 @@ from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import in_effect
 from ptm_jax.runs.run import adapter_parts
 from ptm_jax.training.start import initial
+from ptm_jax.training.start.init_models import Initial
 from support.classifier import classifier, run
 
 
@@ -81,7 +82,7 @@ def test_what_is_no_adapter(lora, tmp_path):
 def test_a_run_goes_on_with_the_merged_model(lora, tmp_path):
     record = {"config": {"system": spec.to_json(classifier("lora(rank=2)", "layer_decay"))}}
     (tmp_path / "config.json").write_text(json.dumps(record))
-    found = flatten(initial._finished(tmp_path, lora.states[-1].params))
+    found = flatten(Initial("", str(tmp_path)).merged(lora.states[-1].params))
     expected = flatten(in_effect(lora.program.system, lora.states[-1].params))
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[path], expected[path]) for path in found)
@@ -93,7 +94,7 @@ def test_heads_are_drawn_anew_on_demand(lora, monkeypatch):
     source = unflatten(
         {path: leaf + 1 for path, leaf in lora.params(0).items() if path.startswith("main/")}
     )
-    monkeypatch.setattr(initial, "params_of", lambda path, system: (source, Report(0)))
+    monkeypatch.setattr(Initial, "params", lambda model, system: (source, Report(0)))
     target = lora.states[0].params
     for words, same in ((("lora(rank=2)",), True), (("lora(rank=2)", "restart"), False)):
         found = flatten(initial.begin(target, "before", classifier(*words)))

@@ -10,6 +10,7 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import adapted
 from ptm_jax.core.towers import init
 from ptm_jax.training.start import initial
+from ptm_jax.training.start.init_models import Initial
 from support.classifier import batch, classifier
 
 KIND = "k_adapter(name='{}', reads=(0, -1), width=4, heads=2, layers=1)"
@@ -34,7 +35,7 @@ def test_adapters_of_two_runs_are_joined(monkeypatch):
         "factual": drawn("factual", seed=2)[1],
         "linguistic": drawn("linguistic", seed=3)[1],
     }
-    monkeypatch.setattr(initial, "params_of", lambda path, system: (runs[path], Report(0)))
+    monkeypatch.setattr(Initial, "params", lambda source, system: (runs[source.path], Report(0)))
     system, before = drawn("factual", "linguistic", seed=4)
     given = (
         ("main", "roberta"),

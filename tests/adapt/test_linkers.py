@@ -17,7 +17,7 @@ from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Vocab
 from ptm_jax.knowledge.lexicons import Entities
 from ptm_jax.systems.knowledge.knowbert import knowbert, knowledge
-from ptm_jax.training.start import initial
+from ptm_jax.training.start import init_models
 from ptm_jax.training.steps import step
 from support import registered
 
@@ -70,7 +70,7 @@ def test_a_run_that_begins_with_it_finds_the_inverse():
     draw = np.random.default_rng(1)
     shapes = jax.eval_shape(step.program(system(), seed=0).init, batch()).params
     params = jax.tree.map(lambda x: jnp.asarray(draw.normal(size=x.shape), jnp.float32), shapes)
-    (_, found) = initial.finished([spec.to_json(Linkers(source=1))], params, kinds_of())
+    (_, found) = init_models.finished([spec.to_json(Linkers(source=1))], params, kinds_of())
     old, new = flatten(params), flatten(found)
     back = {f"main/encoder/knowledge_1/layer/back/{leaf}" for leaf in ("kernel", "bias")}
     assert {path for path in old if not np.array_equal(old[path], new[path])} == back and {

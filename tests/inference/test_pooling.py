@@ -22,7 +22,7 @@ from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.runs import resolving, run
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.training.start import initial
+from ptm_jax.training.start.init_models import opened
 from support import tiny_checkpoint
 
 TEXTS = ["the king sees the house", "hat", "the queen loves the hat of the city"]
@@ -133,7 +133,7 @@ def test_an_old_folder_is_the_same_model(capsys, tmp_path):
     folder = old(shutil.copytree(new, tmp_path / "old"))
     model = ptm_jax.load(folder)
     assert (
-        model.sentence == sentence == sentence_of(folder) == initial.sentence_of(str(folder))
+        model.sentence == sentence == sentence_of(folder) == opened(str(folder)).sentence()
         and sentence.max_length == 5
     )
     assert np.array_equal(model.encode(TEXTS, truncate=True), wanted)

@@ -15,7 +15,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import open_words, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.knowledge.lexicons import Entities
-from ptm_jax.training.start import given_vectors, initial
+from ptm_jax.training.start import given_vectors, init_models, initial
+from ptm_jax.training.start.init_models import Initial
 from support import splitting
 
 PIECES = ["[PAD]", "[UNK]", "the", "##s", "cat", "dog"]
@@ -80,7 +81,7 @@ def test_rows_of_words_that_the_file_has_are_the_files(vectors, tower, capsys):
 )
 def test_what_does_not_fit_is_one_line(vectors, width, pieces, at, line):
     with pytest.raises(UserError, match=line) as error:
-        given_vectors.fill(params(width), at, vectors[0], tokenizer(pieces))
+        given_vectors.fill(params(width), Initial(at, vectors[0]), tokenizer(pieces))
     assert "\n" not in str(error.value)
 
 
@@ -98,9 +99,9 @@ def test_an_open_vocabulary_fills_the_rows_that_the_table_has(vectors):
     )  # the next ids after the special tokens, in this order
     first = words.pieces.index("the")
     before = {"main": {"encoder": {"embed": {"token": jnp.ones((first + 2, 3))}}}}
-    after = given_vectors.fill(before, "main/embeddings", path, words)["main"]["encoder"]["embed"][
-        "token"
-    ]
+    after = given_vectors.fill(before, Initial("main/embeddings", path), words)["main"]["encoder"][
+        "embed"
+    ]["token"]
     assert after.shape == (first + 2, 3)  # no row of "sees", "a" and "bird"
     np.testing.assert_array_equal(after[first:], [known["the"], known["dog"]])
     np.testing.assert_array_equal(after[:first], np.ones((first, 3)))
@@ -129,12 +130,12 @@ def test_a_table_of_a_run_is_matched_by_token(tmp_path, monkeypatch):
     made.save(tmp_path / "tokenizer")
     rows = np.random.default_rng(2).normal(size=(len(made.pieces), 3)).astype(np.float32)
     monkeypatch.setattr(
-        given_vectors,
+        init_models,
         "restore_params",
         lambda folder: ({"main": {"encoder": {"token": rows}}}, {}, 0),
     )
     (tmp_path / "config.json").write_text("{}")
-    table = given_vectors.read(tmp_path)
+    table = given_vectors.read(Initial("", str(tmp_path)))
     assert set(table.words) == {"the", "and", "cat", "dog", "bird"}
     for word, row in zip(table.words, table.rows, strict=True):
         np.testing.assert_array_equal(row, rows[made.pieces.index(word)])
@@ -158,23 +159,27 @@ def test_vectors_of_entities_are_matched_by_identifier(tmp_path, capsys):
     lexicons = {at: Entities(file=str(tmp_path / "names.tsv"), entities=5)}
     before = {"main": {"encoder": {"entities": jnp.full((5, 3), 9.0)}}}
     table = np.asarray(
-        given_vectors.fill_entities(before, at, path, lexicons)["main"]["encoder"]["entities"]
+        given_vectors.fill_entities(before, Initial(at, path), lexicons)["main"]["encoder"][
+            "entities"
+        ]
     )
     np.testing.assert_array_equal(table, [[0] * 3, rows[1], [9] * 3, rows[0], [9] * 3])
     assert (
         capsys.readouterr().err
         == f"{path}: vectors of 2 of 3 entities; the others keep their values\n"
     )
-    assert given_vectors.gives_vectors(at, "runs/transe") and given_vectors.gives_entities(at)
+    assert Initial(at, "runs/transe").vectors and Initial(at, "runs/transe").entities
     with pytest.raises(
         UserError, match="names no table of entities; there are: main/encoder/entities"
     ):
-        given_vectors.fill_entities(before, "main/encoder/knowledge_0/entities", path, lexicons)
+        given_vectors.fill_entities(
+            before, Initial("main/encoder/knowledge_0/entities", path), lexicons
+        )
     wide = {"main": {"encoder": {"entities": jnp.zeros((5, 4))}}}
     with pytest.raises(
         UserError, match="vectors of width 3, and main/encoder/entities rows of width 4"
     ):
-        given_vectors.fill_entities(wide, at, path, lexicons)
+        given_vectors.fill_entities(wide, Initial(at, path), lexicons)
 
 
 def test_layers_of_a_plain_bert_are_those_of_ernie():

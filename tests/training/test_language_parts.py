@@ -12,6 +12,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.training.start import initial
+from ptm_jax.training.start.init_models import Initial
 
 FIELDS = (
     "input_ids",
@@ -33,7 +34,9 @@ def begun(monkeypatch, name, model, **parts):
     """{path: first number} after `Experiment.init`; the models are trees of their names."""
     system = systems.get(name)
     monkeypatch.setattr(
-        initial, "params_of", lambda path, _: (numbered(systems.get(model), float(path)), Report(0))
+        Initial,
+        "params",
+        lambda source, _: (numbered(systems.get(model), float(source.path)), Report(0)),
     )
     config = Experiment(system=system, init=tuple(parts.items()))
     initial.check(config)

@@ -8,7 +8,6 @@ fit pieces inside words.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.convert import checkpoint
-from ptm_jax.convert.hub import locate
 from ptm_jax.convert.words import static_folder, wordfiles
 from ptm_jax.convert.words.wordtable import WordTable
 from ptm_jax.core.errors import UserError
@@ -26,117 +23,101 @@ from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.open_words import OpenWords
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.training import workdirs
-from ptm_jax.training.checkpoints import restore_params
 from ptm_jax.training.logs import console
+from ptm_jax.training.start.init_models import TABLES, Initial
 
-PLACE = "embeddings"
-"""The name in `Experiment.init` of the embedding layers of all towers; TOWER/embeddings is that of
-one."""
-ENTITIES = "entities"
-"""The last part of the paths of tables of entities, whose rows are given by the names of the
-entities."""
 INSIDE = "##"
 """Before the text of a piece inside a word."""
 
 
-def gives_vectors(at: str, path: str | os.PathLike) -> bool:
-    """Whether a pair of `Experiment.init` gives the vectors of tokens, and not a model."""
-    return at.split("/")[-1] in (PLACE, ENTITIES) or wordfiles.is_words(path)
-
-
-def gives_entities(at: str) -> bool:
-    """Whether a pair of `Experiment.init` names a table of entities (main/encoder/entities)."""
-    return at.split("/")[-1] == ENTITIES
-
-
 def fill_entities(
-    params: Mapping[str, Any], at: str, path: str, lexicons: Mapping[str, Any]
+    params: Mapping[str, Any], source: Initial, lexicons: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Returns the parameters with the rows of the table `at` [E, W] replaced by the vectors of
-    their entities, by the names that its lexicon numbers, and prints how many were found: a file of
-    vectors whose words are identifiers, or a run of TransE and its kind. Row 0, none, is 0. Raises
-    UserError as `fill`, and where `at` is no table."""
-    flat = flatten(params)
+    """Fills an entity table [E, W] from a vector file or a TransE run, matching entities by the
+    names of the table's lexicon. Prints the number that matched. Row 0, no entity, is 0.
+
+    Raises UserError as `fill`, and where `source.at` is no table."""
+    flat, at = flatten(params), source.at
     if at not in lexicons or at not in flat:
         raise UserError(
-            f"init={at}={path} names no table of entities; there are: {', '.join(lexicons)}"
+            f"init={at}={source.path} names no table of entities; there are: {', '.join(lexicons)}"
         )
-    names, old = lexicons[at].names(), flat[at]
-    keys = [None, *names, *[None] * len(old)][: len(old)]
-    vectors, found = rows_of(read(path), keys)
-    if not found.any():
+    names, table = lexicons[at].names(), flat[at]
+    keys = [None, *names, *[None] * len(table)][: len(table)]
+    vectors, known = rows_of(read(source), keys)
+    if not known.any():
         raise UserError(
-            f"{path} has none of the {len(names):,} entities of {at}; give vectors of the "
+            f"{source.path} has none of the {len(names):,} entities of {at}; give vectors of the "
             "lexicon's graph"
         )
-    if old.shape[1] != vectors.shape[1]:
+    if table.shape[1] != vectors.shape[1]:
         raise UserError(
-            f"{path} has vectors of width {vectors.shape[1]}, and {at} rows of width "
-            f"{old.shape[1]}; train others"
+            f"{source.path} has vectors of width {vectors.shape[1]}, and {at} rows of width "
+            f"{table.shape[1]}; train others"
         )
-    found[0] = True
-    merge = jax.jit(
-        lambda old, new, there: jnp.where(there[:, None], new, old), out_shardings=old.sharding
-    )
-    flat[at] = merge(old, vectors.astype(old.dtype), found)
+    known[0] = True
+    flat[at] = _filled(table, vectors, known)
     console.say(
-        f"{path}: vectors of {int(found.sum()) - 1:,} of {len(names):,} entities; the others "
-        "keep their values"
+        f"{source.path}: vectors of {int(known.sum()) - 1:,} of {len(names):,} entities; the "
+        "others keep their values"
     )
     return unflatten(flat)
 
 
-def fill(params: Mapping[str, Any], at: str, path: str, tokenizer: Any) -> Mapping[str, Any]:
-    """Returns the parameters with the rows of all token tables [V, D] below `at` replaced by the
-    vectors of their tokens, and prints how many were found. Special tokens and other missing ones
-    keep their values. Over an open vocabulary V is the table's own number of rows.
+def fill(params: Mapping[str, Any], source: Initial, tokenizer: Any) -> Mapping[str, Any]:
+    """Fills the rows of all token tables [V, D] below `source.at` with the vectors of their tokens.
+    Prints the number that matched. Special tokens and other missing ones keep their values. Over an
+    open vocabulary V is the table's number of rows.
 
     Raises UserError for a file that cannot be read, another width, no token table, or no common
     token.
     """
-    flat, tower = flatten(params), at.removesuffix(PLACE).strip("/")
-    mine = keys_of(tokenizer)
-    opened = isinstance(tokenizer, OpenWords)
-
-    def below(name):
-        return not tower or name.startswith(f"{tower}/")
-
+    flat, tower, path = flatten(params), source.at.removesuffix(TABLES).strip("/"), source.path
+    keys, is_open = keys_of(tokenizer), isinstance(tokenizer, OpenWords)
     tables = [
         name
         for name, leaf in flat.items()
-        if name.endswith("/token") and below(name) and (opened or leaf.shape[:1] == (len(mine),))
+        if name.endswith("/token")
+        and (not tower or name.startswith(f"{tower}/"))
+        and (is_open or leaf.shape[:1] == (len(keys),))
     ]
     if not tables:
         raise UserError(
             f"{path} gives vectors of tokens, and no "
             f"encoder{f' of {tower}' if tower else ''} has a table of them"
         )
-    if opened:
-        mine = [*mine, *[None] * flat[tables[0]].shape[0]][: flat[tables[0]].shape[0]]
-    vectors, found = rows_of(read(path), mine)
-    if not found.any():
+    if is_open:
+        size = flat[tables[0]].shape[0]
+        keys = [*keys, *[None] * size][:size]
+    vectors, known = rows_of(read(source), keys)
+    if not known.any():
         raise UserError(
-            f"{path} has none of the {len(mine):,} tokens; give vectors of this language and "
+            f"{path} has none of the {len(keys):,} tokens; give vectors of this language and "
             "spelling"
         )
     for name in tables:
-        old = flat[name]
-        if old.shape[1] != vectors.shape[1]:
+        width = flat[name].shape[1]
+        if width != vectors.shape[1]:
             raise UserError(
                 f"{path} has vectors of width {vectors.shape[1]}, and {name} rows of width "
-                f"{old.shape[1]}; "
+                f"{width}; "
                 f"take an encoder whose embeddings have the width {vectors.shape[1]}"
             )
-        merge = jax.jit(
-            lambda old, new, there: jnp.where(there[:, None], new, old), out_shardings=old.sharding
-        )
-        flat[name] = merge(old, vectors.astype(old.dtype), found)
+        flat[name] = _filled(flat[name], vectors, known)
     console.say(
-        f"{path}: vectors of {int(found.sum()):,} of {len(mine):,} tokens; the others keep "
+        f"{path}: vectors of {int(known.sum()):,} of {len(keys):,} tokens; the others keep "
         "their initial values"
     )
     return unflatten(flat)
+
+
+def _filled(table: jax.Array, vectors: np.ndarray, known: np.ndarray) -> jax.Array:
+    """Replaces the rows of a table [V, D] that are known [V], on its sharding."""
+    merge = jax.jit(
+        lambda table, vectors, known: jnp.where(known[:, None], vectors, table),
+        out_shardings=table.sharding,
+    )
+    return merge(table, vectors.astype(table.dtype), known)
 
 
 def keys_of(tokenizer: Any) -> list[str | None]:
@@ -150,30 +131,27 @@ def keys_of(tokenizer: Any) -> list[str | None]:
     ]
 
 
-def read(path: str | os.PathLike) -> WordTable:
+def read(source: Initial) -> WordTable:
     """Returns the vectors of a file or folder of them, or the token table of a run or a published
     checkpoint, with the keys of its pieces as words. Raises UserError."""
-    if wordfiles.is_words(path):
-        if not static_folder.is_static(Path(path)):
-            return wordfiles.read(path)
-        table = static_folder.read(Path(path))
-        pieces = static_folder.pieces_of(table.tokenizer, Path(path) / "tokenizer.json")
-        return WordTable(words=list(pieces), rows=np.asarray(table.vectors, np.float32))
-    folder = locate(path)
-    if checkpoint.is_published(folder):
-        params, place = checkpoint.read(folder).params, folder
-    else:
-        params, place = restore_params(folder)[0], workdirs.place_of(folder)[0] / "tokenizer"
-    keys, flat = keys_of(vocabularies.read(TokenizerSpec(path=str(place)))), flatten(params)
+    path = Path(source.path)
+    if source.is_table and not static_folder.is_static(path):
+        return wordfiles.read(path)
+    if source.is_table:
+        static = static_folder.read(path)
+        pieces = static_folder.pieces_of(static.tokenizer, path / "tokenizer.json")
+        return WordTable(words=list(pieces), rows=np.asarray(static.vectors, np.float32))
+    arrays = flatten(source.plain_params())
+    keys = keys_of(vocabularies.read(TokenizerSpec(path=str(source.tokenizer_folder))))
     tables = [
         leaf
-        for name, leaf in flat.items()
+        for name, leaf in arrays.items()
         if name.endswith("/token") and leaf.shape[0] >= len(keys)
     ]
     if not tables:
-        raise UserError(f"{path} has no table of tokens; give vectors, or a model with one")
-    kept = [i for i, key in enumerate(keys) if key is not None]
-    return WordTable(words=[keys[i] for i in kept], rows=np.asarray(tables[0], np.float32)[kept])
+        raise UserError(f"{source.path} has no table of tokens; give vectors, or a model with one")
+    words = [i for i, key in enumerate(keys) if key is not None]
+    return WordTable(words=[keys[i] for i in words], rows=np.asarray(tables[0], np.float32)[words])
 
 
 def rows_of(table: WordTable, keys: Sequence[str | None]) -> tuple[np.ndarray, np.ndarray]:
@@ -181,15 +159,15 @@ def rows_of(table: WordTable, keys: Sequence[str | None]) -> tuple[np.ndarray, n
     words outside the table."""
     index = dict(zip(reversed(table.words), range(len(table.words) - 1, -1, -1), strict=True))
     ids = np.array([-1 if key is None else index.get(key, -1) for key in keys])
-    found = ids >= 0
+    known = ids >= 0
     if table.subwords is not None:
-        found = np.array(
+        known = np.array(
             [
                 key is not None and not (key.startswith(INSIDE) and i < 0)
                 for key, i in zip(keys, ids, strict=True)
             ]
         )
     vectors = np.zeros((len(keys), table.width), np.float32)
-    there = np.flatnonzero(found)
-    vectors[there] = table.vectors([keys[i] for i in there], ids[there])
-    return vectors, found
+    rows = np.flatnonzero(known)
+    vectors[rows] = table.vectors([keys[i] for i in rows], ids[rows])
+    return vectors, known

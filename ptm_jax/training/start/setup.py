@@ -27,6 +27,7 @@ from ptm_jax.training import workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import console
 from ptm_jax.training.start import differing, initial
+from ptm_jax.training.start.init_models import Initials, opened
 from ptm_jax.training.steps import building
 from ptm_jax.training.steps.step import program
 
@@ -43,19 +44,23 @@ def experiment(target: System | Experiment, data: tuple[str, ...] = ()) -> Exper
 
 
 def begin(
-    config: Experiment, workdir: Path, progress: Callable | None = None
+    config: Experiment,
+    workdir: Path,
+    progress: Callable | None = None,
+    init: Initials | None = None,
 ) -> tuple[Experiment, Corpus]:
     """Returns the resolved experiment and its corpus. Raises UserError if the workdir has a run of
-    another experiment.
+    another experiment. `init` is the opened `config.init`.
 
     Checks as much as possible before it prepares the corpus. Writes only the corpus.
     """
+    init = opened(config.init) if init is None else init
     building.check_lengths(config.system)
-    initial.check(config)
+    initial.check(config, init)
     if not (config.system.examples.labelled or (workdir / "data").is_dir() or _prepared(config)):
         rehearse(config)
     if not group.current().index:
-        corpus = _opened(config, workdir, progress)
+        corpus = _opened(config, workdir, init, progress)
         group.current().chosen(lambda: str(corpus.dir.absolute()))
     else:  # process 0 prepares it, which may take hours
         corpus = open_corpus(group.current().chosen(lambda: None))
@@ -99,30 +104,32 @@ def scheduled(config: Experiment, corpus: Corpus) -> Experiment:
     return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
 
 
-def _opened(config: Experiment, workdir: Path, progress: Callable | None) -> Corpus:
+def _opened(config: Experiment, workdir: Path, init: Initials, progress: Callable | None) -> Corpus:
     """Returns the corpus. Raises UserError if the workdir has a run of another experiment."""
-    there = workdirs.read(workdir, corpus=True) if (workdir / "config.json").is_file() else None
-    if there is not None:
-        differing.refuse(workdir, differing.changes(there, config))
-    corpus = corpus_of(config, workdir, progress)
-    if there is not None:
-        old, new = there["corpus"], facts_of(corpus)
-        found = [
+    record = workdirs.read(workdir, corpus=True) if (workdir / "config.json").is_file() else None
+    if record is not None:
+        differing.refuse(workdir, differing.changes(record, config))
+    corpus = corpus_of(config, workdir, init, progress)
+    if record is not None:
+        old, new = record["corpus"], facts_of(corpus)
+        changes = [
             (f"corpus.{name}", old[name], new[name])
             for name in ("tokenizer", "digest")
             if old[name] != new[name]
         ]
-        data = spec.differences(there["config"]["data"], config.data, "data") if found else []
-        differing.refuse(workdir, [*data, *found])
+        data = spec.differences(record["config"]["data"], config.data, "data") if changes else []
+        differing.refuse(workdir, [*data, *changes])
     return corpus
 
 
-def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None) -> Corpus:
+def corpus_of(
+    config: Experiment, workdir: Path, init: Initials, progress: Callable | None = None
+) -> Corpus:
     """Returns the prepared corpus of an experiment: its directory, or one prepared in the workdir
     from its sources."""
     if _prepared(config):
         return _fits(config, open_corpus(config.data[0]))
-    tokenizer = initial.with_tokenizer(config).tokenizer or config.system.tokenizer
+    tokenizer = initial.with_tokenizer(config, init).tokenizer or config.system.tokenizer
     if tokenizer is None:
         raise UserError(
             f"{config.system.name} names no tokenizer; set tokenizer=TokenizerSpec(...) in "
@@ -175,15 +182,15 @@ def rehearse(config: Experiment) -> None:
 
 
 def _fits(config: Experiment, corpus: Corpus) -> Corpus:
-    """Returns the corpus. Raises UserError if it was prepared with another tokenizer than that of
-    the initial model."""
-    own, there = corpus.manifest["tokenizer"]["hash"], config.tokenizer
-    if isinstance(config.init, str) and isinstance(there, TokenizerSpec) and there.path:
+    """Returns the corpus. Raises UserError if the initial model has another tokenizer."""
+    prepared, tokenizer = corpus.manifest["tokenizer"]["hash"], config.tokenizer
+    wanted = prepared
+    if isinstance(config.init, str) and isinstance(tokenizer, TokenizerSpec) and tokenizer.path:
         with contextlib.suppress(
             UserError
         ):  # a checkpoint without a tokenizer takes any corpus of its size
-            own = vocabularies.read(there).hash
-    if own != corpus.manifest["tokenizer"]["hash"]:
+            wanted = vocabularies.read(tokenizer).hash
+    if wanted != prepared:
         raise UserError(
             f"{corpus.dir} was prepared with another tokenizer than that of {config.init}; "
             "give the text itself"
@@ -199,7 +206,7 @@ def stream(
     shuffled differently."""
     shape = config.system.recipe.phases[phase]
     make = corpus.stream or functools.partial(Stream, corpus)
-    found = make(
+    rows = make(
         split,
         config.system.examples,
         length=shape.length,
@@ -209,14 +216,14 @@ def stream(
         process_index=share[0],
         process_count=share[1],
     )
-    if found.cut:
+    if rows.cut:
         _remark(
-            f"{found.cut} texts of {split} are longer than {shape.length} tokens; their ends "
+            f"{rows.cut} texts of {split} are longer than {shape.length} tokens; their ends "
             "are cut off"
         )
-    for remark, count in found.remarks.items():
+    for remark, count in rows.remarks.items():
         _remark(f"{split}: {count} {remark}")
-    return found
+    return rows
 
 
 @functools.cache
@@ -233,26 +240,26 @@ def example(config: Experiment, corpus: Corpus, phase: int = 0) -> dict[str, jax
     return {**batch, "rows": jnp.arange(shape.batch, dtype=jnp.int32)}
 
 
-def keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
+def keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> None:
     """Writes `config.json`, `config.txt` and the tokenizer into the workdir (process 0)."""
-    group.current().chosen(lambda: _keep(config, workdir, corpus))
+    group.current().chosen(lambda: _keep(config, workdir, corpus, init))
     workdirs.check_tokenizer(workdir, facts_of(corpus)["tokenizer"])
 
 
-def _keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
+def _keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> None:
     facts = {**facts_of(corpus), "path": str(corpus.dir.absolute())}
     first = not (workdir / "config.json").exists()
     with workdirs.writing(workdir):
         record = {"config": spec.to_json(config), "corpus": facts}
-        if own := sources_of(config, workdir):
-            record["own"] = own
+        if code := sources_of(config, workdir):
+            record["own"] = code
         if command := workdirs.command(None if first else workdirs.read(workdir)):
             record["command"] = command
         workdirs.write(workdir, record, config)
         if not (workdir / "tokenizer").exists():
             workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
-        if first and (source := initial.sentence_of(config.init)) is not None:
-            sentence_folder.write(workdir / workdirs.SENTENCE, source)
+        if first and (sentence := init.sentence()) is not None:
+            sentence_folder.write(workdir / workdirs.SENTENCE, sentence)
 
 
 def facts_of(corpus: Corpus) -> dict[str, Any]:

@@ -17,9 +17,7 @@ import numpy as np
 
 from ptm_jax.adapt.parameters.freezing import Restart
 from ptm_jax.convert import checkpoint
-from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import family_of
-from ptm_jax.convert.hub import locate
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.system import Experiment
@@ -31,6 +29,7 @@ from ptm_jax.inference import inputs
 from ptm_jax.nn.embeddings.parts import Types, exchanged
 from ptm_jax.objectives.text.language import MLM
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.training.start.init_models import Initial
 
 SEPARATOR = " SEP "
 """Separator between a label and its text (Kumar et al.)."""
@@ -48,11 +47,10 @@ def conditional(
     Raises UserError.
     """
     examples = catalogue.get(task).examples.settled(data)
-    folder = locate(init)
-    if not checkpoint.is_published(folder):
+    model = Initial("", os.fspath(init))
+    if not model.published:
         raise UserError(f"{init} is no published checkpoint; conditional BERT begins with one")
-    config = Config.read(folder / "config.json")
-    system, _ = checkpoint.record_of(config, family_of(config).pretraining)
+    system, _ = checkpoint.record_of(model.config, family_of(model.config).pretraining)
     tower, classes = system.towers["main"], examples.outputs
     if "mlm" not in tower.heads or not tower.encoder.embeddings.types or classes < 2:
         raise UserError(
