@@ -67,13 +67,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int = 120
 
 def axes_of(mesh: str) -> tuple[tuple[str, int], ...]:
     """The (axis, size) pairs of --mesh. Raises UserError."""
-    found = []
+    axes = []
     for part in mesh.split(","):
         name, _, size = map(str.strip, part.partition("="))
         if not (name and size.isdecimal()):
             raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {part!r}")
-        found.append((name, int(size)))
-    return tuple(found)
+        axes.append((name, int(size)))
+    return tuple(axes)
 
 
 def layout(mesh: str | None, rules: str | None) -> list[str]:

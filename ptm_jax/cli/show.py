@@ -109,12 +109,12 @@ def parameter_counts(value: Any) -> dict[str, int]:
     tied = tuple(f"{tie.path}/" for tie in system.ties)
     counts = {}
     for name, params in shapes.items():
-        own = {
+        tower_params = {
             path: leaf
             for path, leaf in paths.flatten(params).items()
             if not f"{name}/{path}/".startswith(tied)
         }
-        counts[name] = paths.count(own)
+        counts[name] = paths.count(tower_params)
     return counts
 
 
@@ -136,7 +136,7 @@ def _print_differences(a: Any, b: Any, as_json: bool) -> int:
     a, b = spec.to_json(a), spec.to_json(b)
     if a.get("kind") != b.get("kind"):  # an Experiment beside a System: compare the systems
         a, b = a.get("system", a), b.get("system", b)
-    found = spec.differences(a, b)
-    lines = [f"{path}: {spec.to_line(x)} | {spec.to_line(y)}" for path, x, y in found]
-    document = [{"path": path, "a": x, "b": y} for path, x, y in found]
+    differences = spec.differences(a, b)
+    lines = [f"{path}: {spec.to_line(x)} | {spec.to_line(y)}" for path, x, y in differences]
+    document = [{"path": path, "a": x, "b": y} for path, x, y in differences]
     return options.report(document, "\n".join(lines) or "no differences", as_json)

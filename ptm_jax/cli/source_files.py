@@ -34,11 +34,11 @@ class Place:
 def places(system: System) -> list[Place]:
     """Returns the entry of a system in the catalogue, then each class in its record, by the first
     path that has it, then its checkpoint family, golden text and tests."""
-    found = [*_entry(system), *_parts(system), *_family(system)]
+    entries = [*_entry(system), *_parts(system), *_family(system)]
     golden = ROOT / "tests" / "systems" / "golden" / f"{system.name}.txt"
     if golden.is_file():
-        found.append(Place("golden text", system.name, str(golden.relative_to(ROOT)), 1))
-    return [*found, *_tests(system)]
+        entries.append(Place("golden text", system.name, str(golden.relative_to(ROOT)), 1))
+    return [*entries, *_tests(system)]
 
 
 def _entry(system: System) -> Iterator[Place]:

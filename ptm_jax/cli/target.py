@@ -13,7 +13,7 @@ __all__ = ["changed", "load_file", "resolve", "task_name"]
 def task_name(name: str | None) -> str | None:
     """The name of a task. FILE.py:NAME imports a file of the user's own first, which adds the task
     NAME."""
-    path, colon, own = (name or "").rpartition(":")
+    path, colon, task = (name or "").rpartition(":")
     if (name or "").endswith(".py"):
         raise UserError(
             f"--task {name} names a file; give FILE.py:NAME, with the name of the task that it adds"
@@ -31,9 +31,9 @@ def task_name(name: str | None) -> str | None:
         guard(lambda: import_file(path), Path(path))
     from ptm_jax.tasks.catalogue import catalogue
 
-    if own not in catalogue:
+    if task not in catalogue:
         raise UserError(
-            f"{path} adds no task {own!r}; give FILE.py:NAME, the name of a Task that it "
+            f"{path} adds no task {task!r}; give FILE.py:NAME, the name of a Task that it "
             "adds to the catalogue"
         )
-    return own
+    return task

@@ -162,8 +162,8 @@ class Checkpoints:
         body = group.current().chosen(lambda: self._verified(step))
         wanted = paths.flatten(like)
         _compare(body["tree"], wanted, true, self._path(step))
-        found = _read(self._path(step), wanted)
-        state = jax.tree.unflatten(jax.tree.structure(like), [found[path] for path in wanted])
+        arrays = _read(self._path(step), wanted)
+        state = jax.tree.unflatten(jax.tree.structure(like), [arrays[path] for path in wanted])
         return state, body["meta"], step
 
     def _copied(self, flat: dict[str, Any]) -> dict[str, Any]:
@@ -196,17 +196,17 @@ class Checkpoints:
         return max((step for step in self.steps() if step not in self._bad), default=None)
 
     def _choose(self, step: int | None) -> int:
-        found = self.latest() if step is None else step
-        if found is None:
+        chosen = self.latest() if step is None else step
+        if chosen is None:
             raise UserError(
                 f"there is no usable checkpoint in {self.root}; train first or name another workdir"
             )
         if step is not None and step not in self.steps():
-            there = ", ".join(map(str, self.steps())) or "none"
+            steps = ", ".join(map(str, self.steps())) or "none"
             raise UserError(
-                f"there is no checkpoint of step {step} in {self.root}; there are: {there}"
+                f"there is no checkpoint of step {step} in {self.root}; there are: {steps}"
             )
-        return found
+        return chosen
 
     def _verified(self, step: int) -> dict[str, Any]:
         path = self._path(step)
@@ -218,23 +218,23 @@ class Checkpoints:
             ) from error
 
     def _newest_intact(self) -> int | None:
-        found, skipped = None, []
+        newest, skipped = None, []
         for step in reversed(self.steps()):
             try:
                 if step not in self._bad and (
                     step in self._intact or sealing.verify(self._path(step))
                 ):
-                    self._intact.add(found := step)
+                    self._intact.add(newest := step)
                     break
             except (Damaged, OSError) as error:
                 self._bad.add(step)
                 skipped.append(f"skipped the damaged checkpoint {self._path(step)}: {error}")
         instead = (
-            "there is no whole one before it" if found is None else f"using that of step {found}"
+            "there is no whole one before it" if newest is None else f"using that of step {newest}"
         )
         for line in skipped:
             print(f"{line}; {instead}", file=sys.stderr)
-        return found
+        return newest
 
     def _finish(self, step: int, draft: Path, body: dict[str, Any]) -> None:
         """Background part of a save: waits for the arrays, writes the record, renames the draft,
@@ -298,8 +298,8 @@ def restore_params(
     body = store._verified(step)
     tree = {key: value for key, value in body["tree"].items() if key.startswith(f"{name}/")}
     if not tree:
-        there = ", ".join(sorted({key.split("/")[0] for key in body["tree"]}))
-        raise UserError(f"the checkpoint {store._path(step)} has no {name!r}; it has: {there}")
+        names = ", ".join(sorted({key.split("/")[0] for key in body["tree"]}))
+        raise UserError(f"the checkpoint {store._path(step)} has no {name!r}; it has: {names}")
     if like is None:
         wanted = {
             key: jax.ShapeDtypeStruct(tuple(shape), dtype) for key, (shape, dtype) in tree.items()
@@ -307,14 +307,14 @@ def restore_params(
     else:
         wanted = {f"{name}/{key}": leaf for key, leaf in paths.flatten(like).items()}
         _compare(tree, wanted, true, store._path(step))
-    found = _read(store._path(step), wanted)
-    for key, leaf in found.items():
+    arrays = _read(store._path(step), wanted)
+    for key, leaf in arrays.items():
         if not all(np.isfinite(np.asarray(shard.data)).all() for shard in leaf.addressable_shards):
             raise UserError(
                 f"{store._path(step)}: {key} has numbers that are NaN or infinite; take "
                 "another checkpoint"
             )
-    params = paths.unflatten({key.removeprefix(f"{name}/"): found[key] for key in wanted})
+    params = paths.unflatten({key.removeprefix(f"{name}/"): arrays[key] for key in wanted})
     return params, body["meta"], step
 
 
@@ -387,8 +387,8 @@ def _writing(root: Path, last: int | None = None):
         yield
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        found = re.search(r"os_error_code='(\d+)'|OS error (\d+)|Errno (\d+)", reason)
-        reason = os.strerror(int(next(filter(None, found.groups())))) if found else reason
-        rest = "" if last is None else f" The checkpoint of step {last} is intact."
-        advice = f"free space there or name a workdir that can be written.{rest}"
+        match = re.search(r"os_error_code='(\d+)'|OS error (\d+)|Errno (\d+)", reason)
+        reason = os.strerror(int(next(filter(None, match.groups())))) if match else reason
+        remark = "" if last is None else f" The checkpoint of step {last} is intact."
+        advice = f"free space there or name a workdir that can be written.{remark}"
         raise UserError(f"cannot write checkpoints to {root}: {reason}; {advice}") from error

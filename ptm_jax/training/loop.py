@@ -220,10 +220,10 @@ class Training:
         name = self.window.infinite("loss", "grad_norm")
         if name is not None:
             self.checkpoints.wait()
-            kept = self.checkpoints.latest()
-            there = "" if kept is None else f"; the checkpoint of step {kept} is kept"
+            last = self.checkpoints.latest()
+            remark = "" if last is None else f"; the checkpoint of step {last} is kept"
             raise UserError(
-                f"the {name} is not finite at step {done}{there}: start again in another "
+                f"the {name} is not finite at step {done}{remark}: start again in another "
                 "workdir with a lower "
                 "recipe.lr, with recipe.clip, or in float32 (--set precision=float32)"
             )
@@ -240,8 +240,8 @@ def train(
     """
     with group.together(), _alone(Path(workdir)):
         progress = None if quiet else console.bar
-        if (found := results.finished(config, Path(workdir), progress)) is not None:
-            return found
+        if (result := results.finished(config, Path(workdir), progress)) is not None:
+            return result
         run = Training(config, Path(workdir), progress)
         run.watch, run.callbacks = watch, callbacks
         return _train(run, quiet)
@@ -275,9 +275,9 @@ def _train(run: Training, quiet: bool) -> Result:
 def _final(run, state):
     """Returns the held-out metrics of the finished run, from its log, or measured and logged
     now."""
-    there = group.current().chosen(lambda: logs.find(run.workdir, run.recipe.steps, "heldout"))
-    if there is not None or not run.has_heldout:
-        return there or {}
+    logged = group.current().chosen(lambda: logs.find(run.workdir, run.recipe.steps, "heldout"))
+    if logged is not None or not run.has_heldout:
+        return logged or {}
     values = run.evaluate(state, len(run.recipe.phases) - 1)
     run.write(run.recipe.steps, "heldout", values)
     return values

@@ -50,15 +50,15 @@ def _checksums(paths: Iterable[Path], flush: bool = False) -> list[tuple[int, in
     may still be running.
     """
     paths = list(paths)
-    found: list[Any] = [None] * len(paths)
+    sums: list[Any] = [None] * len(paths)
     waiting = iter(range(len(paths)))  # `next` of it is atomic
 
     def work() -> None:
         for number in waiting:
             try:
-                found[number] = _checksum(paths[number], flush)
+                sums[number] = _checksum(paths[number], flush)
             except OSError as error:
-                found[number] = error
+                sums[number] = error
 
     threads = [
         threading.Thread(target=work, name="checksums") for _ in range(min(_READERS, len(paths)))
@@ -67,10 +67,10 @@ def _checksums(paths: Iterable[Path], flush: bool = False) -> list[tuple[int, in
         thread.start()
     for thread in threads:
         thread.join()
-    for result in found:
+    for result in sums:
         if isinstance(result, OSError):
             raise result
-    return found
+    return sums
 
 
 def flush(directory: Path) -> None:
@@ -91,8 +91,8 @@ def seal(directory: Path, body: dict[str, Any]) -> None:
     written = files(directory)
     sums = map(list, _checksums(written, flush=True))
     sizes = {
-        path.relative_to(directory).as_posix(): found
-        for path, found in zip(written, sums, strict=True)
+        path.relative_to(directory).as_posix(): checksum
+        for path, checksum in zip(written, sums, strict=True)
     }
     body = json.loads(json.dumps({**body, "files": sizes}))
     draft = directory / f"{_RECORD}.draft"
@@ -108,8 +108,8 @@ def seal(directory: Path, body: dict[str, Any]) -> None:
 def record(directory: Path) -> dict[str, Any]:
     """Returns the record of a directory. Raises Damaged if it was changed."""
     try:
-        found = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
-        body, crc = found["body"], found["crc32"]
+        content = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
+        body, crc = content["body"], content["crc32"]
     except FileNotFoundError:
         raise Damaged(f"{_RECORD} is missing") from None
     except (ValueError, KeyError, TypeError):
@@ -129,8 +129,8 @@ def verify(directory: Path) -> dict[str, Any]:
             raise Damaged(f"{name} is missing")
         if path.stat().st_size != size:
             raise Damaged(f"{name} has {path.stat().st_size} bytes instead of {size}")
-    found = _checksums(directory / name for name in body["files"])
-    for (name, (_, crc)), (_, here) in zip(body["files"].items(), found, strict=True):
+    sums = _checksums(directory / name for name in body["files"])
+    for (name, (_, crc)), (_, here) in zip(body["files"].items(), sums, strict=True):
         if here != crc:
             raise Damaged(f"{name} does not have its checksum")
     return body

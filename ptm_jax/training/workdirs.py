@@ -55,8 +55,8 @@ def checkpoint_of(workdir: Path, step: int) -> Path:
 
 def steps_of(workdir: Path) -> list[int]:
     """Returns the steps of all checkpoints, ascending, including damaged ones."""
-    found = (_STEP.fullmatch(path.name) for path in (workdir / "checkpoints").glob("step_*"))
-    return sorted(int(match[1]) for match in found if match)
+    matches = (_STEP.fullmatch(path.name) for path in (workdir / "checkpoints").glob("step_*"))
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:
@@ -111,14 +111,14 @@ def vocab_of(record: Mapping[str, Any]) -> Vocab:
 def check_tokenizer(workdir: Path, expected: str) -> Any:
     """Returns the tokenizer of a workdir. Raises UserError if it is missing or its hash is not
     `expected`."""
-    found = saved.load(workdir / "tokenizer")
-    if found.hash != expected:
+    tokenizer = saved.load(workdir / "tokenizer")
+    if tokenizer.hash != expected:
         raise UserError(
-            f"the tokenizer in {workdir / 'tokenizer'} ({found.hash[:12]}) is not the one "
+            f"the tokenizer in {workdir / 'tokenizer'} ({tokenizer.hash[:12]}) is not the one "
             "that the run was trained with "
             f"({expected[:12]}); put that one back, or choose another workdir"
         )
-    return found
+    return tokenizer
 
 
 @contextlib.contextmanager

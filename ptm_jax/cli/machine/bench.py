@@ -58,13 +58,13 @@ def measure(args: Args, benchmarks: Mapping[str, Any], peers: Any) -> int:
             document, options.table(("name", "measures"), list(rows.items())), args.json
         )
     entries, failed = [], None
-    given = {"benchmarks": benchmarks, "sizes": suite.sized(options.pairs(args.set), benchmarks)}
+    settings = {"benchmarks": benchmarks, "sizes": suite.sized(options.pairs(args.set), benchmarks)}
     how = {"quick": args.quick, "repeats": args.repeats, "say": options.say, "peers": peers}
     try:
-        for found in suite.run(args.names, **given, **how):
-            entries += found
+        for measured in suite.run(args.names, **settings, **how):
+            entries += measured
             if args.out is not None:
-                options.say(f"written: {report.write(found, args.out)}")
+                options.say(f"written: {report.write(measured, args.out)}")
     except (Exception, KeyboardInterrupt) as error:
         if not entries:
             raise

@@ -132,11 +132,11 @@ def _compiler() -> dict[str, str]:
 
     from ptm_jax.mesh import chips
 
-    found = {"compiler": " ".join(jax.local_devices()[0].client.platform_version.split())}
+    versions = {"compiler": " ".join(jax.local_devices()[0].client.platform_version.split())}
     if (place := chips.libtpu()) is not None:
-        there = importlib.metadata.distributions(name="libtpu", path=[str(place)])
-        found["libtpu"] = next((one.version for one in there), str(place))
-    return found
+        packages = importlib.metadata.distributions(name="libtpu", path=[str(place)])
+        versions["libtpu"] = next((one.version for one in packages), str(place))
+    return versions
 
 
 def _host() -> dict[str, Any]:
@@ -168,13 +168,13 @@ def _cache() -> dict[str, Any]:
         return {"folder": None, "why": "PTM_CACHE=off: every run compiles, and checks its kernels"}
     near = next(parent for parent in (place, *place.parents) if parent.exists())
     files = [path.stat().st_size for path in place.rglob("*") if path.is_file()]
-    found = {
+    facts = {
         "folder": str(place),
         "writable": os.access(near, os.W_OK),
         "files": len(files),
         "bytes": sum(files),
     }
-    return found | ({"programs": programs} if programs else {})
+    return facts | ({"programs": programs} if programs else {})
 
 
 def _text(document: Mapping[str, Any]) -> Iterator[str]:
@@ -197,14 +197,14 @@ def _text(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _folded(
         "variables", (f"{name}={value}" for name, value in document["variables"].items())
     )
-    kept = (
+    place = (
         ""
         if cache["folder"] is None
         else f"{cache['folder']}: {cache['files']} files, {cache['bytes'] / 1e6:.0f} MB"
     )
     yield (
         "cache      "
-        f"{kept or cache['why']}{'' if cache.get('writable', True) else ', not writable: every run compiles'}"
+        f"{place or cache['why']}{'' if cache.get('writable', True) else ', not writable: every run compiles'}"
     )
     yield from ([f"           {cache['programs']}: programs"] if "programs" in cache else [])
     yield f"kernels    {document['kernels']['why']}"

@@ -153,9 +153,10 @@ def _runs_of(args: Args) -> tuple[str, ...]:
 
     if not studies.defines(args.target):
         return ()
-    if given := options.given(args, ("data", "mesh", "rules", "set")):
+    if options_given := options.given(args, ("data", "mesh", "rules", "set")):
         raise UserError(
-            f"a study has its own experiments; write what {given[0]} changes into {args.target}"
+            f"a study has its own experiments; write what {options_given[0]} changes into "
+            f"{args.target}"
         )
     return tuple(name for name, _ in studies.names(studies.load(args.target)))
 

@@ -96,12 +96,12 @@ def run(args: Args) -> int:
     from ptm_jax.plan import summary
 
     where = topology(args.topology)
-    found = _child(vars(args), where)
-    documents = found["plans"]
-    for line in found["remarks"]:
+    result = _child(vars(args), where)
+    documents = result["plans"]
+    for line in result["remarks"]:
         options.say(line)
     if args.plot is not None:
-        summary.curve(found["curve"], args.plot, f"{args.target} on {args.topology}")
+        summary.curve(result["curve"], args.plot, f"{args.target} on {args.topology}")
     if args.search:
         return options.report(documents, summary.ranking(documents), args.json)
     if args.measure:
@@ -121,10 +121,10 @@ def _measured(args: Args, where: Any) -> dict[str, Any]:
             "give one such device"
         )
     config, _, phase = planning.prepared(_config(args), where, args.phase)
-    found = measured.step(config, phase)
+    timing = measured.step(config, phase)
     return {
-        "measured_step_seconds": found.seconds,
-        "measured_rows": {str(rows): s for rows, s in found.steps.items()},
+        "measured_step_seconds": timing.seconds,
+        "measured_rows": {str(rows): s for rows, s in timing.steps.items()},
     }
 
 
@@ -167,10 +167,10 @@ def _child(request: dict[str, Any], where: Any) -> dict[str, Any]:
                 or [f"it ended with status {done.returncode}"]
             )[-1]
             raise UserError(f"compiling for {where} failed: {last}; PTM_DEBUG=1 shows all of it")
-        found = json.loads(out.read_text(encoding="utf8"))
-    if "error" in found:
-        raise UserError(found["error"])
-    return found
+        result = json.loads(out.read_text(encoding="utf8"))
+    if "error" in result:
+        raise UserError(result["error"])
+    return result
 
 
 def child(request: dict[str, Any]) -> dict[str, Any]:
@@ -217,12 +217,12 @@ def _config(args: Args) -> Any:
 def _main(out: str) -> int:
     """The child process: reads a request from stdin, and writes the result to a file."""
     try:
-        found = child(json.load(sys.stdin))
+        result = child(json.load(sys.stdin))
     except Exception as error:
         if os.environ.get("PTM_DEBUG"):
             raise
-        found = {"error": explain(error)}
-    Path(out).write_text(json.dumps(found), encoding="utf8")
+        result = {"error": explain(error)}
+    Path(out).write_text(json.dumps(result), encoding="utf8")
     return 0
 
 

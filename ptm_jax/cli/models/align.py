@@ -52,7 +52,7 @@ def run(args: Args) -> int:
     check_free(args.out)
     pairs = two_languages.read_pairs(args.dictionary)
     first, second = vectors_of(args.first), vectors_of(args.second)
-    *models, found = two_languages.aligned(first, second, pairs, args.keep)
+    *models, alignment = two_languages.aligned(first, second, pairs, args.keep)
     ending, files = ENDINGS.get(args.format, ".txt"), []
     for name, model in zip(("first", "second"), models, strict=True):
         files += model.save(Path(args.out) / f"{name}{ending}", args.format)
@@ -60,10 +60,10 @@ def run(args: Args) -> int:
     document = {
         "pairs": known,
         "width": models[0].width,
-        "correlations": found.correlations.tolist(),
+        "correlations": alignment.correlations.tolist(),
     }
     lines = [f"{known:,} of {len(pairs):,} pairs; {models[0].width} directions, correlations "
-             f"{found.correlations[0]:.3f} to {found.correlations[-1]:.3f}",
+             f"{alignment.correlations[0]:.3f} to {alignment.correlations[-1]:.3f}",
                  *(f"  {file}" for file in files)]  # fmt: skip
     return options.report(
         {**document, "files": [str(file) for file in files]}, "\n".join(lines), args.json

@@ -64,7 +64,7 @@ def run(args: Args) -> int:
         for kind, name in sources.parts(args.data)
         for item in sources.read(kind, name)
     )
-    found = model.fit(texts)
-    found.save(args.out, "folder")
-    document = {"method": args.method, "words": len(found), "width": found.width, "out": args.out}
-    return options.report(document, f"{found!r}\n  in {args.out}", args.json)
+    fitted = model.fit(texts)
+    fitted.save(args.out, "folder")
+    document = {"method": args.method, "words": len(fitted), "width": fitted.width, "out": args.out}
+    return options.report(document, f"{fitted!r}\n  in {args.out}", args.json)

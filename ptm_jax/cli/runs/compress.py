@@ -89,27 +89,27 @@ def _compress(args: Args) -> int:
 
     asked = {name: vars(args)[name] for name in ("workdir", "epochs", "batch", "length", "lr")}
     task = target.task_name(args.task)
-    found = compressing.compress(
+    outcome = compressing.compress(
         compression, args.model, args.out, task=task, data=args.data, change=change, **asked
     )
-    if found.after is None:
-        options.say(options.stopped(found.result))
-        return options.status(found.result)
+    if outcome.after is None:
+        options.say(options.stopped(outcome.result))
+        return options.status(outcome.result)
     document = {
         "method": args.method,
-        "before": vars(found.before),
-        "after": vars(found.after),
+        "before": vars(outcome.before),
+        "after": vars(outcome.after),
         "out": args.out,
     }
-    return options.report(document, f"{_table(found)}\n  in {args.out}", args.json)
+    return options.report(document, f"{_table(outcome)}\n  in {args.out}", args.json)
 
 
-def _table(found: Any) -> str:
-    sizes = found.before, found.after
+def _table(outcome: Any) -> str:
+    sizes = outcome.before, outcome.after
     rows = [["parameters", *(f"{size.parameters:,}" for size in sizes)]]
     rows += [["  of them zero", *(f"{size.zeros:,}" for size in sizes)]]
     rows += [["megabytes", *(options.figure(size.bytes / 1e6) for size in sizes)]]
-    for name in found.after.metrics:
+    for name in outcome.after.metrics:
         rows.append(
             [name, *(options.figure(size.metrics[name]) if size.metrics else "" for size in sizes)]
         )
@@ -132,8 +132,15 @@ def _static(args: Args) -> int:
         )
     (model,) = scoring.load((args.model,))
     width = None if not args.width else args.width if args.width < 1 else int(args.width)
-    found = distil(model, width, args.sif or None, args.drop or None, args.pooling, name=args.model)
-    found.static.fields["embedding_dtype"] = args.dtype
-    found.save(args.out, "static")
-    document = {"method": args.method, "tokens": len(found), "width": found.width, "out": args.out}
-    return options.report(document, f"{found!r}\n  in {args.out}", args.json)
+    vectors = distil(
+        model, width, args.sif or None, args.drop or None, args.pooling, name=args.model
+    )
+    vectors.static.fields["embedding_dtype"] = args.dtype
+    vectors.save(args.out, "static")
+    document = {
+        "method": args.method,
+        "tokens": len(vectors),
+        "width": vectors.width,
+        "out": args.out,
+    }
+    return options.report(document, f"{vectors!r}\n  in {args.out}", args.json)

@@ -126,8 +126,8 @@ def run(args: Args) -> int:
         print("\n".join(runner.flags()))
         return 0
     began = time.monotonic()
-    given = {"block_tokens": args.block_tokens, "document_bytes": args.document_bytes}
-    options = {name: value for name, value in given.items() if value is not None}
+    limits = {"block_tokens": args.block_tokens, "document_bytes": args.document_bytes}
+    options = {name: value for name, value in limits.items() if value is not None}
     with bars() as progress:
         corpus = prepare.prepare(
             args.data if not args.phrases else _joined(args),
@@ -142,12 +142,12 @@ def run(args: Args) -> int:
             progress=progress,
             **options,
         )
-    found = summary(corpus, time.monotonic() - began)
+    facts = summary(corpus, time.monotonic() - began)
     lines = [
         "{documents:,} documents, {tokens:,} tokens, vocabulary {vocabulary:,}, {shards} "
-        "shards".format(**found)
+        "shards".format(**facts)
     ]
-    if cleaning := found.get("cleaning"):
+    if cleaning := facts.get("cleaning"):
         dropped = (
             "; ".join(f"{name} {count:,}" for name, count in cleaning["dropped"].items())
             or "nothing"
@@ -157,10 +157,10 @@ def run(args: Args) -> int:
             f"{dropped}"
         )
     lines.append(
-        f"in {args.out} after {found['seconds']} s; next: ptm train bert_mini --data "
+        f"in {args.out} after {facts['seconds']} s; next: ptm train bert_mini --data "
         f"{args.out} --workdir DIR"
     )
-    return report(found, "\n".join(lines), args.json)
+    return report(facts, "\n".join(lines), args.json)
 
 
 def summary(corpus: Any, seconds: float) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _graph(args: Args) -> int:
     graph = compiling.compile_graph(
         formats.sources(args.graph), args.out, args.entities, strict=args.strict
     )
-    found = {
+    facts = {
         **graph.counts,
         "splits": graph.manifest["splits"],
         "faults": graph.manifest["faults"],
@@ -213,15 +213,15 @@ def _graph(args: Args) -> int:
     ]
     lines += [
         f"  {fault['count']:,} x {kind}; first: {fault['first']}"
-        for kind, fault in found["faults"].items()
+        for kind, fault in facts["faults"].items()
     ]
     if args.link:
-        found["mentions"] = linked_text.link_text(graph, args.link, args.out)["counts"]
+        facts["mentions"] = linked_text.link_text(graph, args.link, args.out)["counts"]
         lines.append(
-            ", ".join(f"{count:,} {name}" for name, count in found["mentions"].items())
+            ", ".join(f"{count:,} {name}" for name, count in facts["mentions"].items())
             + " of the text"
         )
-    return report(found, "\n".join(lines), args.json)
+    return report(facts, "\n".join(lines), args.json)
 
 
 def _check(args: Args) -> None:
@@ -250,8 +250,8 @@ def _check(args: Args) -> None:
             f"--language-threshold is {args.language_threshold}; it must be a probability"
         )
     if args.runner is None and (args.runner_options or args.dry_run or args.staging):
-        given = "--runner-options, --staging and --dry-run"
-        raise UserError(f"{given} need a pipeline; add --runner direct, flink, spark or dataflow")
+        flags = "--runner-options, --staging and --dry-run"
+        raise UserError(f"{flags} need a pipeline; add --runner direct, flink, spark or dataflow")
 
 
 def _steps(args: Args) -> tuple[Any, ...]:

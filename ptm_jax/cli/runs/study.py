@@ -78,18 +78,16 @@ def run(args: Args) -> int:
         def expect(config):
             return known(study_runs.expected(config))
 
-        found = [
-            studies.point(study, name, labels, expect) for name, labels in studies.names(study)
-        ]
-        header, lines = study_page.planned(study, found, args.topology, args.price, where.count)
+        runs = [studies.point(study, name, labels, expect) for name, labels in studies.names(study)]
+        header, lines = study_page.planned(study, runs, args.topology, args.price, where.count)
         document = [dict(zip(header, line, strict=True)) for line in lines]
         return options.report(document, options.table(header, lines, width=240), args.json)
     study_runs.check_data(study, args.tasks)
     if args.only is not None:
         return train.joined(lambda: _one(study, workdir, price, args))
-    found = study_runs.points(study, workdir, price)
+    runs = study_runs.points(study, workdir, price)
     if args.again:
-        study_runs.forget_failures(found, workdir)
+        study_runs.forget_failures(runs, workdir)
     labelled = [] if args.tasks is None else ["--tasks", args.tasks]
     words = ["study", args.target, *labelled, "--workdir", args.workdir]
 
@@ -100,13 +98,13 @@ def run(args: Args) -> int:
         ]  # fmt: skip
 
     def rows():
-        return [row for point in found if (row := study_runs.row_of(point, workdir)) is not None]
+        return [row for point in runs if (row := study_runs.row_of(point, workdir)) is not None]
 
     def page():
         return study_page.write(study, rows(), workdir, f"ptm {' '.join(words)}")
 
     status = study_runs.run_missing(
-        found, workdir, command, at_once=args.at_once, say=options.say, done=page
+        runs, workdir, command, at_once=args.at_once, say=options.say, done=page
     )
     place, last = page(), rows()
     cells = study_page.cells(study, last)
@@ -125,9 +123,9 @@ def _one(study, workdir: Path, price, args: Args) -> int:
     from ptm_jax.tuning.studies import study_runs
 
     cache.use()
-    found = study_runs.points(study, workdir, price, args.only)
-    if found[-1].refusal:
-        raise UserError(found[-1].refusal)
+    runs = study_runs.points(study, workdir, price, args.only)
+    if runs[-1].refusal:
+        raise UserError(runs[-1].refusal)
     if args.again:
-        study_runs.forget_failures(found[-1:], workdir)
-    return study_runs.run_after(found, workdir, study.metrics, args.tasks)
+        study_runs.forget_failures(runs[-1:], workdir)
+    return study_runs.run_after(runs, workdir, study.metrics, args.tasks)

@@ -48,12 +48,12 @@ def _figures(metrics: Any) -> str:
 
 
 def _document(runs: list[Any], stopped: bool) -> dict[str, Any]:
-    found = [_run(run) for run in runs]
+    documents = [_run(run) for run in runs]
     if len(runs) == 1:
-        return found[0] | {"stopped": stopped}
+        return documents[0] | {"stopped": stopped}
     from ptm_jax.tuning import selection
 
-    document = {"task": runs[0].task, "runs": found, "stopped": stopped}
+    document = {"task": runs[0].task, "runs": documents, "stopped": stopped}
     if not stopped:
         spread = {
             name: {"mean": mean, "sd": sd} for name, (mean, sd) in selection.spread(runs).items()
@@ -76,8 +76,8 @@ def _tasks(run: Any, metrics: Any) -> dict[str, Any]:
     def own(task):
         return {metric: value for name, metric, value in named if metric and name == task}
 
-    found = {task: {**part, "metrics": own(task)} for task, part in run.parts.items()}
-    return {"tasks": found} if found else {}
+    tasks = {task: {**part, "metrics": own(task)} for task, part in run.parts.items()}
+    return {"tasks": tasks} if tasks else {}
 
 
 def _run(run: Any) -> dict[str, Any]:

@@ -69,8 +69,8 @@ def options(runner: Runner) -> PipelineOptions:
     log.addHandler(listener)
     log.propagate = False
     try:
-        found = PipelineOptions(runner.flags())
-        found.get_all_options()
+        pipeline_options = PipelineOptions(runner.flags())
+        pipeline_options.get_all_options()
     finally:
         log.removeHandler(listener)
         log.propagate = True
@@ -80,7 +80,7 @@ def options(runner: Runner) -> PipelineOptions:
         raise UserError(
             f"Apache Beam knows no option {unknown[0]}; see the options of its {runner.kind} runner"
         )
-    return found
+    return pipeline_options
 
 
 def submit(job: Job, runner: Runner) -> None:
@@ -100,9 +100,9 @@ def submit(job: Job, runner: Runner) -> None:
     except UserError:
         raise
     except Exception as error:  # the error of a worker arrives as the text of its traceback
-        found = re.findall(r"UserError: (.*?)(?: \[while running.*)?$", str(error), re.MULTILINE)
-        if found:
-            raise UserError(found[-1]) from None
+        messages = re.findall(r"UserError: (.*?)(?: \[while running.*)?$", str(error), re.MULTILINE)
+        if messages:
+            raise UserError(messages[-1]) from None
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise UserError(
             f"the pipeline on {runner.kind} failed ({reason}); run the command again to continue"
@@ -171,9 +171,9 @@ def _cleaned(documents, job: Job):
         )
         documents = settled["documents"]
         counts.append(settled["counts"])
-    kept = documents | "kept ones" >> beam.Map(lambda _: ("kept", 1))
+    clean_ones = documents | "kept ones" >> beam.Map(lambda _: ("kept", 1))
     (
-        [*counts, kept]
+        [*counts, clean_ones]
         | "all counts" >> beam.Flatten()
         | "sum counts" >> beam.CombinePerKey(sum)
         | "one list" >> beam.combiners.ToList()
@@ -215,17 +215,20 @@ def _compared(documents, step: cleaning.Duplicates, name: str):
                 yield place, number
 
     def settle(element):
-        place, found = element
-        (plain,) = found["documents"]
-        yield from _verdict(place, step.settle(_document(plain), sorted(found["lost"])))
+        place, joined_values = element
+        (plain,) = joined_values["documents"]
+        yield from _verdict(place, step.settle(_document(plain), sorted(joined_values["lost"])))
 
-    found = (
+    joined_values = (
         documents
         | f"{name}: claims" >> beam.FlatMap(claims)
         | f"{name}: keys" >> beam.GroupByKey()
         | f"{name}: lost" >> beam.FlatMapTuple(lost)
     )
-    joined = {"documents": documents, "lost": found} | f"{name}: join" >> beam.CoGroupByKey()
+    joined = {
+        "documents": documents,
+        "lost": joined_values,
+    } | f"{name}: join" >> beam.CoGroupByKey()
     return joined | f"{name}: settle" >> beam.FlatMap(settle).with_outputs(
         "counts", main="documents"
     )

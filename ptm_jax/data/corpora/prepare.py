@@ -178,8 +178,8 @@ def _there(job: Job, runner: Runner, progress: Progress | None) -> dict[str, lis
         progress(f"running on {runner.kind}", 0, 0)
     run = direct.run if runner.kind == "direct" else beam.submit
     parts = [
-        (kind, str(Path(name).absolute()) if own else name)
-        for own, (kind, name) in zip(here, job.parts, strict=True)
+        (kind, str(Path(name).absolute()) if of_user else name)
+        for of_user, (kind, name) in zip(here, job.parts, strict=True)
     ]
     job = dataclasses.replace(job, parts=tuple(parts))
     if runner.staging is None:
@@ -193,11 +193,11 @@ def _there(job: Job, runner: Runner, progress: Progress | None) -> dict[str, lis
         remote.delete(job.place)
     _refuse_nothing(job.folder)
     beam.unpack(job.folder)
-    vocab, found = len(saved.load(job.folder / "tokenizer").pieces), {}
+    vocab, shards = len(saved.load(job.folder / "tokenizer").pieces), {}
     for split in store.SPLITS:
         count = len(list(job.folder.glob(f"{split}-*.done.json")))
-        found[split] = [job.shard(split, number, count, vocab) for number in range(count)]
-    return found
+        shards[split] = [job.shard(split, number, count, vocab) for number in range(count)]
+    return shards
 
 
 def _cleaned(documents: Iterator[Document], steps: Sequence[Any], path: Path) -> Iterator[Document]:
@@ -209,11 +209,14 @@ def _cleaned(documents: Iterator[Document], steps: Sequence[Any], path: Path) ->
 
 def _refuse_nothing(folder: Path) -> None:
     """Raises UserError where the cleaning dropped every document."""
-    found = json.loads((folder / REPORT).read_text()) if (folder / REPORT).exists() else {"kept": 1}
-    if not found["kept"]:
-        most = max(found["dropped"], key=found["dropped"].get, default="nothing")
+    report = (
+        json.loads((folder / REPORT).read_text()) if (folder / REPORT).exists() else {"kept": 1}
+    )
+    if not report["kept"]:
+        main_cause = max(report["dropped"], key=report["dropped"].get, default="nothing")
         raise UserError(
-            f"the cleaning left none of {found['read']} documents (mostly {most}); clean less"
+            f"the cleaning left none of {report['read']} documents (mostly {main_cause}); "
+            "clean less"
         )
 
 
@@ -257,9 +260,9 @@ def _tokenizer(run: _Run) -> tokenizing.Tokenizer:
         fits = splits.training(run.text.sizes(train), run.job.spec.train_bytes)
         chunks = run.text.chunks(train[:fits], CHUNK_BYTES)
         lines = (line for chunk in chunks for raw in chunk for line in spool.from_bytes(raw))
-        found = vocabularies.make(run.job.spec, lines)
+        tokenizer_made = vocabularies.make(run.job.spec, lines)
         temporary = run.job.folder / "tokenizer.partial"
-        found.save(temporary)
+        tokenizer_made.save(temporary)
         temporary.rename(folder)
     return saved.load(folder)
 

@@ -49,21 +49,21 @@ class Runner:
     def __post_init__(self):
         if self.kind not in CLASSES:
             raise unknown("runner", self.kind, CLASSES)
-        given = self._given()
+        options = self._given()
         for name, example in _NEEDED[self.kind].items():
-            if name not in given:
+            if name not in options:
                 raise UserError(
                     f"--runner {self.kind} needs {name}; add --runner-options {name}={example}"
                 )
         if self.staging is not None and "://" not in self.staging:
             raise UserError(f"the staging is {self.staging}; expected a URL, say gs://BUCKET/DIR")
-        if "runner" in given:
+        if "runner" in options:
             raise UserError("--runner-options names a runner; give its kind with --runner")
         image = _IMAGES.get(self.kind)
         if (
             image
-            and given.get("environment_type") != "LOOPBACK"
-            and not {image, *_CARRIERS} & set(given)
+            and options.get("environment_type") != "LOOPBACK"
+            and not {image, *_CARRIERS} & set(options)
         ):
             raise UserError(
                 f"the workers of --runner {self.kind} need ptm_jax; add --runner-options "

@@ -31,8 +31,8 @@ def cuts(sizes: np.ndarray, shard_bytes: int) -> np.ndarray:
         return np.zeros(0, np.int64)
     ends = np.cumsum(sizes)
     count = max(1, round(int(ends[-1]) / shard_bytes))
-    found = np.unique(np.searchsorted(ends, ends[-1] * np.arange(1, count) / count))
-    return found[(found > 0) & (found < len(sizes))]
+    starts = np.unique(np.searchsorted(ends, ends[-1] * np.arange(1, count) / count))
+    return starts[(starts > 0) & (starts < len(sizes))]
 
 
 def training(sizes: np.ndarray, train_bytes: int) -> int:
@@ -56,10 +56,12 @@ class Layout:
     def of(self, order: int, share: int, copies: int) -> Iterator[tuple[str, int, bool]]:
         """Yields (split, shard, whether it trains the tokenizer) of each copy of a text."""
         bound, inside = self.held
-        kept = copies if share < bound else inside if share == bound else 0
+        heldout_copies = copies if share < bound else inside if share == bound else 0
         for copy in range(copies):
             split, place = (
-                ("heldout", (order, copy)) if copy < kept else ("train", (order, copy - kept))
+                ("heldout", (order, copy))
+                if copy < heldout_copies
+                else ("train", (order, copy - heldout_copies))
             )
             trains = split == "train" and (self.trained is None or place < self.trained)
             yield split, bisect.bisect_right(self.starts[split], place), trains

@@ -97,13 +97,13 @@ class Corpus:
 
     @functools.cached_property
     def _tokenizer(self) -> tokenizing.Tokenizer:
-        found = saved.load(self.dir / "tokenizer")
-        if found.hash != self.manifest["tokenizer"]["hash"]:
+        tokenizer = saved.load(self.dir / "tokenizer")
+        if tokenizer.hash != self.manifest["tokenizer"]["hash"]:
             raise UserError(
                 f"the tokenizer in {self.dir} is not the one of its manifest; prepare the "
                 "corpus again"
             )
-        return found
+        return tokenizer
 
     def tokenizer(self) -> tokenizing.Tokenizer:
         """Returns the tokenizer, loaded once. Raises UserError where it is damaged or not the one
@@ -214,19 +214,19 @@ class Corpus:
     def _array(self, name: str) -> np.ndarray:
         try:
             data = (self.dir / name).read_bytes()
-            found = np.load(io.BytesIO(data))
+            array = np.load(io.BytesIO(data))
         except (OSError, ValueError, EOFError):
             raise UserError(
                 f"{self.dir}/{name} is missing or damaged; prepare the corpus again"
             ) from None
         known = self.manifest.get("arrays", {}).get(name)
         if known not in (None, hashlib.sha256(data).hexdigest()) or (
-            name == COUNTS and not self._sums_fit(found)
+            name == COUNTS and not self._sums_fit(array)
         ):
             raise UserError(
                 f"{self.dir}/{name} was changed after it was written; prepare the corpus again"
             )
-        return found
+        return array
 
     def _sums_fit(self, counts: np.ndarray) -> bool:
         """Whether counts have the shape and the sums of the manifest, which has no hash of them in
@@ -288,12 +288,12 @@ def open_corpus(folder: str | Path) -> Corpus:
         )
     try:
         manifest = json.loads(path.read_text())
-        whole = manifest["digest"] == digest(manifest)
+        intact = manifest["digest"] == digest(manifest)
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
             f"{path} is damaged; delete {folder} and prepare the corpus again"
         ) from None
-    if whole and (kind := formats.get(manifest.get("format"))):
+    if intact and (kind := formats.get(manifest.get("format"))):
         cls = kinds_of()[kind] if isinstance(kind, str) else kind
         return cls(folder, manifest)
     if manifest.get("format") != FORMAT:
@@ -301,7 +301,7 @@ def open_corpus(folder: str | Path) -> Corpus:
             f"{folder} has format {manifest.get('format')}; this version reads {FORMAT}: "
             "prepare it again"
         )
-    if not whole:
+    if not intact:
         raise UserError(
             f"{path} was changed after it was written; delete {folder} and prepare the corpus again"
         )

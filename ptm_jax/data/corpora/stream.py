@@ -63,14 +63,14 @@ class _Batches:
         self._batches = 0
 
     def __next__(self) -> Fields:
-        width, found = self._width, 0
+        width, rows_read = self._width, 0
         out = np.empty(len(self._lanes) * width, self._blank.dtype)
         for number, lane in enumerate(self._lanes):
             rows = out[number * width : (number + 1) * width]
             count = lane.fill(rows)
             rows[count:] = self._blank
-            found += count
-        if not found:
+            rows_read += count
+        if not rows_read:
             raise StopIteration
         self._batches += 1
         mine = out[self._mine]
@@ -270,7 +270,7 @@ def _lanes(batch: int, groups: Groups, epochs: int | None) -> int:
                 "or set examples.continuing=False"
             )
         return batch
-    found = 1
-    while epochs is None and 2 * found <= min(MAX_LANES, len(groups)) and batch % (2 * found) == 0:
-        found *= 2
-    return found
+    lanes = 1
+    while epochs is None and 2 * lanes <= min(MAX_LANES, len(groups)) and batch % (2 * lanes) == 0:
+        lanes *= 2
+    return lanes

@@ -105,7 +105,7 @@ class Annotated(Around):
                 "a segmenter needs the table of the tokenizer (`Annotated.table`) in "
                 "`Block.spellings`"
             )
-        cut, found = _segmenter(self.segmenter), np.zeros(len(block.tokens), bool)
+        cut, begins = _segmenter(self.segmenter), np.zeros(len(block.tokens), bool)
         for start, stop in zip(block.sentence_starts[:-1], block.sentence_starts[1:], strict=True):
             table = block.spellings[block.tokens[start:stop]]
             texts = [
@@ -114,8 +114,8 @@ class Annotated(Around):
             ]
             ends = np.cumsum([len(text) for text in texts])
             borders = np.cumsum([0, *(len(word) for word in cut("".join(texts)))])
-            found[start:stop] = np.isin(ends - [len(text) for text in texts], borders)
-        return found
+            begins[start:stop] = np.isin(ends - [len(text) for text in texts], borders)
+        return begins
 
 
 def _documents(block: Block, text: np.ndarray, place: np.ndarray, begins: np.ndarray) -> np.ndarray:

@@ -90,7 +90,7 @@ def _pieces(
     """Returns ([places of the words of a sentence, or of two], aligned places [n, 2]) of a
     document's sentences."""
     texts = [span for span in spans if len(span) and (kinds[span] >= 0).any()]
-    whole = [span[known[span]] for span in texts]
+    sentences = [span[known[span]] for span in texts]
     words = [span[stay[span]] for span in texts]
     languages = [kinds[span].max() for span in texts]
     pair = len(texts) == 2 and {*languages} == {1, 2} and all(map(len, words))
@@ -100,16 +100,16 @@ def _pieces(
             for text in words
             for i in range(0, len(text), length)
         ]
-    given = np.concatenate(
+    links_given = np.concatenate(
         [span for span in spans if len(span) and (kinds[span] < 0).any()] or [np.zeros(0, int)]
     )
-    if len(given) and len(given) % 2 == 0:
-        i, j = (-1 - kinds[given]).reshape(-1, 2).T
+    if len(links_given) and len(links_given) % 2 == 0:
+        i, j = (-1 - kinds[links_given]).reshape(-1, 2).T
         real = (i >= 0) & (j >= 0) & (i < len(texts[0])) & (j < len(texts[1]))
         links = np.stack([texts[0][i[real]], texts[1][j[real]]], 1)
     else:
-        order = np.arange(len(whole[0]))
-        links = np.stack([whole[0], whole[1][order * len(whole[1]) // len(order)]], 1)
+        order = np.arange(len(sentences[0]))
+        links = np.stack([sentences[0], sentences[1][order * len(sentences[1]) // len(order)]], 1)
     links = links[stay[links].all(1)][:length]
     return [(words, links if languages[0] == 1 else links[:, ::-1])]
 

@@ -86,13 +86,13 @@ class Cells(slots.Examples):
     ) -> Fields:
         """Returns fields [R, L] of both directions of the cells."""
         cells = cooccurrences.both(block)
-        found = np.zeros(-(-len(cells) // length) * length, cooccurrences.PAIR)
-        found[: len(cells)] = cells[rng.permutation(len(cells))]
-        real = np.arange(len(found)) < len(cells)
+        drawn = np.zeros(-(-len(cells) // length) * length, cooccurrences.PAIR)
+        drawn[: len(cells)] = cells[rng.permutation(len(cells))]
+        real = np.arange(len(drawn)) < len(cells)
         columns = {
-            "input_ids": np.where(real, found["row"], vocab.pad).astype(np.int32),
-            "context_ids": np.where(real, found["column"], vocab.pad).astype(np.int32),
+            "input_ids": np.where(real, drawn["row"], vocab.pad).astype(np.int32),
+            "context_ids": np.where(real, drawn["column"], vocab.pad).astype(np.int32),
             "segment_ids": real.astype(np.int32),
-            "cooccurrences": found["weight"].astype(np.float32),
+            "cooccurrences": drawn["weight"].astype(np.float32),
         }
         return {name: column.reshape(-1, length) for name, column in columns.items()}

@@ -65,10 +65,10 @@ class WithColumns(Around):
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields of `examples` and of the columns. Raises UserError as `examples`
         do."""
-        found = {
+        fields = {
             column.name: Field((length, *column.shape), column.dtype) for column in self.columns
         }
-        return {**self.examples.spec(length, vocab), **found}
+        return {**self.examples.spec(length, vocab), **fields}
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns the fields [R, ...] of `examples` and [R, L, ...] of the columns."""

@@ -39,17 +39,17 @@ class Echoed(slots.Examples):
         end = packing.special(vocab, self.end)
         starts, sizes = block.document_tokens[:-1], np.diff(block.document_tokens)
         starts, sizes = packing.cut(starts, sizes, packing.room(length, 2) // 2)
-        whole = 2 * sizes + 2
-        firsts = np.cumsum(whole) - whole
-        text, again = np.full(whole.sum(), end, np.int32), np.zeros(whole.sum(), np.int32)
+        lengths = 2 * sizes + 2
+        firsts = np.cumsum(lengths) - lengths
+        text, again = np.full(lengths.sum(), end, np.int32), np.zeros(lengths.sum(), np.int32)
         for shift in (0, sizes + 1):
             text[packing.ranges(firsts + shift, sizes)] = block.tokens[
                 packing.ranges(starts, sizes)
             ]
         again[packing.ranges(firsts + sizes + 1, sizes + 1)] = 1
-        row, column, count = packing.best_fit(whole, length)
+        row, column, count = packing.best_fit(lengths, length)
         row = rng.permutation(count)[row]
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions", "again")
-        out = packing.pieces(out, text, firsts, whole, row, column, begin=None, end=None)
-        out["again"].reshape(-1)[packing.ranges(row * length + column, whole)] = again
+        out = packing.pieces(out, text, firsts, lengths, row, column, begin=None, end=None)
+        out["again"].reshape(-1)[packing.ranges(row * length + column, lengths)] = again
         return out

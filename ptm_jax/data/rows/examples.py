@@ -232,18 +232,20 @@ class Coded(slots.Examples):
         """Returns fields [R, L] in random order, with every token of the text once."""
         starts = block.document_tokens
         sizes, codes = np.diff(starts), np.where(block.continued, -1, block.tokens[starts[:-1]])
-        found = []
+        pieces = []
         for code in np.unique(codes):
             mine, head = np.flatnonzero(codes == code), [code] * int(code >= 0)
             text = block.tokens[packing.ranges(starts[mine] + len(head), sizes[mine] - len(head))]
             size = length - len(head)
-            found += [np.concatenate([head, text[i : i + size]]) for i in range(0, len(text), size)]
-        out = packing.empty(len(found), length, vocab.pad, "segment_ids", "positions")
-        order = rng.permutation(len(found))
-        for r, row in zip(order, found, strict=True):
+            pieces += [
+                np.concatenate([head, text[i : i + size]]) for i in range(0, len(text), size)
+            ]
+        out = packing.empty(len(pieces), length, vocab.pad, "segment_ids", "positions")
+        order = rng.permutation(len(pieces))
+        for r, row in zip(order, pieces, strict=True):
             out["input_ids"][r, : len(row)] = row
-        counts = np.empty(len(found), np.int64)
-        counts[order] = [len(row) for row in found]
+        counts = np.empty(len(pieces), np.int64)
+        counts[order] = [len(row) for row in pieces]
         return one_segment(out, counts)
 
 
@@ -309,10 +311,10 @@ class PairRows(slots.Examples):
             while start < stop:
                 end = text.reach(start, stop, target)
                 cut = start + 1 if end - start < 2 else int(rng.integers(start + 1, end))
-                found = self.pair(text, (start, cut, end), target, rng)
+                pair = self.pair(text, (start, cut, end), target, rng)
                 start = end
-                if found:
-                    a, b, label, start = found
+                if pair:
+                    a, b, label, start = pair
                     spans.append((*truncated(*a, *b, room, rng), label))
         return spans
 
@@ -392,8 +394,8 @@ def truncated(
         difference = (a1 - a0) - (b1 - b0)
         from_a = min(excess, max(difference, 0))
         from_b = min(excess, max(-difference, 0))
-        rest = excess - from_a - from_b
-        from_a, from_b = from_a + rest // 2, from_b + rest - rest // 2
+        remaining = excess - from_a - from_b
+        from_a, from_b = from_a + remaining // 2, from_b + remaining - remaining // 2
         front_a, front_b = (
             (0, 0) if rng is None else (int(rng.binomial(n, 0.5)) for n in (from_a, from_b))
         )

@@ -48,12 +48,12 @@ class NumberedBlocks:
         block = self._blocks[number]
         spans = -(-len(block.tokens) // SPAN)
         held = np.random.default_rng([number, 7]).random(spans) < self._share
-        kept = np.repeat(held == self._held, SPAN)[: len(block.tokens)]
-        before = np.concatenate([[0], np.cumsum(kept)])
+        of_split = np.repeat(held == self._held, SPAN)[: len(block.tokens)]
+        before = np.concatenate([[0], np.cumsum(of_split)])
         sentences = np.diff(before[block.sentence_starts]).astype(np.int32)
         numbers = self._first[number] + np.cumsum(~block.continued) - 1
         return NumberedBlock(
-            block.tokens[kept], sentences, block.documents, block.continued, numbers=numbers
+            block.tokens[of_split], sentences, block.documents, block.continued, numbers=numbers
         )
 
     @staticmethod

@@ -24,7 +24,7 @@ class RatingMarks(CorpusFact):
     ratings: tuple[str, ...] = ("1", "2", "3", "4", "5")
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
-        found = []
+        marks = []
         for rating in self.ratings:
             ids = [
                 int(row[0])
@@ -36,8 +36,8 @@ class RatingMarks(CorpusFact):
                     f"the tokenizer has no piece {rating!r} for a rating; ptm prepare a "
                     "vocabulary of this text"
                 )
-            found.append([ids[0], ids[-1]])
-        return np.array(found, np.int32)
+            marks.append([ids[0], ids[-1]])
+        return np.array(marks, np.int32)
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         last = [i for i in range(vocab.size) if i not in vocab.specials][-len(self.ratings) :]

@@ -50,13 +50,13 @@ class Trees(slots.Examples):
         short."""
         packing.special(vocab, "pad")
         packing.room(length, 0)
-        found = packing.fields(length, *COMMON, "heads", "relations")
+        fields = packing.fields(length, *COMMON, "heads", "relations")
         if self.classes is not None:
-            found |= {
+            fields |= {
                 "token_labels": Field((length,)),
                 "token_weights": Field((length,), np.float32),
             }
-        return found
+        return fields
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns the fields [R, L] in random order. Every word of the block is in exactly one
@@ -97,7 +97,7 @@ class Trees(slots.Examples):
     def _sentences(self, block: Block) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Returns (tokens, heads as places in the text of all sentences, -1 for none, numbers of
         labels) of each."""
-        values, found, at = self.marks.values[block.tokens], [], 0
+        values, sentences, at = self.marks.values[block.tokens], [], 0
         for first, last in itertools.pairwise(block.document_starts):
             spans = [
                 slice(a, b) for a, b in itertools.pairwise(block.sentence_starts[first : last + 1])
@@ -111,15 +111,17 @@ class Trees(slots.Examples):
                     high * BASE + low - 1,
                     np.minimum(label_high * BASE + label_low, len(LABELS) - 1),
                 )
-                found.append((block.tokens[spans[0]], np.where(heads < 0, -1, heads + at), labels))
+                sentences.append(
+                    (block.tokens[spans[0]], np.where(heads < 0, -1, heads + at), labels)
+                )
                 at += size
                 continue
             for span in spans:
-                own = block.tokens[span][
+                words = block.tokens[span][
                     values[span] < 0
                 ]  # marks alone are the tree of another piece
-                chain = at + 1 + np.arange(len(own))
+                chain = at + 1 + np.arange(len(words))
                 chain[-1:] = -1
-                found += [(own, chain, np.zeros(len(own), int))] if len(own) else []
-                at += len(own)
-        return found or [(np.zeros(0, np.int32),) * 3]
+                sentences += [(words, chain, np.zeros(len(words), int))] if len(words) else []
+                at += len(words)
+        return sentences or [(np.zeros(0, np.int32),) * 3]

@@ -99,8 +99,8 @@ def _lines(path: Path) -> Sequence[str]:
 
 
 def _pairs(path: Path, number: int, line: str, lengths: tuple[int, int]) -> list[tuple[int, int]]:
-    found = [_PAIR.fullmatch(cell) for cell in line.split()]
-    pairs = [(int(match[1]), int(match[2])) if match else (-1, -1) for match in found]
+    matches = [_PAIR.fullmatch(cell) for cell in line.split()]
+    pairs = [(int(match[1]), int(match[2])) if match else (-1, -1) for match in matches]
     if any(not (0 <= i < lengths[0] and 0 <= j < lengths[1]) for i, j in pairs):
         raise broken(
             path,

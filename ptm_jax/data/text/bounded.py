@@ -20,8 +20,8 @@ RATIO = 100
 class _Counted(io.RawIOBase):
     """A stream that counts its bytes."""
 
-    def __init__(self, stream: BinaryIO, path: Path, most: int, advice: str):
-        self.stream, self.path, self.most, self.advice, self.count = stream, path, most, advice, 0
+    def __init__(self, stream: BinaryIO, path: Path, limit: int, advice: str):
+        self.stream, self.path, self.most, self.advice, self.count = stream, path, limit, advice, 0
 
     def check(self, count: int) -> None:
         """Raises UserError where a document has so many bytes."""
@@ -32,10 +32,10 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer) -> int:
-        found = self.stream.readinto(buffer)
-        self.count += found
+        count = self.stream.readinto(buffer)
+        self.count += count
         self.check(self.count - io.DEFAULT_BUFFER_SIZE)
-        return found
+        return count
 
     def close(self) -> None:
         self.stream.close()
@@ -53,10 +53,10 @@ class Bounded(io.BufferedReader):
     `mark`."""
 
     def __init__(
-        self, stream: BinaryIO, path: Path, most: int = DOCUMENT_BYTES, advice: str = DOCUMENT
+        self, stream: BinaryIO, path: Path, limit: int = DOCUMENT_BYTES, advice: str = DOCUMENT
     ):
-        super().__init__(_Counted(stream, path, most, advice))
-        self.most = most
+        super().__init__(_Counted(stream, path, limit, advice))
+        self.most = limit
 
     def mark(self) -> None:
         """Notes the end of a document."""

@@ -149,7 +149,7 @@ class C4(Rule):
         return re.compile(f"(?<![a-z])(?:{listed})(?![a-z])") if listed else None
 
     def __call__(self, document: Document) -> Verdict:
-        counts, kept = collections.Counter(), []
+        counts, lines_kept = collections.Counter(), []
         for line, sentences in lines(document):
             text = _CITATION.sub("", line).strip()
             if fault := self._fault(text):
@@ -157,10 +157,10 @@ class C4(Rule):
                 continue
             if fault := self._page_fault(text.lower()):
                 return Verdict(None, {f"documents: {fault}": 1})
-            kept.append(sentences if text == line else tuple(split_sentences(text)))
-        if sum(map(len, kept)) < self.sentences:
+            lines_kept.append(sentences if text == line else tuple(split_sentences(text)))
+        if sum(map(len, lines_kept)) < self.sentences:
             return Verdict(None, {"documents: too few sentences": 1})
-        return Verdict(_of_lines(kept), counts)
+        return Verdict(_of_lines(lines_kept), counts)
 
     def _fault(self, line: str) -> str | None:
         words, low = line.split(), line.lower()
@@ -174,7 +174,7 @@ class C4(Rule):
             and "{" not in line
             and not of_page,
         }
-        return next((name for name, found in faults.items() if found), None)
+        return next((name for name, is_fault in faults.items() if is_fault), None)
 
     def _page_fault(self, low: str) -> str | None:
         if "lorem ipsum" in low:
@@ -246,17 +246,19 @@ def lines(document: Document) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def without(document: Document, removed: set[int]) -> Document | None:
     """Returns the document without the sentences of these numbers; None where none is left."""
-    kept, start = [], 0
+    lines_kept, start = [], 0
     for _, sentences in lines(document):
         left = tuple(s for n, s in enumerate(sentences, start) if n not in removed)
-        kept += [left] if left else []
+        lines_kept += [left] if left else []
         start += len(sentences)
-    return _of_lines(kept)
+    return _of_lines(lines_kept)
 
 
-def _of_lines(kept: list[tuple[str, ...]]) -> Document | None:
+def _of_lines(lines: list[tuple[str, ...]]) -> Document | None:
     return (
-        Document(tuple(s for line in kept for s in line), tuple(map(len, kept))) if kept else None
+        Document(tuple(s for line in lines for s in line), tuple(map(len, lines)))
+        if lines
+        else None
     )
 
 

@@ -39,11 +39,11 @@ def wet(stream: Bounded, path: Path) -> Iterator[Document]:
         while (header := line()).strip():
             name, _, value = header.decode("utf-8", "replace").partition(":")
             fields[name.strip().lower()] = value.strip()
-        given = fields.get("content-length", "")
-        if not re.fullmatch("[0-9]{1,18}", given):
-            what = f"of length {given[:40]!r}" if given else "without its length"
+        length = fields.get("content-length", "")
+        if not re.fullmatch("[0-9]{1,18}", length):
+            what = f"of length {length[:40]!r}" if length else "without its length"
             raise UserError(f"{path} has a record {what} before byte {position}; fetch it again")
-        size, parts = int(given), []
+        size, parts = int(length), []
         while (rest := size - sum(map(len, parts))) and (part := stream.read(min(rest, PIECE))):
             parts.append(part)
         content = b"".join(parts)

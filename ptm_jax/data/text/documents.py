@@ -58,10 +58,10 @@ def split_sentences(line: str) -> list[str]:
 def document(lines) -> Document | None:
     """Returns the document of some lines, each split into sentences; None for lines without
     text."""
-    found = [sentences for line in lines if (sentences := split_sentences(line))]
+    lines_split = [sentences for line in lines if (sentences := split_sentences(line))]
     return (
-        Document(tuple(s for line in found for s in line), tuple(map(len, found)))
-        if found
+        Document(tuple(s for line in lines_split for s in line), tuple(map(len, lines_split)))
+        if lines_split
         else None
     )
 

@@ -104,8 +104,8 @@ class Near(Duplicates):
         )
 
     def claims(self, document: Document) -> list[tuple[bytes, bytes]]:
-        found = signature(normal(" ".join(document.sentences)), self.shingle)
-        evidence, bands = found.tobytes(), found.reshape(-1, self.rows)
+        hashes = signature(normal(" ".join(document.sentences)), self.shingle)
+        evidence, bands = hashes.tobytes(), hashes.reshape(-1, self.rows)
         keys = [
             b"%d " % n + hashlib.blake2b(band.tobytes(), digest_size=16).digest()
             for n, band in enumerate(bands)

@@ -26,7 +26,7 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
 
 
-def opened(path: Path, most: int, source: BinaryIO | None = None) -> Any:
+def opened(path: Path, limit: int, source: BinaryIO | None = None) -> Any:
     """Returns the `ParquetFile` of `path`, or of its decompressed content. Its strings are read as
     dictionaries.
 
@@ -39,7 +39,7 @@ def opened(path: Path, most: int, source: BinaryIO | None = None) -> Any:
     for group in map(facts.row_group, range(facts.num_row_groups)):
         for column in map(group.column, range(facts.num_columns)):
             size = column.total_uncompressed_size
-            if size > max(most, RATIO * column.total_compressed_size):
+            if size > max(limit, RATIO * column.total_compressed_size):
                 raise broken(
                     path,
                     f"the column {column.path_in_schema} has parts of {size:,} bytes; write "
@@ -68,20 +68,20 @@ def texts(file: Any) -> list[str]:
 
 
 def rows(
-    file: Any, path: Path, most: int, columns: Sequence[str] | None = None
+    file: Any, path: Path, limit: int, columns: Sequence[str] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows. Raises UserError for a row of more than `most` bytes."""
     for batch in file.iter_batches(batch_size=1024, columns=columns):
         waiting = [batch]
         while waiting:
             part = waiting.pop()
-            if sum(map(_weight, part.columns)) <= most:
+            if sum(map(_weight, part.columns)) <= limit:
                 yield from part.to_pylist()
             elif len(part) > 1:
                 half = len(part) // 2
                 waiting += [part.slice(half), part.slice(0, half)]
             else:
-                raise broken(path, f"has a row of more than {most:,} bytes; cut it")
+                raise broken(path, f"has a row of more than {limit:,} bytes; cut it")
 
 
 def _weight(array: Any) -> int:

@@ -40,16 +40,16 @@ def join(lines: Lines, threshold: float, delta: float = DELTA) -> Iterator[list[
 
     phrases = {(a, b) for (a, b), n in pairs.items() if score(a, b, n) > threshold}
     for line in lines():
-        found: list[str] = []
+        joined: list[str] = []
         alone = True  # whether the word before is in no phrase
         for before, word in itertools.pairwise(["", *line]):
-            if found and alone and (before, word) in phrases:
-                found[-1] += f"_{word}"
+            if joined and alone and (before, word) in phrases:
+                joined[-1] += f"_{word}"
                 alone = False
             else:
-                found.append(word)
+                joined.append(word)
                 alone = True
-        yield found
+        yield joined
 
 
 def write(
@@ -66,9 +66,9 @@ def write(
         or min(thresholds) <= 0
         or any(b > a for a, b in itertools.pairwise(thresholds))
     ):
-        given = ", ".join(f"{value:g}" for value in thresholds)
+        listed = ", ".join(f"{value:g}" for value in thresholds)
         raise UserError(
-            f"the thresholds of phrases are {given or 'none'}; expected positive numbers "
+            f"the thresholds of phrases are {listed or 'none'}; expected positive numbers "
             "that fall, as 200, 100"
         )
     out.parent.mkdir(parents=True, exist_ok=True)

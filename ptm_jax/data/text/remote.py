@@ -51,7 +51,7 @@ def match(pattern: str) -> list[str]:
     in that folder."""
     pattern = pattern + "*" if pattern.endswith("/") else pattern
     with _errors(pattern):
-        return sorted(found.path for found in _systems().match([pattern])[0].metadata_list)
+        return sorted(file.path for file in _systems().match([pattern])[0].metadata_list)
 
 
 @contextlib.contextmanager
@@ -105,9 +105,9 @@ def put(path: Path, target: str) -> None:
     with _errors(target):
         with (
             _systems().create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as stream,
-            path.open("rb") as own,
+            path.open("rb") as source,
         ):
-            shutil.copyfileobj(own, stream, 1 << 20)
+            shutil.copyfileobj(source, stream, 1 << 20)
         _systems().rename([temporary], [target])
 
 

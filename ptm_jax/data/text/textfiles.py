@@ -65,11 +65,11 @@ def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]
     """
     kinds = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}
     kinds |= {".xml": wiki.documents, ".wet": crawl.wet, ".tar": crawl.texts}
-    found = False
+    has_text = False
     try:
         with Bounded(opened(path), path, document_bytes) as stream:
             for item in kinds[file_format(path)](stream, path):
-                found = True
+                has_text = True
                 yield item
                 stream.mark()
     except DAMAGED as error:
@@ -80,7 +80,7 @@ def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]
         raise UserError(
             f"{path} cannot be read: {error.strerror or error}; check the file"
         ) from None
-    if not found:
+    if not has_text:
         raise UserError(f"{path} holds no text; expected at least one document")
 
 

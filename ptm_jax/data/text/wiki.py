@@ -104,29 +104,29 @@ def _grammar() -> Any:
 
 def plain(text: str) -> str:
     """Returns the running text of an article's wikitext, a paragraph on each line."""
-    found: list[str] = []
-    _walk(_grammar().parse(text), found)
-    kept = []
-    for line in "".join(found).split("\n"):
+    parts: list[str] = []
+    _walk(_grammar().parse(text), parts)
+    lines = []
+    for line in "".join(parts).split("\n"):
         if _LIST in line or line.lstrip().startswith(("{|", "|", "!", "{{", "}}")):
             continue
         line = _REST.sub(r"\1", _EMPTY.sub("", _MAGIC.sub("", line)))
         line = " ".join(line.split())
         if re.search(r"\w", line):
-            kept.append(line)
-    return "\n".join(kept)
+            lines.append(line)
+    return "\n".join(lines)
 
 
-def _walk(code: Any, found: list[str]) -> None:
+def _walk(code: Any, parts: list[str]) -> None:
     """Appends the text of a piece of wikitext to `found`."""
     nodes = _grammar().nodes
     for node in code.nodes:
         if isinstance(node, nodes.Text):
-            found.append(str(node))
+            parts.append(str(node))
         elif isinstance(node, nodes.HTMLEntity):
-            found.append(node.normalize())
+            parts.append(node.normalize())
         elif isinstance(node, nodes.Heading):
-            found.append("\n")
+            parts.append("\n")
         elif isinstance(node, nodes.Wikilink):
             if _stays(str(node.title)):
                 shown = (
@@ -134,31 +134,31 @@ def _walk(code: Any, found: list[str]) -> None:
                     if node.text is not None
                     else _grammar().parse(str(node.title).removeprefix(":"))
                 )
-                _walk(shown, found)
+                _walk(shown, parts)
         elif isinstance(node, nodes.ExternalLink):
             if node.title is not None:
-                _walk(node.title, found)
+                _walk(node.title, parts)
             elif not node.brackets:
-                found.append(str(node.url))
+                parts.append(str(node.url))
         elif isinstance(node, nodes.Tag):
-            _walk_tag(node, found)
+            _walk_tag(node, parts)
 
 
-def _walk_tag(node: Any, found: list[str]) -> None:
+def _walk_tag(node: Any, parts: list[str]) -> None:
     name = str(node.tag).strip().lower()
     if node.wiki_markup in ("*", "#", ":", ";"):
-        found.append(_LIST)
+        parts.append(_LIST)
     elif name in ("br", "hr"):
-        found.append("\n")
+        parts.append("\n")
     elif name not in _GONE and node.contents is not None:
-        _walk(node.contents, found)
+        _walk(node.contents, parts)
 
 
 def _stays(title: str) -> bool:
     """Whether a link is to an article: not to a file, a category, or the same article in another
     language."""
-    prefix, colon, rest = title.strip().partition(":")
+    prefix, colon, target = title.strip().partition(":")
     if not colon or not prefix:
         return True
     space = prefix.strip().lower().replace("_", " ").removesuffix(" talk")
-    return space not in _NAMESPACES and (rest[:1] == " " or not _LANGUAGE.fullmatch(prefix))
+    return space not in _NAMESPACES and (target[:1] == " " or not _LANGUAGE.fullmatch(prefix))

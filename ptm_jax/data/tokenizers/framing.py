@@ -114,8 +114,8 @@ def template(single: str, pair: str) -> Template:
     token type 1."""
 
     def parsed(text: str) -> tuple[tuple[str, int], ...]:
-        found = (re.fullmatch(r"(.+?)(?::(\d))?", part) for part in text.split())
-        return tuple((match[1], int(match[2] or 0)) for match in found)
+        matches = (re.fullmatch(r"(.+?)(?::(\d))?", part) for part in text.split())
+        return tuple((match[1], int(match[2] or 0)) for match in matches)
 
     return Template(single=parsed(single), pair=parsed(pair))
 

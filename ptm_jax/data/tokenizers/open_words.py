@@ -68,14 +68,14 @@ class OpenWords(Tokenizer):
         (Path(folder) / WORDS).write_text(json.dumps(self.pieces[self._first :]), encoding="utf8")
 
     def _id(self, word: str) -> int:
-        found = self._ids.get(word)
+        number = self._ids.get(word)
         # A word that is spelled like a special token is not that token.
-        if found is None or (found < self._first and found in self.special_pieces.values()):
-            word = word if found is None else word + "\0"
-            found = self._ids.setdefault(word, len(self.pieces))
-            if found == len(self.pieces):
+        if number is None or (number < self._first and number in self.special_pieces.values()):
+            word = word if number is None else word + "\0"
+            number = self._ids.setdefault(word, len(self.pieces))
+            if number == len(self.pieces):
                 self.pieces.append(word)
-        return found
+        return number
 
 
 def spaced(specials: str = "roberta") -> OpenWords:

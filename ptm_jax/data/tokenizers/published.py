@@ -236,17 +236,17 @@ def _tokens(source: Source, rules: Family | None) -> tuple[dict[str, str], list[
     config, named = source.config, _json(source.files, "special_tokens_map.json", source.folder)
     decoder = config.get("added_tokens_decoder") or {}
     values = {**named, **config} if decoder else {**config, **named}
-    given = {role: piece for role in _ROLES if (piece := content_of(values.get(f"{role}_token")))}
+    roles = {role: piece for role in _ROLES if (piece := content_of(values.get(f"{role}_token")))}
     blank = {"lstrip": True} if rules is not None and rules.blank else {}
     flags: dict[str, dict] = {}
-    for role, piece in given.items():
+    for role, piece in roles.items():
         value = values[f"{role}_token"]
-        own = value if isinstance(value, dict) else blank if role == "mask" else {}
+        settings = value if isinstance(value, dict) else blank if role == "mask" else {}
         flags.setdefault(
             piece,
             {
                 "special": True,
-                **{k: own[k] for k in ("lstrip", "rstrip", "single_word") if k in own},
+                **{k: settings[k] for k in ("lstrip", "rstrip", "single_word") if k in settings},
             },
         )
     others = [
@@ -268,19 +268,21 @@ def _tokens(source: Source, rules: Family | None) -> tuple[dict[str, str], list[
         keys = ("content", "lstrip", "rstrip", "single_word", "normalized", "special")
         wanted.append({"id": int(index)} | {k: token[k] for k in keys if k in token})
     stated = {one["content"] for one in wanted}
-    wanted += [{"content": piece, **own} for piece, own in flags.items() if piece not in stated]
+    wanted += [
+        {"content": piece, **settings} for piece, settings in flags.items() if piece not in stated
+    ]
     stated |= set(flags)
     if rules is not None:
         rest = [
             (piece, blank if role == "mask" else {})
             for role, piece in rules.roles.items()
-            if role not in given
+            if role not in roles
         ]
         rest += [(piece, {}) for piece in rules.extra]
-        for piece, own in dict(reversed(rest)).items():
+        for piece, settings in dict(reversed(rest)).items():
             if piece not in stated:
-                wanted.append({"content": piece, "special": True, "optional": True, **own})
-    return given, wanted
+                wanted.append({"content": piece, "special": True, "optional": True, **settings})
+    return roles, wanted
 
 
 def _listed(value: Any) -> Sequence[Any]:
@@ -329,14 +331,14 @@ def _collected(
     return added
 
 
-def _misplaced(source: Source, piece: str, given: int, found: int) -> UserError:
+def _misplaced(source: Source, piece: str, stated: int, actual: int) -> UserError:
     name = (
         "tokenizer_config.json"
         if source.config.get("added_tokens_decoder")
         else "added_tokens.json"
     )
     return UserError(
-        f"{source.folder}/{name} gives {shown(piece)} the id {shown(given)}, its vocabulary "
-        f"{found}; "
+        f"{source.folder}/{name} gives {shown(piece)} the id {shown(stated)}, its vocabulary "
+        f"{actual}; "
         "are the files one model's?"
     )

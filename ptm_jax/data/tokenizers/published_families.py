@@ -66,10 +66,10 @@ class Source:
 
         def parse(data: bytes) -> dict[str, int]:
             vocab = json.loads(data.decode())
-            whole = isinstance(vocab, dict) and all(
+            valid = isinstance(vocab, dict) and all(
                 isinstance(i, int) and i >= 0 for i in vocab.values()
             )
-            if not whole or not vocab or len(set(vocab.values())) != len(vocab):
+            if not valid or not vocab or len(set(vocab.values())) != len(vocab):
                 raise ValueError("it does not give every piece an id of its own")
             if max(vocab.values()) > 2 * len(vocab) + 1000:
                 raise ValueError(
@@ -214,13 +214,13 @@ def _transfo_xl(family: str, source: Source, roles: Mapping[str, str]):
         return {word: i for i, word in enumerate(dict.fromkeys(words[0] for words in lines))}
 
     def pickled(data: bytes) -> dict[str, int]:
-        kept = _Words(io.BytesIO(data)).load()
-        if not isinstance(kept, dict) or not isinstance(kept.get("idx2sym"), list):
+        content = _Words(io.BytesIO(data)).load()
+        if not isinstance(content, dict) or not isinstance(content.get("idx2sym"), list):
             raise ValueError(
                 "it holds no list of words; a file that torch wrote must be saved as "
                 "vocab.txt first"
             )
-        return {str(word): i for i, word in enumerate(kept["idx2sym"])}
+        return {str(word): i for i, word in enumerate(content["idx2sym"])}
 
     vocab = (
         source.read("vocab.txt", listed)

@@ -31,11 +31,11 @@ def serialized(data: bytes, config: Mapping[str, Any]):
     tokenizer_config.json overrides lower-casing, accents, Chinese characters and the space before
     the first word.
     """
-    whole = json.loads(data.decode())
+    content = json.loads(data.decode())
     model, normalizer, cut = (
-        whole["model"],
-        whole.get("normalizer"),
-        whole.get("pre_tokenizer") or {},
+        content["model"],
+        content.get("normalizer"),
+        content.get("pre_tokenizer") or {},
     )
     names = {"lowercase": "do_lower_case", "handle_chinese_chars": "tokenize_chinese_chars"}
     names |= {"strip_accents": "strip_accents"}
@@ -54,7 +54,7 @@ def serialized(data: bytes, config: Mapping[str, Any]):
     if cut.get("type") == "ByteLevel" and isinstance(blank := config.get("add_prefix_space"), bool):
         changed = changed or cut.get("add_prefix_space") != blank
         cut["add_prefix_space"] = blank
-    backend = Backend.from_str(json.dumps(whole) if changed else data.decode())
+    backend = Backend.from_str(json.dumps(content) if changed else data.decode())
     suffix = model.get("end_of_word_suffix")
     default = "bpe" if suffix or "ByteLevel" not in json.dumps(cut) else "bytebpe"
     shapes = {"vocab": "Unigram"} if isinstance(model.get("vocab"), list) else {}
@@ -62,7 +62,7 @@ def serialized(data: bytes, config: Mapping[str, Any]):
         model.get("type") or shapes.get("vocab") or ("BPE" if "merges" in model else "WordPiece"),
         default,
     )
-    return kind, backend, processed(whole.get("post_processor"))
+    return kind, backend, processed(content.get("post_processor"))
 
 
 def processed(step: Mapping[str, Any] | None) -> Template | None:
@@ -91,10 +91,10 @@ def processed(step: Mapping[str, Any] | None) -> Template | None:
             (n, v["type_id"]) if n else [(t, v["type_id"]) for t in tokens[v["id"]]["tokens"]]
             for n, v in named
         ]
-        found = tuple(p for f in flat for p in (f if isinstance(f, list) else [f]))
-        if wrong := [kind for _, kind in found if type(kind) is not int or not 0 <= kind < 256]:
+        template = tuple(p for f in flat for p in (f if isinstance(f, list) else [f]))
+        if wrong := [kind for _, kind in template if type(kind) is not int or not 0 <= kind < 256]:
             raise ValueError(f"its template has the type_id {shown(wrong[0])}; expected 0 to 255")
-        return found
+        return template
 
     return Template(single=parts(step["single"]), pair=parts(step["pair"]))
 

@@ -191,10 +191,10 @@ def layout(
             config.get("mask_token", "<mask_2>"),
         )
         masks = [p for p in (content_of(sentence), content_of(word)) if p] if offset else []
-        own = [*masks, *(f"<unk_{i}>" for i in range(2, 2 + offset - len(masks)))]
+        placeholders = [*masks, *(f"<unk_{i}>" for i in range(2, 2 + offset - len(masks)))]
         rows = [
             *plain[:2],
-            *((p, -100.0 if p.startswith("<unk") else 0.0) for p in own),
+            *((p, -100.0 if p.startswith("<unk") else 0.0) for p in placeholders),
             *plain[2:],
         ]
         return rows, [0, 1, *range(2 + offset, count + offset)][:count], model.unk + offset

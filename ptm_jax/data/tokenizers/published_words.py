@@ -221,11 +221,11 @@ def word_places(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
     places: list[tuple[int, int] | None] = []
     for word in words:
         key = _letters(word)
-        found = joined.find(key, at, at + 2 * len(key) + 16) if key else -1
+        start = joined.find(key, at, at + 2 * len(key) + 16) if key else -1
         places.append(
-            (letters[found][1], letters[found + len(key) - 1][1] + 1) if found >= 0 else None
+            (letters[start][1], letters[start + len(key) - 1][1] + 1) if start >= 0 else None
         )
-        at = found + len(key) if found >= 0 else at
+        at = start + len(key) if start >= 0 else at
     result, before = [], 0
     for number, place in enumerate(places):
         after = next((p[0] for p in places[number:] if p is not None), len(text))

@@ -16,8 +16,10 @@ def whole_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns the tokenizer.json of a tokenizer that has one, or that is converted to one. Raises
     UserError otherwise."""
     try:
-        own = tokenizer.published is not None and tokenizer.published.files.get("tokenizer.json")
-        return json.loads(own or files_of(tokenizer)["tokenizer.json"])
+        published_file = tokenizer.published is not None and tokenizer.published.files.get(
+            "tokenizer.json"
+        )
+        return json.loads(published_file or files_of(tokenizer)["tokenizer.json"])
     except (AttributeError, KeyError, ValueError):
         raise UserError(
             f"a {tokenizer.kind} tokenizer of this family has no tokenizer.json, which is "
@@ -25,14 +27,14 @@ def whole_json(tokenizer: Tokenizer) -> dict[str, Any]:
         ) from None
 
 
-def reduced(whole: dict[str, Any], dropped: Collection[str]) -> tuple[bytes, list[str]]:
+def reduced(content: dict[str, Any], dropped: Collection[str]) -> tuple[bytes, list[str]]:
     """Returns (tokenizer.json, its pieces in order) without the pieces `dropped`, frames,
     truncation and padding.
 
     Raises UserError for a piece of BPE that merges need.
     """
-    model, dropped = dict(whole["model"]), set(dropped)
-    added = [dict(one) for one in whole.get("added_tokens", ()) if one["content"] not in dropped]
+    model, dropped = dict(content["model"]), set(dropped)
+    added = [dict(one) for one in content.get("added_tokens", ()) if one["content"] not in dropped]
     vocab = model["vocab"]
     pairs = (
         list(enumerate(vocab))
@@ -40,7 +42,7 @@ def reduced(whole: dict[str, Any], dropped: Collection[str]) -> tuple[bytes, lis
         else [(i, piece) for piece, i in vocab.items()]
     )
     names = {(pair[0] if isinstance(vocab, list) else pair): i for i, pair in pairs}
-    everything = {**names, **{one["content"]: one["id"] for one in whole.get("added_tokens", ())}}
+    everything = {**names, **{one["content"]: one["id"] for one in content.get("added_tokens", ())}}
     pieces = [piece for piece in sorted(everything, key=everything.get) if piece not in dropped]
     ids = {piece: i for i, piece in enumerate(pieces)}
     if model.get("merges"):
@@ -69,4 +71,4 @@ def reduced(whole: dict[str, Any], dropped: Collection[str]) -> tuple[bytes, lis
         "added_tokens": added,
         "model": model,
     }
-    return json.dumps({**whole, **fields}, ensure_ascii=False).encode(), pieces
+    return json.dumps({**content, **fields}, ensure_ascii=False).encode(), pieces

@@ -45,7 +45,7 @@ def table(tokenizer: Tokenizer, other: Tokenizer, longest: int) -> np.ndarray:
     """Returns [V, `longest`] int32: the ids in `other` of every piece of `tokenizer`, then -1;
     special tokens have their equals, and what needs more pieces is unknown. A piece that continues
     a word begins with one that does."""
-    vocab, found = tokenizer.vocab, np.full((len(tokenizer.pieces), longest), -1, np.int32)
+    vocab, rows = tokenizer.vocab, np.full((len(tokenizer.pieces), longest), -1, np.int32)
     named = {vocab.id(name): other.vocab.id(name) for name in ("pad", "unk", "cls", "sep", "mask")}
     special, unknown = set(tokenizer.special_pieces.values()), other.vocab.unk
     for number, piece in enumerate(tokenizer.pieces):
@@ -54,20 +54,25 @@ def table(tokenizer: Tokenizer, other: Tokenizer, longest: int) -> np.ndarray:
         else:
             ids = greedy(piece, other) or [unknown]
         ids = ids if len(ids) <= longest else [unknown]
-        found[number, : len(ids)] = ids
-    return found
+        rows[number, : len(ids)] = ids
+    return rows
 
 
 def greedy(piece: str, tokenizer: Tokenizer) -> list[int]:
     """Returns the WordPiece ids of a piece: the longest that fits, one after another; [] where none
     does."""
-    mark, rest, found = ("##" if piece.startswith("##") else ""), piece.removeprefix("##"), []
-    while rest:
+    mark, remaining, ids = ("##" if piece.startswith("##") else ""), piece.removeprefix("##"), []
+    while remaining:
         size = next(
-            (n for n in range(len(rest), 0, -1) if tokenizer.id(mark + rest[:n]) is not None), 0
+            (
+                n
+                for n in range(len(remaining), 0, -1)
+                if tokenizer.id(mark + remaining[:n]) is not None
+            ),
+            0,
         )
         if not size:
             return []
-        found.append(tokenizer.id(mark + rest[:size]))
-        mark, rest = "##", rest[size:]
-    return found
+        ids.append(tokenizer.id(mark + remaining[:size]))
+        mark, remaining = "##", remaining[size:]
+    return ids

@@ -157,16 +157,18 @@ class HuggingFace:
         """The backend that reads special tokens as text. In a unigram model, special tokens are
         pieces that text could match: they are renamed to what no text contains, which keeps ids and
         scores."""
-        whole = json.loads(self.bytes)
-        special = {token["content"] for token in whole["added_tokens"] if token["special"]}
-        if not isinstance(whole["model"].get("vocab"), list) or not special:
+        content = json.loads(self.bytes)
+        special = {token["content"] for token in content["added_tokens"] if token["special"]}
+        if not isinstance(content["model"].get("vocab"), list) or not special:
             return self._tokenizer
-        whole["added_tokens"] = [token for token in whole["added_tokens"] if not token["special"]]
-        rows = whole["model"]["vocab"]
-        whole["model"]["vocab"] = [
+        content["added_tokens"] = [
+            token for token in content["added_tokens"] if not token["special"]
+        ]
+        rows = content["model"]["vocab"]
+        content["model"]["vocab"] = [
             [f"\uffff{p}\uffff" if p in special else p, score] for p, score in rows
         ]
-        return tokenizers.Tokenizer.from_str(json.dumps(whole | {"post_processor": None}))
+        return tokenizers.Tokenizer.from_str(json.dumps(content | {"post_processor": None}))
 
     def divided(self, texts: Sequence[str]) -> list[list[tuple[str, tuple[int, int]]]]:
         """Returns (word, its characters) of every text, as its normaliser and pre-tokeniser divide

@@ -82,13 +82,13 @@ def read(spec: TokenizerSpec) -> Tokenizer:
             "vocab.json",
             *sorted(p.name for p in path.glob("*.model")),
         ]
-        found = [path / name for name in names if (path / name).exists()]
-        if not found:
+        files = [path / name for name in names if (path / name).exists()]
+        if not files:
             raise UserError(
                 f"no tokenizer in {path}; expected tokenizer.json, vocab.txt, vocab.json or "
                 "a .model file"
             )
-        path = found[0]
+        path = files[0]
     if not path.exists():
         raise UserError(
             f"no such tokenizer: {path}; expected vocab.txt, tokenizer.json or a "
@@ -225,11 +225,11 @@ def _sentencepiece(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> Sent
             minloglevel=2, **options,
         )  # fmt: skip
     except RuntimeError as error:
-        if found := re.search(r"value <= (\d+)", str(error)):
-            raise TooLarge(spec, int(found[1])) from None
+        if match := re.search(r"value <= (\d+)", str(error)):
+            raise TooLarge(spec, int(match[1])) from None
         reason = str(error).splitlines()[0]
-        if found := re.search(r"smaller than required_chars. (\d+) vs (\d+)", reason):
-            reason = f"its characters alone need {int(found[2]) + spec.sentinels}"
+        if match := re.search(r"smaller than required_chars. (\d+) vs (\d+)", reason):
+            reason = f"its characters alone need {int(match[2]) + spec.sentinels}"
         raise UserError(
             f"no {spec.kind} vocabulary of {spec.vocab} can be trained on this text: {reason}"
         ) from None

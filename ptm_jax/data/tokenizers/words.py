@@ -93,9 +93,9 @@ def extended(tokenizer: Tokenizer, words: Iterable[str]) -> Tokenizer:
             f"a {tokenizer.kind} tokenizer takes no new words; load a model with a "
             "vocabulary of whole words"
         )
-    whole = json.loads(tokenizer._backend.bytes)
-    pieces = whole["model"]["vocab"]
+    content = json.loads(tokenizer._backend.bytes)
+    pieces = content["model"]["vocab"]
     for word in words:
         pieces.setdefault(word.lower() if tokenizer.lowercase else word, len(pieces))
-    backend = HuggingFace(Backend.from_str(json.dumps(whole, ensure_ascii=False)))
+    backend = HuggingFace(Backend.from_str(json.dumps(content, ensure_ascii=False)))
     return Tokenizer(backend, kind=tokenizer.kind, lowercase=tokenizer.lowercase)

@@ -38,7 +38,7 @@ class Tree:
                 f"{count} words"
             )
         depth = _depths(self.heads)
-        if loops := [node for node, found in enumerate(depth) if found is None]:
+        if loops := [node for node, level in enumerate(depth) if level is None]:
             names = ", ".join(str(node + 1) for node in loops[:5])
             raise UserError(
                 f"{self.place}: the heads of the words {names} form a cycle; expected a tree"
@@ -50,39 +50,39 @@ class Tree:
     @property
     def children(self) -> list[list[int]]:
         """The children of every node in order."""
-        found: list[list[int]] = [[] for _ in self.heads]
+        children: list[list[int]] = [[] for _ in self.heads]
         for node, head in enumerate(self.heads):
             if head >= 0:
-                found[head].append(node)
-        return found
+                children[head].append(node)
+        return children
 
     @property
     def levels(self) -> list[int]:
         """0 for a leaf, else 1 + the highest level of a child."""
-        found, waiting, children = [0] * len(self.heads), [], self.children
-        waiting = [len(own) for own in children]
+        levels, waiting, children = [0] * len(self.heads), [], self.children
+        waiting = [len(nodes) for nodes in children]
         ready = [node for node, count in enumerate(waiting) if not count]
         for node in ready:
             head = self.heads[node]
             if head >= 0:
-                found[head] = max(found[head], found[node] + 1)
+                levels[head] = max(levels[head], levels[node] + 1)
                 waiting[head] -= 1
                 ready += [head] if not waiting[head] else []
-        return found
+        return levels
 
 
 def _depths(heads: tuple[int, ...]) -> list[int | None]:
     """Returns the distance of every node from its root, None in a cycle or below one."""
-    found: list[int | None] = [None] * len(heads)
+    depths: list[int | None] = [None] * len(heads)
     children: list[list[int]] = [[] for _ in heads]
     for node, head in enumerate(heads):
         if head >= 0:
             children[head].append(node)
     ready = [node for node, head in enumerate(heads) if head == -1]
     for node in ready:
-        found[node] = 0 if heads[node] < 0 else found[heads[node]] + 1
+        depths[node] = 0 if heads[node] < 0 else depths[heads[node]] + 1
         ready += children[node]
-    return found
+    return depths
 
 
 def binary(tree: Tree) -> Tree:
@@ -120,12 +120,12 @@ def _joined(tree: Tree) -> Node:
     children, levels = tree.children, tree.levels
     built: dict[int, Node] = {}
     for node in sorted(range(len(tree.heads)), key=levels.__getitem__):
-        found: Node = (tree.words[node], tree.labels[node], ())
+        joined: Node = (tree.words[node], tree.labels[node], ())
         for child in [c for c in children[node] if c > node]:
-            found = ("", tree.labels[child], (found, built[child]))
+            joined = ("", tree.labels[child], (joined, built[child]))
         for child in reversed([c for c in children[node] if c < node]):
-            found = ("", tree.labels[child], (built[child], found))
-        built[node] = found
+            joined = ("", tree.labels[child], (built[child], joined))
+        built[node] = joined
     return built[tree.heads.index(-1)]
 
 
@@ -135,9 +135,9 @@ def _numbered(tree: Tree, root: Node) -> Tree:
     for place, node in enumerate(order):
         places[id(node)] = place
         heads |= {places[id(child)]: place for child in node[2]}
-    found = tuple(heads.get(place, -1) for place in range(len(order)))
+    head_numbers = tuple(heads.get(place, -1) for place in range(len(order)))
     return Tree(
-        tuple(node[0] for node in order), found, tuple(node[1] for node in order), tree.place
+        tuple(node[0] for node in order), head_numbers, tuple(node[1] for node in order), tree.place
     )
 
 

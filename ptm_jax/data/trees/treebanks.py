@@ -31,17 +31,17 @@ def files_of(source: str) -> list[Path]:
     path = Path(source.partition(":")[2]).expanduser()
     if path.is_file():
         return [path]
-    found = (
+    files = (
         sorted(p for p in path.rglob("*") if p.suffix in (".conllu", *BRACKETED))
         if path.is_dir()
         else []
     )
-    if not found:
+    if not files:
         raise UserError(
             f"{source} names no trees; give a file, or a directory with .conllu, "
             f"{', '.join(BRACKETED)}"
         )
-    return found
+    return files
 
 
 def fingerprint(source: str) -> str:
@@ -72,9 +72,9 @@ def read(path: Path) -> Iterator[Tree]:
         text = read_bytes(path, LARGEST).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
-    found = _conllu(path, text) if path.suffix == ".conllu" else _bracketed(path, text)
+    trees = _conllu(path, text) if path.suffix == ".conllu" else _bracketed(path, text)
     empty = True
-    for tree in found:
+    for tree in trees:
         empty = False
         yield tree
     if empty:

@@ -59,17 +59,19 @@ def free_memory(device: jax.Device) -> int | None:
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
         return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else None
-    found = []
+    limits = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        limits += [
+            1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")
+        ]
     with contextlib.suppress(OSError, ValueError):  # "max": no limit
         limit, used = (
             int(Path("/sys/fs/cgroup", name).read_text())
             for name in ("memory.max", "memory.current")
         )
-        found.append(limit - used)
-    return min(found, default=None)
+        limits.append(limit - used)
+    return min(limits, default=None)
 
 
 @functools.cache

@@ -166,13 +166,15 @@ class _Several(Group):
 
     def _watch(self) -> None:
         """The thread that reads the connections until the group closes."""
-        rest = dict.fromkeys(self._links, b"")
+        unread = dict.fromkeys(self._links, b"")
         with selectors.DefaultSelector() as selector:
             for peer, link in self._links.items():
                 selector.register(link, selectors.EVENT_READ, peer)
             while not self._closing:
                 for key, _ in selector.select(_TICK):
-                    *lines, rest[key.data] = (rest[key.data] + self._read(key.data)).split(b"\n")
+                    *lines, unread[key.data] = (unread[key.data] + self._read(key.data)).split(
+                        b"\n"
+                    )
                     for line in lines:
                         self._hear(key.data, json.loads(line))
                 self._begin_agreement()

@@ -74,13 +74,16 @@ def detect(environ: Environ) -> Place | None:
         )
     if "PTM_HOSTS" in environ:
         return Place("PTM_HOSTS=auto")
-    given = _given(environ)
-    found = None
-    if len(given) < len(_EXPLICIT):
-        found = (
-            _open_mpi(environ) or _slurm(environ) or _cloud_tpu(environ) or _indexed(environ, given)
+    explicit = _given(environ)
+    cluster = None
+    if len(explicit) < len(_EXPLICIT):
+        cluster = (
+            _open_mpi(environ)
+            or _slurm(environ)
+            or _cloud_tpu(environ)
+            or _indexed(environ, explicit)
         )
-    place = _merged(found, given)
+    place = _merged(cluster, explicit)
     if place is None or place.count == 1:
         return None
     if place.index is not None and not 0 <= place.index < place.count:
@@ -125,12 +128,12 @@ def options_of(place: Place) -> dict[str, Any]:
     known = place.address is not None and place.index is not None
     # An empty list means all devices. With None, JAX takes one device per process of a Slurm or
     # Open MPI job.
-    own = place.count is not None and not os.environ.get("JAX_LOCAL_DEVICE_IDS")
+    one_device = place.count is not None and not os.environ.get("JAX_LOCAL_DEVICE_IDS")
     return {
         "coordinator_address": place.address,
         "num_processes": place.count,
         "process_id": place.index,
-        "local_device_ids": list(place.local) if own else None,
+        "local_device_ids": list(place.local) if one_device else None,
         "cluster_detection_method": "deactivate" if known else place.cluster,
     }
 
@@ -207,14 +210,14 @@ def _quiet_abort(text: Callable[[], str]) -> Iterator[None]:
             os.dup2(stderr, 2)
             os.close(stderr)
 
-        kept = on_abort(lambda: (back(), quit_with(text(), 1)))
+        handler = on_abort(lambda: (back(), quit_with(text(), 1)))
         os.dup2(kept_back.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             on_abort(None)
-            del kept
+            del handler
             back()
             kept_back.seek(0)
             sys.stderr.write(kept_back.read().decode(errors="replace"))
@@ -237,46 +240,47 @@ def _unmet(place: Place, reason: str) -> str:
 
 def _given(environ: Environ) -> dict[str, tuple[str, str]]:
     """Returns {part: (variable, value)} of the explicit variables."""
-    found = {}
+    explicit = {}
     for part, name in _EXPLICIT.items():
-        there = {
+        values = {
             prefix + name: environ[prefix + name]
             for prefix in ("PTM_", "JAX_")
             if environ.get(prefix + name)
         }
-        if len(set(there.values())) > 1:
+        if len(set(values.values())) > 1:
             raise UserError(
-                f"{' and '.join(f'{k}={v}' for k, v in there.items())} contradict each "
+                f"{' and '.join(f'{k}={v}' for k, v in values.items())} contradict each "
                 "other; unset one"
             )
-        if there:
-            found[part] = next(iter(there.items()))
-    return found
+        if values:
+            explicit[part] = next(iter(values.items()))
+    return explicit
 
 
-def _merged(found: Place | None, given: dict[str, tuple[str, str]]) -> Place | None:
+def _merged(cluster: Place | None, explicit: dict[str, tuple[str, str]]) -> Place | None:
     """Returns the place of a cluster, overridden by explicit values; None if neither exists."""
-    if not given:
-        return found
+    if not explicit:
+        return cluster
     values = {
         part: value if part == "address" else _whole(name, value)
-        for part, (name, value) in given.items()
+        for part, (name, value) in explicit.items()
     }
-    if found is None:
-        if missing := [f"JAX_{_EXPLICIT[part]}" for part in _EXPLICIT if part not in given]:
-            there = ", ".join(name for name, _ in given.values())
+    if cluster is None:
+        if missing := [f"JAX_{_EXPLICIT[part]}" for part in _EXPLICIT if part not in explicit]:
+            there = ", ".join(name for name, _ in explicit.values())
             raise UserError(
                 f"{there} without {' and '.join(missing)}; set all of them, or none for a "
                 "single process"
             )
         return Place("environment", **values)
-    for part, value in (("count", found.count), ("index", found.index)):
+    for part, value in (("count", cluster.count), ("index", cluster.index)):
         if part in values and value is not None and values[part] != value:
-            there = f"{given[part][0]}={values[part]}"
+            there = f"{explicit[part][0]}={values[part]}"
             raise UserError(
-                f"{there} contradicts {found.source}, which has {value}; unset {given[part][0]}"
+                f"{there} contradicts {cluster.source}, which has {value}; "
+                f"unset {explicit[part][0]}"
             )
-    return dataclasses.replace(found, **values)
+    return dataclasses.replace(cluster, **values)
 
 
 def _open_mpi(environ: Environ) -> Place | None:
@@ -333,14 +337,14 @@ def _cloud_tpu(environ: Environ) -> Place | None:
     return Place("Cloud TPU", count=count) if count > 1 else None
 
 
-def _indexed(environ: Environ, given: Mapping[str, tuple[str, str]]) -> Place | None:
+def _indexed(environ: Environ, explicit: Mapping[str, tuple[str, str]]) -> Place | None:
     """Returns the place of a pod of an indexed Job. The manifest sets address and number, unless
     there is one pod."""
     index = _number(environ, "JOB_COMPLETION_INDEX")
-    if index is None or not {"address", "count"} <= given.keys():
+    if index is None or not {"address", "count"} <= explicit.keys():
         return None
-    name, value = given["count"]
-    return Place("Kubernetes", given["address"][1], _whole(name, value), index)
+    name, value = explicit["count"]
+    return Place("Kubernetes", explicit["address"][1], _whole(name, value), index)
 
 
 def _devices(environ: Environ, here: int | None, size: int | None) -> tuple[int, ...]:

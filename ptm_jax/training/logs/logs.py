@@ -50,9 +50,9 @@ class RunLog(contextlib.AbstractContextManager):
             return
         path = self.workdir / _FILE
         with workdirs.writing(path):
-            kept = [json.dumps(line) + "\n" for line in read(self.workdir) if line["step"] <= step]
+            lines = [json.dumps(line) + "\n" for line in read(self.workdir) if line["step"] <= step]
             self.workdir.mkdir(parents=True, exist_ok=True)
-            workdirs.replace(path, "".join(kept).encode())
+            workdirs.replace(path, "".join(lines).encode())
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def write(

@@ -53,13 +53,13 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
 
     Raises UserError if the workdir has a run of another experiment."""
     steps = workdirs.steps_of(workdir)
-    there = (
+    complete = (
         steps
         and group.current().count == 1
         and all((workdir / name).is_file() for name in ("report.md", "loss.png"))
     )
-    found = there and _verified(workdir, steps[-1])
-    if not found or not (workdir / "tokenizer").is_dir():
+    saved = complete and _verified(workdir, steps[-1])
+    if not saved or not (workdir / "tokenizer").is_dir():
         return None
     phases = workdirs.read(workdir)["config"]["system"]["recipe"]["phases"]
     if steps[-1] != sum(phase["steps"] for phase in phases):
@@ -71,7 +71,7 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
     if (
         heldout is None
         and text.sum()
-        or found["meta"]["tokenizer"] != wanted
+        or saved["meta"]["tokenizer"] != wanted
         or config.system.recipe.steps != steps[-1]
     ):
         return None
@@ -89,7 +89,7 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
         corpus.baseline,
         compared,
     )
-    return with_facts(result, config.system, found["meta"]["tokens"], found["meta"]["seconds"])
+    return with_facts(result, config.system, saved["meta"]["tokens"], saved["meta"]["seconds"])
 
 
 def with_facts(result: Result, system: System, tokens: float, seconds: float) -> Result:

@@ -50,8 +50,8 @@ class Csv:
                     f"{path}:{odd[0]} is damaged, it has no step, split, metric, value; move "
                     "the file away"
                 )
-            kept = [line for line in lines if int(line.partition(b",")[0]) <= step]
-            workdirs.replace(path, b"\n".join([",".join(COLUMNS).encode(), *kept, b""]))
+            earlier = [line for line in lines if int(line.partition(b",")[0]) <= step]
+            workdirs.replace(path, b"\n".join([",".join(COLUMNS).encode(), *earlier, b""]))
             self._file = path.open("a", encoding="utf8", newline="")
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
@@ -86,11 +86,11 @@ class Wandb:
     def __init__(self, workdir: Path, step: int, name: str = ""):
         import wandb
 
-        own = hashlib.sha256(str(workdir.absolute()).encode()).hexdigest()[:16]
+        run_id = hashlib.sha256(str(workdir.absolute()).encode()).hexdigest()[:16]
         workdir.mkdir(parents=True, exist_ok=True)
         project = os.environ.get("WANDB_PROJECT", "ptm_jax")
         self._run = wandb.init(
-            project=project, id=own, name=name or workdir.name, resume="allow", dir=str(workdir)
+            project=project, id=run_id, name=name or workdir.name, resume="allow", dir=str(workdir)
         )
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:

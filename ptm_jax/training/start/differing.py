@@ -59,17 +59,19 @@ def changes(record: Mapping[str, Any], config: Experiment) -> list[tuple[str, An
     old = _filled(record["config"], config, lambda value: _resolved(value, vocab, config))
     old, new = facts.without_hashes(old), facts.without_hashes(spec.to_json(config))
     made = _OF_EPOCHS if config.epochs is not None else re.compile("(?!)")
-    found = [d for d in spec.differences(old, new) if d[0].split(".")[0] not in (*FREE, "data")]
-    return [d for d in found if not made.match(d[0]) and not _FASTER.search(d[0])]
+    differences = [
+        d for d in spec.differences(old, new) if d[0].split(".")[0] not in (*FREE, "data")
+    ]
+    return [d for d in differences if not made.match(d[0]) and not _FASTER.search(d[0])]
 
 
-def refuse(workdir: Path, found: list[tuple[str, Any, Any]]) -> None:
+def refuse(workdir: Path, differences: list[tuple[str, Any, Any]]) -> None:
     """Raises UserError if there are differences."""
-    if found:
+    if differences:
         listed = "; ".join(
-            f"{name}: {_short(a)} there, {_short(b)} here" for name, a, b in found[:4]
+            f"{name}: {_short(a)} there, {_short(b)} here" for name, a, b in differences[:4]
         )
-        more = f" (+{len(found) - 4} more)" if len(found) > 4 else ""
+        more = f" (+{len(differences) - 4} more)" if len(differences) > 4 else ""
         raise UserError(
             f"{workdir} holds a run of another config; {listed}{more}. Choose another --workdir"
         )
@@ -109,12 +111,14 @@ def _defaults(value: Any) -> dict[str, Any]:
             else field.default_factory()
         )
 
-    found = {
+    defaults = {
         field.name: made(field)
         for field in dataclasses.fields(value)
         if field.name in spec.field_names(value)
     }
-    return {name: default for name, default in found.items() if default is not dataclasses.MISSING}
+    return {
+        name: default for name, default in defaults.items() if default is not dataclasses.MISSING
+    }
 
 
 def _short(value: Any) -> str:

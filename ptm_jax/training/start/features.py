@@ -118,10 +118,10 @@ class FeatureStream:
         batch = next(self._stream)
         names, lengths = keys(batch), (batch["segment_ids"] > 0).sum(1).tolist()
         if not all(name in self._store for name in names):
-            found = np.asarray(self._encode(batch), np.float32)
+            states = np.asarray(self._encode(batch), np.float32)
             for row, name in enumerate(names):
                 if name not in self._store:
-                    self._store.put(name, found[row, :, : lengths[row]])
+                    self._store.put(name, states[row, :, : lengths[row]])
         layers, width = self._store._shape
         features = np.zeros((len(names), layers, batch["input_ids"].shape[1], width), np.float32)
         for row, name in enumerate(names):
@@ -141,22 +141,22 @@ def kept(program: Any, params: Any, stream: Any, workdir: Path, mesh: Any) -> An
         return stream
     tower = program._bind(params, False)["main"]
     # A copy: the step donates the memory of its state.
-    own = {
+    params_copy = {
         name: tree
         for name, tree in tower.params.items()
         if name == "encoder" or name.startswith("readers_")
     }
-    own = jax.tree.map(jnp.copy, own)
+    params_copy = jax.tree.map(jnp.copy, params_copy)
     states = jax.jit(
         lambda params, batch: tower.module.apply({"params": params}, batch, method="states")
     )
 
     def encode(batch):
-        return states(own, rules.place_batch(batch, mesh))
+        return states(params_copy, rules.place_batch(batch, mesh))
 
-    hashed = digest(flatten(own["encoder"]))
+    hashed = digest(flatten(params_copy["encoder"]))
     example = jax.eval_shape(
-        states, own, {name: value[:1] for name, value in _first(stream).items()}
+        states, params_copy, {name: value[:1] for name, value in _first(stream).items()}
     )
     store = FeatureStore(
         Path(workdir) / "features" / hashed[:16], example.shape[1], example.shape[3]

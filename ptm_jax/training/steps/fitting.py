@@ -56,10 +56,10 @@ def compiled(
     return made, least
 
 
-def parts_of(recipe: Any, rows: int, kept: int | None, readings: int, mesh: Any) -> list[int]:
+def parts_of(recipe: Any, rows: int, stored: int | None, readings: int, mesh: Any) -> list[int]:
     """Returns the numbers of micro-batches that a batch of `rows` may be split into, from the
     recipe's or the one `kept` in a checkpoint on."""
-    first = max(recipe.accumulate, kept or 1)
+    first = max(recipe.accumulate, stored or 1)
     if (
         readings > 1 or jax.process_count() > 1
     ):  # examples of several rows are not split; processes must agree
@@ -80,10 +80,12 @@ def room_of(mesh: Any) -> float | None:
 
 
 def _need(made: Any) -> float | None:
-    found = made.memory_analysis()
-    if found is None:
+    analysis = made.memory_analysis()
+    if analysis is None:
         return None
-    return found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    return (
+        analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    )
 
 
 def _shared(rows: int, mesh: Any) -> bool:

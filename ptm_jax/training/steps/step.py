@@ -207,11 +207,11 @@ class Program:
         try:
             loss = objective(towers, batch, key)
         except KeyError as error:
-            there = (
+            advice = (
                 f"the batch has the fields {', '.join(sorted(batch))}; the towers are "
                 f"{', '.join(towers)}"
             )
-            raise Advised(f"KeyError: {error}", there).with_traceback(
+            raise Advised(f"KeyError: {error}", advice).with_traceback(
                 error.__traceback__
             ) from error
         if not isinstance(loss, Loss):
@@ -221,13 +221,13 @@ class Program:
                     f"{objective.__name__} "
                     f"({objective.__code__.co_filename}:{objective.__code__.co_firstlineno})"
                 )
-            given = (
+            described = (
                 f"{loss.dtype}{list(loss.shape)}"
                 if isinstance(loss, jax.Array)
                 else type(loss).__name__
             )
             raise UserError(
-                f"the objective {name} returns {given}; it must return "
+                f"the objective {name} returns {described}; it must return "
                 "ptm_jax.core.types.Loss(sum, weight), a sum over "
                 "the batch and the number of its terms"
             )
@@ -256,8 +256,10 @@ class Program:
         def free(path):
             return self.freedom.trains(known[path]) or self.freedom.observed(path)
 
-        kept = [leaf if free(path) else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()]
-        return jax.tree.unflatten(jax.tree.structure(params), kept)
+        leaves = [
+            leaf if free(path) else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()
+        ]
+        return jax.tree.unflatten(jax.tree.structure(params), leaves)
 
     def _bind(self, params, train):
         params = tied(params, self.system.ties)

@@ -87,10 +87,10 @@ class Freedom:
 
     def rate(self, path: str) -> Any:
         """Returns the learning-rate multiplier of a parameter: a number, or [N] by layer."""
-        found = 1.0
+        multiplier = 1.0
         for wrapper in self.wrappers:
-            found = found * wrapper.rate(path)
-        return found
+            multiplier = multiplier * wrapper.rate(path)
+        return multiplier
 
     def varies(self, path: str) -> bool:
         """Whether a parameter is frozen at some steps only."""
@@ -117,13 +117,15 @@ class Freedom:
         """Returns True, False or [N] booleans if they hold for the whole run, else `_Varying`."""
         key = number, f"{path} {levels.known_level(path)}"
         if key not in self._known:
-            kept = []
+            answers = []
             jax.eval_shape(
-                lambda step: kept.append(wrapper.trainable(path, step)),
+                lambda step: answers.append(wrapper.trainable(path, step)),
                 jax.ShapeDtypeStruct((), jnp.int32),
             )
             self._known[key] = (
-                _Varying() if isinstance(kept[0], jax.core.Tracer) else np.asarray(kept[0], bool)
+                _Varying()
+                if isinstance(answers[0], jax.core.Tracer)
+                else np.asarray(answers[0], bool)
             )
         return self._known[key]
 

@@ -103,13 +103,13 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
             live = None if live is None else along(live, param)
             decay, axes = paths.first_match(decay_rules, path, 1.0), _axes(param, layered[path])
             scale = freedom.rate(places[path]) * paths.first_match(recipe.lr_rules, path, 1.0)
-            own = rate * (along(scale, param) if np.ndim(scale) else scale)
-            facts = {"decay": decay, "axes": axes, "t": count, "rate": own}
+            rate_of_leaf = rate * (along(scale, param) if np.ndim(scale) else scale)
+            facts = {"decay": decay, "axes": axes, "t": count, "rate": rate_of_leaf}
             direction, after = _moved(rule, grad.astype(jnp.float32) * factor, param, before, facts)
             for name, value in after.items():
                 new[name][path] = value if live is None else jnp.where(live, value, before[name])
-            found = (-own * direction).astype(param.dtype)
-            return found if live is None else Held(found, live)
+            update_of_leaf = (-rate_of_leaf * direction).astype(param.dtype)
+            return update_of_leaf if live is None else Held(update_of_leaf, live)
 
         updates = paths.map_with_path(one, grads)
         return updates, {

@@ -125,7 +125,7 @@ class XLNetPairs(slots.Examples):
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns fields [R, L] in reading order, `next_label` and `backward` [R]. Every token is
         once before a pair."""
-        cls, sep, kept = (
+        cls, sep, reused = (
             packing.special(vocab, "cls"),
             packing.special(vocab, "sep"),
             self._kept(length),
@@ -134,13 +134,13 @@ class XLNetPairs(slots.Examples):
         edges, falls = _edges(block, self.separator is not None), rng.random() < self.from_right
         if falls:
             text, edges = text[::-1], total - edges[::-1]
-        count, room = -(-total // kept), length - kept - 3
+        count, room = -(-total // reused), length - reused - 3
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions", "token_type_ids")
         sizes, labels = np.empty(count, np.int64), np.empty(count, np.int32)
         for r in range(count):
-            begin = min((r + 1) * kept, total)
+            begin = min((r + 1) * reused, total)
             a, size_a, b, size_b, labels[r] = self._pair(edges, begin, room, rng)
-            front = text[r * kept : a + size_a]
+            front = text[r * reused : a + size_a]
             row = np.concatenate([front, [sep], text[b : b + size_b], [sep, cls]])
             sizes[r] = len(row)
             out["input_ids"][r, : len(row)] = row
