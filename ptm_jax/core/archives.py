@@ -47,9 +47,9 @@ def _check_frames(path: Path) -> None:
         file.seek(0)
 
         def number(length: int) -> int:
-            if len(found := file.read(length)) < length:
+            if len(header := file.read(length)) < length:
                 raise EOFError(_ENDS_EARLY)
-            return int.from_bytes(found, "little")
+            return int.from_bytes(header, "little")
 
         while file.tell() < size:
             magic = number(4)
@@ -83,8 +83,8 @@ class Xz(io.RawIOBase):
         return True
 
     def readinto(self, buffer) -> int:
-        found = b""
-        while not found:
+        chunk = b""
+        while not chunk:
             raw = b""
             if self.decoder.eof:  # zeros stand between the streams of an archive
                 raw = self.decoder.unused_data.lstrip(b"\0")
@@ -95,9 +95,9 @@ class Xz(io.RawIOBase):
                 self.decoder = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
             elif self.decoder.needs_input and not (raw := self.stream.read(io.DEFAULT_BUFFER_SIZE)):
                 raise EOFError(_ENDS_EARLY)
-            found = self.decoder.decompress(raw, len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+            chunk = self.decoder.decompress(raw, len(buffer))
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
 
     def close(self) -> None:
         self.stream.close()

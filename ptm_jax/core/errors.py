@@ -21,8 +21,8 @@ class Advised(ValueError):
 
 def closest(word: str, choices: Iterable[str]) -> str:
     """' Did you mean ...?' for the nearest of `choices`, or '' when none is near."""
-    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 LISTED = {"system": "ptm list", "task": "ptm list --tasks"}
@@ -46,11 +46,11 @@ def unknown_of_many(kind: str, word: str, choices: Iterable[str]) -> UserError:
     """`unknown` with the four nearest names, their number, and the command that lists them."""
     choices = list(choices)
     near = ", ".join(difflib.get_close_matches(word, choices, n=4, cutoff=0.4))
-    there = (
+    hint = (
         f"`{LISTED[kind]}` shows the {len(choices)} there are"
         if kind in LISTED
         else f"there are {len(choices)}"
     )
     return UserError(
-        f"unknown {kind} {word!r}; {there}{', as ' if near else ''}{near}.{closest(word, choices)}"
+        f"unknown {kind} {word!r}; {hint}{', as ' if near else ''}{near}.{closest(word, choices)}"
     )

@@ -22,8 +22,8 @@ class Slot:
     """The base class of all slots. A field of a subclass must not hide a method of its slot
     (TypeError)."""
 
-    def __init_subclass__(cls, **given: Any):
-        super().__init_subclass__(**given)
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
         for name in vars(cls).get("__annotations__", {}):
             if owner := next(
                 (
@@ -358,8 +358,8 @@ def encoder_of(system: Any, tower: str = "main") -> Encoder | None:
 
 def heads_of(system: Any, tower: str = "main") -> Mapping[str, Head]:
     """Returns the heads of a system's tower by name."""
-    found = system.towers.get(tower)
-    return found.heads if isinstance(found, Network) else {}
+    network = system.towers.get(tower)
+    return network.heads if isinstance(network, Network) else {}
 
 
 class Kernel(Slot):

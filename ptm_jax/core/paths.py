@@ -34,10 +34,10 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def map_with_path(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+def map_with_path(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Maps `function(path, leaf, *leaves_of_rest)` over a tree."""
     return jax.tree_util.tree_map_with_path(
-        lambda p, *leaves: function(path_of(p), *leaves), tree, *rest
+        lambda p, *leaves: function(path_of(p), *leaves), tree, *others
     )
 
 

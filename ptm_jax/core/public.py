@@ -19,12 +19,12 @@ def statements(folders: Iterable[Path], root: Path) -> dict[str, list[str]]:
 
     root  the folder that holds the package
     """
-    found = defaultdict(list)
+    modules_of = defaultdict(list)
     for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
         for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf8"), re.M):
-            found[name].append(module)
-    return found
+            modules_of[name].append(module)
+    return modules_of
 
 
 def public(room: str, folder: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -37,8 +37,8 @@ def public(room: str, folder: str) -> tuple[Callable[[str], Any], Callable[[], l
 
     @functools.cache
     def places() -> dict[str, list[str]]:
-        found = statements([Path(folder)], Path(folder).parents[room.count(".")])
-        return {name: modules for name, modules in found.items() if name[0].isupper()}
+        modules_of = statements([Path(folder)], Path(folder).parents[room.count(".")])
+        return {name: modules for name, modules in modules_of.items() if name[0].isupper()}
 
     def find(name: str) -> Any:
         modules = places().get(name, ())

@@ -45,18 +45,18 @@ def size_of(path: Path) -> int:
     """Returns the bytes of a regular file. Refuses other files, since reading them could block or
     never end."""
     with reading(path):
-        found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise broken(path, "is not a regular file")
-    return found.st_size
+    return status.st_size
 
 
-def read_bytes(path: str | os.PathLike, most: int = LARGEST_JSON) -> bytes:
+def read_bytes(path: str | os.PathLike, limit: int = LARGEST_JSON) -> bytes:
     """Returns the bytes of a regular file. Raises UserError if it is none, has more than `most`
     bytes, or cannot be read."""
     path = Path(path)
-    if size_of(path) > most:
-        raise broken(path, f"has {size_of(path):,} bytes; a file of its kind has at most {most:,}")
+    if size_of(path) > limit:
+        raise broken(path, f"has {size_of(path):,} bytes; a file of its kind has at most {limit:,}")
     with reading(path):
         return path.read_bytes()
 
@@ -65,11 +65,11 @@ def parse_json(path: Path, raw: bytes, what: str) -> Any:
     """Parses JSON from a file. Raises UserError for repeated keys."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
             twice = collections.Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise broken(path, f"{what} names {shown(twice)} twice")
-        return found
+        return fields
 
     try:
         return json.loads(raw.decode("utf8"), object_pairs_hook=unique)

@@ -62,7 +62,7 @@ def least_kept(rate: float) -> jax.Array:
 
 
 def uniform_bits(
-    key: jax.Array, rows: jax.Array, shape: tuple[int, ...], whole=None, start=None
+    key: jax.Array, rows: jax.Array, shape: tuple[int, ...], full_shape=None, start=None
 ) -> jax.Array:
     """Returns uint32 bits [B, *shape], a function of (key, row, position in the row).
 
@@ -70,13 +70,13 @@ def uniform_bits(
     row, and `start` the first index of the block in every dimension.
     """
     seeds = row_seeds(key, rows)
-    whole = shape if whole is None else whole
-    size = int(np.prod(whole))
+    full_shape = shape if full_shape is None else full_shape
+    size = int(np.prod(full_shape))
     if size >= 2**32:
-        raise ValueError(f"a row of shape {whole} has more than 2**32 elements")
+        raise ValueError(f"a row of shape {full_shape} has more than 2**32 elements")
     counter = jnp.zeros(shape, jnp.uint32)
     stride = size
-    for axis, dim in enumerate(whole):
+    for axis, dim in enumerate(full_shape):
         stride //= dim
         index = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
         index = index if start is None else index + jnp.asarray(start[axis], jnp.uint32)
@@ -86,8 +86,13 @@ def uniform_bits(
 
 
 def keep_mask(
-    key: jax.Array, rows: jax.Array, shape: tuple[int, ...], rate: float, whole=None, start=None
+    key: jax.Array,
+    rows: jax.Array,
+    shape: tuple[int, ...],
+    rate: float,
+    full_shape=None,
+    start=None,
 ) -> jax.Array:
     """Returns booleans [B, *shape], True with probability 1 - rate (to 2**-32). For blocks, see
     `uniform_bits`."""
-    return uniform_bits(key, rows, shape, whole, start) >= least_kept(rate)
+    return uniform_bits(key, rows, shape, full_shape, start) >= least_kept(rate)

@@ -126,8 +126,8 @@ def refusal(system: System) -> str | None:
         if (encoder := slots.encoder_in(tower)) is not None
     ]
     embeddings = [encoder.embeddings for encoder in encoders]
-    own = system.examples, system.corruption, system.objective
-    for slot in (*encoders, *embeddings, *own, *system.wrappers):
+    parts = system.examples, system.corruption, system.objective
+    for slot in (*encoders, *embeddings, *parts, *system.wrappers):
         if isinstance(slot, slots.Slot) and (reason := slot.refusal(system)):
             return reason
     return None
@@ -207,12 +207,12 @@ class Experiment:
     def __repr__(self) -> str:
         """A few lines: the system, and the fields that differ from their defaults."""
         fields = {field.name: field.default for field in dataclasses.fields(self)}
-        own = [
+        changed = [
             f"{name} {vars(self)[name]}"
             for name in fields
             if name != "system" and vars(self)[name] != fields[name]
         ]
-        return f"Experiment of {self.system}" + "".join(f"\n  {line}" for line in own)
+        return f"Experiment of {self.system}" + "".join(f"\n  {line}" for line in changed)
 
     def __post_init__(self):
         Precision(self.precision)

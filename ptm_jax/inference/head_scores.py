@@ -20,7 +20,7 @@ def scored(
     UserError for a missing head.
     """
     check(model, head)
-    found: list[Any] = [None] * len(groups)
+    results: list[Any] = [None] * len(groups)
     longest = [max(len(row["input_ids"]) for row in group) for group in groups]
     encoder = model.module.encoder
     typed = encoder.types > 1 and not encoder.embeddings.word_types  # the types of XLM are words
@@ -30,12 +30,12 @@ def scored(
         types = inputs.rectangle([row["token_type_ids"] for row in rows], 0)[0] if typed else None
         scores = model(ids, mask, types).scores[head]
         for place, number in enumerate(chosen):
-            found[number] = (
+            results[number] = (
                 tuple(part[place] for part in scores)
                 if isinstance(scores, tuple)
                 else scores[place]
             )
-    return found
+    return results
 
 
 def check(model: Any, head: str) -> None:

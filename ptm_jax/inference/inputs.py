@@ -64,10 +64,10 @@ def shape_of(input_ids: Any, fields: Mapping[str, Any] | None) -> tuple[int, int
         np.shape(value)
         for value in ((fields or {}).values() if input_ids is None else (input_ids,))
     ]
-    found = next((shape for shape in shapes if len(shape) >= 2), None)
-    if found is None:
+    first_shape = next((shape for shape in shapes if len(shape) >= 2), None)
+    if first_shape is None:
         raise UserError("give input_ids [B, L], or the fields [B, L, ...] that this model reads")
-    return found[0], found[1]
+    return first_shape[0], first_shape[1]
 
 
 def fields_of(
@@ -83,10 +83,10 @@ def fields_of(
     Raises UserError for a field that `examples` do not declare, or one of another shape or type.
     """
     rows, length = shape
-    most, width = (
+    row_count, width = (
         next(iter(batch.values())).shape if batch else (bucket(rows), bucket(length, SHORTEST))
     )
-    found = {**batch, "rows": np.arange(most, dtype=np.int32)}
+    found = {**batch, "rows": np.arange(row_count, dtype=np.int32)}
     if not fields:
         return found
     exact, padded = examples.spec(length, vocab), examples.spec(width, vocab)
@@ -99,16 +99,16 @@ def fields_of(
                 f"{name} has the shape {value.shape} and type {value.dtype}; expected "
                 f"{(rows, *wanted)} and {np.dtype(kind)}"
             )
-        pads = [(0, b - a) for a, b in zip(value.shape, (most, *padded[name][0]), strict=True)]
+        pads = [(0, b - a) for a, b in zip(value.shape, (row_count, *padded[name][0]), strict=True)]
         found[name] = np.pad(value, pads).astype(kind)
     if "segment_ids" in exact and "segment_ids" not in found:
         found["segment_ids"] = np.pad(
-            np.ones((rows, length), np.int32), ((0, most - rows), (0, width - length))
+            np.ones((rows, length), np.int32), ((0, row_count - rows), (0, width - length))
         )
     return found
 
 
-def decoder_of(encoder: Any, vocab: Vocab, ids, rows: int, most: int) -> dict[str, np.ndarray]:
+def decoder_of(encoder: Any, vocab: Vocab, ids, rows: int, row_count: int) -> dict[str, np.ndarray]:
     """Returns the checked `decoder_input_ids` [B, T] of `rows` sources, padded to `most` rows.
     Raises UserError."""
     if not encoder.reads_source:
@@ -125,7 +125,7 @@ def decoder_of(encoder: Any, vocab: Vocab, ids, rows: int, most: int) -> dict[st
         check_length(ids.shape[1], limit, "the decoder's sequence")
     width = bucket(ids.shape[1], SHORTEST, limit)
     return {
-        "decoder_input_ids": np.pad(ids, ((0, most - rows), (0, width - ids.shape[1]))).astype(
+        "decoder_input_ids": np.pad(ids, ((0, row_count - rows), (0, width - ids.shape[1]))).astype(
             np.int32
         )
     }
@@ -255,8 +255,8 @@ def _checked(
             f"{name} has the shape {array.shape}; input_ids has {shape}, and both must be equal"
         )
     array = array.astype(np.int64)
-    least, most = array.min(), array.max()
-    if size is not None and (least < 0 or most >= size):
-        wrong = least if least < 0 else most
+    least, largest = array.min(), array.max()
+    if size is not None and (least < 0 or largest >= size):
+        wrong = least if least < 0 else largest
         raise UserError(f"{name} holds {wrong}, outside {what} of this model: 0 to {size - 1}")
     return array

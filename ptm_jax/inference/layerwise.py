@@ -38,8 +38,8 @@ def layerwise(module: Any, params: Any) -> Any:
 def replaced(params: Any, path: str, function: Callable[[Any], Any]) -> Any:
     """Returns the parameters with `function` of the tree at a path in its place; the others are
     shared."""
-    name, _, rest = path.partition("/")
+    name, _, below = path.partition("/")
     return {
         **params,
-        name: replaced(params[name], rest, function) if rest else function(params[name]),
+        name: replaced(params[name], below, function) if below else function(params[name]),
     }

@@ -119,8 +119,8 @@ def stablehlo(made: Graph, limit: int | None = None) -> bytes:
     TPUs, any B and L."""
     within = () if limit is None else (f"l <= {limit}",)
     shape = jax.export.symbolic_shape("b, l", constraints=within)
-    given = [jax.ShapeDtypeStruct(shape, jnp.int32) for _ in made.inputs]
-    return jax.export.export(jax.jit(made.call), platforms=PLATFORMS)(*given).serialize()
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.int32) for _ in made.inputs]
+    return jax.export.export(jax.jit(made.call), platforms=PLATFORMS)(*shapes).serialize()
 
 
 def onnx(made: Graph, limit: int | None = None) -> bytes:
@@ -136,13 +136,13 @@ def onnx(made: Graph, limit: int | None = None) -> bytes:
             return made.call(*arrays)
 
     shape = jax.export.symbolic_shape("B, L")
-    given = [jax.ShapeDtypeStruct(shape, jnp.int32) for _ in made.inputs]
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.int32) for _ in made.inputs]
     # Traced before: while it traces, jax2onnx replaces functions of jax.numpy by its own, which
     # take fewer arguments.
-    traced = jax.extend.core.jaxpr_as_fun(jax.make_jaxpr(layers)(*given))
+    traced = jax.extend.core.jaxpr_as_fun(jax.make_jaxpr(layers)(*shapes))
     names = {"input_names": list(made.inputs), "output_names": list(made.outputs)}
     with _kept(jnp, jnp.linalg, jax.lax, jax.nn):
-        return to_onnx(traced, given, opset=OPSET, **names).SerializeToString()
+        return to_onnx(traced, shapes, opset=OPSET, **names).SerializeToString()
 
 
 @contextlib.contextmanager

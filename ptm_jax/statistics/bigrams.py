@@ -53,8 +53,8 @@ class Phrases(CorpusFact):
         pairs, counts = corpus.bigrams(), corpus.counts("train")
         expected = counts[pairs["first"]].astype(np.float64) * counts[pairs["second"]]
         scores = (pairs["count"] - self.delta) / expected * counts.sum()
-        kept = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > self.threshold)]
-        columns = pairs["first"][kept], pairs["second"][kept], scores[kept]
+        order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > self.threshold)]
+        columns = pairs["first"][order], pairs["second"][order], scores[order]
         return np.rec.fromarrays(columns, dtype=PHRASE).view(np.ndarray)
 
     def stand_in(self, vocab: Any) -> np.ndarray:

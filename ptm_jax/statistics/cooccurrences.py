@@ -246,10 +246,10 @@ def _counted(texts: list[Text], window: int, cells: Cells, unit: int) -> np.ndar
 
 def _rows(sums: np.ndarray, cells: Cells, unit: int) -> bytes:
     """Returns the rows of cells. A word beside itself is in its cell from both sides."""
-    found = np.zeros(sums.shape[1], PAIR)
-    found["row"], found["column"] = cells.ids(sums[0])
-    found["weight"] = sums[1] * (1 + (found["row"] == found["column"])) / unit
-    return found.tobytes()
+    rows = np.zeros(sums.shape[1], PAIR)
+    rows["row"], rows["column"] = cells.ids(sums[0])
+    rows["weight"] = sums[1] * (1 + (rows["row"] == rows["column"])) / unit
+    return rows.tobytes()
 
 
 def both(cells: np.ndarray) -> np.ndarray:

@@ -55,12 +55,12 @@ def ngrams_of(
     while len(here):
         value = (value ^ signed[here]) * np.uint32(PRIME)
         here = here + 1
-        whole = first[here] | (here == until)
-        count = count + whole
+        complete = first[here] | (here == until)
+        count = count + complete
         edge = (count == 1) & ((starts == begins) | (here == until))
-        chosen = whole & (count >= shortest) & (count <= longest) & ~edge
+        chosen = complete & (count >= shortest) & (count <= longest) & ~edge
         found.append((starts[chosen], value[chosen]))
-        go = (here < until) & ~(whole & (count >= longest))
+        go = (here < until) & ~(complete & (count >= longest))
         value, count, here, starts, begins, until = (
             x[go] for x in (value, count, here, starts, begins, until)
         )

@@ -61,14 +61,14 @@ def tree_of(counts: np.ndarray) -> np.ndarray:
             "raise min_count"
         )
     table = np.zeros((len(counts), max(1, len(paths))), np.int32)
-    found = np.array(paths, np.int32).T.reshape(len(words), -1)
-    lengths = (found != 0).sum(1)
+    codes = np.array(paths, np.int32).T.reshape(len(words), -1)
+    lengths = (codes != 0).sum(1)
     back = np.maximum(
-        lengths[:, None] - 1 - np.arange(found.shape[1]), 0
+        lengths[:, None] - 1 - np.arange(codes.shape[1]), 0
     )  # from the root to the word
-    inside = np.arange(found.shape[1]) < lengths[:, None]
-    table[words, : found.shape[1]] = (
-        np.where(inside, np.take_along_axis(found, back, 1), 0) if len(paths) else 0
+    inside = np.arange(codes.shape[1]) < lengths[:, None]
+    table[words, : codes.shape[1]] = (
+        np.where(inside, np.take_along_axis(codes, back, 1), 0) if len(paths) else 0
     )
     return table
 

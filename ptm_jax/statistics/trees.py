@@ -50,8 +50,8 @@ def marks(numbers: Sequence[int]) -> str:
 
 def digits(pieces: Sequence[str]) -> np.ndarray:
     """Returns the digit of every piece, [V] int32; -1 for words, -2 for a node without a word."""
-    own = {f"⟦{digit}⟧": digit for digit in range(BASE)} | {PHRASE: -2}
-    return np.array([own.get(piece, -1) for piece in pieces], np.int32)
+    digit_of = {f"⟦{digit}⟧": digit for digit in range(BASE)} | {PHRASE: -2}
+    return np.array([digit_of.get(piece, -1) for piece in pieces], np.int32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -45,8 +45,8 @@ class TriLetters(CorpusFact):
             ~tokenizer.continuations,
         )
         for number, piece in enumerate(tokenizer.pieces):
-            found = trigrams(piece.removeprefix("##"), bool(starts[number]))[: self.longest]
-            table[number, : len(found)] = found
+            grams = trigrams(piece.removeprefix("##"), bool(starts[number]))[: self.longest]
+            table[number, : len(grams)] = grams
         return self._with_specials(table, tokenizer.vocab)
 
     def stand_in(self, vocab: Any) -> np.ndarray:
@@ -57,7 +57,7 @@ class TriLetters(CorpusFact):
     @staticmethod
     def _with_specials(table: np.ndarray, vocab: Any) -> np.ndarray:
         for number, name in enumerate(("pad", "unk", "cls", "sep", "mask")):
-            if (there := vocab.id(name)) is not None:
-                table[there] = 0
-                table[there, 0] = 1 + TRIGRAMS + number
+            if (row := vocab.id(name)) is not None:
+                table[row] = 0
+                table[row, 0] = 1 + TRIGRAMS + number
         return table

@@ -41,15 +41,15 @@ class Kinds(Mapping[str, Any]):
             return self.own[kind]
         if kind in self.lost:
             raise UserError(f"{kind} {self.lost[kind]}")
-        found = _classes(kind) or _imported(slots.Slot, kind)
-        if len(found) > 1:
+        classes = _classes(kind) or _imported(slots.Slot, kind)
+        if len(classes) > 1:
             raise UserError(
-                f"{kind} is the name of several classes: {', '.join(map(kind_of, found))}; "
+                f"{kind} is the name of several classes: {', '.join(map(kind_of, classes))}; "
                 "give one of these"
             )
-        if not found:
+        if not classes:
             raise KeyError(kind)
-        return found[0]
+        return classes[0]
 
     def __contains__(self, kind: object) -> bool:
         if kind in self.own or kind in self.lost:
@@ -57,9 +57,7 @@ class Kinds(Mapping[str, Any]):
         return isinstance(kind, str) and bool(_classes(kind) or _imported(slots.Slot, kind))
 
     def __iter__(self) -> Iterator[str]:
-        classes = (
-            found for name in _index() if not name.startswith("_") for found in _classes(name)
-        )
+        classes = (cls for name in _index() if not name.startswith("_") for cls in _classes(name))
         return iter({**self.own, **dict.fromkeys(map(kind_of, classes))})
 
     def __len__(self) -> int:
@@ -112,13 +110,13 @@ def _classes(kind: str) -> tuple[type, ...]:
 
 def _imported(base: type, kind: str) -> tuple[type, ...]:
     """Returns the newest dataclass named `kind` outside the package that inherits `base`."""
-    found: tuple[type, ...] = ()
+    newest: tuple[type, ...] = ()
     for each in base.__subclasses__():
         mine = (
             each.__name__ == kind
             and dataclasses.is_dataclass(each)
             and not each.__module__.startswith("ptm_jax.")
         )
-        found = (each,) if mine else found
-        found = _imported(each, kind) or found
-    return found
+        newest = (each,) if mine else newest
+        newest = _imported(each, kind) or newest
+    return newest

@@ -200,7 +200,7 @@ def _differences(a: Any, b: Any, path: str) -> list[tuple[str, Any, Any]]:
         same = a == b and isinstance(a, bool) == isinstance(b, bool)
         return [] if same else [(path, a, b)]
     return [
-        found
+        difference
         for name, x, y in pairs
-        for found in _differences(x, y, f"{path}.{name}" if path else name)
+        for difference in _differences(x, y, f"{path}.{name}" if path else name)
     ]

@@ -43,7 +43,7 @@ class Named:
 
     def entries(self) -> list[dict[str, Any]]:
         """Returns name, class, rows, fields with their defaults and description of every value."""
-        found = []
+        entries = []
         for name, (make, rows) in self.names.items():
             value = make()
             fields = {
@@ -52,7 +52,7 @@ class Named:
                 if field not in SET_UP
             }
             what = " ".join((type(value).__doc__ or "").split("\n\n")[0].split())
-            found.append(
+            entries.append(
                 {
                     "name": name,
                     "kind": type(value).__name__,
@@ -61,7 +61,7 @@ class Named:
                     "what": what,
                 }
             )
-        return found
+        return entries
 
     def _call(self, text: str) -> tuple[str, dict[str, str]]:
         """Parses `name` or `name(field=value, ...)` into (name, {field: text})."""

@@ -43,11 +43,11 @@ def override(value: Any, changes: Mapping[str, Any], kinds: Kinds | None = None)
     tree: dict[str, Any] = {}
     with_system = is_spec(value) and "system" in field_names(value)
     for path, text in changes.items():
-        first, _, rest = path.partition(".")
+        first, _, below = path.partition(".")
         # An Experiment's tokenizer is None if it uses the system's; a path inside it then changes
         # the system's.
-        own = first in field_names(value) and not (rest and values_of(value)[first] is None)
-        if not with_system or own:
+        is_field = first in field_names(value) and not (below and values_of(value)[first] is None)
+        if not with_system or is_field:
             steps = path.split(".")
         elif first in field_names(value.system):
             steps = ["system", *path.split(".")]
@@ -82,7 +82,7 @@ def _override(value: Any, tree: Mapping[str, Any], where: str, kinds: Kinds) -> 
                 if isinstance(text, str)
                 else text
             )
-        deeper = {step: rest for step, rest in below.items() if step}
+        deeper = {step: change for step, change in below.items() if step}
         changed[by_name[name]] = _override(part, deeper, path, kinds) if deeper else part
     return with_children(value, changed, where) if changed else value
 

@@ -27,7 +27,7 @@ from ptm_jax.core.spec.walk import walk
 def sources_of(value: Any, folder: Path) -> dict[str, Any]:
     """Returns the record of the user's own classes and functions in a spec, for a run in `folder`;
     {} if none."""
-    found, ours = {}, set()
+    sources, ours = {}, set()
     for _, part in walk(value):
         function = isinstance(part, FunctionType)
         if not function and (not dataclasses.is_dataclass(part) or isinstance(part, type)):
@@ -39,15 +39,15 @@ def sources_of(value: Any, folder: Path) -> dict[str, Any]:
             kind = f"{cls.__module__}:{cls.__qualname__}" if function else kind_of(cls)
             file = vars(sys.modules.get(cls.__module__, sys)).get("__file__")
             on_path = not cls.__module__.startswith("config_") and cls.__module__ != "__main__"
-            found[kind] = {
+            sources[kind] = {
                 "name": cls.__qualname__,
                 "module" if on_path else "file": cls.__module__ if on_path else file,
             }
-    if both := ours & {*found}:
+    if both := ours & {*sources}:
         raise UserError(
             f"{min(both)} is a class of yours and one of ptm_jax, alike in a record; rename yours"
         )
-    return {"folder": str(Path(folder).absolute()), "classes": found} if found else {}
+    return {"folder": str(Path(folder).absolute()), "classes": sources} if sources else {}
 
 
 def made_here(record: Mapping[str, Any], folder: Path) -> bool:
@@ -58,7 +58,7 @@ def made_here(record: Mapping[str, Any], folder: Path) -> bool:
 def own_kinds(record: Mapping[str, Any], folder: Path) -> Kinds:
     """Returns the kinds of a run's record. Imports the user's own classes if the run was written on
     this machine."""
-    own, lost = {}, {}
+    kinds, lost = {}, {}
     made = record.get("own") or {}
     for kind, source in made.get("classes", {}).items():
         place = source.get("file") or source.get("module") or "an interactive session"
@@ -71,7 +71,7 @@ def own_kinds(record: Mapping[str, Any], folder: Path) -> Kinds:
             continue
         try:
             module = module or _imported(source, Path(folder))
-            own[kind] = functools.reduce(
+            kinds[kind] = functools.reduce(
                 lambda part, name: vars(part)[name], source["name"].split("."), module
             )
         except Exception as error:  # the user's own code runs here
@@ -79,7 +79,7 @@ def own_kinds(record: Mapping[str, Any], folder: Path) -> Kinds:
                 f"was defined in {place}, which is gone or does not define it any more "
                 f"({error!r}); put it back"
             )
-    return Kinds(own, lost)
+    return Kinds(kinds, lost)
 
 
 def import_file(path: str | os.PathLike) -> ModuleType:
@@ -87,15 +87,15 @@ def import_file(path: str | os.PathLike) -> ModuleType:
     ImportError."""
     path = Path(path)
     name = f"config_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}"
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(spec)
     if (folder := str(path.resolve().parent)) not in sys.path:
         sys.path.append(folder)
     sys.modules[name] = module  # dataclasses look their module up to resolve annotations
     try:
-        found.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

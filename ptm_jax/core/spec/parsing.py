@@ -261,11 +261,13 @@ def _read_variant(text: str, allowed: Kinds, current: Any, where: str, kinds: Ki
     lacking = [
         n for n, f in fields.items() if (f.default, f.default_factory) == bare and n not in values
     ]
-    kept = [n for n in lacking if is_spec(current) and n in field_names(current)]
+    taken_over = [n for n in lacking if is_spec(current) and n in field_names(current)]
     values |= (
-        {name: part for name, part in values_of(current).items() if name in kept} if kept else {}
+        {name: part for name, part in values_of(current).items() if name in taken_over}
+        if taken_over
+        else {}
     )
-    if lacking := [n for n in lacking if n not in kept]:
+    if lacking := [n for n in lacking if n not in taken_over]:
         raise UserError(
             f"{where}: {name} needs {', '.join(lacking)}, as "
             f"{name}({', '.join(n + '=...' for n in lacking)})"
@@ -338,12 +340,12 @@ def _neighbours(current: Any) -> dict[str, type]:
     if current is None or not is_spec(current):
         return {}
     home = type(current).__module__
-    found = {
+    classes = {
         k: v for k, v in vars(sys.modules.get(home, types)).items() if dataclasses.is_dataclass(v)
     }
-    found[type(current).__name__] = type(current)
+    classes[type(current).__name__] = type(current)
     return {
         k: v
-        for k, v in found.items()
+        for k, v in classes.items()
         if isinstance(v, type) and v.__module__ == home and k[0] != "_"
     }

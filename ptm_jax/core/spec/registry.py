@@ -80,8 +80,8 @@ def made(module: str) -> dict[str, Any]:
     """Returns {name: value} of the values that `systems()` of a module yields; {} if it has no such
     function."""
     make = vars(importlib.import_module(module)).get("systems")
-    own = isinstance(make, types.FunctionType) and make.__module__ == module
-    if not own:
+    has_systems = isinstance(make, types.FunctionType) and make.__module__ == module
+    if not has_systems:
         return {}
     try:
         return {value.name: value for value in make()}
@@ -93,12 +93,12 @@ def made(module: str) -> dict[str, Any]:
 
 
 def _made(module: str, name: str) -> Any:
-    found = made(module)
-    if name not in found:
+    values = made(module)
+    if name not in values:
         raise ValueError(
             f"{module}.systems() yields no {name!r}, which the order of the catalogue names"
         )
-    return found[name]
+    return values[name]
 
 
 catalogue = Catalogue("system")
@@ -107,7 +107,7 @@ catalogue = Catalogue("system")
 def modules(package: str) -> list[str]:
     """Returns the sorted names of the modules of a package, without importing them."""
     root = importlib.import_module(package)
-    return sorted(found.name for found in pkgutil.walk_packages(root.__path__, package + "."))
+    return sorted(module.name for module in pkgutil.walk_packages(root.__path__, package + "."))
 
 
 def discover(package: str) -> None:

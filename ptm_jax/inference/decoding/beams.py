@@ -96,8 +96,8 @@ def _grown(shape, numbers, eos, prompt: int, real: Array, beams: Beams, logits: 
     totals = (beams.sums[:, :, None] + scores.reshape(rows, width, vocab)).reshape(
         rows, width * vocab
     )
-    most = max(2, 1 + len(eos)) * width
-    sums, index = jax.lax.top_k(totals, min(most, width * vocab))
+    candidates = max(2, 1 + len(eos)) * width
+    sums, index = jax.lax.top_k(totals, min(candidates, width * vocab))
     source, token = index // vocab, (index % vocab).astype(jnp.int32)
     tokens = jnp.take_along_axis(beams.tokens, source[..., None], 1)
     tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], prompt + beams.t, 2)

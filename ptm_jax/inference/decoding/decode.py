@@ -110,12 +110,14 @@ def decode(
     numbers = {**options.numbers(), "rows": number}
     ends = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
     static = tower.module, options.shape(), head, ends, pad, start
-    found = jax.tree.map(
+    decoded = jax.tree.map(
         np.asarray, _decode(*static, tower.params, ids, segments, numbers, stream(seed, "generate"))
     )
     cut = (slice(len(prompts)), slice(options.answers))
     return Decoded(
-        found.tokens[cut][..., : options.max_new_tokens], found.lengths[cut], found.scores[cut]
+        decoded.tokens[cut][..., : options.max_new_tokens],
+        decoded.lengths[cut],
+        decoded.scores[cut],
     )
 
 

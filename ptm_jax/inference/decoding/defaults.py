@@ -57,27 +57,27 @@ def completed(
     lengths, left = _lengths(config, pair)
     rules, more = _rules(config, pair)
     strategy, others = _strategy(config, options)
-    found = {"max_new_tokens": LONGEST, **lengths, **rules, **strategy, **options}
+    settings = {"max_new_tokens": LONGEST, **lengths, **rules, **strategy, **options}
     if (
         "min_new_tokens" in lengths
         and "min_new_tokens" not in options
-        and isinstance(found["max_new_tokens"], int)
+        and isinstance(settings["max_new_tokens"], int)
     ):
-        found["min_new_tokens"] = min(found["min_new_tokens"], found["max_new_tokens"])
-    return found, left + more + others
+        settings["min_new_tokens"] = min(settings["min_new_tokens"], settings["max_new_tokens"])
+    return settings, left + more + others
 
 
 def _lengths(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
-    found, left = {}, []
+    lengths, left = {}, []
     for side in ("max", "min"):
-        new, whole = config(f"{side}_new_tokens", int, None), config(f"{side}_length", int, None)
+        new, total = config(f"{side}_new_tokens", int, None), config(f"{side}_length", int, None)
         if new is not None:
-            found[f"{side}_new_tokens"] = new
-        elif whole is not None and pair:
-            found[f"{side}_new_tokens"] = max(whole - 1, 0)
-        elif whole:  # it counts the prompt, so it differs from prompt to prompt
+            lengths[f"{side}_new_tokens"] = new
+        elif total is not None and pair:
+            lengths[f"{side}_new_tokens"] = max(total - 1, 0)
+        elif total:  # it counts the prompt, so it differs from prompt to prompt
             left.append(f"{side}_length")
-    return found, left
+    return lengths, left
 
 
 def _rules(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
@@ -86,15 +86,15 @@ def _rules(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
         config("repetition_penalty", float, None),
         config("no_repeat_ngram_size", int, None),
     )
-    found = {**forced, "repetition_penalty": penalty, "no_repeat_ngram": ngram}
+    rules = {**forced, "repetition_penalty": penalty, "no_repeat_ngram": ngram}
     left = [
         name
         for name, neutral in UNSUPPORTED.items()
         if config(name, None, None) and config[name] != neutral
     ]
     if not pair:  # a decoder's first token is that of its prompt
-        left += ["forced_bos_token_id"] if found.pop("forced_bos") is not None else []
-    return {name: value for name, value in found.items() if value is not None}, left
+        left += ["forced_bos_token_id"] if rules.pop("forced_bos") is not None else []
+    return {name: value for name, value in rules.items() if value is not None}, left
 
 
 def _strategy(config: Config, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -103,21 +103,21 @@ def _strategy(config: Config, options: dict[str, Any]) -> tuple[dict[str, Any], 
     drawn = options.get("temperature", 1.0) != 1.0 or any(
         options.get(name) is not None for name in ("top_k", "top_p")
     )
-    found, left = {}, []
+    settings, left = {}, []
     if any(config(name, None, None) is not None for name in BEAMS):
         alpha, early = config("length_penalty", float, 1.0), config("early_stopping", None, False)
-        found = {"length_rule": "power", "length_penalty": alpha, "early_stopping": early}
+        settings = {"length_rule": "power", "length_penalty": alpha, "early_stopping": early}
     if beams > 1 and wide != 1 and strategy in (None, "beam") and not drawn:
         if samples and wide is None and strategy is None:
             left.append("do_sample with num_beams")
-        return {"beams": beams, **found}, left
+        return {"beams": beams, **settings}, left
     if samples and strategy in (None, "sample") and wide in (None, 1):
         top_k, top_p = config("top_k", int, 50), config("top_p", float, 1.0)  # top_k 0 is off
-        found |= {"strategy": "sample", "temperature": config("temperature", float, 1.0)}
-        found |= {"top_k": top_k or None, "top_p": top_p if top_p < 1 else None}
+        settings |= {"strategy": "sample", "temperature": config("temperature", float, 1.0)}
+        settings |= {"top_k": top_k or None, "top_p": top_p if top_p < 1 else None}
         left += [
             name
             for name, neutral in OF_SAMPLES.items()
             if config(name, None, None) and config[name] != neutral
         ]
-    return found, left
+    return settings, left

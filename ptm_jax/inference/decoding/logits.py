@@ -79,8 +79,8 @@ def top_p(logits: Array, p: Array | float) -> Array:
     ordered = jnp.sort(logits, -1)[:, ::-1]
     probabilities = jax.nn.softmax(ordered, -1)
     before = jnp.cumsum(probabilities, -1) - probabilities
-    kept = jnp.maximum((before < p).sum(-1, keepdims=True), 1)
-    return jnp.where(logits < jnp.take_along_axis(ordered, kept - 1, 1), NEVER, logits)
+    count = jnp.maximum((before < p).sum(-1, keepdims=True), 1)
+    return jnp.where(logits < jnp.take_along_axis(ordered, count - 1, 1), NEVER, logits)
 
 
 def length_penalty(count: Array | float, alpha: Array | float, rule: str = "gnmt") -> Array:

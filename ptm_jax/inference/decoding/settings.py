@@ -55,7 +55,7 @@ class Generation:
     forced_eos: int | None = None
 
     def __post_init__(self):
-        own = vars(self)
+        fields = vars(self)
         for name, least in (
             ("max_new_tokens", 1),
             ("min_new_tokens", 0),
@@ -63,15 +63,15 @@ class Generation:
             ("beams", 1),
             ("top_k", 1),
         ):
-            value = own[name]
+            value = fields[name]
             if value is not None and (value < least or value != int(value)):
                 raise ValueError(
                     f"{name} is {value}; it must be a whole number of at least {least}"
                 )
         for name in ("temperature", "repetition_penalty"):
-            if not 0 < own[name] < float("inf"):
+            if not 0 < fields[name] < float("inf"):
                 raise ValueError(
-                    f"{name} is {own[name]}; it must be above 0 (greedy needs no temperature)"
+                    f"{name} is {fields[name]}; it must be above 0 (greedy needs no temperature)"
                 )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be a probability in (0, 1]")
@@ -142,12 +142,13 @@ class Generation:
 
     def numbers(self) -> dict[str, np.ndarray]:
         """Returns the options that are arguments of the compiled program."""
-        own = vars(self)
-        whole = {
-            name: np.int32(own[name] or 0) for name in ("max_new_tokens", "min_new_tokens", "top_k")
+        fields = vars(self)
+        integers = {
+            name: np.int32(fields[name] or 0)
+            for name in ("max_new_tokens", "min_new_tokens", "top_k")
         }
         real = ("length_penalty", "temperature", "top_p", "repetition_penalty")
-        return {**whole, **{name: np.float32(own[name] or 0) for name in real}}
+        return {**integers, **{name: np.float32(fields[name] or 0) for name in real}}
 
 
 @record

@@ -90,16 +90,16 @@ def answer(
     for number, both in enumerate(zip(questions, contexts, strict=True), 1):
         if not all(text.strip() for text in both):
             raise UserError(f"text {number}: the question or the text is empty")
-    own = model.examples.windowing
-    windowing, tokenizer = own or Windowing(), model._tokenizer()
-    length = head_scores.length_of(model, own is not None, 384)
+    own_windowing = model.examples.windowing
+    windowing, tokenizer = own_windowing or Windowing(), model._tokenizer()
+    length = head_scores.length_of(model, own_windowing is not None, 384)
     records = records_of(tokenizer, questions, contexts)
     kept = [record["question"][: windowing.question] for record in records]
     rows = windows(tokenizer, kept, [record["ids"] for record in records], length, windowing.stride)
     head = "verified" if "verified" in model.module.heads else "span"
     threshold = 0.0 if windowing.unanswered else float("inf")
-    found = [one for one, _ in read(model, head, contexts, records, rows, batch)]
-    return [one._replace(text="") if one.null > threshold else one for one in found]
+    answers = [one for one, _ in read(model, head, contexts, records, rows, batch)]
+    return [one._replace(text="") if one.null > threshold else one for one in answers]
 
 
 def records_of(
@@ -108,10 +108,10 @@ def records_of(
     """Returns a record per question: `question` ids, and `ids`, `starts` and `ends` (characters) of
     the text's pieces."""
     known = list(dict.fromkeys(contexts))
-    found = dict(zip(known, pieces.pieces_of(tokenizer, known), strict=True))
+    pieces_of_text = dict(zip(known, pieces.pieces_of(tokenizer, known), strict=True))
     asked = tokenizer.encode_batch(questions)
     return [
-        {"question": ids, **found[text]._asdict()}
+        {"question": ids, **pieces_of_text[text]._asdict()}
         for ids, text in zip(asked, contexts, strict=True)
     ]
 
@@ -125,7 +125,7 @@ def windows(
 ) -> list[Window]:
     """Returns the windows of every pair (question ids, text ids), in order. Raises UserError if a
     row has no room."""
-    found = []
+    rows = []
     for number, (question, text) in enumerate(zip(questions, texts, strict=True)):
         room = head_scores.room(tokenizer, True, length) - len(question)
         if room < 1:
@@ -140,16 +140,16 @@ def windows(
             ids = np.where(marks < 0, 0, marks).astype(np.int32)
             ids[offset : offset + len(part)] = text[part]
             cls = int(np.argmax(marks == tokenizer.vocab.cls))  # 0 if there is none
-            found.append(Window(number, first, len(part), offset, cls, ids, types))
-    return found
+            rows.append(Window(number, first, len(part), offset, cls, ids, types))
+    return rows
 
 
 def _starts(size: int, room: int, stride: int) -> list[int]:
     """Returns the first tokens of windows, a stride apart, until one reaches the end."""
-    found = [0]
-    while found[-1] + room < size:
-        found.append(found[-1] + min(room, stride))
-    return found
+    starts = [0]
+    while starts[-1] + room < size:
+        starts.append(starts[-1] + min(room, stride))
+    return starts
 
 
 def read(
@@ -164,13 +164,13 @@ def read(
     start and end."""
     groups = [[{"input_ids": row.ids, "token_type_ids": row.types}] for row in rows]
     scored, allowed = head_scores.scored(model, head, groups, batch), best_windows(rows)
-    found = []
+    answers = []
     for context, record, numbers in zip(contexts, records, _by_record(rows), strict=True):
         starts, ends = ([scored[n][i] for n in numbers] for i in (0, 1))
         mine, may = [rows[n] for n in numbers], [allowed[n] for n in numbers]
         best = best_answer(context, (record["starts"], record["ends"]), mine, may, starts, ends)
-        found.append((best, [scored[n] for n in numbers]))
-    return found
+        answers.append((best, [scored[n] for n in numbers]))
+    return answers
 
 
 def _by_record(rows: Sequence[Window]) -> list[list[int]]:
@@ -184,7 +184,7 @@ def best_windows(rows: Sequence[Window]) -> list[np.ndarray]:
     """Returns [size] bool for every window: whether a token has its maximum context in this window
     of the record. Context is the number of tokens on the shorter side plus a hundredth of the
     window size (run_squad.py, _check_is_max_context)."""
-    found = [np.ones(row.size, bool) for row in rows]
+    masks = [np.ones(row.size, bool) for row in rows]
     for numbers in _by_record(rows):
         scores = np.full(
             (len(numbers), max(rows[n].first + rows[n].size for n in numbers)), -np.inf
@@ -195,8 +195,8 @@ def best_windows(rows: Sequence[Window]) -> list[np.ndarray]:
             scores[place, rows[n].first : rows[n].first + size] = around
         best = scores.argmax(0)
         for place, n in enumerate(numbers):
-            found[n] = best[rows[n].first : rows[n].first + rows[n].size] == place
-    return found
+            masks[n] = best[rows[n].first : rows[n].first + rows[n].size] == place
+    return masks
 
 
 def best_answer(
@@ -210,20 +210,20 @@ def best_answer(
     characters  start and end (exclusive) of every token of the text, in characters
     allowed     [size] bool of every window: whether an answer may start at a token
     """
-    found: list[tuple[float, int, int]] = []
+    spans: list[tuple[float, int, int]] = []
     null = np.inf
     for window, may, start, end in zip(rows, allowed, starts, ends, strict=True):
         null = min(null, float(start[window.cls] + end[window.cls]))
         inside = slice(window.offset, window.offset + window.size)
-        found += best_spans(start[inside], end[inside], may, window.first, best, longest)
-    kept: dict[str, Span] = {}
-    for score, first, last in sorted(found, key=lambda span: -span[0]):
+        spans += best_spans(start[inside], end[inside], may, window.first, best, longest)
+    distinct: dict[str, Span] = {}
+    for score, first, last in sorted(spans, key=lambda span: -span[0]):
         begin, stop = int(characters[0][first]), int(characters[1][last])
         stop = marked_end(context, stop)
-        kept.setdefault(context[begin:stop], Span(context[begin:stop], begin, stop, score))
-        if len(kept) == best:
+        distinct.setdefault(context[begin:stop], Span(context[begin:stop], begin, stop, score))
+        if len(distinct) == best:
             break
-    several = tuple(kept.values())
+    several = tuple(distinct.values())
     return (
         Answer(several[0].text, null - several[0].score, several)
         if several

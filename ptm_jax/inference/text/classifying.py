@@ -64,9 +64,9 @@ def labels_of(model: Any) -> list[str]:
 def names_of(model: Any, classes: int) -> tuple[str, ...]:
     """Returns the class names in the model's order, from its fine-tuning task or the published
     config's `id2label`; () if it has neither."""
-    own = model.examples.labels
-    if isinstance(own, tuple) and len(own) == classes:
-        return own
+    labels = model.examples.labels
+    if isinstance(labels, tuple) and len(labels) == classes:
+        return labels
     named = model.published("id2label", dict, {})
     return (
         tuple(str(named[str(i)]) for i in range(classes))
@@ -99,9 +99,9 @@ def _framed(
             (*row, second)
             for row, second in zip(rows, tokenizer.encode_batch(seconds), strict=True)
         ]
-    found = [tokenizer.frame(*row) for row in rows]
-    model._check([ids for ids, _ in found])
-    return found
+    framed = [tokenizer.frame(*row) for row in rows]
+    model._check([ids for ids, _ in framed])
+    return framed
 
 
 def _probabilities(scores: np.ndarray, kind: str) -> np.ndarray:

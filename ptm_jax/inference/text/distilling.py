@@ -58,19 +58,19 @@ def distil(
             "variance below 1"
         )
     tokenizer = model._tokenizer()
-    whole = whole_json(tokenizer)
-    kept = {
-        whole["model"].get("unk_token"),
+    content = whole_json(tokenizer)
+    kept_pieces = {
+        content["model"].get("unk_token"),
         *(tokenizer.piece(i) for i in [tokenizer.vocab.pad] if i is not None),
     }
-    dropped = {one["content"] for one in whole.get("added_tokens", ())} - kept
+    dropped = {one["content"] for one in content.get("added_tokens", ())} - kept_pieces
     if drop is not None:
         try:
             pattern = re.compile(drop)
         except re.error as error:
             raise UserError(f"the pattern {drop!r} is no regular expression ({error})") from None
         dropped |= {piece for piece in tokenizer.pieces if pattern.match(piece)}
-    own, pieces = reduced(whole, dropped)
+    own, pieces = reduced(content, dropped)
     if not pieces:
         raise UserError(
             f"no token is left without those that match {drop!r}; give a narrower pattern"
@@ -92,7 +92,7 @@ def distil(
 
 def _states(model: Any, ids: np.ndarray, pool: Pool, progress: bool | None) -> np.ndarray:
     """Returns the pooled states [V, D] of tokens, each framed as a text."""
-    rows, found = np.stack([inputs.framed(model, [i]) for i in ids]), []
+    rows, pooled_states = np.stack([inputs.framed(model, [i]) for i in ids]), []
     width = rows.shape[1]
     disable = None if progress is None else not progress
     for start in tqdm(
@@ -103,8 +103,10 @@ def _states(model: Any, ids: np.ndarray, pool: Pool, progress: bool | None) -> n
         # Buckets are longer than a token and its frame: what lies behind is cut off.
         cut = {key: value[:, :width] if value.ndim > 1 else value for key, value in batch.items()}
         states = np.asarray(_hidden(model.module, model.weights, cut))[: len(part)]
-        found.append(states.mean(1) if pool == "mean" else states[:, 0 if pool == "first" else -1])
-    return np.concatenate(found)
+        pooled_states.append(
+            states.mean(1) if pool == "mean" else states[:, 0 if pool == "first" else -1]
+        )
+    return np.concatenate(pooled_states)
 
 
 @functools.partial(jax.jit, static_argnums=0)

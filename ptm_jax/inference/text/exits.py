@@ -53,11 +53,11 @@ class EarlyExit(Pretrained):
         """An `Output` with the scores of the texts alone."""
         batch = self._batch(input_ids, attention_mask, token_type_ids, None, None)
         rows, _ = inputs.shape_of(input_ids, None)
-        found = classify(
+        classified = classify(
             self, {name: np.asarray(value)[:rows] for name, value in batch.items()}, self.speed
         )
-        self.passed.extend(found.layers.tolist())
-        return Output(hidden=None, scores={HEAD: found.scores})
+        self.passed.extend(classified.layers.tolist())
+        return Output(hidden=None, scores={HEAD: classified.scores})
 
     @property
     def cost(self) -> float:
@@ -101,10 +101,14 @@ def classify(model: Any, batch: Any, speed: float) -> Early:
         if layer < top and layer not in branches:
             continue
         head = HEAD if layer == top else f"{BRANCH}{layer}"
-        found = np.asarray(_read(module, params, states, batch, head))[: len(rows)]
-        scores = np.zeros((count, found.shape[-1]), found.dtype) if scores is None else scores
-        leaves = uncertainty(found) < speed if layer < top else np.ones(len(rows), bool)
-        scores[rows[leaves]], left[rows[leaves]] = found[leaves], layer
+        scores_of_rows = np.asarray(_read(module, params, states, batch, head))[: len(rows)]
+        scores = (
+            np.zeros((count, scores_of_rows.shape[-1]), scores_of_rows.dtype)
+            if scores is None
+            else scores
+        )
+        leaves = uncertainty(scores_of_rows) < speed if layer < top else np.ones(len(rows), bool)
+        scores[rows[leaves]], left[rows[leaves]] = scores_of_rows[leaves], layer
         stay = np.flatnonzero(~leaves)
         if not len(stay):
             break
@@ -136,9 +140,9 @@ def _embed(module, params, batch):
 def _layer(module, params, states, batch, layer):
     encoder = module.encoder
     context = context_of(batch, encoder.direction, False)
-    own = jax.tree.map(lambda leaf: leaf[layer], params["encoder"]["stack"]["block"])
+    params_of_layer = jax.tree.map(lambda leaf: leaf[layer], params["encoder"]["stack"]["block"])
     return encoder.stack.block.clone(parent=None, name=None).apply(
-        {"params": own}, states, context
+        {"params": params_of_layer}, states, context
     )[0]
 
 

@@ -57,12 +57,12 @@ def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]
             shown = textwrap.shorten(texts[number], 60, placeholder=" ...")
             raise UserError(f"text {number + 1} has no mask: {shown!r}; write [MASK] for a word")
     rows = [_ids(model, tokenizer, pieces, number) for number, pieces in enumerate(parts)]
-    found: list[Any] = []
+    predictions: list[Any] = []
     for start in range(0, len(rows), BATCH):
-        found += _likeliest(model, rows[start : start + BATCH], top)
+        predictions += _likeliest(model, rows[start : start + BATCH], top)
     return [
         [_fillings(tokenizer, pieces, place, *best) for place, best in enumerate(several)]
-        for pieces, several in zip(parts, found, strict=True)
+        for pieces, several in zip(parts, predictions, strict=True)
     ]
 
 
@@ -154,7 +154,7 @@ def _fillings(
 ) -> list[Filling]:
     mark = "[MASK]"
     left, right = mark.join(pieces[: place + 1]), mark.join(pieces[place + 1 :])
-    found = []
+    fillings = []
     for index, probability in zip(ids, probabilities, strict=True):
         token = (tokenizer.decode([int(index)]).strip() or tokenizer.piece(index)).removeprefix(
             "##"
@@ -162,8 +162,8 @@ def _fillings(
         glued = bool(tokenizer.continuations[index])
         before = left.rstrip() if glued else left
         shown = f"##{token}" if tokenizer.piece(index).startswith("##") else token
-        found.append(Filling(shown, float(probability), f"{before}{token}{right}"))
-    return found
+        fillings.append(Filling(shown, float(probability), f"{before}{token}{right}"))
+    return fillings
 
 
 def _results(model: Any, request: Request) -> list[Result]:

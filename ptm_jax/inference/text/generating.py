@@ -70,12 +70,12 @@ def generate(
     end = ends_of(model)
     tower, answers = Tower(model.module, model.params[model.tower]), [None] * len(rows)
     for first, chosen in _grouped(rows, starts, batch_size):
-        found = decode.decode(
+        decoded = decode.decode(
             tower, [rows[i] for i in chosen], plan,
             head=model.head, eos=end, pad=model.vocab.pad or 0, seed=seed, rows=chosen, start=first,
         )  # fmt: skip
         for place, number in enumerate(chosen):
-            several = zip(found.tokens[place], found.lengths[place], strict=True)
+            several = zip(decoded.tokens[place], decoded.lengths[place], strict=True)
             answers[number] = [
                 _text(model, texts[number], rows[number], tokens[:length])
                 for tokens, length in several
@@ -90,22 +90,22 @@ def ends_of(model: Any) -> tuple[int, ...]:
     return all_ends(model.published, "eos_token_id") or (() if eos is None else (eos,))
 
 
-def start_of(model: Any, given: int | str | None = None) -> int | Literal["last"]:
+def start_of(model: Any, start: int | str | None = None) -> int | Literal["last"]:
     """Returns the id of a decoder's first token: the `given` id or piece, else that of the
     published config, of the encoder, or of the training corruption or examples. "last" means the
     last token of the source. Raises UserError."""
     encoder, vocab, corruption = model.module.encoder, model.vocab, model.system.corruption
-    if isinstance(given, str):
-        index = model._tokenizer().id(given)
+    if isinstance(start, str):
+        index = model._tokenizer().id(start)
         if index is None:
             raise UserError(
-                f"start is {given!r}, which is no piece of this model's tokenizer; give a "
+                f"start is {start!r}, which is no piece of this model's tokenizer; give a "
                 "piece, or an id"
             )
-        given = index
+        start = index
     known = (
-        given
-        if given is not None
+        start
+        if start is not None
         else model.published("decoder_start_token_id", int, encoder.start)
     )
     if known is None and isinstance(corruption, slots.Corruption) and corruption.start is not None:
@@ -129,11 +129,13 @@ def _grouped(
     rows: Sequence[np.ndarray], starts: Sequence[Any], size: int
 ) -> list[tuple[Any, np.ndarray]]:
     """Returns batches as (start, indices of rows with that start)."""
-    found = []
+    groups = []
     for first in dict.fromkeys(starts):
         mine = np.flatnonzero([start == first for start in starts])
-        found += [(first, mine[chosen]) for chosen in inputs.batches([rows[i] for i in mine], size)]
-    return found
+        groups += [
+            (first, mine[chosen]) for chosen in inputs.batches([rows[i] for i in mine], size)
+        ]
+    return groups
 
 
 def _sources(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
@@ -182,9 +184,9 @@ def _text(model: Any, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
         return tokenizer.decode(
             [int(token) for token in tokens if int(token) not in hidden], skip_specials=False
         )
-    known, whole = tokenizer.decode(row), tokenizer.decode([*row, *tokens])
+    known, text = tokenizer.decode(row), tokenizer.decode([*row, *tokens])
     # A prompt may end inside a multi-byte character that the next token completes.
-    return prompt + whole[len(os.path.commonprefix([known, whole])) :] if prompt else whole
+    return prompt + text[len(os.path.commonprefix([known, text])) :] if prompt else text
 
 
 def plan_of(model: Any, **options: Any) -> Generation:

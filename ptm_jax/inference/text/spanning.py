@@ -18,15 +18,15 @@ def best_tree(scores: np.ndarray) -> np.ndarray:
     heads = _spanning(scores)
     if (heads[1:] == 0).sum() == 1 or count < 2:
         return heads[1:]
-    found = []
+    trees = []
     for child in range(1, count):
-        given = scores.copy()
-        given[1:, 0] = -np.inf
-        given[child, 0] = scores[child, 0]
-        heads = _spanning(given)
-        total = given[np.arange(1, count), heads[1:]].sum()
-        found.append((total, -child, heads))
-    return max(found, key=lambda one: one[:2])[2][1:]
+        restricted = scores.copy()
+        restricted[1:, 0] = -np.inf
+        restricted[child, 0] = scores[child, 0]
+        heads = _spanning(restricted)
+        total = restricted[np.arange(1, count), heads[1:]].sum()
+        trees.append((total, -child, heads))
+    return max(trees, key=lambda one: one[:2])[2][1:]
 
 
 def _spanning(scores: np.ndarray) -> np.ndarray:
@@ -37,27 +37,27 @@ def _spanning(scores: np.ndarray) -> np.ndarray:
     if cycle is None:
         return heads
     inside = np.array(cycle)
-    rest = np.array([node for node in range(len(scores)) if node not in set(cycle)])
-    own = scores[inside, heads[inside]]
+    outside = np.array([node for node in range(len(scores)) if node not in set(cycle)])
+    cycle_scores = scores[inside, heads[inside]]
     # the cycle becomes one node, the last: it takes the place of the arc that enters it
-    size = len(rest)
+    size = len(outside)
     small = np.full((size + 1, size + 1), -np.inf)
-    small[:size, :size] = scores[np.ix_(rest, rest)]
-    entering = scores[np.ix_(inside, rest)] - own[:, None]
+    small[:size, :size] = scores[np.ix_(outside, outside)]
+    entering = scores[np.ix_(inside, outside)] - cycle_scores[:, None]
     entry = entering.argmax(0)
     small[size, :size] = entering.max(0)
-    leaving = scores[np.ix_(rest, inside)]
+    leaving = scores[np.ix_(outside, inside)]
     small[:size, size] = leaving.max(1)
     small[0] = -np.inf
     found = _spanning(small)
     result = heads.copy()
-    for place, node in enumerate(rest):
+    for place, node in enumerate(outside):
         if node:
             result[node] = (
-                inside[leaving[place].argmax()] if found[place] == size else rest[found[place]]
+                inside[leaving[place].argmax()] if found[place] == size else outside[found[place]]
             )
     into = entry[found[size]]
-    result[inside[into]] = rest[found[size]]
+    result[inside[into]] = outside[found[size]]
     return result
 
 

@@ -114,7 +114,7 @@ def encode(
     texts = [(prompt + text).lower() if sentence.lower else prompt + text for text in texts]
     rows = _rows(model, sentence, texts, specials, truncate)
     skip = _prompt_length(model, prompt) if prompt and not sentence.include_prompt else 0
-    found: dict[int, np.ndarray] = {}
+    vector_of_row: dict[int, np.ndarray] = {}
     with tqdm(
         total=len(rows),
         unit="text",
@@ -127,7 +127,7 @@ def encode(
             if exact
             else inputs.padded_batches(rows, batch_size, model.vocab.pad)
         ):
-            found.update(
+            vector_of_row.update(
                 zip(chosen.tolist(), _vectors(model, modes, layers, ids, mask, skip), strict=False)
             )
             bar.update(len(chosen))
@@ -135,7 +135,7 @@ def encode(
         return _vectors(
             model, modes, layers, np.zeros((1, 1), np.int32), np.ones((1, 1), np.int32), 0
         )[:0]
-    vectors = np.stack([found[i] for i in range(len(rows))])
+    vectors = np.stack([vector_of_row[i] for i in range(len(rows))])
     return unit(vectors) if (sentence.normalize if normalize is None else normalize) else vectors
 
 
@@ -193,22 +193,22 @@ def search(
 
     sought = model.encode(queries, **name_of("query"), **options)
     texts = None if isinstance(corpus, np.ndarray) else inputs.texts_of(corpus, "corpus")
-    there = (
+    stored = (
         corpus
         if texts is None
         else model.encode(texts, **name_of("document", "passage", "corpus"), **options)
     )
-    found = []
+    hits = []
     for row in (
-        model.similarity(sought, there)
-        if len(sought) and len(there)
+        model.similarity(sought, stored)
+        if len(sought) and len(stored)
         else np.zeros((len(sought), 0))
     ):
         best = np.argsort(-row, kind="stable")[:top]
-        found.append(
+        hits.append(
             [Found(int(i), float(row[i]), None if texts is None else texts[i]) for i in best]
         )
-    return found
+    return hits
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -226,10 +226,10 @@ class SideBySide:
     ) -> np.ndarray:
         """Returns vectors [n, sum of D] float32; `options` are those of `Pretrained.encode`. Raises
         UserError as that."""
-        found = np.concatenate(
+        vectors = np.concatenate(
             [model.encode(texts, normalize=True, **options) for model in self.models], -1
         )
-        return unit(found) if normalize else found
+        return unit(vectors) if normalize else vectors
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Returns the cosines [n, m] of vectors."""
@@ -325,7 +325,7 @@ def _vectors(
         return output.vectors.astype(np.float32)
     hidden = output.hidden.astype(np.float32)
     mask = np.where(np.arange(mask.shape[1]) < skip, 0, mask)
-    found = np.concatenate([pooled(mode, hidden, mask) for mode in modes], -1)
+    pooled_rows = np.concatenate([pooled(mode, hidden, mask) for mode in modes], -1)
     for layer in layers:
-        found = through(layer, found)
-    return found
+        pooled_rows = through(layer, pooled_rows)
+    return pooled_rows

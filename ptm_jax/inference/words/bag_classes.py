@@ -49,42 +49,42 @@ def probabilities(classes: Classes, hidden: np.ndarray) -> np.ndarray:
         return np.where(
             np.abs(logits) > 8, logits > 0, scipy.special.expit(at * (16 / SIGMOIDS) - 8)
         )
-    found = np.ones((len(hidden), len(classes.names)))
+    products = np.ones((len(hidden), len(classes.names)))
     for name, path in enumerate(tree_paths(tuple(classes.counts.tolist()))):
         for node, right in path:
-            found[:, name] *= scipy.special.expit(logits[:, node] if right else -logits[:, node])
-    return found
+            products[:, name] *= scipy.special.expit(logits[:, node] if right else -logits[:, node])
+    return products
 
 
 def _mean(table: WordTable, index: Mapping[str, int], text: str) -> np.ndarray:
     """Returns the mean [D] of the rows of a text's words, their n-grams, and the n-grams of
     words."""
-    words, own = [word for word in BLANKS.split(text) if word] + [EOS], table.subwords
+    words, subwords = [word for word in BLANKS.split(text) if word] + [EOS], table.subwords
     words = [word for word in words if word in index or not word.startswith(LABEL)]
     rows = [index[word] for word in words if word in index]
     ngrams: list[int] = []
-    if own is not None and own.longest > 0:
-        ngrams += own.of(words)[0].tolist()
-    if own is not None and table.classes.word_ngrams > 1:
-        ngrams += _word_ngrams(words, table.classes.word_ngrams, own)
+    if subwords is not None and subwords.longest > 0:
+        ngrams += subwords.of(words)[0].tolist()
+    if subwords is not None and table.classes.word_ngrams > 1:
+        ngrams += _word_ngrams(words, table.classes.word_ngrams, subwords)
     sums, count = np.zeros(table.width, np.float32), len(rows) + len(ngrams)
     if rows:
         sums = sums + np.asarray(table.rows[np.array(rows)]).sum(0)
     if ngrams:
-        sums = sums + np.asarray(own.rows[np.array(ngrams)]).sum(0)
+        sums = sums + np.asarray(subwords.rows[np.array(ngrams)]).sum(0)
     return sums / max(count, 1)
 
 
-def _word_ngrams(words: Sequence[str], longest: int, own) -> list[int]:
+def _word_ngrams(words: Sequence[str], longest: int, subwords) -> list[int]:
     """Returns the rows of n-grams of two to `longest` words."""
     hashes = [
         (value := fnv1a(encoded(word))) - ((value >> 31) << 32) for word in words
     ]  # int32, as fastText keeps them
-    found = []
+    rows = []
     for start in range(len(hashes)):
         value = hashes[start]
         for following in hashes[start + 1 : start + longest]:
             value = (value * STEP + following) % (1 << 64)
-            bucket = value % own.buckets
-            found.append(bucket if own.kept is None else own.kept.get(bucket, -1))
-    return [row for row in found if row >= 0]
+            bucket = value % subwords.buckets
+            rows.append(bucket if subwords.kept is None else subwords.kept.get(bucket, -1))
+    return [row for row in rows if row >= 0]

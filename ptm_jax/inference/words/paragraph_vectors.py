@@ -71,13 +71,13 @@ class ParagraphModel:
     def words(self) -> WordVectors:
         """The vectors of the words, of the first tower."""
         name = next(iter(self.system.towers))
-        kept = [
+        numbers = [
             n
             for n, piece in enumerate(self.tokenizer.pieces)
             if piece not in self.tokenizer.special_pieces
         ]
-        rows = np.asarray(self.params[name]["encoder"]["token"], np.float32)[kept]
-        return WordVectors.of([self.tokenizer.pieces[n] for n in kept], rows)
+        rows = np.asarray(self.params[name]["encoder"]["token"], np.float32)[numbers]
+        return WordVectors.of([self.tokenizer.pieces[n] for n in numbers], rows)
 
     def encode(
         self,
@@ -110,10 +110,10 @@ class ParagraphModel:
                 documents = self._descend(
                     documents, params, self._row(chosen, n, size), rates[epoch], key
                 )
-        found = np.concatenate([np.asarray(documents[name]) for name in self.system.towers], 1)[
+        vectors = np.concatenate([np.asarray(documents[name]) for name in self.system.towers], 1)[
             : len(texts)
         ]
-        return unit(found) if normalize else found
+        return unit(vectors) if normalize else vectors
 
     def _words(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the known words of texts, [n, M], -1 after the last."""
@@ -122,10 +122,10 @@ class ParagraphModel:
             ids[ids != unk] if unk is not None else ids
             for ids in map(np.asarray, self.tokenizer.encode_batch(list(texts)))
         ]
-        found = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int32)
+        known = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int32)
         for n, ids in enumerate(rows):
-            found[n, : len(ids)] = ids
-        return found
+            known[n, : len(ids)] = ids
+        return known
 
     def _kept(self, words: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns the words that subsampling keeps, moved to the front, [n, M]. The draws are those
@@ -178,9 +178,9 @@ class ParagraphModel:
         @jax.jit
         def step(documents, params, batch, rate, key):
             ids = batch["input_ids"]
-            own = jnp.broadcast_to(jnp.arange(len(ids))[:, None], ids.shape)
+            document_ids = jnp.broadcast_to(jnp.arange(len(ids))[:, None], ids.shape)
             rows = jnp.zeros(len(ids), jnp.int32)  # every text has the draws of a text alone
-            batch = corruption(key, {**batch, "document_ids": own, "rows": rows})
+            batch = corruption(key, {**batch, "document_ids": document_ids, "rows": rows})
             slopes = jax.grad(loss)(documents, params, batch, key)
             return jax.tree.map(lambda x, slope: x - rate * slope, documents, slopes)
 

@@ -40,18 +40,18 @@ class PooledStrings:
 
     def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Returns [T, 2 D] for each text, whose words stand between blanks."""
-        found, put = (
+        vectors_of_rows, put = (
             [layers[-1] for layers in self.model.encode(texts, layers=True)],
             POOLING[self.pooling],
         )
         words = [text.split() for text in texts]
-        for row, vectors in zip(words, found, strict=True):
+        for row, vectors in zip(words, vectors_of_rows, strict=True):
             for word, vector in zip(row, vectors, strict=True):
                 old, count = self._memory.get(word, (None, 0))
                 self._memory[word] = (vector if old is None else put(old, vector)), count + 1
         return [
             np.concatenate([self._read(row, vectors), vectors], -1)
-            for row, vectors in zip(words, found, strict=True)
+            for row, vectors in zip(words, vectors_of_rows, strict=True)
         ]
 
     def _read(self, words: Sequence[str], vectors: np.ndarray) -> np.ndarray:

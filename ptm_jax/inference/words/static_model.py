@@ -34,8 +34,8 @@ class StaticModel(WordVectors):
     @classmethod
     def read(cls, folder: str | os.PathLike) -> StaticModel:
         """Reads a folder in model2vec's layout. Raises UserError."""
-        found = static_folder.read(Path(folder))
-        return cls.made(found)
+        content = static_folder.read(Path(folder))
+        return cls.made(content)
 
     @classmethod
     def made(cls, static: StaticTable) -> StaticModel:
@@ -57,14 +57,14 @@ class StaticModel(WordVectors):
                 inputs.texts_of(texts), add_special_tokens=False
             )
         ]
-        found = np.zeros((len(rows), self.width), np.float32)
+        vectors = np.zeros((len(rows), self.width), np.float32)
         for i, row in enumerate(rows):
-            if kept := [token for token in row[:longest] if token != self._unknown]:
-                found[i] = self.vectors[kept].mean(0)
+            if tokens := [token for token in row[:longest] if token != self._unknown]:
+                vectors[i] = self.vectors[tokens].mean(0)
         return (
-            unit(found)
+            unit(vectors)
             if (fields.get("normalize", False) if normalize is None else normalize)
-            else found
+            else vectors
         )
 
     def save(self, path: str | os.PathLike, format: str | None = None) -> list[Path]:

@@ -59,9 +59,9 @@ class LSA:
                 f"{self.width} singular values; "
                 "give more text, or a smaller --width"
             )
-        there = np.asarray((counts > 0).sum(0)).ravel()
+        document_counts = np.asarray((counts > 0).sum(0)).ravel()
         if self.weights == "tfidf":
-            scales = np.log((1 + counts.shape[0]) / (1 + there)) + 1
+            scales = np.log((1 + counts.shape[0]) / (1 + document_counts)) + 1
         else:
             shares = counts.multiply(1 / np.asarray(counts.sum(0)).ravel()).tocsc()
             shares.data *= np.log(shares.data)
@@ -149,14 +149,14 @@ class TopicModel(WordVectors):
         """Returns the vectors [n, D] float32 of texts; `normalize`: to length 1."""
         _, counts = _counted(inputs.texts_of(texts), 1, None, list(self.words))
         if self.fields["kind"] == "lsa":
-            found = (
+            vectors = (
                 _weighted(counts, self.arrays["scales"], self.fields["weights"])
                 @ self.arrays["components"].T
             )
         else:
-            found = self._allocated.transform(counts)
-        found = np.asarray(found, np.float32)
-        return unit(found) if normalize else found
+            vectors = self._allocated.transform(counts)
+        vectors = np.asarray(vectors, np.float32)
+        return unit(vectors) if normalize else vectors
 
     def top_words(self, topic: int, top: int = 10) -> list[str]:
         """Returns the words with the greatest weight in a dimension."""
@@ -213,14 +213,14 @@ def _record(value: LSA | LDA) -> dict[str, Any]:
 
 
 def _counted(
-    texts: Iterable[str], least: int, most: int | None, words: Sequence[str] | None = None
+    texts: Iterable[str], least: int, limit: int | None, words: Sequence[str] | None = None
 ) -> tuple[Any, Any]:
     """Returns (words, counts [N, V] sparse). A word has two letters or digits at least; case does
     not count."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     vectorizer = CountVectorizer(
-        min_df=least, max_features=most, vocabulary=words, dtype=np.float64
+        min_df=least, max_features=limit, vocabulary=words, dtype=np.float64
     )
     try:
         counts = (
@@ -239,6 +239,6 @@ def _weighted(
     """Returns the weighted counts of `LSA.weights`."""
     if weights == "logentropy":
         return counts.log1p().multiply(scales).tocsr()
-    found = counts.multiply(scales).tocsr()
-    lengths = np.sqrt(np.asarray(found.multiply(found).sum(1)).ravel())
-    return scipy.sparse.diags(1 / np.maximum(lengths, 1e-12)) @ found
+    weighted = counts.multiply(scales).tocsr()
+    lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
+    return scipy.sparse.diags(1 / np.maximum(lengths, 1e-12)) @ weighted

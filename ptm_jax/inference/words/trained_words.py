@@ -51,45 +51,45 @@ def table_of(model: Any, counts: np.ndarray | None = None) -> WordTable:
             "model's tokens"
         )
     tokenizer, params = model._tokenizer(), model.params[model.tower]
-    kept = np.array(
+    numbers = np.array(
         [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces],
         np.int64,
     )
-    own = params["encoder"].get("embed", params["encoder"])
-    rows, subwords = np.asarray(own["token"], np.float32), None
+    embedding = params["encoder"].get("embed", params["encoder"])
+    rows, subwords = np.asarray(embedding["token"], np.float32), None
     for head, kind in model.module.heads.items():
         if isinstance(kind, WordRows) and kind.added:
             rows = rows + np.asarray(params[f"heads_{head}"]["table"], np.float32)
-    settings = _settings(model, kept)
+    settings = _settings(model, numbers)
     if isinstance(encoder, TABLES) and (fact := encoder.subwords) is not None:
         sizes = {"shortest": fact.shortest, "longest": fact.longest, "buckets": fact.buckets}
         subwords, settings = (
-            Subwords(rows=np.asarray(own["ngrams"], np.float32), **sizes),
+            Subwords(rows=np.asarray(embedding["ngrams"], np.float32), **sizes),
             {**settings, **sizes},
         )
     if counts is not None:
-        counts = np.maximum(counts[kept], 1)
+        counts = np.maximum(counts[numbers], 1)
         settings["tokens"] = int(counts.sum())
-    words = [tokenizer.pieces[i] for i in kept]
+    words = [tokenizer.pieces[i] for i in numbers]
     return WordTable(
-        words=words, rows=rows[kept], counts=counts, subwords=subwords, settings=settings
+        words=words, rows=rows[numbers], counts=counts, subwords=subwords, settings=settings
     )
 
 
-def _settings(model: Any, kept: np.ndarray) -> dict[str, Any]:
+def _settings(model: Any, numbers: np.ndarray) -> dict[str, Any]:
     """Returns fastText's arguments and output vectors of a model with negative sampling; {} of
     others."""
     system, objective = model.system, model.system.objective
     if not isinstance(objective, NegativeSampling) or not isinstance(model.module.encoder, TABLES):
         return {}
-    found = {
+    settings = {
         "window": objective.window,
         "negatives": objective.k,
         "model": 1 if objective.predicts == "centre" else 2,
     }
     if isinstance(system.examples, Chunks):
-        found["sample"] = system.examples.sample or 0.0
+        settings["sample"] = system.examples.sample or 0.0
     if isinstance(system.tokenizer, TokenizerSpec):
-        found["min_count"] = system.tokenizer.min_count
+        settings["min_count"] = system.tokenizer.min_count
     output = model.params[model.tower][f"heads_{objective.head}"]["table"]
-    return {**found, "output": np.asarray(output, np.float32)[kept]}
+    return {**settings, "output": np.asarray(output, np.float32)[numbers]}

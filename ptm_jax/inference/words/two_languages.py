@@ -61,9 +61,9 @@ def canonical(first: np.ndarray, second: np.ndarray, keep: float = 0.8) -> Proje
         bases.append(left[:, real])
         spans.append(right[real].T / sizes[real] * np.sqrt(count - 1))
     left, correlations, right = np.linalg.svd(bases[0].T @ bases[1], full_matrices=False)
-    kept = max(1, round(keep * len(correlations)))
-    directions = spans[0] @ left[:, :kept], spans[1] @ right[:kept].T
-    return Projection(tuple(means), directions, np.minimum(correlations[:kept], 1.0))
+    dimensions = max(1, round(keep * len(correlations)))
+    directions = spans[0] @ left[:, :dimensions], spans[1] @ right[:dimensions].T
+    return Projection(tuple(means), directions, np.minimum(correlations[:dimensions], 1.0))
 
 
 def aligned(
@@ -81,14 +81,16 @@ def aligned(
             f"none of the {len(pairs):,} pairs has both words in the vocabularies; turn the "
             "dictionary round?"
         )
-    found = canonical(*sides, keep)
-    tables = [found.of(unit(model.vectors), side) for side, model in enumerate((first, second))]
+    projection = canonical(*sides, keep)
+    tables = [
+        projection.of(unit(model.vectors), side) for side, model in enumerate((first, second))
+    ]
     counts = [model.table.counts for model in (first, second)]
     models = (
         WordVectors.of(model.words, table, count)
         for model, table, count in zip((first, second), tables, counts, strict=True)
     )
-    return *models, found
+    return *models, projection
 
 
 def read_pairs(path: str | Path) -> list[tuple[str, str]]:
@@ -154,7 +156,7 @@ def translations(
         )
     _same_width(first, second)
     table, words = unit(second.vectors), second.words
-    queries, right, most = (
+    queries, right, limit = (
         unit(first[list(good)]),
         dict.fromkeys(tops, 0),
         min(max(tops), len(words)),
@@ -162,7 +164,7 @@ def translations(
     step = max(1, SCORES // len(words))
     for start in range(0, len(queries), step):
         scores = queries[start : start + step] @ table.T
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :most]
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :limit]
         for translation, row in zip(list(good.values())[start : start + step], best, strict=True):
             places = [place for place, i in enumerate(row) if words[i] in translation]
             for top in tops:
@@ -186,10 +188,10 @@ def sentences(
         for model, side in zip((first, second), texts, strict=True)
     ]  # fmt: skip
     scores = unit(vectors[0]) @ unit(vectors[1]).T
-    own = np.arange(len(scores))
+    numbers = np.arange(len(scores))
     ways = {
-        "forward": float((scores.argmax(1) == own).mean()),
-        "backward": float((scores.argmax(0) == own).mean()),
+        "forward": float((scores.argmax(1) == numbers).mean()),
+        "backward": float((scores.argmax(0) == numbers).mean()),
     }
     return {**ways, "accuracy": sum(ways.values()) / 2}
 

@@ -71,15 +71,15 @@ class WordVectors:
         return model if isinstance(model, cls) else cls(trained_words.table_of(model, counts))
 
     def __repr__(self) -> str:
-        own, more = self.table, ""
-        if own.subwords is not None and own.subwords.longest > 0:
-            size = own.subwords.rows.shape[0]
+        table, more = self.table, ""
+        if table.subwords is not None and table.subwords.longest > 0:
+            size = table.subwords.rows.shape[0]
             more = (
-                f", n-grams of {own.subwords.shortest} to {own.subwords.longest} "
+                f", n-grams of {table.subwords.shortest} to {table.subwords.longest} "
                 f"characters in {size:,} rows"
             )
-        if own.classes is not None:
-            more += f", {len(own.classes.names):,} classes"
+        if table.classes is not None:
+            more += f", {len(table.classes.names):,} classes"
         return f"WordVectors: {len(self):,} words of width {self.width}{more}"
 
     def __len__(self) -> int:
@@ -195,8 +195,8 @@ class WordVectors:
 
     def _vectors(self, words: list[str]) -> np.ndarray:
         rows = np.array([self._index.get(word, -1) for word in words], np.int64)
-        own = self.table.subwords
-        if (rows < 0).any() and (own is None or own.longest < 1):
+        subwords = self.table.subwords
+        if (rows < 0).any() and (subwords is None or subwords.longest < 1):
             word = words[int((rows < 0).argmax())]
             near = closest(word, self.table.words[:NEAR])
             raise UserError(
@@ -208,11 +208,11 @@ class WordVectors:
     def _given(self, positive: Any, negative: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Returns (words, signs [n], vectors [n, D]) of what `most_similar` was given."""
 
-        def alone(given):
+        def alone(asked):
             return (
-                [given]
-                if isinstance(given, str) or (isinstance(given, np.ndarray) and given.ndim == 1)
-                else given
+                [asked]
+                if isinstance(asked, str) or (isinstance(asked, np.ndarray) and asked.ndim == 1)
+                else asked
             )
 
         parts = [(1.0, part) for part in alone(positive)] + [

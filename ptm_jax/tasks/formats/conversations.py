@@ -177,7 +177,7 @@ def closest_span(text: str, answer: str) -> tuple[int, int] | None:
     no word."""
     gold = normalised(answer).split()
     words = [(m.start(), m.end(), normalised(m.group()).split()) for m in re.finditer(r"\S+", text)]
-    best, found = 0.0, None
+    best, span = 0.0, None
     for first, (begin, _, tokens) in enumerate(words):
         if not set(tokens) & set(gold):
             continue
@@ -189,5 +189,5 @@ def closest_span(text: str, answer: str) -> tuple[int, int] | None:
             size += len(tokens)
             score = 2 * same / (size + len(gold))
             if score > best:
-                best, found = score, (begin, end)
-    return found
+                best, span = score, (begin, end)
+    return span

@@ -84,12 +84,14 @@ class Dependencies(TaskExamples):
                         "has not; take a bert's"
                     )
                 heads, labels = np.zeros(len(row.ids), np.int32), np.zeros(len(row.ids), np.int32)
-                weights, own = (
+                weights, head_places = (
                     np.zeros(len(row.ids), np.float32),
                     record["heads"][row.first : row.last] - row.first,
                 )
-                inside = (own >= 0) & (own < len(row.places))
-                heads[row.places] = np.where(inside, row.places[np.where(inside, own, 0)], 0)
+                inside = (head_places >= 0) & (head_places < len(row.places))
+                heads[row.places] = np.where(
+                    inside, row.places[np.where(inside, head_places, 0)], 0
+                )
                 labels[row.places] = record["tags"][row.first : row.last]
                 weights[row.places] = 1.0
                 groups.append(

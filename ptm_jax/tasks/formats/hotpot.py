@@ -67,15 +67,15 @@ class _Hops(TaskExamples):
             raise UserError(f"{path}:1: no list of questions, which HotpotQA's format is")
         places, unique = json_text.Places(path, text), json_text.Unique()
         for number, row in enumerate(rows):
-            own = (
+            stated = (
                 next((row[name] for name in ("_id", "id") if name in row), None)
                 if isinstance(row, dict)
                 else None
             )
             index, place = (
                 (number, f"{path}: question {number + 1}")
-                if own is None
-                else (own, places.of(str(own)))
+                if stated is None
+                else (stated, places.of(str(stated)))
             )
             yield self._hop(unique(place, str(index)), str(index), row, remarks, labels)
 
@@ -165,12 +165,12 @@ class _Hops(TaskExamples):
             facts = [
                 number for title, n in example.facts for number in (titles.index(title), n + 1)
             ]
-            answer, found = (
+            answer, place = (
                 np.array([-1, -1], np.int32),
                 _found(example) if example.kind == "span" else None,
             )
-            if found is not None:
-                answer = taskrows.tokens_of(record, *found[1:], among=owner == found[0])
+            if place is not None:
+                answer = taskrows.tokens_of(record, *place[1:], among=owner == place[0])
             kind = KINDS.index(example.kind) if example.kind else -1
             record |= {
                 "facts": np.array(facts),
@@ -265,11 +265,11 @@ class HopReading(_Hops):
     sentences: int = 40
 
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
-        found = taskrows.spec_of(
+        fields = taskrows.spec_of(
             length, along=("sentence_of",), one=("answer_start", "answer_end", "answer_kind")
         )
         of = ("facts", "sentence_document", "sentence_asked", "sentence_names")
-        return found | {name: ((self.sentences,), np.int32) for name in of}
+        return fields | {name: ((self.sentences,), np.int32) for name in of}
 
     def features(
         self, tokenizer: Any, records: Sequence[Record], length: int
@@ -309,10 +309,10 @@ class HopReading(_Hops):
         remarks["cut"] += int(sum(map(len, parts)) > room)
         while sum(map(len, parts)) > room:
             longest = max(range(len(parts)), key=lambda i: len(parts[i]))
-            rest = sum(len(part) for i, part in enumerate(parts) if i != longest)
+            others_length = sum(len(part) for i, part in enumerate(parts) if i != longest)
             others = max((len(part) for i, part in enumerate(parts) if i != longest), default=0)
             parts[longest] = parts[longest][
-                : max(room - rest, min(others, len(parts[longest]) - 1))
+                : max(room - others_length, min(others, len(parts[longest]) - 1))
             ]
         places = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         marks, types = tokenizer.frame(question, -1 - np.arange(len(places)))
@@ -389,14 +389,14 @@ class HopRow(NamedTuple):
 def names_in(text: str) -> set[str]:
     """Returns the names in a text: runs of capitalised words and numbers, lower-cased, without
     initial function words."""
-    found = set()
+    names = set()
     for match in _NAME.finditer(text):
         words = match.group().lower().split()
         while words and words[0] in GRAMMATICAL:
             words = words[1:]
         if words:
-            found.add(" ".join(words))
-    return found
+            names.add(" ".join(words))
+    return names
 
 
 def _pairs(row: Any, name: str, columns: tuple[str, str], place: str) -> list[tuple[Any, Any]]:
@@ -460,9 +460,9 @@ def _named(hop: Hop) -> dict[str, np.ndarray]:
 
 def _names_of(record: Record, known: set[tuple[int, int]]) -> dict[tuple[int, int], set[int]]:
     """{(document, sentence): its names}."""
-    found: dict[tuple[int, int], set[int]] = {}
+    names_of_sentence: dict[tuple[int, int], set[int]] = {}
     columns = (record[name].tolist() for name in ("name", "name_document", "name_sentence"))
     for name, document, sentence in zip(*columns, strict=True):
         if (document, sentence) in known:
-            found.setdefault((document, sentence), set()).add(name)
-    return found
+            names_of_sentence.setdefault((document, sentence), set()).add(name)
+    return names_of_sentence

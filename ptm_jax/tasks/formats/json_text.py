@@ -61,11 +61,11 @@ class Places:
         self._path, self._text, self._at, self._line = path, text, 0, 1
 
     def of(self, index: str, what: str = "question") -> str:
-        found = self._text.find(json.dumps(index), self._at)
-        found = (
-            self._text.find(json.dumps(index, ensure_ascii=False), self._at) if found < 0 else found
+        place = self._text.find(json.dumps(index), self._at)
+        place = (
+            self._text.find(json.dumps(index, ensure_ascii=False), self._at) if place < 0 else place
         )
-        if found >= 0:
-            self._line += self._text.count("\n", self._at, found)
-            self._at = found
+        if place >= 0:
+            self._line += self._text.count("\n", self._at, place)
+            self._at = place
         return f"{self._path}:{self._line}: {what} {index}"

@@ -113,8 +113,8 @@ class Labelled(TaskExamples):
         needed = [
             names for names in (self.first, self.second, self.label if labels else ()) if names
         ]
-        found = tabular.rows(path, self.format, self.columns, needed, self.encoding)
-        for number, (place, fields) in enumerate(found):
+        records = tabular.rows(path, self.format, self.columns, needed, self.encoding)
+        for number, (place, fields) in enumerate(records):
             if remark := fields.get(""):
                 taskdata.note(remarks, remark, place)
             example = self._example(number, place, fields, labels)
@@ -215,8 +215,8 @@ class Labelled(TaskExamples):
         ]
         if not self.mentions:
             return records
-        found = marked.placed(tokenizer, [e.first for e in examples], self.mentions, self.marks)
-        return [{**record, **row} for record, row in zip(records, found, strict=True)]
+        marks = marked.placed(tokenizer, [e.first for e in examples], self.mentions, self.marks)
+        return [{**record, **row} for record, row in zip(records, marks, strict=True)]
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:
         every = np.array([record["label"][0] for record in records]).astype(np.int64)

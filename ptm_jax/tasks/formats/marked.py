@@ -106,7 +106,7 @@ def placed(
     entities with their marks, `mention_places` [mentions, 30] int32, -1 for none (Yamada et al.
     2020, sections 4.1 and 4.2)."""
     every = [written(text, marks, mentions) for text in texts]
-    found = []
+    records = []
     for (_, spans), read in zip(
         every, pieces.pieces_of(tokenizer, [text for text, _ in every]), strict=True
     ):
@@ -114,8 +114,8 @@ def placed(
         for number, (start, end) in enumerate(spans):
             inside = np.flatnonzero((read.starts < end) & (read.ends > start))[:MENTION]
             row[number, : len(inside)] = inside
-        found.append({"first": read.ids, "mention_places": row})
-    return found
+        records.append({"first": read.ids, "mention_places": row})
+    return records
 
 
 def check_marks(marks: str) -> None:
@@ -123,10 +123,10 @@ def check_marks(marks: str) -> None:
         raise unknown("marks", marks, get_args(Marks))
 
 
-def framed(tokenizer: Any, found: np.ndarray, size: int) -> np.ndarray:
+def framed(tokenizer: Any, places: np.ndarray, size: int) -> np.ndarray:
     """Returns the `mention_places` in a row that holds the first `size` tokens of a text."""
     before = tokenizer.frame(np.array([-1]))[0].tolist().index(-1)
-    return np.where((found >= 0) & (found < size), found + before, -1)
+    return np.where((places >= 0) & (places < size), places + before, -1)
 
 
 @format_of("tacred")
@@ -163,17 +163,17 @@ def _of_ernie(place: str, record: Fields) -> Fields:
 @format_of("fewrel")
 def _fewrel(path: Path, encoding: str) -> Iterator[Row]:
     try:
-        found = json.loads(tabular.text_of(path, encoding))
+        content = json.loads(tabular.text_of(path, encoding))
     except ValueError as error:
         raise UserError(f"{path} is not JSON ({error}); expected {{relation: instances}}") from None
-    if isinstance(found, dict):
+    if isinstance(content, dict):
         every = [
             (f"{path}:{name}:{n}", {"label": name, **one})
-            for name, some in found.items()
+            for name, some in content.items()
             for n, one in enumerate(some, 1)
         ]
     else:
-        every = [(f"{path}: entry {number}", record) for number, record in enumerate(found, 1)]
+        every = [(f"{path}: entry {number}", record) for number, record in enumerate(content, 1)]
     for place, record in every:
         if "ents" in record:
             yield place, _of_ernie(place, record)
@@ -293,8 +293,8 @@ class TypedMentions(TaskExamples):
             np.array([name in (e.labels or ()) for name in self.labels], np.float32)
             for e in examples
         ]
-        found = placed(tokenizer, [example.text for example in examples], self.mentions, self.marks)
-        return [{**row, "label": label} for row, label in zip(found, hot, strict=True)]
+        rows = placed(tokenizer, [example.text for example in examples], self.mentions, self.marks)
+        return [{**row, "label": label} for row, label in zip(rows, hot, strict=True)]
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:
         return np.sum([record["label"] for record in records], 0).astype(int).tolist()

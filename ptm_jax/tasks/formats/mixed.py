@@ -59,17 +59,17 @@ class MixedTasks(slots.Examples):
 
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
         """The fields of all parts."""
-        found: dict[str, tuple[tuple[int, ...], type]] = {"task": ((), np.int32)}
+        fields: dict[str, tuple[tuple[int, ...], type]] = {"task": ((), np.int32)}
         for name, part in self.parts.items():
             for field, (shape, dtype) in part.spec(length, vocab).items():
-                there = found.setdefault(field, (shape, dtype))
-                if there[0] != shape:
+                known = fields.setdefault(field, (shape, dtype))
+                if known[0] != shape:
                     raise UserError(
-                        f"{field} of {name} is {shape} a row, of another task {there[0]}; "
+                        f"{field} of {name} is {shape} a row, of another task {known[0]}; "
                         "mix tasks of one kind"
                     )
-                found[field] = (shape, np.float32 if np.float32 in (there[1], dtype) else dtype)
-        return found
+                fields[field] = (shape, np.float32 if np.float32 in (known[1], dtype) else dtype)
+        return fields
 
     def power(self, epoch: int) -> float:
         """alpha in epoch 1, 2, ..."""
@@ -80,7 +80,7 @@ class MixedTasks(slots.Examples):
 
     def files(self, sources: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """{task: its sources} of 'name=PATH' words. Raises UserError."""
-        found: dict[str, tuple[str, ...]] = {}
+        files: dict[str, tuple[str, ...]] = {}
         for source in sources:
             name, equals, path = str(source).partition("=")
             if not equals:
@@ -90,10 +90,10 @@ class MixedTasks(slots.Examples):
                 )
             if name not in self.parts:
                 raise unknown("task of this mixture", name, self.parts)
-            found[name] = (*found.get(name, ()), path)
-        if missing := [name for name in self.parts if name not in found]:
+            files[name] = (*files.get(name, ()), path)
+        if missing := [name for name in self.parts if name not in files]:
             raise UserError(f"there are no data for {missing[0]}; give {missing[0]}=PATH")
-        return found
+        return files
 
     def count(self, sources: Sequence[str], tokenizer: Any = None, length: int = 0) -> int:
         """The number of training examples of all tasks."""
@@ -112,11 +112,11 @@ class MixedTasks(slots.Examples):
         """The prepared data, a directory per task. Raises UserError."""
         files = self.files(sources)
         folder.mkdir(parents=True, exist_ok=True)
-        found = {
+        corpora = {
             name: self.parts[name].corpus(files[name], folder / name, tokenizer, progress)
             for name in self.parts
         }
-        manifests = {name: corpus.manifest for name, corpus in found.items()}
+        manifests = {name: corpus.manifest for name, corpus in corpora.items()}
         hashes = {manifest["tokenizer"]["hash"] for manifest in manifests.values()}
         if len(hashes) > 1:
             raise UserError(
@@ -211,8 +211,8 @@ class MixedStream:
             task = int(rng.choice(len(self._streams), p=self.rates(self._done)))
             batch = next(self._streams[task])
         else:  # the next batch of the first task that is not exhausted
-            found = ((task, next(stream, None)) for task, stream in enumerate(self._streams))
-            task, batch = next(both for both in found if both[1] is not None)
+            batches = ((task, next(stream, None)) for task, stream in enumerate(self._streams))
+            task, batch = next(both for both in batches if both[1] is not None)
         self._done += 1
         return self._whole(task, batch)
 
@@ -224,11 +224,11 @@ class MixedStream:
             for part in self._examples.parts.values()
             for name, value in part.fill.items()
         } | {"task": task}
-        found = {"rows": batch["rows"]}
+        fields = {"rows": batch["rows"]}
         for name, (shape, dtype) in self._fields(width).items():
             there = batch.get(name, np.full((rows, *shape), blank.get(name, 0)))
-            found[name] = there.astype(dtype)
-        return found
+            fields[name] = there.astype(dtype)
+        return fields
 
     def state(self) -> dict[str, Any]:
         """The position: the number of batches, and the state of each task."""

@@ -90,14 +90,14 @@ class Questions(TaskExamples):
                 f"{place}: the {'question' if context.strip() else 'text'} is empty; correct "
                 "it, or remove it"
             )
-        found = entry.get("answers", []) if not labels else need(place, entry, "answers")
-        if labels and not found and not self.unanswered:
+        given_answers = entry.get("answers", []) if not labels else need(place, entry, "answers")
+        if labels and not given_answers and not self.unanswered:
             raise UserError(
                 f"{place}: the question has no answer; take a task with such questions, as squad2"
             )
-        answers = tuple(self._placed(place, context, answer, remarks) for answer in found)
+        answers = tuple(self._placed(place, context, answer, remarks) for answer in given_answers)
         if answers and all(at < 0 for _, at in answers):
-            text, start = answers[0][0], int(found[0]["answer_start"])
+            text, start = answers[0][0], int(given_answers[0]["answer_start"])
             where = "outside" if not 0 <= start < len(context) else "not at that offset of"
             raise UserError(
                 f"{place}: the answer {text[:40]!r} at {start} is {where} the text of "
@@ -116,14 +116,14 @@ class Questions(TaskExamples):
         start = int(need(place, answer, "answer_start"))
         if context[start : start + len(text)] == text and start >= 0 and text:
             return text, start
-        found = [i for i in range(len(context)) if context.startswith(text, i)] if text else []
-        if not found:
+        places = [i for i in range(len(context)) if context.startswith(text, i)] if text else []
+        if not places:
             taskdata.note(
                 remarks, "answers that are nowhere in their text, kept to compare with", place
             )
             return text, -1
         taskdata.note(remarks, "answers that are not at their offset, found by their text", place)
-        return text, min(found, key=lambda i: abs(i - start))
+        return text, min(places, key=lambda i: abs(i - start))
 
     def _tfds(self, path: str, remarks: Remarks | None, labels: bool) -> Iterator[Asked]:
         for place, row in tabular.rows(path):
@@ -173,18 +173,18 @@ class Questions(TaskExamples):
         self, tokenizer: Any, records: Sequence[Record], length: int
     ) -> tuple[list[Window], Remarks]:
         """Returns the rows of each question, in order, and counts of truncated texts."""
-        kept, remarks = [self.kept(record["question"]) for record in records], Remarks()
-        found = answering.windows(
-            tokenizer, kept, [record["ids"] for record in records], length, self.stride
+        questions, remarks = [self.kept(record["question"]) for record in records], Remarks()
+        rows = answering.windows(
+            tokenizer, questions, [record["ids"] for record in records], length, self.stride
         )
         if long := sum(len(record["question"]) > self.question for record in records):
             remarks[
                 f"questions are longer than {self.question} tokens; their {self.cut_side} "
                 "are cut off"
             ] += long
-        if several := len({window.record for window in found if window.first}):
+        if several := len({window.record for window in rows if window.first}):
             remarks[f"texts are longer than {length} tokens and are read in windows"] += several
-        return found, remarks
+        return rows, remarks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

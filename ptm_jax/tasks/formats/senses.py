@@ -61,7 +61,7 @@ def _senses(folder: Path) -> Senses:
 
 def _of_wordnet(folder: Path) -> Senses:
     offsets: dict[str, dict[str, str]] = {}
-    found = collections.defaultdict(list)
+    senses = collections.defaultdict(list)
     for number, line in tabular.lines_of(folder / KEYS):
         try:
             key, offset, sense, _ = line.split()
@@ -76,16 +76,16 @@ def _of_wordnet(folder: Path) -> Senses:
                 offsets[name] = {
                     text[:8]: text.partition(" | ")[2].split('; "')[0].strip() for text in lines
                 }
-            found[lemma, part].append((int(sense), key, offsets[name][offset]))
+            senses[lemma, part].append((int(sense), key, offsets[name][offset]))
         except (ValueError, KeyError, IndexError):
             raise UserError(
                 f"{folder / KEYS}:{number} is {line[:60]!r}; expected a sense key as in senseidx(5)"
             ) from None
-    return {word: [(key, gloss) for _, key, gloss in sorted(some)] for word, some in found.items()}
+    return {word: [(key, gloss) for _, key, gloss in sorted(some)] for word, some in senses.items()}
 
 
 def _listed(path: Path) -> Senses:
-    found, glosses = collections.defaultdict(list), {}
+    senses, glosses = collections.defaultdict(list), {}
     for number, line in tabular.lines_of(path):
         try:
             row = json.loads(line)
@@ -93,13 +93,14 @@ def _listed(path: Path) -> Senses:
                 glosses[row["id"]] = row["definition"]
             else:
                 kind = "a" if row["pos"] == "s" else row["pos"]
-                found[row["id"].partition("%")[0], kind].append((row["id"], row["synset"]))
+                senses[row["id"].partition("%")[0], kind].append((row["id"], row["synset"]))
         except (ValueError, KeyError, TypeError):
             raise UserError(
                 f"{path}:{number} is {line[:60]!r}; expected a lemma or a synset as JSON"
             ) from None
     return {
-        word: [(key, glosses[s]) for key, s in some if s in glosses] for word, some in found.items()
+        word: [(key, glosses[s]) for key, s in some if s in glosses]
+        for word, some in senses.items()
     }
 
 

@@ -104,17 +104,17 @@ def rows(
 def need(place: str, record: Any, *names: str) -> Any:
     """The first of the named fields that a JSON object has. Raises UserError where it has none, or
     a null."""
-    there = record if isinstance(record, dict) else {}
+    fields = record if isinstance(record, dict) else {}
     for name in names:
-        if name in there:
-            if there[name] is None:
+        if name in fields:
+            if fields[name] is None:
                 raise UserError(
                     f"{place}: the field {name} is null; correct the line, or remove it"
                 )
-            return there[name]
+            return fields[name]
     raise UserError(
         f"{place} has no field {' or '.join(names)}; it has: "
-        f"{', '.join(filter(None, there)) or 'nothing'}"
+        f"{', '.join(filter(None, fields)) or 'nothing'}"
     )
 
 
@@ -177,7 +177,7 @@ def digest(path: str) -> str:
     """sha256 of the content of a source."""
     if path.startswith(tfds_sources.START):
         return tfds_sources.fingerprint(path.partition("#")[0])
-    whole, folder = hashlib.sha256(), Path(path).is_dir()
+    state, folder = hashlib.sha256(), Path(path).is_dir()
     if not folder and size_of(Path(path)) > LARGEST:
         raise broken(
             Path(path),
@@ -188,8 +188,8 @@ def digest(path: str) -> str:
         if file.is_file():
             with file.open("rb") as stream:
                 while piece := stream.read(1 << 20):
-                    whole.update(piece)
-    return whole.hexdigest()
+                    state.update(piece)
+    return state.hexdigest()
 
 
 def _table(
@@ -197,8 +197,8 @@ def _table(
 ) -> Iterator[Row]:
     """Tabs separate the fields, quotes are ordinary characters; a .csv is read as spreadsheets
     write it."""
-    found = textfiles.csv_rows(path, io.StringIO(text, newline="")) if commas else _tsv(text)
-    line, first = next(found, (0, []))
+    rows = textfiles.csv_rows(path, io.StringIO(text, newline="")) if commas else _tsv(text)
+    line, first = next(rows, (0, []))
     named = not columns or any(name in first for group in needed for name in group)
     names = [name.strip() for name in first] if named else columns
     if (twice := repeated(name for name in names if name)) is not None:
@@ -207,11 +207,11 @@ def _table(
         )
     for group in needed:
         if not set(group) & set(names):
-            there = ", ".join(names) or "nothing"
+            listed = ", ".join(names) or "nothing"
             raise UserError(
-                f"{path} has no column {' or '.join(group)}; its first line has: {there}"
+                f"{path} has no column {' or '.join(group)}; its first line has: {listed}"
             )
-    for number, row in found if named else itertools.chain([(line, first)], found):
+    for number, row in rows if named else itertools.chain([(line, first)], rows):
         if len(row) < len(names) or (named and len(row) > len(names)):
             what = "the first line has" if named else f"expected {', '.join(names)}, which are"
             raise UserError(f"{path}:{number}: {len(row)} columns; {what} {len(names)}")
@@ -229,13 +229,13 @@ def _tsv(text: str) -> Iterator[tuple[int, list[str]]]:
 def _json(path: Path, text: str) -> Iterator[Row]:
     """An object per line, or a list of objects."""
     if text.lstrip().startswith("["):
-        found = (
+        records = (
             (f"{path}: entry {number}", item) for number, item in enumerate(json_of(path, text), 1)
         )
     else:
         lines = ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
-        found = ((f"{path}:{n}", json_of(path, line, n)) for n, line in lines)
-    for place, item in found:
+        records = ((f"{path}:{n}", json_of(path, line, n)) for n, line in lines)
+    for place, item in records:
         if not isinstance(item, dict):
             raise UserError(f"{place} is no JSON object; expected fields with names")
         yield place, item
@@ -245,16 +245,16 @@ def json_data(path: Path, encoding: str, expected: str) -> tuple[list, Places]:
     """(the list `data` of a JSON object, `Places` in its text). Raises UserError where there is
     none."""
     text = text_of(path, encoding)
-    whole = json_of(path, text)
-    if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
+    content = json_of(path, text)
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
         raise UserError(f"{path}:1: no field data with a list of {expected}")
-    return whole["data"], Places(path, text)
+    return content["data"], Places(path, text)
 
 
 def _parquet(path: Path) -> Iterator[Row]:
     with parquet.reading(path):
-        found = parquet.rows(parquet.opened(path, DOCUMENT_BYTES), path, DOCUMENT_BYTES)
-        yield from ((f"{path}: row {number}", row) for number, row in enumerate(found, 1))
+        rows = parquet.rows(parquet.opened(path, DOCUMENT_BYTES), path, DOCUMENT_BYTES)
+        yield from ((f"{path}: row {number}", row) for number, row in enumerate(rows, 1))
 
 
 @format_of("labelled")
@@ -369,8 +369,8 @@ def _tfds(source: str) -> Iterator[Row]:
         raise UserError(f"{name} has no split {split!r}; it has {', '.join(builder.info.splits)}")
     features = builder.info.features
     with tfds_sources.errors(name):
-        found = builder.as_data_source(split=split)
-    for number, row in enumerate(found, 1):
+        rows = builder.as_data_source(split=split)
+    for number, row in enumerate(rows, 1):
         yield (
             f"{source}:{number}",
             {key: _plain(value, features.get(key)) for key, value in row.items()},

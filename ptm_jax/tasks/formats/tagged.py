@@ -194,8 +194,8 @@ class Tagged(TaskExamples):
         records = records_of(tokenizer, [example.words for example in examples])
         numbers = {label: i for i, label in enumerate(self.labels)}
         for example, record in zip(examples, records, strict=True):
-            given = example.tags or [""] * len(example.words)
-            record["tags"] = np.array([numbers.get(tag, 0) for tag in given], np.int32)
+            tags = example.tags or [""] * len(example.words)
+            record["tags"] = np.array([numbers.get(tag, 0) for tag in tags], np.int32)
         return records
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:

@@ -86,8 +86,8 @@ class Targets(TaskExamples):
 
     def _rows(self, path: Path, labels: bool) -> Iterator[tabular.Row]:
         if self.format == "disfl":
-            whole = json_text.json_of(path, tabular.text_of(path, self.encoding))
-            for key, fields in whole.items():
+            content = json_text.json_of(path, tabular.text_of(path, self.encoding))
+            for key, fields in content.items():
                 yield (
                     f"{path}: question {key}",
                     {"source": fields["disfluent"], "target": fields["original"], "id": key},
@@ -116,13 +116,13 @@ class Targets(TaskExamples):
         self, tokenizer: Any, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
-        vocab, most = tokenizer.vocab, min(self.answer, length)
-        within = head_scores.room(tokenizer, False, most)
+        vocab, limit = tokenizer.vocab, min(self.answer, length)
+        within = head_scores.room(tokenizer, False, limit)
         start = self.first_token(vocab)
         for record in records:
             remarks["cut"] += int(len(record["source"]) > size)
             if len(record["target"]) > within:
-                remarks[f"targets are longer than {most} tokens; their ends are cut off"] += 1
+                remarks[f"targets are longer than {limit} tokens; their ends are cut off"] += 1
             ids, types = tokenizer.frame(record["source"][:size])
             labels = tokenizer.frame(record["target"][:within])[0]
             groups.append([taskrows.row_of(

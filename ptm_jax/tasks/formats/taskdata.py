@@ -135,11 +135,11 @@ class TaskExamples(slots.Examples):
 
     def count(self, sources: Sequence[str], tokenizer: Any = None, length: int = 0) -> int:
         """Returns the number of training examples; with a tokenizer, of their groups of rows."""
-        found = self.examples(self.files(sources)["train"])
+        examples = self.examples(self.files(sources)["train"])
         return (
-            len(found)
+            len(examples)
             if tokenizer is None
-            else len(self.features(tokenizer, self.encode(tokenizer, found), length)[0])
+            else len(self.features(tokenizer, self.encode(tokenizer, examples), length)[0])
         )
 
     def files(self, sources: Sequence[str]) -> dict[str, Source]:
@@ -164,40 +164,42 @@ class TaskExamples(slots.Examples):
     def _within(self, folder: Path) -> dict[str, Source]:
         """The files of a directory."""
         wanted = dict(zip(store.SPLITS, (self.train, self.heldout), strict=True))
-        found = {split: first_of(folder, names) for split, names in wanted.items()}
-        if found["train"] == found["heldout"]:
-            found["heldout"] = None
-        there = [path for path in found.values() if path is not None] or [
+        files = {split: first_of(folder, names) for split, names in wanted.items()}
+        if files["train"] == files["heldout"]:
+            files["heldout"] = None
+        paths = [path for path in files.values() if path is not None] or [
             first_of(folder, self.test)
         ]
-        if there[0] is None:
+        if paths[0] is None:
             names = " or ".join((self.train[0], self.heldout[0], self.test[0]))
             raise UserError(
                 f"{folder} has no file {names}; give the directory of this task's data, or "
                 "the files"
             )
-        if None in found.values():
-            return halves(str(there[0]))
-        return {split: Source(str(path)) for split, path in found.items()}
+        if None in files.values():
+            return halves(str(paths[0]))
+        return {split: Source(str(path)) for split, path in files.items()}
 
     def examples(
         self, source: Source, remarks: Remarks | None = None, labels: bool = True
     ) -> list[Any]:
         """Returns the examples of a source or its part. Raises UserError if there are none."""
         try:
-            found = list(self.read(source.path, remarks, labels))
+            examples = list(self.read(source.path, remarks, labels))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise UserError(
                 f"{source.path} is not in the format of {type(self).__name__} ({reason}); "
                 "correct it"
             ) from error
-        if not found:
+        if not examples:
             raise UserError(f"{source.path} has no examples below its first line")
         if source.held is None:
-            return found
-        kept = _tenth([self.unit(example, number) for number, example in enumerate(found)])
-        part = [example for example, held in zip(found, kept, strict=True) if held == source.held]
+            return examples
+        splits = _tenth([self.unit(example, number) for number, example in enumerate(examples)])
+        part = [
+            example for example, held in zip(examples, splits, strict=True) if held == source.held
+        ]
         if not part:
             raise UserError(
                 f"{source.path} cannot be divided: a tenth of it is held out; give more "
@@ -227,13 +229,13 @@ class TaskExamples(slots.Examples):
             ),  # a field that older data do not have
         }
         if (folder / "manifest.json").is_file():
-            there = store.open_corpus(folder)
-            if there.manifest.get("request") != request:
+            prepared = store.open_corpus(folder)
+            if prepared.manifest.get("request") != request:
                 raise UserError(
                     f"{folder} was prepared from other data or for another task; choose "
                     "another --workdir"
                 )
-            return there
+            return prepared
         draft = folder.with_name(folder.name + ".partial")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
@@ -249,9 +251,9 @@ class TaskExamples(slots.Examples):
 def first_of(folder: Path, names: Sequence[str]) -> Path | None:
     """Returns the first existing file of `names`, which may be patterns, in a directory."""
     for name in names:
-        found = sorted(path for path in folder.glob(name) if not path.name.startswith("."))
-        if found:
-            return found[0]
+        matches = sorted(path for path in folder.glob(name) if not path.name.startswith("."))
+        if matches:
+            return matches[0]
     return None
 
 
@@ -299,17 +301,19 @@ def _prepare(
 ) -> None:
     """Writes the tokenizer, the arrays of both splits, and the manifest."""
     remarks = {split: Remarks() for split in files}
-    found = {split: examples.examples(source, remarks[split]) for split, source in files.items()}
-    texts = (text for example in found["train"] for text in examples.texts(example))
+    examples_of = {
+        split: examples.examples(source, remarks[split]) for split, source in files.items()
+    }
+    texts = (text for example in examples_of["train"] for text in examples.texts(example))
     vocabularies.make(spec, texts).save(folder / "tokenizer")
     tokenizer, splits = saved.load(folder / "tokenizer"), {}
     if examples.alphabet is not None:
         tokenizer = opened(tokenizer)
     progress = progress or (lambda what, done, total: None)
     for split, source in files.items():
-        count = len(found[split])
+        count = len(examples_of[split])
         progress(f"tokenizing {source.name}", 0, count)
-        records = examples.encode(tokenizer, found[split])
+        records = examples.encode(tokenizer, examples_of[split])
         progress(f"tokenizing {source.name}", count, count)
         save_records(folder / f"{split}.npz", records)
         tokenizer.save(folder / "tokenizer")  # an open vocabulary has more words now

@@ -37,8 +37,8 @@ class TaughtLabels(Labelled):
         return super().spec(length, vocab) | {FIELD: ((self.teachers, self.classes), np.float32)}
 
     def encode(self, tokenizer: Any, examples: Sequence[Any]) -> list[Record]:
-        known, found = read(self.scores), super().encode(tokenizer, examples)
-        for example, record in zip(examples, found, strict=True):
+        known, records = read(self.scores), super().encode(tokenizer, examples)
+        for example, record in zip(examples, records, strict=True):
             key = example.first, example.second or ""
             if key not in known:
                 raise UserError(
@@ -46,7 +46,7 @@ class TaughtLabels(Labelled):
                     "file, and run again"
                 )
             record[FIELD] = known[key].ravel()
-        return found
+        return records
 
     def features(
         self, tokenizer: Any, records: Sequence[Record], length: int
@@ -61,17 +61,17 @@ class TaughtLabels(Labelled):
 def read(path: str) -> dict[tuple[str, str], np.ndarray]:
     """Returns {(first text, second text or ""): scores [T, C]}. Raises UserError with file and
     line."""
-    found, number = {}, 0
+    scores, number = {}, 0
     try:
         with Path(path).open(encoding="utf8") as file:
             for line in file:
                 number += 1
                 one = json.loads(line)
-                found[one["first"], one["second"]] = np.asarray(one["scores"], np.float32)
+                scores[one["first"], one["second"]] = np.asarray(one["scores"], np.float32)
     except OSError:
         raise UserError(f"{path} is no file of scores; `ptm compress` writes it") from None
     except (ValueError, KeyError, TypeError):
         raise UserError(
             f"{path}:{number}: expected first, second and scores; remove the file, and run again"
         ) from None
-    return found
+    return scores

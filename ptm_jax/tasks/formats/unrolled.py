@@ -35,12 +35,12 @@ def _label(record: Fields) -> Fields:
 @format_of("wic")
 def _wic(path: Path, encoding: str) -> Iterator[Row]:
     path = next(iter(sorted(path.glob("*" + DATA))), path) if path.is_dir() else path
-    found = (
+    records = (
         _original_wic(path, encoding)
         if path.name.endswith(DATA)
         else tabular.rows(path, encoding=encoding)
     )
-    for place, record in found:
+    for place, record in records:
         texts = []
         for number in "12":
             text, start, end = needs(
