@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,14 @@ from ptm_jax.convert import adapterfile, checkpoint
 from ptm_jax.convert.checkpoint import is_published
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
-from ptm_jax.convert.libraries import elmo_folder, fastai_file, flair_files
-from ptm_jax.convert.libraries.sentence_folder import classifier, model_folder, sentence_of
+from ptm_jax.convert.layouts import LAYOUTS, Layout
+from ptm_jax.convert.libraries import flair_files
+from ptm_jax.convert.libraries.sentence_folder import (
+    Sentence,
+    classifier,
+    model_folder,
+    sentence_of,
+)
 from ptm_jax.convert.records import record_with
 from ptm_jax.convert.words import static_folder, wordfiles
 from ptm_jax.core import facts, spec
@@ -24,6 +31,7 @@ from ptm_jax.core.precision import Compute, Precision
 from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System, adapted, in_effect
+from ptm_jax.core.types import Params
 from ptm_jax.inference.decoding import defaults
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.words import trained_words, two_languages
@@ -37,14 +45,6 @@ from ptm_jax.training.workdirs import SENTENCE
 
 OPEN_SLOTS = ("examples", "corruption", "objective", "recipe", "tokenizer")
 """Slots that inference does not run. If the class of one is unknown, the slot holds its record."""
-
-LAYOUTS = (
-    (fastai_file.is_fastai, fastai_file.read),
-    (elmo_folder.is_elmo, lambda path, allow_pickle: elmo_folder.read(path)),
-    (flair_files.is_flair, flair_files.read),
-)
-"""(whether a path has a layout of another library, what reads it) of those whose system has no
-class in Transformers."""
 
 
 def load(
@@ -81,75 +81,147 @@ def load(
     Raises UserError for an unknown model, no intact checkpoint, a tokenizer of another checkpoint,
     a damaged file, or an adapter of another model.
     """
-    path = model_folder(path)
-    for layout, read in LAYOUTS:
-        if layout(path):
-            return _whole(read(path, allow_pickle), precision)
-    if wordfiles.is_words(path):
-        return _words(
-            path,
-            allow_pickle,
-            adapter=adapter,
-            architecture=architecture,
-            tower=tower,
-            revision=revision,
-        )
-    published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
-    if not path.exists() or is_published(path):
-        model, _ = from_published(path, precision=precision, **published)
-        if adapter is None:
-            return model
-        params, tokenizer, config, sentence = (
-            model.params,
-            model.tokenizer,
-            model.published,
-            model.sentence,
-        )
-    elif given := [name for name, value in published.items() if value]:
+    request = Request(
+        path=model_folder(path),
+        precision=precision,
+        tower=tower,
+        adapter=adapter,
+        architecture=architecture,
+        allow_pickle=allow_pickle,
+        revision=revision,
+    )
+    return next(form for form in FORMATS if form.detect(request.path)).read(request)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """The arguments of `load`."""
+
+    path: Path
+    precision: Compute
+    tower: str | None
+    adapter: str | os.PathLike | None
+    architecture: str | None
+    allow_pickle: bool
+    revision: str | None
+
+    @property
+    def published(self) -> dict[str, Any]:
+        """The options of published checkpoints."""
+        names = "architecture", "allow_pickle", "revision"
+        return {name: vars(self)[name] for name in names}
+
+
+Model = Pretrained | WordVectors | ParagraphModel | TopicModel | StaticModel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Format:
+    """A form in which a model is stored.
+
+    detect  whether a path has it
+    read    raises UserError
+    """
+
+    detect: Callable[[Path], bool]
+    read: Callable[[Request], Model]
+
+
+def _of_layout(layout: Layout) -> Format:
+    """Returns the format of another library's layout."""
+
+    def read(request: Request) -> Pretrained:
+        system, *parts = layout.read(request.path, request.allow_pickle)
+        return Pretrained(with_precision(system, request.precision), *parts)
+
+    return Format(detect=layout.detect, read=read)
+
+
+def _of_words(detect: Callable[[Path], bool], read: Callable[[Path, bool], Model]) -> Format:
+    """Returns a format of word vectors, which refuses the options of models with an encoder."""
+
+    def checked(request: Request) -> Model:
+        for name in ("adapter", "architecture", "tower", "revision"):
+            if vars(request)[name] is not None:
+                raise UserError(
+                    f"{request.path} holds word vectors; {name} is for models with an encoder: "
+                    "leave it out"
+                )
+        return read(request.path, request.allow_pickle)
+
+    return Format(detect=detect, read=checked)
+
+
+def _is_published(path: Path) -> bool:
+    """Whether a path is a published checkpoint, or else may be a name on the Hub."""
+    return not path.exists() or is_published(path)
+
+
+def _published(request: Request) -> Model:
+    model, _ = from_published(request.path, precision=request.precision, **request.published)
+    return model if request.adapter is None else _network(request, model.system, model)
+
+
+def _run(request: Request) -> Model:
+    if options := [name for name, value in request.published.items() if value]:
         raise UserError(
-            f"{path} is the directory of a run; {given[0]} is for published checkpoints"
+            f"{request.path} is the directory of a run; {options[0]} is for published checkpoints"
         )
-    else:
-        run = Run.at(path)
-        config = _with_generation(Config(run.published, run.folder / "config.json"))
-        system = None if adapter is not None else system_of(run.system, precision, run.kinds)
-        params, meta, _ = run.restore()
-        tokenizer, sentence = run.tokenizer(meta), sentence_of(run.folder / SENTENCE)
-    if adapter is not None:
-        file = adapterfile.read(adapter)
-        system = system_of(
-            file.system, precision, Run.at(path).kinds if Run.at(path).exists else None
-        )
-        params = unflatten(adapterfile.joined(file, flatten(params), str(path)))
-    name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
+    run = Run.at(request.path)
+    config = _with_generation(Config(run.published, run.folder / "config.json"))
+    adapted_later = request.adapter is not None
+    system = None if adapted_later else system_of(run.system, request.precision, run.kinds)
+    params, meta, _ = run.restore()
+    tokenizer, sentence = run.tokenizer(meta), sentence_of(run.folder / SENTENCE)
+    return _network(request, system, Stored(params, tokenizer, config, sentence))
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """The parts of a model besides its system, as `Pretrained` names them."""
+
+    params: Params
+    tokenizer: Any
+    published: Config
+    sentence: Sentence | None
+
+
+def _network(request: Request, system: System | None, stored: Stored | Pretrained) -> Model:
+    """Returns the model of a run, or of an adapter on it; a table of words as word vectors."""
+    params, run = stored.params, Run.at(request.path)
+    if request.adapter is not None:
+        file = adapterfile.read(request.adapter)
+        system = system_of(file.system, request.precision, run.kinds if run.exists else None)
+        params = unflatten(adapterfile.joined(file, flatten(params), str(request.path)))
     params = in_effect(system, tied(params, system.ties))
     if is_paragraphs(system):
-        return ParagraphModel.read(Run.at(path), system, params, tokenizer)
-    model = Pretrained(system, params, tokenizer, tower=name, published=config, sentence=sentence)
-    if _is_table(model):
-        return _vectors(model, Run.at(path))
-    return dataclasses.replace(model, system=facts.known(system, tokenizer))
-
-
-def _words(path: Path, allow_pickle: bool, **given: Any) -> Any:
-    """Returns the topic model, `StaticModel` or `WordVectors` of a file or folder. Raises UserError
-    for options that are given."""
-    if extra := [name for name, value in given.items() if value is not None]:
-        raise UserError(
-            f"{path} holds word vectors; {extra[0]} is for models with an encoder: leave it out"
-        )
-    if is_topics(path):
-        return TopicModel.read(path)
-    return (
-        StaticModel.read(path)
-        if static_folder.is_static(path)
-        else WordVectors(wordfiles.read(path, allow_pickle))
+        return ParagraphModel.read(run, system, params, stored.tokenizer)
+    main = "main" if "main" in system.towers else list(system.towers)[-1]
+    model = Pretrained(
+        system,
+        params,
+        stored.tokenizer,
+        tower=request.tower or main,
+        published=stored.published,
+        sentence=stored.sentence,
     )
+    if isinstance(model.module.encoder, trained_words.TABLES) and model.tokenizer is not None:
+        return _vectors(model, run)
+    return dataclasses.replace(model, system=facts.known(system, stored.tokenizer))
 
 
-def _whole(found: tuple[System, Any, Any], precision: Compute) -> Pretrained:
-    """Returns the model of a system, its parameters and its tokenizer."""
-    return Pretrained(with_precision(found[0], precision), *found[1:])
+FORMATS = (
+    *map(_of_layout, LAYOUTS),
+    _of_words(is_topics, lambda path, allow_pickle: TopicModel.read(path)),
+    _of_words(static_folder.is_static, lambda path, allow_pickle: StaticModel.read(path)),
+    _of_words(
+        wordfiles.is_words,
+        lambda path, allow_pickle: WordVectors(wordfiles.read(path, allow_pickle)),
+    ),
+    Format(detect=_is_published, read=_published),
+    Format(detect=Path.exists, read=_run),
+)
+"""The formats that `load` knows. The first that detects a path reads it."""
 
 
 def strings(model: Pretrained, name: str) -> Pretrained:
@@ -164,11 +236,6 @@ def vectors_of(path: str | os.PathLike, language: str | None = None) -> WordVect
     model = load(path)
     model = model if isinstance(model, WordVectors) else WordVectors.of_model(model)
     return model if language is None else two_languages.of_language(model, language)
-
-
-def _is_table(model: Pretrained) -> bool:
-    """Whether a model is a table of words with its tokenizer."""
-    return isinstance(model.module.encoder, trained_words.TABLES) and model.tokenizer is not None
 
 
 def _vectors(model: Pretrained, run: Run) -> WordVectors:

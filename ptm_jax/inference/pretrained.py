@@ -36,7 +36,7 @@ from ptm_jax.inference.text import (
     vectors,
 )
 from ptm_jax.nn.attention.multihead import with_maps
-from ptm_jax.runs import growing, run
+from ptm_jax.runs import growing, writing
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -94,7 +94,7 @@ class Pretrained:
 
         Raises UserError if the folder exists and is not empty, or cannot be written.
         """
-        run.save(path, self)
+        writing.save(path, self)
 
     @property
     def module(self) -> Any:

@@ -99,7 +99,7 @@ def write(out: str | os.PathLike, model: Any, kind: Format) -> list[Path]:
 
     Raises UserError as `graph` does, and without jax2onnx for "onnx"."""
     from ptm_jax.data.tokenizers.published import write_published
-    from ptm_jax.runs.run import drafted
+    from ptm_jax.runs.writing import drafted
 
     made = graph(model, "int8" if kind == "stablehlo" else "float32")
     data = {"stablehlo": stablehlo, "onnx": onnx}[kind](made, model.limit)

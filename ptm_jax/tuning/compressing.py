@@ -19,7 +19,8 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Batch
 from ptm_jax.inference import loading
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.runs.run import best_checkpoint, check_free
+from ptm_jax.runs.run import best_checkpoint
+from ptm_jax.runs.writing import check_free
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.kinds.base import kind_of

@@ -21,7 +21,7 @@ from ptm_jax.core.system import in_effect
 from ptm_jax.core.types import Loss
 from ptm_jax.kernels import integers
 from ptm_jax.nn.layers import Dense
-from ptm_jax.runs import run
+from ptm_jax.runs import publishing
 from ptm_jax.training.updates.freedom import Freedom
 from support import tiny_checkpoint, tiny_models
 
@@ -230,7 +230,7 @@ def test_a_published_folder_has_int8_tensors(tmp_path, method):
     small = ptm_jax.inference.pretrained.Pretrained(
         model.system, wrapper.whole(model.params), model.tokenizer
     )
-    files = run.export(tmp_path / "served", small)
+    files = publishing.export(tmp_path / "served", small)
     assert (
         json.loads((tmp_path / "served" / "config.json").read_text())["quantization_config"][
             "quant_method"
@@ -242,7 +242,7 @@ def test_a_published_folder_has_int8_tensors(tmp_path, method):
         np.testing.assert_array_equal(flatten(again.params)[path], leaf, err_msg=path)
     ids = np.arange(5, 25).reshape(2, 10)
     np.testing.assert_array_equal(again(ids).hidden, small(ids).hidden)
-    run.export(tmp_path / "float32", model)
+    publishing.export(tmp_path / "float32", model)
 
     def size(name):
         return sum(

@@ -18,7 +18,7 @@ from ptm_jax.core.spec import classes as kinds
 from ptm_jax.core.spec import own_code as sources
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.towers import init
-from ptm_jax.runs import run
+from ptm_jax.runs import writing
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def workdir(tmp_path):
     assert record["own"]["classes"] == {
         name: {"name": name, "file": str(file)} for name in ("Neighbours", "Words")
     }
-    run.write(folder, record, None, init(system.towers, jax.random.key(0), batch))
+    writing.write(folder, record, None, init(system.towers, jax.random.key(0), batch))
     del sys.modules["config_mine"]
     return folder
 

@@ -20,7 +20,7 @@ from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.text.vectors import pooled, similarity, through
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.objectives.tasks.downstream import Classification
-from ptm_jax.runs import resolving, run
+from ptm_jax.runs import publishing, resolving
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.training.start.init_models import opened
 from support import tiny_checkpoint
@@ -274,7 +274,7 @@ def test_a_classifier_on_the_mean_is_a_folder_with_a_layer_and_its_labels(tmp_pa
         "main": {"encoder": base.params["main"]["encoder"], "heads_classify": {"classes": layer}}
     }
     model = Pretrained(system, params, base.tokenizer, sentence=base.sentence)
-    run.export(tmp_path / "out", model, max_shard_bytes=10**9)
+    publishing.export(tmp_path / "out", model, max_shard_bytes=10**9)
     fields, sentence = (
         json.loads((tmp_path / "out" / "config.json").read_text()),
         sentence_of(tmp_path / "out"),

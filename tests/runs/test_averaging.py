@@ -14,7 +14,7 @@ from ptm_jax.convert.libraries.sentence_folder import Dense, Sentence
 from ptm_jax.core import spec
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import in_effect
-from ptm_jax.runs.run import write
+from ptm_jax.runs.writing import write
 from support.classifier import classifier, run
 
 

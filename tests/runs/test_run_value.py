@@ -6,7 +6,9 @@ import json
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.runs.run import Run, best_checkpoint, check_free, published_config
+from ptm_jax.runs.publishing import published_config
+from ptm_jax.runs.run import Run, best_checkpoint
+from ptm_jax.runs.writing import check_free
 
 RECORD = {
     "config": {"system": {"kind": "System", "name": "a", "towers": {}}, "data": ["a.txt", "b.txt"]}

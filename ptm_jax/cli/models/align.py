@@ -47,7 +47,7 @@ def run(args: Args) -> int:
     """Aligns the tables and writes them."""
     from ptm_jax.inference.loading import vectors_of
     from ptm_jax.inference.words import two_languages
-    from ptm_jax.runs.run import check_free
+    from ptm_jax.runs.writing import check_free
 
     check_free(args.out)
     pairs = two_languages.read_pairs(args.dictionary)

@@ -32,7 +32,7 @@ class Args:
 def run(args: Args) -> int:
     """Reads the models one after another, and writes their mean."""
     from ptm_jax.core import paths
-    from ptm_jax.runs.run import average
+    from ptm_jax.runs.writing import average
 
     count = paths.count(average(args.models, args.out))
     document = {"models": list(args.models), "parameters": count, "out": args.out}

@@ -59,33 +59,34 @@ def run(args: Args) -> int:
     from ptm_jax.convert import hub
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.words.trained_words import is_words
-    from ptm_jax.runs import run
+    from ptm_jax.runs import publishing, run, writing
 
     if args.format in ("stablehlo", "onnx"):
         return _graph(args)
     if is_words(args.model) or args.format is not None:
         return word_tables.export(args)
     if args.adapter:
-        size, own, base = run.Run.at(args.model).save_adapter(args.out)
+        size, trained, base = run.Run.at(args.model).save_adapter(args.out)
         print(
-            f"wrote {args.out}: {size:,} bytes, {own:,} parameters beside the {base:,} of its base"
+            f"wrote {args.out}: {size:,} bytes, {trained:,} parameters beside the {base:,} of its "
+            "base"
         )
         return 0
     if args.max_shard_gb <= 0:
         raise UserError(f"--max-shard-gb is {args.max_shard_gb}; give a size above 0")
     if args.push is not None:
         hub.check_name(args.push)
-    run.check_free(args.out)
+    writing.check_free(args.out)
     chosen = run.best_checkpoint(args.model)
     model = ptm_jax.load(chosen, tower=args.tower)
-    own = (run.published_config(args.model), run.generation_of(args.model))
+    published = publishing.published_config(args.model), writing.generation_of(args.model)
     here = run.Run.at(chosen)
     words = {
         "dtype": args.dtype,
         "max_shard_bytes": int(args.max_shard_gb * 1e9),
         "run": here if here.exists else None,
     }
-    files = run.export(args.out, model, *own, **words)
+    files = publishing.export(args.out, model, *published, **words)
     names = sorted(file.relative_to(Path(args.out).absolute()).as_posix() for file in files)
     print(f"wrote {len(files)} files to {args.out}", *(f"  {name}" for name in names), sep="\n")
     if args.push is not None:
@@ -98,13 +99,13 @@ def _graph(args: Args) -> int:
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference import serving
     from ptm_jax.inference.pretrained import Pretrained
-    from ptm_jax.runs import run
+    from ptm_jax.runs import run, writing
 
     if given := options.given(args, ("adapter", "push", "private")):
         raise UserError(
             f"{given[0]} is for Hugging Face directories; leave it out with --format {args.format}"
         )
-    run.check_free(args.out)
+    writing.check_free(args.out)
     model = ptm_jax.load(run.best_checkpoint(args.model), tower=args.tower)
     if not isinstance(model, Pretrained):
         raise UserError(

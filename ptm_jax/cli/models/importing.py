@@ -59,9 +59,9 @@ def run(args: Args) -> int:
     from ptm_jax.convert.words.wordfiles import is_words
     from ptm_jax.core import paths
     from ptm_jax.inference import loading
-    from ptm_jax.runs import run
+    from ptm_jax.runs import writing
 
-    run.check_free(args.out)
+    writing.check_free(args.out)
     if is_words(args.model):
         return word_tables.take(args)
     if args.expand is not None:
@@ -76,7 +76,7 @@ def run(args: Args) -> int:
     model, found = loading.from_published(args.model, **words)
     if args.grow is not None:
         model, found = _grown(model, found, args.grow)
-    run.keep(args.out, model, found)
+    writing.keep(args.out, model, found)
     count = paths.count(model.params)
     tensors, own = found.report, model.tokenizer
     document = {"architecture": found.architecture, "parameters": count, "tensors": tensors.read}

@@ -50,9 +50,9 @@ def run(args: Args) -> int:
     from ptm_jax.core.errors import UserError
     from ptm_jax.data.text import sources
     from ptm_jax.inference.words.topic_models import LDA, LSA
-    from ptm_jax.runs import run
+    from ptm_jax.runs import writing
 
-    run.check_free(args.out)
+    writing.check_free(args.out)
     for name in ("width", "passes", "least"):
         if vars(args)[name] < 1:
             raise UserError(f"--{name} is {vars(args)[name]}; it must be at least 1")

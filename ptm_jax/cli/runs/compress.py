@@ -120,10 +120,10 @@ def _static(args: Args) -> int:
     from ptm_jax.convert.words.wordfiles import is_words
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.text.distilling import distil
-    from ptm_jax.runs import run
+    from ptm_jax.runs import writing
     from ptm_jax.tuning import scoring
 
-    run.check_free(args.out)
+    writing.check_free(args.out)
     if is_words(args.model):
         raise UserError(f"{args.model} holds word vectors already; give a model with an encoder")
     if args.width < 0 or (args.width >= 1 and args.width != int(args.width)):

@@ -1,0 +1,58 @@
+"""The layouts of libraries whose models have no class in Transformers.
+
+To add one: a module in `convert.libraries`, and its entry in `LAYOUTS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.convert.libraries import elmo_folder, fastai_file, flair_files
+from ptm_jax.core import slots
+from ptm_jax.core.system import System
+from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
+Loaded = tuple[System, Mapping[str, Any], Tokenizer | None]
+"""(system, {tower: parameters}, tokenizer)."""
+
+
+def _writes_nothing(encoder: slots.Encoder) -> bool:
+    return False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A library's layout of files.
+
+    detect  path -> whether it has the layout
+    read    (path, allow_pickle) -> the model. Raises UserError
+    writes  encoder -> whether `write` writes it
+    write   (folder, module, parameters, examples, dtype) -> None
+    """
+
+    library: str
+    detect: Callable[[Path], bool]
+    read: Callable[[Path, bool], Loaded]
+    writes: Callable[[slots.Encoder], bool] = _writes_nothing
+    write: Callable[..., None] | None = None
+
+
+LAYOUTS = (
+    Layout(library="fastai", detect=fastai_file.is_fastai, read=fastai_file.read),
+    Layout(
+        library="AllenNLP",
+        detect=elmo_folder.is_elmo,
+        read=lambda path, allow_pickle: elmo_folder.read(path),
+        writes=elmo_folder.writes,
+        write=elmo_folder.write,
+    ),
+    Layout(library="Flair", detect=flair_files.is_flair, read=flair_files.read),
+)
+
+
+def writer_of(encoder: slots.Encoder) -> Layout | None:
+    """Returns the layout in which an encoder is written, or None."""
+    return next((layout for layout in LAYOUTS if layout.writes(encoder)), None)
