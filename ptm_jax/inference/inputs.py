@@ -171,13 +171,13 @@ def cuts(rows: int, length: int, target: int) -> dict[str, Any]:
 
 
 def framed(model: Any, row: Sequence[int]) -> np.ndarray:
-    """Adds the special tokens of the published tokenizer, or of the examples, to the ids of a text;
-    none for a decoder."""
+    """Adds the special tokens of the published tokenizer, which its post-processor names, or of the
+    examples to the ids of a text; none for a decoder trained here."""
     tokenizer, goes_on = (
         model.tokenizer,
         model.causal and not model.module.encoder.writes_neighbours,
     )
-    if tokenizer.published is not None and not goes_on:
+    if tokenizer.published is not None:
         return tokenizer.frame(np.asarray(row, np.int32))[0]
     names = () if goes_on else (model.examples.begin, model.examples.end)
     begin, end = (

@@ -446,7 +446,8 @@ class Pretrained:
                 f"{self.system.name} is no left-to-right model and has no perplexity; {others} have"
             )
         begin = [] if self.vocab.bos is None else [self.vocab.bos]
-        rows = [np.array([*begin, *row], np.int32) for row in self.ids_of(texts)]
+        plain = self._tokenizer().encode_batch(inputs.texts_of(texts))
+        rows = [np.array([*begin, *row], np.int32) for row in plain]
         means = np.zeros(len(rows))
         self._check(rows, least=2)
         for chosen, ids, mask in inputs.padded_batches(rows, batch_size, self.vocab.pad):

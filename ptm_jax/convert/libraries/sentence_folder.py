@@ -3,8 +3,8 @@
 
 modules.json lists the steps: the model, one `Pooling`, any number of `Dense` layers, `Normalize`.
 Each step has a folder with its config.json; a Dense layer has its tensors there.
-sentence_bert_config.json holds the longest text, and config_sentence_transformers.json the prompts
-and the similarity.
+sentence_bert_config.json holds the longest text, in version 6 tokenizer_config.json
+(`model_max_length`), and config_sentence_transformers.json the prompts and the similarity.
 
 A classifier on the mean of the states is written as such a folder, too: its last layer is a Dense
 layer without activation, whose output is the logits of the classes in `id2label` of config.json.
@@ -46,6 +46,7 @@ _FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_UNLIMITED = 10**9
 _LENGTHS, _SETTINGS = "sentence_bert_config.json", "config_sentence_transformers.json"
 
 
@@ -346,8 +347,23 @@ def _settings(folder: Path, inner: Path) -> dict[str, Any]:
         raise UserError(
             f"{lengths}: max_seq_length is {longest!r}; expected a whole number above 0"
         )
+    longest = _longest_of(inner) if longest is None else longest
     settings |= {"prompts": prompts, "default_prompt": name, "similarity": similarity}
     return settings | {"max_length": longest, "lower": fields.get("do_lower_case") is True}
+
+
+def _longest_of(inner: Path) -> int | None:
+    """Returns `model_max_length` of tokenizer_config.json, where sentence-transformers 6 writes the
+    longest text; None for the huge number that means no limit."""
+    file = inner / "tokenizer_config.json"
+    longest = _json(file, dict).get("model_max_length") if file.is_file() else None
+    if longest is None or (isinstance(longest, int | float) and longest > _UNLIMITED):
+        return None
+    if type(longest) not in (int, float) or longest != int(longest) or longest < 1:
+        raise UserError(
+            f"{file}: model_max_length is {shown(longest)}; expected a whole number above 0"
+        )
+    return int(longest)
 
 
 def _json(file: Path, kind: type) -> Any:
