@@ -25,6 +25,19 @@ PIPELINES = {
     "lm": "text-generation",
 }
 """Maps a head to the Hub's `pipeline_tag`."""
+AUTO = {
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForTokenClassification": "AutoModelForTokenClassification",
+    "ForQuestionAnsweringSimple": "XLNetForQuestionAnsweringSimple",
+    "ForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "ForMultipleChoice": "AutoModelForMultipleChoice",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+    "ForPreTraining": "AutoModelForPreTraining",
+    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
+}
+"""Maps the end of a class's name to the Auto class of Transformers that loads it."""
+WITHOUT = ("nezha", "transfo-xl")
+"""Families that Transformers no longer has."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
@@ -107,6 +120,28 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
             "```",
         ]
     return "\n".join(lines) + "\n"
+
+
+def loading(out: str, config: Mapping[str, Any], sentence: bool) -> list[str]:
+    """Returns the lines of Python that load an exported folder: by sentence-transformers, by the
+    class of Transformers that its config.json names, or here for a family without one."""
+    if sentence:
+        return [
+            "from sentence_transformers import SentenceTransformer",
+            f"model = SentenceTransformer({out!r})",
+        ]
+    name = str(config["architectures"][0])
+    if config["model_type"] in WITHOUT:
+        return ["import ptm_jax", f"model = ptm_jax.load({out!r})"]
+    auto = next((AUTO[end] for end in AUTO if name.endswith(end)), name)
+    special = ("HeadModel", "HeadsModel", "EncoderModel", "DecoderModel")
+    if name.endswith("Model") and not name.endswith(special):
+        auto = "AutoModel"
+    return [
+        f"from transformers import {auto}, AutoTokenizer",
+        f"model = {auto}.from_pretrained({out!r})",
+        f"tokenizer = AutoTokenizer.from_pretrained({out!r})",
+    ]
 
 
 def _shown(source: str) -> str:

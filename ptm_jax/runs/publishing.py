@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ptm_jax.convert import checkpoint, layouts
 from ptm_jax.convert.libraries import sentence_folder
@@ -16,6 +16,8 @@ from ptm_jax.data.tokenizers.published import write_published
 from ptm_jax.runs import card
 from ptm_jax.runs.run import Run
 from ptm_jax.runs.writing import drafted
+
+Layout = Literal["transformers", "sentence-transformers"]
 
 
 def published_config(model: str | os.PathLike) -> Mapping[str, Any] | None:
@@ -38,35 +40,26 @@ def export(
     dtype: str = "float32",
     max_shard_bytes: int = 5_000_000_000,
     run: Run | None = None,
+    layout: Layout | None = None,
 ) -> list[Path]:
     """Writes a model as a Hugging Face directory with copies of the files `beside`, or in the
     layout of a library that its encoder has (`convert.layouts`), atomically. Returns its files.
 
-    The folder has a model card from the record of `run`, and the files of sentence-transformers
-    where the model came from such a folder, or classifies the mean of the states. Raises
-    UserError."""
-    layout = layouts.writer_of(model.module.encoder)
-    if layout is not None:
+    The folder has a model card from the record of `run`. `layout`: "transformers" is the class of
+    the head; "sentence-transformers" has its files around an encoder. Default: the latter for an
+    encoder from such a folder, and for a classifier on the mean of the states, of which no class
+    exists. Raises UserError."""
+    library = layouts.writer_of(model.module.encoder)
+    if library is not None:
         with drafted(out) as draft:
-            layout.write(draft, model.module, model.params[model.tower], model.examples, dtype)
+            library.write(draft, model.module, model.params[model.tower], model.examples, dtype)
         return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
     with drafted(out) as draft:
-        sentence = model.sentence
         module, params, last = sentence_folder.parted(model.module, model.params[model.tower])
         named = checkpoint.task_names(
             model.system.objective, model.module.heads, model.examples.labels
         )
-        if (
-            last is not None
-            # no class has this head; as a folder of sentence-transformers it is a layer on the
-            # vector
-        ):
-            longest = (
-                {}
-                if sentence is None
-                else {"max_length": sentence.max_length, "lower": sentence.lower}
-            )
-            sentence = sentence_folder.Sentence(dense=(last,), width=len(last.kernel), **longest)
+        sentence = sentence_folder.around(model, last, layout)
         system = dataclasses.replace(model.system, towers={"main": module})
         options = {
             "config": config,
@@ -79,7 +72,7 @@ def export(
             write_published(model.tokenizer, draft)
         for file in beside:
             shutil.copyfile(file, draft / file.name)
-        if sentence is not None and not sentence.refused:
+        if sentence is not None:
             sentence_folder.write(draft, sentence)
         fields = json.loads((draft / "config.json").read_text(encoding="utf8"))
         (draft / "README.md").write_text(

@@ -278,8 +278,8 @@ def _with_specials(system: System, tokenizer: Any) -> System:
 
 def with_head(init: Init | Initials, examples: TaskExamples) -> System:
     """Replaces the heads of a model's system by the head of a task: the head of the published
-    class, or one on the mean of the states if the checkpoint was trained for that (Reimers and
-    Gurevych 2019). Raises UserError."""
+    class, so that the export loads as it. A family without one gets a head on the mean of the
+    states if the checkpoint was trained for that (Reimers and Gurevych 2019). Raises UserError."""
     return _with_head(_model(opened(init), False), examples)
 
 
@@ -331,9 +331,9 @@ def _published(model: Initial, examples: TaskExamples) -> System:
         name for name, heads in family.heads.items() if heads == (kind.head,) and name not in named
     ]:
         return checkpoint.record_of(config, reading[0])[0]
-    encoder, averages = system.towers["main"].encoder, kind.pooled and _averages(model)
-    if named and not averages:
+    if named:
         return system
+    encoder, averages = system.towers["main"].encoder, kind.pooled and _averages(model)
     summary = Summary("none", at="mean") if averages else _summary(encoder)
     head = kind.new_head(examples, summary)
     return dataclasses.replace(

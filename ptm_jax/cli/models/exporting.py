@@ -18,6 +18,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -43,6 +44,9 @@ class Args:
     """Type of the tensors."""
     max_shard_gb: float = 5.0
     """Largest size of a file in GB; more tensors are split over files with an index."""
+    layout: Literal["transformers", "sentence-transformers"] | None = None
+    """Whose folder is written (default: transformers; sentence-transformers for an encoder that
+    began as one)."""
     tower: options.Text = None
     """Tower to export, as "main" or "generator" of ELECTRA (default: main)."""
     push: Annotated[str | None, tyro.conf.arg(metavar="REPO")] = None
@@ -59,7 +63,7 @@ def run(args: Args) -> int:
     from ptm_jax.convert import hub
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.words.trained_words import is_words
-    from ptm_jax.runs import publishing, run, writing
+    from ptm_jax.runs import card, publishing, run, writing
 
     if args.format in ("stablehlo", "onnx"):
         return _graph(args)
@@ -85,10 +89,19 @@ def run(args: Args) -> int:
         "dtype": args.dtype,
         "max_shard_bytes": int(args.max_shard_gb * 1e9),
         "run": here if here.exists else None,
+        "layout": args.layout,
     }
     files = publishing.export(args.out, model, *published, **words)
     names = sorted(file.relative_to(Path(args.out).absolute()).as_posix() for file in files)
     print(f"wrote {len(files)} files to {args.out}", *(f"  {name}" for name in names), sep="\n")
+    fields = Path(args.out) / "config.json"
+    if fields.is_file():
+        lines = card.loading(
+            args.out,
+            json.loads(fields.read_text(encoding="utf8")),
+            (Path(args.out) / "modules.json").is_file(),
+        )
+        print("load it:", *(f"  {line}" for line in lines), sep="\n")
     if args.push is not None:
         print(f"pushed to {hub.push_to_hub(args.out, args.push, private=args.private)}")
     return 0

@@ -206,6 +206,31 @@ def parted(
     )
 
 
+def around(model: Any, last: Dense | None, layout: str | None) -> Sentence | None:
+    """Returns what the files of sentence-transformers around a model say, None for a folder of
+    transformers alone. `last` is the layer of a classifier on the mean. Raises UserError."""
+    heads, sentence = sorted(set(model.module.heads) - {"pool"}), model.sentence
+    if last is not None:
+        if layout == "transformers":
+            raise UserError(
+                f"{model.system.name} classifies the mean of the states, of which transformers has "
+                "no class; take --layout sentence-transformers, or fine-tune the model again"
+            )
+        kept = {} if sentence is None else {"max_length": sentence.max_length}
+        kept |= {} if sentence is None else {"lower": sentence.lower}
+        return Sentence(dense=(last,), width=len(last.kernel), **kept)
+    if layout == "sentence-transformers" and heads:
+        raise UserError(
+            f"{model.system.name} has the head {heads[0]!r}, which sentence-transformers does not "
+            "read; leave --layout out"
+        )
+    if layout == "sentence-transformers" and sentence is None:
+        return Sentence(width=model.module.encoder.width)
+    if sentence is None or sentence.refused or heads or layout == "transformers":
+        return None
+    return sentence
+
+
 def classifier(module: Model, params: Mapping[str, Any], sentence: Sentence, classes: int):
     """Returns (module, parameters, sentence) of a folder with a classifier that `parted` wrote,
     else those given."""

@@ -124,21 +124,22 @@ class HuggingFace:
     ) -> list[np.ndarray]:
         """Returns ids [T] int32 of every text; special pieces are recognised where `added` has
         any."""
-        rows = self._encoded(texts, added, "encode_batch_fast")
+        rows = self._encoded(texts, added, spans=False)
         return [np.array(row.ids, np.int32) for row in rows]
 
     def spans(
         self, texts: Sequence[str], added: Mapping[str, Added] | None = None
     ) -> list[framing.Spans]:
         """Returns the ids of `encode` with the characters of each."""
-        rows = self._encoded(texts, added, "encode_batch")
+        rows = self._encoded(texts, added, spans=True)
         return [framing.spans(row.ids, row.offsets) for row in rows]
 
-    def _encoded(self, texts, added, method: str):
+    def _encoded(self, texts, added, spans: bool):
         special = any(one.special for one in (added or {}).values())
         backend = self._finding if special else self._plain
         try:
-            return getattr(backend, method)(list(texts), add_special_tokens=False)
+            encode = backend.encode_batch if spans else backend.encode_batch_fast
+            return encode(list(texts), add_special_tokens=False)
         except (
             Exception
         ) as error:  # the library raises bare Exceptions, where the unknown token is missing
