@@ -209,7 +209,7 @@ def keeping_towers(system: System, init: Init | Initials) -> System:
     return dataclasses.replace(system, towers={**system.towers, **others})
 
 
-def fitting(length: int, asked: int | None, limit: int | None, model: Any) -> int:
+def fitting(length: int, asked: int | None, limit: int | None, model: object) -> int:
     """Returns the row length: a task's, cut to the position table. Raises UserError where the
     caller asked for a longer one."""
     if limit is not None and asked is not None and asked > limit:

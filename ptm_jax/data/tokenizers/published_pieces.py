@@ -14,13 +14,16 @@ import json
 import struct
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ptm_jax.core.reading import shown
 from ptm_jax.data.tokenizers.framing import Searching, Spans, content_of, spans
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
 
 UNIGRAM, BPE = 1, 2
 SENTINELS = ("t5", "mt5")
@@ -70,7 +73,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += size
 
 
-def piece_spans(processor: Any, text: str) -> Spans:
+def piece_spans(processor: SentencePieceProcessor, text: str) -> Spans:
     """Returns the ids of a text by a `sentencepiece` processor, with the characters of each.
 
     Every version of the library writes the same message (field 2: a piece with its id in field 2,

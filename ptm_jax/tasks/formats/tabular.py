@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ def need(place: str, record: Any, *names: str) -> Any:
     )
 
 
-def needed_text(place: str, record: Any, *names: str) -> str:
+def needed_text(place: str, record: Mapping[str, Any], *names: str) -> str:
     """`need` of a field that is a text. Raises UserError for a list or an object."""
     value = need(place, record, *names)
     if isinstance(value, list | tuple | dict | np.ndarray):
