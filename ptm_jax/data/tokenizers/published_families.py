@@ -8,6 +8,7 @@ import functools
 import io
 import json
 import pickle
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -91,7 +92,9 @@ class Source:
             start = (
                 skip if skip is not None else int(bool(lines) and lines[0].startswith("#version"))
             )
-            pairs = [tuple(line.split()[:2]) for line in lines[start:] if line]
+            # Blanks alone: a piece may hold a separator, as U+001C, at which str.split() cuts.
+            blanks = re.compile(r"[ \t\r]+")
+            pairs = [tuple(blanks.split(line.strip(" \t\r"))[:2]) for line in lines[start:] if line]
             for number, pair in enumerate(pairs, start + 1):
                 if len(pair) != 2:
                     raise ValueError(f"line {number} is not a pair")

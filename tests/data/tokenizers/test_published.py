@@ -17,6 +17,7 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import published, published_words, saved, vocabularies
 from ptm_jax.data.tokenizers.published import read_published, write_published
+from ptm_jax.data.tokenizers.published_families import Source
 from ptm_jax.data.tokenizers.published_pieces import PieceModel
 from ptm_jax.data.tokenizers.published_words import WordBPE, ctrl_words
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -464,6 +465,14 @@ def test_damaged_files(tmp_path, made, family, name, damage, message):
     assert "\n" not in text and (
         name in text or "no tokenizer in" in text or family == "transfo-xl"
     )
+
+
+def test_a_merge_is_cut_at_blanks_alone(tmp_path):
+    """U+001C is a separator for `str.split`, and a piece of a text for the trainers of the Rust
+    library."""
+    lines = "#version: 0.2\n\x1c h</w>\nt h 12\r\n\u3000 x\n"
+    files = Source(files={"merges.txt": lines.encode()}, config={}, folder=tmp_path)
+    assert files.merges(None) == [("\x1c", "h</w>"), ("t", "h"), ("\u3000", "x")]
 
 
 def test_changed_after_saving(tmp_path, made):
