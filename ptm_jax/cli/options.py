@@ -14,6 +14,9 @@ import tyro
 from ptm_jax.core.errors import UserError
 from ptm_jax.training.logs.figures import figure as figure
 
+PROGRAM = (sys.executable, "-m", f"{__package__}.main")
+"""The words that start `ptm` in another process."""
+
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """A switch without its negation: `--json`."""
 

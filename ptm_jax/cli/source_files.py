@@ -43,11 +43,13 @@ def places(system: System) -> list[Place]:
 
 def _entry(system: System) -> Iterator[Place]:
     """The file of the catalogue that yields a system, at the first line that names it."""
+    from ptm_jax import systems
     from ptm_jax.systems.survey.order import ORDER
 
+    folder = Path(systems.__file__).parent
     for module, names in ORDER.items():
         if system.name in names.split():
-            path = ROOT / "ptm_jax" / "systems" / f"{module.replace('.', '/')}.py"
+            path = folder / f"{module.replace('.', '/')}.py"
             line = _naming(path, system.name) or _naming(path, None) or 1
             yield Place("system", system.name, str(path.relative_to(ROOT)), line)
 

@@ -129,7 +129,7 @@ def is_pair(system: System) -> bool:
     return isinstance(system.towers["main"].encoder, EncoderDecoder)
 
 
-families = Catalogue("model_type", "ptm_jax.convert.families")
+families = Catalogue("model_type", f"{__package__}.families")
 
 
 def family_of(config: Config) -> Family:

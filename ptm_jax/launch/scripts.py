@@ -33,7 +33,7 @@ def fill(name: str, values: Mapping[str, object]) -> str:
 
 
 def template(name: str) -> str:
-    return resources.files("ptm_jax.launch").joinpath("templates", name).read_text(encoding="utf8")
+    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf8")
 
 
 def local(job: Job) -> str:

@@ -50,7 +50,7 @@ class Task:
     threshold: float = 0.0
 
 
-catalogue = Catalogue("task", "ptm_jax.tasks.kinds")
+catalogue = Catalogue("task", f"{__package__}.kinds")
 """{name: task}. A file that registers a kind of task may add tasks."""
 
 ENTAILMENT = ("entailment", "not_entailment")

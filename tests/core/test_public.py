@@ -55,6 +55,8 @@ for name in ("Jiont", "joints", "_index"):
 from importlib.metadata import version
 assert ptm_jax.__version__ == version("ptm_jax")
 import ptm_jax.training.updates.schedules as schedules
+import pickle
+assert pickle.loads(pickle.dumps(ptm_jax.train)) is ptm_jax.train
 assert callable(ptm_jax.train) and ptm_jax.training.updates.schedules is schedules
 assert {"train", "finetune", "evaluate", "load", "__version__"} <= {*dir(ptm_jax)}
 """

@@ -295,7 +295,7 @@ def fill_disk(workdir):
 def test_a_full_disk_is_one_error(tmp_path):
     """In a process of its own, whose libraries print no line beside it."""
     done = run(
-        "import sys; from tests.train import test_checkpoints as it; it.fill_disk(sys.argv[1])",
+        "import sys; from tests.training import test_checkpoints as it; it.fill_disk(sys.argv[1])",
         tmp_path,
     )
     assert done.stdout == done.stderr == ""
@@ -324,7 +324,7 @@ def test_read_only_workdir(tmp_path):
 
 KILLED = """
 import os, random, signal, sys, time
-from tests.train.test_checkpoints import Checkpoints, state_at, assert_equal
+from tests.training.test_checkpoints import Checkpoints, state_at, assert_equal
 
 def train(workdir, acknowledge):
     store = Checkpoints(workdir)
@@ -381,7 +381,7 @@ def test_sigkill_at_any_moment(tmp_path):
 OTHER_MESH = """
 import sys, jax, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
-from tests.train.test_checkpoints import Checkpoints, restore_params, state_at, assert_equal
+from tests.training.test_checkpoints import Checkpoints, restore_params, state_at, assert_equal
 
 def place(shape, *names):
     mesh = jax.make_mesh(shape, ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -100,9 +99,7 @@ def run(args: Args) -> int:
     if args.run:
         if args.out is not None:
             raise UserError("--out and --run are both given; leave one out")
-        program = (
-            (sys.executable, "-m", "ptm_jax.cli.main") if args.kind == "local" else job.program
-        )
+        program = options.PROGRAM if args.kind == "local" else job.program
         return submit.submit(args.kind, dataclasses.replace(job, program=program))
     text = submit.render(args.kind, job)
     if args.out is None:

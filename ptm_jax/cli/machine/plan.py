@@ -154,7 +154,7 @@ def _child(request: dict[str, Any], where: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="ptm-plan-") as folder:
         out = Path(folder) / "result.json"
         done = subprocess.run(
-            [sys.executable, "-m", "ptm_jax.cli.machine.plan", str(out)],
+            [sys.executable, "-m", __name__, str(out)],
             input=json.dumps(request),
             env=environment(where),
             text=True,

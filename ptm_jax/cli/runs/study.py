@@ -16,7 +16,6 @@ status: 0; 1 if a run failed; 143 after SIGTERM.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -93,7 +92,7 @@ def run(args: Args) -> int:
 
     def command(point):
         return [
-            sys.executable, "-m", "ptm_jax.cli.main", *words, "--topology", args.topology, "--only",
+            *options.PROGRAM, *words, "--topology", args.topology, "--only",
             point.name,
         ]  # fmt: skip
 

@@ -50,7 +50,7 @@ def tokenize(chunks: Iterable[list[bytes]], folder: str | Path, workers: int) ->
     local = threading.local()
 
     def start() -> None:
-        command = [sys.executable, "-m", "ptm_jax.data.corpora.worker", str(folder)]
+        command = [sys.executable, "-m", __name__, str(folder)]
         local.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
         )

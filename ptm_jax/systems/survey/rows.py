@@ -71,6 +71,4 @@ def status() -> dict[str, dict[str, list[str]]]:
 
 
 def _read(name: str) -> Any:
-    return json.loads(
-        (resources.files("ptm_jax.systems.survey") / name).read_text(encoding="utf-8")
-    )
+    return json.loads((resources.files(__package__) / name).read_text(encoding="utf-8"))

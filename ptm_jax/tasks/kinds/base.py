@@ -119,7 +119,7 @@ def register(kind: Kind) -> Kind:
 
 @functools.cache
 def _built_in() -> None:
-    discover("ptm_jax.tasks.kinds")
+    discover(__package__)
 
 
 def kind_of(examples: Any, encoder: Any = None) -> Kind:
