@@ -1,5 +1,5 @@
-"""Cache of compiled programs: JAX's persistent cache, and statistics of programs compiled for other
-machines.
+"""Caches on disk: JAX's compiled programs, statistics of programs compiled for other machines, and
+compiled graphs (`knowledge.graphs.opening`).
 
 PTM_CACHE is the folder (default: `ptm_jax` in XDG_CACHE_HOME or ~/.cache). PTM_CACHE=off disables
 the cache. A folder set by JAX_COMPILATION_CACHE_DIR is not changed. JAX's key contains the versions
@@ -11,26 +11,44 @@ deleted at any time.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import json
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 
 
-def folder() -> Path | None:
-    """Returns the cache folder, or None if the cache is disabled."""
+def home() -> Path | None:
+    """Returns the folder of all caches, or None if they are disabled."""
     named = os.environ.get("PTM_CACHE")
     if named == "off":
         return None
-    home = named or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptm_jax"
-    )
-    return Path(home) / f"{platform.machine()}-{_processor()}"
+    default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(named or os.path.join(default, "ptm_jax"))
+
+
+def folder() -> Path | None:
+    """Returns the folder of compiled programs, or None if the cache is disabled."""
+    return None if home() is None else home() / f"{platform.machine()}-{_processor()}"
+
+
+@contextlib.contextmanager
+def alone(path: Path, ready: bool) -> Iterator[None]:
+    """Holds the lock file `path` of the processes of this machine, unless what it guards is
+    ready."""
+    if ready:
+        yield
+        return
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    path.unlink(missing_ok=True)
 
 
 def use() -> None:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.knowledge.mentions import Lexicon, lines
+from ptm_jax.knowledge.graphs.opening import rows
+from ptm_jax.knowledge.mentions import Lexicon
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class FactsOfNames(Lexicon):
         return sorted({name for head, _, tail in self._triples() for name in (head, tail)})
 
     def _triples(self) -> list[tuple[str, ...]]:
-        return [tuple(cells) for _, cells in lines(self.path, (3,))]
+        return list(rows(self.path))
 
     def linked(self, triples: Sequence[tuple[int, int, int]]) -> Callable[[int], list[int]]:
         """Returns a function from an entity to its `facts` pairs of a relation and a tail."""

@@ -14,7 +14,8 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Array
-from ptm_jax.knowledge.mentions import Lexicon, lines
+from ptm_jax.knowledge.graphs.opening import rows
+from ptm_jax.knowledge.mentions import Lexicon
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Branches(Lexicon):
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
         texts = collections.defaultdict(list)
-        for _, (head, relation, tail) in lines(self.path, (3,)):
+        for head, relation, tail in rows(self.path):
             texts[head].append(f" {relation} {tail}")
         found = {}
         for head, several in texts.items():
@@ -114,7 +115,7 @@ class Entities(Lexicon):
     def _named(self) -> dict[str, dict[str, float]]:
         """{name: {entity: prior}}."""
         found: dict[str, dict[str, float]] = collections.defaultdict(dict)
-        for _, (name, other, prior) in lines(self.path, (3,), "aliases"):
+        for name, other, prior in rows(self.path, "aliases"):
             if is_number(prior):
                 found[name][other] = float(prior)
             else:
@@ -152,7 +153,7 @@ class TypedNames(Lexicon):
     relation: str = "is a"
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
-        found = [cells for _, cells in lines(self.path, (3,), "types")]
+        found = list(rows(self.path, "types"))
         kinds = {head: tail for head, relation, tail in found if relation == self.relation}
         if kinds:
             names = {name: name for head, _, tail in found for name in (head, tail)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.resources
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,13 +20,8 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
-from ptm_jax.core.reading import broken, read_bytes, shown
 from ptm_jax.core.types import Array
-from ptm_jax.knowledge.graphs.graph_folder import LINES, is_graph
 from ptm_jax.knowledge.tries import Trie
-
-LARGEST = 4_000_000_000
-"""Bytes of a lexicon at most."""
 
 
 class Found(NamedTuple):
@@ -184,29 +179,3 @@ def trie(names: Mapping[tuple[int, ...], Sequence[int]], starts: np.ndarray) -> 
     named = made.accepts[1:] >= 0
     nodes[named, 3:] = values[made.accepts[1:][named]]
     return table
-
-
-def lines(
-    path: Path, counts: tuple[int, ...], of: str = "triples"
-) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yields the number and the cells of every line with tabs; lines with # are comments. A
-    compiled graph has the lines `of` that name in `knowledge.graphs.graph_folder.LINES`. Raises
-    UserError with file and line for another number of cells."""
-    if is_graph(path):
-        yield from enumerate(LINES[of](path), 1)
-        return
-    try:
-        text = read_bytes(path, LARGEST).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise broken(path, f"is not UTF-8 text (byte {error.start})") from None
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip() and not line.startswith("#"):
-            cells = [cell.strip() for cell in line.rstrip("\r").split("\t")]
-            if len(cells) not in counts or not cells[0]:
-                wanted = " or ".join(map(str, counts))
-                raise broken(
-                    path,
-                    f"line {number:,} is {shown(line[:80])}; expected {wanted} cells with "
-                    "tabs between",
-                )
-            yield number, cells

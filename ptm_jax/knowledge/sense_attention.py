@@ -14,9 +14,9 @@ import numpy as np
 
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Array, Batch
-from ptm_jax.knowledge.graphs import graph_folder
+from ptm_jax.knowledge.graphs.graph_folder import Sense
 from ptm_jax.knowledge.vector_files import vectors_in, words_of
-from ptm_jax.knowledge.word_classes import POLARITIES, WordClasses, classes_of
+from ptm_jax.knowledge.word_classes import POLARITIES, WordClasses, classes_of, senses_of
 
 SCALE = 1000
 """Scores of senses are integers in thousandths; SentiWordNet's are multiples of 1/8."""
@@ -59,25 +59,16 @@ class SenseAttention(WordClasses):
             for name, row in rows.items()
         }
 
-    def _several(self) -> dict[str, list[tuple[int, float, str]]]:
-        """(rank, score, gloss) of the senses of words that have positive and negative ones."""
-        if self.vectors is None:
-            return {}
-        if graph_folder.is_graph(self.path):
-            graph = graph_folder.senses(self.path)
-            found = (
-                (name, [(rank, *one[1:]) for rank, one in enumerate(senses, 1)])
-                for name, senses in graph
-            )
-        elif self.has_scores:
-            found = ((name, senses) for name, (_, senses) in self.scored().items())
-        else:
+    def _several(self) -> dict[str, list[Sense]]:
+        """Returns the senses of words that have positive and negative ones."""
+        graph = None if self.vectors is None else self.graph()
+        if graph is None:
             return {}
 
         def mixed(senses):
-            return min(score for _, score, _ in senses) < 0 < max(score for _, score, _ in senses)
+            return min(sense.score for sense in senses) < 0 < max(sense.score for sense in senses)
 
-        return {name: senses for name, senses in found if mixed(senses)}
+        return {name: senses for name, senses in senses_of(graph).items() if mixed(senses)}
 
     def of_tokenizer(self, tokenizer: Any) -> dict[str, np.ndarray]:
         names, several = super().of_tokenizer(tokenizer), self._several()
@@ -92,10 +83,10 @@ class SenseAttention(WordClasses):
         table = np.zeros((len(tokenizer.pieces), len(next(iter(known.values())))), np.float32)
         for number, word in words.items():
             table[number] = known.get(word, known.get(word.lower(), 0.0))
-        encoded = tokenizer.encode_batch([f" {_definition(gloss)}" for _, _, gloss in senses])
+        encoded = tokenizer.encode_batch([f" {_definition(gloss)}" for *_, gloss in senses])
         glosses = np.array([table[ids].sum(0) for ids in encoded])
         glosses /= np.maximum(np.linalg.norm(glosses, axis=1, keepdims=True), 1e-9)
-        scores = np.array([(rank, round(SCALE * score)) for rank, score, _ in senses])
+        scores = np.array([(sense.number, round(SCALE * sense.score)) for sense in senses])
         return _named(names, scores, glosses, table)
 
     def stand_in(self, vocab: Any) -> dict[str, np.ndarray]:

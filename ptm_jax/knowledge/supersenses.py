@@ -7,18 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.core.reading import broken, read_bytes, shown
 from ptm_jax.knowledge.english_words import FILE_PARTS, STOP_WORDS, SUPERSENSES, lemmas
-from ptm_jax.knowledge.mentions import LARGEST
+from ptm_jax.knowledge.graphs.wordnet import exceptions
 from ptm_jax.knowledge.vector_files import words_of
 from ptm_jax.knowledge.word_classes import PARTS, WordClasses, bits
 
-EXCEPTIONS = {"n": "noun.exc", "v": "verb.exc", "a": "adj.exc", "r": "adv.exc"}
 _OF_PART = {
     part: bits(
         [place for place, kind in enumerate(SUPERSENSES) if FILE_PARTS[kind.split(".")[0]] == part]
     )
-    for part in EXCEPTIONS
+    for part in PARTS[:4]
 }
 """The bits of the supersenses of a part of speech."""
 
@@ -38,7 +36,10 @@ class VocabularySenses(WordClasses):
     exceptions: str | None = None
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
-        names, irregular, found = super().entries(tokenizer), self._irregular(), {}
+        names, found = super().entries(tokenizer), {}
+        irregular = {part: {} for part in PARTS}
+        if self.exceptions is not None:
+            irregular = exceptions(Path(self.exceptions).expanduser())
         for piece in words_of(tokenizer).values():
             word = piece.lower()
             if len(word) < self.shortest or word in STOP_WORDS:
@@ -55,20 +56,4 @@ class VocabularySenses(WordClasses):
                     rows += [names[lemma]] if any(mine) else []
             if rows:
                 found[piece] = *(names.get(word) or rows[0])[:2], low, high
-        return found
-
-    def _irregular(self) -> dict[str, dict[str, list[str]]]:
-        found: dict[str, dict[str, list[str]]] = {part: {} for part in EXCEPTIONS}
-        for part, name in EXCEPTIONS.items() if self.exceptions is not None else ():
-            path = Path(self.exceptions).expanduser() / name
-            for number, line in enumerate(
-                read_bytes(path, LARGEST).decode(errors="replace").splitlines(), 1
-            ):
-                form, *of = (cell.replace("_", " ") for cell in line.split() or [""])
-                if not of:
-                    raise broken(
-                        path,
-                        f"line {number:,} is {shown(line[:80])}; expected a form and its lemmas",
-                    )
-                found[part].setdefault(form, []).extend(of)
         return found

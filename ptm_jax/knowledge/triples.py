@@ -16,10 +16,11 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
-from ptm_jax.core.reading import broken, reading, shown
-from ptm_jax.knowledge.graphs.graph_folder import LINES, is_graph
+from ptm_jax.core.reading import reading
+from ptm_jax.knowledge.graphs.graph_folder import LINES
 from ptm_jax.knowledge.graphs.graph_store import hashed, open_graph
-from ptm_jax.knowledge.mentions import lines
+from ptm_jax.knowledge.graphs.opening import rows
+from ptm_jax.knowledge.graphs.tables import cells
 
 CHUNK = 1 << 16
 """Texts that are encoded together."""
@@ -69,10 +70,10 @@ class Triples(CorpusFact):
 
     def files(self) -> list[Path]:
         """Returns the files that the arrays depend on."""
-        return [
-            self.path,
-            *(Path(file).expanduser() for file in (self.texts or "").split(",") if file),
-        ]
+        return [self.path, *self._text_files()]
+
+    def _text_files(self) -> list[Path]:
+        return [Path(file).expanduser() for file in (self.texts or "").split(",") if file]
 
     def read(self, corpus: Any) -> dict[str, np.ndarray]:
         parts = self.kind, self.width, "sorted", [*map(_digest, self.files())]
@@ -95,7 +96,7 @@ class Triples(CorpusFact):
         return self._names(self._found())
 
     def _found(self) -> list[Sequence[str]]:
-        found = [cells for _, cells in lines(self.path, (3,), self.kind)]
+        found = list(rows(self.path, self.kind))
         if not found:
             raise UserError(
                 f"{self.path} has no triples; expected lines of head, relation and tail with tabs"
@@ -131,20 +132,13 @@ class Triples(CorpusFact):
         return {}
 
     def _texts(self, names: set[str]) -> dict[str, str]:
-        found = (
-            dict(LINES["texts"](self.path)) if self.texts is None and is_graph(self.path) else {}
-        )
-        for file in (self.texts or "").split(",") if self.texts else ():
-            path = Path(file).expanduser()
-            for number, (name, text) in lines(path, (2,)):
-                if not text:
-                    raise broken(
-                        path,
-                        f"line {number:,} is {shown(name)}; expected a name, a tab and its text",
-                    )
+        compiled = self.texts is None and self.path.is_dir()
+        texts = dict(LINES["texts"](open_graph(self.path))) if compiled else {}
+        for path in self._text_files():
+            for _, (name, text) in cells(path, 2, comments=True):
                 if name in names:
-                    found.setdefault(name, text)
-        return found
+                    texts.setdefault(name, text)
+        return texts
 
     def packed(
         self, triples: Any, rows: Iterable[np.ndarray], entities: Sequence[str], relations: int
@@ -191,7 +185,7 @@ class Triples(CorpusFact):
 
 
 def _digest(path: Path) -> str:
-    if is_graph(path):
+    if path.is_dir():
         return open_graph(path).digest
     with reading(path):
         return hashed(path)

@@ -11,11 +11,16 @@ from typing import Any
 import jax.numpy as jnp
 
 from ptm_jax.core.batch import segments_of
-from ptm_jax.core.reading import broken, read_bytes, shown
+from ptm_jax.core.reading import broken, reading, shown
 from ptm_jax.core.types import Array, Batch
-from ptm_jax.knowledge.english_words import FILE_PARTS, SENSE_PARTS, SUPERSENSES
+from ptm_jax.knowledge.english_words import FILE_PARTS, SUPERSENSES
 from ptm_jax.knowledge.graphs import graph_folder
-from ptm_jax.knowledge.mentions import Lexicon, lines
+from ptm_jax.knowledge.graphs.graph_folder import Sense
+from ptm_jax.knowledge.graphs.graph_store import GraphStore, open_graph
+from ptm_jax.knowledge.graphs.opening import opened
+from ptm_jax.knowledge.graphs.tables import cells
+from ptm_jax.knowledge.graphs.wordnet import SENSES
+from ptm_jax.knowledge.mentions import Lexicon
 
 PARTS = ("v", "a", "r", "n", "u")
 """Verb, adjective, adverb, noun, other: the order of thu-coai/SentiLARE."""
@@ -36,31 +41,31 @@ class WordClasses(Lexicon):
     of its most frequent part of speech.
     """
 
+    def graph(self) -> GraphStore | None:
+        """Returns the graph of the file, compiled at first use; None for a list of words."""
+        if self.path.is_dir():
+            return open_graph(self.path)
+        if self.path.name == SENSES:
+            return opened(self.path, "senses")
+        with reading(self.path), self.path.open("rb") as file:
+            head = file.read(2000)
+        scores = head.startswith(b"#") and b"SentiWordNet" in head
+        return opened(self.path, "sentiwordnet") if scores else None
+
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
-        if graph_folder.is_graph(self.path):
-            return self._compiled()
-        if self.path.name == "index.sense":
-            return self._wordnet()
-        if not self.has_scores:
+        graph = self.graph()
+        if graph is None:
             return self._listed()
-
-        def row(part, senses):
-            return (1 + PARTS.index(part), polarity_of([sense[:2] for sense in senses]), 0, 0)
-
-        return {name: row(*found) for name, found in self.scored().items()}
-
-    @property
-    def has_scores(self) -> bool:
-        """Whether the file is SentiWordNet's."""
-        head = b"" if graph_folder.is_graph(self.path) else read_bytes(self.path, 1 << 34)[:2000]
-        return head.startswith(b"#") and b"SentiWordNet" in head
+        return {
+            name: row for name, several in senses_of(graph).items() if (row := _classes(several))
+        }
 
     def example(self, number: int, vocab: Any) -> Sequence[int]:
         return 1 + number % 5, 1 + number % 3, 1 << number % 24, 1 << number % 21
 
     def _listed(self) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
-        for number, (words, part, polarity, *senses) in lines(self.path, (3, 4)):
+        for number, (words, part, polarity, *senses) in cells(self.path, 3, 4, comments=True):
             names = [name for name in (senses[0].split(",") if senses else []) if name]
             unknown = [name for name in names if name not in SUPERSENSES]
             if part not in PARTS or polarity not in POLARITIES or unknown:
@@ -78,66 +83,38 @@ class WordClasses(Lexicon):
                 found[word] = *first[:2], first[2] | low, first[3] | high
         return found
 
-    def _wordnet(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
-        for number, line in enumerate(read_bytes(self.path, 1 << 34).decode().splitlines(), 1):
-            lemma, mark, key = line.split(" ")[0].partition("%")
-            kind, _, rest = key.partition(":")
-            if (
-                not mark
-                or kind not in SENSE_PARTS
-                or not rest[:2].isdigit()
-                or int(rest[:2]) >= len(SUPERSENSES)
-            ):
-                raise broken(
-                    self.path,
-                    f"line {number:,} is {shown(line[:80])}; expected a sense key as in "
-                    "index.sense(5WN)",
-                )
-            low, high = bits([int(rest[:2])])
-            name, neutral = lemma.replace("_", " "), POLARITIES.index("0")
-            first = found.get(name, (1 + PARTS.index(SENSE_PARTS[kind]), 1 + neutral, 0, 0))
-            found[name] = *first[:2], first[2] | low, first[3] | high
-        return found
-
-    def scored(self) -> dict[str, tuple[str, list[tuple[int, float, str]]]]:
-        """Returns {name: its most frequent part of speech, (rank, score, gloss) of its senses} of
-        SentiWordNet's file."""
-        senses = collections.defaultdict(lambda: collections.defaultdict(list))
-        for number, (part, _, plus, minus, terms, gloss) in lines(self.path, (6,)):
-            try:
-                score = float(plus) - float(minus)
-                for name, rank in (term.rsplit("#", 1) for term in terms.split()):
-                    senses[name.replace("_", " ")]["a" if part == "s" else part].append(
-                        (int(rank), score, gloss)
-                    )
-            except ValueError:
-                raise broken(
-                    self.path,
-                    f"line {number:,} has no scores and terms as good#1; expected SentiWordNet 3.0",
-                ) from None
-        best = {
-            name: max(parts, key=lambda one: (len(parts[one]), one))
-            for name, parts in senses.items()
-        }
-        return {name: (best[name], parts[best[name]]) for name, parts in senses.items()}
-
-    def _compiled(self) -> dict[str, tuple[int, ...]]:
-        found = {}
-        for name, several in graph_folder.senses(self.path):
-            kinds = [kind for some, *_ in several for kind in some if kind in SUPERSENSES]
-            if kinds:
-                part = FILE_PARTS[kinds[0].split(".")[0]]
-                ranked = [(rank, score) for rank, (_, score, _) in enumerate(several, 1)]
-                low, high = bits([SUPERSENSES.index(kind) for kind in kinds])
-                found[name] = 1 + PARTS.index(part), polarity_of(ranked), low, high
-        return found
-
     def classes(self, batch: Batch) -> dict[str, Array]:
         """Returns `parts`, `polarities` [B, L] int32, from 0 as in `PARTS` and `POLARITIES`, and
         `senses` [B, L, 2] int32, the bits of the supersenses that each token's word allows
         (`allowed`). A word that the lexicon lacks is other, neutral, of no supersense."""
         return classes_of(self.find(batch["input_ids"], segments_of(batch)).values)
+
+
+def senses_of(graph: GraphStore) -> dict[str, list[Sense]]:
+    """Returns the senses of every word, the likeliest first. SentiWordNet alone numbers senses and
+    has no types: then only the senses of the word's most frequent part of speech."""
+    several = dict(graph_folder.senses(graph))
+    if len(graph.type_names):
+        return several
+    return {} if graph.alias_senses is None else {w: _of_one_part(s) for w, s in several.items()}
+
+
+def _of_one_part(senses: Sequence[Sense]) -> list[Sense]:
+    parts = collections.defaultdict(list)
+    for sense in senses:
+        parts[sense.part].append(sense)
+    return parts[max(parts, key=lambda part: (len(parts[part]), part))]
+
+
+def _classes(senses: Sequence[Sense]) -> tuple[int, ...] | None:
+    """Returns the integers of a word; None where its senses have types, and none is a
+    supersense."""
+    kinds = [kind for sense in senses for kind in sense.kinds if kind in SUPERSENSES]
+    if not kinds and any(sense.kinds for sense in senses):
+        return None
+    part = FILE_PARTS[kinds[0].split(".")[0]] if kinds else senses[0].part
+    polarity = polarity_of([(sense.number, sense.score) for sense in senses])
+    return 1 + PARTS.index(part), polarity, *bits([SUPERSENSES.index(kind) for kind in kinds])
 
 
 def classes_of(values: Array) -> dict[str, Array]:

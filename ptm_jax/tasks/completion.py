@@ -8,9 +8,7 @@ the share of ranks of at most k; both sides count alike.
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
@@ -18,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.knowledge.graphs.compiling import compile_graph
 from ptm_jax.knowledge.graphs.formats import sources
 from ptm_jax.knowledge.graphs.graph_store import MANIFEST, GraphStore, open_graph
+from ptm_jax.knowledge.graphs.opening import compiled
 from ptm_jax.runs.evaluations import Evaluation, Report, Request
 from ptm_jax.tasks import triple_models
 from ptm_jax.tasks.wordsets import Outcome, report_of
@@ -116,16 +114,11 @@ def measures(found: np.ndarray, sought: Sequence[str] = ("tail", "head")) -> dic
     return {name: float(value) for name, value in {**metrics, **sides}.items()}
 
 
-@contextlib.contextmanager
-def graph_of(names: Sequence[str]) -> Iterator[GraphStore]:
-    """A compiled graph, or the graph of sources, compiled for the while."""
+def graph_of(names: Sequence[str]) -> GraphStore:
+    """Returns a compiled graph, or the graph of sources from the cache."""
     if len(names) == 1 and (Path(names[0]).expanduser() / MANIFEST).is_file():
-        yield open_graph(names[0])
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        yield compile_graph(
-            sources([name.removeprefix("triples:") for name in names]), Path(folder) / "graph"
-        )
+        return open_graph(names[0])
+    return compiled(sources([name.removeprefix("triples:") for name in names]))
 
 
 def evaluate(
@@ -135,15 +128,14 @@ def evaluate(
     or of `most` of them at equal distances. `batch` is that of vectors; a model that reads texts
     has its own. Raises UserError."""
     model = triple_models.read(path)
-    with graph_of(data) as graph:
-        asked = graph.triples(split)
-        if not len(asked):
-            raise UserError(
-                f"{' '.join(data)} has no triples of {split}; give a folder with dev.tsv or "
-                "test.tsv"
-            )
-        triples, known = model.placed(graph, asked), model.placed(graph, graph.known)
-        seen = 0 if split == "train" else _also_in(asked, graph.triples("train"))
+    graph = graph_of(data)
+    asked = graph.triples(split)
+    if not len(asked):
+        raise UserError(
+            f"{' '.join(data)} has no triples of {split}; give a folder with dev.tsv or test.tsv"
+        )
+    triples, known = model.placed(graph, asked), model.placed(graph, graph.known)
+    seen = 0 if split == "train" else _also_in(asked, graph.triples("train"))
     if not len(triples):
         raise UserError(
             f"the model knows no triple of {' '.join(data)}; it was trained on another graph"

@@ -13,6 +13,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.knowledge.graphs import graph_folder
 from ptm_jax.knowledge.graphs.compiling import compile_graph
 from ptm_jax.knowledge.graphs.formats import sources
+from ptm_jax.knowledge.graphs.graph_store import open_graph
 from ptm_jax.knowledge.sense_attention import SenseAttention
 from ptm_jax.knowledge.word_classes import POLARITIES, WordClasses
 
@@ -47,11 +48,11 @@ def tokenizer():
 @pytest.fixture
 def files(tmp_path):
     lines = ["# SentiWordNet v3.0.0", "# POS\tID\tPosScore\tNegScore\tSynsetTerms\tGloss"]
-    for word, senses in SENSES.items():
-        lines += [
-            f'a\t{n}\t{p}\t{m}\t{word}#{r}\t{g}; "c5 c5 c5"'
-            for n, (r, p, m, g) in enumerate(senses)
-        ]
+    senses = [(word, *sense) for word in SENSES for sense in SENSES[word]]
+    lines += [
+        f'a\t{n}\t{p}\t{m}\t{word}#{r}\t{g}; "c5 c5 c5"'
+        for n, (word, r, p, m, g) in enumerate(senses)
+    ]
     (tmp_path / "swn.txt").write_text(
         "\n".join([*lines, "n\t9\t0\t0.5\tcold#1\tthe illness"]) + "\n"
     )
@@ -154,14 +155,14 @@ def test_senses_of_a_compiled_graph_of_wordnet_and_sentiwordnet(files, tmp_path)
         sources([f"wordnet:{tmp_path / 'wn'}", f"sentiwordnet:{tmp_path / 'swn3.txt'}"]),
         tmp_path / "out",
     )
-    order = dict(graph_folder.senses(tmp_path / "out"))
+    order = dict(graph_folder.senses(open_graph(tmp_path / "out")))
     texts, batch = drawn(30)
     made = lexicon((str(tmp_path / "out"), files[1]))
     found = np.asarray(made.classes(batch)["polarities"])
     ranked = {  # senses of one weight may stand in any order
         word: [
-            (rank, max(score, 0), max(-score, 0), gloss.split(";")[0])
-            for rank, (_, score, gloss) in enumerate(order[word], 1)
+            (sense.number, max(sense.score, 0), max(-sense.score, 0), sense.gloss.split(";")[0])
+            for sense in order[word]
         ]
         for word in ("cold", "odd")
     }

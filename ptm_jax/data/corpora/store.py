@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import io
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from ptm_jax.core.cache import alone
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.data.corpora.block_records import Block, from_bytes, join
@@ -150,7 +150,7 @@ class Corpus:
         `make(path)`, which writes it. Raises UserError where it cannot be written or read."""
         path = self.dir / name
         try:
-            with _alone(path.with_suffix(".lock"), path.exists()):
+            with alone(path.with_suffix(".lock"), path.exists()):
                 if not path.exists():
                     draft = path.with_suffix(".draft.npy")
                     make(draft)
@@ -176,7 +176,7 @@ class Corpus:
         folder = self.dir / name
         draft = folder.with_name(f"{name}.draft")
         try:
-            with _alone(folder.with_name(f"{name}.lock"), folder.is_dir()):
+            with alone(folder.with_name(f"{name}.lock"), folder.is_dir()):
                 if not folder.is_dir():
                     shutil.rmtree(draft, ignore_errors=True)
                     draft.mkdir()
@@ -255,18 +255,6 @@ class Corpus:
 def _no_writer(path: Path) -> None:
     """Makes no array."""
     raise UserError(f"{path} is missing; prepare the corpus again")
-
-
-@contextlib.contextmanager
-def _alone(path: Path, ready: bool) -> Iterator[None]:
-    """Holds a lock of the processes of this machine, unless what it guards is ready."""
-    if ready:
-        yield
-        return
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    path.unlink(missing_ok=True)
 
 
 def digest(manifest: dict[str, Any]) -> str:

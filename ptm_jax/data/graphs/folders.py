@@ -23,14 +23,10 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import read_bytes
 from ptm_jax.data.text.bitext import words_of
 from ptm_jax.data.text.documents import Document
+from ptm_jax.knowledge.graphs.formats import files_in
 from ptm_jax.knowledge.graphs.tables import cells
 
 START, BARE = "graph:", "triples:"
-TRIPLES, NAMES, LONG = (
-    ("train.tsv", "train*"),
-    ("entity2text.txt", "entity2text_*"),
-    ("entity2textlong*",),
-)
 
 
 def files_of(source: str) -> tuple[Path, Path | None, Path | None]:
@@ -41,17 +37,15 @@ def files_of(source: str) -> tuple[Path, Path | None, Path | None]:
             f"{source} names no directory; give graph:DIR with a file train.tsv of head, "
             "relation and tail"
         )
-
-    def first(patterns):
-        return next((file for pattern in patterns for file in sorted(folder.glob(pattern))), None)
-
-    triples = first(TRIPLES)
-    if triples is None:
+    files = files_in(folder)
+    if "train" not in files:
         raise UserError(
             f"{folder} has no file train.tsv; expected lines of head, relation and tail with tabs"
         )
     return (
-        (triples, None, None) if source.startswith(BARE) else (triples, first(NAMES), first(LONG))
+        (files["train"], None, None)
+        if source.startswith(BARE)
+        else (files["train"], files.get("names"), files.get("texts"))
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.text.documents import Document, split_sentences
-from ptm_jax.knowledge.graphs.graph_folder import is_graph, triples
+from ptm_jax.knowledge.graphs.graph_folder import triples
 from ptm_jax.knowledge.graphs.graph_store import open_graph
 
 START, DESCRIPTIONS = "sentences:", "descriptions:"
@@ -64,7 +64,7 @@ def sentence(head: str, relation: str, tail: str) -> str:
 def folder_of(source: str) -> Path:
     """Returns the folder of a source. Raises UserError if it is no compiled graph."""
     folder = Path(source.removeprefix(START).removeprefix(DESCRIPTIONS)).expanduser()
-    if not is_graph(folder):
+    if not folder.is_dir():
         raise UserError(f"{source} names no compiled graph; write one by ptm prepare --graph")
     return folder
 
@@ -81,5 +81,5 @@ def documents(source: str) -> Iterator[Document]:
         found = (split_sentences(text) for text in open_graph(folder_of(source)).descriptions)
         yield from (Document(tuple(sentences)) for sentences in found if sentences)
         return
-    for head, relation, tail in triples(folder_of(source)):
+    for head, relation, tail in triples(open_graph(folder_of(source))):
         yield Document((sentence(head, relation, tail),))

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.knowledge.graphs.graph_store import SPLITS, Lists, TextArray
@@ -64,11 +63,13 @@ class Table:
 class Builder:
     """Collects what the readers of sources find. `place` is (file, line) in all of its functions.
 
-    closed   whether the source at hand has a list of its entities, which it declares by `entity`;
-             otherwise every entity that it names is declared
+    closed    whether the source at hand has a list of its entities, which it declares by `entity`;
+              otherwise every entity that it names is declared
+    repeats   whether a triple that is read twice is two
     """
 
     closed = False
+    repeats = False
 
     def __init__(self):
         self.entities: dict[str, int] = {}
@@ -86,7 +87,7 @@ class Builder:
             Table(2),
             Table(1),
         )
-        self._weights = array.array("d")
+        self._weights, self._senses = array.array("d"), array.array("q")
         self._files: dict[Path, int] = {}
         self._relation_places: dict[int, tuple[int, int]] = {}
         self.faults: dict[str, dict[str, Any]] = {}
@@ -125,9 +126,11 @@ class Builder:
         """Gives the name of an entity, which need not be an alias; the first counts."""
         self.names.setdefault(self._id(entity), text)
 
-    def alias(self, entity: str, text: str, place: Place, weight: float = 1.0) -> None:
+    def alias(
+        self, entity: str, text: str, place: Place, weight: float = 1.0, *, sense: int = 0
+    ) -> None:
         """Gives an alias of an entity, with the number of times that it was seen for this
-        entity."""
+        entity, and the number of the sense among those of the alias (0: unknown)."""
         found = self._id(entity)
         text = " ".join(text.split())
         self.names.setdefault(found, text)
@@ -138,6 +141,7 @@ class Builder:
             len(self._weights),
         )
         self._weights.append(weight)
+        self._senses.append(sense)
 
     def type(self, entity: str, name: str, place: Place) -> None:
         self._types.add(
@@ -243,6 +247,8 @@ class Builder:
         sizes = (len(self.entities), len(self.relations) + 1, len(self.entities), len(SPLITS))
         keys = np.ravel_multi_index(tuple(rows.T), sizes) if len(rows) else np.zeros(0, np.int64)
         _, first = np.unique(keys, return_index=True)
+        if self.repeats:
+            first = np.arange(len(rows))
         again = np.setdiff1d(np.arange(len(rows)), first)
         if len(again):
             self.fault(
@@ -267,6 +273,8 @@ class Builder:
         return rows
 
     def _cycles(self, relation: str, rows: np.ndarray, places: np.ndarray, entities: int) -> None:
+        import scipy.sparse.csgraph  # costs a fifth of a second
+
         mine = np.flatnonzero(rows[:, 1] == self.relations[relation])
         head, tail = rows[mine, 0], rows[mine, 2]
         links = scipy.sparse.coo_array(
@@ -296,6 +304,7 @@ class Builder:
             (rank[rows[:, 0]], rows[:, 1]) if len(rows) else (np.zeros(0, np.int64),) * 2
         )
         weights = np.frombuffer(self._weights, np.float64)[rows[:, 2]] if len(rows) else np.zeros(0)
+        senses = np.frombuffer(self._senses, np.int64)[rows[:, 2]] if len(rows) else np.zeros(0)
         keys = alias * max(len(number), 1) + entity
         _, first = np.unique(keys, return_index=True)
         again = np.setdiff1d(np.arange(len(keys)), first)
@@ -308,9 +317,11 @@ class Builder:
             )
         first.sort()
         alias, entity, weights, places = alias[first], entity[first], weights[first], places[first]
+        senses = senses[first]
         priors = weights / np.maximum(np.bincount(alias, weights, len(texts))[alias], 1e-300)
         order = np.lexsort((-priors, alias))
         alias, entity, priors, places = alias[order], entity[order], priors[order], places[order]
+        senses = senses[order]
         place = np.arange(len(alias)) - np.searchsorted(alias, alias)
         if (place == most).any():
             at = int((place == most).argmax())
@@ -330,6 +341,7 @@ class Builder:
             "alias_entities": lists.items,
             "alias_entities-ends": lists.ends,
             "alias_priors": priors[kept].astype(np.float32),
+            **({"alias_senses": senses[kept].astype(np.int32)} if senses.any() else {}),
         }
 
     def _type_arrays(self, number: np.ndarray) -> dict[str, np.ndarray]:

@@ -19,10 +19,17 @@ from ptm_jax.knowledge.graphs.graph_store import GraphStore
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A source: the files that it reads, what reads them into a builder, and whether it has a list
-    of its entities."""
+    """A source of a graph.
+
+    name      KIND:PATH, or PATH
+    kind      kind of its files (`formats.KINDS`)
+    files     the files that it reads
+    read      reads them into a builder
+    closed    whether it has a list of its entities
+    """
 
     name: str
+    kind: str
     files: tuple[Path, ...]
     read: Callable[[Builder], None]
     closed: bool = False

@@ -6,7 +6,10 @@ graph:DIR or graph:FILE      lines of head, relation, tail with tabs: train*, de
                              entities.* (a list of all entities)
 wikidata5m:DIR               *_train.txt, *_valid.txt, *_test.txt, *_text.txt, *_entity.txt and
                              *_relation.txt (Wang et al. 2021, arXiv 1911.06136)
+triples:FILE                 lines of head, relation and tail with tabs; # begins a comment. Cells
+                             are names, and repeated triples are kept
 wordnet:DIR                  data.noun, index.noun, ... of WordNet (`knowledge.graphs.wordnet`)
+senses:FILE or senses:DIR    WordNet's index.sense; of a folder also the glosses in data.noun, ...
 sentiwordnet:FILE            polarity of the synsets of WordNet 3.0 (Baccianella et al. 2010)
 conceptnet:FILE              assertions of ConceptNet 5 in English
 atomic:FILE                  v4_atomic_all.csv (Sap et al. 2019)
@@ -51,8 +54,9 @@ def source(name: str) -> Source:
             f"{name} names no file or folder; give KIND:PATH, where KIND is one of "
             f"{', '.join(KINDS)}"
         )
-    files, read, closed = KINDS[kind or guess(path)](path)
-    return Source(name, tuple(files), read, closed)
+    kind = kind or guess(path)
+    files, read, closed = KINDS[kind](path)
+    return Source(name, kind, tuple(files), read, closed)
 
 
 def guess(path: Path) -> str:
@@ -65,8 +69,37 @@ def guess(path: Path) -> str:
             "wikidata5m" if any(file.startswith("wikidata5m") for file in inside) else "graph"
         )
     name = path.name.lower()
-    starts = {"conceptnet": "conceptnet", "v4_atomic": "atomic", "sentiwordnet": "sentiwordnet"}
+    starts = {
+        "conceptnet": "conceptnet",
+        "v4_atomic": "atomic",
+        "sentiwordnet": "sentiwordnet",
+        "index.sense": "senses",
+    }
     return next((kind for start, kind in starts.items() if name.startswith(start)), "graph")
+
+
+FILES = {
+    "entities": ("entities.*",),
+    "train": ("train.tsv", "train*"),
+    "valid": ("dev.tsv", "dev*", "valid*"),
+    "test": ("test.tsv", "test*"),
+    "names": ("entity2text.txt", "entity2text_*"),
+    "texts": ("entity2textlong*",),
+    "relations": ("relation2text*",),
+    "types": ("entity2type*",),
+    "aliases": ("aliases*",),
+}
+"""{part of a graph: patterns of its file in a folder}."""
+
+
+def files_in(folder: Path) -> dict[str, Path]:
+    """Returns {part of `FILES`: its first file in a folder}, without missing parts."""
+    files = {}
+    for part, patterns in FILES.items():
+        matches = (file for pattern in patterns for file in sorted(folder.glob(pattern)))
+        if (first := next(filter(Path.is_file, matches), None)) is not None:
+            files[part] = first
+    return files
 
 
 Found = tuple[list[Path], Callable[[Builder], None], bool]
@@ -74,32 +107,27 @@ Found = tuple[list[Path], Callable[[Builder], None], bool]
 
 def _folder(path: Path) -> Found:
     """The files of a folder of triples, or one file of them."""
-
-    def first(*patterns):
-        return next(
-            (file for p in patterns for file in sorted(path.glob(p)) if file.is_file()), None
-        )
-
-    if path.is_file():
-        files = {"train": path}
-    else:
-        files = {
-            "entities": first("entities.*"),
-            "train": first("train.tsv", "train*"),
-            "valid": first("dev.tsv", "dev*", "valid*"),
-            "test": first("test.tsv", "test*"),
-            "names": first("entity2text.txt", "entity2text_*"),
-            "texts": first("entity2textlong*"),
-            "relations": first("relation2text*"),
-            "types": first("entity2type*"),
-            "aliases": first("aliases*"),
-        }
-    files = {part: file for part, file in files.items() if file is not None}
+    files = {"train": path} if path.is_file() else files_in(path)
     if "train" not in files:
         raise UserError(
             f"{path} has no file train.tsv; expected lines of head, relation and tail with tabs"
         )
     return list(files.values()), lambda builder: _tables(builder, files), "entities" in files
+
+
+def _triples(path: Path) -> Found:
+    """A file of triples whose identifiers are names."""
+
+    def read(builder: Builder) -> None:
+        builder.repeats = True
+        for number, (head, relation, tail) in cells(path, 3, comments=True):
+            place = path, number
+            builder.relation(relation, place, relation)
+            builder.entity(head, place, head)
+            builder.entity(tail, place, tail)
+            builder.triple(head, relation, tail, place)
+
+    return [path], read, False
 
 
 def _wikidata5m(path: Path) -> Found:
@@ -236,6 +264,8 @@ def _sentiwordnet(path: Path) -> Found:
             try:
                 kind, offset, positive, negative, terms, gloss = row
                 scores = {"positive": float(positive), "negative": float(negative)}
+                pairs = (term.rpartition("#") for term in terms.split())
+                words = [(name, int(sense)) for name, _, sense in pairs]
             except ValueError:
                 raise broken(
                     path,
@@ -248,8 +278,8 @@ def _sentiwordnet(path: Path) -> Found:
             for name, score in scores.items():
                 builder.value(entity, name, score)
             if not beside:
-                for term in terms.split():
-                    builder.alias(entity, term.rpartition("#")[0].replace("_", " "), place)
+                for name, sense in words:
+                    builder.alias(entity, name.replace("_", " "), place, sense=sense)
                 builder.describe(entity, gloss, place)
 
     return [path], read, False
@@ -300,8 +330,10 @@ def _umls(path: Path) -> Found:
 
 KINDS = {
     "graph": _folder,
+    "triples": _triples,
     "wikidata5m": _wikidata5m,
     "wordnet": wordnet.source,
+    "senses": wordnet.senses,
     "sentiwordnet": _sentiwordnet,
     "conceptnet": _conceptnet,
     "atomic": _atomic,

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ptm_jax.knowledge.graphs.graph_store import GraphStore, open_graph
+from ptm_jax.knowledge.english_words import FILE_PARTS, SUPERSENSES
+from ptm_jax.knowledge.graphs.graph_store import GraphStore
 
 
-def is_graph(path: Path) -> bool:
-    """Whether a path is the folder of a compiled graph. Raises UserError for another folder."""
-    if found := path.is_dir():
-        open_graph(path)
-    return found
-
-
-def triples(folder: Path) -> Iterator[tuple[str, ...]]:
+def triples(graph: GraphStore) -> Iterator[tuple[str, ...]]:
     """Yields the names of head, relation and tail of the training triples."""
-    graph = open_graph(folder)
     names, relations = list(graph.names), list(graph.relation_names)
     for head, relation, tail in graph.triples().tolist():
         if names[head] and names[tail]:
             yield names[head], relations[relation], names[tail]
 
 
-def aliases(folder: Path) -> Iterator[tuple[str, ...]]:
+def aliases(graph: GraphStore) -> Iterator[tuple[str, ...]]:
     """Yields every alias with each of its entities and the prior."""
-    graph = open_graph(folder)
     entities = list(graph.entities)
     for alias, some, priors in zip(
         graph.alias_texts, graph.alias_entities, graph.alias_priors, strict=True
@@ -40,26 +32,23 @@ def aliases(folder: Path) -> Iterator[tuple[str, ...]]:
         )
 
 
-def types(folder: Path) -> Iterator[tuple[str, ...]]:
+def types(graph: GraphStore) -> Iterator[tuple[str, ...]]:
     """Yields the name of every entity, its identifier, and its first type."""
-    graph = open_graph(folder)
     for name, entity, some in zip(graph.names, graph.entities, _types(graph), strict=True):
         if name and some:
             yield name, entity, some[0]
 
 
-def texts(folder: Path) -> Iterator[tuple[str, ...]]:
+def texts(graph: GraphStore) -> Iterator[tuple[str, ...]]:
     """Yields the name and the description of every entity that has one."""
-    graph = open_graph(folder)
     for name, text in zip(graph.names, graph.descriptions, strict=True):
         if name and text:
             yield name, text
 
 
-def lexical(folder: Path) -> Iterator[tuple[str, ...]]:
+def lexical(graph: GraphStore) -> Iterator[tuple[str, ...]]:
     """Yields every pair of aliases of one entity as synonyms, and those of an entity and its
     hypernym as hypernyms, once."""
-    graph = open_graph(folder)
     texts, places = list(graph.alias_texts), list(graph.entity_aliases)
     words = [[texts[place] for place in some] for some in places]
     hypernym = (
@@ -80,23 +69,55 @@ def lexical(folder: Path) -> Iterator[tuple[str, ...]]:
     yield from dict.fromkeys(itertools.chain(same, above))
 
 
-def senses(folder: Path) -> Iterator[tuple[str, list[tuple[list[str], float, str]]]]:
-    """Yields every alias with the types, the score and the description of each of its entities, the
-    likeliest first. The score is SentiWordNet's positive less its negative one, 0 where the graph
-    has none."""
-    graph = open_graph(folder)
-    known, texts = _types(graph), list(graph.descriptions)
+class Sense(NamedTuple):
+    """A sense of a word.
+
+    part      part of speech; "u": unknown
+    number    its number among the senses of the word
+    score     SentiWordNet's positive minus its negative score; 0: none
+    kinds     types of the entity, such as its supersense
+    """
+
+    part: str
+    number: int
+    score: float
+    kinds: list[str]
+    gloss: str
+
+
+def senses(graph: GraphStore) -> Iterator[tuple[str, list[Sense]]]:
+    """Yields every alias with its senses, the likeliest first. Where the graph does not number
+    senses, their number is their place."""
+    kinds, glosses, identifiers = _types(graph), list(graph.descriptions), list(graph.entities)
 
     def value(name):
-        return (
-            np.nan_to_num(graph.value(name))
-            if name in graph.manifest["values"]
-            else np.zeros(len(known))
+        known = name in graph.manifest["values"]
+        return np.nan_to_num(graph.value(name)) if known else np.zeros(len(kinds))
+
+    scores = (value("positive") - value("negative")).tolist()
+    numbers = graph.alias_senses
+    for place, (alias, entities) in enumerate(
+        zip(graph.alias_texts, graph.alias_entities, strict=True)
+    ):
+        entities = entities.tolist()
+        ranks = range(1, len(entities) + 1) if numbers is None else numbers[place].tolist()
+        yield (
+            alias,
+            [
+                Sense(_part(identifiers[e], kinds[e]), rank, scores[e], kinds[e], glosses[e])
+                for e, rank in zip(entities, ranks, strict=True)
+            ],
         )
 
-    scores = value("positive") - value("negative")
-    for alias, some in zip(graph.alias_texts, graph.alias_entities, strict=True):
-        yield alias, [(known[entity], float(scores[entity]), texts[entity]) for entity in some]
+
+def _part(identifier: str, kinds: Sequence[str]) -> str:
+    """Returns the part of speech of a synset, by its lexicographer file or its identifier
+    (OFFSET-POS)."""
+    for kind in kinds:
+        if kind in SUPERSENSES:
+            return FILE_PARTS[kind.split(".")[0]]
+    part = identifier.rpartition("-")[2].replace("s", "a")
+    return part if part in FILE_PARTS.values() else "u"
 
 
 def _types(graph: GraphStore) -> list[list[str]]:

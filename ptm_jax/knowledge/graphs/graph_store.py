@@ -8,7 +8,8 @@ triples-SPLIT.npy        [N, 3] int32: head, relation, tail; train, and valid an
 entities, relations      identifiers, as `TextArray`; an entity's id is its place among them
 names, descriptions      a text of every entity; "" for none. `relation_names` of every relation
 alias_texts              the distinct aliases, as `TextArray`; `alias_entities` and `alias_priors`
-                         their entities, as `Lists`
+                         their entities, as `Lists`; `alias_senses` the number of each among the
+                         senses of the alias, where the sources number them
 type_names, entity_types the names of types, and the types of every entity
 value-NAME.npy           [E] float32, NaN for none: numbers of entities, such as the polarity of a
                          sense
@@ -166,6 +167,14 @@ class GraphStore:
     def known(self) -> np.ndarray:
         """[N, 3] int32: the triples of all splits."""
         return np.concatenate([self.triples(split) for split in SPLITS])
+
+    @functools.cached_property
+    def alias_senses(self) -> Lists | None:
+        """[A] `Lists` of the numbers of senses, in the order of `alias_entities`; None where the
+        sources have none."""
+        if "alias_senses.npy" not in self.manifest["arrays"]:
+            return None
+        return Lists(self.array("alias_senses"), self.alias_entities.ends)
 
     def value(self, name: str) -> np.ndarray:
         """Returns [E] float32 of a number of entities, NaN for none. Raises UserError for a name

@@ -11,9 +11,11 @@ synsets:FILE    a JSON object a line (entities.jsonl): a synset with its definit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, shown
 from ptm_jax.knowledge.graphs.builder import Builder
 from ptm_jax.knowledge.graphs.tables import cells, lines
@@ -42,17 +44,38 @@ def priors(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
     return [path], read, False
 
 
+def rows(path: Path) -> Iterator[tuple[tuple[Path, int], dict[str, Any]]]:
+    """Yields the place and the object of every line of entities.jsonl, which has `id` and `type`.
+    Raises UserError with file and line."""
+    for number, line in lines(path):
+        try:
+            row = json.loads(line)
+            if not isinstance(row["id"], str) or not isinstance(row["type"], str):
+                raise ValueError("id and type are texts")
+        except (ValueError, KeyError, TypeError):
+            raise wrong((path, number), line) from None
+        yield (path, number), row
+
+
+def wrong(place: tuple[Path, int], line: Any) -> UserError:
+    """Returns the error for a line that is no synset and no lemma."""
+    path, number = place
+    return broken(
+        path,
+        f"line {number:,} is {shown(str(line)[:80])}; expected a synset or a lemma of "
+        "KnowBERT's WordNet",
+    )
+
+
 def synsets(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
     """WordNet's synsets and lemmas."""
 
     def read(builder: Builder) -> None:
-        for number, line in lines(path):
-            place = path, number
+        for place, row in rows(path):
             try:
-                row = json.loads(line)
-                entity, kind = row["id"], row["type"]
+                entity = row["id"]
                 builder.entity(entity, place)
-                if kind == "synset":
+                if row["type"] == "synset":
                     builder.describe(entity, row["definition"], place)
                     for lemma in row["lemmas"]:
                         builder.triple(entity, LEMMA, lemma, place)
@@ -60,11 +83,7 @@ def synsets(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
                     name = entity.partition("%")[0].replace("_", " ")
                     builder.name(entity, name)
                     builder.alias(row["synset"], name, place, 1 + row["count"])
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise broken(
-                    path,
-                    f"line {number:,} is {shown(line[:80])}; expected a synset or a lemma of "
-                    "KnowBERT's WordNet",
-                ) from None
+            except (KeyError, TypeError):
+                raise wrong(place, row) from None
 
     return [path], read, True

@@ -37,16 +37,19 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def cells(
-    path: Path, least: int, most: int | None = None, mark: str = "\t"
+    path: Path, least: int, most: int | None = None, mark: str = "\t", *, comments: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields (number, cells without blanks around) of lines of `least` to `most` cells (None:
-    exactly `least`; 0: any number more); the first `least` are not empty. Raises UserError with
-    file and line."""
+    exactly `least`; 0: any number more); the first `least` are not empty. With `comments`, lines
+    that begin with # are left out. Raises UserError with file and line."""
     top = least if most is None else most
     for number, line in lines(path):
+        if comments and line.startswith("#"):
+            continue
         found = [cell.strip() for cell in line.split(mark)]
         if len(found) < least or (top and len(found) > top) or not all(found[:least]):
-            many = f"{least} cells" if top == least else f"at least {least} cells"
+            exact = f"{least} cells" if top == least else f"{least} or {top} cells"
+            many = exact if top else f"at least {least} cells"
             between = "tabs" if mark == "\t" else repr(mark)
             raise broken(
                 path,

@@ -47,6 +47,7 @@ POINTERS = {
     "<": "participle_of_verb",
     "\\": "pertainym",
 }
+SENSES = "index.sense"
 _MARKER = re.compile(r"\((a|p|ip)\)$")  # syntactic markers of adjectives
 _NOTICE = "  "  # the licence stands in lines that begin with two blanks
 
@@ -70,6 +71,68 @@ def source(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
                     _synset(builder, line, FILE_PARTS[part], (file, number), seen)
 
     return [*data.values(), *more, *counts], read, True
+
+
+def senses(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
+    """`index.sense`, alone or in a folder with the files of synsets. An entity is a sense key; its
+    type is its lexicographer file, its alias the lemma, its description the gloss of the synset."""
+    file = path / SENSES if path.is_dir() else path
+    data = {part: path / f"data.{name}" for name, part in FILE_PARTS.items()}
+
+    def read(builder: Builder) -> None:
+        glosses: dict[str, dict[str, str]] = {}
+        for number, line in lines(file):
+            key, *rest = line.split()
+            try:
+                lemma, part = word_of(key)
+                place, supersense = (file, number), SUPERSENSES[int(key.split(":")[1])]
+                sense = int(rest[1]) if len(rest) > 1 else 0
+                if path.is_dir():
+                    if part not in glosses:
+                        glosses[part] = _glosses(data[part])
+                    builder.describe(key, glosses[part][rest[0]], place)
+            except (ValueError, KeyError, IndexError):
+                raise broken(
+                    file,
+                    f"line {number:,} is {shown(line[:80])}; expected a sense key as in "
+                    "index.sense(5WN)",
+                ) from None
+            builder.type(key, supersense, place)
+            builder.alias(key, lemma.replace("_", " "), place, sense=sense)
+
+    return [file, *(file for file in data.values() if file.is_file())], read, False
+
+
+def word_of(key: str) -> tuple[str, str]:
+    """Returns the lemma of a sense key, with underscores, and its part of speech. Raises ValueError
+    or KeyError."""
+    lemma, mark, numbers = key.partition("%")
+    if not mark:
+        raise ValueError(f"{key!r} is no sense key")
+    return lemma, SENSE_PARTS[numbers.partition(":")[0]]
+
+
+def _glosses(path: Path) -> dict[str, str]:
+    """{offset of a synset: its gloss}."""
+    texts = (line for _, line in lines(path) if not line.startswith(_NOTICE))
+    return {line.partition(" ")[0]: line.partition(" | ")[2].strip() for line in texts}
+
+
+def exceptions(folder: Path) -> dict[str, dict[str, list[str]]]:
+    """Returns {part of speech: {irregular form: lemmas}} of noun.exc, verb.exc, adj.exc and
+    adv.exc. Raises UserError with file and line."""
+    forms: dict[str, dict[str, list[str]]] = {part: {} for part in FILE_PARTS.values()}
+    for name, part in FILE_PARTS.items():
+        path = folder / f"{name}.exc"
+        for number, line in lines(path):
+            form, *lemmas = (cell.replace("_", " ") for cell in line.split())
+            if not lemmas:
+                raise broken(
+                    path,
+                    f"line {number:,} is {shown(line[:80])}; expected a form and its lemmas",
+                )
+            forms[part].setdefault(form, []).extend(lemmas)
+    return forms
 
 
 def _counts(path: Path, indexes: list[Path]) -> dict[tuple[str, str], int]:

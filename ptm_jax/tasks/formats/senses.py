@@ -26,6 +26,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.knowledge.graphs import knowbert
+from ptm_jax.knowledge.graphs.formats import source
+from ptm_jax.knowledge.graphs.opening import compiled
+from ptm_jax.knowledge.graphs.wordnet import word_of
 from ptm_jax.tasks.formats import tabular
 from ptm_jax.tasks.formats.marked import marked
 from ptm_jax.tasks.formats.tabular import Fields, Row, format_of, needs
@@ -33,14 +37,6 @@ from ptm_jax.tasks.formats.tabular import Fields, Row, format_of, needs
 PARTS = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 """Universal parts of speech: WordNet's."""
 SENSES, KEYS = "entities.jsonl", "index.sense"
-FILES = {
-    "1": ("n", "noun"),
-    "2": ("v", "verb"),
-    "3": ("a", "adj"),
-    "4": ("r", "adv"),
-    "5": ("a", "adj"),
-}
-"""ss_type of a sense key: part of speech, and the end of the name of WordNet's file."""
 Senses = dict[tuple[str, str], list[tuple[str, str]]]
 """{(lemma, part of speech): [(sense key, gloss), ...]}."""
 
@@ -60,47 +56,33 @@ def _senses(folder: Path) -> Senses:
 
 
 def _of_wordnet(folder: Path) -> Senses:
-    offsets: dict[str, dict[str, str]] = {}
-    senses = collections.defaultdict(list)
-    for number, line in tabular.lines_of(folder / KEYS):
-        try:
-            key, offset, sense, _ = line.split()
-            lemma, _, rest = key.partition("%")
-            part, name = FILES[rest[0]]
-            if name not in offsets:
-                lines = (
-                    text
-                    for _, text in tabular.lines_of(folder / f"data.{name}")
-                    if not text.startswith(" ")
-                )
-                offsets[name] = {
-                    text[:8]: text.partition(" | ")[2].split('; "')[0].strip() for text in lines
-                }
-            senses[lemma, part].append((int(sense), key, offsets[name][offset]))
-        except (ValueError, KeyError, IndexError):
-            raise UserError(
-                f"{folder / KEYS}:{number} is {line[:60]!r}; expected a sense key as in senseidx(5)"
-            ) from None
-    return {word: [(key, gloss) for _, key, gloss in sorted(some)] for word, some in senses.items()}
+    graph, several = compiled([source(f"senses:{folder}")]), collections.defaultdict(list)
+    keys, glosses = list(graph.entities), list(graph.descriptions)
+    if graph.alias_senses is None:
+        raise UserError(f"{folder / KEYS} does not number senses; expected lines as in senseidx(5)")
+    for entities, numbers in zip(graph.alias_entities, graph.alias_senses, strict=True):
+        for entity, number in zip(entities.tolist(), numbers.tolist(), strict=True):
+            gloss = glosses[entity].split('; "')[0].strip()
+            several[word_of(keys[entity])].append((number, keys[entity], gloss))
+    return {
+        word: [(key, gloss) for _, key, gloss in sorted(some)] for word, some in several.items()
+    }
 
 
 def _listed(path: Path) -> Senses:
-    senses, glosses = collections.defaultdict(list), {}
-    for number, line in tabular.lines_of(path):
+    several, glosses = collections.defaultdict(list), {}
+    for place, row in knowbert.rows(path):
         try:
-            row = json.loads(line)
             if row["type"] == "synset":
                 glosses[row["id"]] = row["definition"]
             else:
-                kind = "a" if row["pos"] == "s" else row["pos"]
-                senses[row["id"].partition("%")[0], kind].append((row["id"], row["synset"]))
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{path}:{number} is {line[:60]!r}; expected a lemma or a synset as JSON"
-            ) from None
+                part = "a" if row["pos"] == "s" else row["pos"]
+                several[row["id"].partition("%")[0], part].append((row["id"], row["synset"]))
+        except KeyError:
+            raise knowbert.wrong(place, row) from None
     return {
-        word: [(key, glosses[s]) for key, s in some if s in glosses]
-        for word, some in senses.items()
+        word: [(key, glosses[synset]) for key, synset in some if synset in glosses]
+        for word, some in several.items()
     }
 
 
