@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import FunctionType, MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Batch, Encoded, Vocab
@@ -16,6 +16,9 @@ Direction = Literal[
 """The tokens that a token attends to if the batch has no `order`: all, earlier ones, later ones,
 earlier ones and the whole source ("decoder"), all but itself ("both"), earlier ones but not itself
 ("before"), itself alone ("none"), or no token ("unread": its state is that of its document)."""
+
+
+Trait = TypeVar("Trait")
 
 
 class Slot:
@@ -103,80 +106,23 @@ class Encoder(Slot):
 
     direction        see `Direction`
     obeys_order      whether a batch's `order` has an effect
-    streams          2 with a query stream (XLNet), else 1
-    apart            whether `extra` has the states of each direction alone, "forward" and
-                     "backward" [B, L, D]
-    keeps_last       whether `extra` has the last layer's states before dropout, "last" [B, L, D]
     reads_source     whether it has a decoder, which reads `decoder_input_ids`
-    reads_mentions   whether it reads entities beside the words, at the tokens `mention_places` of a
-                     batch
-    writes_neighbours  whether it decodes the sentences beside each sentence of a row (skip-thought)
     gives_vectors    whether it has a vector for a text: that of each token's is in
                      `extra["vectors"]` [B, L, D], and `encode` takes the first
-    by_sentence      whether a row consists of sentence slots of equal width (HIBERT)
-    ponders          whether its depth is adaptive; the cost is in `extra["ponder"]` [B, L]
     writes           whether it decodes step by step with `empty_cache`
     start            first id of a decoder's input; "last": the document's last token; None: the
                      vocabulary's bos
-    bare             whether its states are the rows of its table `token`, one a token (with
-                     `subwords`: means of rows)
-    biased           whether a word has a bias besides its vector, in `extra["bias"]` [B, L]
-    averages         the window if its states are the means of the neighbours' rows of its table
-                     `token`, or None
-    subwords         the rows of a table `ngrams` that a word has besides
-                     (`statistics.subwords`), or None
-    grams            the rows of a table `ngrams` that a text has besides those of its words; then
-                     the mean of its states is that of all these rows (`encoders.words.bags`). None:
-                     no such mean
-    paragraphs       number of documents in its table `document`, whose rows the batch names
-                     (`document_ids`); 0: none
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are
                      not stacked
-    linkers          what links mentions to entities in it, in order; the scores are in
-                     `extra["linking"]`
-    lexicons         {path of a table of entities inside the encoder: the lexicon that numbers its
-                     rows}
-    beyond           pattern of paths that a plain Transformer of its layers lacks (`of_plain`), or
-                     None: it takes no other
-    language_models  {name: {prefix of paths in a language model's tower: prefix in the encoder's}},
-                     parts that may begin with a language model (`Experiment.init`)
     """
 
     direction: Direction = "bidirectional"
     obeys_order: bool = False
-    streams: int = 1
-    apart: bool = False
-    keeps_last: bool = False
     reads_source: bool = False
-    reads_mentions: bool = False
-    writes_neighbours: bool = False
     gives_vectors: bool = False
-    by_sentence: bool = False
-    ponders: bool = False
     writes: bool = False
     start: int | str | None = None
-    bare: bool = False
-    biased: bool = False
-    averages: int | None = None
-    subwords: Any = None
-    grams: Any = None
-    paragraphs: int = 0
     stacks: Mapping[str, Layered] = MappingProxyType({})
-    linkers: tuple[Any, ...] = ()
-    lexicons: Mapping[str, Any] = MappingProxyType({})
-    beyond: str | None = None
-    language_models: Mapping[str, Mapping[str, str]] = MappingProxyType({})
-
-    def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns parameters {path inside the encoder: array} of a plain Transformer at this
-        encoder's paths; parameters of such an encoder stay. Raises UserError for another number of
-        layers."""
-        return params
-
-    def of_task(self, number: int) -> Encoder:
-        """Returns the encoder that reads every batch as one of this task, of several that it was
-        trained on."""
-        return self
 
     @property
     def carries(self) -> bool:
@@ -232,13 +178,6 @@ class Encoder(Slot):
     def without_memory(self) -> Any:
         """Returns the encoder without a memory."""
         return self
-
-    def turned(self) -> Any:
-        """Returns the encoder that reads the tokens of a row from the right, with the same
-        parameters. Raises UserError."""
-        raise UserError(
-            f"{type(self).__name__} has no other direction; a backward model is a recurrent one"
-        )
 
     def empty_cache(self, batch: int, length: int, source: int = 0) -> Any:
         """Returns the initial cache for decoding up to `length` tokens, for sources of `source`
@@ -354,6 +293,12 @@ def encoder_in(tower: Any) -> Encoder | None:
 def encoder_of(system: Any, tower: str = "main") -> Encoder | None:
     """Returns the encoder of a system's tower; None if there is no such tower."""
     return encoder_in(system.towers.get(tower))
+
+
+def encoders_with(system: Any, trait: type[Trait]) -> dict[str, Trait]:
+    """Returns {tower: encoder} of the encoders of a system that have a trait."""
+    encoders = {name: encoder_in(tower) for name, tower in system.towers.items()}
+    return {name: encoder for name, encoder in encoders.items() if isinstance(encoder, trait)}
 
 
 def heads_of(system: Any, tower: str = "main") -> Mapping[str, Head]:

@@ -35,6 +35,7 @@ from ptm_jax.core.networks import (
     Slot,
     encoder_in,
     encoder_of,
+    encoders_with,
     heads_of,
 )
 from ptm_jax.core.types import Array, Axes, Batch, Loss, Params
@@ -59,7 +60,7 @@ __all__ += [
     "objective",
     "overrides",
 ]
-__all__ += ["encoder_in", "encoder_of", "heads_of"]
+__all__ += ["encoder_in", "encoder_of", "encoders_with", "heads_of"]
 
 
 class Examples(Slot):

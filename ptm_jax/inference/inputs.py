@@ -10,6 +10,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Vocab
 from ptm_jax.inference.decoding.settings import bucket
+from ptm_jax.objectives.text.text_traits import NeighbourDecoders
 
 SHORTEST = 16
 """Minimum length of a bucket. Below it, compiling another program costs more than padding."""
@@ -175,7 +176,7 @@ def framed(model: Any, row: Sequence[int]) -> np.ndarray:
     examples to the ids of a text; none for a decoder trained here."""
     tokenizer, goes_on = (
         model.tokenizer,
-        model.causal and not model.module.encoder.writes_neighbours,
+        model.causal and not isinstance(model.module.encoder, NeighbourDecoders),
     )
     if tokenizer.published is not None:
         return tokenizer.frame(np.asarray(row, np.int32))[0]

@@ -22,6 +22,7 @@ from ptm_jax.core.system import Experiment, System, adapted
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.encoders.encoder_traits import Reversible
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.loading import system_of
 from ptm_jax.nn.conv.dynamic import DynamicCNN
@@ -299,6 +300,11 @@ def headed(system: System, examples: TaskExamples) -> System:
     ].encoder.without_memory()  # texts of a task do not follow one another
     kind = kind_of(examples, encoder)
     if system.examples.backward:
+        if not isinstance(encoder, Reversible):
+            raise UserError(
+                f"{type(encoder).__name__} has no other direction; a backward model is a "
+                "recurrent one"
+            )
         encoder = encoder.turned()
     # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that
     # of its task.

@@ -12,6 +12,7 @@ from typing import Any
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.recipe import Adamax, Linear, Phase, Recipe
 from ptm_jax.core.system import Experiment, System
+from ptm_jax.encoders.encoder_traits import SelectsTask
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.nn.heads.san import AnswerNetwork
@@ -125,7 +126,9 @@ def of_task(model: Pretrained, name: str) -> Pretrained:
     tower_params = {path: leaf for path, leaf in params.items() if not path.startswith("heads_")}
     if f"heads_classify_{name}" in params:
         tower_params["heads_classify"] = params[f"heads_classify_{name}"]
-    encoder = tower.encoder.of_task(list(parts).index(name))
+    encoder = tower.encoder
+    if isinstance(encoder, SelectsTask):
+        encoder = encoder.of_task(list(parts).index(name))
     towers = {
         **model.system.towers,
         "main": dataclasses.replace(tower, encoder=encoder, heads=heads),

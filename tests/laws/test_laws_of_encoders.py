@@ -15,6 +15,7 @@ from ptm_jax import systems
 from ptm_jax.convert.families.bert import crossed
 from ptm_jax.core import facts, slots, spec, towers
 from ptm_jax.core.precision import Precision
+from ptm_jax.corruptions.masking.sentence_masking import SentenceSlots
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent.context2vec import ContextLSTM
 from ptm_jax.encoders.recurrent.recurrent import LSTMEncoder
@@ -109,7 +110,7 @@ each = pytest.mark.parametrize("name", covering.params("encoders", COVERED["enco
 
 
 def width_of(name):
-    return module(name).encoder.by_sentence and systems.get(name).examples.width
+    return isinstance(module(name).encoder, SentenceSlots) and systems.get(name).examples.width
 
 
 def batch_of(name, seed=0):
@@ -121,7 +122,7 @@ def batch_of(name, seed=0):
     segments[0] = np.select([place < 6, place < 12], [1, 2], 0)
     segments[1, 10:] = 0
     positions = np.where(segments == 2, place - 6, place)
-    if module(name).encoder.by_sentence:
+    if isinstance(module(name).encoder, SentenceSlots):
         width, count = systems.get(name).examples.width, systems.get(name).examples.sentences
         length = width * count
         within, slot = np.arange(length) % width, np.arange(length) // width
@@ -215,7 +216,7 @@ def test_padding_is_unseen(name):
 
 @each
 def test_documents_of_a_row_are_unseen(name):
-    if module(name).encoder.by_sentence:
+    if isinstance(module(name).encoder, SentenceSlots):
         pytest.skip("its segments are the sentences of one document")
     if module(name).encoder.direction == "unread":
         pytest.skip("its state is that of the document, whatever the words")
@@ -258,7 +259,7 @@ def test_the_declared_direction_is_what_changes(name):
         assert not reached[~expected].any() and needed(reached[near & expected])
     else:
         np.testing.assert_array_equal(reached, expected)
-    if direction == "decoder" and not module(name).encoder.by_sentence:
+    if direction == "decoder" and not isinstance(module(name).encoder, SentenceSlots):
         source = compiled(name)(other(name, "input_ids", row & (np.arange(LENGTH) == PLACE)))
         assert (source != plain(name))[3].any(-1).all(), "the whole target sees the source"
 

@@ -28,6 +28,7 @@ from ptm_jax.objectives.text.language import LM, MLM, PLM, BiLM, Cloze
 from ptm_jax.objectives.text.ponder import Ponder
 from ptm_jax.objectives.text.sentence_pairs import NSP
 from ptm_jax.objectives.text.seq2seq import Seq2Seq
+from ptm_jax.objectives.text.text_traits import TwoDirections
 
 VOCAB = Vocab(size=7, pad=0, mask=1)
 ROWS, LENGTH, WIDTH, MEMORY = 2, 6, 8, 4
@@ -199,8 +200,10 @@ class Facts(slots.Encoder):
 
     direction: str = "bidirectional"
     obeys_order: bool = True
-    streams: int = 1
-    apart = property(lambda self: self.direction == "both")
+
+
+class BothFacts(Facts, TwoDirections):
+    """An encoder of two directions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +239,7 @@ def test_objectives_refuse_encoders_that_see_what_they_predict():
     assert refused(LM(), Facts("bidirectional"), OneStream()) is None
     assert refused(LM(), Facts("bidirectional", obeys_order=False), OneStream()) is not None
     for objective in (BiLM(), Cloze()):
-        assert refused(objective, Facts("both")) is None
+        assert refused(objective, BothFacts("both")) is None
         assert "two directions" in refused(objective, Facts("causal"))
     assert "query stream" in refused(PLM(), recurrent().encoder)
     assert refused(PLM(), recurrent(query=Normal(0.5)).encoder) is None

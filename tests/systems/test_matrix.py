@@ -25,11 +25,13 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.spec import walk
 from ptm_jax.core.system import Experiment
+from ptm_jax.corruptions.masking.sentence_masking import SentenceSlots
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import open_corpus
 from ptm_jax.data.rows.sentences.sentence_slots import DocumentSlots
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.objectives.base import corruptions_of
+from ptm_jax.objectives.text.text_traits import AdaptiveDepth, QueryStream
 from ptm_jax.systems.survey import compose, matrix
 from ptm_jax.training.start import differing, setup
 from ptm_jax.training.steps.step import program
@@ -87,11 +89,11 @@ def class_of_encoder(name):
     facts = (
         encoder.direction,
         encoder.obeys_order,
-        encoder.streams,
+        isinstance(encoder, QueryStream) and encoder.streams,
         encoder.carries,
-        encoder.ponders,
+        isinstance(encoder, AdaptiveDepth) and encoder.ponders,
     )
-    return type(encoder).__name__, *facts, encoder.by_sentence
+    return type(encoder).__name__, *facts, isinstance(encoder, SentenceSlots)
 
 
 def class_of_task(name):

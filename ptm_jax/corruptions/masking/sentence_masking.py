@@ -23,6 +23,11 @@ from ptm_jax.corruptions.base import (
 from ptm_jax.corruptions.compact import decoder, pad_of
 
 
+class SentenceSlots(slots.Encoder):
+    """Trait: an encoder of rows of sentence slots, which all have the same number of tokens
+    (HIBERT)."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceMasking(slots.Corruption):
     """Masks round(rate * n) of a document's n sentences, at least one. The decoder generates each
@@ -58,7 +63,7 @@ class SentenceMasking(slots.Corruption):
         """Refuses an encoder without sentence states: its decoder cannot know which sentence to
         generate."""
         encoder = slots.encoder_of(system)
-        if encoder is not None and encoder.by_sentence:
+        if isinstance(encoder, SentenceSlots):
             return None
         return (
             "SentenceMasking asks for one sentence of a document by its slot; take an encoder "

@@ -14,6 +14,7 @@ from ptm_jax.core.batch import put, segments_of
 from ptm_jax.core.types import Batch, Encoded, Visibility
 from ptm_jax.corruptions.base import capacity, places
 from ptm_jax.encoders.context import Stacked, context_of
+from ptm_jax.encoders.encoder_traits import EntityTables, GrownTransformer
 from ptm_jax.encoders.transformer.spreading import spread
 from ptm_jax.knowledge.lexicons import Entities
 from ptm_jax.nn.blocks import Stack, with_input
@@ -24,7 +25,7 @@ from ptm_jax.nn.layers import Context
 from ptm_jax.nn.parallel import lookup
 
 
-class EntityTransformer(Stacked):
+class EntityTransformer(Stacked, EntityTables, GrownTransformer):
     """A stack over tokens, then a stack of `nn.fusion.FusionBlock` over tokens and entities (Zhang
     et al. 2019, arXiv 1905.07129, section 3.2 to 3.4).
 

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Batch, Encoded, Visibility
 from ptm_jax.encoders.context import Stacked, context_of
+from ptm_jax.encoders.encoder_traits import ReadsMentions
 from ptm_jax.nn.blocks import Stack, with_input
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.knowledge.entity_aware import EntityEmbeddings, Mentions
 
 
-class MentionTransformer(Stacked):
+class MentionTransformer(Stacked, ReadsMentions):
     """A stack over words and entities (Yamada et al. 2020, arXiv 2010.01057, section 3): every
     token sees all words and all entities of its document.
 
@@ -36,7 +37,6 @@ class MentionTransformer(Stacked):
     stack: Stack
     masks: tuple[int, ...] = (2, 3)
 
-    reads_mentions = True
     direction = "bidirectional"
     obeys_order = False
 

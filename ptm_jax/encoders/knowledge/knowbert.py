@@ -13,12 +13,14 @@ from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.corruptions.base import capacity, places
 from ptm_jax.encoders.context import Embedded, context_of
+from ptm_jax.encoders.encoder_traits import EntityTables, GrownTransformer
 from ptm_jax.encoders.transformer.spreading import gathered, spread
 from ptm_jax.knowledge.lexicons import Entities
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.knowledge.knowbert import KAR, Spans
+from ptm_jax.objectives.knowledge.entities import EntityLinker
 
 
 class Knowledge(nn.Module):
@@ -60,7 +62,7 @@ class Knowledge(nn.Module):
         return states, {"scores": scores, "candidates": candidates, "first": first, "used": present}
 
 
-class KnowledgeTransformer(Embedded):
+class KnowledgeTransformer(Embedded, EntityTables, GrownTransformer, EntityLinker):
     """Stacks with `knowledge` between them, one fewer or as many as stacks: behind each stack
     stands the knowledge of the same number (Peters et al. 2019, arXiv 1909.04164, section 3).
     `extra["linking"]` has a dict for each: `scores`, `candidates` [B, S, C], and `first`, `used`

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.context import Stacked, context_of
+from ptm_jax.encoders.encoder_traits import EntityTables, GrownTransformer
 from ptm_jax.knowledge.lexicons import Entities
 from ptm_jax.nn.blocks import Stack, with_input
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.knowledge.memories import ConceptMemory, SelfMatching
 
 
-class MemoryTransformer(Stacked):
+class MemoryTransformer(Stacked, EntityTables, GrownTransformer):
     """A stack, then the memory of each graph beside the states, then self-matching (Yang et al.
     2019, ACL, section 3). The states are 6 (D + W1 + W2 + ...) wide; those of the layers are D
     wide."""

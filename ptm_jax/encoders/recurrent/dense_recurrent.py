@@ -22,11 +22,12 @@ from ptm_jax.nn.initializers import FanIn
 from ptm_jax.nn.layers import Dense, Dropout, activate
 from ptm_jax.nn.recurrent.recurrence import Recurrent
 from ptm_jax.objectives.tasks.layer_choice import cut
+from ptm_jax.objectives.text.text_traits import TwoDirections
 
 WAYS = ("right", "left")
 
 
-class DenseBiLSTM(Embedded):
+class DenseBiLSTM(Embedded, TwoDirections):
     """Two stacks of recurrent layers, in which a layer reads the embeddings and all layers below it
     (section 3.1):
 
@@ -56,7 +57,6 @@ class DenseBiLSTM(Embedded):
     precision: Precision = Precision()
 
     direction = "bidirectional"
-    apart = True
 
     def level_of(self, path: str) -> int:
         way, _, layer = path.split("/")[1].partition("_")

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from ptm_jax.core.types import Encoded
 from ptm_jax.encoders.recurrent.attentive import AttentiveEncoderDecoder, LuongDecoder
 from ptm_jax.nn.recurrent.lstm import LSTM
+from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
 
 
 class ResidualDecoder(LuongDecoder):
@@ -39,7 +40,7 @@ class ResidualDecoder(LuongDecoder):
         return y + self.lift(super().readout(y, stored, context)).astype(y.dtype)
 
 
-class LanguagePair(AttentiveEncoderDecoder):
+class LanguagePair(AttentiveEncoderDecoder, BeginsWithLanguageModels):
     """The decoder attends with the states of the encoder's last layer, and reads the means of its
     first and its last layer, [h^1; h^N] (section 2.3, Figure 2b).
 

@@ -14,8 +14,10 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Batch, Encoded, record
 from ptm_jax.encoders.context import Embedded, context_of
+from ptm_jax.encoders.encoder_traits import Reversible
 from ptm_jax.nn.layers import Context, Dropout
 from ptm_jax.nn.recurrent.recurrence import Bidirectional, Recurrent
+from ptm_jax.objectives.text.text_traits import LastStates, TwoDirections
 
 
 @record
@@ -30,7 +32,7 @@ class States:
         return jax.tree.map(lambda leaf: leaf[rows], self)
 
 
-class LSTMEncoder(Embedded):
+class LSTMEncoder(Embedded, LastStates, Reversible):
     """Embeddings and `layers` of `nn.recurrent`: all of one direction, or `Bidirectional`.
 
     Each document of a packed row begins with a state of zeros. The first document of a row
@@ -53,8 +55,6 @@ class LSTMEncoder(Embedded):
     stateful: bool = True
     locked: bool = False
     bptt: int | None = None
-
-    keeps_last = True
 
     @property
     def direction(self) -> slots.Direction:
@@ -145,7 +145,7 @@ class LSTMEncoder(Embedded):
         return Encoded(x, jnp.stack(layers) if alike else None, None, memory, cache, extra)
 
 
-class BiLanguageLSTM(Embedded):
+class BiLanguageLSTM(Embedded, TwoDirections):
     """ELMo's two language models over one token layer (Peters et al. 2018, section 3.1): `right`
     reads a row from the left, `left` from the right, each a stack of layers that never sees the
     other one.
@@ -170,7 +170,6 @@ class BiLanguageLSTM(Embedded):
     stateful: bool = True
 
     direction = "bidirectional"
-    apart = True
 
     def level_of(self, path: str) -> int:
         way, _, layer = path.split("/")[1].partition("_")

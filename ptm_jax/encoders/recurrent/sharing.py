@@ -13,13 +13,15 @@ from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.context import Embedded, context_of
+from ptm_jax.encoders.encoder_traits import SelectsTask
 from ptm_jax.nn.initializers import FanIn
 from ptm_jax.nn.layers import Dropout
 from ptm_jax.nn.recurrent.recurrence import Bidirectional
 from ptm_jax.nn.recurrent.shared_cells import Sharing, SharingLSTM
+from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
 
 
-class SharingEncoder(Embedded):
+class SharingEncoder(Embedded, BeginsWithLanguageModels, SelectsTask):
     """Maps a batch of one task to the states [B, L, H] of that task's LSTM
     (`nn.recurrent.shared_cells`), left to right.
 

@@ -17,10 +17,11 @@ from ptm_jax.nn.initializers import Uniform
 from ptm_jax.nn.layers import Dense
 from ptm_jax.nn.recurrent.gru import GRU
 from ptm_jax.nn.recurrent.recurrence import Bidirectional
+from ptm_jax.objectives.text.text_traits import NeighbourDecoders
 from ptm_jax.statistics.sentences import beside, ends_of, take
 
 
-class SkipThought(Embedded):
+class SkipThought(Embedded, NeighbourDecoders):
     """`sentence` reads every sentence (a segment) alone; hidden [B, L, D] are its states (section
     2.1, Eq. 1 to 4).
 
@@ -37,7 +38,6 @@ class SkipThought(Embedded):
     preceding: GRU
     initializer: Any = Uniform(0.1)
 
-    writes_neighbours = True
     gives_vectors = True
 
     @property

@@ -13,6 +13,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, Visibility
 from ptm_jax.encoders.context import Embedded, context_of
 from ptm_jax.nn.layers import Context, Dropout, LayerNorm
+from ptm_jax.objectives.text.text_traits import TwoDirections
 
 
 class Combination(nn.Module):
@@ -50,7 +51,7 @@ class Combination(nn.Module):
         ), probabilities
 
 
-class TwoTowers(Embedded):
+class TwoTowers(Embedded, TwoDirections):
     """Causal stacks in both directions over one embedding, and a layer that combines them (section
     3, Figure 2).
 
@@ -69,8 +70,6 @@ class TwoTowers(Embedded):
     merge: Combination | None = None
     combine: Literal["attention", "sum"] = "attention"
     masked: bool = True
-
-    apart = True
 
     @property
     def direction(self) -> slots.Direction:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of
 from ptm_jax.core.types import Batch, Encoded
+from ptm_jax.corruptions.masking.sentence_masking import SentenceSlots
 from ptm_jax.encoders.context import Embedded, context_of, slots_of
 from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.embeddings.summed import Sinusoids
@@ -17,7 +18,7 @@ from ptm_jax.nn.embeddings.summed import Sinusoids
 _SENTENCE_FIELDS = ("order", "key_order", "group", "places")
 
 
-class Hierarchical(Embedded):
+class Hierarchical(Embedded, SentenceSlots):
     """A Transformer over the tokens of each sentence, one over the sentences, and a decoder of
     sentences (section 3.1, 3.2).
 
@@ -42,7 +43,6 @@ class Hierarchical(Embedded):
 
     direction = "decoder"
     reads_source = True
-    by_sentence = True
 
     @property
     def stacks(self) -> dict[str, slots.Layered]:

@@ -18,6 +18,7 @@ from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.halting import AdaptiveStack
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Identity, LayerNorm
+from ptm_jax.objectives.text.text_traits import AdaptiveDepth
 
 Direction = Literal["bidirectional", "causal", "backward"]
 
@@ -37,7 +38,7 @@ class Cache:
         return Cache(self.layers.take(rows), self.segments[rows], self.start)
 
 
-class Transformer(Stacked):
+class Transformer(Stacked, AdaptiveDepth):
     """Embeddings and a stack. `direction` sets which tokens see each other if the batch has no
     `order`.
 

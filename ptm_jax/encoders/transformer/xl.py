@@ -14,11 +14,12 @@ from ptm_jax.encoders.context import Stacked, context_of
 from ptm_jax.encoders.transformer.transformer import Direction
 from ptm_jax.nn.blocks import Stack, with_input
 from ptm_jax.nn.layers import Context, Dropout
+from ptm_jax.objectives.text.text_traits import QueryStream
 
 _BEFORE = -(2**30)  # order of the keys in the memory: before every token of the row
 
 
-class TransformerXL(Stacked):
+class TransformerXL(Stacked, QueryStream):
     """A stack of `Recurrence` blocks in which every layer also reads its inputs from earlier rows
     (Dai et al. 2019).
 

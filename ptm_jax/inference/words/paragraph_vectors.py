@@ -19,6 +19,7 @@ from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Array, Params
 from ptm_jax.data.rows.windows import kept
+from ptm_jax.encoders.words.paragraphs import ParagraphVectors
 from ptm_jax.inference import inputs
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.text.vectors import unit
@@ -32,8 +33,7 @@ CENTRES = 64
 
 def is_paragraphs(system: System) -> bool:
     """Whether a system has vectors of documents."""
-    encoders = (slots.encoder_in(tower) for tower in system.towers.values())
-    return any(encoder is not None and encoder.paragraphs for encoder in encoders)
+    return any(one.paragraphs for one in slots.encoders_with(system, ParagraphVectors).values())
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

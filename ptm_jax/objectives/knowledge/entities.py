@@ -25,6 +25,15 @@ def needs(system: Any, name: str, what: str) -> str | None:
     return f"there is no {what}, which {name} writes; add it to corruption"
 
 
+class EntityLinker(slots.Encoder):
+    """Trait: an encoder that links mentions to entities; the scores are in `extra["linking"]`.
+
+    linkers    the modules that link, in order
+    """
+
+    linkers: tuple[Any, ...]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DEA(OnePass):
     """-log p(e) of the entity of every mention among the entities of its row, from the state of its
@@ -133,7 +142,8 @@ class EntityLinking(OnePass):
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        if encoder is not None and len(encoder.linkers) <= self.source:
+        linkers = encoder.linkers if isinstance(encoder, EntityLinker) else ()
+        if encoder is not None and len(linkers) <= self.source:
             return (
                 "EntityLinking reads the scores of a linker, which this encoder has not; take "
                 "KnowBERT's"

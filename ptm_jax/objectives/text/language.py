@@ -15,6 +15,7 @@ from ptm_jax.core.batch import segments_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
 from ptm_jax.objectives.base import OnePass, corruptions_of, gather, real_tokens, token_loss
+from ptm_jax.objectives.text.text_traits import LastStates, QueryStream, TwoDirections
 from ptm_jax.objectives.vectors.noise_words import word_nll
 
 
@@ -135,7 +136,8 @@ class RegularisedLM(LM):
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        if (self.activation or self.change) and encoder is not None and not encoder.keeps_last:
+        last = encoder is None or isinstance(encoder, LastStates)
+        if (self.activation or self.change) and not last:
             reads = (
                 f"{type(self).__name__} reads the last states before dropout, which this "
                 "encoder does not return"
@@ -196,7 +198,7 @@ class BiLM(OnePass):
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        if encoder is None or encoder.apart:
+        if encoder is None or isinstance(encoder, TwoDirections):
             return None
         return (
             "BiLM needs two directions in which no token sees itself; this is "
@@ -261,7 +263,7 @@ class PLM(OnePass):
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        if encoder is not None and encoder.streams == 2:
+        if isinstance(encoder, QueryStream) and encoder.streams == 2:
             return None
         return (
             "PLM reads a query stream, which this encoder has not; take XLNet's, or MLM with a "

@@ -9,6 +9,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, real_tokens, token_loss
+from ptm_jax.objectives.text.text_traits import AdaptiveDepth
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class Ponder(OnePass):
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        if encoder is None or not encoder.ponders:
+        if not (isinstance(encoder, AdaptiveDepth) and encoder.ponders):
             return (
                 "Ponder counts the steps of an AdaptiveStack with halting, which this encoder "
                 "has not; leave it out"

@@ -11,6 +11,7 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import OnePass, corruptions_of, token_loss
 from ptm_jax.objectives.text.language import followers
+from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,8 @@ class SideLM(OnePass):
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        if encoder is None or encoder.language_models:
+        begins = isinstance(encoder, BeginsWithLanguageModels) and encoder.language_models
+        if encoder is None or begins:
             return None
         return (
             "SideLM reads the language models of an encoder-decoder, which this encoder has "

@@ -11,6 +11,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, token_loss
+from ptm_jax.objectives.text.text_traits import NeighbourDecoders
 from ptm_jax.statistics.sentences import beside
 
 
@@ -39,7 +40,7 @@ class NeighbourSentences(OnePass):
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        if encoder is None or encoder.writes_neighbours:
+        if encoder is None or isinstance(encoder, NeighbourDecoders):
             return None
         return (
             "NeighbourSentences needs decoders of the sentences beside; take "

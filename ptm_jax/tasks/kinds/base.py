@@ -23,6 +23,7 @@ import numpy as np
 from ptm_jax.core.errors import unknown
 from ptm_jax.core.spec.registry import discover
 from ptm_jax.core.towers import Tower
+from ptm_jax.encoders.encoder_traits import ReadsMentions
 from ptm_jax.inference import head_scores, inputs
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.text.classifying import Prediction
@@ -128,13 +129,16 @@ def kind_of(examples: Any, encoder: Any = None) -> Kind:
     _built_in()
     for each in type(examples).__mro__:
         if each in _KINDS:
-            beside = encoder is not None and encoder.reads_mentions and examples.mentions
-            return (
-                dataclasses.replace(_KINDS[each], **_KINDS[each].of_entities)
-                if beside
-                else _KINDS[each]
-            )
+            kind = _KINDS[each]
+            if _with_mentions(examples, encoder):
+                return dataclasses.replace(kind, **kind.of_entities)
+            return kind
     raise unknown("kind of examples", type(examples).__name__, (each.__name__ for each in _KINDS))
+
+
+def _with_mentions(examples: TaskExamples, encoder: Any) -> bool:
+    """Whether the encoder reads the entities that the examples mark."""
+    return isinstance(encoder, ReadsMentions) and examples.mentions
 
 
 def rows_of(
@@ -172,7 +176,7 @@ def class_scores(
     """The scores of each group of rows by the head of their kind."""
     encoder = model.module.encoder
     head = kind_of(spec, encoder).head
-    if encoder.reads_mentions and spec.mentions:
+    if _with_mentions(spec, encoder):
         return scores_of_fields(model, head, spec, groups, batch)
     return head_scores.scored(model, head, groups, batch)
 

@@ -18,6 +18,8 @@ from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import Experiment, System, adapted
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.encoders.encoder_traits import EntityTables, GrownTransformer
+from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
 from ptm_jax.training.logs import console
 from ptm_jax.training.start import given_vectors
 from ptm_jax.training.start.init_models import TABLES, Init, Initial, Initials, opened
@@ -93,7 +95,7 @@ def _with_model(params: Mapping[str, Any], source: Initial, system: System) -> M
     tower = next(iter(model)).split("/")[0]
     new = {f"{tower}/{name}" for name in report.missing}  # drawn when the checkpoint was read
     added = [wrapper.owns for wrapper in system.wrappers if wrapper.owns is not None]
-    added += [e.beyond for e in _encoders(system).values() if e.beyond is not None]
+    added += [encoder.beyond for encoder in _grown(system).values()]
     renewed = [wrapper.fresh for wrapper in system.wrappers if wrapper.fresh is not None]
     model = {name: leaf for name, leaf in model.items() if not _matches(name, renewed)}
 
@@ -172,10 +174,10 @@ def _with_language_model(
 
 def _language_models(system: System) -> Mapping[str, Mapping[str, str]]:
     """{name: {prefix of paths: prefix}} of the parts that may begin with a language model
-    (`slots.Encoder`)."""
+    (`BeginsWithLanguageModels`)."""
     return {
         name: {f"main/{old}": f"{tower}/{new}" for old, new in moves.items()}
-        for tower, encoder in _encoders(system).items()
+        for tower, encoder in slots.encoders_with(system, BeginsWithLanguageModels).items()
         for name, moves in encoder.language_models.items()
     }
 
@@ -184,26 +186,24 @@ def _lexicons(system: System) -> dict[str, Any]:
     """{path of a table of entities: its lexicon}."""
     return {
         f"{tower}/encoder/{path}": lexicon
-        for tower, encoder in _encoders(system).items()
+        for tower, encoder in slots.encoders_with(system, EntityTables).items()
         for path, lexicon in encoder.lexicons.items()
     }
 
 
-def _encoders(system: System) -> dict[str, slots.Encoder]:
-    """{tower: its encoder}."""
-    encoders = {name: slots.encoder_of(system, name) for name in system.towers}
-    return {name: encoder for name, encoder in encoders.items() if encoder is not None}
+def _grown(system: System) -> dict[str, GrownTransformer]:
+    """{tower: its encoder}, those that may begin with a plain Transformer."""
+    return slots.encoders_with(system, GrownTransformer)
 
 
 def _of_plain(arrays: dict[str, Any], system: System) -> dict[str, Any]:
     """Puts the layers of a plain Transformer at the paths of encoders that hold them in parts."""
-    for tower, encoder in _encoders(system).items():
-        if encoder.beyond is not None:
-            start = f"{tower}/encoder/"
-            inside = {name for name in arrays if name.startswith(start)}
-            layers = {name.removeprefix(start): arrays[name] for name in arrays if name in inside}
-            moved = {start + name: leaf for name, leaf in encoder.of_plain(layers).items()}
-            arrays = {name: arrays[name] for name in arrays if name not in inside} | moved
+    for tower, encoder in _grown(system).items():
+        start = f"{tower}/encoder/"
+        inside = {name for name in arrays if name.startswith(start)}
+        layers = {name.removeprefix(start): arrays[name] for name in arrays if name in inside}
+        moved = {start + name: leaf for name, leaf in encoder.of_plain(layers).items()}
+        arrays = {name: arrays[name] for name in arrays if name not in inside} | moved
     return arrays
 
 
