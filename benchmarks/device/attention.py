@@ -1,0 +1,186 @@
+"""Part (c): seconds of attention by length, with what a kernel must compute besides q k^T.
+
+12 heads of 64, 32,768 tokens, bfloat16. `pallas` is ours, `xla` ours by blocks, `reference` the
+definition (up to 2,048, where it fits). A case that an implementation refuses is a row with the
+reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+LENGTHS = (512, 2048, 8192)
+CASES = ("plain", "t5", "packed", "permutation", "dropout", "shift")
+TOKENS, HEADS, WIDTH, DOCUMENT = 32768, 12, 64, 512
+BUCKETS, MOST = 32, 128
+SHORT = 2048  # longest row of the definition
+_dry = False
+
+
+def begin(dry: bool) -> None:
+    """Sets the sizes of this process."""
+    global _dry
+    _dry = dry
+
+
+def items(dry: bool) -> list[dict[str, Any]]:
+    """Returns case and length of every item."""
+    lengths = (32,) if dry else LENGTHS
+    return [{"case": case, "length": length} for length in lengths for case in CASES]
+
+
+def names(item: dict[str, Any]) -> list[str]:
+    """Returns the implementations."""
+    if _dry:
+        return ["reference", "xla"]
+    several = ["pallas", "cudnn", "xla", "tokamax"]
+    return several + ["reference"] if item["length"] <= SHORT else several
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Sizes of an item: rows, length, heads, width."""
+
+    rows: int
+    length: int
+    heads: int
+    width: int
+
+    @property
+    def of_states(self) -> tuple[int, int, int, int]:
+        """The shape of q, k and v."""
+        return self.rows, self.length, self.heads, self.width
+
+
+def shape_of(item: dict[str, Any]) -> Shape:
+    """Returns the sizes of an item."""
+    if _dry:
+        return Shape(2, item["length"], 2, 16)
+    return Shape(max(1, TOKENS // item["length"]), item["length"], HEADS, WIDTH)
+
+
+def segments_of(item: dict[str, Any], shape: Shape) -> np.ndarray:
+    """Returns the document of every position: one, or several of 512 tokens on average."""
+    size = shape.rows, shape.length
+    if item["case"] != "packed":
+        return np.ones(size, np.int32)
+    mean = min(DOCUMENT, shape.length // 4)
+    ends = np.random.default_rng(0).random(size) < 1 / mean
+    return 1 + np.cumsum(ends, 1, dtype=np.int32)
+
+
+def flops(item: dict[str, Any], shape: Shape, segments: np.ndarray) -> float:
+    """Returns FLOPs of the seven products of visible pairs, forward and backward."""
+    count = segments.max() + 1
+    lengths = np.stack([np.bincount(row, minlength=count) for row in segments]).astype(float)
+    pairs = float((lengths**2).sum()) * (0.5 if item["case"] == "permutation" else 1.0)
+    return 14.0 * shape.heads * shape.width * pairs
+
+
+def prepare(item: dict[str, Any]) -> dict[str, Any]:
+    """Compiles every implementation, forward and with its gradient."""
+    from benchmarks.device import kernels
+    from benchmarks.device.worker import line
+
+    shape = shape_of(item)
+    given = _inputs(item, shape)
+    programs: dict[str, Any] = {}
+    for name in names(item):
+        try:
+            module = kernels.module_of("attention", name)
+            programs[name] = _compiled(item, module, given)
+        except Exception as error:
+            programs[name] = {"status": "failed", "reason": line(error)}
+    del given  # the programs of other processes are timed first
+    return {"shape": shape, "given": None, "programs": programs}
+
+
+def _inputs(item, shape: Shape):
+    """Returns ({name: array with a gradient}, the other arguments)."""
+    import jax
+    import jax.numpy as jnp
+
+    from ptm_jax.core.precision import Precision
+    from ptm_jax.core.types import Visibility
+    from ptm_jax.kernels.attention.arguments import Arguments
+
+    keys = iter(jax.random.split(jax.random.key(0), 8))
+
+    def normal(*size, dtype=jnp.bfloat16):
+        return jax.random.normal(next(keys), size, dtype)
+
+    x = {name: normal(*shape.of_states) for name in "qkv"}
+    case, segments = item["case"], jnp.asarray(segments_of(item, shape))
+    if case == "t5":
+        x["distances"] = normal(BUCKETS, shape.heads, dtype=jnp.float32)
+    if case == "shift":
+        x["queries"] = normal(*shape.of_states)
+        x["table"] = normal(2 * shape.length + 1, shape.heads, shape.width)
+    seen = {"q_segments": segments, "k_segments": segments}
+    if case == "permutation":
+        draw = np.random.default_rng(1)
+        order = np.tile(np.arange(shape.length, dtype=np.int32), (shape.rows, 1))
+        order = jnp.asarray(draw.permuted(order, axis=1))
+        seen |= {"q_order": order, "k_order": order, "strict": False}
+    noise = {"dropout": 0.1, "key": jax.random.key(1)} if case == "dropout" else {}
+    rows = jnp.arange(shape.rows, dtype=jnp.int32)
+    precision = Precision("bfloat16")
+    scale = 1.0 if case == "t5" else shape.width**-0.5
+    return x, Arguments(Visibility(**seen), scale, rows=rows, precision=precision, **noise)
+
+
+def _filled(args, x):
+    """Returns the arguments with the terms that have a gradient."""
+    import jax.numpy as jnp
+
+    from ptm_jax.kernels.scores import Relative, Scores
+    from ptm_jax.nn.attention.relative import t5_bucket
+
+    terms: dict[str, Any] = {}
+    if "distances" in x:
+        places = jnp.arange(-MOST, MOST + 1)
+        terms["distances"] = x["distances"][t5_bucket(places, BUCKETS, MOST, True)].T
+    if "queries" in x:
+        terms["relative"] = Relative(x["queries"], x["table"])
+    return dataclasses.replace(args, scores=Scores(**terms))
+
+
+def _compiled(item, module, given):
+    """Returns (forward, both) programs and bytes of temporaries, or a row with the refusal."""
+    import jax
+    import jax.numpy as jnp
+
+    x, args = given
+    if reason := module.refusal(x["q"], x["k"], _filled(args, x)):
+        return {"status": "refused", "reason": reason}
+
+    def forward(x, args):
+        return module.attention(x["q"], x["k"], x["v"], _filled(args, x))
+
+    def loss(x, args):
+        return forward(x, args).astype(jnp.float32).sum()
+
+    programs = [jax.jit(f).lower(x, args).compile() for f in (forward, jax.value_and_grad(loss))]
+    return programs, [program.memory_analysis().temp_size_in_bytes for program in programs]
+
+
+def measure(item: dict[str, Any], context: dict[str, Any], name: str) -> dict[str, Any]:
+    """Times an implementation."""
+    from benchmarks.device import clock
+
+    programs, shape = context["programs"].pop(name), context["shape"]
+    if isinstance(programs, dict):
+        return programs
+    if context["given"] is None:
+        context["given"] = _inputs(item, shape)
+    (forward, both), held = programs
+    return {
+        "status": "timed",
+        "forward": clock.of_jax(forward, *context["given"]),
+        "both": clock.of_jax(both, *context["given"]),
+        "temporary": held[1],
+        "flops": flops(item, shape, segments_of(item, shape)),
+    }

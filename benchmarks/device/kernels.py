@@ -1,0 +1,285 @@
+"""Part (a): every kernel and candidate against the definition, forward and backward.
+
+An item is a class of attention or cross-entropy (`kernels.deciding`), or a softmax. Its programs
+are the candidates of this platform. A program is right if result and gradients differ from the
+definition in float32 by at most `deciding.TOLERANCE` of the greatest number of an array, in a case
+of odd sizes and in one of whole sizes.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+
+NAMES = ("reference", "xla", "pallas", "cudnn", "tokamax")
+FIXED: tuple[dict[str, Any], ...] = (
+    {},
+    {"extras": ["order"]},
+    {"extras": ["distances"]},
+    {"extras": ["bias"]},
+    {"extras": ["bias of rows"]},
+    {"extras": ["types"]},
+    {"extras": ["values"]},
+    {"extras": ["dropout"]},
+    {"extras": ["strict", "group"]},
+    {"extras": ["allow"]},
+    {"extras": ["distances", "dropout", "order"]},
+    {"relative": 64},
+    {"relative": 64, "extras": ["types", "order", "dropout"]},
+    {"relative": 64, "extras": ["values"]},
+    {"width": 128},
+    {"width": 256},
+    {"width": 80, "extras": ["bias", "dropout"]},
+    {"queries": 1},
+    {"queries": 64, "keys": 64},
+    {"queries": 128, "keys": 1024, "extras": ["distances"]},
+    {"queries": 2048, "keys": 2048, "extras": ["order", "distances"]},
+    {"queries": 4096, "keys": 4096},
+    {"compute": "float32", "dtype": "float32"},
+    {"dtype": "float32", "extras": ["order"]},
+)
+PLAIN = {"compute": "bfloat16", "dtype": "bfloat16", "width": 64, "queries": 512, "keys": 512}
+EXTRAS = ("bias", "distances", "types", "values", "order", "strict", "group", "allow", "dropout")
+DRAWN, SEED = 8, 43
+VOCABULARIES = (
+    {"compute": "bfloat16", "width": 768, "tokens": 1024, "words": 32768},
+    {"compute": "float32", "width": 768, "tokens": 1024, "words": 32768},
+    {"compute": "bfloat16", "width": 1024, "tokens": 256, "words": 4096},
+)
+SOFTMAXES = ({"length": 512}, {"length": 2048}, {"length": 77})
+_dry = False
+
+
+def begin(dry: bool) -> None:
+    """Sets the sizes of this process."""
+    global _dry
+    _dry = dry
+
+
+def items(dry: bool) -> list[dict[str, Any]]:
+    """Returns the classes."""
+    attention = [PLAIN | fields for fields in FIXED]
+    attention += list(itertools.islice(_drawn(np.random.default_rng(SEED)), DRAWN))
+    if dry:
+        small = {"queries": 16, "keys": 16, "width": 16}
+        attention = [one | small for one in attention[:2]]
+        attention.append(PLAIN | small | {"relative": 16, "extras": ["dropout"]})
+    words = [one | ({"tokens": 16, "words": 256} if dry else {}) for one in VOCABULARIES]
+    words = words[: 1 if dry else None]
+    lines = SOFTMAXES[-1:] if dry else SOFTMAXES
+    kinds = {"attention": attention, "cross-entropy": words, "softmax": lines}
+    return [{"kind": kind, "fields": one} for kind, several in kinds.items() for one in several]
+
+
+def _drawn(draw):
+    """Yields random classes that contradict neither themselves nor each other."""
+    while True:
+        extras = {*draw.choice(EXTRAS, draw.integers(0, 4), replace=False).tolist()}
+        if {"order", "strict"} <= extras:
+            continue
+        lengths = {name: int(draw.choice([64, 128, 256, 1024])) for name in ("queries", "keys")}
+        width = int(draw.choice([32, 64, 72, 128]))
+        relative = width if draw.random() < 0.25 else 0
+        yield PLAIN | lengths | {"width": width, "relative": relative, "extras": sorted(extras)}
+
+
+def names(item: dict[str, Any]) -> list[str]:
+    """Returns the candidates of a class."""
+    if item["kind"] == "attention":
+        return ["reference", "xla", "native", "pallas"] if _dry else list(NAMES)
+    return ["xla", "pallas"]
+
+
+def prepare(item: dict[str, Any]) -> dict[str, Any]:
+    """Compiles the definition and the candidates for all cases of a class."""
+    import jax
+
+    question = question_of(item)
+    cases = question.cases()
+    context: dict[str, Any] = {"question": question, "cases": cases, "programs": {}}
+    context["rights"] = [
+        jax.tree.map(np.asarray, jax.jit(case.right)(case.inputs)) for case in cases
+    ]
+    for name in names(item):
+        context["programs"][name] = _compiled(item, name, cases)
+    return context
+
+
+def question_of(item: dict[str, Any]) -> Any:
+    """Returns the question of `kernels.deciding` for an item."""
+    from ptm_jax.kernels.attention import candidates as attention
+    from ptm_jax.kernels.cross_entropy import candidates as cross_entropy
+
+    fields = {k: tuple(x) if isinstance(x, list) else x for k, x in item["fields"].items()}
+    if item["kind"] == "softmax":
+        return Softmaxes(fields["length"])
+    room = attention if item["kind"] == "attention" else cross_entropy
+    return room.Class(**fields)
+
+
+def _compiled(item, name: str, cases) -> list[Any] | dict[str, str]:
+    """Returns a program for each case, or why there is none."""
+    import jax
+
+    from benchmarks.device.worker import line
+
+    try:
+        module = module_of(item["kind"], name)
+    except Exception as error:
+        return {"status": "not there", "reason": line(error)}
+    if reason := cases[-1].refusal(module):
+        return {"status": "refused", "reason": reason}
+    if _interpreted(name):
+        return [functools.partial(_in_interpreter, case, module) for case in cases]
+    programs = []
+    for case in cases:
+        if case.refusal(module):
+            continue
+        program = jax.jit(functools.partial(case.call, module))
+        try:
+            programs.append((case, program.lower(case.inputs).compile()))
+        except Exception as error:
+            return {"status": "failed", "reason": f"compiling: {line(error)}"}
+    return programs
+
+
+def module_of(kind: str, name: str) -> Any:
+    """Returns the module of a candidate."""
+    import importlib
+
+    import jax
+
+    from ptm_jax.kernels.attention import candidates
+    from ptm_jax.kernels.cross_entropy import blocked
+
+    if kind == "softmax":
+        return name
+    if kind == "cross-entropy":
+        if name == "pallas":
+            raise ModuleNotFoundError("the kernel of cross-entropy is for TPUs")
+        return blocked
+    if name == "pallas":
+        return importlib.import_module("ptm_jax.kernels.attention.gpu")
+    platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    one = next(one for one in candidates.CANDIDATES if one.name == name and one.runs_on(platform))
+    if not one.installed:
+        raise ModuleNotFoundError(f"{one.needs} is not installed")
+    return one.load()
+
+
+def measure(item: dict[str, Any], context: dict[str, Any], name: str) -> dict[str, Any]:
+    """Runs a candidate; returns its greatest errors by array."""
+    from ptm_jax.kernels import deciding
+
+    programs, question = context["programs"][name], context["question"]
+    if isinstance(programs, dict):
+        return programs
+    limit = deciding.TOLERANCE[question.compute]
+    errors: dict[str, float] = {}
+    for case, right in zip(context["cases"], context["rights"], strict=True):
+        program = next((p for c, p in map(_pair, programs) if c is case), None)
+        if program is None:
+            continue
+        result = program(case.inputs)
+        for key, error in _errors(result, right).items():
+            errors[key] = max(errors.get(key, 0.0), error)
+    worst = max(errors, key=errors.get)
+    row = {"status": "right", "errors": {key: float(f"{x:.2e}") for key, x in errors.items()}}
+    if not errors[worst] <= limit:
+        row["status"] = "wrong"
+        row["reason"] = f"{worst} by {errors[worst]:.2g} (at most {limit:g})"
+    return row
+
+
+def _pair(program):
+    return program if isinstance(program, tuple) else (program.args[0], program)
+
+
+def _errors(result, right) -> dict[str, float]:
+    """Returns the greatest error of each array over its greatest number; inf if not finite."""
+    from ptm_jax.kernels.deciding import SMALL
+
+    greatest = max(float(np.abs(x).max()) for x in right.values())
+    errors = {}
+    for key, wanted in right.items():
+        got = np.asarray(result[key], np.float32)
+        size = float(np.abs(wanted).max())
+        error = float(np.abs(got - wanted).max()) / (size if size > SMALL * greatest else greatest)
+        errors[key] = error if np.isfinite(got).all() else float("inf")
+    return errors
+
+
+def _interpreted(name: str) -> bool:
+    return _dry and name == "pallas"
+
+
+def _in_interpreter(case, module, inputs):
+    """Runs a GPU kernel in JAX's interpreter, on a CPU."""
+    import sys
+
+    import jax
+
+    from benchmarks.device.isolate import ROOT
+
+    sys.path.append(str(ROOT / "tests" / "kernels"))
+    import mosaic_interpreter
+
+    if mosaic_interpreter.absent():
+        raise RuntimeError(mosaic_interpreter.absent())
+    if isinstance(module, str):
+        return jax.jit(functools.partial(case.call, module))(inputs)
+    with mosaic_interpreter.interpreted():
+        return jax.block_until_ready(jax.jit(functools.partial(case.call, module))(inputs))
+
+
+class Softmaxes:
+    """The softmax of scaled, masked scores: a question without a class in `deciding`."""
+
+    compute = "bfloat16"
+
+    def __init__(self, length: int):
+        self.length = length
+
+    def cases(self) -> list[Any]:
+        """Returns one case."""
+        import jax
+        import jax.numpy as jnp
+
+        from ptm_jax.kernels.deciding import Case
+        from ptm_jax.kernels.softmax import refusal, scale_mask_softmax
+
+        draw = np.random.default_rng(self.length)
+        shape = (4, 64, self.length)
+        logits = jnp.asarray(draw.normal(size=shape), jnp.bfloat16)
+        seen, cotangent = draw.random(shape) < 0.8, draw.normal(size=shape).astype(np.float32)
+        interpret = _dry
+
+        def outputs(softmax, given):
+            def loss(logits):
+                p = softmax(logits)
+                return (p.astype(jnp.float32) * given[2]).sum(), p
+
+            grad, p = jax.grad(loss, has_aux=True)(given[0])
+            return {"result": p, "gradient": grad}
+
+        def call(name, given):
+            more = {"interpret": interpret} if name == "pallas" else {}
+            run = functools.partial(scale_mask_softmax, seen=given[1], scale=0.5, impl=name)
+            return outputs(functools.partial(run, **more), given)
+
+        def right(given):
+            logits = given[0].astype(jnp.float32)
+
+            def plain(x):
+                return jnp.where(given[1], jax.nn.softmax(0.5 * x, where=given[1]), 0.0)
+
+            return outputs(plain, (logits, *given[1:]))
+
+        def refused(name):
+            platform = "tpu" if interpret else jax.default_backend()
+            return refusal(platform, self.length) if name == "pallas" else None
+
+        return [Case((logits, seen, cotangent), call, right, refused)]
