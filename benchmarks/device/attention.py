@@ -81,25 +81,21 @@ def flops(item: dict[str, Any], shape: Shape, segments: np.ndarray) -> float:
 
 
 def prepare(item: dict[str, Any]) -> dict[str, Any]:
-    """Compiles every implementation, forward and with its gradient."""
+    """Returns the sizes. Arrays are drawn by the program that is first to need them."""
+    return {"shape": shape_of(item)}
+
+
+def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
+    """Compiles an implementation, forward and with its gradient."""
     from benchmarks.device import kernels
-    from benchmarks.device.worker import line
 
-    shape = shape_of(item)
-    given = _inputs(item, shape)
-    programs: dict[str, Any] = {}
-    for name in names(item):
-        try:
-            module = kernels.module_of("attention", name)
-            programs[name] = _compiled(item, module, given)
-        except Exception as error:
-            programs[name] = {"status": "failed", "reason": line(error)}
-    del given  # the programs of other processes are timed first
-    return {"shape": shape, "given": None, "programs": programs}
+    shapes = _inputs(item, context["shape"], draw=False)
+    quick = name in ("pallas", "cudnn")
+    return _compiled(item, kernels.module_of("attention", name), shapes, quick)
 
 
-def _inputs(item, shape: Shape):
-    """Returns ({name: array with a gradient}, the other arguments)."""
+def _inputs(item, shape: Shape, draw: bool = True):
+    """Returns ({name: array with a gradient}, the other arguments); without `draw`, shapes."""
     import jax
     import jax.numpy as jnp
 
@@ -107,13 +103,15 @@ def _inputs(item, shape: Shape):
     from ptm_jax.core.types import Visibility
     from ptm_jax.kernels.attention.arguments import Arguments
 
-    keys = iter(jax.random.split(jax.random.key(0), 8))
+    random = np.random.default_rng(0)
 
     def normal(*size, dtype=jnp.bfloat16):
-        return jax.random.normal(next(keys), size, dtype)
+        if not draw:
+            return jax.ShapeDtypeStruct(size, dtype)
+        return jax.device_put(random.standard_normal(size, np.float32).astype(dtype))
 
     x = {name: normal(*shape.of_states) for name in "qkv"}
-    case, segments = item["case"], jnp.asarray(segments_of(item, shape))
+    case, segments = item["case"], segments_of(item, shape)
     if case == "t5":
         x["distances"] = normal(BUCKETS, shape.heads, dtype=jnp.float32)
     if case == "shift":
@@ -121,15 +119,15 @@ def _inputs(item, shape: Shape):
         x["table"] = normal(2 * shape.length + 1, shape.heads, shape.width)
     seen = {"q_segments": segments, "k_segments": segments}
     if case == "permutation":
-        draw = np.random.default_rng(1)
         order = np.tile(np.arange(shape.length, dtype=np.int32), (shape.rows, 1))
-        order = jnp.asarray(draw.permuted(order, axis=1))
+        order = random.permuted(order, axis=1)
         seen |= {"q_order": order, "k_order": order, "strict": False}
     noise = {"dropout": 0.1, "key": jax.random.key(1)} if case == "dropout" else {}
-    rows = jnp.arange(shape.rows, dtype=jnp.int32)
+    rows = np.arange(shape.rows, dtype=np.int32)
     precision = Precision("bfloat16")
     scale = 1.0 if case == "t5" else shape.width**-0.5
-    return x, Arguments(Visibility(**seen), scale, rows=rows, precision=precision, **noise)
+    args = Arguments(Visibility(**seen), scale, rows=rows, precision=precision, **noise)
+    return x, jax.device_put(args) if draw else args
 
 
 def _filled(args, x):
@@ -148,13 +146,16 @@ def _filled(args, x):
     return dataclasses.replace(args, scores=Scores(**terms))
 
 
-def _compiled(item, module, given):
+def _compiled(item, module, given, quick: bool):
     """Returns (forward, both) programs and bytes of temporaries, or a row with the refusal."""
     import jax
     import jax.numpy as jnp
 
+    from benchmarks.device import kernels
+
     x, args = given
-    if reason := module.refusal(x["q"], x["k"], _filled(args, x)):
+    filled = jax.eval_shape(lambda x: _filled(args, x), x)
+    if reason := module.refusal(x["q"], x["k"], dataclasses.replace(args, scores=filled.scores)):
         return {"status": "refused", "reason": reason}
 
     def forward(x, args):
@@ -163,24 +164,23 @@ def _compiled(item, module, given):
     def loss(x, args):
         return forward(x, args).astype(jnp.float32).sum()
 
-    programs = [jax.jit(f).lower(x, args).compile() for f in (forward, jax.value_and_grad(loss))]
-    return programs, [program.memory_analysis().temp_size_in_bytes for program in programs]
+    several = forward, jax.value_and_grad(loss)
+    if quick:
+        return [kernels.compiled(one, x, args) for one in several]
+    return [jax.jit(one).lower(x, args).compile() for one in several]
 
 
-def measure(item: dict[str, Any], context: dict[str, Any], name: str) -> dict[str, Any]:
+def measure(item: dict[str, Any], context: dict[str, Any], name: str, programs: Any) -> dict:
     """Times an implementation."""
     from benchmarks.device import clock
 
-    programs, shape = context["programs"].pop(name), context["shape"]
-    if isinstance(programs, dict):
-        return programs
-    if context["given"] is None:
-        context["given"] = _inputs(item, shape)
-    (forward, both), held = programs
+    if "given" not in context:
+        context["given"] = _inputs(item, context["shape"])
+    forward, both = programs
     return {
         "status": "timed",
         "forward": clock.of_jax(forward, *context["given"]),
         "both": clock.of_jax(both, *context["given"]),
-        "temporary": held[1],
-        "flops": flops(item, shape, segments_of(item, shape)),
+        "temporary": both.memory_analysis().temp_size_in_bytes,
+        "flops": flops(item, context["shape"], segments_of(item, context["shape"])),
     }

@@ -13,7 +13,7 @@ ROUNDS, ROUND = 5, 0.03
 
 
 def seconds(call: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
-    """Returns the median seconds of a call. The calls of a round are queued; `wait` ends a round."""
+    """Returns the median seconds of a call. Calls of a round are queued; `wait` ends a round."""
     wait(call())
     start = time.perf_counter()
     wait(call())

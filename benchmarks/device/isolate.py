@@ -6,6 +6,7 @@ the reason, and a new worker goes on behind it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -20,6 +21,8 @@ from typing import Any
 from benchmarks.device.worker import MARK
 
 ROOT = Path(__file__).resolve().parents[2]
+OVER = "the part's time was over"
+LOST = 3  # status of a process that lost the device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,30 +97,28 @@ def run(part: str, items: list[dict[str, Any]], limits: Limits, place: Place) ->
 
 
 class _Worker:
+    """Keeps processes for its share of the items until every program has a row."""
+
     def __init__(self, whole: Run, number: int, share: list[tuple[int, dict]]):
         self.whole, self.number, self.share = whole, number, share
         self.skip: list[list[Any]] = []
-        self.done: set[int] = set()
-        self.waited = False
+        self.complete = self.waited = False
 
     def go(self) -> None:
-        """Starts processes until every item has its rows or the time is over."""
-        while (left := self._left()) and time.monotonic() < self.whole.end:
-            self._process(left)
+        """Starts processes until every program has its row or the time is over."""
+        while not self.complete and time.monotonic() < self.whole.end:
+            self._process()
         if not self.waited and self.whole.limits.together:
             self.whole.open()
-        for number, _ in self._left():
-            done = {name for n, name in self.skip if n == number}
-            if not done:
-                row = {"name": "all", "status": "not run", "reason": "the part's time was over"}
+        rows = {number for number, _ in self.skip}
+        for number, _ in self.share:
+            if number not in rows:
+                row = {"name": "all", "status": "not run", "reason": OVER}
                 self.whole.row(number, row)
 
-    def _left(self):
-        return [(number, item) for number, item in self.share if number not in self.done]
-
-    def _process(self, left) -> None:
+    def _process(self) -> None:
         limits, place = self.whole.limits, self.whole.place
-        task = {"part": self.whole.part, "dry": place.dry, "items": left, "skip": self.skip}
+        task = {"part": self.whole.part, "dry": place.dry, "items": self.share, "skip": self.skip}
         task["together"] = limits.together
         log = open(place.folder / f"{self.whole.part}-{self.number}.log", "a", encoding="utf8")
         child = subprocess.Popen(
@@ -130,78 +131,89 @@ class _Worker:
             env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         )
         lines: queue.Queue = queue.Queue()
-        reader = threading.Thread(target=_read, args=(child.stdout, lines), daemon=True)
-        reader.start()
+        threading.Thread(target=_read, args=(child.stdout, lines, log), daemon=True).start()
         child.stdin.write(json.dumps(task) + "\n")
         child.stdin.flush()
-        held = False
+        state = _State(limits.prepare)
         try:
-            held = self._listen(child, lines)
+            while self._event(child, lines, state):
+                pass
         finally:
             child.kill()
             child.wait()
             log.close()
-            if held:
+            if state.turn:
                 self.whole.turn.release()
 
-    def _listen(self, child, lines) -> bool:
-        """Handles the events of a process until it ends; returns whether it still has the turn."""
-        limits, held, current, limit = self.whole.limits, False, None, self.whole.limits.prepare
-        preparing: list[int] = []
-        while True:
-            wait = min(limit, self.whole.end - time.monotonic())
-            try:
-                event = lines.get(timeout=max(wait, 0.01))
-            except queue.Empty:
-                late = time.monotonic() >= self.whole.end
-                self._stopped(
-                    current, preparing, "the part's time was over" if late else None, limit
-                )
-                return held
-            if event is None:
-                status = child.wait()
-                if status:
-                    self._stopped(
-                        current, preparing, f"the process ended with status {status}", limit
-                    )
-                return held
-            if "preparing" in event:
-                preparing.append(event["preparing"])
-            elif "prepared" in event:
-                if not self.waited:
-                    self.whole.open()
-                    self.waited = True
-                self.whole.turn.acquire()
-                held = True
-                child.stdin.write("go\n")
-                child.stdin.flush()
-            elif "begin" in event:
-                current, limit = event["begin"], limits.measure
-            elif "row" in event:
-                self.whole.row(event["number"], event["row"])
-                self.skip.append([event["number"], event["row"]["name"]])
-                current, limit = None, limits.prepare
-            elif "end" in event:
-                self.done.add(event["end"])
+    def _event(self, child, lines, state: _State) -> bool:
+        """Handles the next event of a process; returns whether it goes on."""
+        wait = min(state.limit, self.whole.end - time.monotonic())
+        try:
+            event = lines.get(timeout=max(wait, 0.01))
+        except queue.Empty:
+            late = time.monotonic() >= self.whole.end
+            self._stopped(state, OVER if late else f"no answer in {state.limit:.0f} s")
+            return False
+        if event is None:
+            if not self.complete and (status := child.wait()) != LOST:
+                self._stopped(state, f"the process ended with status {status}")
+            return False
+        if "building" in event:
+            state.building.append(event["building"])
+        elif "prepared" in event:
+            if not self.waited:
+                self.whole.open()
+                self.waited = True
+            self.whole.turn.acquire()
+            state.turn = True
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        elif "begin" in event:
+            state.current, state.limit = event["begin"], self.whole.limits.measure
+        elif "row" in event:
+            self._add(event["number"], event["row"])
+            state.current, state.limit = None, self.whole.limits.prepare
+        elif "end" in event:
+            self.complete = True
+        return True
 
-    def _stopped(self, current, preparing, reason: str | None, limit: float) -> None:
+    def _add(self, number: int, row: dict[str, Any]) -> None:
+        self.whole.row(number, row)
+        self.skip.append([number, row["name"]])
+
+    def _stopped(self, state: _State, reason: str) -> None:
         """Adds the row of the program in which a process ended."""
-        reason = reason or f"no answer in {limit:.0f} s"
-        if current is not None:
-            number, name = current
-            self.whole.row(number, {"name": name, "status": "failed", "reason": reason})
-            self.skip.append([number, name])
-        elif reason.startswith("the process ended with status 3"):
+        if reason == OVER and state.current is None:
             return
+        done = {(number, name) for number, name in self.skip}
+        building = next((one for one in state.building if tuple(one) not in done), None)
+        if state.current or building:
+            number, name = state.current or building
+            when = "running" if state.current else "building"
+            self._add(number, {"name": name, "status": "failed", "reason": f"{when}: {reason}"})
         else:
-            number = next((n for n in preparing if n not in self.done), self._left()[0][0])
-            row = {"name": "all", "status": "failed", "reason": f"while compiling: {reason}"}
-            self.whole.row(number, row)
-            self.done.add(number)
+            self.complete = True  # it cannot start
 
 
-def _read(stream, lines: queue.Queue) -> None:
+@dataclasses.dataclass
+class _State:
+    """What a process is doing.
+
+    limit     longest silence            current   the program that runs
+    building  programs that were begun   turn      whether it has the device for itself
+    """
+
+    limit: float
+    current: list[Any] | None = None
+    building: list[list[Any]] = dataclasses.field(default_factory=list)
+    turn: bool = False
+
+
+def _read(stream, lines: queue.Queue, log) -> None:
+    """Queues the events of a process; writes them to the log with the time."""
     for text in stream:
         if text.startswith(MARK):
+            with contextlib.suppress(ValueError):
+                print(f"{time.time():.2f} {text.rstrip()}", file=log, flush=True)
             lines.put(json.loads(text[len(MARK) :]))
     lines.put(None)

@@ -46,7 +46,7 @@ def text(record: dict[str, Any]) -> str:
 
 def plain(rows: Rows) -> list[str]:
     """Returns a table of all fields of the rows."""
-    hidden = ("fields", "preparing", "took")
+    hidden = ("fields", "building", "running")
     columns = list(dict.fromkeys(k for row in rows for k in row if k not in hidden))
     return table(columns, ([_cell(row.get(name, "")) for name in columns] for row in rows))
 
