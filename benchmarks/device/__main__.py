@@ -17,9 +17,15 @@ from benchmarks.device import isolate, page
 from benchmarks.device.isolate import ROOT, Limits, Place
 
 PARTS = {
-    "kernels": Limits(110, workers=10, together=False),
-    "attention": Limits(100, workers=9),
-    "doctor": Limits(90, together=False, measure=60.0),
+    "kernels": Limits(110, workers=10, measure=15.0, together=False),
+    "doctor": Limits(60, together=False, measure=45.0),
+    "attention": Limits(90, workers=9, measure=15.0),
+    "steps": Limits(90, workers=6),
+    "vocabulary": Limits(30, workers=3),
+    "training": Limits(60, measure=60.0),
+    "vectors": Limits(40, workers=2),
+    "torch_attention": Limits(60, workers=6),
+    "torch_steps": Limits(90, workers=6, measure=80.0),
 }
 DRY = 60.0  # most seconds of a part with --dry
 

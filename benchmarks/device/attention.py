@@ -2,7 +2,7 @@
 
 12 heads of 64, 32,768 tokens, bfloat16. `pallas` is ours, `xla` ours by blocks, `reference` the
 definition (up to 2,048, where it fits). A case that an implementation refuses is a row with the
-reason.
+reason. Programs are compiled without XLA's search for the fastest product.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
     from benchmarks.device import kernels
 
     shapes = _inputs(item, context["shape"], draw=False)
-    quick = name in ("pallas", "cudnn")
-    return _compiled(item, kernels.module_of("attention", name), shapes, quick)
+    return _compiled(item, kernels.module_of("attention", name), shapes)
 
 
 def _inputs(item, shape: Shape, draw: bool = True):
@@ -146,7 +145,7 @@ def _filled(args, x):
     return dataclasses.replace(args, scores=Scores(**terms))
 
 
-def _compiled(item, module, given, quick: bool):
+def _compiled(item, module, given):
     """Returns (forward, both) programs and bytes of temporaries, or a row with the refusal."""
     import jax
     import jax.numpy as jnp
@@ -165,9 +164,7 @@ def _compiled(item, module, given, quick: bool):
         return forward(x, args).astype(jnp.float32).sum()
 
     several = forward, jax.value_and_grad(loss)
-    if quick:
-        return [kernels.compiled(one, x, args) for one in several]
-    return [jax.jit(one).lower(x, args).compile() for one in several]
+    return [kernels.compiled(one, x, args) for one in several]
 
 
 def measure(item: dict[str, Any], context: dict[str, Any], name: str, programs: Any) -> dict:
