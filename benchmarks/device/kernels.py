@@ -149,7 +149,7 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
         if case.refusal(module):
             continue
         call = functools.partial(case.call, module)
-        interpreted = _dry and name == "pallas"
+        interpreted = _dry and name == "pallas" and item["kind"] == "attention"
         run = (
             functools.partial(_in_interpreter, call) if interpreted else compiled(call, case.inputs)
         )
