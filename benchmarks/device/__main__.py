@@ -3,53 +3,75 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import importlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.device import isolate, page
-from benchmarks.device.isolate import ROOT, Limits, Place
+from benchmarks.device.isolate import ROOT, Limits, Place, Run
+
+DRY = 60.0  # most seconds of a part with --dry
 
 PARTS = {
-    "kernels": Limits(110, workers=10, measure=15.0, together=False),
-    "doctor": Limits(60, together=False, measure=45.0),
-    "attention": Limits(90, workers=9, measure=15.0),
-    "steps": Limits(90, workers=6),
-    "vocabulary": Limits(30, workers=3),
-    "training": Limits(60, measure=60.0),
-    "vectors": Limits(40, workers=2),
-    "torch_attention": Limits(60, workers=6),
-    "torch_steps": Limits(90, workers=6, measure=80.0),
+    "kernels": Limits(workers=10, measure=15.0, together=False),
+    "training": Limits(measure=120.0, together=False),
+    "doctor": Limits(measure=45.0),
+    "attention": Limits(workers=9, measure=15.0),
+    "steps": Limits(workers=6),
+    "vocabulary": Limits(workers=3),
+    "vectors": Limits(workers=2),
+    "torch_attention": Limits(workers=4),
+    "torch_steps": Limits(workers=3),
 }
-DRY = 60.0  # most seconds of a part with --dry
+BUILDING = 0.45  # share of the time after which workers do not wait for the programs of others
 
 
 def main(words: list[str] | None = None) -> int:
     """Runs the parts and writes the page after each; returns the exit status."""
     args = _parser().parse_args(words)
-    out = Path(args.out)
     logs = Path(args.logs or tempfile.mkdtemp(prefix="device-"))
     logs.mkdir(parents=True, exist_ok=True)
     if args.dry:
         os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["PTM_CACHE"] = tempfile.mkdtemp(prefix="device-cache-")
-    end = time.monotonic() + args.seconds
+    place = Place(logs, args.dry, time.monotonic() + args.seconds)
     record: dict[str, Any] = {"facts": _facts(args.dry), "rates": _rates(args.dry), "parts": {}}
     print(record["facts"], record["rates"], flush=True)
-    for name in args.parts:
-        left = end - time.monotonic()
-        if left < 10:
-            record["parts"][name] = {"took": 0, "rows": [], "note": "Not run: the time was over."}
-            continue
-        record["parts"][name] = _part(name, left, Place(logs, args.dry))
-        page.write(out, _name(record["facts"]), record)
-    page.write(out, _name(record["facts"]), record)
+    older = json.loads(Path(args.onto).read_text("utf8")) if args.onto else None
+    writing = threading.Lock()
+
+    def one(run: Run) -> None:
+        start = time.monotonic()
+        rows = run.go()
+        took = time.monotonic() - start
+        print(f"{run.part}: {took:.0f} s", flush=True)
+        with writing:
+            record["parts"][run.part] = {"took": round(took, 1), "rows": rows}
+            whole = page.merged(older, record) if older else record
+            page.write(Path(args.out), _name(record["facts"]), whole)
+
+    runs = [_run(name, place, args.classes) for name in args.parts]
+    if args.dry:  # two cores: one part after the other
+        for run in runs:
+            isolate.share([run], DRY)
+            run.end = time.monotonic() + DRY
+            one(run)
+        return 0
+    isolate.share(runs, BUILDING * args.seconds)
+    threads = [threading.Thread(target=one, args=(run,), daemon=True) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(1.0, place.end + 20 - time.monotonic()))
     return 0
 
 
@@ -60,24 +82,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", default=str(ROOT / "benchmarks"), help="folder of page and JSON")
     parser.add_argument("--logs", help="folder of what the workers print (default: a new one)")
     parser.add_argument("--seconds", type=float, default=480.0, help="most seconds of all parts")
+    parser.add_argument("--classes", nargs="+", type=int, help="numbers of classes of kernels")
+    parser.add_argument("--onto", help="JSON of an earlier run, whose other rows stay")
     return parser
 
 
-def _part(name: str, left: float, place: Place) -> dict[str, Any]:
-    start = time.monotonic()
+def _run(name: str, place: Place, classes: list[int] | None) -> Run:
+    """Returns the run of a part."""
+    items = importlib.import_module(f"benchmarks.device.{name}").items(place.dry)
+    if name == "kernels" and classes:
+        items = [items[number] for number in classes]
     limits = PARTS[name]
-    seconds = min(limits.seconds, left, DRY if place.dry else left)
-    workers = min(limits.workers, 2 if place.dry else limits.workers)
-    changes = {"seconds": seconds, "workers": workers}
-    try:
-        module = importlib.import_module(f"benchmarks.device.{name}")
-        limits = Limits(**{**vars(limits), **changes})
-        rows, note = isolate.run(name, module.items(place.dry), limits, place), ""
-    except Exception as error:
-        rows, note = [], f"Failed: {type(error).__name__}: {error}"
-    took = time.monotonic() - start
-    print(f"{name}: {took:.0f} s {note}", flush=True)
-    return {"took": round(took, 1), "rows": rows, "note": note}
+    workers = min(limits.workers, len(items), 2 if place.dry else len(items))
+    return Run(name, items, dataclasses.replace(limits, workers=workers), place)
 
 
 def _rates(dry: bool) -> dict[str, float]:
@@ -87,8 +104,6 @@ def _rates(dry: bool) -> dict[str, float]:
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     try:
-        import json
-
         return json.loads(ran.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         print(ran.stderr[-2000:], flush=True)

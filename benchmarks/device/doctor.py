@@ -1,7 +1,7 @@
 """Part (b): what the device takes for `auto`, and how long its check of a class takes.
 
-It asks the questions that `ptm doctor` and the steps of part (d) ask, with an empty cache. One
-process asks all of them, as a run would.
+It asks the questions that `ptm doctor` asks, and two more, with an empty cache. One process asks
+all of them, as a run would.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ CLASSES: tuple[dict[str, Any], ...] = (
     {},
     {"extras": ["order"]},
     {"extras": ["dropout"]},
-    {"extras": ["dropout"], "queries": 128, "keys": 128},
     {"extras": ["distances"]},
-    {"relative": 64, "extras": ["order"]},
-    {"extras": ["dropout"], "queries": 64, "keys": 64},
 )
 
 

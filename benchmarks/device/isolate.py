@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import heapq
+import itertools
 import json
 import os
 import queue
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +32,58 @@ LOST = 3  # status of a process that lost the device
 class Limits:
     """Limits of a part.
 
-    seconds    of the whole part           workers    processes at the same time
-    prepare    longest silence of a worker that compiles
+    workers    processes at the same time
+    prepare    longest silence of a worker that builds programs
     measure    longest time of one program
-    together   all workers prepare first; then one after the other measures alone
+    together   its workers wait until all parts are built, then measure one after the other
     """
 
-    seconds: float
     workers: int = 1
-    prepare: float = 120.0
+    prepare: float = 150.0
     measure: float = 30.0
     together: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a run writes the output of its workers, whether it is dry, and when it ends."""
+
+    folder: Path
+    dry: bool
+    end: float
+
+
+class Stage:
+    """The device of all parts: first every worker builds, then one at a time measures alone.
+
+    workers   that wait for each other   seconds   after which they wait no longer"""
+
+    def __init__(self, workers: int, seconds: float):
+        self._gate = threading.Barrier(workers, timeout=seconds) if workers else None
+        self._free = threading.Condition()
+        self._waiting: list[tuple[int, int]] = []
+        self._count = itertools.count()
+        self._held = False
+
+    def open(self) -> None:
+        """Waits for the other workers."""
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._gate.wait()
+
+    def acquire(self, order: int) -> None:
+        """Waits for the device; the waiting worker of the lowest order is next."""
+        with self._free:
+            ticket = order, next(self._count)
+            heapq.heappush(self._waiting, ticket)
+            self._free.wait_for(lambda: not self._held and self._waiting[0] == ticket)
+            heapq.heappop(self._waiting)
+            self._held = True
+
+    def release(self) -> None:
+        """Gives the device to the next."""
+        with self._free:
+            self._held = False
+            self._free.notify_all()
 
 
 class Run:
@@ -48,10 +92,8 @@ class Run:
     def __init__(self, part: str, items: list[dict[str, Any]], limits: Limits, place: Place):
         self.part, self.items, self.limits, self.place = part, items, limits, place
         self.rows: list[dict[str, Any]] = []
-        self.end = time.monotonic() + limits.seconds
-        self.turn = threading.Lock()
-        count = min(limits.workers, len(items))
-        self.gate = threading.Barrier(count) if count else None
+        self.end, self.order = place.end, 0
+        self.stage: Stage | None = None
 
     def row(self, number: int, row: dict[str, Any]) -> None:
         """Adds a row and tells the log."""
@@ -59,41 +101,31 @@ class Run:
         reason = f": {row['reason']}" if row.get("reason") else ""
         print(f"{self.part} {number} {row['name']}: {row['status']}{reason}", flush=True)
 
-    def open(self) -> None:
-        """This worker no longer waits for the others, nor they for it."""
-        try:
-            self.gate.wait(max(1.0, self.end - time.monotonic()))
-        except threading.BrokenBarrierError:
-            pass
+    def go(self) -> list[dict]:
+        """Returns the rows, in the order of the items."""
+        count = self.limits.workers
+        shares = [list(enumerate(self.items))[i::count] for i in range(count)]
+        threads = [
+            threading.Thread(target=_Worker(self, i, share).go, daemon=True)
+            for i, share in enumerate(shares)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(1.0, self.end + 15 - time.monotonic()))
+        order = {json.dumps(item, sort_keys=True): i for i, item in enumerate(self.items)}
+
+        def number(row):
+            return order[json.dumps({name: row[name] for name in self.items[0]}, sort_keys=True)]
+
+        return sorted(self.rows, key=number)
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a run writes the output of its workers, and whether it is dry."""
-
-    folder: Path
-    dry: bool
-
-
-def run(part: str, items: list[dict[str, Any]], limits: Limits, place: Place) -> list[dict]:
-    """Returns the rows of a part, in the order of its items."""
-    whole = Run(part, items, limits, place)
-    shares = [list(enumerate(items))[i :: limits.workers] for i in range(limits.workers)]
-    threads = [
-        threading.Thread(target=_Worker(whole, i, share).go, daemon=True)
-        for i, share in enumerate(shares)
-        if share
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(1.0, whole.end + 30 - time.monotonic()))
-    order = {json.dumps(item, sort_keys=True): i for i, item in enumerate(items)}
-
-    def number(row):
-        return order[json.dumps({name: row[name] for name in items[0]}, sort_keys=True)]
-
-    return sorted(whole.rows, key=number)
+def share(runs: Sequence[Run], seconds: float) -> None:
+    """Prepares the runs of several parts to share one device; `seconds` is the time to build."""
+    stage = Stage(sum(one.limits.workers for one in runs if one.limits.together), seconds)
+    for order, one in enumerate(runs):
+        one.stage, one.order = stage, order
 
 
 class _Worker:
@@ -109,7 +141,7 @@ class _Worker:
         while not self.complete and time.monotonic() < self.whole.end:
             self._process()
         if not self.waited and self.whole.limits.together:
-            self.whole.open()
+            self.whole.stage.open()
         rows = {number for number, _ in self.skip}
         for number, _ in self.share:
             if number not in rows:
@@ -143,7 +175,7 @@ class _Worker:
             child.wait()
             log.close()
             if state.turn:
-                self.whole.turn.release()
+                self.whole.stage.release()
 
     def _event(self, child, lines, state: _State) -> bool:
         """Handles the next event of a process; returns whether it goes on."""
@@ -162,9 +194,9 @@ class _Worker:
             state.building.append(event["building"])
         elif "prepared" in event:
             if not self.waited:
-                self.whole.open()
+                self.whole.stage.open()
                 self.waited = True
-            self.whole.turn.acquire()
+            self.whole.stage.acquire(self.whole.order)
             state.turn = True
             child.stdin.write("go\n")
             child.stdin.flush()

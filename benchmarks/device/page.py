@@ -17,6 +17,28 @@ def write(folder: Path, name: str, record: dict[str, Any]) -> None:
     (folder / "device.md").write_text(text(record), "utf8")
 
 
+def merged(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:
+    """Returns the newer record with the rows of the older one that it did not repeat.
+
+    A row that was not reached in the newer run does not replace one that was."""
+    parts = {name: dict(part) for name, part in older["parts"].items()}
+    for name, part in newer["parts"].items():
+        rows = {_identity(row): row for row in parts.get(name, {"rows": []})["rows"]}
+        kept = {key: row for key, row in rows.items() if row["name"] != "all"}
+        for row in part["rows"]:
+            if row["name"] != "all" and not row.get("reason", "").endswith("time was over"):
+                kept[_identity(row)] = {**row, "date": newer["facts"]["date"]}
+        parts[name] = {**part, "rows": list(kept.values())}
+    before = older.get("runs", [older["facts"]])
+    return {**newer, "parts": parts, "runs": [*before, newer["facts"]]}
+
+
+def _identity(row: dict[str, Any]) -> str:
+    """Returns what tells a row from the others of its part: the item and the program."""
+    names = ("name", "kind", "fields", "case", "length", "model", "layout", "words", "config")
+    return json.dumps([row.get(name) for name in names], sort_keys=True)
+
+
 def table(head: Iterable[str], lines: Iterable[Iterable[Any]]) -> list[str]:
     """Returns the lines of a table."""
     head = list(head)
@@ -37,7 +59,12 @@ def text(record: dict[str, Any]) -> str:
             f"A product of two 8,192 x 8,192 bfloat16 matrices ran at {rates['gemm'] / 1e12:.0f} "
             f"TFLOP/s, a copy at {rates['copy'] / 1e12:.2f} TB/s."
         )
-    for name, part in record["parts"].items():
+    if runs := record.get("runs"):
+        commits = ", ".join(run["commit"] for run in runs)
+        lines.append(f"Its rows are from {len(runs)} runs on this card: commits {commits}.")
+    order = {name: i for i, name in enumerate(TITLES)}
+    parts = sorted(record["parts"].items(), key=lambda part: order[part[0]])
+    for name, part in parts:
         title = TITLES.get(name, name)
         lines += ["", f"## {title}", "", f"{part['took']:.0f} s. {part.get('note', '')}".strip()]
         lines += SECTIONS.get(name, plain)(part["rows"])

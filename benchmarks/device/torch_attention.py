@@ -54,6 +54,8 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
         )
 
     both()
+    if device == "cuda":
+        torch.cuda.empty_cache()
     return run, both
 
 

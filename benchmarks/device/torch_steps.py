@@ -39,15 +39,9 @@ def prepare(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
-    """Returns nothing: a model is made when it is measured."""
-
-
-def measure(item: dict[str, Any], context: dict[str, Any], name: str, program: Any) -> dict:
-    """Times steps."""
+    """Makes a model and runs one step, which compiles it if the name says so."""
     import torch
     from transformers import BertConfig, BertForMaskedLM
-
-    from benchmarks.device import clock
 
     sizes, device = context["sizes"], "cuda" if torch.cuda.is_available() else "cpu"
     config = BertConfig(
@@ -58,11 +52,11 @@ def measure(item: dict[str, Any], context: dict[str, Any], name: str, program: A
         intermediate_size=4 * sizes["width"],
         attn_implementation="sdpa",
     )
-    model = BertForMaskedLM(config).to(device).train()
+    with torch.device(device):
+        model = BertForMaskedLM(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    ids, mask, labels = (
-        torch.as_tensor(context[key]).to(device) for key in ("ids", "mask", "labels")
-    )
+    arrays = (torch.as_tensor(context[key]).to(device) for key in ("ids", "mask", "labels"))
+    ids, mask, labels = arrays
     given = {} if item["layout"] == "full" else {"attention_mask": mask}
     run = torch.compile(model) if "compiled" in name else model
 
@@ -74,10 +68,26 @@ def measure(item: dict[str, Any], context: dict[str, Any], name: str, program: A
         optimizer.step()
         return loss
 
+    step()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    return step
+
+
+def measure(item: dict[str, Any], context: dict[str, Any], name: str, step: Any) -> dict:
+    """Times steps."""
+    import torch
+
+    from benchmarks.device import clock
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
     def wait(loss):
         if device == "cuda":
             torch.cuda.synchronize()
 
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     seconds = clock.seconds(step, wait)
     peak = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
     return {

@@ -1,7 +1,7 @@
 """Lets a device decide which implementation of a computation it takes, at the first use of a class
 of shapes.
 
-    1. compile every candidate, forward and backward, for drawn inputs of two shapes
+    1. compile every candidate, forward and backward, for drawn inputs of two shapes, all at once
     2. compare result and gradients with the definition, computed in float32 from the same numbers
     3. leave out a candidate that raises, is not finite or differs by more than `TOLERANCE`, with a
        line that names it
@@ -273,33 +273,50 @@ def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
     the definition."""
     start = time.perf_counter()
     place = jax.local_devices()[0]
-    programs, refused, left_out = {}, {}, {}
     with jax.default_device(place):
         cases = [
             dataclasses.replace(case, inputs=jax.device_put(case.inputs, place))
             for case in question.cases()
         ]
-        rights = [jax.tree.map(np.asarray, jax.jit(case.right)(case.inputs)) for case in cases]
-        for one in candidates:
-            try:
+        rights = [
+            jax.tree.map(np.asarray, _compiled(case.right, case.inputs)(case.inputs))
+            for case in cases
+        ]
+    pairs = list(zip(cases, rights, strict=True))
+
+    def outcome(one: Candidate) -> tuple[str, Any]:
+        """Returns (name of the table, program or reason)."""
+        try:
+            with jax.default_device(place):  # it holds for a thread
                 module = one.load()
                 reasons = [case.refusal(module) for case in cases]
                 if reasons[-1]:
-                    refused[one.name] = reasons[-1]
-                    continue
-                computed = [
-                    (case, right)
-                    for case, right, no in zip(cases, rights, reasons, strict=True)
-                    if not no
-                ]
-                programs[one.name] = _right_program(module, computed, TOLERANCE[question.compute])
-            except Exception as error:
-                left_out[one.name] = str(error) if isinstance(error, _Wrong) else _line(error)
-        seconds = _timed(programs)
+                    return "refused", reasons[-1]
+                computed = [pair for pair, no in zip(pairs, reasons, strict=True) if not no]
+                return "right", _right_program(module, computed, TOLERANCE[question.compute])
+        except Exception as error:
+            return "left out", str(error) if isinstance(error, _Wrong) else _line(error)
+
+    tables: dict[str, dict[str, Any]] = {"right": {}, "refused": {}, "left out": {}}
+    with concurrent.futures.ThreadPoolExecutor(len(candidates) or 1) as pool:
+        for one, (table, result) in zip(candidates, pool.map(outcome, candidates), strict=True):
+            tables[table][one.name] = result
+    with jax.default_device(place):
+        seconds = _timed(tables["right"])
     named = question.definition
     order = sorted(seconds, key=lambda name: seconds[name] * (FASTER if name == named else 1.0))
     found = {name: seconds[name] for name in order} or {named: 0.0}
-    return Answer(found, refused, left_out, round(time.perf_counter() - start, 3), _today())
+    took = round(time.perf_counter() - start, 3)
+    return Answer(found, tables["refused"], tables["left out"], took, _today())
+
+
+def _compiled(function: Callable[..., Any], inputs: Any) -> Any:
+    """Returns the program of a function.
+
+    On a GPU XLA does not search for the fastest products: the search took 40 s for one class on an
+    H200, and the kernels that compete with products by XLA have none."""
+    options = {"xla_gpu_autotune_level": 0} if device().platform == "gpu" else None
+    return jax.jit(function).lower(inputs).compile(compiler_options=options)
 
 
 class _Wrong(Exception):
@@ -310,7 +327,7 @@ def _right_program(module: Any, cases: Sequence[tuple[Case, dict[str, Any]]], to
     """Returns a function that runs the last case. Raises `_Wrong` if a result or gradient is not
     right."""
     for case, right in cases:
-        program = jax.jit(functools.partial(case.call, module)).lower(case.inputs).compile()
+        program = _compiled(functools.partial(case.call, module), case.inputs)
         found = jax.tree.map(lambda x: np.asarray(x, np.float32), program(case.inputs))
         greatest = max(float(np.abs(x).max()) for x in right.values())
         for name in sorted(right, key=lambda name: (name != "result", name)):

@@ -122,8 +122,8 @@ class Class(deciding.Question):
         """Returns ({name: inputs with a gradient}, the other arguments): packed rows of two
         documents, the first padded."""
 
-        def normal(*shape):
-            return jnp.asarray(draw.normal(size=shape), self.dtype)
+        def normal(*shape, dtype=None):
+            return jnp.asarray(draw.normal(size=shape), dtype or self.dtype)
 
         def integers(most, length):
             return draw.integers(0, most, (rows, length)).astype(np.int32)
@@ -137,7 +137,6 @@ class Class(deciding.Question):
         shapes = {
             "bias": (1, heads, queries, keys),
             "bias of rows": (rows, heads, queries, keys),
-            "distances": (heads, 2 * reach + 1),
             "types": (rows, queries, heads, 2),
             "values": (2 * reach + 1, heads, self.width),
         }
@@ -146,9 +145,11 @@ class Class(deciding.Question):
             for name, shape in shapes.items()
             if name in extras
         }
+        if "distances" in extras:  # float32 in every model: sums along diagonals would be rounded
+            x["distances"] = normal(heads, 2 * reach + 1, dtype=jnp.float32)
         if self.relative:
             x |= {"queries": normal(rows, queries, heads, self.relative)}
-            x |= {"table": normal(2 * keys + 1, heads, self.relative)}
+            x |= {"table": normal(2 * max(queries, keys) + 1, heads, self.relative)}
         segments = np.sort(1 + integers(2, keys), 1)
         segments[0, keys - keys // 5 :] = 0
         if queries == 1:
