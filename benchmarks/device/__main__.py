@@ -22,7 +22,7 @@ from benchmarks.device.isolate import ROOT, Limits, Place, Run
 DRY = 60.0  # most seconds of a part with --dry
 
 PARTS = {
-    "kernels": Limits(workers=10, measure=15.0, together=False),
+    "kernels": Limits(workers=6, measure=15.0, together=False),
     "training": Limits(measure=120.0, together=False),
     "doctor": Limits(measure=45.0),
     "attention": Limits(workers=9, measure=15.0),

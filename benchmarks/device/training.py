@@ -48,16 +48,16 @@ def build(item: dict[str, Any], context: Any, name: str) -> Any:
 def measure(item: dict[str, Any], context: Any, name: str, program: Any) -> dict[str, Any]:
     """Trains in a process of its own."""
     start = time.perf_counter()
-    curve = trained(item["steps"])
+    curve, choices = trained(item["steps"])
     took = time.perf_counter() - start
-    row = {"status": "trained", "seconds": round(took, 1), "losses": curve}
+    row = {"status": "trained", "seconds": round(took, 1), "losses": curve, "auto": choices}
     if not _dry and CURVE.exists():
         row["losses of a CPU"] = json.loads(CURVE.read_text("utf8"))
     return row
 
 
-def trained(steps: int) -> dict[str, float]:
-    """Returns {step: training loss}."""
+def trained(steps: int) -> tuple[dict[str, float], list[str]]:
+    """Returns {step: training loss}, and what "auto" took for each class of shapes."""
     with tempfile.TemporaryDirectory() as folder:
         text = "\n\n".join(page.read_text("utf8") for page in sorted((ROOT / "docs").glob("*.md")))
         Path(folder, "docs.txt").write_text(text, "utf8")
@@ -71,15 +71,19 @@ def trained(steps: int) -> dict[str, float]:
             f"log_every={max(1, steps // 10)}",
         ]
         words += [f"save_every={steps}", f"eval_every={steps}"]
-        ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=dict(os.environ))
+        # XLA's search for the fastest products takes longer than these steps.
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
+        quick = {**os.environ, "XLA_FLAGS": flags, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=quick)
         if ran.returncode:
             raise RuntimeError(f"status {ran.returncode}: {(ran.stderr or ran.stdout)[-300:]}")
         lines = (Path(folder) / "run" / "metrics.jsonl").read_text("utf8").splitlines()
     rows = [json.loads(text) for text in lines]
     rows = [row for row in rows if row["split"] == "train"]
-    return {str(row["step"]): round(row["values"]["loss"], 4) for row in rows}
+    curve = {str(row["step"]): round(row["values"]["loss"], 4) for row in rows}
+    return curve, [text for text in ran.stderr.splitlines() if text.startswith("kernels:")]
 
 
 if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
-    CURVE.write_text(json.dumps(trained(STEPS)) + "\n", "utf8")
+    CURVE.write_text(json.dumps(trained(STEPS)[0]) + "\n", "utf8")
