@@ -20,13 +20,16 @@ def write(folder: Path, name: str, record: dict[str, Any]) -> None:
 def merged(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:
     """Returns the newer record with the rows of the older one that it did not repeat.
 
-    A row that was not reached in the newer run does not replace one that was."""
+    A row that the newer run did not reach, or for which the processes of other parts had left no
+    memory, does not replace one that was."""
     parts = {name: dict(part) for name, part in older["parts"].items()}
     for name, part in newer["parts"].items():
         rows = {_identity(row): row for row in parts.get(name, {"rows": []})["rows"]}
         kept = {key: row for key, row in rows.items() if row["name"] != "all"}
         for row in part["rows"]:
-            if row["name"] != "all" and not row.get("reason", "").endswith("time was over"):
+            reason = row.get("reason", "")
+            missed = reason.endswith("time was over") or "RESOURCE_EXHAUSTED" in reason
+            if row["name"] != "all" and not (missed and _identity(row) in kept):
                 kept[_identity(row)] = {**row, "date": newer["facts"]["date"]}
         parts[name] = {**part, "rows": list(kept.values())}
     before = older.get("runs", [older["facts"]])

@@ -13,6 +13,8 @@ LENGTHS = (512, 2048, 8192)
 CASES = ("plain", "t5", "packed", "permutation")
 FLEX = 2048  # the length at which FlexAttention is compiled: it takes most of a minute
 
+THREADS = 1  # torch compiles one function at a time
+
 
 def items(dry: bool) -> list[dict[str, Any]]:
     """Returns case and length of every item."""

@@ -13,6 +13,8 @@ import numpy as np
 from benchmarks.device import steps
 from benchmarks.device.steps import begin, documents, sizes_of  # noqa: F401
 
+THREADS = 1  # two threads cannot import transformers at the same time
+
 
 def items(dry: bool) -> list[dict[str, Any]]:
     """Returns the items of `steps`."""

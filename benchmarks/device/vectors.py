@@ -49,8 +49,8 @@ def build(item: dict[str, Any], context: Any, name: str) -> Any:
 def _skipgram():
     """Returns (program, batch) of 512 rows of 64 centres."""
     from ptm_jax.core import spec
-    from ptm_jax.core.facts import Counts
     from ptm_jax.core.types import Vocab
+    from ptm_jax.statistics.counts import Counts
     from ptm_jax.systems import get
     from ptm_jax.training.steps.step import program
 

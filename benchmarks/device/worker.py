@@ -18,7 +18,7 @@ import traceback
 from typing import Any
 
 MARK = "@@ "
-THREADS = 2  # programs that are compiled at the same time
+THREADS = 2  # programs that are compiled at the same time, if a part has no number of its own
 _writing = threading.Lock()
 
 
@@ -52,7 +52,7 @@ def main() -> None:
         for name in part.names(item)
         if (number, name) not in skip
     ]
-    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(getattr(part, "THREADS", THREADS)) as pool:
         contexts: dict[int, Any] = {}
         programs = []
         for number, item, name in work:

@@ -82,13 +82,14 @@ class Kernel:
         return ", ".join(self.ran) or "not run on hardware"
 
 
-_TPUS, _CUDA = "v4, v5e, v5p, v6e", "lowered for cuda"
+_TPUS, _CUDA = "v4, v5e, v5p, v6e", "sm_90a"
 _TPU, _GPU = "float64, in Pallas' interpreter", "float64, in an interpreter of Mosaic GPU"
+_H200 = ("NVIDIA H200",)  # 2026-11-26, `python -m benchmarks.device`
 KERNELS = (
     Kernel("attention, forward", "attention.tpu_block", "tpu", _TPUS, _TPU),
     Kernel("attention, backward", "attention.tpu_block", "tpu", _TPUS, _TPU),
-    Kernel("attention, forward", "attention.gpu_tile", "gpu", _CUDA, _GPU),
-    Kernel("attention, backward", "attention.gpu_tile", "gpu", _CUDA, _GPU),
+    Kernel("attention, forward", "attention.gpu_tile", "gpu", _CUDA, _GPU, _H200),
+    Kernel("attention, backward", "attention.gpu_tile", "gpu", _CUDA, _GPU, _H200),
     Kernel("cross-entropy, forward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
     Kernel("cross-entropy, backward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
     Kernel("scale-mask-softmax, forward and backward", "softmax", "tpu", _TPUS, _TPU),

@@ -17,7 +17,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Visibility
 from ptm_jax.kernels import attention, reference
-from ptm_jax.kernels.attention import gpu
+from ptm_jax.kernels.attention import gpu, gpu_tile
 from ptm_jax.kernels.attention.arguments import Arguments
 from ptm_jax.kernels.scores import Relative, Scores
 
@@ -154,6 +154,13 @@ def test_the_kernels_and_their_gradients_lower_for_cuda(name):
     assert text.count("mosaic_gpu") >= 3 + len(case.extras - {"types"})
     if "bias" not in case.extras:  # no matrix of queries by keys, padded or not
         assert not re.search(r"(70x70|128x128)x(bf16|f32|i1|i32)>", text)
+
+
+def test_shifted_lines_are_not_read_by_four_threads_at_once():
+    """JAX 0.11 reads groups of four by ldmatrix, which faults on lines that start anywhere (seen on
+    an H200)."""
+    layout = gpu_tile.LOOSE.to_mgpu()
+    assert layout.tiled_tiling_shape[layout.lane_dims[-1]] % 4
 
 
 def test_attend_takes_it_on_a_gpu(monkeypatch):

@@ -31,8 +31,8 @@ WIDE = 2 * SIZE  # lines of a table of distances that one tile reads: 127, padde
 LOW = -1e30
 MEMORY = 220 * 1024  # bytes of shared memory for a block of threads, without the compiler's share
 TILE = plgpu.Layout.WGMMA
-# A warp reads 32 numbers of one line, one per thread, so lines need no alignment. Threads are pairs:
-# for groups of four, JAX 0.11 takes ldmatrix, which faults on lines that do not start at 16 bytes.
+# A warp reads 32 numbers of one line, one per thread, so lines need no alignment. Threads are in
+# pairs: JAX 0.11 reads groups of four by ldmatrix, which faults on lines that start anywhere.
 LOOSE = plgpu.Layout.TILED(
     plgpu.Tiling(((4, 32), (2,), (1,))), warp_dims=(-4,), lane_dims=(-3, -2), vector_dim=-1
 )
