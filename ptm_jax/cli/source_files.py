@@ -46,7 +46,7 @@ def _entry(system: System) -> Iterator[Place]:
     from ptm_jax import systems
     from ptm_jax.systems.survey.order import ORDER
 
-    folder = Path(systems.__file__).parent
+    folder = Path(systems.__file__).resolve().parent
     for module, names in ORDER.items():
         if system.name in names.split():
             path = folder / f"{module.replace('.', '/')}.py"

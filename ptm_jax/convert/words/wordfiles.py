@@ -8,7 +8,9 @@ import functools
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -17,16 +19,27 @@ from ptm_jax.convert.words.wordtable import WordTable, decoded, encoded
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.reading import broken, reading, shown, size_of
 
-FORMATS = {
-    "word2vec": "word2vec's text, also fastText's .vec",
-    "word2vec-binary": "word2vec's binary",
-    "glove": "GloVe's text, without a first line",
-    "fasttext-bin": "fastText's model, with its n-grams and classes",
-    "keyed-vectors": "gensim's KeyedVectors, a pickle with .npy files",
-    "folder": "vectors.npy and words.txt: a word, a tab and its count per line; with n-grams or "
-    "classes fasttext.bin",
-}
-ENDINGS = {".txt": "word2vec", ".vec": "word2vec", ".kv": "keyed-vectors", "": "folder"}
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of word vectors.
+
+    help     one line
+    detect   (path, first bytes of a file) -> whether it is this format
+    read     (path, allow_pickle) -> the table. Raises UserError
+    write    (path, table) -> the files
+    endings  of files that are written in it by default
+    fits     table -> whether it is the default for its endings
+    """
+
+    help: str
+    detect: Callable[[Path, bytes], bool]
+    read: Callable[[Path, bool], WordTable]
+    write: Callable[[Path, WordTable], list[Path]]
+    endings: tuple[str, ...] = ()
+    fits: Callable[[WordTable], bool] = lambda table: True
+
+
 ROWS, NAMES, MODEL = "vectors.npy", "words.txt", "fasttext.bin"
 
 
@@ -42,7 +55,7 @@ def is_words(path: str | os.PathLike) -> bool:
 
 def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
     """Reads a file or folder of vectors. Of a word on several lines the first vector is kept, with
-    a line on stderr. Raises UserError with the file and the place of what is wrong."""
+    a line on stderr. Raises UserError with the file and the place of the error."""
     table = _read(Path(path), allow_pickle)
     if table.subwords is not None or table.classes is not None or "output" in table.settings:
         return table  # fastText's model: its parts are numbered together
@@ -62,27 +75,10 @@ def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
 
 
 def _read(path: Path, allow_pickle: bool) -> WordTable:
-    if path.is_dir():
-        return fasttext_bin.read(path / MODEL) if (path / MODEL).is_file() else _folder(path)
-    size_of(path)
-    with reading(path), path.open("rb") as file:
-        head = file.read(4096)
-    if not head:
-        raise broken(path, "is empty")
-    if head[:2] in (b"\x1f\x8b", b"PK", b"BZ", b"\xfd7"):
-        raise broken(path, "is compressed; unpack it first (gunzip, unzip, bunzip2 or unxz)")
-    if keyed.is_pickle(head):
-        return keyed.read(path, allow_pickle)
-    if textual.header_of(head) is not None:
-        # A line of text is a word and numbers only; bytes of float32 numbers are not.
-        _, width = textual.header_of(head)
-        skip = head.find(b"\n") + 1
-        written = textual.is_text(path, skip) or textual.is_written(path, skip, width)
-        return textual.read(path, True) if written else interleaved.read(path)
-    if fasttext_bin.is_fasttext(head):
-        return fasttext_bin.read(path)
-    if textual.is_text(path, 0):
-        return textual.read(path, False)
+    head = b"" if path.is_dir() else _head(path)
+    for form in FORMATS.values():
+        if form.detect(path, head):
+            return form.read(path, allow_pickle)
     raise broken(
         path,
         f"is no file of word vectors; it begins with {shown(head[:40])}. Formats: "
@@ -90,7 +86,36 @@ def _read(path: Path, allow_pickle: bool) -> WordTable:
     )
 
 
-def _folder(path: Path) -> WordTable:
+def write(path: str | os.PathLike, table: WordTable, format: str | None = None) -> list[Path]:
+    """Writes a table and returns the files. `format` is a name of `FORMATS`; by default the ending
+    of the file chooses it (.txt, .vec, .kv, none: a folder; .bin: fastText's where the table has
+    n-grams or classes, else word2vec's). Raises UserError.
+    """
+    path = Path(path)
+    if format is None:
+        fitting = (n for n, f in FORMATS.items() if path.suffix in f.endings and f.fits(table))
+        format = next(fitting, None)
+    if format not in FORMATS:
+        raise unknown("format of word vectors", str(format), FORMATS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return FORMATS[format].write(path, table)
+
+
+def _head(path: Path) -> bytes:
+    """Returns the first bytes of a file. Raises UserError if it is empty or compressed."""
+    size_of(path)
+    with reading(path), path.open("rb") as file:
+        head = file.read(4096)
+    if not head:
+        raise broken(path, "is empty")
+    if head[:2] in (b"\x1f\x8b", b"PK", b"BZ", b"\xfd7"):
+        raise broken(path, "is compressed; unpack it first (gunzip, unzip, bunzip2 or unxz)")
+    return head
+
+
+def _read_folder(path: Path, allow_pickle: bool) -> WordTable:
+    if (path / MODEL).is_file():
+        return fasttext_bin.read(path / MODEL)
     rows, names = path / ROWS, path / NAMES
     size_of(rows), size_of(names)
     try:
@@ -125,55 +150,104 @@ def _folder(path: Path) -> WordTable:
     return WordTable(words=words, rows=vectors, counts=known, format="folder")
 
 
-def write(path: str | os.PathLike, table: WordTable, format: str | None = None) -> list[Path]:
-    """Writes a table and returns the files. `format` is a name of `FORMATS`; default: that of the
-    file's ending (.txt, .vec, .kv, none: a folder; .bin: fastText's where the table has n-grams,
-    else word2vec's). Raises UserError.
-    """
-    path = Path(path)
-    if format is None:
-        binary = (
-            "fasttext-bin"
-            if table.subwords is not None or table.classes is not None
-            else "word2vec-binary"
+def _write_folder(path: Path, table: WordTable) -> list[Path]:
+    path.mkdir(exist_ok=True)
+    if "file" in table.settings:  # a compressed model has no other form
+        shutil.copyfile(table.settings["file"], path / MODEL)
+        return [path / MODEL]
+    if _has_model(table):
+        return write(path / MODEL, table)
+    np.save(path / ROWS, table.whole())
+    counts = [None] * len(table.words) if table.counts is None else table.counts.tolist()
+    if bad := next((word for word in table.words if "\t" in word or "\n" in word), None):
+        raise UserError(
+            f"the word {shown(bad)} holds a tab or a line break; this format ends words "
+            "there: rename it"
         )
-        format = {**ENDINGS, ".bin": binary}.get(path.suffix)
-    if format not in FORMATS:
-        raise unknown("format of word vectors", str(format), FORMATS)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if format == "folder":
-        path.mkdir(exist_ok=True)
-        if "file" in table.settings:  # a compressed model has no other form
-            shutil.copyfile(table.settings["file"], path / MODEL)
-            return [path / MODEL]
-        if table.subwords is not None or table.classes is not None:
-            return write(path / MODEL, table)
-        np.save(path / ROWS, table.whole())
-        counts = [None] * len(table.words) if table.counts is None else table.counts.tolist()
-        if bad := next((word for word in table.words if "\t" in word or "\n" in word), None):
-            raise UserError(
-                f"the word {shown(bad)} holds a tab or a line break; this format ends words "
-                "there: rename it"
-            )
-        lines = (
-            encoded(w) + (b"" if n is None else b"\t%d" % n) + b"\n"
-            for w, n in zip(table.words, counts, strict=True)
-        )
-        (path / NAMES).write_bytes(b"".join(lines))
-        return [path / ROWS, path / NAMES]
-    if format == "keyed-vectors":
-        return keyed.write(path, table)
-    writers = {
-        "word2vec": functools.partial(textual.write, headed=True),
-        "glove": functools.partial(textual.write, headed=False),
-        "word2vec-binary": interleaved.write,
-        "fasttext-bin": fasttext_bin.write,
-    }
-    draft = path.with_name(path.name + ".draft")
-    try:
-        with draft.open("wb") as file:
-            writers[format](file, table)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return [path]
+    lines = (
+        encoded(word) + (b"" if count is None else b"\t%d" % count) + b"\n"
+        for word, count in zip(table.words, counts, strict=True)
+    )
+    (path / NAMES).write_bytes(b"".join(lines))
+    return [path / ROWS, path / NAMES]
+
+
+def _has_model(table: WordTable) -> bool:
+    """Whether a table has n-grams or classes, which only fastText's model holds."""
+    return table.subwords is not None or table.classes is not None
+
+
+def _drafted(
+    write: Callable[[BinaryIO, WordTable], object],
+) -> Callable[[Path, WordTable], list[Path]]:
+    """Returns a writer of a path, where the file appears only when complete."""
+
+    def to_path(path: Path, table: WordTable) -> list[Path]:
+        draft = path.with_name(path.name + ".draft")
+        try:
+            with draft.open("wb") as file:
+                write(file, table)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+        return [path]
+
+    return to_path
+
+
+def _is_headed_text(path: Path, head: bytes) -> bool:
+    """Whether a line of counts and lines of a word and numbers follow; bytes of float32 numbers are
+    no such lines."""
+    header, start = textual.header_of(head), head.find(b"\n") + 1
+    if header is None:
+        return False
+    return textual.is_text(path, start) or textual.is_written(path, start, header[1])
+
+
+FORMATS = {
+    "folder": Format(
+        help="vectors.npy and words.txt: a word, a tab and its count per line; with n-grams or "
+        "classes fasttext.bin",
+        detect=lambda path, head: path.is_dir(),
+        read=_read_folder,
+        write=_write_folder,
+        endings=("",),
+    ),
+    "keyed-vectors": Format(
+        help="gensim's KeyedVectors, a pickle with .npy files",
+        detect=lambda path, head: keyed.is_pickle(head),
+        read=keyed.read,
+        write=keyed.write,
+        endings=(".kv",),
+    ),
+    "fasttext-bin": Format(
+        help="fastText's model, with its n-grams and classes",
+        detect=lambda path, head: fasttext_bin.is_fasttext(head),
+        read=lambda path, allow_pickle: fasttext_bin.read(path),
+        write=_drafted(fasttext_bin.write),
+        endings=(".bin",),
+        fits=_has_model,
+    ),
+    "word2vec": Format(
+        help="word2vec's text, also fastText's .vec",
+        detect=_is_headed_text,
+        read=lambda path, allow_pickle: textual.read(path, True),
+        write=_drafted(functools.partial(textual.write, headed=True)),
+        endings=(".txt", ".vec"),
+    ),
+    "word2vec-binary": Format(
+        help="word2vec's binary",
+        detect=lambda path, head: textual.header_of(head) is not None,
+        read=lambda path, allow_pickle: interleaved.read(path),
+        write=_drafted(interleaved.write),
+        endings=(".bin",),
+    ),
+    "glove": Format(
+        help="GloVe's text, without a first line",
+        detect=lambda path, head: textual.is_text(path, 0),
+        read=lambda path, allow_pickle: textual.read(path, False),
+        write=_drafted(functools.partial(textual.write, headed=False)),
+    ),
+}
+"""The formats by name. The first that detects a file reads it, the first that fits an ending is its
+default."""
