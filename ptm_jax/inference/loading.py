@@ -34,7 +34,7 @@ from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.core.types import Params
 from ptm_jax.inference.decoding import defaults
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.inference.words import trained_words, two_languages
+from ptm_jax.inference.words import graph_vectors, trained_words, two_languages
 from ptm_jax.inference.words.paragraph_vectors import ParagraphModel, is_paragraphs
 from ptm_jax.inference.words.static_model import StaticModel
 from ptm_jax.inference.words.topic_models import TopicModel, is_topics
@@ -244,7 +244,7 @@ def _vectors(model: Pretrained, run: Run) -> WordVectors:
     counts = None
     with contextlib.suppress(UserError):
         counts = run.corpus().counts("train")
-    return WordVectors.of_model(model, counts)
+    return graph_vectors.of_model(model, counts)
 
 
 def from_published(

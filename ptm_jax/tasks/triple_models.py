@@ -20,10 +20,9 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.corruptions.knowledge.triples import EntityPairs, TripleText, framed
 from ptm_jax.data.rows.knowledge.graphs import WithDescribedTriple
 from ptm_jax.inference.loading import system_of
+from ptm_jax.inference.words.graph_vectors import entity_rows, entity_scores
 from ptm_jax.knowledge.graphs.graph_store import GraphStore
 from ptm_jax.knowledge.triples import Triples
-from ptm_jax.knowledge.vocabulary_graph import ENTITY, kinds_of
-from ptm_jax.objectives.vectors.graph_vectors import unit
 from ptm_jax.objectives.vectors.vector_traits import ScoresTriples
 from ptm_jax.runs.run import Run
 
@@ -98,12 +97,8 @@ class VectorModel(TripleModel):
     @classmethod
     def of(cls, tower: Tower, objective: Any, tokenizer: Any, system: Any) -> VectorModel:
         pieces = tokenizer.pieces
-        rows = np.flatnonzero(kinds_of(pieces) == ENTITY).astype(np.int32)
+        rows, links = entity_rows(pieces)
         entities = {pieces[row].removeprefix("e:"): place for place, row in enumerate(rows)}
-        links = np.array(
-            [place for place, piece in enumerate(pieces) if piece.startswith("r:") and piece[2:]],
-            np.int32,
-        )
         relations = {pieces[row].removeprefix("r:"): place for place, row in enumerate(links)}
         return cls(tower, objective, entities, relations, rows, links)
 
@@ -124,15 +119,9 @@ class VectorModel(TripleModel):
         return places[(places >= 0).all(1)]
 
     def scores(self, arrays: Any, x: jax.Array, y: jax.Array, what: str) -> jax.Array:
-        table, tower = arrays["encoder"]["token"], Tower(self.tower.module, arrays)
-        every = unit(table[self.rows]) if self.objective.unit else table[self.rows]
-        one, r, side = (
-            lambda values: values[None],
-            jnp.asarray(self.links)[y],
-            jnp.full((1, len(x)), what == "head"),
-        )
-        inputs = one(every[x]), one(table[r]), one(r), side, every, jnp.asarray(self.rows), False
-        return tower.head(self.objective.head, *inputs)[0][0]
+        queries = x, jnp.asarray(self.links)[y], jnp.full(len(x), what == "head")
+        tower = Tower(self.tower.module, arrays)
+        return entity_scores(tower, self.objective, self.rows, queries)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -65,7 +65,7 @@ def test_neighbours_and_analogies_are_printed(file, capsys):
         (["--task", "similar", "--text", "king - "], "ends with"),
         (["--task", "similar", "--text", "king", "--top", "0"], "top is 0"),
         (["--task", "fill-mask", "--text", "king"],
-        "give --task similar, embed or classify, not fill-mask"),
+        "give --task similar, links, embed or classify, not fill-mask"),
         (["--task", "classify", "--text", "king"], "without classes"),
         (["--task", "similar", "--text", "king", "--pooling", "mean"],
         "--pooling is for models with an encoder"),

@@ -178,3 +178,25 @@ def test_scores_and_gradients_equal_pykeens(name, monkeypatch):
     for mine, its in zip(jax.tree.leaves(slopes), jax.tree.leaves(given), strict=True):
         grad = np.zeros(its.shape) if its.grad is None else its.grad.numpy()
         np.testing.assert_allclose(mine, grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["transe l2", "transh l2"])
+@pytest.mark.parametrize("distance", [1e-2, 1e-3, 1e-4, 1e-5])
+def test_candidates_that_lie_close_are_told_apart(name, distance):
+    """Distances of unit vectors far below the square root of float32's precision."""
+    tree, x, r, links, sides, _, _ = inputs(name)
+    draw = np.random.default_rng(1)
+    x, r = x / jnp.linalg.norm(x, axis=-1, keepdims=True), r * 0
+    step = draw.normal(size=(48, D))
+    if name.startswith("transh"):  # along the plane of the first relation
+        w = np.asarray(tree["table"])[int(links[0, 0])]
+        w = w / np.linalg.norm(w)
+        step -= (step @ w)[:, None] * w
+    step *= distance * np.arange(48)[:, None] / 48 / np.linalg.norm(step, axis=1, keepdims=True)
+    c = jnp.asarray(np.asarray(x[0, 0], np.float64) + step, jnp.float32)
+    scores = HEADS[name].apply(
+        {"params": tree}, x, r, links, sides, c, jnp.zeros(48, jnp.int32), False
+    )[0][0, 0]
+    assert int(scores.argmax()) == 0
+    if distance > 1e-5:
+        np.testing.assert_allclose(-scores[1:], np.arange(1, 48) * distance / 48, rtol=0.02)

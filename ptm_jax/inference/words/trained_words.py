@@ -9,6 +9,7 @@ import numpy as np
 
 from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import Subwords, WordTable
+from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.rows.windows import Chunks
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -16,7 +17,9 @@ from ptm_jax.encoders.words import static
 from ptm_jax.encoders.words.bags import BagOfNGrams
 from ptm_jax.encoders.words.windows import WindowEncoder
 from ptm_jax.inference.words import trained_classes
+from ptm_jax.knowledge.vocabulary_graph import ENTITY, kinds_of
 from ptm_jax.nn.heads.word_rows import WordRows
+from ptm_jax.objectives.vectors.graph_vectors import TripleLoss, unit
 from ptm_jax.objectives.vectors.windows import NegativeSampling
 from ptm_jax.runs.run import Run
 
@@ -60,6 +63,7 @@ def table_of(model: Any, counts: np.ndarray | None = None) -> WordTable:
     for head, kind in model.module.heads.items():
         if isinstance(kind, WordRows) and kind.added:
             rows = rows + np.asarray(params[f"heads_{head}"]["table"], np.float32)
+    rows = _as_scored(model, rows)
     settings = _settings(model, numbers)
     if isinstance(encoder, TABLES) and (fact := encoder.subwords) is not None:
         sizes = {"shortest": fact.shortest, "longest": fact.longest, "buckets": fact.buckets}
@@ -74,6 +78,22 @@ def table_of(model: Any, counts: np.ndarray | None = None) -> WordTable:
     return WordTable(
         words=words, rows=rows[numbers], counts=counts, subwords=subwords, settings=settings
     )
+
+
+def triple_loss(model: Any) -> TripleLoss | None:
+    """Returns the loss of triples by which a table was trained, or None."""
+    losses = (part for _, part in spec.walk(model.system.objective) if isinstance(part, TripleLoss))
+    return next(losses, None)
+
+
+def _as_scored(model: Any, rows: np.ndarray) -> np.ndarray:
+    """Returns the rows [V, D] as the score of triples reads them: entities of length 1 where it
+    brings them to that."""
+    loss = triple_loss(model)
+    if loss is None or not loss.unit:
+        return rows
+    entities = kinds_of(model.tokenizer.pieces) == ENTITY
+    return np.where(entities[:, None], np.asarray(unit(rows)), rows)
 
 
 def _settings(model: Any, numbers: np.ndarray) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text import classifying, ranking
 from ptm_jax.inference.uses import Request, Result, Use
+from ptm_jax.inference.words.graph_vectors import GraphVectors
 
 
 def similar(model: Any, request: Request) -> list[Result]:
@@ -27,6 +28,30 @@ def vectors(model: Any, request: Request) -> list[Result]:
     return [
         {"text": text, "vector": row.tolist()} for text, row in zip(request.text, rows, strict=True)
     ]
+
+
+def links(model: Any, request: Request) -> list[Result]:
+    """Returns the best entities of each query `head | relation`, or `? | relation | tail`. Raises
+    UserError."""
+    if not isinstance(model, GraphVectors):
+        raise UserError(
+            f"{request.model} scores no triples by vectors; give a run of transe, transh, distmult "
+            "or conve"
+        )
+    results = []
+    for text in request.text:
+        parts = [part.strip() for part in text.split("|")]
+        parts = [*parts, "?"] if len(parts) == 2 else parts
+        if len(parts) != 3 or not all(parts) or (parts[0] == "?") == (parts[2] == "?"):
+            raise UserError(
+                f"{text!r} is no query; write it as 'head | relation', or '? | relation | tail'"
+            )
+        names = {n: p for n, p in zip(("head", "relation", "tail"), parts, strict=True) if p != "?"}
+        best = [
+            {"score": s, "text": _printable(w)} for w, s in model.complete(**names, top=request.top)
+        ]
+        results.append({"text": text, "similar": best})
+    return results
 
 
 def classes(model: Any, request: Request) -> list[Result]:
@@ -68,6 +93,13 @@ USES = (
         lines=ranking.scored_lines,
         help="nearest words of a word, or of a sum such as 'king - man + woman'",
         options=("method",),
+    ),
+    Use(
+        name="links",
+        words=True,
+        run=links,
+        lines=ranking.scored_lines,
+        help="entities that complete 'head | relation' in a graph",
     ),
     Use(
         name="embed",

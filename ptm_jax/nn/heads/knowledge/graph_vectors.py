@@ -31,7 +31,10 @@ from ptm_jax.nn.layers import Dropout
 from ptm_jax.objectives.vectors.vector_traits import TripleHead
 
 TINY = 1e-12
-"""Least squared length and distance, whose root has a gradient."""
+"""Least squared length and distance, whose root has a gradient.
+
+Squared distances of shared candidates are products in training. They lose distances below about
+0.01, so that candidates are ranked by the difference of the vectors (without a context)."""
 
 
 def unit(x: Array) -> Array:
@@ -99,6 +102,8 @@ class Translation(TripleScore):
         q = x + jnp.where(sides[..., None], -r, r)
         if self.norm == 1:
             distance = jnp.abs(_apart(q, c, paired)).sum(-1)
+        elif context is None:
+            distance = _root(jnp.square(_apart(q, c, paired)).sum(-1))
         else:
             distance = _root(_squares(q, c, paired))
         return -distance, jnp.zeros(links.shape)
@@ -126,7 +131,7 @@ class Hyperplanes(TripleScore):
         w = unit(self._rows(links, Normal(self.width**-0.5)))
         q = x - dots(x, w, True)[..., None] * w + jnp.where(sides[..., None], -r, r)
         along = dots(w, c, paired)  # of a candidate, along the normal
-        if paired or self.norm == 1:
+        if paired or self.norm == 1 or context is None:
             normal = w if paired else w[..., :, None, :]
             difference = _apart(q, c, paired) + along[..., None] * normal
             distance = (
