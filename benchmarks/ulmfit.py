@@ -172,7 +172,13 @@ def dropped(system: System, times: float) -> System:
 
 def model(args: argparse.Namespace, backward: bool) -> System:
     system = awd_lstm(
-        "awd_lstm_small", Vocab(size=args.vocab), args.width, args.hidden, (0.0,) * 5, 1, 1
+        "awd_lstm_small",
+        Vocab(size=args.vocab),
+        args.width,
+        args.hidden,
+        (0.0,) * 5,
+        epochs=1,
+        epoch=1,
     )
     return (
         dataclasses.replace(system, examples=Backward(examples=system.examples))

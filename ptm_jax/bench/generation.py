@@ -40,11 +40,13 @@ def run(sizes: GenerateSizes, repeats: int, say: timing.Say, peers: Peers = Peer
         for batch in sizes.batches:
             task = {**sizes.shapes(), "new": sizes.new, "batch": batch, "network": sizes.network}
             field = peers.generation(task, sizes.screening, stack, say)
-            entries.append(_entry(sizes, towers, batch, field, peers.missing(), repeats, say))
+            entries.append(
+                _entry(sizes, towers, batch, field, peers.missing(), repeats=repeats, say=say)
+            )
         return entries
 
 
-def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
+def _entry(sizes, towers, batch, field, absent, *, repeats, say) -> Entry:
     prompts = list(programs.tokens(dataclasses.replace(sizes, batch=batch)))
     options = Generation(max_new_tokens=sizes.new)
     meters = {

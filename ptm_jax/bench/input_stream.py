@@ -39,7 +39,8 @@ def run(sizes: InputSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
         shards = [Path(path) for path in corpus.paths("train")]
         stored = sum(path.stat().st_size for path in shards) / corpus.size("train")["tokens"]
         return [
-            _entry(sizes, length, corpus, shards, stored, repeats, say) for length in sizes.lengths
+            _entry(sizes, length, corpus, shards, stored, repeats=repeats, say=say)
+            for length in sizes.lengths
         ]
 
 
@@ -64,7 +65,7 @@ def prepared(text: Path, folder: Path, vocab: int) -> Any:
         )
 
 
-def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:
+def _entry(sizes, length, corpus, shards, stored, *, repeats, say) -> Entry:
     say(f"input: rows of {length} tokens")
     measured = []
 

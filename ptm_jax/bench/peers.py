@@ -90,6 +90,7 @@ class Peers:
         rounds: int,
         limit: float,
         stack: ExitStack,
+        *,
         say: Say,
     ) -> Field:
         """Measures training steps. `limit` is the maximum compilation time in seconds (0: no

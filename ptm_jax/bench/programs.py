@@ -127,7 +127,7 @@ def gpt2(sizes: Sizes, precision: str) -> Tower:
 
 def lstm(sizes: Sizes, precision: str) -> Tower:
     """Returns a language model of `layers` of LSTM (Zaremba et al. 2014) with random weights."""
-    system = recurrent.lstm("lstm", sizes.width, 0.05, 0.0, (1, 1), 1.0, 5.0)
+    system = recurrent.lstm("lstm", sizes.width, 0.05, 0.0, (1, 1), divisor=1.0, clip=5.0)
     layers = system.towers["main"].encoder.layers[:1] * sizes.layers
     vocab = dataclasses.replace(recurrent.PENN, size=sizes.vocab, eos=sizes.vocab - 1)
     system = spec.respell(spec.with_field(system, "layers", layers), type(vocab), vocab)

@@ -46,11 +46,11 @@ def run(
     took = {
         f"length {length}": _compiled(sizes, 1, length, "float32")[1] for length in sizes.lengths
     }
-    return [_entry(sizes, batch, took, repeats, say, peers) for batch in sizes.batches]
+    return [_entry(sizes, batch, took, repeats, say, peers=peers) for batch in sizes.batches]
 
 
 def _entry(
-    sizes: RecurrentSizes, batch: int, took, repeats: int, say: timing.Say, peers: Peers
+    sizes: RecurrentSizes, batch: int, took, repeats: int, say: timing.Say, *, peers: Peers
 ) -> Entry:
     say(f"recurrent: batch {batch}")
     meters = {name: timing.clocked(_compiled(sizes, batch, sizes.length, name)[0]) for name in OURS}

@@ -44,7 +44,7 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
     with contextlib.ExitStack() as stack:
         task = {**sizes.shapes(), "predictions": capacity(sizes.length, 0.15)}
         field = peers.steps(
-            task, meters["bfloat16"], sizes.screening, sizes.compile_limit, stack, say
+            task, meters["bfloat16"], sizes.screening, sizes.compile_limit, stack, say=say
         )
         best = field.best
         if best is not None:

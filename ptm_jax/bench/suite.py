@@ -110,7 +110,7 @@ def run(
     if repeats < 1:
         raise UserError(f"repeats is {repeats}; it must be at least 1")
     chosen = {name: benchmarks[name] for name in names}
-    return _run(chosen, quick, repeats, sizes or {}, say or _say, peers)
+    return _run(chosen, quick, repeats, sizes or {}, say or _say, peers=peers)
 
 
 def sized(
@@ -131,7 +131,7 @@ def sized(
 
 
 def _run(
-    benchmarks: Mapping[str, Benchmark], quick, repeats, sizes, say, peers
+    benchmarks: Mapping[str, Benchmark], quick, repeats, sizes, say, *, peers
 ) -> Iterator[list[Entry]]:
     rounds = {"rounds": repeats, "quick": quick}
     for name, benchmark in benchmarks.items():

@@ -45,7 +45,7 @@ def place(
     wanted = {
         box_of(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()
     }
-    shards = _shards(shape, kind, wanted, read, lead, rows)
+    shards = _shards(shape, kind, wanted, read, lead, rows=rows)
     return jax.make_array_from_callback(
         shape, sharding, lambda index: shards[box_of(index, shape)], dtype=kind
     )
@@ -57,6 +57,7 @@ def _shards(
     wanted: set[Box],
     read: Callable[[Index], np.ndarray],
     lead: int,
+    *,
     rows: int | None = None,
 ) -> dict[Box, np.ndarray]:
     """Returns {bounds: values} of all shards, filled by one tensor or a few blocks of rows at a

@@ -167,6 +167,7 @@ def record_with(
     core: Any,
     heads: Mapping[str, Any],
     names: Iterable[str],
+    *,
     objective: Any = None,
     **slots: Any,
 ) -> System:

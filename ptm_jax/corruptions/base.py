@@ -138,6 +138,7 @@ def hide(
     positions: Array,
     weights: Array,
     vocab: Vocab,
+    *,
     shares: tuple[float, float],
     units: Array | None = None,
 ) -> Batch:

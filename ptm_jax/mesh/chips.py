@@ -58,7 +58,7 @@ class Chip:
     accelerator: str = ""
 
 
-def _tpu(name, pattern, tera, gib, rate, link, torus, wraps, accelerator) -> Chip:
+def _tpu(name, pattern, tera, gib, rate, *, link, torus, wraps, accelerator) -> Chip:
     flops = tera * 1e12
     sizes = {"hbm": gib * GIB, "hbm_rate": rate, "link": link, "torus": torus, "wraps": wraps}
     return Chip(
@@ -67,7 +67,7 @@ def _tpu(name, pattern, tera, gib, rate, link, torus, wraps, accelerator) -> Chi
 
 
 def _gpu(
-    name, pattern, bfloat16, float32, gigabytes=0.0, rate=0.0, link=0.0, network=0.0, host=8
+    name, pattern, bfloat16, float32, gigabytes=0.0, *, rate=0.0, link=0.0, network=0.0, host=8
 ) -> Chip:
     sizes = {
         "hbm": gigabytes * 1e9,
@@ -83,16 +83,36 @@ def _gpu(
 
 # The first pattern that matches wins.
 CHIPS: tuple[Chip, ...] = (
-    _tpu("v4", r"TPU v4$", 275.0, 32, 1228e9, 45e9, 3, 4, "v4-8"),
-    _tpu("v5e", r"TPU v5 ?(lite|e)", 197.0, 16, 819e9, 45e9, 2, 16, "v5litepod-4"),
-    _tpu("v5p", r"TPU v5p?$", 459.0, 95, 2765e9, 90e9, 3, 4, "v5p-8"),
-    _tpu("v6e", r"TPU v6 ?(lite|e)", 918.0, 32, 1640e9, 90e9, 2, 16, "v6e-4"),
-    _gpu("h200", r"H200", 989.4, 494.7, 141, 4800e9, 450e9, 50e9),
-    _gpu("h100-pcie", r"H100.*PCIe", 756.0, 378.0, 80, 2000e9, 64e9, 25e9),
-    _gpu("h100-nvl", r"H100.*NVL", 835.0, 417.5, 94, 3900e9, 300e9, 50e9),
-    _gpu("h100", r"H100", 989.4, 494.7, 80, 3350e9, 450e9, 50e9),
-    _gpu("a100", r"A100", 312.0, 156.0, 80, 2039e9, 300e9, 25e9),
-    _gpu("v100", r"V100", 15.7, 15.7, 32, 900e9, 150e9, 6.25e9, host=16),
+    _tpu("v4", r"TPU v4$", 275.0, 32, 1228e9, link=45e9, torus=3, wraps=4, accelerator="v4-8"),
+    _tpu(
+        "v5e",
+        r"TPU v5 ?(lite|e)",
+        197.0,
+        16,
+        819e9,
+        link=45e9,
+        torus=2,
+        wraps=16,
+        accelerator="v5litepod-4",
+    ),
+    _tpu("v5p", r"TPU v5p?$", 459.0, 95, 2765e9, link=90e9, torus=3, wraps=4, accelerator="v5p-8"),
+    _tpu(
+        "v6e",
+        r"TPU v6 ?(lite|e)",
+        918.0,
+        32,
+        1640e9,
+        link=90e9,
+        torus=2,
+        wraps=16,
+        accelerator="v6e-4",
+    ),
+    _gpu("h200", r"H200", 989.4, 494.7, 141, rate=4800e9, link=450e9, network=50e9),
+    _gpu("h100-pcie", r"H100.*PCIe", 756.0, 378.0, 80, rate=2000e9, link=64e9, network=25e9),
+    _gpu("h100-nvl", r"H100.*NVL", 835.0, 417.5, 94, rate=3900e9, link=300e9, network=50e9),
+    _gpu("h100", r"H100", 989.4, 494.7, 80, rate=3350e9, link=450e9, network=50e9),
+    _gpu("a100", r"A100", 312.0, 156.0, 80, rate=2039e9, link=300e9, network=25e9),
+    _gpu("v100", r"V100", 15.7, 15.7, 32, rate=900e9, link=150e9, network=6.25e9, host=16),
 )
 
 # An order of magnitude, for two cores and four channels of DDR5, shared by all forced devices.

@@ -146,7 +146,8 @@ def plan(
     else:
         parts, messages, limit = program.memory, _grouped(collectives(program.text, mesh)), None
     return _plan(
-        config, topology, step, work, links(topology, mesh), phase, efficiency,
+        config, topology, step, work, links(topology, mesh), phase=phase,
+        efficiency=efficiency,
         source="compiled", bytes_per_device=parts, needs=program.needs, limit=limit,
         messages=messages, seconds=program.seconds,
         kept=program.kept, cpu=program.cpu,
@@ -159,16 +160,18 @@ def modelled(
     """Models the plan without a compiler (`plan.estimate`). Raises UserError if mesh, rules and
     sizes do not fit."""
     config, sizes, phase = prepared(config, topology, phase)
-    return model(config, topology, sizes, phase, estimate.work_of(config, phase), efficiency)
+    return model(
+        config, topology, sizes, phase, estimate.work_of(config, phase), efficiency=efficiency
+    )
 
 
-def model(config, topology, sizes, phase, work, efficiency=1.0, mesh=None) -> Plan:
+def model(config, topology, sizes, phase, work, *, efficiency=1.0, mesh=None) -> Plan:
     """Like `modelled`, for known work. `mesh` is a mesh with devices, if known."""
     abstract = lowering.abstract_mesh(sizes)
     step = lowering.step_of(config, abstract, phase, (work.shapes, work.axes))
     parts = estimate.memory(step, work)
     return _plan(
-        config, topology, step, work, links(topology, mesh or abstract), phase, efficiency,
+        config, topology, step, work, links(topology, mesh or abstract), phase=phase, efficiency=efficiency,
         source="modelled", bytes_per_device=parts, needs=sum(parts.values()), limit=None,
         messages=estimate.messages(step, work), seconds=0.0,
     )  # fmt: skip
@@ -200,9 +203,9 @@ def _plan(
     step,
     work: Work,
     paths: Links,
+    *,
     phase,
     efficiency,
-    *,
     limit,
     messages,
     seconds,

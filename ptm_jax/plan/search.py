@@ -67,7 +67,12 @@ def search(
         try:
             mesh = None if targets is None else tables.make_mesh(sizes, targets)
             results.append(
-                (planning.model(here, topology, sizes, phase, work, efficiency, mesh), here)
+                (
+                    planning.model(
+                        here, topology, sizes, phase, work, efficiency=efficiency, mesh=mesh
+                    ),
+                    here,
+                )
             )
         except (
             UserError,

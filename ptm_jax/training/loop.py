@@ -295,14 +295,14 @@ def _phases(run, state, done, position, quiet):
             if position["phase"] == phase and position["stream"] is not None:
                 stream.restore(position["stream"])
             stream = features.kept(run.program, state.params, stream, run.workdir, run.mesh)
-            state, done = _steps(run, state, done, int(ends[phase]), phase, stream, bar)
+            state, done = _steps(run, state, done, int(ends[phase]), phase, stream=stream, bar=bar)
             position = {"phase": phase, "stream": stream.state()}
             if done < ends[phase]:
                 break
     return state, done, position
 
 
-def _steps(run, state, done, end, phase, stream, bar):
+def _steps(run, state, done, end, phase, *, stream, bar):
     """Runs steps of one phase, until `end` or until a process receives the signal."""
     config, batches, compiled = run.config, iter(stream), {}
     crowded = run.mesh.size > 1 and run.mesh.devices.flat[0].platform == "cpu"

@@ -79,7 +79,7 @@ def test_shards_are_filled_by_blocks_of_rows(rows, monkeypatch):
     for axis, parts in ((1, 4), (2, 4), (3, 4), (0, 1)):
         asked.clear()
         wanted = boxes(truth.shape, axis, parts)
-        shards = place._shards(truth.shape, np.dtype("f4"), wanted, read, 1, rows)
+        shards = place._shards(truth.shape, np.dtype("f4"), wanted, read, 1, rows=rows)
         for box, values in shards.items():
             assert bits(values) == bits(truth[tuple(slice(*bounds) for bounds in box)])
         assert len(asked) > 2 and sum(truth[where].size for where in asked) == truth.size
@@ -119,7 +119,7 @@ def test_what_a_block_cannot_give_ends_the_import():
 
     wanted = {((0, 4000), (0, 200)), ((0, 4000), (200, 400))}
     with pytest.raises(OSError, match="at 0"):
-        place._shards((4000, 400), np.dtype("f4"), wanted, read, 0, 0)
+        place._shards((4000, 400), np.dtype("f4"), wanted, read, 0, rows=0)
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (0, 3), (300, 400)])

@@ -234,7 +234,7 @@ def test_spans_of_targets_follow_the_law():
     order = PermutationOrder(vocab=VOCAB, k=20)
     runs, count = jnp.ones((rows, length), jnp.int32), jnp.full(rows, 10)
     spans = np.asarray(
-        jax.jit(lambda key: order._spans(key, jnp.arange(rows), allowed, runs, count, 10))(
+        jax.jit(lambda key: order._spans(key, jnp.arange(rows), allowed, runs, count, limit=10))(
             jax.random.key(1)
         )
     )
@@ -262,7 +262,7 @@ def test_spans_end_at_specials_and_borders():
     allowed = jnp.ones((rows, length), bool).at[:, 6].set(False)
     runs = np.tile([1, 1, 1, 1, 2, 2, 3, 4, 4, 4, 4, 4], (rows, 1))
     spans = np.asarray(
-        order._spans(key, jnp.arange(rows), allowed, runs, jnp.full(rows, 9), length)
+        order._spans(key, jnp.arange(rows), allowed, runs, jnp.full(rows, 9), limit=length)
     )
     shares = tuple(60 / n / 137 for n in range(1, 6))
     sizes = np.asarray(draw_lengths(named(key, "lengths"), jnp.arange(rows), length, shares))

@@ -155,7 +155,7 @@ def test_where_the_start_comes_from(bart):
     )
     assert begin(bare(mbart)) == "last"
     assert begin(bare(mbart, decoder_start_token_id=4)) == 4
-    assert begin(bare(t5.t5("t5_tiny", "1.0", 1, 8, 2, 4, 8))) == 0
+    assert begin(bare(t5.t5("t5_tiny", "1.0", 1, 8, 2, head_width=4, hidden=8))) == 0
 
 
 @pytest.mark.full
@@ -189,7 +189,10 @@ def test_what_is_published_beside_the_config(tmp_path):
 def test_sentinels_stay_in_an_answer():
     tokenizer = make(TokenizerSpec(kind="unigram", specials="t5", vocab=26, sentinels=3), TEXTS)
     model = bare(
-        spec.respell(t5.t5("t5_tiny", "1.0", 1, 8, 2, 4, 8), Vocab, tokenizer.vocab), tokenizer
+        spec.respell(
+            t5.t5("t5_tiny", "1.0", 1, 8, 2, head_width=4, hidden=8), Vocab, tokenizer.vocab
+        ),
+        tokenizer,
     )
     ids = tokenizer.encode("<extra_id_0> the king <extra_id_1> hat", specials=True)
     pad, eos = tokenizer.vocab.pad, tokenizer.vocab.eos

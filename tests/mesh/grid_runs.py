@@ -79,7 +79,9 @@ def t5_of(vocab=VOCAB, optimizer=Adafactor()):
     """An encoder-decoder with relative buckets, RMSNorm, GEGLU-free 1.0, trained by Adafactor as
     published."""
     vocab = dataclasses.replace(vocab, extra=tuple(range(vocab.size - 1, vocab.size - 9, -1)))
-    system = _small(t5("t5", "1.0", 2, 32, HEADS, 4, 64), vocab, optimizer, lr=0.02)
+    system = _small(
+        t5("t5", "1.0", 2, 32, HEADS, head_width=4, hidden=64), vocab, optimizer, lr=0.02
+    )
     return dataclasses.replace(
         system, corruption=SentinelSpans(vocab=vocab, sentinels=8, rate=0.3, mean=2.0)
     )
@@ -87,7 +89,9 @@ def t5_of(vocab=VOCAB, optimizer=Adafactor()):
 
 def electra_of(vocab=VOCAB):
     """Two towers with tied tables, the generator half as wide; both of eight heads."""
-    system = electra("electra", 32, 2, 32, HEADS, 0.5, Phase(steps=1, batch=1, length=8), lr=1e-3)
+    system = electra(
+        "electra", 32, 2, 32, HEADS, share=0.5, phase=Phase(steps=1, batch=1, length=8), lr=1e-3
+    )
 
     def heads(part):
         return dataclasses.replace(part, heads=HEADS)

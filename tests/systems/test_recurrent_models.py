@@ -93,7 +93,7 @@ def neighbours_nll(states, ids, real, table, bias, step):
 @pytest.mark.parametrize("padded", [False, True])
 def test_awd_lstm_is_that_of_torch(padded):
     """Three layers, the tied softmax, and the penalties AR and TAR (fastai's RNNRegularizer)."""
-    system = recurrent.awd_lstm("", VOCAB, 5, 6, (0.1, 0.4, 0.25, 0.4, 0.5), 1, 1)
+    system = recurrent.awd_lstm("", VOCAB, 5, 6, (0.1, 0.4, 0.25, 0.4, 0.5), epochs=1, epoch=1)
 
     def definition(t, batch):
         real = (batch["segment_ids"] > 0).float()

@@ -85,7 +85,9 @@ def test_the_answer_is_the_best_allowed_span():
     allowed = [np.array([1, 1, 1, 1, 0], bool), np.array([0, 0, 1, 1, 1], bool)]
     for _ in range(30):
         starts, ends = ([draw.normal(size=9) for _ in windows] for _ in range(2))
-        found = best_answer(context, pieces, windows, allowed, starts, ends, best=20, longest=3)
+        found = best_answer(
+            context, pieces, windows, allowed, starts, ends=ends, best=20, longest=3
+        )
         every = [
             (
                 float(start[3 + a] + end[3 + b]),

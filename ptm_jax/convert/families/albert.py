@@ -76,7 +76,7 @@ def build(config: Config, architecture: str) -> System:
         **task_heads(config, Summary(initializer=init), init, rate),
     }
     return record_with(
-        config, parent, core, heads, names, parent.objective if "sop" in names else None
+        config, parent, core, heads, names, objective=parent.objective if "sop" in names else None
     )
 
 

@@ -76,6 +76,7 @@ def record(
     core: Transformer,
     names: tuple[str, ...],
     dropout: float | None = None,
+    *,
     objective: Any = None,
 ) -> System:
     """Returns the parent's record with an encoder and the named heads. `dropout` is for task heads
@@ -87,7 +88,7 @@ def record(
     )
     heads = {"mlm": mlm, "lm": mlm, "pool": Pooler(initializer=init), "nsp": pair, "sop": pair}
     heads |= task_heads(config, Summary(initializer=init), init, dropout)
-    return record_with(config, parent, core, heads, names, objective)
+    return record_with(config, parent, core, heads, names, objective=objective)
 
 
 def build(config: Config, architecture: str) -> System:

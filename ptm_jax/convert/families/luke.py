@@ -96,13 +96,13 @@ def build(config: Config, architecture: str) -> System:
             core,
             named,
             heads,
-            parent.objective if "entity_words" in heads else None,
+            objective=parent.objective if "entity_words" in heads else None,
         )
     several = PROBLEMS.get(config("problem_type", str, "")) or "classes"
     objective = (
         MentionTypes() if heads == ("mentions",) else Classification(head=heads[0], kind=several)
     )
-    return record_with(config, parent, core, named, heads, objective, corruption=None)
+    return record_with(config, parent, core, named, heads, objective=objective, corruption=None)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:

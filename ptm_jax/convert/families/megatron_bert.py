@@ -42,7 +42,9 @@ def build(config: Config, architecture: str) -> System:
         ("pool", "sop"): NSP(name="sop", head="sop"),
     }
     hidden = config("hidden_dropout_prob", float, 0.1)  # the classes have no `classifier_dropout`
-    return bert.record(config, PARENT, encoder(config), names, hidden, objectives.get(names))
+    return bert.record(
+        config, PARENT, encoder(config), names, hidden, objective=objectives.get(names)
+    )
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:

@@ -111,7 +111,7 @@ def build(config: Config, architecture: str) -> System:
     one = scaled(config)
     lm = LMHead(scale=width**-0.5) if one else LMHead(vocab=vocab, tied=False, initializer=init)
     heads = {"lm": lm, **pair_heads(config, init, vocab.eos)}
-    parent = t5("", "1.0" if one else "1.1", 2, 128, 4, 32, 512)
+    parent = t5("", "1.0" if one else "1.1", 2, 128, 4, head_width=32, hidden=512)
     return record_with(config, parent, net.encoder if name in HALVES else net, heads, HEADS[name])
 
 

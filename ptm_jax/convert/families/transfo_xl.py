@@ -129,7 +129,7 @@ def _lm(config: Config, init: Normal) -> AdaptiveHead:
 def build(config: Config, architecture: str) -> System:
     core, makers = encoder(config), {"lm": _lm, "classify": _classifier}
     heads = {name: makers[name](config, core.embed.initializer) for name in HEADS[architecture]}
-    parent = of_words("", 2, 128, 2, 512, 1, Training(length=64, batch=16, steps=1))
+    parent = of_words("", 2, 128, 2, 512, divide=1, training=Training(length=64, batch=16, steps=1))
     return record_with(config, parent, core, heads, heads)
 
 

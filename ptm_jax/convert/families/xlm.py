@@ -174,7 +174,13 @@ def record(config: Config, core: Transformer, names: tuple[str, ...], **facts: A
     heads = heads_of(config, core.embed.vocab, core.stack.block.attention.initializer)
     objective = LM(head="mlm") if "mlm" in names and core.direction == "causal" else None
     return record_with(
-        config, roberta("", 2, 128, 2, lr=1e-4, warmup=1), core, heads, names, objective, **facts
+        config,
+        roberta("", 2, 128, 2, lr=1e-4, warmup=1),
+        core,
+        heads,
+        names,
+        objective=objective,
+        **facts,
     )
 
 

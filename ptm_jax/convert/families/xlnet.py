@@ -100,7 +100,7 @@ def build(config: Config, architecture: str) -> System:
         "answer": answer_head(config, init),
     }
     objective = PLM() if "lm" in names and core.direction == "bidirectional" else None
-    return record_with(config, xlnet("", 2, 128, 2), core, heads, names, objective)
+    return record_with(config, xlnet("", 2, 128, 2), core, heads, names, objective=objective)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:

@@ -158,7 +158,7 @@ class EntityReplacement(slots.Corruption):
             jnp.take_along_axis(mentions.values[..., 0], starts, 1), kinds, pick
         )
         changed = (draw < self.rate) & (draw < beside) & (used > 0) & different
-        out, bounds = _rewritten(batch, mentions.first, starts, changed, name, self.vocab)
+        out, bounds = _rewritten(batch, mentions.first, starts, changed, name, vocab=self.vocab)
         return self._labelled(key, out, bounds, starts, used, changed)
 
     def _labelled(
@@ -198,12 +198,12 @@ class EntityReplacement(slots.Corruption):
             budget(allowed.sum(1), self.masking, limit),
             limit,
         )
-        out = hide(named(key, "hide"), out, positions, chosen, self.vocab, (0.8, 0.1))
+        out = hide(named(key, "hide"), out, positions, chosen, self.vocab, shares=(0.8, 0.1))
         return {**out, **fields, "erd_weights": weights}
 
 
 def _rewritten(
-    batch: Batch, owner: Array, starts: Array, changed: Array, name: Array, vocab: Vocab
+    batch: Batch, owner: Array, starts: Array, changed: Array, name: Array, *, vocab: Vocab
 ) -> tuple[Batch, tuple]:
     """Returns the rows with the `name` [B, P, W] (ids + 1, 0 at the end) in place of each `changed`
     mention, and the first and last places of all mentions [B, P], which may lie behind the end of

@@ -84,7 +84,9 @@ class LabelAwareMasking(slots.Corruption):
             return jnp.take_along_axis(x, positions, 1)
 
         units = jnp.cumsum(jnp.diff(at(first), axis=1, prepend=at(first)[:, :1]) != 0, 1)
-        out = hide(key, batch, positions, weights, self.vocab, (self.mask, self.random), units)
+        out = hide(
+            key, batch, positions, weights, self.vocab, shares=(self.mask, self.random), units=units
+        )
         seen = at(out["input_ids"]) == out["mlm_labels"]
         labels = {"parts": at(classes["parts"]), "polarities": at(classes["polarities"])}
         for name, none in (("parts", OTHER), ("polarities", NEUTRAL)):
@@ -150,4 +152,4 @@ class SingleSenseMasking(slots.Corruption):
         first, used = choose(named(key, "single"), rows, clear, favoured, room)
         scores = jnp.where(words, draws(named(key, "choose"), rows, words.shape[1]), -1.0)
         positions, weights = best(put(scores, first, used, 2.0), count, room)
-        return hide(key, batch, positions, weights, self.vocab, (self.mask, self.random))
+        return hide(key, batch, positions, weights, self.vocab, shares=(self.mask, self.random))

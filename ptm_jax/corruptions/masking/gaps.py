@@ -119,7 +119,7 @@ class GapSentences(slots.Corruption):
         if self.select.startswith("ind"):
             return _best(_rouge(counts, total[:, None] - counts, unique), present, wanted)
         steps = max(1, min(math.floor(size * self.rate + 0.5), size - 1))
-        return _greedy(counts, total, present, wanted, steps, unique)
+        return _greedy(counts, total, present, wanted, steps, unique=unique)
 
 
 def _counts(ids: Array, sentence: Array, number: Array) -> tuple[Array, Array]:
@@ -152,7 +152,7 @@ def _best(scores: Array, present: Array, wanted: Array) -> Array:
 
 
 def _greedy(
-    counts: Array, total: Array, present: Array, wanted: Array, steps: int, unique: bool
+    counts: Array, total: Array, present: Array, wanted: Array, steps: int, *, unique: bool
 ) -> Array:
     """Returns True for greedily chosen sentences, [B, S+1]. Each step adds the sentence that gives
     the highest ROUGE."""

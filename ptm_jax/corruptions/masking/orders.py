@@ -134,7 +134,7 @@ class PermutationOrder(slots.Corruption):
         limit = capacity(length, 1 / self.k)
         allowed = maskable(batch, self.vocab)
         count = budget(allowed.sum(1), 1 / self.k, limit)
-        spans = self._spans(key, rows, allowed, stretches(batch, allowed), count, limit)
+        spans = self._spans(key, rows, allowed, stretches(batch, allowed), count, limit=limit)
         single = draws(named(key, "single"), rows, length)
         positions, weights = best(
             jnp.where(spans, 2.0, jnp.where(allowed, single, -1.0)), count, limit
@@ -153,7 +153,7 @@ class PermutationOrder(slots.Corruption):
             "plm_weights": weights,
         }
 
-    def _spans(self, key, rows, allowed, runs, count, limit) -> Array:
+    def _spans(self, key, rows, allowed, runs, count, *, limit) -> Array:
         """Returns True inside the spans, [B, L]: at most `count` tokens of a row."""
         shares = [1 / n for n in range(1, self.longest + 1)]
         sizes = draw_lengths(
@@ -230,7 +230,9 @@ class PseudoMasks(slots.Corruption):
         blocks = NGrams(shares=shares, whole_words=False)
         units = blocks.propose(named(key, "choose"), batch, self.vocab, count, limit)
         positions, weights = places(units > 0, limit)
-        out = dict(hide(key, batch, positions, weights, self.vocab, (self.mask, self.random)))
+        out = dict(
+            hide(key, batch, positions, weights, self.vocab, shares=(self.mask, self.random))
+        )
         used = weights > 0
         step = jnp.where(used, jnp.take_along_axis(units, positions, 1), 0)
 

@@ -39,4 +39,4 @@ class TokenMasking(slots.Corruption):
         allowed = maskable(batch, self.vocab)
         count = budget(allowed.sum(1), self.rate, limit)
         positions, weights = choose(named(key, "choose"), rows_of(batch), allowed, count, limit)
-        return hide(key, batch, positions, weights, self.vocab, (self.mask, self.random))
+        return hide(key, batch, positions, weights, self.vocab, shares=(self.mask, self.random))

@@ -74,7 +74,7 @@ class Units:
             starts,
             runs,
             count,
-            lengths,
+            lengths=lengths,
         )
 
 
@@ -218,7 +218,15 @@ class Masking(slots.Corruption):
         numbers = (
             jnp.maximum(jnp.take_along_axis(units, positions, 1) - 1, 0) if self.together else None
         )
-        out = hide(key, batch, positions, weights, self.vocab, (self.mask, self.random), numbers)
+        out = hide(
+            key,
+            batch,
+            positions,
+            weights,
+            self.vocab,
+            shares=(self.mask, self.random),
+            units=numbers,
+        )
         return {**out, **spans}
 
 
@@ -239,7 +247,7 @@ def _joined(chosen: Array) -> tuple[Array, Array, Array]:
 
 
 def _pick(
-    priority: Array, allowed: Array, starts: Array, runs: Array, count: Array, lengths: Array
+    priority: Array, allowed: Array, starts: Array, runs: Array, count: Array, *, lengths: Array
 ) -> Array:
     """Returns units [B, L] of `lengths` [B, P] words. Each begins at the free word with the highest
     priority [B, L].

@@ -50,6 +50,6 @@ class Echoed(slots.Examples):
         row, column, count = packing.best_fit(lengths, length)
         row = rng.permutation(count)[row]
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions", "again")
-        out = packing.pieces(out, text, firsts, lengths, row, column, begin=None, end=None)
+        out = packing.pieces(out, text, firsts, lengths, row, column=column, begin=None, end=None)
         out["again"].reshape(-1)[packing.ranges(row * length + column, lengths)] = again
         return out

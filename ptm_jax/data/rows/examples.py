@@ -74,7 +74,9 @@ class Packed(slots.Examples):
         starts, sizes, row, column, count = self._place(starts, sizes, length, frame)
         row = rng.permutation(count)[row]
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
-        return packing.pieces(out, block.tokens, starts, sizes, row, column, begin=begin, end=end)
+        return packing.pieces(
+            out, block.tokens, starts, sizes, row, column=column, begin=begin, end=end
+        )
 
     def _place(self, starts, sizes, length: int, frame: int):
         """Returns starts, sizes, rows and columns of the pieces, some of them divided, and the
@@ -91,7 +93,12 @@ class Packed(slots.Examples):
             if int((gap[others] - frame).sum()) < int(sizes[pieces].sum()) + frame * len(pieces):
                 break
             moved = _divide(
-                starts[pieces], sizes[pieces], others[np.argsort(-gap[others])], gap, least, frame
+                starts[pieces],
+                sizes[pieces],
+                others[np.argsort(-gap[others])],
+                gap,
+                least,
+                frame=frame,
             )
             if moved is None:
                 break
@@ -115,7 +122,7 @@ class Packed(slots.Examples):
         return starts, sizes, row, column, count
 
 
-def _divide(starts, sizes, targets, gap, least: int, frame: int):
+def _divide(starts, sizes, targets, gap, least: int, *, frame: int):
     """Returns pieces [(start, size, row)] that fit the given ones into the gaps of `targets`, None
     if not all fit."""
     room = {int(t): int(gap[t]) for t in targets}

@@ -99,8 +99,8 @@ def pieces(
     starts,
     sizes,
     row,
-    column,
     *,
+    column,
     begin: int | None,
     end: int | None,
 ) -> dict[str, np.ndarray]:

@@ -85,7 +85,14 @@ class Rated(slots.Examples):
         begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
         if len(starts):
             packing.pieces(
-                out, block.tokens, starts, sizes, row, np.zeros_like(row), begin=begin, end=end
+                out,
+                block.tokens,
+                starts,
+                sizes,
+                row,
+                column=np.zeros_like(row),
+                begin=begin,
+                end=end,
             )
         out["label"] = np.empty(len(starts), np.int32)
         out["label"][row] = labels

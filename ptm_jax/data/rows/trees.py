@@ -69,7 +69,7 @@ class Trees(slots.Examples):
         row, column, count = packing.best_fit(sizes, length)
         row = rng.permutation(count)[row]
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
-        out = packing.pieces(out, tokens, starts, sizes, row, column, begin=None, end=None)
+        out = packing.pieces(out, tokens, starts, sizes, row, column=column, begin=None, end=None)
         cells = packing.ranges(row * length + column, sizes)
         text = packing.ranges(starts, sizes)
         first, moved = np.repeat(starts, sizes), np.repeat(column - starts, sizes)

@@ -49,6 +49,7 @@ def search(
     eos: tuple[int, ...],
     pad: int,
     ids,
+    *,
     segments,
     logits,
     cache,
@@ -74,23 +75,37 @@ def search(
     )
 
     def grow(beams, logits):
-        return _grown(shape, numbers, eos, prompt, real, beams, logits)
+        return _grown(shape, numbers, eos, prompt, real, beams=beams, logits=logits)
 
     beams = grown_to_the_end(
-        beams, logits[lanes], grow, forward, counts, prompt, lambda beams: beams.closed, numbers
+        beams,
+        logits[lanes],
+        grow,
+        forward,
+        counts,
+        prompt=prompt,
+        done=lambda beams: beams.closed,
+        numbers=numbers,
     )
     answers = beams.done.tokens[:, :, prompt:]
     answers = jnp.where(jnp.arange(answers.shape[2]) < beams.done.lengths[..., None], answers, pad)
     return dataclasses.replace(beams.done, tokens=answers)
 
 
-def _grown(shape, numbers, eos, prompt: int, real: Array, beams: Beams, logits: Array) -> Beams:
+def _grown(shape, numbers, eos, prompt: int, real: Array, *, beams: Beams, logits: Array) -> Beams:
     """Extends the beams by one token, from the logits [B * K, V] after them."""
     rows, width, slots = beams.tokens.shape
     used = real & (jnp.arange(slots) < prompt + beams.t)
     flat = beams.tokens.reshape(rows * width, slots)
     scores = adjusted(
-        shape, numbers, eos, jax.nn.log_softmax(logits, -1), flat, used, beams.t, prompt
+        shape,
+        numbers,
+        eos,
+        jax.nn.log_softmax(logits, -1),
+        flat,
+        used=used,
+        t=beams.t,
+        prompt=prompt,
     )
     vocab = scores.shape[1]
     totals = (beams.sums[:, :, None] + scores.reshape(rows, width, vocab)).reshape(

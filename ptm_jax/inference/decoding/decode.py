@@ -127,14 +127,24 @@ def _decode(
 ) -> Decoded:
     tower = Tower(module, params)
     slots = shape.max_new_tokens + (1 if module.encoder.reads_source else ids.shape[1])
-    readout, cache = prefill(tower, head, ids, segments, slots, start)
+    readout, cache = prefill(tower, head, ids, segments, slots, start=start)
     logits = readout.logits()
     if module.encoder.reads_source:  # the answer follows only `start`
         ids, segments = jnp.full_like(ids[:, :1], start), segments.max(1, keepdims=True)
     params, cache = _by_layer(module, params, cache)
     forward = functools.partial(_forward, Tower(module, params), head, _by_words(readout))
     if shape.kind == "beam":
-        return beams.search(shape, forward, eos, pad, ids, segments, logits, cache, numbers)
+        return beams.search(
+            shape,
+            forward,
+            eos,
+            pad,
+            ids,
+            segments=segments,
+            logits=logits,
+            cache=cache,
+            numbers=numbers,
+        )
     prompt, rows = ids.shape[1], jnp.repeat(jnp.arange(ids.shape[0]), shape.answers)
     grown = jnp.pad(
         jnp.stack([ids, segments])[:, rows], ((0, 0), (0, 0), (0, shape.max_new_tokens))
@@ -146,11 +156,20 @@ def _decode(
     )  # fmt: skip
 
     def grow(walk, logits):
-        scores = adjusted(shape, numbers, eos, logits, walk.tokens, walk.used, walk.t, prompt)
+        scores = adjusted(
+            shape, numbers, eos, logits, walk.tokens, used=walk.used, t=walk.t, prompt=prompt
+        )
         return _extended(walk, _choose(shape, numbers, scores, key, walk.t), logits, eos, prompt)
 
     walk = grown_to_the_end(
-        walk, logits[rows], grow, forward, counts, prompt, lambda walk: walk.finished, numbers
+        walk,
+        logits[rows],
+        grow,
+        forward,
+        counts,
+        prompt=prompt,
+        done=lambda walk: walk.finished,
+        numbers=numbers,
     )
     answers = jnp.where(
         jnp.arange(shape.max_new_tokens) < walk.lengths[:, None], walk.tokens[:, prompt:], pad
@@ -163,7 +182,7 @@ def _decode(
 
 
 def prefill(
-    tower: Tower, head: str, ids: Array, segments: Array, slots: int, start: int | None = None
+    tower: Tower, head: str, ids: Array, segments: Array, slots: int, *, start: int | None = None
 ) -> tuple[Any, Any]:
     """Returns the head's `Readout` after left-padded prompts [B, P], and their cache of `slots`
     tokens. With a decoder, prompts are sources and the readout is that after `start`."""

@@ -172,7 +172,7 @@ def bucket(size: int, least: int = 1, most: int | None = None) -> int:
 
 
 def grown_to_the_end(
-    state: Any, logits: Array, grow: Callable, forward: Callable, counts: Array, prompt: int,
+    state: Any, logits: Array, grow: Callable, forward: Callable, counts: Array, *, prompt: int,
     done: Callable,
     numbers: Mapping[str, Array],
 ) -> Any:  # fmt: skip
@@ -204,6 +204,7 @@ def adjusted(
     eos: tuple[int, ...],
     logits,
     tokens,
+    *,
     used,
     t,
     prompt: int,

@@ -168,7 +168,9 @@ def read(
     for context, record, numbers in zip(contexts, records, _by_record(rows), strict=True):
         starts, ends = ([scored[n][i] for n in numbers] for i in (0, 1))
         mine, may = [rows[n] for n in numbers], [allowed[n] for n in numbers]
-        best = best_answer(context, (record["starts"], record["ends"]), mine, may, starts, ends)
+        best = best_answer(
+            context, (record["starts"], record["ends"]), mine, may, starts, ends=ends
+        )
         answers.append((best, [scored[n] for n in numbers]))
     return answers
 
@@ -202,7 +204,7 @@ def best_windows(rows: Sequence[Window]) -> list[np.ndarray]:
 def best_answer(
     context: str, characters: tuple[np.ndarray, np.ndarray], rows: Sequence[Window],
     allowed: Sequence[np.ndarray],
-    starts: Sequence[np.ndarray], ends: Sequence[np.ndarray], *, best: int = BEST,
+    starts: Sequence[np.ndarray], *, ends: Sequence[np.ndarray], best: int = BEST,
     longest: int = LONGEST,
 ) -> Answer:  # fmt: skip
     """Returns the answer from the scores [L] of a text's windows.
@@ -215,7 +217,7 @@ def best_answer(
     for window, may, start, end in zip(rows, allowed, starts, ends, strict=True):
         null = min(null, float(start[window.cls] + end[window.cls]))
         inside = slice(window.offset, window.offset + window.size)
-        spans += best_spans(start[inside], end[inside], may, window.first, best, longest)
+        spans += best_spans(start[inside], end[inside], may, window.first, best, longest=longest)
     distinct: dict[str, Span] = {}
     for score, first, last in sorted(spans, key=lambda span: -span[0]):
         begin, stop = int(characters[0][first]), int(characters[1][last])
@@ -239,7 +241,7 @@ def marked_end(text: str, stop: int) -> int:
 
 
 def best_spans(
-    start, end, may, first: int = 0, best: int = BEST, longest: int = LONGEST
+    start, end, may, first: int = 0, best: int = BEST, *, longest: int = LONGEST
 ) -> list[tuple[float, int, int]]:
     """Returns (score, first token, last token) for pairs of the `best` starts and ends of a window
     from token `first` on."""

@@ -32,6 +32,7 @@ def distil(
     smoothing: float | None = 1e-4,
     drop: str | None = UNUSED,
     pool: Pool = "mean",
+    *,
     name: str = "",
     progress: bool | None = None,
 ) -> StaticModel:

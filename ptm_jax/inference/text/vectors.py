@@ -128,12 +128,16 @@ def encode(
             else inputs.padded_batches(rows, batch_size, model.vocab.pad)
         ):
             vector_of_row.update(
-                zip(chosen.tolist(), _vectors(model, modes, layers, ids, mask, skip), strict=False)
+                zip(
+                    chosen.tolist(),
+                    _vectors(model, modes, layers, ids, mask, skip=skip),
+                    strict=False,
+                )
             )
             bar.update(len(chosen))
     if not rows:
         return _vectors(
-            model, modes, layers, np.zeros((1, 1), np.int32), np.ones((1, 1), np.int32), 0
+            model, modes, layers, np.zeros((1, 1), np.int32), np.ones((1, 1), np.int32), skip=0
         )[:0]
     vectors = np.stack([vector_of_row[i] for i in range(len(rows))])
     return unit(vectors) if (sentence.normalize if normalize is None else normalize) else vectors
@@ -316,7 +320,7 @@ def _agree(model: Any, block: tuple[np.ndarray, ...], few: int) -> bool:
 
 
 def _vectors(
-    model: Any, modes: Sequence[str], layers: Sequence[Dense], ids, mask, skip: int
+    model: Any, modes: Sequence[str], layers: Sequence[Dense], ids, mask, *, skip: int
 ) -> np.ndarray:
     """Returns the vectors [B, F] of rows, pooled without their first `skip` tokens; without modes,
     the encoder's own."""

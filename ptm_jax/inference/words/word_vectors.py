@@ -153,6 +153,7 @@ class WordVectors:
         c: str,
         method: Method = "3cosadd",
         top: int = 1,
+        *,
         among: int | None = None,
     ) -> list[Similar]:
         """Returns the words that are to `c` as `b` is to `a`: analogy("man", "king", "woman") finds

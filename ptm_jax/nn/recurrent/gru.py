@@ -86,5 +86,7 @@ class GRU(Recurrent):
             bias = self.param("state_bias", Zeros(), (size,)).astype(inputs.dtype)
             gates = jnp.concatenate([gates, jnp.broadcast_to(bias, candidate.shape)], -1)
         read = {"gates": gates, "candidate": candidate}
-        states, state = self.scan(GRUCell(self.reset), read, kernels, segments, state, masks, ends)
+        states, state = self.scan(
+            GRUCell(self.reset), read, kernels, segments, state, masks=masks, ends=ends
+        )
         return states.astype(x.dtype), state

@@ -96,7 +96,9 @@ class LSTM(Recurrent):
             )
         cell = LSTMCell(self.forget, self.project is not None, self.cell_clip, self.project_clip)
         masks = self.masks(("gates",), len(x), context)
-        states, state = self.scan(cell, {"gates": inputs}, kernels, segments, state, masks, ends)
+        states, state = self.scan(
+            cell, {"gates": inputs}, kernels, segments, state, masks=masks, ends=ends
+        )
         return states.astype(x.dtype), state
 
 

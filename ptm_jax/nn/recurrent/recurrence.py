@@ -271,7 +271,15 @@ class Recurrent(nn.Module):
         return dict.fromkeys(names, keep / (1.0 - self.state_drop))
 
     def scan(
-        self, cell: Cell, inputs, kernels, segments, state: State | None, masks, ends: bool = False
+        self,
+        cell: Cell,
+        inputs,
+        kernels,
+        segments,
+        state: State | None,
+        *,
+        masks,
+        ends: bool = False,
     ) -> tuple[Array, State]:
         """`recur` from the given or the empty state; h is [B, L, P] float32. Raises UserError for a
         state of other sizes."""

@@ -147,10 +147,10 @@ class _Noise(_Words):
             scores = band(_dot("bld,bmd->blm", hidden, true) + bias[:, None], self.window)
             right = _sum(jax.nn.softplus(-scores), near)
         else:
-            return self._by_offset(hidden, factors, near, (true, bias), against, share)
+            return self._by_offset(hidden, factors, near, (true, bias), against, share=share)
         return right + share * _sum(jax.nn.softplus(against(hidden)), self.weights(near, batch))
 
-    def _by_offset(self, hidden, factors, near, words, against, share):
+    def _by_offset(self, hidden, factors, near, words, against, *, share):
         """Sums over the offsets, whose states differ."""
         total, (true, bias) = 0.0, words
         for n, offset in enumerate(offsets(self.window)):

@@ -33,6 +33,7 @@ def bert_mk(
     width: int,
     heads: int,
     graph: FactsBothWays = UMLS,
+    *,
     entity: tuple[int, int, int] = (100, 4, 4),
 ) -> System:
     """BERT-MK (He et al. 2019): ERNIE of Tsinghua University, whose vectors of entities are the
@@ -51,7 +52,7 @@ def bert_mk(
     where the paper draws them.
     """
     size, several, depth = entity
-    parent: Any = ernie_thu(name, layers, width, heads, graph, (size, several))
+    parent: Any = ernie_thu(name, layers, width, heads, graph, entity=(size, several))
     low: Any = parent.towers["main"].encoder
     attention = Attention(heads=several, width=size, dropout=0.1)
     nodes = Stack(
@@ -79,7 +80,7 @@ def bert_mk(
 
 def systems() -> Iterator[System]:
     yield bert_mk("bert_mk", 12, 768, 12)
-    mini = bert_mk("", 2, 128, 2, FactsBothWays(), (32, 2, 1))
+    mini = bert_mk("", 2, 128, 2, FactsBothWays(), entity=(32, 2, 1))
     mini = miniature(mini, "bert_mk_mini", steps=300, lr=2e-3, std=0.08, length=64)
     yield dataclasses.replace(
         mini, objective=Joint(parts=((1.0, MLM()), (1.0, DEA()), (1.0, SubgraphTriples())))

@@ -44,6 +44,7 @@ def ernie_thu(
     width: int,
     heads: int,
     lexicon: Entities = CANDIDATES,
+    *,
     entity: tuple[int, int] = (100, 4),
 ) -> System:
     """ERNIE (Zhang et al. 2019): half the layers of a BERT over tokens, the other half over tokens
@@ -133,7 +134,7 @@ def wklm(name: str, layers: int, width: int, heads: int) -> System:
 def systems() -> Iterator[System]:
     yield ernie_thu("ernie_thu", 12, 768, 12)
     yield wklm("wklm_base", 12, 768, 12)
-    small = ernie_thu("", 2, 128, 2, Entities(entities=256), (32, 2))
+    small = ernie_thu("", 2, 128, 2, Entities(entities=256), entity=(32, 2))
     mini = miniature(small, "ernie_thu_mini", steps=150, lr=2e-3, std=0.08, length=64)
     mini = spec.with_field(
         mini, "initializer", Normal(0.2), lambda part: isinstance(part, EntityTransformer)

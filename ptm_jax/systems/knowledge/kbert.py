@@ -17,7 +17,13 @@ GROUP = "Knowledge-enriched models"
 
 
 def kbert(
-    name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CHINESE, longest: int = 16
+    name: str,
+    layers: int,
+    width: int,
+    heads: int,
+    vocab: Vocab = BERT_CHINESE,
+    *,
+    longest: int = 16,
 ) -> System:
     """K-BERT (Liu et al. 2020): a BERT whose rows are sentence trees, at most two triples a
     mention; section 3.

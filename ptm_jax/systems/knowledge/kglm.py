@@ -69,9 +69,12 @@ def kglm(name: str, parent: System, words: Vocab, graph: FactsOfNames, width: in
 
 def systems() -> Iterator[System]:
     yield kglm(
-        "kglm", awd_lstm("", WORDS, 400, 1150, (0.1, 0.65, 0.3, 0.4, 0.5), 1, 1), WORDS, GRAPH
+        "kglm",
+        awd_lstm("", WORDS, 400, 1150, (0.1, 0.65, 0.3, 0.4, 0.5), epochs=1, epoch=1),
+        WORDS,
+        GRAPH,
     )
-    small = awd_lstm("", WORDS, 64, 128, (0.0,) * 5, 1, 1)
+    small = awd_lstm("", WORDS, 64, 128, (0.0,) * 5, epochs=1, epoch=1)
     few = FactsOfNames()
     yield miniature(
         kglm("", small, WORDS, few, 32), "kglm_mini", steps=400, lr=8e-3, batch=16, length=32

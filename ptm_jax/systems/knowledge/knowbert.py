@@ -38,6 +38,7 @@ def knowledge(
     heads: int = 4,
     hidden: int = 1024,
     match: int = 100,
+    *,
     threshold: float | None = None,
 ) -> Knowledge:
     """The layer of a graph with vectors of `width`: one layer over mentions and one from words to

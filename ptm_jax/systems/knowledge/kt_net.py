@@ -31,7 +31,7 @@ QUESTIONS = 100_730
 
 
 def kt_net(
-    name: str, layers: int, width: int, heads: int, graphs: tuple[Entities, ...], size: int = 100
+    name: str, layers: int, width: int, heads: int, graphs: tuple[Entities, ...], *, size: int = 100
 ) -> System:
     """KT-NET (Yang et al. 2019, ACL): BERT, attention over the concepts of each word in every graph
     with a sentinel, self-matching, and the span of the answer; section 3.
@@ -101,6 +101,11 @@ def systems() -> Iterator[System]:
     yield network
     few = Entities(entities=256, candidates=4, fill=True)
     mini = miniature(
-        kt_net("", 2, 128, 2, (few,), 32), "kt_net_mini", steps=300, lr=2e-3, std=0.08, length=64
+        kt_net("", 2, 128, 2, (few,), size=32),
+        "kt_net_mini",
+        steps=300,
+        lr=2e-3,
+        std=0.08,
+        length=64,
     )
     yield dataclasses.replace(mini, objective=AnswerSpan())

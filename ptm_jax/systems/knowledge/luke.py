@@ -34,7 +34,7 @@ mask (section 3.1)."""
 
 
 def luke(
-    name: str, layers: int, width: int, heads: int, lexicon: Entities = LINKS, entity: int = 256
+    name: str, layers: int, width: int, heads: int, lexicon: Entities = LINKS, *, entity: int = 256
 ) -> System:
     """LUKE (Yamada et al. 2020): RoBERTa over words and entities, trained to predict masked words
     and masked entities; section 3.
@@ -101,5 +101,5 @@ def luke(
 def systems() -> Iterator[System]:
     yield luke("luke_base", 12, 768, 12)
     yield luke("luke_large", 24, 1024, 16)
-    mini = luke("", 2, 128, 2, Entities(entities=255), 32)
+    mini = luke("", 2, 128, 2, Entities(entities=255), entity=32)
     yield miniature(mini, "luke_mini", steps=600, lr=2e-3, std=0.08, length=64)

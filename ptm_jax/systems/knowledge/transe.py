@@ -32,6 +32,7 @@ def graph(
     head: Any,
     objective: TripleLoss,
     recipe: Recipe,
+    *,
     noise: TripleNoise,
     init: Any,
 ) -> System:
@@ -78,8 +79,8 @@ def transe() -> System:
         head,
         TripleLoss(unit=True),
         sgd,
-        TripleNoise(),
-        Uniform(6 / 50**0.5),
+        noise=TripleNoise(),
+        init=Uniform(6 / 50**0.5),
     )
 
 
@@ -92,7 +93,9 @@ def transh() -> System:
     loss = TripleLoss(margin=0.25, soft=1.0)
     sgd = recipe(0.005 * batch, batch, 500, SGD())
     noise = TripleNoise(side="bernoulli")
-    return graph("transh", "Wang et al. 2014, AAAI", head, loss, sgd, noise, Uniform(6 / 100**0.5))
+    return graph(
+        "transh", "Wang et al. 2014, AAAI", head, loss, sgd, noise=noise, init=Uniform(6 / 100**0.5)
+    )
 
 
 def distmult() -> System:
@@ -103,7 +106,13 @@ def distmult() -> System:
     head, noise = Product(vocab=VOCAB, width=100), TripleNoise(noise=2)
     adagrad = recipe(0.1, 10, 300, Adagrad(initial=1e-12))
     return graph(
-        "distmult", "Yang et al. 2015, arXiv 1412.6575", head, loss, adagrad, noise, Uniform(0.1)
+        "distmult",
+        "Yang et al. 2015, arXiv 1412.6575",
+        head,
+        loss,
+        adagrad,
+        noise=noise,
+        init=Uniform(0.1),
     )
 
 
@@ -121,8 +130,8 @@ def conve() -> System:
         head,
         loss,
         adam,
-        TripleNoise(),
-        Normal((2 / 15_151) ** 0.5),
+        noise=TripleNoise(),
+        init=Normal((2 / 15_151) ** 0.5),
     )
 
 

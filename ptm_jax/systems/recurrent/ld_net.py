@@ -31,7 +31,7 @@ CUTOFFS = (4_000, 40_000, 200_000)
 
 def ld_net(
     name: str, vocab: Vocab = WORDS, width: int = 300, layers: int = 10, features: int = 1600,
-    dropout: float = 0.01,
+    *, dropout: float = 0.01,
     cutoffs: tuple[int, ...] = CUTOFFS, sampled: int = 0,
 ) -> System:  # fmt: skip
     """The language models of LD-Net (Liu et al. 2018, arXiv 1804.07827, section 3): in each

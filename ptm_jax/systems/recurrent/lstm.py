@@ -35,6 +35,7 @@ def lstm(
     limit: float,
     dropout: float,
     epochs: tuple[int, int],
+    *,
     divisor: float,
     clip: float,
 ) -> System:
@@ -82,6 +83,7 @@ def charlstm(
     highway: int,
     width: int,
     spelling: int = 50,
+    *,
     limit: float = 0.05,
 ) -> System:
     """Two layers of LSTM over a character CNN (Kim et al. 2016, arXiv 1508.06615, Table 2, sections
@@ -94,7 +96,7 @@ def charlstm(
     0 at the start; words have ELMo's marks of begin and end.
     """
     plain, init, total = (
-        lstm(name, width, limit, 0.5, (25, 10), 2.0, 5.0),
+        lstm(name, width, limit, 0.5, (25, 10), divisor=2.0, clip=5.0),
         Uniform(limit),
         sum(n for _, n in filters),
     )
@@ -134,6 +136,7 @@ def awd_lstm(
     width: int,
     hidden: int,
     rates: tuple[float, ...],
+    *,
     epochs: int,
     epoch: int,
 ) -> System:
@@ -189,7 +192,7 @@ def qrnn(name: str, width: int) -> System:
     epoch before, 72 epochs, clip 10. Its rate is of a sum, as in `lstm`. Deviation: no L2 penalty
     of 2e-4.
     """
-    parent, length = lstm(name, width, 0.05, 0.5, (72, 6), 1 / 0.95, 10.0), 105
+    parent, length = lstm(name, width, 0.05, 0.5, (72, 6), divisor=1 / 0.95, clip=10.0), 105
     epoch = EPOCH * UNROLL // length
     layers = tuple(QRNN(width, width, zoneout=0.1, initializer=Uniform(0.05)) for _ in range(2))
     return dataclasses.replace(
@@ -206,10 +209,14 @@ def qrnn(name: str, width: int) -> System:
 
 
 def systems() -> Iterator[System]:
-    yield lstm("lstm_medium", 650, 0.05, 0.5, (39, 6), 1.2, 5.0)
-    yield lstm("lstm_large", 1500, 0.04, 0.65, (55, 14), 1.15, 10.0)
+    yield lstm("lstm_medium", 650, 0.05, 0.5, (39, 6), divisor=1.2, clip=5.0)
+    yield lstm("lstm_large", 1500, 0.04, 0.65, (55, 14), divisor=1.15, clip=10.0)
     yield miniature(
-        lstm("", 128, 0.1, 0.0, (1, 1), 1.0, 1.0), "lstm_mini", steps=700, lr=4e-3, length=32
+        lstm("", 128, 0.1, 0.0, (1, 1), divisor=1.0, clip=1.0),
+        "lstm_mini",
+        steps=700,
+        lr=4e-3,
+        length=32,
     )
     yield charlstm("charlstm_small", tuple((w, 25 * w) for w in range(1, 7)), 1, 300)
     yield charlstm("charlstm_large", tuple((w, min(200, 50 * w)) for w in range(1, 8)), 2, 650)
@@ -217,8 +224,10 @@ def systems() -> Iterator[System]:
     # unigrams (measured).
     small = charlstm("", ((1, 16), (2, 32), (3, 48)), 1, 128, spelling=12, limit=0.2)
     yield miniature(small, "charlstm_mini", steps=400, lr=8e-3, batch=8, length=32)
-    yield awd_lstm("awd_lstm", PENN, 400, 1150, (0.1, 0.4, 0.25, 0.4, 0.5), 500, 929_589 // 5600)
-    small = awd_lstm("", PENN, 64, 128, (0.0,) * 5, 1, 1)
+    yield awd_lstm(
+        "awd_lstm", PENN, 400, 1150, (0.1, 0.4, 0.25, 0.4, 0.5), epochs=500, epoch=929_589 // 5600
+    )
+    small = awd_lstm("", PENN, 64, 128, (0.0,) * 5, epochs=1, epoch=1)
     yield miniature(small, "awd_lstm_mini", steps=400, lr=8e-3, batch=8, length=32)
     yield qrnn("qrnn", 640)
     yield with_field(

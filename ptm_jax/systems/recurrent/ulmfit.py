@@ -92,7 +92,7 @@ def ulmfit(name: str, vocab: Vocab = WIKITEXT, width: int = 400, hidden: int = 1
     tokens, Adam with b1 0.8 and b2 0.99, slanted triangular with the peak 0.001 and a tenth of the
     steps up. The others: docs/recurrent.md.
     """
-    parent = awd_lstm(name, vocab, width, hidden, (0.05, 0.4, 0.3, 0.4, 0.5), 1, 1)
+    parent = awd_lstm(name, vocab, width, hidden, (0.05, 0.4, 0.3, 0.4, 0.5), epochs=1, epoch=1)
     steps = 12 * WORDS // (64 * 70)
     return dataclasses.replace(
         parent,

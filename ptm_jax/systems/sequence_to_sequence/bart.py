@@ -138,6 +138,7 @@ def vaswani(
     width: int,
     heads: int,
     dropout: float,
+    *,
     steps: int,
     norm: Literal["post", "pre"] = "post",
 ) -> System:
@@ -207,7 +208,7 @@ def denoising(vocab: Vocab) -> Reconstruct:
     return Reconstruct(vocab=vocab, noise=noise)
 
 
-def bart(name: str, layers: int, width: int, heads: int, lr: float, warmup: int) -> System:
+def bart(name: str, layers: int, width: int, heads: int, lr: float, *, warmup: int) -> System:
     """BART (Lewis et al. 2020): RoBERTa's embeddings and vocabulary, post-norm, GELU; text
     infilling and permutation.
 
@@ -300,7 +301,7 @@ def mass(name: str, layers: int, width: int, heads: int) -> System:
     )
 
 
-def pegasus(name: str, layers: int, width: int, heads: int, vocab: Vocab, batch: int) -> System:
+def pegasus(name: str, layers: int, width: int, heads: int, vocab: Vocab, *, batch: int) -> System:
     """PEGASUS (Zhang et al. 2020): a pre-norm Transformer that generates the sentences masked in
     its input.
 

@@ -26,7 +26,7 @@ SUBWORDS = Vocab(size=32000, bos=0, cls=0, pad=1, eos=2, sep=2, unk=3, mask=4)
 
 
 def hibert(
-    name: str, layers: int, width: int, heads: int, sentences: int = 30, tokens: int = 50
+    name: str, layers: int, width: int, heads: int, sentences: int = 30, *, tokens: int = 50
 ) -> System:
     """HIBERT (Zhang et al. 2019): a sentence encoder, a document encoder, and a decoder for masked
     sentences.

@@ -36,14 +36,14 @@ from ptm_jax.systems.sequence_to_sequence.bart import vaswani
 from ptm_jax.systems.transformers.bert_gpt import miniature
 
 
-def attentive(name: str, paper: str, net: Any, init: Any, recipe: Recipe, size: int) -> System:
+def attentive(name: str, paper: str, net: Any, init: Any, recipe: Recipe, *, size: int) -> System:
     """A network between two vocabularies of `size` words (row 22).
 
     Deviations: the papers' task is translation; a catalogue trains on one text, so the task is the
     denoising of `systems.sequence_to_sequence.bart.vaswani`. `ptm train --task multi30k_en_de`
     trains translation. Both sides have one list of words.
     """
-    parent = vaswani(name, 1, 8, 1, 0.0, 1)
+    parent = vaswani(name, 1, 8, 1, 0.0, steps=1)
     vocab = net.encoder.embed.vocab
     return dataclasses.replace(
         parent,
@@ -65,7 +65,7 @@ def attentive(name: str, paper: str, net: Any, init: Any, recipe: Recipe, size: 
 
 def words(size: int) -> Vocab:
     return dataclasses.replace(
-        vaswani("", 1, 8, 1, 0.0, 1).towers["main"].encoder.embed.vocab, size=size
+        vaswani("", 1, 8, 1, 0.0, steps=1).towers["main"].encoder.embed.vocab, size=size
     )
 
 
@@ -104,7 +104,9 @@ def rnnsearch(
         schedule=Constant(),
         clip=1.0,
     )
-    return attentive(name, "Bahdanau et al. 2015, arXiv 1409.0473", net, init, recipe, vocab.size)
+    return attentive(
+        name, "Bahdanau et al. 2015, arXiv 1409.0473", net, init, recipe, size=vocab.size
+    )
 
 
 def luong(
@@ -139,7 +141,9 @@ def luong(
         schedule=Staircase(full=8 * epoch, every=epoch, divisor=2.0),
         clip=5.0,
     )
-    return attentive(name, "Luong et al. 2015, arXiv 1508.04025", net, init, recipe, vocab.size)
+    return attentive(
+        name, "Luong et al. 2015, arXiv 1508.04025", net, init, recipe, size=vocab.size
+    )
 
 
 def cove(name: str = "cove", embed: int = 300, width: int = 300) -> System:
@@ -172,7 +176,9 @@ def cove(name: str = "cove", embed: int = 300, width: int = 300) -> System:
         clip=5.0,
     )
     net = AttentiveEncoderDecoder(encoder=encoder, decoder=decoder)
-    system = attentive(name, "McCann et al. 2017, arXiv 1708.00107", net, init, recipe, vocab.size)
+    system = attentive(
+        name, "McCann et al. 2017, arXiv 1708.00107", net, init, recipe, size=vocab.size
+    )
     return dataclasses.replace(
         system,
         section="2.4.2",
@@ -220,7 +226,7 @@ def language_pair(
         clip=5.0,
     )
     value = attentive(
-        name, "Ramachandran et al. 2017, arXiv 1611.02683", net, init, recipe, vocab.size
+        name, "Ramachandran et al. 2017, arXiv 1611.02683", net, init, recipe, size=vocab.size
     )
     main = value.towers["main"]
     heads = dict.fromkeys(("lm", "source"), main.heads["lm"])

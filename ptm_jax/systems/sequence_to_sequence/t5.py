@@ -87,7 +87,14 @@ def t5_network(
 
 
 def t5(
-    name: str, version: Version, layers: int, width: int, heads: int, head_width: int, hidden: int
+    name: str,
+    version: Version,
+    layers: int,
+    width: int,
+    heads: int,
+    *,
+    head_width: int,
+    hidden: int,
 ) -> System:
     """T5 (Raffel et al. 2020) and its version 1.1 (Shazeer 2020: GEGLU, untied output, no dropout
     in pre-training).
@@ -138,21 +145,23 @@ def small(name: str, version: Version, hidden: int) -> System:
     """Returns a miniature that keeps Adafactor. Its steps scale with the parameters, and T5's table
     has initial deviation 1 (measured: AdamW at 1e-3 has a higher loss after the same number of
     steps, at twice the width)."""
-    value = miniature(t5("", version, 2, 128, 4, 32, hidden), name, steps=400, lr=0.05)
+    value = miniature(
+        t5("", version, 2, 128, 4, head_width=32, hidden=hidden), name, steps=400, lr=0.05
+    )
     recipe = dataclasses.replace(value.recipe, optimizer=Adafactor(decay_rate=0.8))
     return dataclasses.replace(value, recipe=recipe)
 
 
 def systems() -> Iterator[System]:
-    yield t5("t5_small", "1.0", 6, 512, 8, 64, 2048)
-    yield t5("t5_base", "1.0", 12, 768, 12, 64, 3072)
-    yield t5("t5_large", "1.0", 24, 1024, 16, 64, 4096)
-    yield t5("t5_3b", "1.0", 24, 1024, 32, 128, 16384)
-    yield t5("t5_11b", "1.0", 24, 1024, 128, 128, 65536)
-    yield t5("t5_1_1_small", "1.1", 8, 512, 6, 64, 1024)
-    yield t5("t5_1_1_base", "1.1", 12, 768, 12, 64, 2048)
-    yield t5("t5_1_1_large", "1.1", 24, 1024, 16, 64, 2816)
-    yield t5("t5_1_1_xl", "1.1", 24, 2048, 32, 64, 5120)
-    yield t5("t5_1_1_xxl", "1.1", 24, 4096, 64, 64, 10240)
+    yield t5("t5_small", "1.0", 6, 512, 8, head_width=64, hidden=2048)
+    yield t5("t5_base", "1.0", 12, 768, 12, head_width=64, hidden=3072)
+    yield t5("t5_large", "1.0", 24, 1024, 16, head_width=64, hidden=4096)
+    yield t5("t5_3b", "1.0", 24, 1024, 32, head_width=128, hidden=16384)
+    yield t5("t5_11b", "1.0", 24, 1024, 128, head_width=128, hidden=65536)
+    yield t5("t5_1_1_small", "1.1", 8, 512, 6, head_width=64, hidden=1024)
+    yield t5("t5_1_1_base", "1.1", 12, 768, 12, head_width=64, hidden=2048)
+    yield t5("t5_1_1_large", "1.1", 24, 1024, 16, head_width=64, hidden=2816)
+    yield t5("t5_1_1_xl", "1.1", 24, 2048, 32, head_width=64, hidden=5120)
+    yield t5("t5_1_1_xxl", "1.1", 24, 4096, 64, head_width=64, hidden=10240)
     yield small("t5_mini", "1.0", 512)
     yield small("t5_1_1_mini", "1.1", 256)

@@ -84,6 +84,7 @@ def convs2s(
     features: int,
     encoder: Any,
     decoder: Any,
+    *,
     dropout: float,
     vocab_size: int = 40_000,
 ) -> System:
@@ -96,7 +97,7 @@ def convs2s(
     task is translation, ours the denoising of `systems.sequence_to_sequence.bart.vaswani`; the rate
     is constant (theirs is divided by ten on a plateau).
     """
-    parent = vaswani(name, 1, width, 1, dropout, 1)
+    parent = vaswani(name, 1, width, 1, dropout, steps=1)
     vocab = dataclasses.replace(
         next(iter(parent.towers.values())).encoder.embed.vocab, size=vocab_size
     )
@@ -130,7 +131,7 @@ def convs2s(
 def convs2s_sentences() -> System:
     """The encoder of ConvS2S as a sentence encoder, by the mean of its states: the four layers of
     width 256 and the dropout of fairseq's `fconv_iwslt_de_en`, with the recipe of `convs2s`."""
-    parent = convs2s("convs2s", 256, 256, ((256, 3),) * 4, (), 0.2)
+    parent = convs2s("convs2s", 256, 256, ((256, 3),) * 4, (), dropout=0.2)
     encoder = with_field(parent.towers["main"].encoder.encoder, "vocab", MR)
     value = sentences("convs2s", parent.paper, MR, encoder, Summary("none", at="mean"))
     return dataclasses.replace(value, recipe=parent.recipe)
@@ -146,14 +147,18 @@ def systems() -> Iterator[System]:
     yield textcnn("textcnn_static", 1, Frozen(pattern="/embed/token$"))
     yield textcnn("textcnn_multichannel", 2, Frozen(pattern="/channel/token$"))
     yield dcnn()
-    yield convs2s("convs2s_enro", 512, 512, ((512, 3),) * 20, ((512, 3),) * 20, 0.2)
+    yield convs2s("convs2s_enro", 512, 512, ((512, 3),) * 20, ((512, 3),) * 20, dropout=0.2)
     deep = ((512, 3),) * 9 + ((1024, 3),) * 4 + ((2048, 1),) * 2
-    yield convs2s("convs2s_ende", 768, 512, deep, deep, 0.2)
+    yield convs2s("convs2s_ende", 768, 512, deep, deep, dropout=0.2)
     deep = ((512, 3),) * 6 + ((768, 3),) * 4 + ((1024, 3),) * 3 + ((2048, 1), (4096, 1))
-    yield convs2s("convs2s_enfr", 768, 512, deep, deep, 0.1)
+    yield convs2s("convs2s_enfr", 768, 512, deep, deep, dropout=0.1)
     yield small(textcnn(), "textcnn_mini")
     yield small(dcnn(), "dcnn_mini")
     layers = ((128, 3),) * 3
     yield miniature(
-        convs2s("", 128, 128, layers, layers, 0.0), "convs2s_mini", steps=300, lr=3e-3, length=64
+        convs2s("", 128, 128, layers, layers, dropout=0.0),
+        "convs2s_mini",
+        steps=300,
+        lr=3e-3,
+        length=64,
     )

@@ -54,7 +54,7 @@ def recipe(steps: int, batch: int, lr: float, optimizer: Any, length: int = 64) 
 
 
 def masked(
-    name: str, paper: str, row: int, encoder: TreeEncoder, how: Recipe, examples: Any = None
+    name: str, paper: str, row: int, encoder: TreeEncoder, how: Recipe, *, examples: Any = None
 ) -> System:
     """Masked words, as BERT's, on the encoder of a paper that has no pre-training."""
     return System(
@@ -73,7 +73,15 @@ def masked(
 
 
 def classified(
-    name: str, paper: str, row: int, layer: Any, width: int, std: Any, dropout: float, how: Recipe
+    name: str,
+    paper: str,
+    row: int,
+    layer: Any,
+    width: int,
+    *,
+    std: Any,
+    dropout: float,
+    how: Recipe,
 ) -> System:
     """The five classes of sentiment of all nodes of binary trees, `--data binary:SST/train.txt`."""
     encoder = TreeEncoder(
@@ -99,7 +107,9 @@ def recursive(name: str, tensor: bool) -> System:
     the network without the tensor."""
     how = recipe(17_000, 25, 0.01, Adagrad(initial=0.0))
     paper = "Socher et al. 2013, EMNLP" if tensor else "Socher et al. 2012, EMNLP"
-    return classified(name, paper, 23, RecursiveNN(tensor=tensor), 30, Uniform(1e-4), 0.0, how)
+    return classified(
+        name, paper, 23, RecursiveNN(tensor=tensor), 30, std=Uniform(1e-4), dropout=0.0, how=how
+    )
 
 
 def tree_lstm_binary() -> System:
@@ -113,9 +123,9 @@ def tree_lstm_binary() -> System:
         24,
         BinaryTreeLSTM(150),
         300,
-        Normal(0.1),
-        0.5,
-        how,
+        std=Normal(0.1),
+        dropout=0.5,
+        how=how,
     )
 
 
@@ -177,7 +187,9 @@ def s_lstm() -> System:
     embed = Embeddings(vocab=WORDS, width=300, initializer=Normal(0.1))
     encoder = TreeEncoder(embed=embed, layers=(SentenceStateLSTM(300, steps=9),), dropout=0.5)
     how = recipe(100_000, 10, 1e-3, AdamW(eps=1e-8, weight_decay=0.0), 128)
-    return masked("s_lstm", "Zhang et al. 2018, arXiv 1805.02474", 24, encoder, how, Packed())
+    return masked(
+        "s_lstm", "Zhang et al. 2018, arXiv 1805.02474", 24, encoder, how, examples=Packed()
+    )
 
 
 def star_transformer() -> System:
@@ -189,7 +201,7 @@ def star_transformer() -> System:
     encoder = TreeEncoder(embed=embed, layers=(StarTransformer(4, 8, 32),), dropout=0.1)
     how = recipe(100_000, 32, 1e-3, AdamW(eps=1e-8, weight_decay=0.0), 128)
     return masked(
-        "star_transformer", "Guo et al. 2019, arXiv 1902.09113", 27, encoder, how, Packed()
+        "star_transformer", "Guo et al. 2019, arXiv 1902.09113", 27, encoder, how, examples=Packed()
     )
 
 

@@ -83,7 +83,7 @@ def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNC
     )
 
 
-def roberta(name: str, layers: int, width: int, heads: int, lr: float, warmup: int) -> System:
+def roberta(name: str, layers: int, width: int, heads: int, lr: float, *, warmup: int) -> System:
     """RoBERTa (Liu et al. 2019): no NSP, full sentences across documents, dynamic masking,
     byte-level BPE, large batches.
 

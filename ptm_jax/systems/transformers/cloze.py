@@ -38,6 +38,7 @@ def cloze(
     width: int,
     heads: int,
     last_heads: int,
+    *,
     steps: int,
     query: Literal["sum", "concat"] = "sum",
 ) -> System:

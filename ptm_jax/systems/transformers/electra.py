@@ -49,6 +49,7 @@ def electra(
     layers: int,
     width: int,
     heads: int,
+    *,
     share: float,
     phase: Phase,
     lr: float,
@@ -105,7 +106,7 @@ def small(
     """ELECTRA-Small. The released checkpoint, Small++, has a generator of full width, 4 million
     steps (the repository's README) and rows of 512; its batch size is assumed to be Small's, which
     was not checked."""
-    return electra(name, 128, 12, 256, 4, share, phase, lr=5e-4)
+    return electra(name, 128, 12, 256, 4, share=share, phase=phase, lr=5e-4)
 
 
 def systems() -> Iterator[System]:
@@ -119,8 +120,8 @@ def systems() -> Iterator[System]:
         12,
         768,
         12,
-        1 / 3,
-        Phase(steps=766_000, batch=256, length=512),
+        share=1 / 3,
+        phase=Phase(steps=766_000, batch=256, length=512),
         lr=2e-4,
     )
     yield electra(
@@ -129,10 +130,10 @@ def systems() -> Iterator[System]:
         24,
         1024,
         16,
-        1 / 4,
-        Phase(steps=1_750_000, batch=2048, length=512),
+        share=1 / 4,
+        phase=Phase(steps=1_750_000, batch=2048, length=512),
         lr=2e-4,
         rate=0.25,
     )
-    mini = electra("", 128, 2, 128, 2, 0.5, Phase(steps=1, batch=1, length=8), lr=1e-3)
+    mini = electra("", 128, 2, 128, 2, share=0.5, phase=Phase(steps=1, batch=1, length=8), lr=1e-3)
     yield miniature(mini, "electra_mini", steps=800, lr=3e-3, std=0.08, length=64)

@@ -174,7 +174,7 @@ BILLION = Words(Vocab(size=793_470, eos=0), (60_000, 100_000, 640_000), "none", 
 
 
 def transformer_xl(
-    name: str, embed, head, layers: int, heads: int, hidden: int, training: Training
+    name: str, embed, head, layers: int, heads: int, *, hidden: int, training: Training
 ) -> System:
     """Transformer-XL (Dai et al. 2019, section 3): a causal model with relative positions and the
     previous row in memory.
@@ -224,6 +224,7 @@ def of_words(
     width: int,
     heads: int,
     hidden: int,
+    *,
     divide: int,
     training: Training,
     words: Words = Words(),
@@ -243,7 +244,7 @@ def of_words(
         AdaptiveEmbeddings(width=width, **cut),
         AdaptiveHead(projections=words.projections, **cut),
     )
-    parent = transformer_xl(name, embed, head, layers, heads, hidden, training)
+    parent = transformer_xl(name, embed, head, layers, heads, hidden=hidden, training=training)
     if words.text is None:
         return parent
     tokenizer = TokenizerSpec(
@@ -258,6 +259,7 @@ def of_characters(
     width: int,
     heads: int,
     hidden: int,
+    *,
     training: Training,
     vocab: Vocab = ENWIK8,
 ) -> System:
@@ -269,7 +271,9 @@ def of_characters(
     Treebank (Table 5) were not published.
     """
     embed = Embeddings(vocab=vocab, width=width, initializer=Normal(0.02))
-    parent = transformer_xl(name, embed, LMHead(bias=True), layers, heads, hidden, training)
+    parent = transformer_xl(
+        name, embed, LMHead(bias=True), layers, heads, hidden=hidden, training=training
+    )
     return dataclasses.replace(
         parent,
         tokenizer=dataclasses.replace(parent.tokenizer, vocab=257),
@@ -292,39 +296,62 @@ def systems() -> Iterator[System]:
     yield xlnet("xlnet_large", 24, 1024, 16)
     yield miniature(xlnet("", 2, 128, 2, memory=64), "xlnet_mini", steps=140, lr=2e-3, std=0.08)
     yield of_words(
-        "transformer_xl_wt103", 16, 410, 10, 2100, 1, Training(length=150, batch=60, steps=200_000)
+        "transformer_xl_wt103",
+        16,
+        410,
+        10,
+        2100,
+        divide=1,
+        training=Training(length=150, batch=60, steps=200_000),
     )
     long = Training(
         length=384, batch=128, steps=4_000_000, warmup=16_000, dropout=0.2, attention_dropout=0.2
     )
-    yield untied(of_words("transformer_xl_wt103_large", 18, 1024, 16, 4096, 4, long))
+    yield untied(
+        of_words("transformer_xl_wt103_large", 18, 1024, 16, 4096, divide=4, training=long)
+    )
     yield of_characters(
-        "transformer_xl_enwik8", 12, 512, 8, 2048, Training(length=512, batch=22, steps=400_000)
+        "transformer_xl_enwik8",
+        12,
+        512,
+        8,
+        2048,
+        training=Training(length=512, batch=22, steps=400_000),
     )
     long = Training(
         length=768, batch=64, steps=400_000, warmup=4000, dropout=0.15, attention_dropout=0.15
     )
-    yield of_characters("transformer_xl_enwik8_large", 24, 1024, 8, 3072, long)
+    yield of_characters("transformer_xl_enwik8_large", 24, 1024, 8, 3072, training=long)
     yield of_characters(
         "transformer_xl_text8",
         12,
         512,
         8,
         2048,
-        Training(length=512, batch=22, steps=400_000),
-        TEXT8,
+        training=Training(length=512, batch=22, steps=400_000),
+        vocab=TEXT8,
     )
-    yield of_characters("transformer_xl_text8_large", 24, 1024, 8, 3072, long, TEXT8)
+    yield of_characters("transformer_xl_text8_large", 24, 1024, 8, 3072, training=long, vocab=TEXT8)
     short = Training(length=32, batch=224, steps=500_000, warmup=20_000, dropout=0.0)
-    yield of_words("transformer_xl_lm1b", 18, 1024, 8, 4096, 4, short, BILLION)
+    yield of_words(
+        "transformer_xl_lm1b", 18, 1024, 8, 4096, divide=4, training=short, words=BILLION
+    )
     short = Training(
         length=32, batch=512, steps=1_200_000, warmup=30_000, dropout=0.05, attention_dropout=0.05
     )
-    yield untied(of_words("transformer_xl_lm1b_large", 24, 1280, 16, 8192, 4, short, BILLION))
+    yield untied(
+        of_words(
+            "transformer_xl_lm1b_large", 24, 1280, 16, 8192, divide=4, training=short, words=BILLION
+        )
+    )
     short = Training(length=64, batch=16, steps=1)
-    small = of_words("", 2, 128, 2, 512, 1, short, Words(cutoffs=(1000, 2000), text=None))
+    small = of_words(
+        "", 2, 128, 2, 512, divide=1, training=short, words=Words(cutoffs=(1000, 2000), text=None)
+    )
     yield miniature(small, "transformer_xl_words_mini", steps=120, lr=2e-3)
     # A plain embedding table, which the heads of all other systems can use.
-    small = dataclasses.replace(of_characters("", 2, 128, 2, 512, short), examples=small.examples)
+    small = dataclasses.replace(
+        of_characters("", 2, 128, 2, 512, training=short), examples=small.examples
+    )
     small = respell(small, Vocab, WIKITEXT103)
     yield miniature(small, "transformer_xl_mini", steps=120, lr=2e-3)

@@ -27,7 +27,7 @@ WIDTH, LENGTH = 100, 74
 
 
 def described(
-    name: str, paper: str, kind: str, objective: DescribedTriples, lr: float, steps: int
+    name: str, paper: str, kind: str, objective: DescribedTriples, lr: float, *, steps: int
 ) -> System:
     """A margin loss of triples whose entities have descriptions, on FB15k (row 113); batches of
     1,024 triples."""
@@ -72,7 +72,9 @@ def dkrl() -> System:
     rate 0.001 (section "Experiment settings"). Descriptions have at most 343 words. Deviations: the
     sum over a batch is a mean, so the rate is that of 1,024 triples; word vectors are not
     pre-trained (--init gives them)."""
-    return described("dkrl", "Xie et al. 2016, AAAI", "cnn", DescribedTriples(), 1.024, 470_000)
+    return described(
+        "dkrl", "Xie et al. 2016, AAAI", "cnn", DescribedTriples(), 1.024, steps=470_000
+    )
 
 
 def gated(kind: str = "attentive") -> System:
@@ -80,7 +82,9 @@ def gated(kind: str = "attentive") -> System:
     attentive (A-LSTM). The paper chooses margin and rate on validation data; these, and the steps,
     are DKRL's with twice the margin."""
     objective = DescribedTriples(energies="gated", margin=2.0, norm=2)
-    return described("gated_descriptions", "Xu et al. 2017, IJCAI", kind, objective, 1.024, 470_000)
+    return described(
+        "gated_descriptions", "Xu et al. 2017, IJCAI", kind, objective, 1.024, steps=470_000
+    )
 
 
 def joint(name: str, paper: str, alignment: tuple[str, ...]) -> System:

@@ -89,9 +89,9 @@ class Conversations(Questions):
             context = needed_text(unique(place, index), story, "story")
             if not context.strip():
                 raise UserError(f"{place}: the story is empty; correct it, or remove it")
-            yield from self._turns(place, index, context, story, remarks, labels)
+            yield from self._turns(place, index, context, story, remarks, labels=labels)
 
-    def _turns(self, place, index, context, story, remarks, labels) -> Iterator[Turn]:
+    def _turns(self, place, index, context, story, remarks, *, labels) -> Iterator[Turn]:
         asked = need(place, story, "questions")
         answered = need(place, story, "answers") if labels else story.get("answers", [])
         others = list((story.get("additional_answers") or {}).values()) if labels else []

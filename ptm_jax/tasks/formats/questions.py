@@ -81,9 +81,9 @@ class Questions(TaskExamples):
                 for entry in need(f"{path}:1", paragraph, "qas"):
                     index = str(need(f"{path}:1", entry, "id"))
                     place = unique(places.of(index), index)
-                    yield self._asked(place, index, context, entry, remarks, labels)
+                    yield self._asked(place, index, context, entry, remarks, labels=labels)
 
-    def _asked(self, place, index, context, entry, remarks, labels) -> Asked:
+    def _asked(self, place, index, context, entry, remarks, *, labels) -> Asked:
         question = needed_text(place, entry, "question")
         if not question.strip() or not context.strip():
             raise UserError(
@@ -133,7 +133,7 @@ class Questions(TaskExamples):
                 "question": row["question"],
                 "answers": [{"text": t, "answer_start": s} for t, s in both],
             }
-            yield self._asked(place, str(row["id"]), row["context"], entry, remarks, labels)
+            yield self._asked(place, str(row["id"]), row["context"], entry, remarks, labels=labels)
 
     def texts(self, example: Asked) -> Iterator[str]:
         yield from (example.question, example.context)

@@ -240,7 +240,7 @@ class TaskExamples(slots.Examples):
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         try:
-            _prepare(self, files, draft, tokenizer, request, progress)
+            _prepare(self, files, draft, tokenizer, request, progress=progress)
         except UserError:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -297,7 +297,7 @@ def _tenth(units: Sequence[Any]) -> list[bool]:
 
 
 def _prepare(
-    examples: TaskExamples, files, folder: Path, spec: TokenizerSpec, request, progress
+    examples: TaskExamples, files, folder: Path, spec: TokenizerSpec, request, *, progress
 ) -> None:
     """Writes the tokenizer, the arrays of both splits, and the manifest."""
     remarks = {split: Remarks() for split in files}

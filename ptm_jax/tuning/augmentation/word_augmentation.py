@@ -48,7 +48,7 @@ def replaced(
             for i, word in enumerate(words)
             if re.fullmatch("[a-zA-Z]+", word) and word.lower() not in skip
         ]
-        replacements = _candidates(model, words, free, vectors, candidates, batch)
+        replacements = _candidates(model, words, free, vectors, candidates, batch=batch)
         copies = []
         for _ in range(times):
             new = list(words)
@@ -61,7 +61,7 @@ def replaced(
 
 
 def _candidates(
-    model: Any, words: list[str], free: list[int], vectors: Any, count: int, batch: int
+    model: Any, words: list[str], free: list[int], vectors: Any, count: int, *, batch: int
 ) -> dict[int, list[str]]:
     """Returns {place: replacements} of the words of a text."""
     pieces = (

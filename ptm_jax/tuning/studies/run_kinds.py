@@ -46,7 +46,7 @@ def outcome(
     """Runs a run, or goes on with it. Raises UserError."""
     folder = workdir / "runs" / point.name
     if point.task:
-        return _on_task(point, folder, workdir, metrics, tasks, quiet)
+        return _on_task(point, folder, workdir, metrics, tasks, quiet=quiet)
     result = loop.train(point.config, folder, quiet=quiet)
     moved, ended = ({}, result) if result.stopped else _transferred(point, folder, tasks)
     values = {name: result.heldout.get(name) for name in metrics} | moved
@@ -74,7 +74,7 @@ def _transferred(point: Point, folder: Path, tasks: str | None) -> tuple[dict[st
 
 def _on_task(
     point: Point, folder: Path, workdir: Path, metrics: Sequence[str], tasks: str | None,
-    quiet: bool
+    *, quiet: bool
 ) -> Outcome:  # fmt: skip
     """Fine-tunes or compresses, and measures the model beside the one that is compressed."""
     data = tuple(str(Path(tasks or "") / source) for source in point.config.data)

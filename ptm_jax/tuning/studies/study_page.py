@@ -159,7 +159,7 @@ def _picture(
         title=study.name,
         xscale="log" if picture.log else "linear",
     )
-    return _saved(canvas, axes, workdir, name, f"{picture.y} over {picture.x}", False)
+    return _saved(canvas, axes, workdir, name, f"{picture.y} over {picture.x}", legend=False)
 
 
 def done(rows: Sequence[Row]) -> list[Row]:
@@ -234,7 +234,7 @@ def _curves(study: Study, rows: Sequence[Row], workdir: Path) -> list[str]:
     for name, curve in drawn:
         axes.plot(*zip(*curve, strict=True), linewidth=1.2, label=name)
     axes.set(xlabel="operations", ylabel="training loss (nats)", title=study.name, xscale="log")
-    return _saved(canvas, axes, workdir, "curves.png", "Training losses", len(drawn) <= 12)
+    return _saved(canvas, axes, workdir, "curves.png", "Training losses", legend=len(drawn) <= 12)
 
 
 def laws(
@@ -353,7 +353,7 @@ def _drawn(law: Law, fits: Sequence[Any], workdir: Path, picture: str) -> list[s
         xscale="log",
         yscale="log",
     )
-    return _saved(canvas, axes, workdir, picture, "The law and its runs", True)
+    return _saved(canvas, axes, workdir, picture, "The law and its runs", legend=True)
 
 
 def _axes() -> tuple[Any, Any]:
@@ -365,7 +365,9 @@ def _axes() -> tuple[Any, Any]:
     return canvas, canvas.add_subplot()
 
 
-def _saved(canvas: Any, axes: Any, workdir: Path, name: str, title: str, legend: bool) -> list[str]:
+def _saved(
+    canvas: Any, axes: Any, workdir: Path, name: str, title: str, *, legend: bool
+) -> list[str]:
     axes.grid(color="#e5e5e5", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_yscale() == "log":  # less than a decade: plain numbers

@@ -111,7 +111,7 @@ def test_an_answer_keeps_the_marks_of_its_last_letter():
     rows = [answering.Window(0, 0, 4, 1, 0, np.zeros(5, np.int32), np.zeros(5, np.int32))]
     characters = (np.array([0, 4, 10, 13]), np.array([3, 8, 12, 17]))
     answer = answering.best_answer(
-        text, characters, rows, [np.ones(4, bool)], [scores[0]], [scores[1]]
+        text, characters, rows, [np.ones(4, bool)], [scores[0]], ends=[scores[1]]
     )
     assert answer.text == "cafe\u0301" and answer.best[0].end == 9
 

@@ -135,7 +135,7 @@ def test_the_span_closest_to_a_free_answer():
 def _turns(turns, remarks=None):
     row = json.loads(coqa(turns))["data"][0]
     return Conversations()._turns(
-        "here", "3abc", STORY, row, Remarks() if remarks is None else remarks, True
+        "here", "3abc", STORY, row, Remarks() if remarks is None else remarks, labels=True
     )
 
 

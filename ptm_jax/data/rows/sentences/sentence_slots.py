@@ -64,7 +64,9 @@ class DocumentSlots(slots.Examples):
         row = np.repeat(np.cumsum(rows) - rows, slots) + number // self.sentences
         out = packing.empty(int(rows.sum()), length, vocab.pad, "segment_ids", "positions")
         column = number % self.sentences * self.width
-        return packing.pieces(out, block.tokens, starts, sizes, row, column, begin=begin, end=end)
+        return packing.pieces(
+            out, block.tokens, starts, sizes, row, column=column, begin=begin, end=end
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,7 @@ class DocumentSentences(WholeSentences):
             starts,
             sizes,
             rng.permutation(count)[row],
-            column,
+            column=column,
             begin=begin,
             end=end,
         )
@@ -132,7 +134,7 @@ class Sentences(WholeSentences):
             starts,
             sizes,
             rng.permutation(count)[row],
-            column,
+            column=column,
             begin=begin,
             end=end,
         )
@@ -183,4 +185,6 @@ class SentenceRuns(slots.Examples):
         number = np.searchsorted(block.document_tokens, starts, "right")
         out["documents"].reshape(-1)[cells] = np.repeat(number, sizes + 1)
         end = packing.special(vocab, self.end)
-        return packing.pieces(out, block.tokens, starts, sizes, row, column, begin=None, end=end)
+        return packing.pieces(
+            out, block.tokens, starts, sizes, row, column=column, begin=None, end=end
+        )
