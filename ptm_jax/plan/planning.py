@@ -171,7 +171,8 @@ def model(config, topology, sizes, phase, work, *, efficiency=1.0, mesh=None) ->
     step = lowering.step_of(config, abstract, phase, (work.shapes, work.axes))
     parts = estimate.memory(step, work)
     return _plan(
-        config, topology, step, work, links(topology, mesh or abstract), phase=phase, efficiency=efficiency,
+        config, topology, step, work, links(topology, mesh or abstract), phase=phase,
+        efficiency=efficiency,
         source="modelled", bytes_per_device=parts, needs=sum(parts.values()), limit=None,
         messages=estimate.messages(step, work), seconds=0.0,
     )  # fmt: skip
