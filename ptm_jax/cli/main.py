@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from ptm_jax.cli import allocator
 from ptm_jax.cli.explaining import explain
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.reading import check_local
 
 COMMANDS = {
     "list": (
@@ -142,6 +143,8 @@ def _command(name: str, *words: str) -> int:
     for option in PLACES:
         if isinstance(place := vars(args).get(option), str) and not place.strip():
             raise UserError(f"--{option} is empty; give a path, or . for the folder you are in")
+        if isinstance(place, str):
+            check_local(place, f"--{option}")
     return module.run(args)
 
 

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 from ptm_jax.core.errors import UserError
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""The begin of a URL; pathlib writes its two slashes as one."""
 LARGEST_JSON = 100_000_000
 """Bytes of a JSON file that is read at most; it is safetensors' limit for a header."""
 
@@ -30,6 +33,16 @@ def broken(path: Path, why: str, tensor: str | None = None) -> UserError:
     return UserError(
         f"{where}: {why}" if tensor is None else f"{where}: tensor {shown(tensor)} {why}"
     )
+
+
+def check_local(path: str | os.PathLike, name: str) -> None:
+    """Raises UserError for a URL, as gs://BUCKET/DIR: files are read and written in folders. `name`
+    is the option that gave it."""
+    if _URL.match(place := os.fspath(path)):
+        raise UserError(
+            f"{name} is {place}; object stores are not supported: give a local folder, such as one "
+            "on a disk that the machines share, or mount the bucket (gcsfuse)"
+        )
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import check_local
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.stream import merge
 from ptm_jax.mesh import rules
@@ -238,6 +239,7 @@ def train(
     Raises UserError for errors that the user can correct. The workdir then has the last intact
     checkpoint.
     """
+    check_local(workdir, "workdir")
     with group.together(), _alone(Path(workdir)):
         progress = None if quiet else console.bar
         if (result := results.finished(config, Path(workdir), progress)) is not None:

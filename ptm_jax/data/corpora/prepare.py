@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import check_local
 from ptm_jax.data.corpora import direct, splits, spool, store, worker
 from ptm_jax.data.corpora.jobs import CHUNK_BYTES, REPORT, Job
 from ptm_jax.data.corpora.runners import Runner
@@ -83,6 +84,7 @@ def prepare(
             "at least 16"
         )
     pairs.check(cooccurrence)
+    check_local(out, "out")
     out = Path(out).expanduser()
     request = _request(sources, tokenizer, heldout, seed, block_tokens)
     request |= {"cleaning": clean_text.described(cleaning)} if cleaning else {}

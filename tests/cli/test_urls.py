@@ -1,0 +1,60 @@
+"""URLs of object stores are refused by every command that reads or writes a folder, before it does
+anything."""
+
+import dataclasses
+import importlib
+
+import pytest
+
+import ptm_jax
+from ptm_jax.cli.main import COMMANDS, PLACES, main
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import check_local
+from ptm_jax.runs import writing
+
+OPTIONS = {
+    (command, field.name, (field.default, field.default_factory))
+    for command, (module, _) in COMMANDS.items()
+    for field in dataclasses.fields(importlib.import_module(module).Args)
+    if field.name in PLACES and (command, field.name) != ("export", "adapter")  # a switch
+}
+
+
+def words_of(command, option, url):
+    """A command line with its positional arguments and required options."""
+    needed = {
+        "train": "bert_mini --data x.txt", "prepare": "--data x.txt", "export": "m", "import": "m",
+        "compress": "prune m", "plan": "bert_base", "study": "s.py", "launch": "local c.py",
+        "predict": "m --task embed", "average": "a b", "align": "a b --dictionary d",
+        "topics": "lsa --data x.txt", "reproduce": "table1", "evaluate": "",
+    }  # fmt: skip
+    other = {"import": "out", "compress": "out", "launch": "workdir"}.get(command)
+    needed = {n: w + (f" --{other} o" if n == command and other not in (None, option) else "")
+        for n, w in needed.items()}  # fmt: skip
+    words = [command, *needed.get(command, "").split()]
+    if command == "evaluate" and option == "workdir":
+        return [*words, url]
+    return [*words, *(["m"] if command == "evaluate" else []), f"--{option}", url]
+
+
+@pytest.mark.parametrize("option", sorted({(c, name) for c, name, _ in OPTIONS}))
+@pytest.mark.parametrize("url", ["gs://bucket/run", "s3://b/x"])
+def test_every_place_of_every_command(option, url, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    status = main(words_of(*option, url))
+    said = capsys.readouterr().err
+    assert status == 1 and said.count("\n") == 1 and "object stores are not supported" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("url", ["gs://b/r", "gs:/b/r", "s3://b", "hdfs://h/p", "file:///tmp/x",
+    "az://c/p", "abfss://c@a/p", "https://h/x", "GS://B/r"])  # fmt: skip
+def test_urls_and_paths(url, tmp_path):
+    with pytest.raises(UserError, match="object stores are not supported"):
+        check_local(url, "workdir")
+    with pytest.raises(UserError, match="object stores are not supported"):
+        writing.check_free(url)
+    with pytest.raises(UserError, match="object stores are not supported"):
+        ptm_jax.train("bert_mini", data=["x.txt"], workdir=url)
+    for path in ("runs/a", "./gs:x", "a/b:/c", "/tmp/x:y", "C:run", str(tmp_path)):
+        check_local(path, "workdir")
