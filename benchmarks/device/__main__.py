@@ -102,7 +102,9 @@ def _run(name: str, place: Place, classes: list[int] | None) -> Run:
         items = [items[number] for number in classes]
     limits = PARTS[name]
     workers = min(limits.workers, len(items), 2 if place.dry else len(items))
-    return Run(name, items, dataclasses.replace(limits, workers=workers), place)
+    measure = DRY if place.dry else limits.measure
+    limits = dataclasses.replace(limits, workers=workers, measure=measure)
+    return Run(name, items, limits, place)
 
 
 def _rates(dry: bool) -> dict[str, float]:

@@ -91,6 +91,7 @@ class Run:
 
     def __init__(self, part: str, items: list[dict[str, Any]], limits: Limits, place: Place):
         self.part, self.items, self.limits, self.place = part, items, limits, place
+        self.module = f"benchmarks.device.{part}"
         self.rows: list[dict[str, Any]] = []
         self.end, self.order = place.end, 0
         self.stage: Stage | None = None
@@ -150,7 +151,7 @@ class _Worker:
 
     def _process(self) -> None:
         limits, place = self.whole.limits, self.whole.place
-        task = {"part": self.whole.part, "dry": place.dry, "items": self.share, "skip": self.skip}
+        task = {"part": self.whole.module, "dry": place.dry, "items": self.share, "skip": self.skip}
         task["together"] = limits.together
         log = open(place.folder / f"{self.whole.part}-{self.number}.log", "a", encoding="utf8")
         child = subprocess.Popen(

@@ -2,14 +2,16 @@
 
 An item is a class of attention or cross-entropy (`kernels.deciding`), or a softmax. Its programs
 are the candidates of this platform. A program is right if result and gradients differ from the
-definition in float32 by at most `deciding.TOLERANCE` of the greatest number of an array, in a case
-of odd sizes and in one of whole sizes.
+definition in float32 by at most `deciding.TOLERANCE` of the greatest number of an array. The first
+classes are checked in odd sizes and in whole ones, the others in odd ones, or in whole ones where a
+candidate refuses these.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import threading
 from typing import Any
 
 import numpy as np
@@ -100,17 +102,21 @@ def names(item: dict[str, Any]) -> list[str]:
 
 
 def prepare(item: dict[str, Any]) -> dict[str, Any]:
-    """Draws the cases of a class and computes the definition. A class of the list has two cases."""
+    """Draws the cases of a class: one of odd sizes, then one of whole sizes."""
+    question = question_of(item)
+    return {"question": question, "cases": question.cases(), "rights": {}, "lock": threading.Lock()}
+
+
+def _right(context: dict[str, Any], number: int) -> Any:
+    """Returns the results of a case by the definition, computed once."""
     import jax
 
-    question = question_of(item)
-    cases = question.cases()
-    context: dict[str, Any] = {"question": question, "cases": cases[:1] if item["odd"] else cases}
-    context["rights"] = [
-        jax.tree.map(np.asarray, compiled(case.right, case.inputs)(case.inputs))
-        for case in context["cases"]
-    ]
-    return context
+    with context["lock"]:
+        if number not in context["rights"]:
+            case = context["cases"][number]
+            arrays = compiled(case.right, case.inputs)(case.inputs)
+            context["rights"][number] = jax.tree.map(np.asarray, arrays)
+        return context["rights"][number]
 
 
 def compiled(function: Any, *given: Any) -> Any:
@@ -144,16 +150,16 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
         return {"status": "not there", "reason": line(error)}
     if reason := cases[-1].refusal(module):
         return {"status": "refused", "reason": reason}
+    refused = [case.refusal(module) for case in cases]
+    chosen = [i for i, reason in enumerate(refused) if not reason]
     programs = []
-    for case, right in zip(cases, context["rights"], strict=True):
-        if case.refusal(module):
-            continue
+    for number in chosen[: 1 if item["odd"] else None]:
+        case = cases[number]
         call = functools.partial(case.call, module)
         interpreted = _dry and name == "pallas" and item["kind"] == "attention"
-        run = (
-            functools.partial(_in_interpreter, call) if interpreted else compiled(call, case.inputs)
-        )
-        programs.append((case, right, run))
+        run = functools.partial(_in_interpreter, call) if interpreted else None
+        program = run or compiled(call, case.inputs)
+        programs.append((case, _right(context, number), program))
     return programs
 
 

@@ -65,6 +65,7 @@ def text(record: dict[str, Any]) -> str:
     if runs := record.get("runs"):
         commits = ", ".join(run["commit"] for run in runs)
         lines.append(f"Its rows are from {len(runs)} runs on this card: commits {commits}.")
+    lines += [f"- {note}" for note in record.get("notes", ())]
     order = {name: i for i, name in enumerate(TITLES)}
     parts = sorted(record["parts"].items(), key=lambda part: order[part[0]])
     for name, part in parts:
@@ -112,8 +113,8 @@ def kernels(rows: Rows) -> list[str]:
         f"{row.get('reason', '')}"
         for row in bad
     ]
-    reasons = {row["reason"]: row["name"] for row in rows if row["status"] == "refused"}
-    return lines + ["", *(f"- {name} refuses: {reason}" for reason, name in reasons.items())]
+    refused = {(row["name"], row["reason"]): 1 for row in rows if row["status"] == "refused"}
+    return lines + ["", *(f"- {name} refuses: {reason}" for name, reason in refused)]
 
 
 def _fields(fields: dict[str, Any]) -> str:
@@ -146,11 +147,11 @@ def timed(rows: Rows) -> list[str]:
          for (case, length), of in cases.items()),
     )  # fmt: skip
     reasons = {
-        (row["name"], row.get("reason", "")): row["case"]
+        (row["name"], row["case"], row.get("reason", "")): 1
         for row in rows
         if row["status"] != "timed"
     }
-    return lines + [f"- {name}, {case}: {reason}" for (name, reason), case in reasons.items()]
+    return lines + [f"- {name}, {case}: {reason}" for name, case, reason in reasons]
 
 
 def _speed(row: dict[str, Any] | None) -> str:

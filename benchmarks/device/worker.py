@@ -43,7 +43,7 @@ def lost(reason: str) -> bool:
 def main() -> None:
     """Computes the items that the parent sends."""
     task = json.loads(sys.stdin.readline())
-    part = importlib.import_module(f"benchmarks.device.{task['part']}")
+    part = importlib.import_module(task["part"])
     part.begin(task["dry"])
     skip = {(number, name) for number, name in task["skip"]}
     work = [
