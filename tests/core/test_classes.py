@@ -38,7 +38,6 @@ def workdir(tmp_path):
     return folder
 
 
-@pytest.mark.full
 def test_a_run_that_was_moved_imports_nothing(workdir, tmp_path):
     moved = workdir.rename(tmp_path / "moved")
     with pytest.raises(
@@ -51,7 +50,6 @@ def test_a_run_that_was_moved_imports_nothing(workdir, tmp_path):
     del sys.modules["config_mine"]
 
 
-@pytest.mark.full
 def test_a_file_that_is_gone_or_lies_in_the_run_is_one_line(workdir, tmp_path):
     file = tmp_path / "mine.py"
     file.rename(workdir / "mine.py")
@@ -63,7 +61,6 @@ def test_a_file_that_is_gone_or_lies_in_the_run_is_one_line(workdir, tmp_path):
     assert "config_mine" not in sys.modules
 
 
-@pytest.mark.full
 def test_a_kind_imports_its_own_module_alone():
     code = """
 import sys

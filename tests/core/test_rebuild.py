@@ -27,7 +27,6 @@ def through_json(value):
     return json.loads(json.dumps(to_json(value)))
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("module", ORDER)
 def test_every_system_comes_back(module):
     for name in ORDER[module].split():

@@ -377,7 +377,6 @@ def test_differences():
     ]
 
 
-@pytest.mark.full
 def test_fingerprint_is_the_same_in_another_process():
     code = "from ptm_jax.core import spec, recipe; print(spec.fingerprint(recipe.LAMB(b1=0.5)))"
     other = subprocess.run(

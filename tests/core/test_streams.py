@@ -70,7 +70,6 @@ def test_rows_are_unrelated_and_no_bits_repeat_by_shifting():
         assert len(np.intersect1d(drawn[i], drawn[j])) < 8
 
 
-@pytest.mark.full
 def test_a_slice_of_the_rows_draws_the_same_bits():
     whole = bits(shape=(8, 16))
     np.testing.assert_array_equal(whole[10:20], bits(rows=ROWS[10:20], shape=(8, 16)))
