@@ -127,8 +127,8 @@ def first() -> jax.Device | None:
 def platform() -> str:
     """Returns the platform of the layout's devices (which may be a topology's), or JAX's default
     backend."""
-    found = first().platform if first() else jax.default_backend()
-    return "gpu" if found in ("cuda", "rocm") else found
+    name = first().platform if first() else jax.default_backend()
+    return "gpu" if name in ("cuda", "rocm") else name
 
 
 def named(impl: str) -> str:

@@ -160,8 +160,8 @@ def device() -> Device:
     """Returns the device on which this process checks."""
     first = jax.local_devices()[0]
     platform = "gpu" if first.platform in ("cuda", "rocm") else first.platform
-    found = {name: _version(name) for name in ("jax", "jaxlib", "tokamax")}
-    versions = [f"{name} {version}" for name, version in found.items() if version]
+    version_of = {name: _version(name) for name in ("jax", "jaxlib", "tokamax")}
+    versions = [f"{name} {version}" for name, version in version_of.items() if version]
     return Device(
         first.device_kind, platform, (*versions, *first.client.platform_version.splitlines())
     )
@@ -197,8 +197,8 @@ def ask(question: Question, candidates: Sequence[Candidate], platform: str) -> A
 
 def answers(here: Device) -> dict[str, dict[str, Any]]:
     """Returns the documents in the file of a device: {key: {"kind", "question", "answer"}}."""
-    found = cache.read(here.file)
-    return found if isinstance(found, dict) else {}
+    documents = cache.read(here.file)
+    return documents if isinstance(documents, dict) else {}
 
 
 def forget() -> None:
@@ -225,29 +225,29 @@ def _agreed(make: Callable[[], Answer]) -> Answer:
 def _decided(question: Question, candidates: Sequence[Candidate]) -> Answer:
     here = device()
     try:
-        found = Answer(**answers(here)[question.key]["answer"])
-        if {*found.seconds} <= {one.name for one in candidates}:
-            return found
+        answer = Answer(**answers(here)[question.key]["answer"])
+        if {*answer.seconds} <= {one.name for one in candidates}:
+            return answer
     except (KeyError, TypeError, ValueError):  # no answer, or a damaged one
         pass
     start = time.perf_counter()
     try:
-        found = checked(question, candidates)
+        answer = checked(question, candidates)
     except (
         Exception
     ) as error:  # the definition itself, or no memory: asked again in the next process
         none = {question.definition: 0.0}, {}, {"every candidate": _line(error)}
-        found = Answer(*none, round(time.perf_counter() - start, 3), _today())
-        say(question, found, here)
-        return found
+        answer = Answer(*none, round(time.perf_counter() - start, 3), _today())
+        say(question, answer, here)
+        return answer
     document = {
         "kind": question.kind,
         "question": dataclasses.asdict(question),
-        "answer": dataclasses.asdict(found),
+        "answer": dataclasses.asdict(answer),
     }
     cache.write(here.file, {**answers(here), question.key: document})
-    say(question, found, here)
-    return found
+    say(question, answer, here)
+    return answer
 
 
 def say(question: Question, answer: Answer, here: Device) -> None:
@@ -305,9 +305,9 @@ def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
         seconds = _timed(tables["right"])
     named = question.definition
     order = sorted(seconds, key=lambda name: seconds[name] * (FASTER if name == named else 1.0))
-    found = {name: seconds[name] for name in order} or {named: 0.0}
+    times = {name: seconds[name] for name in order} or {named: 0.0}
     took = round(time.perf_counter() - start, 3)
-    return Answer(found, tables["refused"], tables["left out"], took, _today())
+    return Answer(times, tables["refused"], tables["left out"], took, _today())
 
 
 def _compiled(function: Callable[..., Any], inputs: Any) -> Any:
@@ -328,15 +328,15 @@ def _right_program(module: Any, cases: Sequence[tuple[Case, dict[str, Any]]], to
     right."""
     for case, right in cases:
         program = _compiled(functools.partial(case.call, module), case.inputs)
-        found = jax.tree.map(lambda x: np.asarray(x, np.float32), program(case.inputs))
+        results = jax.tree.map(lambda x: np.asarray(x, np.float32), program(case.inputs))
         greatest = max(float(np.abs(x).max()) for x in right.values())
         for name in sorted(right, key=lambda name: (name != "result", name)):
             expected = right[name]
-            if not np.isfinite(found[name]).all():
+            if not np.isfinite(results[name]).all():
                 raise _Wrong(f"its {name} is not finite")
-            own = float(np.abs(expected).max())
-            error = float(np.abs(found[name] - expected).max()) / (
-                own if own > SMALL * greatest else greatest
+            magnitude = float(np.abs(expected).max())
+            error = float(np.abs(results[name] - expected).max()) / (
+                magnitude if magnitude > SMALL * greatest else greatest
             )
             if error > tolerance:
                 raise _Wrong(
@@ -348,13 +348,13 @@ def _right_program(module: Any, cases: Sequence[tuple[Case, dict[str, Any]]], to
 
 def _timed(programs: dict[str, Callable[[], Any]]) -> dict[str, float]:
     """Returns the median seconds of a call. All programs take turns in every round."""
-    found: dict[str, list[float]] = {name: [] for name in programs}
+    times: dict[str, list[float]] = {name: [] for name in programs}
     for _ in range(ROUNDS):
         for name, program in programs.items():
             start = time.perf_counter()
             jax.block_until_ready([program() for _ in range(CALLS)])
-            found[name].append((time.perf_counter() - start) / CALLS)
-    return {name: statistics.median(several) for name, several in found.items()}
+            times[name].append((time.perf_counter() - start) / CALLS)
+    return {name: statistics.median(several) for name, several in times.items()}
 
 
 def _today() -> str:

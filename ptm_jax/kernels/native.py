@@ -40,10 +40,10 @@ def refusal(source: Path, target: str) -> str | None:
     None."""
     if jax.default_backend() != "cpu":
         return "its device is no CPU"
-    found = library(source)
-    if isinstance(found, str):
-        return found
-    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(found[target]), platform="cpu")
+    loaded = library(source)
+    if isinstance(loaded, str):
+        return loaded
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(loaded[target]), platform="cpu")
     return None
 
 

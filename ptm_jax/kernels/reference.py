@@ -103,8 +103,8 @@ def dense_bias(scores: Scores, queries: int, keys: int) -> Array | None:
     H, Lq, Lk]."""
     if scores.distances is None:
         return scores.bias
-    found = _by_distance(scores, queries, keys)
-    return found if scores.bias is None else found + scores.bias
+    by_distance = _by_distance(scores, queries, keys)
+    return by_distance if scores.bias is None else by_distance + scores.bias
 
 
 def _by_distance(scores: Scores, queries, keys):

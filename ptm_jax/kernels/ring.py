@@ -102,10 +102,10 @@ def ring_attention(
     UserError if the mesh does not divide them.
     """
     _divides(q, k, ring)
-    whole = (q.shape[2], q.shape[1], k.shape[1])
+    full_shape = (q.shape[2], q.shape[1], k.shape[1])
     noisy = dropout > 0.0 and key is not None
     strict = visibility.strict and visibility.q_order is not None
-    plan = _Plan(ring, scale, dropout if noisy else 0.0, strict, precision, whole)
+    plan = _Plan(ring, scale, dropout if noisy else 0.0, strict, precision, full_shape)
     queries = _fields(visibility.q_segments, visibility.q_order, visibility.q_group, q.shape)
     keys = _fields(visibility.k_segments, visibility.k_order, visibility.k_group, k.shape)
     rows = jnp.arange(len(q), dtype=jnp.int32) if rows is None else rows
@@ -136,7 +136,7 @@ def _divides(q, k, ring):
             )
 
 
-def _specs(plan, bias, given):
+def _specs(plan, bias, constants):
     """Returns the partition specs of (q, k and v; log-sums; bias; given)."""
     ring = plan.ring
     square = ring.rows, ring.heads, ring.length, None
@@ -149,10 +149,10 @@ def _specs(plan, bias, given):
 
     fields = P(ring.rows, None, ring.length)
     place = P(ring.rows, ring.length, ring.heads, None)
-    rest = _Given(
-        fields, fields, P(ring.rows), whole(given.allow), None if given.key is None else P()
+    constant_specs = _Given(
+        fields, fields, P(ring.rows), whole(constants.allow), None if constants.key is None else P()
     )
-    return place, P(ring.rows, ring.heads, ring.length), whole(bias), rest
+    return place, P(ring.rows, ring.heads, ring.length), whole(bias), constant_specs
 
 
 def _mapped(plan, function, inputs, outputs):
@@ -162,26 +162,29 @@ def _mapped(plan, function, inputs, outputs):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _ring(plan, q, k, v, bias, given):
-    return _ring_forward(plan, q, k, v, bias, given)[0]
+def _ring(plan, q, k, v, bias, constants):
+    return _ring_forward(plan, q, k, v, bias, constants)[0]
 
 
-def _ring_forward(plan, q, k, v, bias, given):
-    place, sums, bias_at, rest = _specs(plan, bias, given)
+def _ring_forward(plan, q, k, v, bias, constants):
+    place, sums, bias_at, constant_specs = _specs(plan, bias, constants)
     run = _mapped(
-        plan, functools.partial(_forward, plan), (place, place, place, bias_at, rest), (place, sums)
+        plan,
+        functools.partial(_forward, plan),
+        (place, place, place, bias_at, constant_specs),
+        (place, sums),
     )
-    out, total = run(q, k, v, bias, given)
+    out, total = run(q, k, v, bias, constants)
     out = out.astype(plan.precision.dtype)
-    return out, (q, k, v, bias, given, out, total)
+    return out, (q, k, v, bias, constants, out, total)
 
 
 def _ring_backward(plan, residuals, g):
-    q, k, v, bias, given, out, total = residuals
-    place, sums, bias_at, rest = _specs(plan, bias, given)
-    inputs = (place, place, place, bias_at, rest, place, sums, place)
+    q, k, v, bias, constants, out, total = residuals
+    place, sums, bias_at, constant_specs = _specs(plan, bias, constants)
+    inputs = (place, place, place, bias_at, constant_specs, place, sums, place)
     run = _mapped(plan, functools.partial(_backward, plan), inputs, (place, place, place, bias_at))
-    dq, dk, dv, dbias = run(q, k, v, bias, given, out, total, g)
+    dq, dk, dv, dbias = run(q, k, v, bias, constants, out, total, g)
     return dq, dk, dv, dbias, None
 
 
@@ -199,24 +202,24 @@ def _source(plan, turns):
     return jax.lax.rem(jax.lax.axis_index(plan.ring.length) - turns + plan.size, plan.size)
 
 
-def _scores(plan, q, k, fields, bias, given, number):
+def _scores(plan, q, k, fields, bias, constants, number):
     """Returns (scores [b, h, lq, lk] float32, their mask) of the device's queries and block
     `number` of the keys."""
     scores = plan.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * plan.scale
     size = k.shape[1]
     if bias is not None:
         scores += jax.lax.dynamic_slice_in_dim(bias, number * size, size, 3)
-    of_q, of_k = given.queries[..., None], fields[:, :, None, :]
+    of_q, of_k = constants.queries[..., None], fields[:, :, None, :]
     seen = (of_q[:, 0] == of_k[:, 0]) & (of_k[:, 0] > 0)
     seen &= (of_k[:, 1] < of_q[:, 1]) if plan.strict else (of_k[:, 1] <= of_q[:, 1])
     seen &= (of_k[:, 2] == 0) | (of_k[:, 2] == of_q[:, 2])
     seen = seen[:, None]
-    if given.allow is not None:
-        seen &= jax.lax.dynamic_slice_in_dim(given.allow, number * size, size, 3) > 0
+    if constants.allow is not None:
+        seen &= jax.lax.dynamic_slice_in_dim(constants.allow, number * size, size, 3) > 0
     return scores, seen
 
 
-def _dropped(plan, weights, given, number):
+def _dropped(plan, weights, constants, number):
     """Applies dropout to the weights [b, h, lq, lk]; its bits depend on the global positions of the
     scores."""
     if not plan.dropout:
@@ -226,23 +229,25 @@ def _dropped(plan, weights, given, number):
     for axis in plan.ring.heads:
         first = first * plan.ring.mesh.shape[axis] + jax.lax.axis_index(axis)
     start = (first * heads, jax.lax.axis_index(plan.ring.length) * queries, number * keys)
-    keep = keep_mask(given.key, given.rows, weights.shape[1:], plan.dropout, plan.whole, start)
+    keep = keep_mask(
+        constants.key, constants.rows, weights.shape[1:], plan.dropout, plan.whole, start
+    )
     return jnp.where(keep, weights / (1.0 - plan.dropout), 0.0)
 
 
-def _forward(plan, q, k, v, bias, given):
+def _forward(plan, q, k, v, bias, constants):
     """Returns one device's part: (result [b, lq, h, d] float32, log of the sum of exponentials [b,
     h, lq])."""
 
     def meet(state, block, turns):
         (k, v, fields), (top, total, mixed) = block, state
         number = _source(plan, turns)
-        scores, seen = _scores(plan, q, k, fields, bias, given, number)
+        scores, seen = _scores(plan, q, k, fields, bias, constants, number)
         higher = jnp.maximum(top, jnp.where(seen, scores, _LOW).max(-1))
         weights = jnp.where(seen, jnp.exp(scores - higher[..., None]), 0.0)
         fade = jnp.exp(top - higher)
         weighed = plan.precision.einsum(
-            "bhqk,bkhd->bhqd", _dropped(plan, weights, given, number), v, jnp.float32
+            "bhqk,bkhd->bhqd", _dropped(plan, weights, constants, number), v, jnp.float32
         )
         return higher, total * fade + weights.sum(-1), mixed * fade[..., None] + weighed
 
@@ -254,13 +259,13 @@ def _forward(plan, q, k, v, bias, given):
     rows, queries, heads, width = q.shape
     zeros = jnp.zeros((rows, heads, queries), jnp.float32)
     state = jnp.full_like(zeros, _LOW), zeros, jnp.zeros((*zeros.shape, width), jnp.float32)
-    state, block = jax.lax.fori_loop(0, plan.size - 1, body, (state, (k, v, given.keys)))
+    state, block = jax.lax.fori_loop(0, plan.size - 1, body, (state, (k, v, constants.keys)))
     top, total, mixed = meet(state, block, plan.size - 1)
     total = jnp.maximum(total, 1e-30)
     return (mixed / total[..., None]).swapaxes(1, 2), top + jnp.log(total)
 
 
-def _backward(plan, q, k, v, bias, given, out, total, g):
+def _backward(plan, q, k, v, bias, constants, out, total, g):
     """Returns one device's part of the gradients of q, k, v and the bias."""
     product = plan.precision.einsum
     g = g.astype(jnp.float32)
@@ -270,10 +275,10 @@ def _backward(plan, q, k, v, bias, given, out, total, g):
     def meet(dq, slopes, block, grads, turns):
         (k, v, fields), (dk, dv) = block, grads
         number = _source(plan, turns)
-        scores, seen = _scores(plan, q, k, fields, bias, given, number)
+        scores, seen = _scores(plan, q, k, fields, bias, constants, number)
         p = jnp.where(seen, jnp.exp(scores - total[..., None]), 0.0)
-        dv = dv + product("bhqk,bqhd->bkhd", _dropped(plan, p, given, number), g, jnp.float32)
-        above = _dropped(plan, product("bqhd,bkhd->bhqk", g, v, jnp.float32), given, number)
+        dv = dv + product("bhqk,bqhd->bkhd", _dropped(plan, p, constants, number), g, jnp.float32)
+        above = _dropped(plan, product("bqhd,bkhd->bhqk", g, v, jnp.float32), constants, number)
         ds = p * (above - inner)
         if slopes is not None:
             part = ds.sum(tuple(axis for axis in (0, 1) if bias.shape[axis] == 1), keepdims=True)
@@ -291,7 +296,7 @@ def _backward(plan, q, k, v, bias, given, out, total, g):
     def zeros(x):
         return jnp.zeros(x.shape, jnp.float32)
 
-    carry = zeros(q), slopes, (k, v, given.keys), (zeros(k), zeros(v))
+    carry = zeros(q), slopes, (k, v, constants.keys), (zeros(k), zeros(v))
     dq, slopes, block, grads = jax.lax.fori_loop(0, plan.size - 1, body, carry)
     dq, slopes, grads = meet(dq, slopes, block, grads, plan.size - 1)
     dk, dv = _turn(plan, grads)

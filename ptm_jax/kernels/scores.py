@@ -90,10 +90,10 @@ def joint(one: Scores, other: Scores) -> Scores:
     names = {*one.holds, *other.holds}
     if twice := [name for name in one.holds if name in other.holds]:
         raise ValueError(f"scores.{twice[0]} is given twice: by the stack and by its attention")
-    found = {name: vars(one if name in one.holds else other)[name] for name in sorted(names)}
+    fields = {name: vars(one if name in one.holds else other)[name] for name in sorted(names)}
     if not {*other.holds} <= {"bias", "types"}:
         one = other
-    return Scores(**found, q_places=one.q_places, k_places=one.k_places)
+    return Scores(**fields, q_places=one.q_places, k_places=one.k_places)
 
 
 def most(table: Array, axis: int) -> int:
@@ -113,17 +113,17 @@ def skew(x: Array, keys: int) -> Array:
     Each row starts one column before the previous one, so a reshape of the flat array does it
     without a gather.
     """
-    *rest, queries, columns = x.shape
-    flat = x.reshape(*rest, queries * columns)[..., queries - 1 : queries * columns - 1]
-    return flat.reshape(*rest, queries, columns - 1)[..., :keys]
+    *outer, queries, columns = x.shape
+    flat = x.reshape(*outer, queries * columns)[..., queries - 1 : queries * columns - 1]
+    return flat.reshape(*outer, queries, columns - 1)[..., :keys]
 
 
 def unskew(x: Array) -> Array:
     """The transpose of `skew`: writes scores [.., Lq, Lk] to the columns of their distances in
     zeros [.., Lq, Lq + Lk]."""
-    *rest, queries, keys = x.shape
-    none = [(0, 0)] * len(rest)
+    *outer, queries, keys = x.shape
+    none = [(0, 0)] * len(outer)
     flat = jnp.pad(x, [*none, (0, 0), (0, queries - 1)]).reshape(
-        *rest, queries * (queries + keys - 1)
+        *outer, queries * (queries + keys - 1)
     )
-    return jnp.pad(flat, [*none, (queries - 1, 1)]).reshape(*rest, queries, queries + keys)
+    return jnp.pad(flat, [*none, (queries - 1, 1)]).reshape(*outer, queries, queries + keys)

@@ -110,7 +110,7 @@ def _called(kernel, interpret, first, second):
     length, lines = first.shape[-1], math.prod(first.shape[:-1])
     size = min(max(BLOCK // length // 32 * 32, 32), -(-lines // 32) * 32)
     spec = pl.BlockSpec((size, length), lambda i: (i, 0))
-    found = pl.pallas_call(
+    result = pl.pallas_call(
         kernel,
         grid=(-(-lines // size),),
         in_specs=[spec, spec],
@@ -120,4 +120,4 @@ def _called(kernel, interpret, first, second):
         interpret=interpret,
         name="scale_mask_softmax",
     )(first.reshape(lines, length), second.reshape(lines, length))
-    return found.reshape(first.shape)
+    return result.reshape(first.shape)

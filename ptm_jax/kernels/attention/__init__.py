@@ -31,9 +31,9 @@ from ptm_jax.kernels.choice import Impl
 from ptm_jax.kernels.scores import Scores
 
 
-def attention(q: Array, k: Array, v: Array, **given: Any) -> Array:
+def attention(q: Array, k: Array, v: Array, **settings: Any) -> Array:
     """Returns the result of `attend` without the probabilities."""
-    return attend(q, k, v, **given)[0]
+    return attend(q, k, v, **settings)[0]
 
 
 def attend(
@@ -58,7 +58,7 @@ def attend(
     compute this.
     """
     platform = choice.platform()
-    given = {
+    settings = {
         "visibility": visibility,
         "scale": scale,
         "scores": scores,
@@ -66,14 +66,14 @@ def attend(
         "key": key,
         "rows": rows,
     }
-    args = Arguments(**given, precision=precision)
+    args = Arguments(**settings, precision=precision)
     if impl == "auto" and deciding.asks(platform):
         impl = candidates.best(platform, q, k, args)
     chosen = choice.choose(
         impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, args)
     )
     if chosen == "reference" or (chosen == "native" and q.shape[1] * k.shape[1] <= choice.SHORT):
-        heads, probabilities = reference.attention(q, k, v, **given, precision=precision)
+        heads, probabilities = reference.attention(q, k, v, **settings, precision=precision)
         # A program that does not read the result of the definition does not compute it.
         return heads if chosen == "reference" else cpu.attention(q, k, v, args), probabilities
     run = candidates.module_of(chosen, platform).attention
@@ -112,7 +112,9 @@ def _divided(run, by_query, q, k, v, args):
     layout = current()
     sizes = {"rows": q.shape[0], "length": q.shape[1], "heads": q.shape[2]}
     axes = {name: layout.axes(name) for name in sizes if by_query or name != "length"}
-    axes = {name: found for name, found in axes.items() if sizes[name] % layout.parts(name) == 0}
+    axes = {
+        name: mesh_axes for name, mesh_axes in axes.items() if sizes[name] % layout.parts(name) == 0
+    }
     first = functools.partial(_first, layout.mesh, axes)
     args = dataclasses.replace(args, rows=args.rows_of(q), whole=args.whole_of(q, k))
 
@@ -133,12 +135,12 @@ def _divided(run, by_query, q, k, v, args):
             )
         )
 
-    given = {"q": q, "k": k, "v": v}, args
-    specs = jax.tree.map_with_path(spec, given)
+    constants = {"q": q, "k": k, "v": v}, args
+    specs = jax.tree.map_with_path(spec, constants)
     mapped = jax.shard_map(
         local, mesh=layout.mesh, in_specs=specs, out_specs=specs[0]["q"], check_vma=False
     )
-    return mapped(*given)
+    return mapped(*constants)
 
 
 def _first(mesh, axes, name, size):

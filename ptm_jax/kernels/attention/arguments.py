@@ -60,26 +60,26 @@ class Arguments:
         strict order subtracts 1 from the order of queries. Missing fields are left out."""
         seen, scores = self.visibility, self.scores
         q, k = seen.q_segments, seen.k_segments
-        found = {"segments": (jnp.where(q > 0, q, BLIND), jnp.where(k > 0, k, UNSEEN))}
+        pairs = {"segments": (jnp.where(q > 0, q, BLIND), jnp.where(k > 0, k, UNSEEN))}
         if seen.q_order is not None:
-            found["order"] = seen.q_order - int(seen.strict), seen.k_order
+            pairs["order"] = seen.q_order - int(seen.strict), seen.k_order
         if seen.k_group is not None:
-            found["group"] = seen.q_group, seen.k_group
+            pairs["group"] = seen.q_group, seen.k_group
         if scores.types is not None:
-            found["types"] = scores.types.q_types, scores.types.k_types
+            pairs["types"] = scores.types.q_types, scores.types.k_types
         if not scores.regular and {"distances", "relative", "values"} & set(scores.holds):
-            found["places"] = scores.q_places, scores.k_places
-        return found
+            pairs["places"] = scores.q_places, scores.k_places
+        return pairs
 
     def stacked(self, rows: int, queries: int, keys: int) -> tuple[Array, Array]:
         """Returns the fields of queries [B, F, Lq] and keys [B, F, Lk] int32, padded to these
         lengths."""
 
         def stack(fields, length, pad):
-            whole = jnp.stack(
+            lines = jnp.stack(
                 [jnp.broadcast_to(x.astype(jnp.int32), (rows, x.shape[1])) for x in fields], 1
             )
-            return padded(whole, {2: length}, pad)
+            return padded(lines, {2: length}, pad)
 
         of_queries, of_keys = zip(*self.fields().values(), strict=True)
         return stack(of_queries, queries, BLIND), stack(of_keys, keys, UNSEEN)
@@ -114,13 +114,13 @@ def meets(names: Sequence[str], q_fields: Array, k_fields: Array, blocks: tuple[
 
     q_low, q_high, q_bits = (x[:, :, None] for x in ends(q[0]))
     k_low, k_high, k_bits = (x[:, None] for x in ends(k[0]))
-    found = (q_low <= k_high) & (k_low <= q_high) & ((q_bits & k_bits) != 0)
+    met = (q_low <= k_high) & (k_low <= q_high) & ((q_bits & k_bits) != 0)
     if "order" in names:
         order = names.index("order")
         last = jnp.where(q[0] > 0, q[order], -far).max(-1)
         first = jnp.where(k[0] > 0, k[order], far).min(-1)
-        found &= first[:, None] <= last[:, :, None]
-    return found
+        met &= first[:, None] <= last[:, :, None]
+    return met
 
 
 def spans(met: Array) -> tuple[Array, Array]:

@@ -80,7 +80,7 @@ def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int = BLO
     )
     q_fields, k_fields = args.stacked(len(q), queries, keys)
     allow = args.visibility.allow
-    given = Given(
+    constants = Given(
         q_fields[:, None],
         k_fields[:, None],
         meets(plan.fields, q_fields, k_fields, (plan.q_block, plan.k_block))[:, None],
@@ -90,7 +90,7 @@ def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int = BLO
         allow=None if allow is None else padded(allow.astype(jnp.int8), {2: queries, 3: keys}),
         key=args.key if plan.dropout else None,
     )
-    out = _blocked(plan, parts, given)
+    out = _blocked(plan, parts, constants)
     return out[:, :, : q.shape[1]].swapaxes(1, 2).astype(plan.precision.dtype)
 
 
@@ -123,16 +123,16 @@ def _divided(length: int, block: int) -> tuple[int, int]:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _blocked(plan, parts, given):
+def _blocked(plan, parts, constants):
     """[B, H, Lq, K]."""
-    return _blocked_forward(plan, parts, given)[0]
+    return _blocked_forward(plan, parts, constants)[0]
 
 
-def _blocked_forward(plan, parts, given):
+def _blocked_forward(plan, parts, constants):
     mapped = functools.partial(_forward_one_by_one, plan)
     batched = functools.partial(_forward_at_once, plan)
-    out, total = jax.lax.platform_dependent(parts, given, cpu=mapped, default=batched)
-    return out, (parts, given, out, total)
+    out, total = jax.lax.platform_dependent(parts, constants, cpu=mapped, default=batched)
+    return out, (parts, constants, out, total)
 
 
 def _blocked_backward(plan, residuals, g):
@@ -183,7 +183,7 @@ def _over_queries(plan, visits, at, state, start, meet, finish):
     )
 
 
-def _forward(plan, parts, given, visits, at, state):
+def _forward(plan, parts, constants, visits, at, state):
     """Writes the lines of one row and head into `state` (out [.., Lq, K] float32, log-sums [.., Lq,
     1])."""
     width = parts.v.shape[-1]
@@ -195,11 +195,11 @@ def _forward(plan, parts, given, visits, at, state):
 
     def meet(i, j, inner, state):
         top, total, out = inner
-        s = scores_of(plan, parts, given, at, i, j)
+        s = scores_of(plan, parts, constants, at, i, j)
         higher = jnp.maximum(top, s.max(1, keepdims=True))
         weights, fade = jnp.exp(s - higher), jnp.exp(top - higher)
         out = out * fade + mixed(
-            plan, dropped(plan, weights, given, at, i, j), parts, given, at, i, j
+            plan, dropped(plan, weights, constants, at, i, j), parts, constants, at, i, j
         )
         return (higher, total * fade + weights.sum(1, keepdims=True), out), state
 
@@ -212,7 +212,7 @@ def _forward(plan, parts, given, visits, at, state):
     return _over_queries(plan, visits, at, state, start, meet, finish)
 
 
-def _backward(plan, parts, given, visits, at, out, total, g, grads, alone):
+def _backward(plan, parts, constants, visits, at, out, total, g, grads, alone):
     """Adds the gradients of one row and head to `grads` {name: leaf}."""
 
     def start(i):
@@ -228,12 +228,12 @@ def _backward(plan, parts, given, visits, at, out, total, g, grads, alone):
     def meet(i, j, inner, grads):
         upper, product, total, dq = inner
         grads = Grads(plan, dict(grads), at, alone)
-        p = jnp.exp(scores_of(plan, parts, given, at, i, j) - total)
-        weights = dropped(plan, p, given, at, i, j)
+        p = jnp.exp(scores_of(plan, parts, constants, at, i, j) - total)
+        weights = dropped(plan, p, constants, at, i, j)
         if plan.dropout:  # otherwise the bits are drawn again in every operation that reads them
             p, weights = jax.lax.optimization_barrier((p, weights))
-        ds = weights * grads.of_weights(parts, given, weights, upper, i, j) - p * product
-        dq = dq + grads.of_scores(parts, given, ds, i, j)
+        ds = weights * grads.of_weights(parts, constants, weights, upper, i, j) - p * product
+        dq = dq + grads.of_scores(parts, constants, ds, i, j)
         return (upper, product, total, dq), grads.leaves
 
     def finish(i, inner, grads):
@@ -244,44 +244,44 @@ def _backward(plan, parts, given, visits, at, out, total, g, grads, alone):
     return _over_queries(plan, visits, at, grads, start, meet, finish)
 
 
-def _forward_one_by_one(plan, parts, given):
+def _forward_one_by_one(plan, parts, constants):
     rows, heads, queries, _ = parts.q.shape
-    visits = _visits(given.visible)
+    visits = _visits(constants.visible)
 
     def zeros(width):
         return jnp.zeros((rows, heads, queries, width), jnp.float32)
 
     def one(n, state):
-        return _forward(plan, parts, given, visits, (n // heads, n % heads), state)
+        return _forward(plan, parts, constants, visits, (n // heads, n % heads), state)
 
     return jax.lax.fori_loop(0, rows * heads, one, (zeros(parts.v.shape[-1]), zeros(1)))
 
 
-def _backward_one_by_one(plan, parts, given, out, total, g):
+def _backward_one_by_one(plan, parts, constants, out, total, g):
     rows, heads = parts.q.shape[:2]
-    visits = _visits(given.visible)
+    visits = _visits(constants.visible)
     grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), vars(parts))
 
     def one(n, grads):
         return _backward(
-            plan, parts, given, visits, (n // heads, n % heads), out, total, g, grads, {}
+            plan, parts, constants, visits, (n // heads, n % heads), out, total, g, grads, {}
         )
 
     return jax.lax.fori_loop(0, rows * heads, one, grads)
 
 
-def _forward_at_once(plan, parts, given):
+def _forward_at_once(plan, parts, constants):
     rows, heads, queries, _ = parts.q.shape
     shapes = (rows, heads, queries, parts.v.shape[-1]), (rows, heads, queries, 1)
 
-    def one(parts, given, visits):
+    def one(parts, constants, visits):
         state = tuple(jnp.zeros(shape[2:], jnp.float32) for shape in shapes)
-        return _forward(plan, parts, given, visits, (), state)
+        return _forward(plan, parts, constants, visits, (), state)
 
-    return _at_once(one, (parts, given), shapes)
+    return _at_once(one, (parts, constants), shapes)
 
 
-def _backward_at_once(plan, parts, given, out, total, g):
+def _backward_at_once(plan, parts, constants, out, total, g):
     shapes = jax.tree.map(lambda x: x.shape, vars(parts))
     alone = {
         name: tuple(axis for axis, size in zip(("rows", "heads"), shape, strict=False) if size == 1)
@@ -289,11 +289,11 @@ def _backward_at_once(plan, parts, given, out, total, g):
         if shape is not None
     }
 
-    def one(parts, given, visits, out, total, g):
+    def one(parts, constants, visits, out, total, g):
         grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), vars(parts))
-        return _backward(plan, parts, given, visits, (), out, total, g, grads, alone)
+        return _backward(plan, parts, constants, visits, (), out, total, g, grads, alone)
 
-    return _at_once(one, (parts, given, out, total, g), shapes)
+    return _at_once(one, (parts, constants, out, total, g), shapes)
 
 
 def _at_once(function, args, shapes):
@@ -301,16 +301,16 @@ def _at_once(function, args, shapes):
     row sees.
 
     `shapes` are the shapes of the results; an axis of size 1 is shared by rows or heads."""
-    parts, given, *rest = args
-    sizes, key = parts.q.shape[:2], given.key
-    visits = _visits(given.visible.any(0, keepdims=True)[0, 0])
-    args = parts, dataclasses.replace(given, key=None), *rest
+    parts, constants, *others = args
+    sizes, key = parts.q.shape[:2], constants.key
+    visits = _visits(constants.visible.any(0, keepdims=True)[0, 0])
+    args = parts, dataclasses.replace(constants, key=None), *others
 
     def is_shape(x):
         return isinstance(x, tuple) and all(isinstance(n, int) for n in x)
 
-    def inner(parts, given, *rest):
-        return function(parts, dataclasses.replace(given, key=key), visits, *rest)
+    def inner(parts, constants, *others):
+        return function(parts, dataclasses.replace(constants, key=key), visits, *others)
 
     for axis, name in ((1, "heads"), (0, "rows")):
         inputs = jax.tree.map(lambda x, axis=axis: 0 if x.shape[axis] > 1 else None, args)
@@ -318,12 +318,12 @@ def _at_once(function, args, shapes):
             lambda x, axis=axis: 0 if x[axis] > 1 else None, shapes, is_leaf=is_shape
         )
         inner = jax.vmap(inner, inputs, outputs, axis_size=sizes[axis], axis_name=name)
-    found = inner(
+    results = inner(
         *jax.tree.map(
             lambda x: x.reshape([n for n in x.shape[:2] if n > 1] + list(x.shape[2:])), args
         )
     )
-    flat, tree = jax.tree.flatten(found)
+    flat, tree = jax.tree.flatten(results)
     return tree.unflatten(
         x.reshape(shape)
         for x, shape in zip(flat, jax.tree.leaves(shapes, is_leaf=is_shape), strict=True)

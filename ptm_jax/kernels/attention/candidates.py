@@ -68,13 +68,13 @@ class Class(deciding.Question):
     @property
     def key(self) -> str:
         """The class in words."""
-        given = [*self.extras, *([f"relative {self.relative}"] if self.relative else [])]
-        kept = "" if self.dtype == self.compute else f" from {self.dtype}"
+        terms = [*self.extras, *([f"relative {self.relative}"] if self.relative else [])]
+        cast = "" if self.dtype == self.compute else f" from {self.dtype}"
         text = (
             f"attention of {self.queries} x {self.keys}, heads of {self.width}, "
-            f"{self.compute}{kept}"
+            f"{self.compute}{cast}"
         )
-        return f"{text}, {' '.join(given)}" if given else text
+        return f"{text}, {' '.join(terms)}" if terms else text
 
     def cases(self) -> list[Case]:
         """Returns a case of odd lengths, and a larger one of the lengths of the class."""
@@ -94,20 +94,24 @@ class Class(deciding.Question):
         def own(tree):
             return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
 
-        def exact(given):
-            return (own(given[0]), dataclasses.replace(given[1], precision=Precision()), given[2])
+        def exact(inputs):
+            return (
+                own(inputs[0]),
+                dataclasses.replace(inputs[1], precision=Precision()),
+                inputs[2],
+            )
 
         return Case(
             inputs=(x, args, cotangent),
             call=self._outputs,
-            right=lambda given: self._outputs(dense, exact(given)),
+            right=lambda inputs: self._outputs(dense, exact(inputs)),
             refusal=lambda module: module.refusal(x["q"], x["k"], _filled(args, x)),
         )
 
-    def _outputs(self, module, given):
+    def _outputs(self, module, inputs):
         """Returns result and gradients. A single query is a step of decoding, which has no
         gradient."""
-        x, args, cotangent = given
+        x, args, cotangent = inputs
 
         def loss(x):
             out = module.attention(x["q"], x["k"], x["v"], _filled(args, x))
@@ -125,8 +129,8 @@ class Class(deciding.Question):
         def normal(*shape, dtype=None):
             return jnp.asarray(draw.normal(size=shape), dtype or self.dtype)
 
-        def integers(most, length):
-            return draw.integers(0, most, (rows, length)).astype(np.int32)
+        def integers(limit, length):
+            return draw.integers(0, limit, (rows, length)).astype(np.int32)
 
         def last(x):
             return x[:, -queries:] if queries <= keys else np.resize(x, (rows, queries))
@@ -212,7 +216,7 @@ def class_of(q: Array, k: Array, args: Arguments) -> Class:
         return min(1 << (length - 1).bit_length(), LONGEST)
 
     wide = 0 if scores.relative is None else scores.relative.queries.shape[-1]
-    extras = tuple(name for name, there in present.items() if there)
+    extras = tuple(name for name, is_present in present.items() if is_present)
     return Class(
         args.precision.compute,
         str(q.dtype),

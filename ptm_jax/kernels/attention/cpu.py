@@ -33,8 +33,8 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
         )
     if args.noise:
         return "it has no dropout: take impl='reference'"
-    if found := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
-        return f"it has no scores.{found[0]}: take impl='reference'"
+    if terms := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
+        return f"it has no scores.{terms[0]}: take impl='reference'"
     why = integers.refusal() or native.refusal(SOURCE, TARGET)
     return why and f"{why}: take impl='reference'"
 

@@ -38,15 +38,15 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
 def lacks(args: Arguments) -> str | None:
     """Returns what a function like `jax.nn.dot_product_attention` has no input for, or None."""
     if args.precision.compute != "bfloat16":
-        given = args.precision.compute
-        return f"it computes in bfloat16, not {given}: set precision=bfloat16, or take impl='xla'"
+        dtype = args.precision.compute
+        return f"it computes in bfloat16, not {dtype}: set precision=bfloat16, or take impl='xla'"
     if args.dropout:
         return (
             "its dropout is not a function of row and place, so that a run could not be "
             "repeated: take impl='xla'"
         )
-    if found := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
-        return f"it has no scores.{found[0]}: take impl='xla'"
+    if terms := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
+        return f"it has no scores.{terms[0]}: take impl='xla'"
     return None
 
 

@@ -157,20 +157,20 @@ def _given(plan, q, k, v, scores):
     def pad(x, length):
         return padded(x.astype(jnp.bfloat16), {1: length, 3: plan.width})
 
-    given = {"q": pad(q, plan.queries), "k": pad(k, plan.keys), "v": pad(v, plan.keys)}
+    arrays = {"q": pad(q, plan.queries), "k": pad(k, plan.keys), "v": pad(v, plan.keys)}
     if scores.bias is not None:
-        given["bias"] = padded(scores.bias.astype(jnp.float32), {2: plan.queries, 3: plan.keys})
+        arrays["bias"] = padded(scores.bias.astype(jnp.float32), {2: plan.queries, 3: plan.keys})
     if scores.distances is not None:
-        given["toeplitz"] = _shifted(plan, scores.distances.astype(jnp.float32))
+        arrays["toeplitz"] = _shifted(plan, scores.distances.astype(jnp.float32))
     if scores.relative is not None:
-        given["relative"] = pad(scores.relative.queries, plan.queries)
-        given["window"] = _lines(plan, scores.relative.table)
+        arrays["relative"] = pad(scores.relative.queries, plan.queries)
+        arrays["window"] = _lines(plan, scores.relative.table)
     if scores.values is not None:
-        given["mixes"] = _lines(plan, scores.values)
+        arrays["mixes"] = _lines(plan, scores.values)
     if scores.types is not None:
         types = scores.types.scores.astype(jnp.float32) * plan.scale  # [B, Lq, H, 2]
-        given["types"] = padded(types.transpose(0, 2, 3, 1), {3: plan.queries})
-    return given
+        arrays["types"] = padded(types.transpose(0, 2, 3, 1), {3: plan.queries})
+    return arrays
 
 
 def _every(plan, table, axis):
@@ -195,15 +195,15 @@ def _shifted(plan, distances):
     """Returns shifted copies [H, 64, Lq + Lk - 64]: line r is for query r of a block (see
     `gpu_tile.copy_extras`)."""
     line = _every(plan, distances, 1)
-    whole = jnp.broadcast_to(line[:, None], (len(line), SIZE, line.shape[1]))
-    return skew(whole, line.shape[1] - SIZE)
+    lines = jnp.broadcast_to(line[:, None], (len(line), SIZE, line.shape[1]))
+    return skew(lines, line.shape[1] - SIZE)
 
 
 def _lines(plan, table):
     """Returns the line of every distance, [H or 1, Lq + Lk, K], from a table [2 M + 1, H or 1,
     K]."""
-    whole = _every(plan, table.astype(jnp.float32), 0).astype(jnp.bfloat16)
-    return padded(whole.transpose(1, 0, 2), {2: plan.width})
+    every_line = _every(plan, table.astype(jnp.float32), 0).astype(jnp.bfloat16)
+    return padded(every_line.transpose(1, 0, 2), {2: plan.width})
 
 
 def _fields(plan, args):
@@ -229,22 +229,22 @@ def _fields(plan, args):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(plan, given, fixed):
-    return gpu_forward.forward(plan, given | fixed)[0]
+def _attend(plan, arrays, fixed):
+    return gpu_forward.forward(plan, arrays | fixed)[0]
 
 
-def _attend_forward(plan, given, fixed):
-    out, total = gpu_forward.forward(plan, given | fixed)
-    return out, (given, fixed, out, total)
+def _attend_forward(plan, arrays, fixed):
+    out, total = gpu_forward.forward(plan, arrays | fixed)
+    return out, (arrays, fixed, out, total)
 
 
 def _attend_backward(plan, residuals, g):
-    given, fixed, out, total = residuals
+    arrays, fixed, out, total = residuals
     inner = jnp.einsum("bqhd,bqhd->bhq", g.astype(jnp.float32), out.astype(jnp.float32))
     slopes = gpu_backward.backward(
-        plan, given | fixed | {"g": g.astype(jnp.bfloat16), "total": total, "inner": inner}
+        plan, arrays | fixed | {"g": g.astype(jnp.bfloat16), "total": total, "inner": inner}
     )
-    return {name: slopes[name].astype(x.dtype) for name, x in given.items()}, None
+    return {name: slopes[name].astype(x.dtype) for name, x in arrays.items()}, None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)

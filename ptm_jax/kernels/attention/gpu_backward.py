@@ -19,17 +19,17 @@ from ptm_jax.kernels.attention import gpu_tile as tile
 from ptm_jax.kernels.attention.gpu_tile import COLUMNS, ROWS, SIZE, WIDE, Plan
 
 
-def backward(plan: Plan, given: dict) -> dict:
+def backward(plan: Plan, arrays: dict) -> dict:
     """Returns the gradients of the arrays of `gpu._given`. `given` also holds g, total and
     inner."""
-    slopes = of_queries(plan, given) | of_keys(plan, given)
+    slopes = of_queries(plan, arrays) | of_keys(plan, arrays)
     for name in ("bias", "toeplitz", "window", "mixes"):
         if plan.has(name):
-            slopes[name] = of_added(dataclasses.replace(plan, teams=1), given, name)
+            slopes[name] = of_added(dataclasses.replace(plan, teams=1), arrays, name)
     return slopes
 
 
-def _slopes(plan, given, s, seen, sides, total, inner, place, memory, number, team):
+def _slopes(plan, arrays, s, seen, sides, total, inner, place, memory, number, team):
     """Returns (weights after dropout, dS) of a tile, [64, 64] float32; `sides` are (g, values) in
     shared memory."""
     g, v = sides
@@ -41,7 +41,7 @@ def _slopes(plan, given, s, seen, sides, total, inner, place, memory, number, te
         )
     weights = p
     if plan.dropout:
-        keep = tile.kept(plan, given, place)
+        keep = tile.kept(plan, arrays, place)
         weights, above = tile.dropped(plan, p, keep), tile.dropped(plan, above, keep)
     return weights, p * (above - tile.across(inner))
 
@@ -51,7 +51,7 @@ def _by_query(plan) -> tuple[str, ...]:
     return ("q", "g", "relative") if plan.has("window") else ("q", "g")
 
 
-def of_queries(plan: Plan, given: dict) -> dict:
+def of_queries(plan: Plan, arrays: dict) -> dict:
     """Returns the gradients of queries, relative queries and types. It loops over keys, like the
     forward kernel."""
     teams, stages = plan.teams, plan.stages
@@ -64,8 +64,8 @@ def of_queries(plan: Plan, given: dict) -> dict:
     memory["fields"] = tile.integers(plan)
     if plan.has("types"):
         memory["line"] = plgpu.SMEM((teams, 2, SIZE), jnp.float32)
-    own = plgpu.Barrier(num_arrivals=len(names), num_barriers=teams)
-    scratch = [memory, tile.barriers(plan, 3 + teams * tile.extras(plan)), own]
+    barrier = plgpu.Barrier(num_arrivals=len(names), num_barriers=teams)
+    scratch = [memory, tile.barriers(plan, 3 + teams * tile.extras(plan)), barrier]
     of_q = tile.struct((plan.rows, plan.queries, plan.heads, plan.width), jnp.bfloat16)
     out = {name: of_q for name in names if name != "g"}
     if plan.has("types"):
@@ -73,41 +73,41 @@ def of_queries(plan: Plan, given: dict) -> dict:
     names = tuple(out)
     grid = (("head", plan.heads), ("block", plan.queries // (teams * SIZE)), ("row", plan.rows))
 
-    def body(given, *rest):
-        _queries_block(plan, given, dict(zip(names, rest, strict=False)), *rest[len(names) :])
+    def body(arrays, *others):
+        _queries_block(plan, arrays, dict(zip(names, others, strict=False)), *others[len(names) :])
 
     return dict(
-        zip(names, tile.launch(plan, body, list(out.values()), scratch, grid, given), strict=True)
+        zip(names, tile.launch(plan, body, list(out.values()), scratch, grid, arrays), strict=True)
     )
 
 
-def _queries_block(plan, given, out, memory, barriers, own):
+def _queries_block(plan, arrays, out, memory, barriers, barrier):
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
-    begin, steps = given["first_keys"][row, block], given["many_keys"][row, block]
+    begin, steps = arrays["first_keys"][row, block], arrays["many_keys"][row, block]
 
     def queries(team):
         return (block * plan.teams + team) * SIZE
 
     def copy(step, slot, arrived):
         tile.copy_keys(
-            plan, given, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE)
+            plan, arrays, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE)
         )
 
     def first(team):
         q0 = queries(team)
         for name in _by_query(plan):
             plgpu.copy_gmem_to_smem(
-                given[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[team], own.at[team]
+                arrays[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[team], barrier.at[team]
             )
-        plgpu.barrier_wait(own.at[team])
+        plgpu.barrier_wait(barrier.at[team])
         total, inner = (
-            tile.row_values(given, name, row, head, pl.ds(q0, SIZE)) for name in ("total", "inner")
+            tile.row_values(arrays, name, row, head, pl.ds(q0, SIZE)) for name in ("total", "inner")
         )
         fixed = (
             total,
             inner,
-            tile.row_fields(plan, given, row, q0),
-            tile.types_of(plan, given, row, head, q0),
+            tile.row_fields(plan, arrays, row, q0),
+            tile.types_of(plan, arrays, row, head, q0),
         )
         relative = tile.zeros(plan.width) if plan.has("window") else None
         return fixed, (tile.zeros(plan.width), relative, tile.line(0.0), tile.line(0.0))
@@ -122,7 +122,7 @@ def _queries_block(plan, given, out, memory, barriers, own):
         s, seen = tile.scores(plan, (q, k, more), rows, columns, types, memory, number, team)
         place = row, head, queries(team), (begin + step) * SIZE
         sides = memory["g"].at[team], v
-        _, ds = _slopes(plan, given, s, seen, sides, total, inner, place, memory, number, team)
+        _, ds = _slopes(plan, arrays, s, seen, sides, total, inner, place, memory, number, team)
         if plan.has("types"):
             all_types += ds.sum(axis=1)
             other_types += jnp.where(tile.other_type(rows, columns), ds, 0.0).sum(axis=1)
@@ -155,7 +155,7 @@ def _queries_block(plan, given, out, memory, barriers, own):
     tile.stream(plan, steps, barriers, copy, compute, first, last)
 
 
-def of_keys(plan: Plan, given: dict) -> dict:
+def of_keys(plan: Plan, arrays: dict) -> dict:
     """Returns the gradients of keys and values: 64 keys per team, over all blocks of queries that
     may see one of them."""
     teams, stages = plan.teams, plan.stages
@@ -166,24 +166,24 @@ def of_keys(plan: Plan, given: dict) -> dict:
     )
     memory |= {name: plgpu.SMEM((stages, SIZE), jnp.float32) for name in ("total", "inner")}
     memory |= {"fields": tile.integers(plan), "weights": tile.memory((teams, SIZE, SIZE))}
-    own = plgpu.Barrier(num_arrivals=2, num_barriers=teams)
+    barrier = plgpu.Barrier(num_arrivals=2, num_barriers=teams)
     scratch = [
         memory,
         tile.barriers(plan, 3 + len(_by_query(plan)) + teams * tile.extras(plan)),
-        own,
+        barrier,
     ]
     out = tile.struct((plan.rows, plan.keys, plan.heads, plan.width), jnp.bfloat16)
     grid = (("head", plan.heads), ("block", plan.keys // (teams * SIZE)), ("row", plan.rows))
 
     body = functools.partial(_keys_block, plan)
     return dict(
-        zip(("k", "v"), tile.launch(plan, body, [out, out], scratch, grid, given), strict=True)
+        zip(("k", "v"), tile.launch(plan, body, [out, out], scratch, grid, arrays), strict=True)
     )
 
 
-def _keys_block(plan, given, dk, dv, memory, barriers, own):
+def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
-    begin, steps = given["first_queries"][row, block], given["many_queries"][row, block]
+    begin, steps = arrays["first_queries"][row, block], arrays["many_queries"][row, block]
 
     def keys(team):
         return (block * plan.teams + team) * SIZE
@@ -192,28 +192,28 @@ def _keys_block(plan, given, dk, dv, memory, barriers, own):
         q0 = (begin + step) * SIZE
         for name in _by_query(plan):
             plgpu.copy_gmem_to_smem(
-                given[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[slot], arrived
+                arrays[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[slot], arrived
             )
         for name in ("total", "inner"):
             plgpu.copy_gmem_to_smem(
-                given[name].at[row, head, pl.ds(q0, SIZE)], memory[name].at[slot], arrived
+                arrays[name].at[row, head, pl.ds(q0, SIZE)], memory[name].at[slot], arrived
             )
         plgpu.copy_gmem_to_smem(
-            given["q_fields"].at[row, :, pl.ds(q0, SIZE)], memory["fields"].at[slot], arrived
+            arrays["q_fields"].at[row, :, pl.ds(q0, SIZE)], memory["fields"].at[slot], arrived
         )
         for team in range(plan.teams):
             tile.copy_extras(
-                plan, given, memory, arrived, slot * plan.teams + team, (row, head, q0, keys(team))
+                plan, arrays, memory, arrived, slot * plan.teams + team, (row, head, q0, keys(team))
             )
 
     def first(team):
         k0 = keys(team)
         for name in ("k", "v"):
             plgpu.copy_gmem_to_smem(
-                given[name].at[row, pl.ds(k0, SIZE), head], memory[name].at[team], own.at[team]
+                arrays[name].at[row, pl.ds(k0, SIZE), head], memory[name].at[team], barrier.at[team]
             )
-        plgpu.barrier_wait(own.at[team])
-        return tile.column_fields(plan, given, row, k0), (
+        plgpu.barrier_wait(barrier.at[team])
+        return tile.column_fields(plan, arrays, row, k0), (
             tile.zeros(plan.width),
             tile.zeros(plan.width),
         )
@@ -223,13 +223,13 @@ def _keys_block(plan, given, dk, dv, memory, barriers, own):
         q0 = (begin + step) * SIZE
         rows = tile.staged(plan, memory["fields"], slot, ROWS)
         total, inner = (tile.load(memory[name].at[slot], ROWS) for name in ("total", "inner"))
-        types = tile.types_of(plan, given, row, head, q0)
+        types = tile.types_of(plan, arrays, row, head, q0)
         q, g, number = memory["q"].at[slot], memory["g"].at[slot], slot * plan.teams + team
         tiles = q, memory["k"].at[team], memory["relative"].at[slot] if plan.has("window") else None
         s, seen = tile.scores(plan, tiles, rows, columns, types, memory, number, team)
         place, sides = (row, head, q0, keys(team)), (g, memory["v"].at[team])
         weights, ds = _slopes(
-            plan, given, s, seen, sides, total, inner, place, memory, number, team
+            plan, arrays, s, seen, sides, total, inner, place, memory, number, team
         )
         # The products need the transposes: wgmma reads a transposed left side from shared memory,
         # not from registers.
@@ -254,7 +254,7 @@ def _keys_block(plan, given, dk, dv, memory, barriers, own):
     tile.stream(plan, steps, barriers, copy, compute, first, last)
 
 
-def of_added(plan: Plan, given: dict, name: str):
+def of_added(plan: Plan, arrays: dict, name: str):
     """Returns the gradient of the bias, of the shifted distances, or of the lines of a table.
 
     The bias sums over the rows and heads that share it, the others over rows and along diagonals.
@@ -270,34 +270,34 @@ def of_added(plan: Plan, given: dict, name: str):
         memory["out"] = tile.memory((SIZE, SIZE), jnp.float32)
     q_blocks, k_blocks = plan.queries // SIZE, plan.keys // SIZE
     diagonals = q_blocks + k_blocks - 1
-    shape = (plan.heads, diagonals, WIDE, plan.width) if table else given[name].shape
+    shape = (plan.heads, diagonals, WIDE, plan.width) if table else arrays[name].shape
     if name == "bias":
         grid = (("key", k_blocks), ("query", q_blocks), ("shared", shape[0] * shape[1]))
     else:
         grid = (("head", plan.heads), ("diagonal", diagonals))
 
-    def body(given, out, memory, barriers):
+    def body(arrays, out, memory, barriers):
         walk = (
             _bias_walk(plan, shape, out)
             if name == "bias"
-            else _diagonal_walk(plan, given, out, table)
+            else _diagonal_walk(plan, arrays, out, table)
         )
-        _added_block(plan, name, given, *walk, memory, barriers)
+        _added_block(plan, name, arrays, *walk, memory, barriers)
 
     scratch = [memory, tile.barriers(plan, 6 + len(_by_query(plan)) + tile.extras(plan))]
-    slope = tile.launch(plan, body, [tile.struct(shape, jnp.float32)], scratch, grid, given)[0]
-    return _overlapped(slope, given[name].shape) if table else slope
+    slope = tile.launch(plan, body, [tile.struct(shape, jnp.float32)], scratch, grid, arrays)[0]
+    return _overlapped(slope, arrays[name].shape) if table else slope
 
 
 def _overlapped(slope, shape):
     """Sums the gradients of each diagonal [H, diagonals, 128, K] to those of a table's lines [H or
     1, Lq + Lk, K]."""
     first, second = slope[:, :, :SIZE], slope[:, :, SIZE:]
-    whole = jnp.pad(first, ((0, 0), (0, 1), (0, 0), (0, 0))) + jnp.pad(
+    sums = jnp.pad(first, ((0, 0), (0, 1), (0, 0), (0, 0))) + jnp.pad(
         second, ((0, 0), (1, 0), (0, 0), (0, 0))
     )
-    whole = whole.reshape(len(slope), shape[1], shape[2])
-    return whole.sum(0, keepdims=True) if shape[0] == 1 else whole
+    sums = sums.reshape(len(slope), shape[1], shape[2])
+    return sums.sum(0, keepdims=True) if shape[0] == 1 else sums
 
 
 def _bias_walk(plan, shape, out):
@@ -323,7 +323,7 @@ def _bias_walk(plan, shape, out):
     )
 
 
-def _diagonal_walk(plan, given, out, table):
+def _diagonal_walk(plan, arrays, out, table):
     """Returns the same as `_bias_walk` for scores by distance: all rows and all tiles of one
     diagonal."""
     head, diagonal = lax.axis_index("head"), lax.axis_index("diagonal")
@@ -335,7 +335,7 @@ def _diagonal_walk(plan, given, out, table):
         block = begin + lax.rem(step, end - begin)
         return lax.div(step, end - begin), head, block * SIZE, (block + apart) * SIZE
 
-    steps = jnp.where(given["diagonals"][diagonal] > 0, plan.rows * (end - begin), 0)
+    steps = jnp.where(arrays["diagonals"][diagonal] > 0, plan.rows * (end - begin), 0)
     return (
         steps,
         place,
@@ -343,36 +343,36 @@ def _diagonal_walk(plan, given, out, table):
     )
 
 
-def _added_block(plan, name, given, steps, where, out, memory, barriers):
+def _added_block(plan, name, arrays, steps, where, out, memory, barriers):
     table = name in ("window", "mixes")
 
     def copy(step, slot, arrived):
         row, head, q0, k0 = where(step)
         for side, start in (*((side, q0) for side in _by_query(plan)), ("k", k0), ("v", k0)):
             plgpu.copy_gmem_to_smem(
-                given[side].at[row, pl.ds(start, SIZE), head], memory[side].at[slot], arrived
+                arrays[side].at[row, pl.ds(start, SIZE), head], memory[side].at[slot], arrived
             )
         for line in ("total", "inner"):
             plgpu.copy_gmem_to_smem(
-                given[line].at[row, head, pl.ds(q0, SIZE)], memory[line].at[slot], arrived
+                arrays[line].at[row, head, pl.ds(q0, SIZE)], memory[line].at[slot], arrived
             )
         for fields, start in (("q_fields", q0), ("k_fields", k0)):
             plgpu.copy_gmem_to_smem(
-                given[fields].at[row, :, pl.ds(start, SIZE)], memory[fields].at[slot], arrived
+                arrays[fields].at[row, :, pl.ds(start, SIZE)], memory[fields].at[slot], arrived
             )
-        tile.copy_extras(plan, given, memory, arrived, slot, (row, head, q0, k0))
+        tile.copy_extras(plan, arrays, memory, arrived, slot, (row, head, q0, k0))
 
     def compute(step, slot, team, fixed, state):
         row, head, q0, k0 = where(step)
         rows = tile.staged(plan, memory["q_fields"], slot, ROWS)
         columns = tile.staged(plan, memory["k_fields"], slot, COLUMNS)
         total, inner = (tile.load(memory[line].at[slot], ROWS) for line in ("total", "inner"))
-        types = tile.types_of(plan, given, row, head, q0)
+        types = tile.types_of(plan, arrays, row, head, q0)
         q, g, k, v = (memory[side].at[slot] for side in ("q", "g", "k", "v"))
         more = memory["relative"].at[slot] if plan.has("window") else None
         s, seen = tile.scores(plan, (q, k, more), rows, columns, types, memory, slot, team)
         weights, ds = _slopes(
-            plan, given, s, seen, (g, v), total, inner, (row, head, q0, k0), memory, slot, team
+            plan, arrays, s, seen, (g, v), total, inner, (row, head, q0, k0), memory, slot, team
         )
         if not table:
             return state + ds

@@ -13,7 +13,7 @@ from ptm_jax.kernels.attention import gpu_tile as tile
 from ptm_jax.kernels.attention.gpu_tile import COLUMNS, LOW, SIZE, Plan
 
 
-def forward(plan: Plan, given: dict):
+def forward(plan: Plan, arrays: dict):
     """Returns (result [B, Lq, H, K] bfloat16, log of the sum of exponentials [B, H, Lq] float32) of
     the padded lengths."""
     teams, stages = plan.teams, plan.stages
@@ -24,39 +24,39 @@ def forward(plan: Plan, given: dict):
         | tile.extra_memory(plan)
     )
     memory |= {"fields": tile.integers(plan), "total": plgpu.SMEM((teams, SIZE), jnp.float32)}
-    own = plgpu.Barrier(num_arrivals=len(sides), num_barriers=teams)
-    scratch = [memory, tile.barriers(plan, 3 + teams * tile.extras(plan)), own]
+    barrier = plgpu.Barrier(num_arrivals=len(sides), num_barriers=teams)
+    scratch = [memory, tile.barriers(plan, 3 + teams * tile.extras(plan)), barrier]
     grid = (("head", plan.heads), ("block", plan.queries // (teams * SIZE)), ("row", plan.rows))
     out = [
         tile.struct((plan.rows, plan.queries, plan.heads, plan.width), jnp.bfloat16),
         tile.struct((plan.rows, plan.heads, plan.queries), jnp.float32),
     ]
 
-    return tile.launch(plan, functools.partial(_block, plan, sides), out, scratch, grid, given)
+    return tile.launch(plan, functools.partial(_block, plan, sides), out, scratch, grid, arrays)
 
 
-def _block(plan, sides, given, out, total, memory, barriers, own):
+def _block(plan, sides, arrays, out, total, memory, barriers, barrier):
     """Computes 64 queries of one row and head per team, over all blocks of keys that one of them
     may see."""
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
-    begin, steps = given["first_keys"][row, block], given["many_keys"][row, block]
+    begin, steps = arrays["first_keys"][row, block], arrays["many_keys"][row, block]
 
     def queries(team):
         return (block * plan.teams + team) * SIZE
 
     def copy(step, slot, arrived):
         tile.copy_keys(
-            plan, given, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE)
+            plan, arrays, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE)
         )
 
     def first(team):
         q0 = queries(team)
         for name in sides:
             plgpu.copy_gmem_to_smem(
-                given[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[team], own.at[team]
+                arrays[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[team], barrier.at[team]
             )
-        plgpu.barrier_wait(own.at[team])
-        fixed = tile.row_fields(plan, given, row, q0), tile.types_of(plan, given, row, head, q0)
+        plgpu.barrier_wait(barrier.at[team])
+        fixed = tile.row_fields(plan, arrays, row, q0), tile.types_of(plan, arrays, row, head, q0)
         return fixed, (tile.line(LOW), tile.line(0.0), tile.zeros(plan.width))
 
     def compute(step, slot, team, fixed, state):
@@ -78,7 +78,7 @@ def _block(plan, sides, given, out, total, memory, barriers, own):
             weights = tile.dropped(
                 plan,
                 weights,
-                tile.kept(plan, given, (row, head, queries(team), (begin + step) * SIZE)),
+                tile.kept(plan, arrays, (row, head, queries(team), (begin + step) * SIZE)),
             )
         mixed = mixed * lax.broadcast_in_dim(fade, mixed.shape, [0])
         mixed = tile.added(mixed, weights.astype(jnp.bfloat16), memory["v"].at[slot])

@@ -107,44 +107,44 @@ def extra_memory(plan: Plan) -> dict:
     return extra
 
 
-def copy_extras(plan: Plan, given: dict, places: dict, arrived, number, place: tuple) -> None:
+def copy_extras(plan: Plan, arrays: dict, places: dict, arrived, number, place: tuple) -> None:
     """Starts the copies of a tile's added terms; `place` is (row, head, first query, first key)."""
     row, head, q0, k0 = place
     for name in ("bias", "allow"):
         if plan.has(name):
-            of_row = 0 if given[name].shape[0] == 1 else row
-            of_head = 0 if given[name].shape[1] == 1 else head
-            here = given[name].at[of_row, of_head, pl.ds(q0, SIZE), pl.ds(k0, SIZE)]
+            of_row = 0 if arrays[name].shape[0] == 1 else row
+            of_head = 0 if arrays[name].shape[1] == 1 else head
+            here = arrays[name].at[of_row, of_head, pl.ds(q0, SIZE), pl.ds(k0, SIZE)]
             plgpu.copy_gmem_to_smem(here, places[name].at[number], arrived)
     first = k0 - q0 + (plan.queries - SIZE)
     for name in ("window", "mixes"):
         if plan.has(name):
-            here = given[name].at[0 if given[name].shape[0] == 1 else head, pl.ds(first, WIDE)]
+            here = arrays[name].at[0 if arrays[name].shape[0] == 1 else head, pl.ds(first, WIDE)]
             plgpu.copy_gmem_to_smem(here, places[name].at[number], arrived)
     if plan.has("toeplitz"):
         plgpu.copy_gmem_to_smem(
-            given["toeplitz"].at[head, :, pl.ds(first, SIZE)],
+            arrays["toeplitz"].at[head, :, pl.ds(first, SIZE)],
             places["toeplitz"].at[number],
             arrived,
         )
 
 
 def copy_keys(
-    plan: Plan, given: dict, places: dict, arrived, slot, queries: Callable, place: tuple
+    plan: Plan, arrays: dict, places: dict, arrived, slot, queries: Callable, place: tuple
 ) -> None:
     """Starts the copies of 64 keys and values and of every team's added terms; `place` is (row,
     head, first key)."""
     row, head, k0 = place
     for name in ("k", "v"):
         plgpu.copy_gmem_to_smem(
-            given[name].at[row, pl.ds(k0, SIZE), head], places[name].at[slot], arrived
+            arrays[name].at[row, pl.ds(k0, SIZE), head], places[name].at[slot], arrived
         )
     plgpu.copy_gmem_to_smem(
-        given["k_fields"].at[row, :, pl.ds(k0, SIZE)], places["fields"].at[slot], arrived
+        arrays["k_fields"].at[row, :, pl.ds(k0, SIZE)], places["fields"].at[slot], arrived
     )
     for team in range(plan.teams):
         copy_extras(
-            plan, given, places, arrived, slot * plan.teams + team, (row, head, queries(team), k0)
+            plan, arrays, places, arrived, slot * plan.teams + team, (row, head, queries(team), k0)
         )
 
 
@@ -188,20 +188,20 @@ def slanted(slant, x):
     (`kernels.scores.skew`).
 
     It is a view of shared memory that reads lines of 128 as lines of 127."""
-    whole, view, square = _views(slant)
-    whole[...] = x
+    wide, view, square = _views(slant)
+    wide[...] = x
     square[...] = load(view, LOOSE, optimized=False)
     return load(square, TILE, optimized=False)
 
 
 def straightened(slant, x):
     """The transpose of `slanted`, [64, 64] to [64, 128], with zeros elsewhere."""
-    whole, view, square = _views(slant)
+    wide, view, square = _views(slant)
     square[...] = x
     loose = load(square, LOOSE, optimized=False)
-    whole[...] = zeros(WIDE)
+    wide[...] = zeros(WIDE)
     view[...] = loose
-    return load(whole, TILE, optimized=False)
+    return load(wide, TILE, optimized=False)
 
 
 def _views(slant):
@@ -224,24 +224,24 @@ def zeros(width: int, lines: int = SIZE):
     return plgpu.layout_cast(jnp.zeros((lines, width), jnp.float32), TILE)
 
 
-def row_fields(plan: Plan, given: dict, row, q0) -> dict:
+def row_fields(plan: Plan, arrays: dict, row, q0) -> dict:
     """Loads the integers of 64 queries from global memory."""
 
     def of(i):
-        return load(given["q_fields"].at[row, i, pl.ds(q0, SIZE)], ROWS, optimized=False)
+        return load(arrays["q_fields"].at[row, i, pl.ds(q0, SIZE)], ROWS, optimized=False)
 
     return {name: of(i) for i, name in enumerate(plan.fields)}
 
 
-def row_values(given: dict, name: str, *place):
-    return load(given[name].at[*place], ROWS, optimized=False)
+def row_values(arrays: dict, name: str, *place):
+    return load(arrays[name].at[*place], ROWS, optimized=False)
 
 
-def column_fields(plan: Plan, given: dict, row, k0) -> dict:
+def column_fields(plan: Plan, arrays: dict, row, k0) -> dict:
     """Loads the integers of 64 keys from global memory."""
 
     def of(i):
-        return load(given["k_fields"].at[row, i, pl.ds(k0, SIZE)], COLUMNS, optimized=False)
+        return load(arrays["k_fields"].at[row, i, pl.ds(k0, SIZE)], COLUMNS, optimized=False)
 
     return {name: of(i) for i, name in enumerate(plan.fields)}
 
@@ -265,12 +265,12 @@ def visible(rows: dict, columns: dict, allow=None):
     return seen
 
 
-def types_of(plan: Plan, given: dict, row, head, q0) -> tuple:
+def types_of(plan: Plan, arrays: dict, row, head, q0) -> tuple:
     """Loads what types add to the scores of 64 queries: (for keys of the same type, for keys of the
     other type)."""
     if not plan.has("types"):
         return None, None
-    return tuple(row_values(given, "types", row, head, i, pl.ds(q0, SIZE)) for i in range(2))
+    return tuple(row_values(arrays, "types", row, head, i, pl.ds(q0, SIZE)) for i in range(2))
 
 
 def other_type(rows: dict, columns: dict):
@@ -301,7 +301,7 @@ def scores(
     return s, seen
 
 
-def kept(plan: Plan, given: dict, place: tuple):
+def kept(plan: Plan, arrays: dict, place: tuple):
     """Returns dropout's mask of a tile, with the bits of `core.streams.uniform_bits` at the global
     positions."""
     row, head, q0, k0 = place
@@ -310,11 +310,11 @@ def kept(plan: Plan, given: dict, place: tuple):
     def number(x):
         return jnp.asarray(x, jnp.int32)
 
-    first = (number(given["first_head"][0]) + head) * queries * keys + q0 * keys + k0
+    first = (number(arrays["first_head"][0]) + head) * queries * keys + q0 * keys + k0
     i = plgpu.broadcasted_iota(jnp.int32, (SIZE, SIZE), 0, layout=TILE)
     j = plgpu.broadcasted_iota(jnp.int32, (SIZE, SIZE), 1, layout=TILE)
     counter = (i * keys + j + first).astype(jnp.uint32)
-    return counter_bits(counter, given["seeds"][row]) >= least_kept(plan.dropout)
+    return counter_bits(counter, arrays["seeds"][row]) >= least_kept(plan.dropout)
 
 
 def dropped(plan: Plan, x, keep):

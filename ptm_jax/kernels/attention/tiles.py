@@ -99,10 +99,10 @@ class Given:
 def cut(x: Array, at: tuple, starts: tuple, sizes: tuple[int, ...]) -> Array:
     """Returns x[at][starts : starts + sizes]. An axis of size 1 is shared by all rows or heads."""
     lead = tuple(0 if size == 1 else place for place, size in zip(at, x.shape, strict=False))
-    found = jax.lax.dynamic_slice(
+    part = jax.lax.dynamic_slice(
         x, (*lead, *starts), (*(1 for _ in at), *sizes), allow_negative_indices=False
     )
-    return found.reshape(sizes)
+    return part.reshape(sizes)
 
 
 def put(x: Array, at: tuple, starts: tuple, block: Array) -> Array:
@@ -158,48 +158,55 @@ def collect(plan: Plan, scores: Array, index: Array | None, count: int) -> Array
     )
 
 
-def index_of(plan: Plan, given: Given, at: tuple, i, j, limit: int) -> Array | None:
+def index_of(plan: Plan, constants: Given, at: tuple, i, j, limit: int) -> Array | None:
     """Returns the line of every score of a block in a table of 2 `limit` + 1 lines; None for
     regular positions."""
     if plan.regular:
         return None
-    q, k = _field(plan, given, at, i, j, "places")
+    q, k = _field(plan, constants, at, i, j, "places")
     return lines(k - q, limit)
 
 
-def _field(plan, given, at, i, j, name):
+def _field(plan, constants, at, i, j, name):
     """Returns a field of a block as (column of queries [q_block, 1], row of keys [1, k_block]).
 
     Reads one field at a time: on a CPU, reading three at once takes as long as the products."""
     place = plan.fields.index(name)
-    q = cut(given.q_fields, at, (place, i * plan.q_block), (1, plan.q_block))
-    return q.reshape(-1, 1), cut(given.k_fields, at, (place, j * plan.k_block), (1, plan.k_block))
+    q = cut(constants.q_fields, at, (place, i * plan.q_block), (1, plan.q_block))
+    return q.reshape(-1, 1), cut(
+        constants.k_fields, at, (place, j * plan.k_block), (1, plan.k_block)
+    )
 
 
-def seen(plan: Plan, given: Given, at: tuple, i, j) -> Array:
+def seen(plan: Plan, constants: Given, at: tuple, i, j) -> Array:
     """Returns the mask [q_block, k_block] of a block of scores."""
-    q, k = _field(plan, given, at, i, j, "segments")
-    found = q == k
+    q, k = _field(plan, constants, at, i, j, "segments")
+    visible = q == k
     if "order" in plan.fields:
-        q, k = _field(plan, given, at, i, j, "order")
-        found &= k <= q
+        q, k = _field(plan, constants, at, i, j, "order")
+        visible &= k <= q
     if "group" in plan.fields:
-        q, k = _field(plan, given, at, i, j, "group")
-        found &= (k == 0) | (k == q)
-    if given.allow is not None:
-        found &= (
-            cut(given.allow, at, (i * plan.q_block, j * plan.k_block), (plan.q_block, plan.k_block))
+        q, k = _field(plan, constants, at, i, j, "group")
+        visible &= (k == 0) | (k == q)
+    if constants.allow is not None:
+        visible &= (
+            cut(
+                constants.allow,
+                at,
+                (i * plan.q_block, j * plan.k_block),
+                (plan.q_block, plan.k_block),
+            )
             > 0
         )
-    return found
+    return visible
 
 
-def _other_type(plan, given, at, i, j):
-    q, k = _field(plan, given, at, i, j, "types")
+def _other_type(plan, constants, at, i, j):
+    q, k = _field(plan, constants, at, i, j, "types")
     return q != k
 
 
-def scores_of(plan: Plan, parts: Parts, given: Given, at: tuple, i, j) -> Array:
+def scores_of(plan: Plan, parts: Parts, constants: Given, at: tuple, i, j) -> Array:
     """Returns the scores [q_block, k_block] float32 of a block, LOW where masked."""
     product = plan.precision.einsum
     s = product(
@@ -208,10 +215,10 @@ def scores_of(plan: Plan, parts: Parts, given: Given, at: tuple, i, j) -> Array:
     if parts.queries is not None:
         table = table_of(plan, parts.table, at, i, j)
         by_line = product("qd,td->qt", rows_of(plan, parts.queries, at, i), table, jnp.float32)
-        s += spread(plan, by_line, index_of(plan, given, at, i, j, most(parts.table, -2)))
+        s += spread(plan, by_line, index_of(plan, constants, at, i, j, most(parts.table, -2)))
     if parts.types is not None:
         same, other = rows_of(plan, parts.types, at, i).T[..., None]
-        s += jnp.where(_other_type(plan, given, at, i, j), other, same)
+        s += jnp.where(_other_type(plan, constants, at, i, j), other, same)
     s *= plan.scale
     if parts.bias is not None:
         s += cut(parts.bias, at, (i * plan.q_block, j * plan.k_block), s.shape)
@@ -220,22 +227,26 @@ def scores_of(plan: Plan, parts: Parts, given: Given, at: tuple, i, j) -> Array:
             s += cut(parts.distances, at, (_line(plan, i, j) // plan.step, 0, 0), (1, *s.shape))[0]
         else:
             table = cut(parts.distances, at, (0,), parts.distances.shape[-1:])
-            s += table[index_of(plan, given, at, i, j, most(table, 0))]
-    return jnp.where(seen(plan, given, at, i, j), s, LOW)
+            s += table[index_of(plan, constants, at, i, j, most(table, 0))]
+    return jnp.where(seen(plan, constants, at, i, j), s, LOW)
 
 
-def dropped(plan: Plan, weights: Array, given: Given, at: tuple, i, j) -> Array:
+def dropped(plan: Plan, weights: Array, constants: Given, at: tuple, i, j) -> Array:
     """Applies dropout to the weights [q_block, k_block]; its bits depend on their global
     positions."""
     if not plan.dropout:
         return weights
-    start = number(given.head, at), number(given.first, at) + i * plan.q_block, j * plan.k_block
-    row = number(given.row, at)[None]
-    keep = keep_mask(given.key, row, (1, *weights.shape), plan.dropout, plan.whole, start)[0, 0]
+    start = (
+        number(constants.head, at),
+        number(constants.first, at) + i * plan.q_block,
+        j * plan.k_block,
+    )
+    row = number(constants.row, at)[None]
+    keep = keep_mask(constants.key, row, (1, *weights.shape), plan.dropout, plan.whole, start)[0, 0]
     return jnp.where(keep, weights / (1.0 - plan.dropout), 0.0)
 
 
-def mixed(plan: Plan, weights: Array, parts: Parts, given: Given, at: tuple, i, j) -> Array:
+def mixed(plan: Plan, weights: Array, parts: Parts, constants: Given, at: tuple, i, j) -> Array:
     """Returns the weighted sum [q_block, K] float32 of v and of the relative values; `weights` are
     after dropout."""
     product = plan.precision.einsum
@@ -243,7 +254,7 @@ def mixed(plan: Plan, weights: Array, parts: Parts, given: Given, at: tuple, i, 
     if parts.values is not None:
         table = table_of(plan, parts.values, at, i, j)
         by_line = collect(
-            plan, weights, index_of(plan, given, at, i, j, most(parts.values, -2)), len(table)
+            plan, weights, index_of(plan, constants, at, i, j, most(parts.values, -2)), len(table)
         )
         out += product("qt,td->qd", by_line, table, jnp.float32)
     return out
@@ -266,7 +277,7 @@ class Grads:
         x = self.leaves[name]
         self.leaves[name] = put(x, self.at, starts, cut(x, self.at, starts, block.shape) + block)
 
-    def of_scores(self, parts: Parts, given: Given, ds: Array, i, j) -> Array:
+    def of_scores(self, parts: Parts, constants: Given, ds: Array, i, j) -> Array:
         """Adds the gradients that follow from `ds` to all leaves but q; returns the block's
         gradient of q."""
         plan, at, product = self.plan, self.at, self.plan.precision.einsum
@@ -278,7 +289,7 @@ class Grads:
                 self.add("distances", (_line(plan, i, j) // plan.step, 0, 0), ds[None])
             else:
                 limit = most(parts.distances, -1)
-                index = index_of(plan, given, at, i, j, limit)
+                index = index_of(plan, constants, at, i, j, limit)
                 self.add("distances", (0,), jnp.zeros(2 * limit + 1).at[index].add(ds))
         ds = ds * plan.scale
         self.add(
@@ -290,13 +301,13 @@ class Grads:
                 rows_of(plan, parts.queries, at, i),
             )
             by_line = collect(
-                plan, ds, index_of(plan, given, at, i, j, most(parts.table, -2)), len(table)
+                plan, ds, index_of(plan, constants, at, i, j, most(parts.table, -2)), len(table)
             )
             self.add("queries", (begin, 0), product("qt,td->qd", by_line, table, jnp.float32))
             first = _line(plan, i, j) if plan.regular else 0
             self.add("table", (first, 0), product("qt,qd->td", by_line, queries, jnp.float32))
         if parts.types is not None:
-            other = _other_type(plan, given, at, i, j)
+            other = _other_type(plan, constants, at, i, j)
             self.add(
                 "types",
                 (begin, 0),
@@ -304,7 +315,7 @@ class Grads:
             )
         return product("qk,kd->qd", ds, keys_of(plan, parts.k, at, j), jnp.float32)
 
-    def of_weights(self, parts: Parts, given: Given, weights: Array, g: Array, i, j) -> Array:
+    def of_weights(self, parts: Parts, constants: Given, weights: Array, g: Array, i, j) -> Array:
         """Returns the gradient [q_block, k_block] of the weights after dropout, from the result's
         gradient g [q_block, K].
 
@@ -314,7 +325,7 @@ class Grads:
         above = product("qd,kd->qk", g, keys_of(plan, parts.v, at, j), jnp.float32)
         if parts.values is not None:
             table = table_of(plan, parts.values, at, i, j)
-            index = index_of(plan, given, at, i, j, most(parts.values, -2))
+            index = index_of(plan, constants, at, i, j, most(parts.values, -2))
             by_line = collect(plan, weights, index, len(table))
             first = _line(plan, i, j) if plan.regular else 0
             self.add("values", (first, 0), product("qt,qd->td", by_line, g, jnp.float32))
@@ -330,7 +341,7 @@ def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:
     With regular positions `distances` has one block per diagonal of blocks (all blocks on a
     diagonal are equal), O(L x block) memory.
     """
-    found: dict[str, Any] = {"distances": None, "table": None, "values": None}
+    tables_of: dict[str, Any] = {"distances": None, "table": None, "values": None}
     span = plan.q_block * plan.q_blocks + plan.k_block * plan.k_blocks
     distance = jnp.arange(span) - (plan.q_block * plan.q_blocks - 1) - shift
 
@@ -341,15 +352,15 @@ def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:
         return table[lines(distance, most(table, 0))] if plan.regular else table
 
     if scores.relative is not None:
-        found["table"] = turned(whole(scores.relative.table))
+        tables_of["table"] = turned(whole(scores.relative.table))
     if scores.values is not None:
-        found["values"] = turned(whole(scores.values))
+        tables_of["values"] = turned(whole(scores.values))
     if scores.distances is not None:
         table = scores.distances
         if plan.regular:
             table = _diagonals(plan, table[:, lines(distance, most(table, 1))])
-        found["distances"] = table[None]
-    return found
+        tables_of["distances"] = table[None]
+    return tables_of
 
 
 def _diagonals(plan, table):

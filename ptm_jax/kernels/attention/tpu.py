@@ -89,20 +89,20 @@ def attention(
     passed to `pallas_call`."""
     if why := refusal(q, k, args):
         raise UserError(f"the TPU kernel of attention cannot do {why}")
-    whole, noise, lengths = args.whole_of(q, k), args.noise, (q.shape[1], k.shape[1])
-    if noise and np.prod(whole, dtype=np.float64) >= 2**32:
+    full_shape, noise, lengths = args.whole_of(q, k), args.noise, (q.shape[1], k.shape[1])
+    if noise and np.prod(full_shape, dtype=np.float64) >= 2**32:
         raise UserError(
-            f"dropout counts fewer than 2^32 probabilities of a row, not {whole}; take "
+            f"dropout counts fewer than 2^32 probabilities of a row, not {full_shape}; take "
             "shorter rows, or none"
         )
     blocks = (block, block) if block else _blocks(*lengths, args.scores)
     names = tuple(args.fields())
     plan = Plan(
-        args.scale, noise, args.precision, whole, lengths, q.shape[3], blocks, names, interpret
+        args.scale, noise, args.precision, full_shape, lengths, q.shape[3], blocks, names, interpret
     )
     q_fields, k_fields = args.stacked(len(q), *plan.padded)
     met = meets(names, q_fields, k_fields, blocks)
-    given = {
+    constants = {
         "q_fields": q_fields,
         "k_fields": k_fields.swapaxes(1, 2),
         "seeds": row_seeds(args.key, args.rows_of(q)) if noise else jnp.zeros(len(q), jnp.uint32),
@@ -110,8 +110,8 @@ def attention(
         "spans": [tuple(x.reshape(-1) for x in spans(by)) for by in (met, met.swapaxes(1, 2))],
     }
     if args.visibility.allow is not None:
-        given["allow"] = _square(plan, args.visibility.allow.astype(jnp.int8))
-    return _attention(plan, _operands(plan, q, k, v, args.scores), given)
+        constants["allow"] = _square(plan, args.visibility.allow.astype(jnp.int8))
+    return _attention(plan, _operands(plan, q, k, v, args.scores), constants)
 
 
 def _blocks(queries, keys, scores: Scores):
@@ -146,31 +146,31 @@ def _operands(plan: Plan, q, k, v, scores: Scores):
     def place(x, length):
         return wide(padded(x.astype(dtype).swapaxes(1, 2), {2: length}))
 
-    found = {
+    operands = {
         "q": place(q, plan.padded[0]),
         "k": place(k, plan.padded[1]),
         "v": place(v, plan.padded[1]),
     }
     if scores.bias is not None:
-        found["bias"] = _square(plan, scores.bias)
+        operands["bias"] = _square(plan, scores.bias)
     least = plan.lengths[0] - plan.lengths[1] - plan.padded[0]
     if scores.distances is not None:
         table = scores.distances.astype(jnp.float32)
-        found["strip"] = jnp.flip(_spread(table, least + 1, sum(plan.padded)), 1)[:, None]
+        operands["strip"] = jnp.flip(_spread(table, least + 1, sum(plan.padded)), 1)[:, None]
 
     def by_distance(table):
         return wide(_spread(table.astype(dtype).swapaxes(0, 1), least, sum(plan.padded)))
 
     if scores.relative is not None:
-        found["queries"] = place(scores.relative.queries, plan.padded[0])
-        found["table"] = by_distance(scores.relative.table)
+        operands["queries"] = place(scores.relative.queries, plan.padded[0])
+        operands["table"] = by_distance(scores.relative.table)
     if scores.types is not None:
-        found["types"] = padded(
+        operands["types"] = padded(
             scores.types.scores.astype(jnp.float32).transpose(0, 2, 3, 1), {3: plan.padded[0]}
         )
     if scores.values is not None:
-        found["values"] = by_distance(scores.values)
-    return found
+        operands["values"] = by_distance(scores.values)
+    return operands
 
 
 def _spread(table, least, count):
@@ -187,14 +187,14 @@ def _spread(table, least, count):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(plan: Plan, operands, given):
-    return _attention_forward(plan, operands, given)[0]
+def _attention(plan: Plan, operands, constants):
+    return _attention_forward(plan, operands, constants)[0]
 
 
-def _attention_forward(plan, operands, given):
-    out, total = _forward(plan, operands, given)
+def _attention_forward(plan, operands, constants):
+    out, total = _forward(plan, operands, constants)
     out = out[:, :, : plan.width, : plan.lengths[0]].transpose(0, 3, 1, 2)
-    return out, (operands, given, out, total)
+    return out, (operands, constants, out, total)
 
 
 def _attention_backward(plan, residuals, g):
@@ -204,7 +204,7 @@ def _attention_backward(plan, residuals, g):
 _attention.defvjp(_attention_forward, _attention_backward)
 
 
-def _forward(plan: Plan, operands, given):
+def _forward(plan: Plan, operands, constants):
     """Returns (result [B, H, K, Lq] in the precision's type, log-sums [B, H, 1, Lq] float32),
     padded."""
     (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
@@ -215,22 +215,22 @@ def _forward(plan: Plan, operands, given):
     }
     scratch = [pltpu.VMEM(shape, jnp.float32) for shape in ((1, bq), (1, bq), (width, bq))]
     kernel, grid = functools.partial(_forward_kernel, plan), (heads, rows, nq, nk)
-    found = call(
+    results = call(
         plan,
         kernel,
         grid,
         where,
-        given["spans"][0],
+        constants["spans"][0],
         operands,
-        given,
+        constants,
         outputs=outputs,
         scratch=scratch,
         name="attention",
     )
-    return found["out"], found["total"]
+    return results["out"], results["total"]
 
 
-def _forward_kernel(plan: Plan, first, count, seed, first_head, refs, found, top, total, mixed):
+def _forward_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, top, total, mixed):
     head, row, i, step = (pl.program_id(axis) for axis in range(4))
     place, seed, number = row * plan.counts[0] + i, seed[row], first_head[0] + head
 
@@ -258,5 +258,5 @@ def _forward_kernel(plan: Plan, first, count, seed, first_head, refs, found, top
     def _():
         some = total[...] > 0.0
         sums = jnp.where(some, total[...], 1.0)
-        found["out"][...] = (mixed[...] / sums).astype(found["out"].dtype)
-        found["total"][...] = jnp.where(some, top[...] + jnp.log(sums), 0.0)
+        outputs["out"][...] = (mixed[...] / sums).astype(outputs["out"].dtype)
+        outputs["total"][...] = jnp.where(some, top[...] + jnp.log(sums), 0.0)

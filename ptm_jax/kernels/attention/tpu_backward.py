@@ -42,7 +42,7 @@ from ptm_jax.kernels.attention.tpu_block import (
 )
 
 
-def gradients(plan: Plan, operands, given, out, total, g):
+def gradients(plan: Plan, operands, constants, out, total, g):
     """Returns {name: gradient} of the operands, for out and g [B, Lq, H, K] and log-sums `total`
     [B, H, 1, Lq]."""
     width, queries = operands["q"].shape[-1], plan.padded[0]
@@ -54,12 +54,12 @@ def gradients(plan: Plan, operands, given, out, total, g):
         "inner": jnp.pad(inner, ((0, 0), (0, 0), behind))[:, :, None],
         "total": total,
     }
-    found = _of_queries(plan, operands, given, given_to_us) | _of_keys(
-        plan, operands, given, given_to_us
+    slopes = _of_queries(plan, operands, constants, given_to_us) | _of_keys(
+        plan, operands, constants, given_to_us
     )
     if "bias" in operands:
-        found |= _of_bias(plan, operands, given, given_to_us)
-    return {name: found[name].astype(operands[name].dtype) for name in operands}
+        slopes |= _of_bias(plan, operands, constants, given_to_us)
+    return {name: slopes[name].astype(operands[name].dtype) for name in operands}
 
 
 def _slopes(plan: Plan, refs, seed, head, i, j):
@@ -71,41 +71,41 @@ def _slopes(plan: Plan, refs, seed, head, i, j):
     return p, p * (dropped(plan, dp, seed, head, i, j) - refs["inner"][...])
 
 
-def _of_queries(plan: Plan, operands, given, further):
+def _of_queries(plan: Plan, operands, constants, further):
     """Computes the gradients of operands per query (q, queries, types) and per head (strip, table,
     values)."""
     (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
     where = over(plan, "keys")
-    whole = [name for name in ("strip", "table", "values") if name in operands]
-    found = {"q": output(plan, where, "out", (rows, heads, width, queries), plan.precision.dtype)}
+    full_shape = [name for name in ("strip", "table", "values") if name in operands]
+    outputs = {"q": output(plan, where, "out", (rows, heads, width, queries), plan.precision.dtype)}
     scratch = {"q": pltpu.VMEM((width, bq), jnp.float32)}
     for name in ("queries", "types"):
         if name in operands:
             shape = operands[name].shape
-            found[name] = output(plan, where, name, shape, operands[name].dtype)
+            outputs[name] = output(plan, where, name, shape, operands[name].dtype)
             scratch[name] = pltpu.VMEM((2, bq) if name == "types" else (bq, shape[-1]), jnp.float32)
-    for name in whole:
+    for name in full_shape:
         shape = (heads, *operands[name].shape[1:])
         of_head = pl.BlockSpec((None, *shape[1:]), lambda h, *_: (h, 0, 0))
-        found[name] = jax.ShapeDtypeStruct(shape, jnp.float32), of_head
+        outputs[name] = jax.ShapeDtypeStruct(shape, jnp.float32), of_head
     kernel, grid = functools.partial(_queries_kernel, plan), (heads, rows, nq, nk)
     made = call(
-        plan, kernel, grid, where, given["spans"][0], operands | further, given,
-        outputs=found, scratch=[scratch], name="attention_queries", parallel=not whole,
+        plan, kernel, grid, where, constants["spans"][0], operands | further, constants,
+        outputs=outputs, scratch=[scratch], name="attention_queries", parallel=not full_shape,
     )  # fmt: skip
     shared = {
         name: x.sum(0, keepdims=True)
         for name, x in made.items()
-        if name in whole and len(operands[name]) < heads
+        if name in full_shape and len(operands[name]) < heads
     }
     return made | {"q": made["q"].swapaxes(2, 3)} | shared
 
 
-def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, found, sums):
+def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, sums):
     head, row, i, step = (pl.program_id(axis) for axis in range(4))
     (nq, nk), (bq, _) = plan.counts, plan.blocks
     place, seed, number = row * nq + i, seed[row], first_head[0] + head
-    resident = [found[name] for name in ("strip", "table", "values") if name in found]
+    resident = [outputs[name] for name in ("strip", "table", "values") if name in outputs]
 
     @pl.when((row == 0) & (i == 0) & (step == 0))
     def _():
@@ -126,15 +126,15 @@ def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, found, sum
         if "table" in refs:
             by_distance = unskew(ds.T)
             sums["queries"][...] += dot(plan, by_distance, tables(refs["table"]), 1, 0)
-            found["table"][rising, :] += plan.scale * dot(
+            outputs["table"][rising, :] += plan.scale * dot(
                 plan, by_distance, refs["queries"][...], 0, 0
             )
         if "values" in refs:
             weights = unskew(dropped(plan, p, seed, number, i, j).T)
-            found["values"][rising, :] += dot(plan, weights, refs["g"][...], 0, 0)
+            outputs["values"][rising, :] += dot(plan, weights, refs["g"][...], 0, 0)
         if "strip" in refs:
             falling = pl.ds(pl.multiple_of((i - j + nk - 1) * bq, bq), 2 * bq)
-            found["strip"][:, falling] += folded(ds)
+            outputs["strip"][:, falling] += folded(ds)
         if "types" in refs:
             same = jnp.where(same_type(plan, refs), ds, 0.0).sum(0, keepdims=True)
             sums["types"][0:1, :] += same
@@ -143,10 +143,10 @@ def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, found, sum
     @pl.when(step == nk - 1)
     def _():
         for name, ref in sums.items():
-            found[name][...] = (plan.scale * ref[...]).astype(found[name].dtype)
+            outputs[name][...] = (plan.scale * ref[...]).astype(outputs[name].dtype)
 
 
-def _of_keys(plan: Plan, operands, given, further):
+def _of_keys(plan: Plan, operands, constants, further):
     """Computes the gradients of k and v."""
     (rows, heads, _, width), (nq, nk), (_, bk) = operands["q"].shape, plan.counts, plan.blocks
     where = over(plan, "queries")
@@ -156,12 +156,12 @@ def _of_keys(plan: Plan, operands, given, further):
     scratch = [{name: pltpu.VMEM((bk, width), jnp.float32) for name in ("k", "v")}]
     kernel, grid = functools.partial(_keys_kernel, plan), (heads, rows, nk, nq)
     return call(
-        plan, kernel, grid, where, given["spans"][1], operands | further, given,
+        plan, kernel, grid, where, constants["spans"][1], operands | further, constants,
         outputs=outputs, scratch=scratch, name="attention_keys",
     )  # fmt: skip
 
 
-def _keys_kernel(plan: Plan, first, count, seed, first_head, refs, found, sums):
+def _keys_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, sums):
     head, row, j, step = (pl.program_id(axis) for axis in range(4))
     place, seed, number = row * plan.counts[1] + j, seed[row], first_head[0] + head
 
@@ -179,11 +179,11 @@ def _keys_kernel(plan: Plan, first, count, seed, first_head, refs, found, sums):
 
     @pl.when(step == plan.counts[0] - 1)
     def _():
-        found["k"][...] = (plan.scale * sums["k"][...]).astype(found["k"].dtype)
-        found["v"][...] = sums["v"][...].astype(found["v"].dtype)
+        outputs["k"][...] = (plan.scale * sums["k"][...]).astype(outputs["k"].dtype)
+        outputs["v"][...] = sums["v"][...].astype(outputs["v"].dtype)
 
 
-def _of_bias(plan: Plan, operands, given, further):
+def _of_bias(plan: Plan, operands, constants, further):
     """Computes the bias gradient [1 or B, 1 or H, Lq, Lk]; the innermost steps sum over rows and
     heads that share it."""
     (rows, heads, *_), bias = operands["q"].shape, operands["bias"]
@@ -202,12 +202,12 @@ def _of_bias(plan: Plan, operands, given, further):
         (of_heads[1], of_rows[1], *plan.counts, steps),
     )
     return call(
-        plan, kernel, grid, where, given["spans"][0], operands | further, given,
+        plan, kernel, grid, where, constants["spans"][0], operands | further, constants,
         outputs=outputs, scratch=[pltpu.VMEM(plan.blocks, jnp.float32)], name="attention_bias",
     )  # fmt: skip
 
 
-def _bias_kernel(plan: Plan, steps, where, first, count, seed, first_head, refs, found, total):
+def _bias_kernel(plan: Plan, steps, where, first, count, seed, first_head, refs, outputs, total):
     step = pl.program_id(4)
     row, head, i, j = where(*(pl.program_id(axis) for axis in range(5)))
     place, seed, number = row * plan.counts[0] + i, seed[row], first_head[0] + head
@@ -223,4 +223,4 @@ def _bias_kernel(plan: Plan, steps, where, first, count, seed, first_head, refs,
 
     @pl.when(step == steps - 1)
     def _():
-        found["bias"][...] = total[...].astype(found["bias"].dtype)
+        outputs["bias"][...] = total[...].astype(outputs["bias"].dtype)

@@ -139,7 +139,7 @@ def call(
     where,
     spans,
     operands,
-    given,
+    constants,
     *,
     outputs: dict,
     scratch,
@@ -152,7 +152,7 @@ def call(
     `outputs` are results of `output` by name. Steps of the last axis of the grid come in order;
     those of the others only if they are not `parallel`, except for the first axis (heads)."""
     operands = operands | {
-        key: given[key] for key in ("q_fields", "k_fields", "allow") if key in given
+        key: constants[key] for key in ("q_fields", "k_fields", "allow") if key in constants
     }
     arrays = {key: (x, x) if key in PAIRS else x for key, x in operands.items()}
     middle = "parallel" if parallel else "arbitrary"
@@ -171,7 +171,7 @@ def call(
         ),
         interpret=plan.interpret,
         name=name,
-    )(*spans, given["seeds"], given["first_head"], arrays)
+    )(*spans, constants["seeds"], constants["first_head"], arrays)
 
 
 def dot(plan: Plan, a, b, of_a: int, of_b: int):

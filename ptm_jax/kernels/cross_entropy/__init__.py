@@ -90,8 +90,8 @@ def linear_cross_entropy(
                 "soft targets stand in the place of labels; leave labels None and smoothing 0"
             )
         labels = jnp.zeros(features.shape[:-1], jnp.int32)
-        found = score(student, labels, teacher=soft, precision=precision, impl=impl)
-        return found.log_sum - found.soft + z_loss * found.log_sum**2
+        scored = score(student, labels, teacher=soft, precision=precision, impl=impl)
+        return scored.log_sum - scored.soft + z_loss * scored.log_sum**2
     return judge(
         student, labels, smoothing=smoothing, z_loss=z_loss, precision=precision, impl=impl
     ).loss
@@ -107,13 +107,13 @@ def judge(
     impl: Impl = "auto",
 ) -> Judged:
     """Returns the losses and the correctness of predictions, from one pass over the vocabulary."""
-    found = score(student, labels, mean=smoothing > 0, precision=precision, impl=impl)
-    nll = found.log_sum - found.label
+    scored = score(student, labels, mean=smoothing > 0, precision=precision, impl=impl)
+    nll = scored.log_sum - scored.label
     loss = (
-        nll if not smoothing else (1 - smoothing) * nll + smoothing * (found.log_sum - found.mean)
+        nll if not smoothing else (1 - smoothing) * nll + smoothing * (scored.log_sum - scored.mean)
     )
-    loss = loss if not z_loss else loss + z_loss * found.log_sum**2
-    return Judged(nll, loss, jax.lax.stop_gradient(found.label) >= found.top)
+    loss = loss if not z_loss else loss + z_loss * scored.log_sum**2
+    return Judged(nll, loss, jax.lax.stop_gradient(scored.label) >= scored.top)
 
 
 def distillation(
@@ -136,8 +136,8 @@ def distillation(
         )
 
     labels = jnp.zeros(student.features.shape[:-1], jnp.int32)
-    found = score(at(student), labels, teacher=at(teacher), precision=precision, impl=impl)
-    return found.log_sum - found.soft - found.entropy
+    scored = score(at(student), labels, teacher=at(teacher), precision=precision, impl=impl)
+    return scored.log_sum - scored.soft - scored.entropy
 
 
 def draw(
@@ -167,11 +167,11 @@ def race(
     """Returns (the word of `draw`, its value [..] float32). For several softmaxes, take the word
     with the greatest value."""
     words = len(one.table)
-    whole = named(impl) == "reference" or (
+    at_once = named(impl) == "reference" or (
         impl == "auto" and seeds.size * words / _devices() <= HELD
     )
     return drawn(
-        one, seeds, temperature=temperature, precision=precision, block=words if whole else None
+        one, seeds, temperature=temperature, precision=precision, block=words if at_once else None
     )
 
 

@@ -34,10 +34,10 @@ blocks are no faster and hold more lines of the table's gradient."""
 
 def words_of_block(tokens: int, words: int) -> int:
     """Returns the number of words per block. Blocks have nearly equal sizes, multiples of 128."""
-    most = min(max(SCORES // max(tokens, 1), LEAST), MOST)
-    if words <= most:
+    limit = min(max(SCORES // max(tokens, 1), LEAST), MOST)
+    if words <= limit:
         return words
-    count = -(-words // most)
+    count = -(-words // limit)
     return -(-words // count // 128) * 128
 
 
@@ -96,8 +96,8 @@ def forward(plan, student, labels, teacher, first):
         known = known if real is None else jnp.where(real, known, LOW)
         soft_top, soft_total, fade, weights = _met(sums.soft_top, sums.soft_total, known)
         mixed = sums.mixed * fade + (weights * scores).sum(0)
-        own = sums.own * fade + (weights * known).sum(0)
-        return Sums(top, total, label, every, soft_top, soft_total, mixed, own)
+        known_mass = sums.own * fade + (weights * known).sum(0)
+        return Sums(top, total, label, every, soft_top, soft_total, mixed, known_mass)
 
     zeros = jnp.zeros(labels.shape, jnp.float32)
     low, none = zeros + LOW, None

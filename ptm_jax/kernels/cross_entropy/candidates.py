@@ -60,18 +60,21 @@ class Class(deciding.Question):
 
         features = jnp.asarray(normal(tokens, self.width), self.compute)
         student = Linear(features, normal(words, self.width) * self.width**-0.5, normal(words))
-        labels, own = draw.integers(0, words, tokens).astype(np.int32), Precision(self.compute)
+        labels, precision = (
+            draw.integers(0, words, tokens).astype(np.int32),
+            Precision(self.compute),
+        )
 
-        def right(given):
-            exact = jax.tree.map(lambda x: x.astype(jnp.float32), given[0])
+        def right(inputs):
+            exact = jax.tree.map(lambda x: x.astype(jnp.float32), inputs[0])
             return _outputs(
-                lambda *one: plain.scored(*one, precision=Precision()), exact, *given[1:]
+                lambda *one: plain.scored(*one, precision=Precision()), exact, *inputs[1:]
             )
 
         return Case(
             inputs=(student, labels, normal(2, tokens)),
-            call=lambda module, given: _outputs(
-                lambda *one: scored(module, *one, precision=own), *given
+            call=lambda module, inputs: _outputs(
+                lambda *one: scored(module, *one, precision=precision), *inputs
             ),
             right=right,
             refusal=lambda module: module.refusal("tpu", self.width, False),
@@ -80,8 +83,8 @@ class Class(deciding.Question):
 
 def _outputs(function, student: Linear, labels, slopes) -> dict[str, Any]:
     def total(student):
-        found = function(student, labels)
-        both = jnp.stack([found.log_sum, found.label])
+        scored = function(student, labels)
+        both = jnp.stack([scored.log_sum, scored.label])
         return (slopes * both).sum(), both
 
     grads, both = jax.grad(total, has_aux=True)(student)
@@ -91,8 +94,8 @@ def _outputs(function, student: Linear, labels, slopes) -> dict[str, Any]:
 def best(platform: str, tokens: int, words: int, width: int, soft: bool, compute: str) -> Any:
     """Returns the fastest module that is right on the attached device and computes this."""
 
-    def size(number, most):
-        return min(1 << (number - 1).bit_length(), most)
+    def size(number, limit):
+        return min(1 << (number - 1).bit_length(), limit)
 
     answer = deciding.ask(
         Class(compute, width, size(tokens, TOKENS), size(words, WORDS)), CANDIDATES, platform

@@ -49,14 +49,14 @@ def scored(
     else:
         words = jax.lax.broadcasted_iota(jnp.int32, z.shape, z.ndim - 1)
         label = jnp.where(words == labels[..., None], z, 0.0).sum(-1)
-    found = (
+    fields = (
         jax.nn.logsumexp(z, -1),
         label,
         jax.lax.stop_gradient(z).max(-1),
         z.mean(-1) if mean else None,
     )
     if teacher is None:
-        return Scored(*found)
+        return Scored(*fields)
     known = logits(jax.lax.stop_gradient(teacher), precision)
     q, log_sum = jax.nn.softmax(known), jax.nn.logsumexp(known, -1)
-    return Scored(*found, (q * z).sum(-1), log_sum - (q * known).sum(-1), log_sum)
+    return Scored(*fields, (q * z).sum(-1), log_sum - (q * known).sum(-1), log_sum)

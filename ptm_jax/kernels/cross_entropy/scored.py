@@ -147,8 +147,8 @@ def scored(
     teacher = jax.lax.stop_gradient(teacher)
     if layout is None:
         shape, flat = labels.shape, lambda one: None if one is None else one.flat()
-        found = _scored(plan, None, flat(student), labels.reshape(-1), flat(teacher))
-        return jax.tree.map(lambda x: x.reshape(shape), found)
+        result = _scored(plan, None, flat(student), labels.reshape(-1), flat(teacher))
+        return jax.tree.map(lambda x: x.reshape(shape), result)
     places = places_of(layout, student)
     student, teacher = padded(student, places.parts), padded(teacher, places.parts)
     plan = dataclasses.replace(plan, padded=len(student.table) != plan.words)
@@ -188,17 +188,17 @@ def _scored(plan, places, student, labels, teacher):
 
 def _forward(plan, places, student, labels, teacher):
     if places is None:
-        found = _result(plan, plan.kernel.forward(plan, student, labels, teacher, None))
+        result = _result(plan, plan.kernel.forward(plan, student, labels, teacher, None))
     else:
         inputs = (
             places.linear(student),
             places.labels,
             None if teacher is None else places.linear(teacher),
         )
-        found = mapped(places, functools.partial(_share, plan, places), inputs, places.labels)(
+        result = mapped(places, functools.partial(_share, plan, places), inputs, places.labels)(
             student, labels, teacher
         )
-    return found, (student, labels, teacher, found.log_sum, found.soft_log_sum)
+    return result, (student, labels, teacher, result.log_sum, result.soft_log_sum)
 
 
 def _share(plan, places, student, labels, teacher):
@@ -233,13 +233,13 @@ def _exchanged(sums, axes):
 
 def _result(plan, sums):
     mean = None if sums.all is None else sums.all / plan.words
-    found = Scored(sums.top + jnp.log(sums.total), sums.label, sums.top, mean)
+    scored = Scored(sums.top + jnp.log(sums.total), sums.label, sums.top, mean)
     if sums.mixed is None:
-        return found
+        return scored
     log_sum = sums.soft_top + jnp.log(sums.soft_total)
     entropy = log_sum - sums.own / sums.soft_total
     return dataclasses.replace(
-        found, soft=sums.mixed / sums.soft_total, entropy=entropy, soft_log_sum=log_sum
+        scored, soft=sums.mixed / sums.soft_total, entropy=entropy, soft_log_sum=log_sum
     )
 
 
@@ -250,7 +250,7 @@ def _backward(plan, places, residuals, g):
     )
     log_sums = log_sum, soft_log_sum
     if places is None:
-        found = plan.kernel.backward(plan, student, labels, teacher, log_sums, grads, None)
+        slopes = plan.kernel.backward(plan, student, labels, teacher, log_sums, grads, None)
     else:
         one = places.labels
         inputs = (
@@ -266,14 +266,14 @@ def _backward(plan, places, residuals, g):
             places.linear(student).bias,
         )
         share = functools.partial(_share_backward, plan, places)
-        found = mapped(places, share, inputs, outputs)(student, labels, teacher, log_sums, grads)
-    features, table, bias = found
+        slopes = mapped(places, share, inputs, outputs)(student, labels, teacher, log_sums, grads)
+    features, table, bias = slopes
 
     def cast(x, like):
         return None if like is None else x.astype(like.dtype)
 
-    found = cast(features, student.features), cast(table, student.table), cast(bias, student.bias)
-    return Linear(*found), None, None
+    slopes = cast(features, student.features), cast(table, student.table), cast(bias, student.bias)
+    return Linear(*slopes), None, None
 
 
 _scored.defvjp(_forward, _backward)
@@ -283,14 +283,14 @@ def _share_backward(plan, places, student, labels, teacher, log_sums, grads):
     shape, flat = student.features.shape, lambda tree: jax.tree.map(lambda x: x.reshape(-1), tree)
     teacher = None if teacher is None else teacher.flat()
     first = jax.lax.axis_index(places.words) * len(student.table) if places.words else None
-    given = student.flat(), flat(labels), teacher, flat(log_sums), flat(grads), first
-    features, table, bias = plan.kernel.backward(plan, *given)
+    arrays = student.flat(), flat(labels), teacher, flat(log_sums), flat(grads), first
+    features, table, bias = plan.kernel.backward(plan, *arrays)
     # Cast before the psum, so that devices exchange the type of the result, as for every other
     # product.
     features = features.astype(student.features.dtype)
     features = jax.lax.psum(features, places.words) if places.words else features
-    rest = tuple(axis for axis in places.tokens if axis not in places.width)
-    table, bias = jax.lax.psum((table, bias), rest) if rest else (table, bias)
+    other_axes = tuple(axis for axis in places.tokens if axis not in places.width)
+    table, bias = jax.lax.psum((table, bias), other_axes) if other_axes else (table, bias)
     if places.width:
         table = jax.lax.psum_scatter(table, places.width, scatter_dimension=1, tiled=True)
         bias = None if bias is None else jax.lax.psum(bias, places.width)

@@ -60,10 +60,10 @@ def forward(plan, student, labels, teacher, first):
     words, operands = _operands(plan, shape, student, labels, first)
     out = jax.ShapeDtypeStruct((len(operands["x"]), 128), jnp.float32)
     scratch = [pltpu.VMEM((shape.t, 128), jnp.float32)]
-    found = _called(
+    columns_of_tokens = _called(
         plan, shape, _forward, (0, 1), words, operands, out, shape.column(0, 128), scratch
     )
-    columns = dict(zip(COLUMNS, found[: len(labels), : len(COLUMNS)].T, strict=True))
+    columns = dict(zip(COLUMNS, columns_of_tokens[: len(labels), : len(COLUMNS)].T, strict=True))
     return Sums(
         columns["top"], columns["total"], columns["label"], columns["all"] if plan.mean else None
     )
@@ -75,9 +75,9 @@ def backward(plan, student, labels, teacher, log_sums, grads, first):
     tokens, shape = len(labels), _Shape(plan, student, len(labels))
     words, operands = _operands(plan, shape, student, labels, first)
     mean = jnp.zeros((tokens,), jnp.float32) if grads.mean is None else grads.mean
-    given = jnp.stack([log_sums[0], grads.log_sum, grads.label, mean], 1)
+    columns = jnp.stack([log_sums[0], grads.log_sum, grads.label, mean], 1)
     operands["given"] = jnp.pad(
-        given, ((0, shape.spare), (0, 0))
+        columns, ((0, shape.spare), (0, 0))
     )  # padding tokens have no gradient
 
     def of(*sizes):

@@ -59,16 +59,16 @@ def refusal() -> str | None:
 def step_of(x: Array, inputs: Array) -> Array:
     """Returns the size of a step, [] or [.., 1] float32. `inputs` is [range, levels]; a range of 0
     stands for the greatest magnitude of each row."""
-    own = jnp.max(jnp.abs(x), -1, keepdims=True)
-    return jnp.maximum(jnp.where(inputs[0] > 0, inputs[0], own), LEAST) / inputs[1]
+    largest = jnp.max(jnp.abs(x), -1, keepdims=True)
+    return jnp.maximum(jnp.where(inputs[0] > 0, inputs[0], largest), LEAST) / inputs[1]
 
 
 def rounded(x: Array, inputs: Array) -> tuple[Array, Array]:
     """Returns (q [.., K] whole numbers in float32, their steps [.., 1]). Halves round to the even
     number."""
     step = step_of(x, inputs)
-    most = step * inputs[1]
-    return jnp.clip(jnp.round(x * (inputs[1] / most)), -inputs[1], inputs[1]), step
+    largest = step * inputs[1]
+    return jnp.clip(jnp.round(x * (inputs[1] / largest)), -inputs[1], inputs[1]), step
 
 
 def product(
@@ -90,16 +90,16 @@ def product(
     if refusal() is None:
         none = jnp.zeros((0,), jnp.float32)
         shape = jax.ShapeDtypeStruct((x.shape[0], kernel.shape[1]), jnp.float32)
-        given = none if offset is None else offset, none if bias is None else bias
-        return jax.ffi.ffi_call(TARGET, shape)(x, kernel, scale, inputs, *given)
+        added = none if offset is None else offset, none if bias is None else bias
+        return jax.ffi.ffi_call(TARGET, shape)(x, kernel, scale, inputs, *added)
     q, step = rounded(x, inputs)
     if _portable.get() == "float32":
-        whole = jnp.matmul(q, kernel.astype(jnp.float32), precision="highest")
+        sums = jnp.matmul(q, kernel.astype(jnp.float32), precision="highest")
     else:
-        whole = jax.lax.dot_general(
+        sums = jax.lax.dot_general(
             q.astype(jnp.int8), kernel, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32
         )
-    y = whole.astype(jnp.float32) * (step * scale)
+    y = sums.astype(jnp.float32) * (step * scale)
     if offset is not None:
         y = y + (step * q.sum(-1, keepdims=True)) * offset
     return y if bias is None else y + bias

@@ -56,8 +56,8 @@ class Rounded:
             return ctypes.c_void_p(array.ctypes.data)
 
         sizes = [ctypes.c_int64(n) for n in (count, len(padded), len(os.sched_getaffinity(0)))]
-        given = place(self.numbers), place(self.scales), place(padded)
-        words.library("nearest").ptm_words_scores(*given, *sizes[:2], place(scores), sizes[2])
+        arrays = place(self.numbers), place(self.scales), place(padded)
+        words.library("nearest").ptm_words_scores(*arrays, *sizes[:2], place(scores), sizes[2])
         starts = np.arange(0, count, min(BLOCK, max(1, count // top)))
         least = np.maximum.reduceat(
             scores - bound, starts
