@@ -40,7 +40,7 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
         f"step {plan['step_seconds'] * 1e3:.1f} ms at least ({parts}; communication not overlapped "
         f"{seconds['exposed_without_overlap'] * 1e3:.1f})",
         f"tokens/s {plan['tokens_per_second']:,.0f}, utilisation {plan['utilisation']:.1%}, "
-        f"days {plan['days']:.2f}",
+        f"days {plan['days']:.2f} at least",
     ]
     if "measured_step_seconds" in plan:
         few = ", ".join(
@@ -51,7 +51,7 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
             f"fewer rows (ms: {few})"
         )
     if price is not None:
-        lines.append(f"cost {plan['cost']:,.0f} dollars at {price:g} for a chip and hour")
+        lines.append(f"cost at least {plan['cost']:,.0f} dollars at {price:g} for a chip and hour")
     if plan["compile_seconds"]:
         how = (
             "an earlier compilation, read"

@@ -267,7 +267,12 @@ def _train(run: Training, quiet: bool) -> Result:
         run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, *ends
     )
     if not stopped:
-        logs.curve(run.workdir, baseline=run.baseline if compared else None, name=name)
+        logs.curve(
+            run.workdir,
+            baseline=run.baseline if compared else None,
+            name=name,
+            metric=compared or "loss",
+        )
         result = results.with_facts(result, run.config.system, run.tokens, run.seconds)
         heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}
         logs.report(run.workdir, result.facts | heldout)

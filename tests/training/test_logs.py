@@ -253,3 +253,22 @@ def test_a_figure_is_the_same_text_everywhere(value, text, tmp_path):
             1, "heldout", {"loss": float("nan") if value is None else value}, tokens=1, seconds=1
         )
     assert f"| loss | {text} |" in logs.report(tmp_path, {}).read_text()
+
+
+def test_a_baseline_stands_beside_the_metric_that_it_bounds(tmp_path):
+    """ELECTRA's loss is that of the generator and fifty times that of the discriminator."""
+
+    def line(step, split, **values):
+        return {"step": step, "split": split, "values": values}
+
+    joint = [line(1, "train", loss=26.0, mlm_nll=6.1), line(1, "heldout", loss=25.0, mlm_nll=6.0)]
+    plain = [line(1, "train", loss=6.1, nll=6.1), line(2, "heldout", loss=6.0, nll=6.0)]
+    assert logs.drawn_metrics(joint, "mlm_nll", 6.4) == {"loss": None, "mlm_nll": 6.4}
+    assert logs.drawn_metrics(plain, "nll", 6.4) == {"loss": 6.4}
+    assert logs.drawn_metrics(plain, "loss", float("inf")) == {"loss": None}
+    assert logs.drawn_metrics(joint, "absent", 6.4) == {"loss": None}
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in joint))
+    one = logs.curve(tmp_path, baseline=6.4, metric="loss").read_bytes()
+    two = logs.curve(tmp_path, baseline=6.4, metric="mlm_nll").read_bytes()
+    heights = [int.from_bytes(picture[20:24], "big") for picture in (one, two)]
+    assert heights[1] == 2 * heights[0]

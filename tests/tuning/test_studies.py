@@ -136,9 +136,13 @@ def test_a_run_that_is_refused_is_a_row():
     assert "phase.batch is 0" in refused.refusal and not other.refusal
     assert study_runs.row_of(refused, None)["status"] == f"refused: {refused.refusal}"
     header, lines = study_page.planned(value, [refused, other], "cpu:1", 3.6, 2)
-    assert "refused" in lines[0][-1] and lines[1][1:3] == ["1,000", "600"] and header[-1] == "cost"
-    hours = other.steps * 0.25 / 3600
-    assert lines[-1][0] == "all" and lines[-1][-2:] == [f"{hours:.3g}", f"{hours * 2 * 3.6:,.0f}"]
+    assert "refused" in lines[0][-1] and lines[1][1:3] == ["1,000", "600"]
+    assert header[-2:] == ["time, at least", "cost, at least"]
+    seconds = other.steps * 0.25 + 10  # the start of a process counts
+    assert lines[-1][0] == "all"
+    assert lines[-1][-2:] == [f"{seconds / 60:.1f} min", f"{seconds / 3600 * 2 * 3.6:,.0f}"]
+    for hours, text in ((0.01, "0.6 min"), (1.99, "119.4 min"), (30, "30.0 h"), (72, "3.0 days")):
+        assert study_page.spoken(hours) == text
     (poor,) = points(
         study(axes=(Axis(name="seed", values=(0,)),), budget=Budget(kind="operations", amount=1e3))
     )

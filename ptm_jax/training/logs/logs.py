@@ -115,22 +115,66 @@ def find(workdir: str | os.PathLike, step: int, split: str) -> dict[str, float] 
 
 
 def curve(
-    workdir: str | os.PathLike, *, baseline: float | None = None, name: str = "baseline"
+    workdir: str | os.PathLike,
+    *,
+    baseline: float | None = None,
+    name: str = "baseline",
+    metric: str = "loss",
 ) -> Path | None:
     """Draws WORKDIR/loss.png, train and held-out loss over steps. Returns its path, or None if
-    nothing is logged."""
+    nothing is logged.
+
+    baseline  the loss of predicting frequencies, a line beside the `metric` that is comparable with
+              it. A metric that is only a part of the loss gets a picture of its own"""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     lines = [line for line in read(workdir) if line["values"].get("loss") is not None]
     if not lines or jax.process_index():
         return None
-    canvas = Figure(figsize=(7.0, 4.2), dpi=150, layout="constrained")
+    pictures = drawn_metrics(lines, metric, baseline)
+    canvas = Figure(figsize=(7.0, 4.2 * len(pictures)), dpi=150, layout="constrained")
     FigureCanvasAgg(canvas)
-    axes = canvas.add_subplot()
+    every = canvas.subplots(len(pictures), squeeze=False)[:, 0]
+    for axes, (field, line) in zip(every, pictures.items(), strict=True):
+        _picture(axes, lines, field)
+        if line is not None:
+            axes.axhline(
+                line, color="#636363", linestyle="--", linewidth=1.2,
+                label=f"{name} {figure(line)}",
+            )  # fmt: skip
+        axes.legend(frameon=False)
+    every[0].set_title(Path(workdir).absolute().name)
+    canvas.savefig(drawn := io.BytesIO(), metadata={"Software": "ptm_jax"})
+    path = Path(workdir) / "loss.png"
+    with workdirs.writing(path):
+        workdirs.replace(path, drawn.getvalue())
+    return path
 
+
+def drawn_metrics(
+    lines: Sequence[Mapping[str, Any]], metric: str, baseline: float | None
+) -> dict[str, float | None]:
+    """Returns {metric of the log: its baseline, or None} of the pictures: the loss, and `metric`
+    where the loss has other parts too."""
+    line = baseline if baseline is not None and math.isfinite(baseline) else None
+    both = [
+        (one["values"]["loss"], one["values"][metric])
+        for one in lines
+        if one["values"].get(metric) is not None
+    ]
+    if all(math.isclose(loss, value, rel_tol=1e-3) for loss, value in both):
+        return {"loss": line if both else None}
+    return {"loss": None, metric: line}
+
+
+def _picture(axes: Any, lines: Sequence[Mapping[str, Any]], field: str) -> None:
     def of(split):
-        return [(line["step"], line["values"]["loss"]) for line in lines if line["split"] == split]
+        return [
+            (line["step"], line["values"][field])
+            for line in lines
+            if line["split"] == split and line["values"].get(field) is not None
+        ]
 
     train, heldout = of("train"), of("heldout")
     if train:
@@ -138,42 +182,19 @@ def curve(
         if len(train) >= 30:
             axes.plot(*_smoothed(train), color="#2171b5", linewidth=2, label="train, smoothed")
     if heldout:
-        marker = "o" if len(heldout) <= 40 else None
         axes.plot(
-            *zip(*heldout, strict=True),
-            color="#d94801",
-            marker=marker,
-            markersize=5,
-            label="held-out",
-            zorder=3,
-        )
+            *zip(*heldout, strict=True), color="#d94801", markersize=5, label="held-out", zorder=3,
+            marker="o" if len(heldout) <= 40 else None,
+        )  # fmt: skip
         step, loss = heldout[-1]
         axes.annotate(
-            figure(loss),
-            (step, loss),
-            (-6, 8),
-            textcoords="offset points",
-            ha="right",
+            figure(loss), (step, loss), (-6, 8), textcoords="offset points", ha="right",
             color="#d94801",
-        )
-    if baseline is not None and math.isfinite(baseline):
-        axes.axhline(
-            baseline,
-            color="#636363",
-            linestyle="--",
-            linewidth=1.2,
-            label=f"{name} {figure(baseline)}",
-        )
-    axes.set(xlabel="step (updates)", ylabel="loss (nats)", title=Path(workdir).absolute().name)
+        )  # fmt: skip
+    axes.set(xlabel="step (updates)", ylabel=f"{field} (nats)")
     axes.set_xlim(left=0)
     axes.grid(color="#e5e5e5", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    canvas.savefig(drawn := io.BytesIO(), metadata={"Software": "ptm_jax"})
-    path = Path(workdir) / "loss.png"
-    with workdirs.writing(path):
-        workdirs.replace(path, drawn.getvalue())
-    return path
 
 
 def _smoothed(points, share: float = 0.05):
