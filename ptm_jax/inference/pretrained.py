@@ -1,31 +1,21 @@
-"""A loaded model: arrays or texts in, NumPy arrays and texts out.
-
-A method runs one jitted program for each bucket of shapes (powers of two) and each set of outputs:
-requests of other lengths do not recompile, and outputs that are not requested are not computed.
-"""
+"""A loaded model: arrays or texts in, NumPy arrays and texts out (`inference.arrays` for
+arrays)."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from ptm_jax.convert.config import Config
 from ptm_jax.convert.libraries.sentence_folder import Pooling, Sentence
-from ptm_jax.core import paths, slots
-from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.types import Params, Vocab
-from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
+from ptm_jax.core.errors import UserError
 from ptm_jax.inference import inputs
-from ptm_jax.inference.forward_pass import forward, token_nll
-from ptm_jax.inference.layerwise import layerwise
-from ptm_jax.inference.outputs import Output
+from ptm_jax.inference.arrays import ArrayModel
+from ptm_jax.inference.forward_pass import token_nll
 from ptm_jax.inference.text import (
     answering,
     classifying,
@@ -35,58 +25,17 @@ from ptm_jax.inference.text import (
     token_states,
     vectors,
 )
-from ptm_jax.nn.attention.multihead import with_maps
 from ptm_jax.runs import growing, writing
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Pretrained:
-    """A system with its parameters {tower: tree} and its tokenizer (None: arrays only).
+class Pretrained(ArrayModel):
+    """A loaded model on texts, and on arrays as `ArrayModel`, whose fields it has.
 
-    vocab      default: that of the embeddings
-    tower      the network that is used
-    published  the fields of the config of a published checkpoint: names of classes, first token and
-               settings of answers
     sentence   the settings of a sentence-transformers folder, for `encode`; None: means
     """
 
-    system: Any
-    params: Params
-    tokenizer: Any = None
-    vocab: Vocab | None = None
-    tower: str = "main"
-    published: Config = dataclasses.field(default_factory=lambda: Config({}))
     sentence: Sentence | None = None
-
-    def __post_init__(self):
-        if self.tower not in self.system.towers:
-            raise unknown("tower", self.tower, self.system.towers)
-        if self.vocab is None:
-            embeddings = self.module.encoder.embeddings
-            known = embeddings.vocab if embeddings is not None else Vocab(size=1)
-            if embeddings is None and self.tokenizer is not None:
-                known = self.tokenizer.vocab
-            object.__setattr__(self, "vocab", known)
-        # A published table may have rows that no piece uses.
-        if self.tokenizer is not None and self.tokenizer.vocab.size > self.vocab.size:
-            raise UserError(
-                f"the tokenizer has {self.tokenizer.vocab.size} pieces and the model "
-                f"{self.vocab.size}; "
-                "load the tokenizer that the model was trained with"
-            )
-
-    def __repr__(self) -> str:
-        """A few lines; `core.spec.to_text(model.system)` has the whole record."""
-        heads, size = ", ".join(self.module.heads) or "none", paths.count(self.params[self.tower])
-        words = "no tokenizer" if self.tokenizer is None else f"{self.tokenizer.kind} tokenizer"
-        rows = (
-            "rows of any length" if self.limit is None else f"rows of up to {self.limit:,} tokens"
-        )
-        return (
-            f"Pretrained {self.system.name!r}: {type(self.module.encoder).__name__}, "
-            f"{size:,} parameters, heads {heads}\n"
-            f"  vocabulary of {self.vocab.size:,}, {words}, {rows}"
-        )
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model as a workdir, from which `ptm_jax.load` loads it. Adaptations are merged
@@ -97,194 +46,16 @@ class Pretrained:
         writing.save(path, self)
 
     @property
-    def module(self) -> Any:
-        """The network of `tower`."""
-        return self.system.towers[self.tower]
-
-    @functools.cached_property
-    def weights(self) -> Any:
-        """The parameters of `tower` in the shape that this device reads fastest
-        (`inference.layerwise`)."""
-        return layerwise(self.module, self.params[self.tower])
-
-    @property
-    def examples(self) -> slots.Examples:
-        """The examples of the system. If their kind is unknown, the slot's defaults."""
-        own = self.system.examples
-        return own if isinstance(own, slots.Examples) else slots.Examples()
-
-    @property
-    def causal(self) -> bool:
-        """Whether a token depends on earlier tokens only."""
-        return self.module.encoder.direction == "causal"
-
-    @property
     def generates(self) -> bool:
         """Whether `generate` works: a causal model or one with a decoder, with a vocabulary head
         and a cache."""
         return generating.refusal(self) is None
-
-    @property
-    def pair(self) -> bool:
-        """Whether the model is an encoder with a decoder."""
-        return isinstance(self.module.encoder, EncoderDecoder)
-
-    @property
-    def limit(self) -> int | None:
-        """The longest sequence in tokens; None without a position table."""
-        return self.module.encoder.limit
-
-    @property
-    def head(self) -> str | None:
-        """The vocabulary head: "mlm" or "lm", or None."""
-        return next((name for name in ("mlm", "lm") if name in self.module.heads), None)
-
-    def __call__(
-        self,
-        input_ids=None,
-        attention_mask=None,
-        token_type_ids=None,
-        position_ids=None,
-        language_ids=None,
-        decoder_input_ids=None,
-        *,
-        fields: Mapping[str, Any] | None = None,
-        layers: bool = False,
-        attention: bool = False,
-        logits: bool = True,
-    ) -> Output:
-        """Runs a forward pass on integer arrays [B, L]. Tokens with mask 0 have no effect on
-        others.
-
-        language_ids       default: the `lang_id` of the published config, or none (with a warning
-                           on stderr)
-        decoder_input_ids  [B, T], the input of the decoder, if any; task heads then have no scores.
-                           Default: the row, shifted by one to the right
-        fields             other fields that the model's examples declare (`Examples.spec`), of the
-                           declared shape and type: features, regions, columns of tokens. An encoder
-                           that reads only these needs no input_ids
-
-        Raises UserError for unequal shapes, ids out of range, or a sequence longer than the
-        position table.
-        """
-        batch = self._batch(
-            input_ids, attention_mask, token_type_ids, position_ids, language_ids, fields=fields
-        )
-        rows, length = inputs.shape_of(input_ids, fields)
-        target = length
-        if decoder_input_ids is not None:
-            batch |= inputs.decoder_of(
-                self.module.encoder, self.vocab, decoder_input_ids, rows, len(batch["rows"])
-            )
-            target = np.shape(decoder_input_ids)[1]
-        asked = {
-            "hidden": True,
-            "layers": layers,
-            "attention": attention,
-            "pooled": "pool" in self.module.heads,
-        }
-        asked["logits"] = logits and self.head is not None
-        asked["vectors"] = self.module.encoder.gives_vectors
-        if self.pair:
-            asked |= {
-                "source": True,
-                "source_layers": layers,
-                "source_attention": attention,
-                "cross_attention": attention,
-            }
-        scored = self.scored if logits and decoder_input_ids is None else ()
-        wanted = (
-            *(name for name, yes in asked.items() if yes),
-            *(f"scores/{name}" for name in scored),
-        )
-        module = with_maps(self.module) if attention else self.module
-        try:
-            found = forward(module, self.head, wanted, self.weights, batch)
-        except KeyError as error:
-            if self.examples is not self.system.examples or error.args[0] not in self.examples.spec(
-                length, self.vocab
-            ):
-                raise
-            raise UserError(
-                f"{self.system.name} reads the field {error} of a batch; give it in fields={{...}}"
-            ) from error
-        cut, scores = inputs.cuts(rows, length, target), {}
-        for name in scored:
-            head, value = self.module.heads[name], found.pop(f"scores/{name}")
-            per_row = np.s_[: rows // head.readings]
-            part = np.s_[:rows, :length] if head.per_token else per_row
-            scores[name] = jax.tree.map(lambda array, part=part: np.asarray(array)[part], value)
-        arrays = {name: np.asarray(value)[cut[name]] for name, value in found.items()}
-        if (
-            self.head is None
-            and len(scores) == 1
-            and isinstance(only := next(iter(scores.values())), np.ndarray)
-        ):
-            arrays["logits"] = only
-        return Output(**arrays, scores=scores)
-
-    def _batch(
-        self,
-        input_ids,
-        attention_mask=None,
-        token_type_ids=None,
-        position_ids=None,
-        language_ids=None,
-        *,
-        fields=None,
-    ):
-        """Returns the checked batch of arrays [B, L], padded to its bucket, with the other fields
-        that the model reads."""
-        encoder = self.module.encoder
-        if input_ids is None:
-            return inputs.fields_of(
-                self.examples, self.vocab, fields or {}, {}, inputs.shape_of(None, fields)
-            )
-        if language_ids is None and encoder.languages and self._language is not None:
-            language_ids = np.full(np.shape(input_ids), self._language)
-        given = input_ids, attention_mask, token_type_ids, position_ids, language_ids
-        batch = inputs.batch_of(encoder, self.vocab, *given, multiple=self._readings)
-        if self.examples.alphabet is not None:  # words are read by their characters
-            ids, places = np.unique(batch["input_ids"], return_inverse=True)
-            table = self.examples.table(self._tokenizer(), ids).astype(np.int32)
-            batch["characters"] = table[places.reshape(batch["input_ids"].shape)]
-        return inputs.fields_of(self.examples, self.vocab, fields or {}, batch, np.shape(input_ids))
-
-    @property
-    def scored(self) -> tuple[str, ...]:
-        """Names of the task heads: all but the vocabulary head and heads that read only the first
-        token."""
-        heads = self.module.heads.items()
-        return tuple(name for name, head in heads if not (head.scores_words or head.reads_first))
 
     @functools.cached_property
     def _agreeing(self) -> dict[int, bool]:
         """{length: whether a small batch gives the bits of a large one}, for
         `inference.text.vectors`."""
         return {}
-
-    @functools.cached_property
-    def _language(self) -> int | None:
-        """The language of the published config. Without one, a line on stderr, once for a model."""
-        found, count = self.published("lang_id", int, None), self.module.encoder.languages
-        if found is None:
-            names = ", ".join(
-                f"{name} {i}"
-                for name, i in list((self.published("lang2id", dict, None) or {}).items())[:20]
-            )
-            print(
-                f"{self.system.name} has {count} languages and the input has none, so no "
-                "language vector is added; give "
-                "language_ids [B, L], or for texts the field lang_id of config.json: 0 to "
-                f"{count - 1}" + (f" ({names})" if names else ""),
-                file=sys.stderr,
-            )
-        return found
-
-    @property
-    def _readings(self) -> int:
-        """Rows of an example: the choices of a question."""
-        return max((head.readings for head in self.module.heads.values()), default=1)
 
     def encode(
         self,
@@ -469,11 +240,3 @@ class Pretrained:
                 raise UserError(f"text {number} has {len(row)} tokens; at least {least} are needed")
             if self.limit is not None:
                 inputs.check_length(len(row), self.limit, f"text {number}")
-
-    def _tokenizer(self) -> Any:
-        if self.tokenizer is None:
-            raise UserError(
-                "this model has no tokenizer, so it takes arrays only; give Pretrained one "
-                "to use texts"
-            )
-        return self.tokenizer

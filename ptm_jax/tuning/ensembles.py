@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.pretrained import Output, Pretrained
+from ptm_jax.inference.outputs import Output
+from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.text.classifying import names_of
 
 

@@ -19,7 +19,8 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Encoded
 from ptm_jax.encoders.context import context_of
 from ptm_jax.inference import inputs
-from ptm_jax.inference.pretrained import Output, Pretrained
+from ptm_jax.inference.outputs import Output
+from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.kernels import choice
 
 HEAD = "classify"
