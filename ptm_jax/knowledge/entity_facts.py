@@ -42,14 +42,14 @@ class FactsOfNames(Lexicon):
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
         triples, names = self._triples(), self.names()
         kinds = sorted({relation for _, relation, _ in triples})
-        for what, found, most in (
+        for what, names_or_kinds, limit in (
             ("entities", names, self.entities),
             ("relations", kinds, self.relations),
         ):
-            if len(found) >= most:
+            if len(names_or_kinds) >= limit:
                 raise UserError(
-                    f"{self.path} has {len(found):,} {what}; set {what} to at least "
-                    f"{len(found) + 1}"
+                    f"{self.path} has {len(names_or_kinds):,} {what}; set {what} to at least "
+                    f"{len(names_or_kinds) + 1}"
                 )
         number = {name: n for n, name in enumerate(names, 1)}
         kind = {name: n for n, name in enumerate(kinds, 1)}
@@ -72,10 +72,10 @@ class FactsOfNames(Lexicon):
 
     def linked(self, triples: Sequence[tuple[int, int, int]]) -> Callable[[int], list[int]]:
         """Returns a function from an entity to its `facts` pairs of a relation and a tail."""
-        found = collections.defaultdict(list)
+        pairs = collections.defaultdict(list)
         for head, relation, tail in triples:
-            found[head] += [relation, tail]
-        return lambda entity: _fitted(found[entity], 2 * self.facts)
+            pairs[head] += [relation, tail]
+        return lambda entity: _fitted(pairs[entity], 2 * self.facts)
 
     def by_entity(self) -> np.ndarray:
         """Returns what the lexicon holds of each entity, [entities, C] int32; zeros of those it
@@ -115,10 +115,10 @@ class FactsBothWays(FactsOfNames):
             )
 
     def linked(self, triples: Sequence[tuple[int, int, int]]) -> Callable[[int], list[int]]:
-        outgoing, found = super().linked(triples), collections.defaultdict(list)
+        outgoing, incoming = super().linked(triples), collections.defaultdict(list)
         for head, relation, tail in triples:
-            found[tail] += [relation, head]
-        return lambda entity: outgoing(entity) + _fitted(found[entity], 2 * self.incoming)
+            incoming[tail] += [relation, head]
+        return lambda entity: outgoing(entity) + _fitted(incoming[entity], 2 * self.incoming)
 
     def example(self, number: int, vocab: Any) -> Sequence[int]:
         fact = 1 + (number + 2) % (self.relations - 1), 1 + (number + 3) % (self.entities - 1)

@@ -44,15 +44,15 @@ class LexicalRelations(Triples):
 
     def of_entities(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         if self.vectors is None:
-            found = [sketch(text) for text in texts]
+            vectors = [sketch(text) for text in texts]
         else:
             parts = {part for text in texts for part in text.split()}
             known = vectors_in(
                 Path(self.vectors).expanduser(), parts | {part.capitalize() for part in parts}
             )
             none = np.zeros_like(next(iter(known.values())))
-            found = [none if (mean := mean_of(known, text)) is None else mean for text in texts]
-        rows = np.asarray(found, np.float32)
+            vectors = [none if (mean := mean_of(known, text)) is None else mean for text in texts]
+        rows = np.asarray(vectors, np.float32)
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
         return {"vectors": rows}
 

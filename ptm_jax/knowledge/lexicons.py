@@ -39,14 +39,14 @@ class Branches(Lexicon):
         texts = collections.defaultdict(list)
         for head, relation, tail in rows(self.path):
             texts[head].append(f" {relation} {tail}")
-        found = {}
+        branches = {}
         for head, several in texts.items():
             row = [1]
             for ids in tokenizer.encode_batch(several[: self.count]):
                 ids = (ids + 1).tolist()[: self.width]
                 row += ids + [0] * (self.width - len(ids))
-            found[head] = row + [0] * (1 + self.count * self.width - len(row))
-        return found
+            branches[head] = row + [0] * (1 + self.count * self.width - len(row))
+        return branches
 
     def example(self, number: int, vocab: Any) -> Sequence[int]:
         row = [1] + [0] * (self.count * self.width)
@@ -87,25 +87,25 @@ class Entities(Lexicon):
             )
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
-        found = self._named()
-        numbers = {entity: n for n, entity in enumerate(_entities(found), 1)}
+        named = self._named()
+        numbers = {entity: n for n, entity in enumerate(_entities(named), 1)}
         if len(numbers) >= self.entities:
             raise UserError(
                 f"{self.path} has {len(numbers):,} entities; set entities to at least "
                 f"{len(numbers) + 1}"
             )
         rows = {}
-        for name, some in found.items():
+        for name, some in named.items():
             best = sorted(some.items(), key=lambda one: (-one[1], one[0]))[: self.candidates]
             row, priors = [numbers[entity] for entity, _ in best], [round(1e6 * p) for _, p in best]
-            rest = self.candidates - len(best)
+            missing = self.candidates - len(best)
             if self.fill:
                 draw = np.random.default_rng(zlib.crc32(name.encode()))
                 row += draw.choice(
-                    sorted({*numbers.values()} - {*row}), rest, replace=False
+                    sorted({*numbers.values()} - {*row}), missing, replace=False
                 ).tolist()
-                priors, rest = [round(1e6 / self.candidates)] * self.candidates, 0
-            rows[name] = row + [0] * rest + priors + [0] * rest
+                priors, missing = [round(1e6 / self.candidates)] * self.candidates, 0
+            rows[name] = row + [0] * missing + priors + [0] * missing
         return rows
 
     def names(self) -> list[str]:
@@ -114,13 +114,13 @@ class Entities(Lexicon):
 
     def _named(self) -> dict[str, dict[str, float]]:
         """{name: {entity: prior}}."""
-        found: dict[str, dict[str, float]] = collections.defaultdict(dict)
+        named: dict[str, dict[str, float]] = collections.defaultdict(dict)
         for name, other, prior in rows(self.path, "aliases"):
             if is_number(prior):
-                found[name][other] = float(prior)
+                named[name][other] = float(prior)
             else:
-                found[name][name] = found[prior][prior] = 1.0
-        return found
+                named[name][name] = named[prior][prior] = 1.0
+        return named
 
     def example(self, number: int, vocab: Any) -> Sequence[int]:
         some = [1 + (number + n) % (self.entities - 1) for n in range(self.candidates)]
@@ -153,15 +153,15 @@ class TypedNames(Lexicon):
     relation: str = "is a"
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
-        found = list(rows(self.path, "types"))
-        kinds = {head: tail for head, relation, tail in found if relation == self.relation}
+        lines = list(rows(self.path, "types"))
+        kinds = {head: tail for head, relation, tail in lines if relation == self.relation}
         if kinds:
-            names = {name: name for head, _, tail in found for name in (head, tail)}
+            names = {name: name for head, _, tail in lines for name in (head, tail)}
             kinds = {name: kinds.get(name, "") for name in names}
         else:
             names, kinds = (
-                {name: entity for name, entity, _ in found},
-                {entity: kind for _, entity, kind in found},
+                {name: entity for name, entity, _ in lines},
+                {entity: kind for _, entity, kind in lines},
             )
         entity = {name: n for n, name in enumerate(sorted({*names.values()}), 1)}
         kind = {name: n for n, name in enumerate(sorted({*kinds.values()}), 1)}

@@ -73,24 +73,24 @@ class Lexicon(CorpusFact):
         )
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
-        found, vocab = self.entries(tokenizer), tokenizer.vocab
-        names = sorted(found)
+        entries, vocab = self.entries(tokenizer), tokenizer.vocab
+        names = sorted(entries)
         rows = (
             tuple(row.tolist()) for row in tokenizer.encode_batch([f" {name}" for name in names])
         )
-        kept = {
-            ids: found[name]
+        named = {
+            ids: entries[name]
             for name, ids in zip(names, rows, strict=True)
             if ids and vocab.unk not in ids
         }
-        if not kept:
+        if not named:
             raise UserError(
                 f"{self.path} has no name that this tokenizer can write; give a lexicon of "
                 "its language"
             )
         starts = tokenizer.word_starts()
         starts[list(vocab.specials)] = True
-        return trie(kept, starts)
+        return trie(named, starts)
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         ids = [i for i in range(vocab.size // 8, vocab.size - 1, 3) if i not in vocab.specials]
@@ -109,18 +109,18 @@ class Lexicon(CorpusFact):
         a word's border inside one segment above 0: [B, L, N] by the number of their tokens, 0 for
         none."""
         size = int(np.flatnonzero(self.values[:, 0] == -1)[0])
-        longest, most = (int(x) for x in self.values[size, 1:3])
-        table, searches = jnp.asarray(self.values), max(1, math.ceil(math.log2(most + 1)))
+        longest, widest = (int(x) for x in self.values[size, 1:3])
+        table, searches = jnp.asarray(self.values), max(1, math.ceil(math.log2(widest + 1)))
         ids = jnp.minimum(ids, size - 1)
         begins = self.begins(ids)
 
         def later(x, n):
             return jnp.pad(x[:, n:], ((0, 0), (0, min(n, x.shape[1]))))
 
-        node, found = jnp.where(begins & (segments > 0), table[ids, 1], 0), []
+        node, nodes = jnp.where(begins & (segments > 0), table[ids, 1], 0), []
         for n in range(1, longest + 1):
             goes_on = later(segments, n) == segments
-            found.append(
+            nodes.append(
                 jnp.where(
                     (node > 0) & (table[node, 3] != 0) & (later(begins, n) | ~goes_on), node, 0
                 )
@@ -131,14 +131,14 @@ class Lexicon(CorpusFact):
                 middle = (low + high) // 2
                 less = (low < high) & (table[middle, 0] < token)
                 low, high = jnp.where(less, middle + 1, low), jnp.where(less, high, middle)
-            there = (
+            matches = (
                 (node > 0)
                 & goes_on
                 & (low < stop)
                 & (table[jnp.minimum(low, len(table) - 1), 0] == token)
             )
-            node = jnp.where(there, low, 0)
-        return jnp.stack(found, -1)
+            node = jnp.where(matches, low, 0)
+        return jnp.stack(nodes, -1)
 
     def find(self, ids: Array, segments: Array) -> Found:
         """Returns the mentions in ids [B, L]: from left to right the longest name of `every`."""

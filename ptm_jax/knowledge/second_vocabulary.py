@@ -35,9 +35,9 @@ class SecondVocabulary(CorpusFact):
         table = np.full((vocab.size, self.longest), -1, np.int32)
         table[:, 0] = len(SPECIALS) + ids % words
         table[::3, 1] = len(SPECIALS) + (7 * ids[::3]) % words
-        for name, own in SPECIALS.items():
-            if (there := vocab.id(name)) is not None:
-                table[there] = [own, *[-1] * (self.longest - 1)]
+        for name, number in SPECIALS.items():
+            if (place := vocab.id(name)) is not None:
+                table[place] = [number, *[-1] * (self.longest - 1)]
         return table
 
     @property

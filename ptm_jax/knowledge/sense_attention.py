@@ -103,10 +103,10 @@ class SenseAttention(WordClasses):
     def classes(self, batch: Batch) -> dict[str, Array]:
         """Returns those of `WordClasses`, with polarities of words in their text."""
         values = self.find(batch["input_ids"], segments_of(batch)).values
-        found = classes_of(values)
+        classes = classes_of(values)
         scores, glosses, table = (jnp.asarray(self.arrays[name]) for name in self.array_names[1:])
         if not len(scores):
-            return found
+            return classes
         start, count = values[..., 4], values[..., 5]
         context = self._context(batch, table)
 
@@ -117,15 +117,15 @@ class SenseAttention(WordClasses):
             weight = jnp.where(number < count, jnp.exp((1 + near) / (2 * scores[sense, 0])), 0.0)
             return (total + weight * scores[sense, 1] / SCALE, weights + weight), None
 
-        zero, most = jnp.zeros(start.shape), int(self.values[:, 8].max())
-        (total, weights), _ = jax.lax.scan(attend, (zero, zero), jnp.arange(most))
+        zero, largest = jnp.zeros(start.shape), int(self.values[:, 8].max())
+        (total, weights), _ = jax.lax.scan(attend, (zero, zero), jnp.arange(largest))
         mean = total / jnp.maximum(weights, 1e-9)
         sign = jnp.where(
             mean > 0,
             POLARITIES.index("+"),
             jnp.where(mean < 0, POLARITIES.index("-"), POLARITIES.index("0")),
         )
-        return {**found, "polarities": jnp.where(count > 0, sign, found["polarities"])}
+        return {**classes, "polarities": jnp.where(count > 0, sign, classes["polarities"])}
 
     def _context(self, batch: Batch, table: Array) -> Array:
         """The vector of every token's text, of length 1 or 0, [B, L, D]."""

@@ -36,7 +36,7 @@ class VocabularySenses(WordClasses):
     exceptions: str | None = None
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
-        names, found = super().entries(tokenizer), {}
+        names, classes = super().entries(tokenizer), {}
         irregular = {part: {} for part in PARTS}
         if self.exceptions is not None:
             irregular = exceptions(Path(self.exceptions).expanduser())
@@ -55,5 +55,5 @@ class VocabularySenses(WordClasses):
                     low, high = low | mine[0], high | mine[1]
                     rows += [names[lemma]] if any(mine) else []
             if rows:
-                found[piece] = *(names.get(word) or rows[0])[:2], low, high
-        return found
+                classes[piece] = *(names.get(word) or rows[0])[:2], low, high
+        return classes

@@ -32,18 +32,18 @@ class Trie:
         node, alive = np.zeros(len(lengths), np.int64), np.flatnonzero(lengths > 0)
         keys, accepts, count = [], [np.full(1, -1, np.int32)], 0
         for depth in range(int(lengths.max(initial=0))):
-            found, place = np.unique(
+            edges, place = np.unique(
                 node[alive] * size + flat[starts[alive] + depth], return_inverse=True
             )
             node[alive] = count + 1 + place
-            ends = np.full(len(found), -1, np.int32)
+            ends = np.full(len(edges), -1, np.int32)
             over = alive[lengths[alive] == depth + 1][
                 ::-1
             ]  # the first of equal ones is written last
             ends[node[over] - count - 1] = over
-            keys.append(found)
+            keys.append(edges)
             accepts.append(ends)
-            count += len(found)
+            count += len(edges)
             alive = alive[lengths[alive] > depth + 1]
         joined = np.concatenate(keys) if keys else np.zeros(0, np.int64)
         return cls(joined, np.concatenate(accepts), size)
@@ -69,19 +69,19 @@ class Trie:
         while len(at) and len(self.keys):
             wanted = node * self.size + numbers[at]
             place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-            there = (self.keys[place] == wanted) & (numbers[at] >= 0)
-            at, first, node = at[there], first[there], place[there] + 1
+            matches = (self.keys[place] == wanted) & (numbers[at] >= 0)
+            at, first, node = at[matches], first[matches], place[matches] + 1
             done = (self.accepts[node] >= 0) & ends[at]
             depth += 1
             best[first[done]], length[first[done]] = self.accepts[node[done]], depth
             more = at + 1 < len(numbers)
             more = more if stops is None else more & ~stops[at]
             at, first, node = at[more] + 1, first[more], node[more]
-        kept, free = [], 0
+        firsts, free = [], 0
         places = np.flatnonzero(best >= 0)
         for start, size in zip(places.tolist(), length[places].tolist(), strict=True):
             if start >= free:
-                kept.append(start)
+                firsts.append(start)
                 free = start + size
-        kept = np.array(kept, np.int64)
-        return kept, kept + length[kept], best[kept]
+        firsts = np.array(firsts, np.int64)
+        return firsts, firsts + length[firsts], best[firsts]

@@ -96,21 +96,21 @@ class Triples(CorpusFact):
         return self._names(self._found())
 
     def _found(self) -> list[Sequence[str]]:
-        found = list(rows(self.path, self.kind))
-        if not found:
+        lines = list(rows(self.path, self.kind))
+        if not lines:
             raise UserError(
                 f"{self.path} has no triples; expected lines of head, relation and tail with tabs"
             )
-        return found
+        return lines
 
     @staticmethod
-    def _names(found: Iterable[Sequence[str]]) -> tuple[list[str], list[str]]:
-        entities = sorted({name for head, _, tail in found for name in (head, tail)})
-        return entities, sorted({relation for _, relation, _ in found})
+    def _names(lines: Iterable[Sequence[str]]) -> tuple[list[str], list[str]]:
+        entities = sorted({name for head, _, tail in lines for name in (head, tail)})
+        return entities, sorted({relation for _, relation, _ in lines})
 
     def of_tokenizer(self, tokenizer: Any) -> dict[str, np.ndarray]:
-        found = self._found()
-        entities, relations = self._names(found)
+        lines = self._found()
+        entities, relations = self._names(lines)
         texts = self._texts({*entities, *relations})
         written = [texts.get(name, name) for name in (*entities, *relations)]
         number = (
@@ -119,7 +119,7 @@ class Triples(CorpusFact):
         )
         triples = [
             [number[0][head], number[1][relation], number[0][tail]]
-            for head, relation, tail in found
+            for head, relation, tail in lines
         ]
         parts = (written[start : start + CHUNK] for start in range(0, len(written), CHUNK))
         rows = (

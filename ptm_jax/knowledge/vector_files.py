@@ -16,18 +16,18 @@ from ptm_jax.core.reading import broken, reading, shown
 def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
     """Returns {word: [D] float32} of those of `words` that the file has; of a word on several lines
     the first. Numbers of other words are not read. Raises UserError with file and line."""
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     width = None
     with reading(path), path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            name, _, rest = line.rstrip().partition(b" ")
-            if number == 1 and name.isdigit() and rest.strip().isdigit():
+            name, _, numbers = line.rstrip().partition(b" ")
+            if number == 1 and name.isdigit() and numbers.strip().isdigit():
                 continue
             word = name.decode(errors="replace")
-            if word not in words or word in found:
+            if word not in words or word in vectors:
                 continue
             try:
-                vector = np.array(rest.split(), np.float32)
+                vector = np.array(numbers.split(), np.float32)
             except ValueError:
                 raise broken(
                     path, f"line {number:,} is {shown(line[:80])}; expected a word and its numbers"
@@ -36,13 +36,13 @@ def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
             if len(vector) != width or not width or not np.isfinite(vector).all():
                 wrong = f"line {number:,} has {len(vector)} numbers of {shown(word)}"
                 raise broken(path, f"{wrong}; expected {width} finite ones")
-            found[word] = vector
-    if not found:
+            vectors[word] = vector
+    if not vectors:
         raise UserError(
             f"{path} has none of the {len(words):,} words; give vectors of this language as "
             "text (.vec)"
         )
-    return found
+    return vectors
 
 
 def mean_of(vectors: dict[str, np.ndarray], text: str) -> np.ndarray | None:

@@ -27,10 +27,10 @@ def triples_in(block: Any, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     bool."""
     three = (block.documents == 1) & (np.diff(block.document_tokens) == 3)
     places = block.document_tokens[:-1][three][:, None] + np.arange(3)
-    found = block.tokens[places] if len(places) else np.zeros((0, 3), np.int32)
-    whole = (kinds[found] == [ENTITY, RELATION, ENTITY]).all(1)
-    three[np.flatnonzero(three)[~whole]] = False
-    return found[whole], three
+    triples = block.tokens[places] if len(places) else np.zeros((0, 3), np.int32)
+    complete = (kinds[triples] == [ENTITY, RELATION, ENTITY]).all(1)
+    three[np.flatnonzero(three)[~complete]] = False
+    return triples[complete], three
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,13 +39,13 @@ class KnownTriples(CorpusFact):
 
     def read(self, corpus: Any) -> np.ndarray:
         kinds, blocks = kinds_of(corpus.tokenizer().pieces), corpus.blocks("train")
-        found = [triples_in(blocks[number], kinds)[0] for number in range(len(blocks))]
-        if not sum(map(len, found)):
+        triples = [triples_in(blocks[number], kinds)[0] for number in range(len(blocks))]
+        if not sum(map(len, triples)):
             raise UserError(
                 "the text has no triples; give --data triples:DIR, a directory with "
                 "train.tsv of triples"
             )
-        return np.concatenate(found)
+        return np.concatenate(triples)
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         return np.full((1, 3), vocab.size - 1, np.int32)
@@ -70,13 +70,13 @@ class KnownTriples(CorpusFact):
         places[ends[i - 1] : ends[i]], at most `most`."""
         h, r, t = self.values.T.astype(np.int64)
         keys = np.concatenate([r * size + h, (size + r) * size + t])
-        found = np.unique(np.stack([keys, np.concatenate([t, h])], 1), axis=0)
-        keys, ends = np.unique(found[:, 0], return_index=True)
-        ends = np.append(ends[1:], len(found))
+        pairs = np.unique(np.stack([keys, np.concatenate([t, h])], 1), axis=0)
+        keys, ends = np.unique(pairs[:, 0], return_index=True)
+        ends = np.append(ends[1:], len(pairs))
         return (
             keys,
             ends,
-            np.searchsorted(entities, found[:, 1]),
+            np.searchsorted(entities, pairs[:, 1]),
             int(np.diff(ends, prepend=0).max()),
         )
 
@@ -130,5 +130,5 @@ class Graph(CorpusFact):
 
     def ids(self, kind: int) -> np.ndarray:
         """Returns the ids of a kind; [0] where there are none."""
-        found = np.flatnonzero(self.values[:, 0] == kind).astype(np.int32)
-        return found if len(found) else np.zeros(1, np.int32)
+        ids = np.flatnonzero(self.values[:, 0] == kind).astype(np.int32)
+        return ids if len(ids) else np.zeros(1, np.int32)

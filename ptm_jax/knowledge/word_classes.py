@@ -64,7 +64,7 @@ class WordClasses(Lexicon):
         return 1 + number % 5, 1 + number % 3, 1 << number % 24, 1 << number % 21
 
     def _listed(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
+        classes: dict[str, tuple[int, ...]] = {}
         for number, (words, part, polarity, *senses) in cells(self.path, 3, 4, comments=True):
             names = [name for name in (senses[0].split(",") if senses else []) if name]
             unknown = [name for name in names if name not in SUPERSENSES]
@@ -77,11 +77,11 @@ class WordClasses(Lexicon):
                 )
             low, high = bits([SUPERSENSES.index(name) for name in names])
             for word in words.split(","):
-                first = found.get(
+                first = classes.get(
                     word, (1 + PARTS.index(part), 1 + POLARITIES.index(polarity), 0, 0)
                 )
-                found[word] = *first[:2], first[2] | low, first[3] | high
-        return found
+                classes[word] = *first[:2], first[2] | low, first[3] | high
+        return classes
 
     def classes(self, batch: Batch) -> dict[str, Array]:
         """Returns `parts`, `polarities` [B, L] int32, from 0 as in `PARTS` and `POLARITIES`, and

@@ -158,8 +158,8 @@ def count(blocks: Iterable[Any], vocab: Any, window: int, path: Path, memory: in
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pairs-") as folder:
         sums = Sums(Path(folder), memory)
         work = functools.partial(_counted, window=window, cells=cells, unit=unit)
-        for found in _each(work, _grouped(_texts(blocks, vocab.unk, window), window)):
-            sums.add(found)
+        for counted in _each(work, _grouped(_texts(blocks, vocab.unk, window), window)):
+            sums.add(counted)
         draft = Path(folder) / "rows"
         with draft.open("wb") as file:
             total = (

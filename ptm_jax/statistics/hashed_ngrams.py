@@ -46,7 +46,7 @@ def ngrams_of(
     starts = np.flatnonzero(first[:-1])
     begins, until = (ends - sizes)[word_of[starts]], ends[word_of[starts]]
     signed = text.astype(np.int8).astype(np.int32).view(np.uint32)
-    value, count, here, found = (
+    value, count, here, ngrams = (
         np.full(len(starts), OFFSET, np.uint32),
         np.zeros(len(starts), np.int64),
         starts,
@@ -59,12 +59,12 @@ def ngrams_of(
         count = count + complete
         edge = (count == 1) & ((starts == begins) | (here == until))
         chosen = complete & (count >= shortest) & (count <= longest) & ~edge
-        found.append((starts[chosen], value[chosen]))
+        ngrams.append((starts[chosen], value[chosen]))
         go = (here < until) & ~(complete & (count >= longest))
         value, count, here, starts, begins, until = (
             x[go] for x in (value, count, here, starts, begins, until)
         )
-    places, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    places, values = (np.concatenate(parts) for parts in zip(*ngrams, strict=True))
     order = np.argsort(
         places, kind="stable"
     )  # by the first character; shorter n-grams were found first

@@ -44,22 +44,22 @@ class MentionMasking(slots.Corruption):
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         segments, rows = segments_of(batch), rows_of(batch)
-        found, most = (
+        mentions, limit = (
             self.lexicon.find(batch["input_ids"], segments),
             capacity(segments.shape[1], self.share),
         )
-        starts, used = places(found.starts, most)
+        starts, used = places(mentions.starts, limit)
 
         def at(x):
             return jnp.where(used > 0, jnp.take_along_axis(x, starts, 1), 0)
 
         ids, sizes = (
-            at(found.values[..., 0]),
-            (found.first[:, None, :] == starts[..., None]).sum(-1),
+            at(mentions.values[..., 0]),
+            (mentions.first[:, None, :] == starts[..., None]).sum(-1),
         )
         step = jnp.arange(min(self.longest, segments.shape[1]))
         inside = (step < sizes[..., None]) & (used > 0)[..., None]
-        spots = capacity(most, self.rate)
+        spots = capacity(limit, self.rate)
         positions, weights = choose(
             named(key, "masked_entities"),
             rows,

@@ -62,7 +62,7 @@ def documents(source: str) -> Iterator[Document]:
     triples, names, descriptions = files_of(source)
 
     def rows(path, count):
-        return (found for _, found in cells(path, count))
+        return (row for _, row in cells(path, count))
 
     def mark(kind, name):
         return f"{kind}:{'_'.join(name.split())}"

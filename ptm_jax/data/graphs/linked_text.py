@@ -39,9 +39,9 @@ def link_text(
     path = folder / "mentions.json"
     asked = {"graph": graph.digest, "text": sources.fingerprints(names), "least": least}
     if path.is_file():
-        found = json.loads(path.read_text(encoding="utf8"))
-        if {name: found.get(name) for name in asked} == asked:
-            return found
+        report = json.loads(path.read_text(encoding="utf8"))
+        if {name: report.get(name) for name in asked} == asked:
+            return report
         raise UserError(f"{path} is of another graph or text; remove it, or give another --out")
     linker, size = Linker.of(graph, least=least), 0
     sentences = (
@@ -58,11 +58,11 @@ def link_text(
                 file.write(json.dumps({"text": linked.text, "mentions": mentions}) + "\n")
     (folder / "mentions.jsonl.draft").rename(folder / "mentions.jsonl")
     counts = {name: linker.counts[name] for name in COUNTS}
-    found = {
+    report = {
         **asked,
         "counts": counts,
         "bytes": size,
         "seconds": round(time.monotonic() - began, 2),
     }
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
-    return found
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf8")
+    return report

@@ -53,15 +53,15 @@ class Linked:
         if not len(real):
             return [None] * len(self.mentions)
         starts, ends = pairs[real].T
-        found = []
+        spans = []
         for mention in self.mentions:
             first = int(np.searchsorted(ends, mention.start, "right"))
             last = int(np.searchsorted(starts, mention.end, "left"))
-            whole = (
+            complete = (
                 first < last and starts[first] <= mention.start and ends[last - 1] >= mention.end
             )
-            found.append((int(real[first]), int(real[last - 1]) + 1) if whole else None)
-        return found
+            spans.append((int(real[first]), int(real[last - 1]) + 1) if complete else None)
+        return spans
 
 
 class Linker:
@@ -124,15 +124,15 @@ class Linker:
 
     def _some(self, texts: list[str]) -> list[Linked]:
         """The mentions of some texts, matched at once."""
-        found = [list(_WORD.finditer(self._folded(text))) for text in texts]
-        words = [word for each in found for word in each]
+        matches = [list(_WORD.finditer(self._folded(text))) for text in texts]
+        words = [word for each in matches for word in each]
         numbers = np.fromiter(
             (self._words.get(word.group(), -1) for word in words), np.int64, len(words)
         )
         every, stops, counts = (
             np.ones(len(words), bool),
             np.zeros(len(words), bool),
-            np.array([len(each) for each in found]),
+            np.array([len(each) for each in matches]),
         )
         closed = np.cumsum(counts)
         stops[closed[counts > 0] - 1] = True
@@ -166,13 +166,13 @@ class Linker:
     ) -> list[tuple[tuple[int, int], Mention]]:
         """Returns (tokens, mention) of the mentions whose tokens are all there; the others are
         counted as cut."""
-        found = [
+        mentions = [
             (span, m)
             for span, m in zip(linked.spans(offsets), linked.mentions, strict=True)
             if span is not None
         ]
-        self.counts["cut"] += len(linked.mentions) - len(found)
-        return found
+        self.counts["cut"] += len(linked.mentions) - len(mentions)
+        return mentions
 
 
 def _candidates(

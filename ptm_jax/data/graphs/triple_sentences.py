@@ -78,8 +78,8 @@ def documents(source: str) -> Iterator[Document]:
     """Yields a document of one sentence for every training triple, or of the sentences of every
     description."""
     if source.startswith(DESCRIPTIONS):
-        found = (split_sentences(text) for text in open_graph(folder_of(source)).descriptions)
-        yield from (Document(tuple(sentences)) for sentences in found if sentences)
+        paragraphs = (split_sentences(text) for text in open_graph(folder_of(source)).descriptions)
+        yield from (Document(tuple(sentences)) for sentences in paragraphs if sentences)
         return
     for head, relation, tail in triples(open_graph(folder_of(source))):
         yield Document((sentence(head, relation, tail),))

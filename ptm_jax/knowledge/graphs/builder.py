@@ -94,19 +94,19 @@ class Builder:
 
     def entity(self, name: str, place: Place, text: str | None = None) -> int:
         """Declares an entity, with its name."""
-        found = self._id(name)
-        self._declared.add(found)
+        number = self._id(name)
+        self._declared.add(number)
         if text:
-            self.names.setdefault(found, text)
-        return found
+            self.names.setdefault(number, text)
+        return number
 
     def relation(self, name: str, place: Place, text: str | None = None) -> int:
         """Declares a relation, with its name."""
-        found = self.relations.setdefault(name, len(self.relations))
-        self._relation_places.setdefault(found, self._at(place))
+        number = self.relations.setdefault(name, len(self.relations))
+        self._relation_places.setdefault(number, self._at(place))
         if text:
-            self.relation_names.setdefault(found, text)
-        return found
+            self.relation_names.setdefault(number, text)
+        return number
 
     def triple(
         self, head: str, relation: str, tail: str, place: Place, split: str = "train"
@@ -118,9 +118,9 @@ class Builder:
 
     def describe(self, entity: str, text: str, place: Place) -> None:
         """Gives the description of an entity; the first counts."""
-        found = self._id(entity)
-        self._texts.add(*self._at(place), found)
-        self.texts.setdefault(found, text)
+        number = self._id(entity)
+        self._texts.add(*self._at(place), number)
+        self.texts.setdefault(number, text)
 
     def name(self, entity: str, text: str) -> None:
         """Gives the name of an entity, which need not be an alias; the first counts."""
@@ -131,13 +131,13 @@ class Builder:
     ) -> None:
         """Gives an alias of an entity, with the number of times that it was seen for this
         entity, and the number of the sense among those of the alias (0: unknown)."""
-        found = self._id(entity)
+        number = self._id(entity)
         text = " ".join(text.split())
-        self.names.setdefault(found, text)
+        self.names.setdefault(number, text)
         self._aliases.add(
             *self._at(place),
             self.aliases.setdefault(text, len(self.aliases)),
-            found,
+            number,
             len(self._weights),
         )
         self._weights.append(weight)
@@ -152,10 +152,10 @@ class Builder:
         self.values.setdefault(name, {})[self._id(entity)] = number
 
     def _id(self, name: str) -> int:
-        found = self.entities.setdefault(name, len(self.entities))
+        number = self.entities.setdefault(name, len(self.entities))
         if not self.closed:
-            self._declared.add(found)
-        return found
+            self._declared.add(number)
+        return number
 
     def _at(self, place: Place) -> tuple[int, int]:
         return self._files.setdefault(place[0], len(self._files)), place[1]
@@ -165,18 +165,20 @@ class Builder:
         if count:
             file, line = place
             file = list(self._files)[file] if isinstance(file, int) else file
-            found = self.faults.setdefault(
+            fault = self.faults.setdefault(
                 kind, {"count": 0, "first": f"{file}: line {line:,}: {what}"}
             )
-            found["count"] += int(count)
+            fault["count"] += int(count)
 
     def arrays(self, most: int = MOST) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Returns ({file name without its ending: array}, counts). Raises UserError without
         triples, aliases and texts."""
-        kept = np.array(sorted(self._declared), np.int64)
+        declared = np.array(sorted(self._declared), np.int64)
         number = np.full(len(self.entities), -1, np.int64)
-        number[kept] = np.arange(len(kept))
-        identifiers = np.array(list(self.entities), object)[kept].tolist() if len(kept) else []
+        number[declared] = np.arange(len(declared))
+        identifiers = (
+            np.array(list(self.entities), object)[declared].tolist() if len(declared) else []
+        )
         out = _packed("entities", identifiers) | _packed("relations", list(self.relations))
         out |= _packed(
             "relation_names",
@@ -184,9 +186,12 @@ class Builder:
         )
         out |= _packed(
             "names",
-            [self.names.get(i, _plain(x)) for i, x in zip(kept.tolist(), identifiers, strict=True)],
+            [
+                self.names.get(i, _plain(x))
+                for i, x in zip(declared.tolist(), identifiers, strict=True)
+            ],
         )
-        out |= _packed("descriptions", [self.texts.get(i, "") for i in kept.tolist()])
+        out |= _packed("descriptions", [self.texts.get(i, "") for i in declared.tolist()])
         triples = self._checked_triples(number)
         out |= {
             f"triples-{split}": triples[triples[:, 3] == i, :3].astype(np.int32)
@@ -198,16 +203,16 @@ class Builder:
             if len(value) or name not in ("triples-valid", "triples-test")
         }
         out |= self._alias_arrays(number, most) | self._type_arrays(number)
-        for name, found in sorted(self.values.items()):
-            column = np.full(len(kept), np.nan, np.float32)
-            ids, numbers = number[list(found)], np.array(list(found.values()), np.float32)
+        for name, by_entity in sorted(self.values.items()):
+            column = np.full(len(declared), np.nan, np.float32)
+            ids, numbers = number[list(by_entity)], np.array(list(by_entity.values()), np.float32)
             column[ids[ids >= 0]] = numbers[ids >= 0]
             out[f"value-{name}"] = column
         counts = {
-            "entities": len(kept),
+            "entities": len(declared),
             "relations": len(self.relations),
             "triples": len(triples),
-            "descriptions": sum(bool(self.texts.get(i)) for i in kept.tolist()),
+            "descriptions": sum(bool(self.texts.get(i)) for i in declared.tolist()),
             "aliases": len(out["alias_texts-ends"]),
             "types": len(self.types),
         }
@@ -333,15 +338,15 @@ class Builder:
             self.fault(
                 "crowded alias", (place == most).sum(), self._aliases.place(places[at]), what
             )
-        kept = place < most
-        used, alias = np.unique(alias[kept], return_inverse=True)
-        lists = Lists.of(alias, entity[kept].astype(np.int32), len(used))
+        likely = place < most
+        used, alias = np.unique(alias[likely], return_inverse=True)
+        lists = Lists.of(alias, entity[likely].astype(np.int32), len(used))
         out = _packed("alias_texts", [texts[i] for i in used.tolist()])
         return out | {
             "alias_entities": lists.items,
             "alias_entities-ends": lists.ends,
-            "alias_priors": priors[kept].astype(np.float32),
-            **({"alias_senses": senses[kept].astype(np.int32)} if senses.any() else {}),
+            "alias_priors": priors[likely].astype(np.float32),
+            **({"alias_senses": senses[likely].astype(np.int32)} if senses.any() else {}),
         }
 
     def _type_arrays(self, number: np.ndarray) -> dict[str, np.ndarray]:

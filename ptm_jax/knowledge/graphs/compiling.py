@@ -52,9 +52,9 @@ def compile_graph(
     ]
     asked = {"sources": named, "most": most}
     if out.exists() and any(out.iterdir()):
-        found = graph_store.open_graph(out)
-        if {name: found.manifest.get(name) for name in asked} == asked:
-            return found
+        graph = graph_store.open_graph(out)
+        if {name: graph.manifest.get(name) for name in asked} == asked:
+            return graph
         raise UserError(
             f"{out} holds the graph of other sources or settings; remove it, or give another --out"
         )

@@ -64,8 +64,8 @@ def guess(path: Path) -> str:
     if path.is_dir():
         inside = {file.name for file in path.iterdir()}
         signs = {"wordnet": "data.noun", "umls": "MRCONSO.RRF"}
-        found = next((kind for kind, file in signs.items() if file in inside), None)
-        return found or (
+        kind = next((kind for kind, file in signs.items() if file in inside), None)
+        return kind or (
             "wikidata5m" if any(file.startswith("wikidata5m") for file in inside) else "graph"
         )
     name = path.name.lower()
@@ -232,21 +232,21 @@ def _atomic(path: Path) -> Found:
         kinds = [name for name in head[1:] if name not in ("prefix", "split")]
         for number, row in enumerate(rows, 2):
             try:
-                found = dict(zip(head, row, strict=True))
+                event = dict(zip(head, row, strict=True))
                 split, texts = (
-                    ATOMIC_SPLITS[found["split"]],
-                    {kind: json.loads(found[kind]) for kind in kinds},
+                    ATOMIC_SPLITS[event["split"]],
+                    {kind: json.loads(event[kind]) for kind in kinds},
                 )
             except (ValueError, KeyError):
                 raise broken(
                     path,
                     f"line {number:,} is {shown(','.join(row)[:80])}; expected an event of ATOMIC",
                 ) from None
-            builder.name(found["event"], found["event"])
+            builder.name(event["event"], event["event"])
             for kind, tails in texts.items():
                 for tail in dict.fromkeys(str(text).strip() for text in tails):
                     if tail and tail != "none":
-                        builder.triple(found["event"], kind, tail, (path, number), split)
+                        builder.triple(event["event"], kind, tail, (path, number), split)
 
     return [path], read, False
 

@@ -185,12 +185,12 @@ class GraphStore:
 
     def entity(self, name: str) -> int:
         """Returns the id of an identifier. Raises UserError where it is unknown."""
-        if (found := self.entities.places.get(name)) is None:
+        if (place := self.entities.places.get(name)) is None:
             raise UserError(
                 f"{self.dir} has no entity {name!r}; give an identifier of its sources, as "
                 f"{self.entities[0]!r}"
             )
-        return found
+        return place
 
     @functools.cached_property
     def entity_aliases(self) -> Lists:

@@ -46,8 +46,8 @@ def cells(
     for number, line in lines(path):
         if comments and line.startswith("#"):
             continue
-        found = [cell.strip() for cell in line.split(mark)]
-        if len(found) < least or (top and len(found) > top) or not all(found[:least]):
+        row = [cell.strip() for cell in line.split(mark)]
+        if len(row) < least or (top and len(row) > top) or not all(row[:least]):
             exact = f"{least} cells" if top == least else f"{least} or {top} cells"
             many = exact if top else f"at least {least} cells"
             between = "tabs" if mark == "\t" else repr(mark)
@@ -55,4 +55,4 @@ def cells(
                 path,
                 f"line {number:,} is {shown(line[:80])}; expected {many} with {between} between",
             )
-        yield number, found
+        yield number, row

@@ -82,15 +82,15 @@ def senses(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
     def read(builder: Builder) -> None:
         glosses: dict[str, dict[str, str]] = {}
         for number, line in lines(file):
-            key, *rest = line.split()
+            key, *numbers = line.split()
             try:
                 lemma, part = word_of(key)
                 place, supersense = (file, number), SUPERSENSES[int(key.split(":")[1])]
-                sense = int(rest[1]) if len(rest) > 1 else 0
+                sense = int(numbers[1]) if len(numbers) > 1 else 0
                 if path.is_dir():
                     if part not in glosses:
                         glosses[part] = _glosses(data[part])
-                    builder.describe(key, glosses[part][rest[0]], place)
+                    builder.describe(key, glosses[part][numbers[0]], place)
             except (ValueError, KeyError, IndexError):
                 raise broken(
                     file,
@@ -142,15 +142,15 @@ def _counts(path: Path, indexes: list[Path]) -> dict[tuple[str, str], int]:
     for number, line in lines(path):
         try:
             key, sense, count = line.split()
-            lemma, _, rest = key.rpartition("%")
-            tagged[lemma, SENSE_PARTS[rest[0]], int(sense)] = int(count)
+            lemma, _, numbers = key.rpartition("%")
+            tagged[lemma, SENSE_PARTS[numbers[0]], int(sense)] = int(count)
         except (ValueError, KeyError, IndexError):
             raise broken(
                 path,
                 f"line {number:,} is {shown(line[:80])}; expected a sense key, its number "
                 "and a count",
             ) from None
-    found = {}
+    counts = {}
     for index in indexes:
         for number, line in lines(index):
             if line.startswith(_NOTICE):
@@ -165,8 +165,8 @@ def _counts(path: Path, indexes: list[Path]) -> dict[tuple[str, str], int]:
                 ) from None
             for sense, offset in enumerate(offsets, 1):
                 if count := tagged.get((lemma, kind, sense)):
-                    found[lemma, f"{offset}-{kind}"] = count
-    return found
+                    counts[lemma, f"{offset}-{kind}"] = count
+    return counts
 
 
 def _synset(

@@ -47,16 +47,16 @@ class AliasTokens(CorpusFact):
         ]
         rows = tokenizer.encode_batch([text for _, text in texts])
         unknown = tokenizer.vocab.unk
-        kept = [
+        aliases = [
             (place, ids)
             for (place, _), ids in zip(texts, rows, strict=True)
             if len(ids) and unknown not in ids
         ]
-        trie = Trie.of([ids for _, ids in kept], tokenizer.vocab.size)
+        trie = Trie.of([ids for _, ids in aliases], tokenizer.vocab.size)
         out = np.zeros(len(trie.keys), EDGE)
         out["node"], out["token"] = trie.keys // trie.size, trie.keys % trie.size
         for edge in np.flatnonzero(trie.accepts[1:] >= 0).tolist():
-            place = kept[trie.accepts[edge + 1]][0]
+            place = aliases[trie.accepts[edge + 1]][0]
             prior = graph.alias_priors[place][0]
             if prior >= self.least:
                 out[edge] = (*out[edge].tolist()[:2], graph.alias_entities[place][0] + 1, prior)

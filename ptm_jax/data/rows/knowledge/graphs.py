@@ -47,38 +47,38 @@ class WithTriples(Around):
         kinds, tokens = self.graph.values[:, 0][block.tokens], block.tokens
         counts, starts = block.documents, block.document_tokens[:-1]
         sizes = np.diff(block.document_tokens)
-        found, graphs = triples_in(block, self.graph.values[:, 0])
-        found = rng.permutation(found)
+        triples, graphs = triples_in(block, self.graph.values[:, 0])
+        triples = rng.permutation(triples)
         # a document that begins with an entity or a relation in a sentence of one or three is no
         # text; its texts follow
         heads = block.sentences[block.document_starts[:-1]]
         graphs |= (counts == 1) & (sizes == 3) & (kinds[starts] != 0)
-        own = (counts == 3) & (heads == 1) & (kinds[starts] == ENTITY)
-        stay = np.repeat(~(graphs | own), counts)
-        stay[block.document_starts[:-1][own] + 2] = (
+        described = (counts == 3) & (heads == 1) & (kinds[starts] == ENTITY)
+        stay = np.repeat(~(graphs | described), counts)
+        stay[block.document_starts[:-1][described] + 2] = (
             True  # the description; its name stands in `Graph`
         )
-        rest = np.repeat(stay, block.sentences)
+        sentences = np.repeat(stay, block.sentences)
         inside = np.array(
             [
                 stay[a:b].sum()
                 for a, b in zip(block.document_starts, block.document_starts[1:], strict=False)
             ]
         )
-        kept = inside > 0
+        nonempty = inside > 0
         text = Block(
-            tokens[rest],
+            tokens[sentences],
             block.sentences[stay],
-            inside[kept].astype(np.int32),
-            block.continued[kept],
+            inside[nonempty].astype(np.int32),
+            block.continued[nonempty],
         )
         text = dataclasses.replace(text, words=block.words, spellings=block.spellings)
         out = self.examples.rows(text, length=length, vocab=vocab, rng=rng)
-        return self._joined(out, found, length, vocab)
+        return self._joined(out, triples, length, vocab)
 
-    def _joined(self, out: Fields, found: np.ndarray, length: int, vocab: Any) -> Fields:
+    def _joined(self, out: Fields, facts: np.ndarray, length: int, vocab: Any) -> Fields:
         have = len(out["input_ids"])
-        count = max(have, -(-len(found) // self.triples))
+        count = max(have, -(-len(facts) // self.triples))
         for name, (shape, dtype) in self.examples.spec(length, vocab).items():
             empty = np.zeros((count - have, *shape), dtype)
             out[name] = np.concatenate(
@@ -88,8 +88,8 @@ class WithTriples(Around):
             np.zeros((count, self.triples, 3), np.int32),
             np.zeros((count, self.triples), np.float32),
         )
-        number = np.arange(len(found))
-        triples[number % max(count, 1), number // max(count, 1)] = found
+        number = np.arange(len(facts))
+        triples[number % max(count, 1), number // max(count, 1)] = facts
         weights[number % max(count, 1), number // max(count, 1)] = 1
         return {**out, "triples": triples, "triple_weights": weights}
 
@@ -210,8 +210,8 @@ class TripleRows(slots.Examples):
     def blocks(self, corpus: Any, split: str) -> TripleBlocks:
         """Returns the triples of a split."""
         kinds, blocks = kinds_of(corpus.tokenizer().pieces), Blocks(corpus, split)
-        found = (triples_in(blocks[number], kinds)[0] for number in range(len(blocks)))
-        return TripleBlocks(tuple(part for part in found if len(part)))
+        parts = (triples_in(blocks[number], kinds)[0] for number in range(len(blocks)))
+        return TripleBlocks(tuple(part for part in parts if len(part)))
 
     def spec(self, length: int, vocab: Any) -> Spec:
         """Returns the fields. Raises UserError where the vocabulary has no padding, or a row no
@@ -228,10 +228,10 @@ class TripleRows(slots.Examples):
     ) -> Fields:
         """Returns fields [R, L] with every triple once."""
         each = length // 3
-        found = np.full((-(-len(block) // each) * each, 3), vocab.pad, np.int32)
-        found[: len(block)] = rng.permutation(block)
-        real = np.repeat(np.arange(len(found)) < len(block), 3)
+        rows = np.full((-(-len(block) // each) * each, 3), vocab.pad, np.int32)
+        rows[: len(block)] = rng.permutation(block)
+        real = np.repeat(np.arange(len(rows)) < len(block), 3)
         return {
-            "input_ids": found.reshape(-1, length),
+            "input_ids": rows.reshape(-1, length),
             "segment_ids": real.astype(np.int32).reshape(-1, length),
         }
