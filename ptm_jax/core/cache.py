@@ -1,27 +1,17 @@
-"""Caches on disk: JAX's compiled programs, statistics of programs compiled for other machines, and
-compiled graphs (`knowledge.graphs.opening`).
+"""The folder of caches on disk, and a lock for what one process makes and several read.
 
-PTM_CACHE is the folder (default: `ptm_jax` in XDG_CACHE_HOME or ~/.cache). PTM_CACHE=off disables
-the cache. A folder set by JAX_COMPILATION_CACHE_DIR is not changed. JAX's key contains the versions
-of JAX and the compiler. The name of the folder contains the type of processor, because machines
-with different processors may share a home. A damaged entry is compiled again. Entries may be
-deleted at any time.
+PTM_CACHE is the folder (default: `ptm_jax` in XDG_CACHE_HOME or ~/.cache); PTM_CACHE=off disables
+all caches. It holds compiled programs (`kernels.program_cache`) and compiled graphs
+(`knowledge.graphs.opening`). Entries may be deleted at any time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import gzip
-import hashlib
-import json
 import os
-import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import jax
 
 
 def home() -> Path | None:
@@ -31,11 +21,6 @@ def home() -> Path | None:
         return None
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(named or os.path.join(default, "ptm_jax"))
-
-
-def folder() -> Path | None:
-    """Returns the folder of compiled programs, or None if the cache is disabled."""
-    return None if home() is None else home() / f"{platform.machine()}-{_processor()}"
 
 
 @contextlib.contextmanager
@@ -49,56 +34,3 @@ def alone(path: Path, ready: bool) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     path.unlink(missing_ok=True)
-
-
-def use() -> None:
-    """Enables the cache in this process."""
-    place = folder()
-    if place is None or jax.config.jax_compilation_cache_dir:
-        return
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # the folder is not writable: every run compiles
-    jax.config.update("jax_compilation_cache_dir", str(place))
-
-
-def read(name: str) -> Any:
-    """Returns the JSON document `name` from the cache folder, or None."""
-    place = folder()
-    try:
-        return (
-            json.loads(gzip.decompress((place / "figures" / f"{name}.json.gz").read_bytes()))
-            if place
-            else None
-        )
-    except (OSError, EOFError, ValueError):  # absent or damaged
-        return None
-
-
-def write(name: str, document: Any) -> None:
-    """Writes a JSON document atomically. Does nothing if the folder is not writable."""
-    place = folder()
-    if place is None:
-        return
-    path = place / "figures" / f"{name}.json.gz"
-    draft = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(gzip.compress(json.dumps(document).encode()))
-        draft.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-
-
-def _processor() -> str:
-    """Returns a name for the instruction sets of this processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf8").splitlines()
-    except OSError:
-        lines = [platform.processor()]
-    facts = [line for line in lines if line.startswith(("flags", "Features", "model name"))][
-        :2
-    ] or lines[:1]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]

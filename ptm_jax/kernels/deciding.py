@@ -7,7 +7,7 @@ of shapes.
        line that names it
     4. time the others on the larger shape: the median of `ROUNDS`
     5. keep the answer for this device, these versions and these sources of the kernels, in the
-       folder of `core.cache`
+       folder of `kernels.program_cache`
 
 An answer holds for the process and, by its file, for later ones. A damaged file counts as none;
 where the folder is not writable or PTM_CACHE=off, the answer holds for the process. Process 0 of
@@ -40,9 +40,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ptm_jax.core import cache
 from ptm_jax.core.constraint import current
-from ptm_jax.kernels import choice
+from ptm_jax.kernels import choice, program_cache
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 """Greatest error of a candidate, relative to the greatest number of an array.
@@ -197,14 +196,14 @@ def ask(question: Question, candidates: Sequence[Candidate], platform: str) -> A
 
 def answers(here: Device) -> dict[str, dict[str, Any]]:
     """Returns the documents in the file of a device: {key: {"kind", "question", "answer"}}."""
-    documents = cache.read(here.file)
+    documents = program_cache.read(here.file)
     return documents if isinstance(documents, dict) else {}
 
 
 def forget() -> None:
     """Forgets the answers of this process and of its device's file."""
     _known.clear()
-    cache.write(device().file, {})
+    program_cache.write(device().file, {})
 
 
 def _agreed(make: Callable[[], Answer]) -> Answer:
@@ -245,7 +244,7 @@ def _decided(question: Question, candidates: Sequence[Candidate]) -> Answer:
         "question": dataclasses.asdict(question),
         "answer": dataclasses.asdict(answer),
     }
-    cache.write(here.file, {**answers(here), question.key: document})
+    program_cache.write(here.file, {**answers(here), question.key: document})
     say(question, answer, here)
     return answer
 

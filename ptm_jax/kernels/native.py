@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jax
 
-from ptm_jax.core import cache
+from ptm_jax.kernels import program_cache
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread", "-w")
 
@@ -61,7 +61,7 @@ def _compiled(compiler: str, source: Path) -> Path:
         )
     ]
     facts = [*texts, compiler, *FLAGS, *flags, jax.__version__]
-    folder = (cache.folder() or Path(tempfile.mkdtemp())) / "native"
+    folder = (program_cache.folder() or Path(tempfile.mkdtemp())) / "native"
     path = (
         folder / f"{source.stem}-{hashlib.sha256(chr(0).join(facts).encode()).hexdigest()[:20]}.so"
     )

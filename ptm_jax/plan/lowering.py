@@ -20,11 +20,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
-from ptm_jax.core import cache, facts, spec
+from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
+from ptm_jax.kernels import program_cache
 from ptm_jax.mesh import rules
 from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.mesh.layout import layout_of
@@ -168,20 +169,20 @@ def compiled(step: Step, target: str, quick: bool = False) -> Compiled:
     temporaries may be larger.
 
     JAX's cache does not return programs for topologies, so results are kept in files, by the hash
-    of the program, the target and the compiler's version (`core.cache`). Also returns a result for
-    a program that does not fit its device. Raises other failures."""
+    of the program, the target and the compiler's version (`kernels.program_cache`). Also returns a
+    result for a program that does not fit its device. Raises other failures."""
     lowered, began = step.lowered, time.perf_counter()
     version = step.mesh.devices.flat[0].client.platform_version
     options = {"exec_time_optimization_effort": -1.0} if quick else {}
     facts = (target, version, jax.__version__, *map(str, options.items()), lowered.as_text())
     name = hashlib.sha256("\n".join(facts).encode()).hexdigest()
-    result = cache.read(name)
+    result = program_cache.read(name)
     cached = result is not None
     if result is None:
         began_cpu = time.process_time()
         result = _compile(lowered, options)
         result["cpu"] = time.process_time() - began_cpu
-        cache.write(name, result)
+        program_cache.write(name, result)
     seconds, held = time.perf_counter() - began, step.held()
     if result["text"] is None:  # if temporaries exceed the device, the compiler reports only them
         needs = result["needs"] + (0 if result["whole"] else sum(held.values()))

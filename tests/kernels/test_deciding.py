@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from ptm_jax.cli.main import main
-from ptm_jax.core import cache
 from ptm_jax.core.types import Visibility
-from ptm_jax.kernels import choice, cross_entropy, deciding
+from ptm_jax.kernels import choice, cross_entropy, deciding, program_cache
 from ptm_jax.kernels.attention import attend, candidates, dense, splash, tpu
 from ptm_jax.kernels.cross_entropy import candidates as losses
 from ptm_jax.kernels.cross_entropy import tpu as cross_tpu
@@ -121,7 +120,7 @@ def test_the_fastest_is_taken_where_it_is_faster_by_a_twentieth(monkeypatch, cap
         monkeypatch.setattr(
             deciding, "_timed", lambda programs, each=seconds: {"reference": 2.0, "slower": each}
         )
-        cache.write(HERE.file, {})
+        program_cache.write(HERE.file, {})
         assert next(iter(deciding.ask(Square(), GIVEN[:2], "tpu").seconds)) == best
         assert words in capsys.readouterr().err
 
@@ -190,11 +189,11 @@ def test_an_answer_is_kept_by_device_versions_and_class(monkeypatch, capsys):
 
 DAMAGED = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[:20]),
-    "no answers": lambda path: cache.write(HERE.file, [1, 2]),
-    "another answer": lambda path: cache.write(
+    "no answers": lambda path: program_cache.write(HERE.file, [1, 2]),
+    "another answer": lambda path: program_cache.write(
         HERE.file, {"squares of 3": {"answer": {"seconds": {"reference": "fast"}}}}
     ),
-    "a word": lambda path: cache.write(HERE.file, {"squares of 3": "pallas"}),
+    "a word": lambda path: program_cache.write(HERE.file, {"squares of 3": "pallas"}),
 }
 
 

@@ -15,11 +15,11 @@ import pytest
 from ptm_jax.cli import target
 from ptm_jax.cli.machine import plan as command
 from ptm_jax.cli.main import main
-from ptm_jax.core import cache
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import count
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment
+from ptm_jax.kernels import program_cache
 from ptm_jax.mesh import chips
 from ptm_jax.mesh.chips import topology
 from ptm_jax.mesh.layout import layout_of
@@ -329,15 +329,15 @@ def test_the_overview_slices_what_does_not_fit(document, tmp_path):
 
 def test_results_of_the_compiler_are_kept_whole_or_not_at_all(monkeypatch, tmp_path):
     monkeypatch.setenv("PTM_CACHE", str(tmp_path))
-    assert cache.read("a") is None
-    cache.write("a", {"text": "b"})
-    assert cache.read("a") == {"text": "b"}
+    assert program_cache.read("a") is None
+    program_cache.write("a", {"text": "b"})
+    assert program_cache.read("a") == {"text": "b"}
     (file,) = tmp_path.rglob("*.gz")
     file.write_bytes(file.read_bytes()[:-9])
-    assert cache.read("a") is None
+    assert program_cache.read("a") is None
     monkeypatch.setenv("PTM_CACHE", "off")
-    cache.write("a", 1)
-    assert cache.folder() is None and cache.read("a") is None
+    program_cache.write("a", 1)
+    assert program_cache.folder() is None and program_cache.read("a") is None
 
 
 def test_the_message_for_a_program_that_is_too_large_is_read():

@@ -161,9 +161,9 @@ def _huge_pages() -> str:
 def _cache() -> dict[str, Any]:
     import jax
 
-    from ptm_jax.core import cache
+    from ptm_jax.kernels import program_cache
 
-    place, programs = cache.folder(), jax.config.jax_compilation_cache_dir
+    place, programs = program_cache.folder(), jax.config.jax_compilation_cache_dir
     if place is None:
         return {"folder": None, "why": "PTM_CACHE=off: every run compiles, and checks its kernels"}
     near = next(parent for parent in (place, *place.parents) if parent.exists())

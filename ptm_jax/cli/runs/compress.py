@@ -78,11 +78,11 @@ def run(args: Args) -> int:
 
 def _compress(args: Args) -> int:
     from ptm_jax.compress import catalogue
-    from ptm_jax.core import cache
+    from ptm_jax.kernels import program_cache
     from ptm_jax.tuning import compressing
 
     compression = catalogue.read(args.method)
-    cache.use()
+    program_cache.use()
 
     def change(config):
         return target.changed(config, options.pairs(args.set))

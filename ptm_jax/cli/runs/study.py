@@ -118,10 +118,10 @@ def run(args: Args) -> int:
 
 def _one(study, workdir: Path, price, args: Args) -> int:
     """Runs the run of --only."""
-    from ptm_jax.core import cache
+    from ptm_jax.kernels import program_cache
     from ptm_jax.tuning.studies import study_runs
 
-    cache.use()
+    program_cache.use()
     runs = study_runs.points(study, workdir, price, args.only)
     if runs[-1].refusal:
         raise UserError(runs[-1].refusal)

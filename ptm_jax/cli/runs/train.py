@@ -139,12 +139,12 @@ def joined(work: Callable[[], int]) -> int:
 
 def _run(args: Args) -> int:
     args = dataclasses.replace(args, task=target.task_name(args.task))
-    from ptm_jax.core import cache
+    from ptm_jax.kernels import program_cache
     from ptm_jax.training import loop
     from ptm_jax.training.hosts import group
     from ptm_jax.training.start import setup
 
-    cache.use()
+    program_cache.use()
     words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
     words += [f"metrics={args.metrics!r}"] if args.metrics else []
     config = setup.experiment(_config(args, words), args.data)

@@ -1,0 +1,80 @@
+"""Cache of compiled programs: JAX's persistent cache, and statistics of programs compiled for other
+machines, in the folder of `core.cache`.
+
+A folder set by JAX_COMPILATION_CACHE_DIR is not changed. JAX's key contains the versions of JAX and
+the compiler. The name of the folder contains the type of processor, because machines with different
+processors may share a home. A damaged entry is compiled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ptm_jax.core.cache import home
+
+
+def folder() -> Path | None:
+    """Returns the folder of compiled programs, or None if the cache is disabled."""
+    return None if home() is None else home() / f"{platform.machine()}-{_processor()}"
+
+
+def use() -> None:
+    """Enables the cache in this process."""
+    place = folder()
+    if place is None or jax.config.jax_compilation_cache_dir:
+        return
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # the folder is not writable: every run compiles
+    jax.config.update("jax_compilation_cache_dir", str(place))
+
+
+def read(name: str) -> Any:
+    """Returns the JSON document `name` from the cache folder, or None."""
+    place = folder()
+    try:
+        return (
+            json.loads(gzip.decompress((place / "figures" / f"{name}.json.gz").read_bytes()))
+            if place
+            else None
+        )
+    except (OSError, EOFError, ValueError):  # absent or damaged
+        return None
+
+
+def write(name: str, document: Any) -> None:
+    """Writes a JSON document atomically. Does nothing if the folder is not writable."""
+    place = folder()
+    if place is None:
+        return
+    path = place / "figures" / f"{name}.json.gz"
+    draft = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(gzip.compress(json.dumps(document).encode()))
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+
+
+def _processor() -> str:
+    """Returns a name for the instruction sets of this processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf8").splitlines()
+    except OSError:
+        lines = [platform.processor()]
+    facts = [line for line in lines if line.startswith(("flags", "Features", "model name"))][
+        :2
+    ] or lines[:1]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
