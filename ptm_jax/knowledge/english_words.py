@@ -74,15 +74,15 @@ ENDINGS = {
     "a": "er: est: er:e est:e",
     "r": "",
 }
-"""WordNet's rules of detachment (morphy(7WN)): ending, colon, what stands in its place."""
+"""WordNet's rules of detachment (morphy(7WN)): ending, colon, replacement."""
 
 
 def lemmas(
     word: str, part: str, names: Mapping[str, Any], irregular: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Returns the lemmas of a word of a part of speech that are among `names`, as WordNet's morphy
-    finds them: the word itself, and its irregular lemmas or, where there are none, those of the
-    rules."""
+    finds them: the word itself, and its irregular lemmas or, where there are none, the forms
+    that the rules give."""
     if word in irregular:
         forms = [word, *irregular[word]]
     else:

@@ -1,5 +1,5 @@
-"""Names of entities with the facts of a graph: those that leave an entity (KGLM), and those that
-reach it too (BERT-MK)."""
+"""Names of entities with the facts of a graph in which the entity is the head (KGLM), or head or
+tail (BERT-MK)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FactsOfNames(Lexicon):
     """Entities with their names and facts: the number of the entity, from 1, the first `width` ids
     of its name + 1, and `facts` pairs of a relation, from 1, and the number of the tail; 0 at the
     end. The file has lines of head, relation and tail with tabs; entities and relations are
-    numbered in alphabetical order. Names are those of the graph, longer ones are cut.
+    numbered in alphabetical order. Names are the graph's; longer names are cut.
 
     entities, relations   rows of the tables, of which 0 stands for none
     """
@@ -78,8 +78,8 @@ class FactsOfNames(Lexicon):
         return lambda entity: _fitted(pairs[entity], 2 * self.facts)
 
     def by_entity(self) -> np.ndarray:
-        """Returns what the lexicon holds of each entity, [entities, C] int32; zeros of those it
-        lacks."""
+        """Returns the integers of each entity, [entities, C] int32; zeros for an entity that the
+        lexicon lacks."""
         size = int(np.flatnonzero(self.values[:, 0] == -1)[0])
         rows = self.values[size + 1 :, 3:]
         rows = rows[rows[:, 0] > 0]
@@ -101,8 +101,8 @@ class FactsOfNames(Lexicon):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FactsBothWays(FactsOfNames):
-    """`FactsOfNames`, and behind the facts of an entity `incoming` pairs of a relation and the
-    number of the head, those of the facts whose tail it is."""
+    """`FactsOfNames` plus `incoming` pairs (relation, head) for facts in which the entity is the
+    tail."""
 
     facts: int = 4
     incoming: int = 4
@@ -126,5 +126,5 @@ class FactsBothWays(FactsOfNames):
 
 
 def _fitted(row: Sequence[int], size: int) -> list[int]:
-    """Returns the first `size` numbers of a row, and zeros behind them."""
+    """Returns the first `size` numbers of a row, padded with zeros."""
     return [*row[:size], *[0] * (size - len(row))]

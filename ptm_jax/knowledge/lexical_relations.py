@@ -24,8 +24,8 @@ class LexicalRelations(Triples):
     0 for a word without a vector.
 
     file      lines of word, relation and word with tabs; or a compiled graph of WordNet, whose
-              pairs are the lemmas of a synset (synonyms), and those of a synset and of its direct
-              hypernym
+              pairs are two lemmas of a synset (synonyms), or a lemma of a synset and a lemma of its
+              direct hypernym
     vectors   word vectors as text, such as fastText's wiki-news-300d-1M-subword.vec; a word of
               several words has the mean of theirs. None: hashed counts of the 3-grams of the
               spelling (`sketch`), for miniatures

@@ -28,7 +28,7 @@ class Found(NamedTuple):
     """Mentions of a batch, which do not overlap.
 
     first    [B, L] int32   place of the first token of the token's mention, -1 outside of mentions
-    values   [B, L, K] int32  what the lexicon holds of the token's mention, 0 outside
+    values   [B, L, K] int32  integers of the mention's name in the lexicon, 0 outside
     """
 
     first: Array

@@ -29,8 +29,8 @@ class SenseAttention(WordClasses):
     gloss_j)) / (2 rank_j)) (Ke et al. 2020, arXiv 1911.02493, Eq. 1 and 2; thu-coai/SentiLARE,
     preprocess/prep_sent.py). A gloss ends at its first example.
 
-    vectors   word vectors as text, such as GloVe's or those of fastText; None: the weights are
-              those of equal similarities
+    vectors   word vectors as text, such as GloVe's or fastText's; None: all similarities are
+              equal
 
     The text is the sentence of a word where the batch has `sentences`, otherwise its document in
     the row. Deviations: the vector of a text or a gloss is the mean of the given vectors of its
@@ -101,7 +101,7 @@ class SenseAttention(WordClasses):
         return *super().example(number, vocab), 2 * (number % 20), 2 * (number % 2)
 
     def classes(self, batch: Batch) -> dict[str, Array]:
-        """Returns those of `WordClasses`, with polarities of words in their text."""
+        """Returns the classes of `WordClasses`, with polarities of words in their text."""
         values = self.find(batch["input_ids"], segments_of(batch)).values
         classes = classes_of(values)
         scores, glosses, table = (jnp.asarray(self.arrays[name]) for name in self.array_names[1:])

@@ -23,7 +23,7 @@ _OF_PART = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySenses(WordClasses):
-    """The classes of every piece of the vocabulary that is a word, those of its lemmas together:
+    """The classes of every piece of the vocabulary that is a word: the union over its lemmas,
     A(w) of SenseBERT (Levine et al. 2020, arXiv 1908.05646, section 3.2). Short words, stop words
     and pieces inside words have none, nor have words of several pieces (section 3.4).
 

@@ -58,9 +58,9 @@ class Trie:
         """Returns (first, end, sequence) of the matches in `numbers` [T], none inside or across
         another, from the left.
 
-        begins, ends   [T] bool: whether a match may begin at a place, and end behind it. A negative
+        begins, ends   [T] bool: whether a match may begin at a place, and end after it. A negative
                        number matches nothing
-        stops          [T] bool: whether no match goes on behind a place
+        stops          [T] bool: whether no match continues after a place
         """
         at = np.flatnonzero(begins & (numbers >= 0))
         node, first = np.zeros(len(at), np.int64), at

@@ -118,7 +118,7 @@ def _classes(senses: Sequence[Sense]) -> tuple[int, ...] | None:
 
 
 def classes_of(values: Array) -> dict[str, Array]:
-    """Returns `WordClasses.classes` of what was found, [B, L, K]."""
+    """Returns `WordClasses.classes` of the integers of each token's name, [B, L, K]."""
     known, neutral = values[..., 0] > 0, POLARITIES.index("0")
     parts = jnp.where(known, values[..., 0] - 1, PARTS.index("u"))
     return {

@@ -82,7 +82,7 @@ class Sums:
             self.sums()
 
     def sums(self) -> np.ndarray:
-        """Returns [2, N] int64 of what is held in memory: ascending keys, and units."""
+        """Returns the sums held in memory, [2, N] int64: ascending keys, and units."""
         if self._pending:
             self._whole = _summed(np.concatenate([self._whole, *self._pending], axis=1))
             self._pending, self._held = [], self._whole.shape[1]

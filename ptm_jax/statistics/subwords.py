@@ -21,7 +21,7 @@ NONE = 2**31 - 1
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashedNGrams(CorpusFact):
     """The n-grams of every word of the vocabulary as rows of a table: [V + 1 + M] int32, the V + 1
-    bounds of the words, and behind them the rows of all words. Special and unknown words have none.
+    bounds of the words, then the rows of all words. Special and unknown words have none.
 
     shortest, longest   characters of an n-gram, with `<` and `>`
     buckets             rows of the table
@@ -69,7 +69,7 @@ class HashedNGrams(CorpusFact):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashedWordNGrams(CorpusFact):
-    """The hash of every word, [V] int32, from which those of n-grams of words are made as in
+    """The hash of every word, [V] int32, from which the hashes of n-grams of words are made as in
     fastText.
 
     longest     words of an n-gram

@@ -2,7 +2,7 @@
 section 3).
 
 A batch may have `windows` [B, L] int32: the number of neighbours on each side that belong to a
-token; 0: it is no centre (the words beside a chunk). Without it every token has all c.
+token; 0: it is no centre (the words around a chunk). Without it every token has all c.
 """
 
 from __future__ import annotations

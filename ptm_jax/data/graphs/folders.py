@@ -3,7 +3,7 @@
 A source `graph:DIR` reads the triples of DIR/train.tsv (or the first train*), a line of head,
 relation and tail with tabs, and the texts of entities, a line of entity and text: names in
 entity2text*, descriptions in entity2textlong*. Without the second file a text is the description,
-and its name what stands before its first comma.
+and the part before its first comma is the name.
 
     e:HEAD r:RELATION e:TAIL                    a document of one sentence for every triple
     e:ENTITY | words of name | of description   a document of three sentences for every entity with

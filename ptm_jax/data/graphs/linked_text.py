@@ -1,4 +1,4 @@
-"""The mentions of a text's sentences in files beside a compiled graph (`ptm prepare --graph SOURCE
+"""The mentions of a text's sentences in files next to a compiled graph (`ptm prepare --graph SOURCE
 --link TEXT`).
 
 mentions.jsonl    a sentence a line: its text, and [start, end, entities, priors] of every mention,

@@ -61,7 +61,8 @@ class Table:
 
 
 class Builder:
-    """Collects what the readers of sources find. `place` is (file, line) in all of its functions.
+    """Collects the entities, triples, texts and aliases of sources. `place` is (file, line) in all
+    functions.
 
     closed    whether the source at hand has a list of its entities, which it declares by `entity`;
               otherwise every entity that it names is declared

@@ -252,11 +252,11 @@ def _atomic(path: Path) -> Found:
 
 
 def _sentiwordnet(path: Path) -> Found:
-    """SentiWordNet: POS, offset, positive and negative score, terms, gloss. Beside WordNet the
-    scores alone are read."""
+    """SentiWordNet: POS, offset, positive and negative score, terms, gloss. After WordNet
+    only the scores are read."""
 
     def read(builder: Builder) -> None:
-        beside = bool(builder.entities)
+        scores_only = bool(builder.entities)
         for number, line in lines(path):
             if line.startswith("#"):
                 continue
@@ -272,12 +272,12 @@ def _sentiwordnet(path: Path) -> Found:
                     f"line {number:,} is {shown(line[:80])}; expected a line of SentiWordNet 3.0",
                 ) from None
             entity, place = f"{offset}-{kind}", (path, number)
-            if beside and entity not in builder.entities:
+            if scores_only and entity not in builder.entities:
                 builder.fault("dangling", 1, place, f"scores of {entity!r}, which is not declared")
                 continue
             for name, score in scores.items():
                 builder.value(entity, name, score)
-            if not beside:
+            if not scores_only:
                 for name, sense in words:
                     builder.alias(entity, name.replace("_", " "), place, sense=sense)
                 builder.describe(entity, gloss, place)
