@@ -1,6 +1,7 @@
 """Logical axes of parameters: every layer declares them, and no sharding of a system changes
 unseen."""
 
+import dataclasses
 from pathlib import Path
 
 import flax.linen as nn
@@ -10,6 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from ptm_jax import systems
+from ptm_jax.compress import catalogue
 from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.types import Encoded, Vocab
@@ -22,6 +24,7 @@ from ptm_jax.nn.layers import Dense
 from ptm_jax.plan import lowering
 from ptm_jax.training.steps.step import program
 from support import splitting, tiny_systems
+from support.classifier import batch, classifier
 
 GOLDEN = Path(__file__).parent / "golden" / "shardings.txt"
 HASHES = dict(line.split() for line in GOLDEN.read_text(encoding="utf8").splitlines())
@@ -64,6 +67,16 @@ def test_every_parameter_of_the_catalogue_has_axes_and_lies_where_it_lay():
             faults[name] = "another sharding"
         splitting.abstract.cache_clear()
     assert faults == {}
+
+
+@pytest.mark.parametrize("name", ["magnitude", "q8bert", "gates", "fastbert", "pd"])
+def test_what_a_compression_adds_has_axes(name):
+    """Masks, ranges of inputs, gates, branches and a teacher. Adaptations: tests/laws."""
+    system = dataclasses.replace(classifier(), compress=(catalogue.read(name),))
+    state, axes = program(system, 0).abstract(batch())
+    plain = flatten(program(classifier(), 0).abstract(batch())[0].params)
+    paths = flatten(state.params).keys()
+    assert paths - plain.keys() and [path for path in paths if axes.find(path) is None] == []
 
 
 VOCAB = Vocab(size=61, pad=0, unk=1, cls=2, sep=3, mask=4)
