@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ptm_jax.core import slots, spec
 from ptm_jax.core.precision import Precision
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.types import Step
+
 
 HEADS = r"/(heads|readers)_\w+/"
 """Matches paths of parameters above the encoder: heads and readers."""
@@ -27,7 +32,7 @@ def is_head(path: str) -> bool:
     return re.search(HEADS, path) is not None
 
 
-def precision_of(module: Any) -> Precision:
+def precision_of(module: Network) -> Precision:
     """The `precision` of a module; float32 where it has no such field."""
     return spec.values_of(module).get("precision", Precision())
 
@@ -38,7 +43,7 @@ class OnFrozen(slots.Wrapper):
 
     trained: tuple[str, ...] = ()
 
-    def trainable(self, path: str, step: Any) -> bool:
+    def trainable(self, path: str, step: Step) -> bool:
         return (
             tower_of(path) not in self.towers
             or is_head(path)

@@ -23,10 +23,14 @@ import re
 import textwrap
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.cli.options import Flag, Text, report, table
 from ptm_jax.core.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 WIDTH = 80
 
@@ -93,7 +97,7 @@ def systems() -> list[Any]:
     return [systems.get(name) for name in systems.names()]
 
 
-def entry(system: Any) -> dict[str, Any]:
+def entry(system: System) -> dict[str, Any]:
     """The fields of `ptm list --json` of a system."""
     from ptm_jax.core import slots
     from ptm_jax.systems.survey import trainings

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Params
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 class Compression(slots.Wrapper):
@@ -30,7 +33,7 @@ class Compression(slots.Wrapper):
     minimises: str = "task"
 
     def measured(
-        self, system: Any, params: Params, batches: Callable[[], Iterator[Batch]]
+        self, system: System, params: Params, batches: Callable[[], Iterator[Batch]]
     ) -> Compression:
         """Returns the compression with what it measures in the model before the fine-tuning, on the
         first `measures` training examples: `system` has the objective of the task. Raises
@@ -43,7 +46,7 @@ class Compression(slots.Wrapper):
         return model
 
     def smaller(
-        self, system: Any, params: Params, batches: Callable[[], Iterator[Batch]]
+        self, system: System, params: Params, batches: Callable[[], Iterator[Batch]]
     ) -> tuple[Any, Params]:
         """Returns the system and the parameters of the compressed model, without the wrapper.
 

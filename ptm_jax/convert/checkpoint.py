@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +28,9 @@ from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.published import FILES, read_published
 from ptm_jax.objectives.tasks.downstream import Classification
+
+if TYPE_CHECKING:
+    from ptm_jax.core.slots import Objective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +255,7 @@ def _same(family: Family, config: Config, architecture: str, system: System) -> 
     return None
 
 
-def task_names(objective: Any, heads: Mapping[str, Any], labels: Any) -> dict[str, Any]:
+def task_names(objective: Objective, heads: Mapping[str, Any], labels: Any) -> dict[str, Any]:
     """Returns the fields of a config.json with the `labels` of a head of classes, if known, and the
     kind of a text's."""
     fields, head = {}, heads.get("classify", heads.get("tag"))

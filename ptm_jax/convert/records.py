@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.convert.config import Config
 from ptm_jax.core.system import System
@@ -25,6 +25,10 @@ from ptm_jax.objectives.tasks.downstream import (
 from ptm_jax.objectives.text.language import LM, MLM
 from ptm_jax.objectives.text.sentence_pairs import NSP
 from ptm_jax.objectives.text.seq2seq import Seq2Seq
+
+if TYPE_CHECKING:
+    from ptm_jax.core.slots import Objective
+
 
 PROBLEMS = {
     "single_label_classification": "classes",
@@ -168,7 +172,7 @@ def record_with(
     heads: Mapping[str, Any],
     names: Iterable[str],
     *,
-    objective: Any = None,
+    objective: Objective | None = None,
     **slots: Any,
 ) -> System:
     """Returns the record of a published checkpoint: the parent's with an encoder, the named of its

@@ -15,12 +15,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 Arrays = np.ndarray | Mapping[str, np.ndarray]
 """One array, or several by name."""
@@ -48,7 +52,7 @@ class CorpusFact(slots.Slot):
         """Returns the arrays of a tokenizer; None: the fact needs a corpus."""
         return None
 
-    def stand_in(self, vocab: Any) -> Arrays:
+    def stand_in(self, vocab: Vocab) -> Arrays:
         """Returns arrays of the right shapes and types, to plan a system without a corpus."""
         raise NotImplementedError
 
@@ -97,7 +101,7 @@ def known(value: Any, tokenizer: Any) -> Any:
     return value if tokenizer is None else spec.respell(value, CorpusFact, filled)
 
 
-def stand_ins(value: Any, vocab: Any) -> Any:
+def stand_ins(value: Any, vocab: Vocab) -> Any:
     """Returns the spec with a stand-in for every fact."""
     return spec.respell(value, CorpusFact, lambda fact: fact.filled(fact.stand_in(vocab)))
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import FunctionType, MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Batch, Encoded, Vocab
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 Direction = Literal[
     "bidirectional", "causal", "backward", "decoder", "both", "before", "none", "unread"
@@ -41,7 +45,7 @@ class Slot:
                     f"{owner.__name__}; rename the field"
                 )
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         """Returns why this value cannot work in `system`, as one clause with the change to make;
         None if it can."""
         return None
@@ -290,18 +294,18 @@ def encoder_in(tower: Any) -> Encoder | None:
     return tower if isinstance(tower, Encoder) else None
 
 
-def encoder_of(system: Any, tower: str = "main") -> Encoder | None:
+def encoder_of(system: System, tower: str = "main") -> Encoder | None:
     """Returns the encoder of a system's tower; None if there is no such tower."""
     return encoder_in(system.towers.get(tower))
 
 
-def encoders_with(system: Any, trait: type[Trait]) -> dict[str, Trait]:
+def encoders_with(system: System, trait: type[Trait]) -> dict[str, Trait]:
     """Returns {tower: encoder} of the encoders of a system that have a trait."""
     encoders = {name: encoder_in(tower) for name, tower in system.towers.items()}
     return {name: encoder for name, encoder in encoders.items() if isinstance(encoder, trait)}
 
 
-def heads_of(system: Any, tower: str = "main") -> Mapping[str, Head]:
+def heads_of(system: System, tower: str = "main") -> Mapping[str, Head]:
     """Returns the heads of a system's tower by name."""
     network = system.towers.get(tower)
     return network.heads if isinstance(network, Network) else {}

@@ -7,9 +7,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
 
 
 def path_of(key_path) -> str:
@@ -50,7 +53,7 @@ def first_match(rules: Iterable[tuple[str, Any]], path: str, default: Any = None
     return default
 
 
-def count(params: Any) -> int:
+def count(params: Params) -> int:
     """Number of parameters, of arrays or of abstract shapes."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
 

@@ -20,7 +20,7 @@ inherited attribute as the default of its field.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core.fields import Field
 from ptm_jax.core.networks import (
@@ -39,6 +39,11 @@ from ptm_jax.core.networks import (
     heads_of,
 )
 from ptm_jax.core.types import Array, Axes, Batch, Loss, Params
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Step, Vocab
+
 
 __all__ = [
     "ClassHead",
@@ -107,7 +112,7 @@ class Examples(Slot):
         alone."""
         raise NotImplementedError
 
-    def first_token(self, vocab: Any) -> int | None:
+    def first_token(self, vocab: Vocab) -> int | None:
         """Returns the first token of a decoder's inputs, if these examples write them."""
         return None
 
@@ -117,16 +122,16 @@ class Examples(Slot):
         fill in rows, and `join(blocks)`."""
         return None
 
-    def spec(self, length: int, vocab: Any) -> Mapping[str, Field]:
+    def spec(self, length: int, vocab: Vocab) -> Mapping[str, Field]:
         """Returns {field: Field}, the shape and type of one row. Raises UserError if vocabulary or
         length do not fit."""
         raise NotImplementedError
 
-    def batch_spec(self, length: int, vocab: Any) -> Mapping[str, Field]:
+    def batch_spec(self, length: int, vocab: Vocab) -> Mapping[str, Field]:
         """Returns `spec` and the fields that a batch has besides."""
         return self.spec(length, vocab)
 
-    def rows(self, block: Any, *, length: int, vocab: Any, rng: Any) -> Mapping[str, Any]:
+    def rows(self, block: Any, *, length: int, vocab: Vocab, rng: Any) -> Mapping[str, Any]:
         """Returns {field: [R, ...]} of the rows of a block."""
         raise NotImplementedError
 
@@ -195,7 +200,7 @@ class Objective(Slot):
         None."""
         return None
 
-    def select(self, system: Any, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
+    def select(self, system: System, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
         """Returns (batch, {parameter path: rows}): the rows of sparse tables that the step reads
         and updates; {} for a dense step. The ids in the batch are renumbered to these rows."""
         return batch, {}
@@ -238,16 +243,16 @@ class Wrapper(Slot):
     cache: bool = False
     logical_axes: Mapping[str, Axes] = {}
 
-    def within(self, system: Any) -> Wrapper:
+    def within(self, system: System) -> Wrapper:
         """Returns the wrapper with open fields, such as the number of steps, filled in from the
         system."""
         return self
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         """Returns the system with another objective, head or tower."""
         return system
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         """Returns the tower with other values in its slots. The paths of the model's parameters do
         not change."""
         return module
@@ -257,7 +262,7 @@ class Wrapper(Slot):
         model as `source`."""
         return params
 
-    def trainable(self, path: str, step: Any) -> Any:
+    def trainable(self, path: str, step: Step) -> Any:
         """Returns whether a parameter is updated at a step: a bool, a traced bool, or booleans [N]
         for stacked layers. `path` has a `level` (`adapt.parameters.levels.Place`)."""
         return True
@@ -271,7 +276,7 @@ class Wrapper(Slot):
         """Returns the parameters that the networks use, computed from the trained ones."""
         return params
 
-    def on_step(self, params: Params, step: Any) -> Params:
+    def on_step(self, params: Params, step: Step) -> Params:
         """Returns the parameters after an update."""
         return params
 

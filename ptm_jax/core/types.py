@@ -45,6 +45,7 @@ from ptm_jax.core.errors import Advised
 Array = jax.Array
 Batch = Mapping[str, Any]
 Params = Mapping[str, Any]
+Step = int | jax.Array  # the number of an update; traced inside a compiled step
 Axes = tuple[str | None, ...]
 """A logical axis or None for each dimension of a parameter (`mesh.axes`)."""
 

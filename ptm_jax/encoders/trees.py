@@ -3,7 +3,7 @@ S-LSTM, Star-Transformer."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import flax.linen as nn
 
@@ -13,6 +13,9 @@ from ptm_jax.encoders.context import Embedded, context_of
 from ptm_jax.nn.layers import Dropout
 from ptm_jax.nn.tree.forest import forest_of
 from ptm_jax.objectives.text.language import LM
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 class TreeEncoder(Embedded):
@@ -36,7 +39,7 @@ class TreeEncoder(Embedded):
             return "bidirectional"
         return "causal"
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if isinstance(system.objective, LM):
             return "the state of a head holds words that follow it, which LM predicts; take MLM"
         return None

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import inputs
 
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 def scored(
-    model: Any, head: str, groups: Sequence[Sequence[Mapping[str, Any]]], batch: int
+    model: Pretrained, head: str, groups: Sequence[Sequence[Mapping[str, Any]]], batch: int
 ) -> list[Any]:
     """Returns the scores of every group of rows, an array or a tuple of arrays each, in order.
 
@@ -38,7 +42,7 @@ def scored(
     return results
 
 
-def check(model: Any, head: str) -> None:
+def check(model: Pretrained, head: str) -> None:
     """Raises UserError if the model lacks the head."""
     if head not in model.module.heads:
         raise UserError(
@@ -48,12 +52,12 @@ def check(model: Any, head: str) -> None:
         )
 
 
-def around(tokenizer: Any, pair: bool) -> int:
+def around(tokenizer: Tokenizer, pair: bool) -> int:
     """Returns the number of special tokens of a text or a pair of texts."""
     return len(tokenizer.frame((), () if pair else None)[0])
 
 
-def room(tokenizer: Any, pair: bool, length: int) -> int:
+def room(tokenizer: Tokenizer, pair: bool, length: int) -> int:
     """Returns the number of text tokens in a row of `length`. Raises UserError if it is 0."""
     specials = around(tokenizer, pair)
     if length <= specials:
@@ -64,7 +68,7 @@ def room(tokenizer: Any, pair: bool, length: int) -> int:
     return length - specials
 
 
-def length_of(model: Any, tuned: bool, default: int) -> int:
+def length_of(model: Pretrained, tuned: bool, default: int) -> int:
     """Returns the row length in tokens: that of the last training phase if the model was `tuned` on
     such rows, else `default`; at most the length of the position table."""
     recipe, limit = model.system.recipe, model.limit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,12 +12,17 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.objectives.text.text_traits import NeighbourDecoders
 
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Encoder
+    from ptm_jax.inference.pretrained import Pretrained
+
+
 SHORTEST = 16
 """Minimum length of a bucket. Below it, compiling another program costs more than padding."""
 
 
 def batch_of(
-    encoder: Any,
+    encoder: Encoder,
     vocab: Vocab,
     input_ids,
     attention_mask=None,
@@ -109,7 +114,9 @@ def fields_of(
     return found
 
 
-def decoder_of(encoder: Any, vocab: Vocab, ids, rows: int, row_count: int) -> dict[str, np.ndarray]:
+def decoder_of(
+    encoder: Encoder, vocab: Vocab, ids, rows: int, row_count: int
+) -> dict[str, np.ndarray]:
     """Returns the checked `decoder_input_ids` [B, T] of `rows` sources, padded to `most` rows.
     Raises UserError."""
     if not encoder.reads_source:
@@ -171,7 +178,7 @@ def cuts(rows: int, length: int, target: int) -> dict[str, Any]:
     }
 
 
-def framed(model: Any, row: Sequence[int]) -> np.ndarray:
+def framed(model: Pretrained, row: Sequence[int]) -> np.ndarray:
     """Adds the special tokens of the published tokenizer, which its post-processor names, or of the
     examples to the ids of a text; none for a decoder trained here."""
     tokenizer, goes_on = (
@@ -226,7 +233,7 @@ def texts_of(texts: Any, what: str = "texts") -> list[str]:
     return list(texts)
 
 
-def _positions(encoder: Any, vocab: Vocab, ids: np.ndarray) -> np.ndarray:
+def _positions(encoder: Encoder, vocab: Vocab, ids: np.ndarray) -> np.ndarray:
     if (
         vocab.pad is not None
         and encoder.embeddings is not None

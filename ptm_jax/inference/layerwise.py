@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,8 +12,12 @@ from ptm_jax.core import slots
 from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.blocks import Stack
 
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.types import Params
 
-def layerwise(module: Any, params: Any) -> Any:
+
+def layerwise(module: Network, params: Params) -> Any:
     """Returns the parameters of a network with those of its stacks' layers apart (`Stack.apart`),
     as a CPU reads them best.
 
@@ -35,7 +39,7 @@ def layerwise(module: Any, params: Any) -> Any:
     return params
 
 
-def replaced(params: Any, path: str, function: Callable[[Any], Any]) -> Any:
+def replaced(params: Params, path: str, function: Callable[[Any], Any]) -> Any:
     """Returns the parameters with `function` of the tree at a path in its place; the others are
     shared."""
     name, _, below = path.partition("/")

@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.extend.core
@@ -25,6 +25,10 @@ from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
 from ptm_jax.kernels import integers
+
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 Format = Literal["stablehlo", "onnx"]
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -43,7 +47,7 @@ class Graph:
     outputs: tuple[str, ...]
 
 
-def graph(model: Any, arithmetic: integers.Arithmetic = "int8") -> Graph:
+def graph(model: Pretrained, arithmetic: integers.Arithmetic = "int8") -> Graph:
     """Returns the graph of a loaded model: `hidden` [B, L, D] and the scores of its heads by name
     (`logits`: those of the vocabulary). `arithmetic`: of products with quantised weights.
 
@@ -93,7 +97,7 @@ def graph(model: Any, arithmetic: integers.Arithmetic = "int8") -> Graph:
     return Graph(call, inputs, ("hidden", *heads))
 
 
-def write(out: str | os.PathLike, model: Any, kind: Format) -> list[Path]:
+def write(out: str | os.PathLike, model: Pretrained, kind: Format) -> list[Path]:
     """Writes `model.stablehlo` or `model.onnx`, graph.json with the names and the tokenizer's
     files. Returns the files.
 

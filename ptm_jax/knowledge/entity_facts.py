@@ -6,13 +6,16 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.knowledge.graphs.opening import rows
 from ptm_jax.knowledge.mentions import Lexicon
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,7 @@ class FactsOfNames(Lexicon):
         out[rows[:, 0]] = rows
         return out
 
-    def example(self, number: int, vocab: Any) -> Sequence[int]:
+    def example(self, number: int, vocab: Vocab) -> Sequence[int]:
         ids = [vocab.size // 3 + number % 50 + n for n in range(1 + number % min(3, self.width))]
         fact = 1 + number % (self.relations - 1), 1 + (number + 1) % (self.entities - 1)
         row = [
@@ -120,7 +123,7 @@ class FactsBothWays(FactsOfNames):
             incoming[tail] += [relation, head]
         return lambda entity: outgoing(entity) + _fitted(incoming[entity], 2 * self.incoming)
 
-    def example(self, number: int, vocab: Any) -> Sequence[int]:
+    def example(self, number: int, vocab: Vocab) -> Sequence[int]:
         fact = 1 + (number + 2) % (self.relations - 1), 1 + (number + 3) % (self.entities - 1)
         return [*super().example(number, vocab), *fact, *[0] * (2 * self.incoming - 2)]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,5 +41,5 @@ class WordLanguages(CorpusFact):
             np.int32,
         )
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         return 1 + np.arange(vocab.size, dtype=np.int32) % 2

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +16,9 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Array
 from ptm_jax.knowledge.graphs.opening import rows
 from ptm_jax.knowledge.mentions import Lexicon
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class Branches(Lexicon):
             branches[head] = row + [0] * (1 + self.count * self.width - len(row))
         return branches
 
-    def example(self, number: int, vocab: Any) -> Sequence[int]:
+    def example(self, number: int, vocab: Vocab) -> Sequence[int]:
         row = [1] + [0] * (self.count * self.width)
         for branch in range(1 + number % self.count):
             size = 1 + number % min(3, self.width)
@@ -122,7 +125,7 @@ class Entities(Lexicon):
                 named[name][name] = named[prior][prior] = 1.0
         return named
 
-    def example(self, number: int, vocab: Any) -> Sequence[int]:
+    def example(self, number: int, vocab: Vocab) -> Sequence[int]:
         some = [1 + (number + n) % (self.entities - 1) for n in range(self.candidates)]
         return [*some, *([round(1e6 / self.candidates)] * self.candidates)]
 
@@ -177,7 +180,7 @@ class TypedNames(Lexicon):
             if len(row) <= self.width
         }
 
-    def example(self, number: int, vocab: Any) -> Sequence[int]:
+    def example(self, number: int, vocab: Vocab) -> Sequence[int]:
         ids = [vocab.size // 3 + number % 50 + n for n in range(1 + number % 3)]
         return [1 + number, 1 + number % 4, *(i + 1 for i in ids), *[0] * (self.width - len(ids))]
 

@@ -12,7 +12,7 @@ import importlib.resources
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,9 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.types import Array
 from ptm_jax.knowledge.tries import Trie
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
 
 
 class Found(NamedTuple):
@@ -60,7 +63,7 @@ class Lexicon(CorpusFact):
         """Returns {name: K integers}. Raises UserError with file and line."""
         raise NotImplementedError
 
-    def example(self, number: int, vocab: Any) -> Sequence[int]:
+    def example(self, number: int, vocab: Vocab) -> Sequence[int]:
         """Returns the integers of a name of the stand-in."""
         raise NotImplementedError
 
@@ -92,7 +95,7 @@ class Lexicon(CorpusFact):
         starts[list(vocab.specials)] = True
         return trie(named, starts)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         ids = [i for i in range(vocab.size // 8, vocab.size - 1, 3) if i not in vocab.specials]
         names = [(i,) for i in ids] + [(i, i + 1) for i in ids if i % 2]
         return trie(

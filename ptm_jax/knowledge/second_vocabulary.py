@@ -29,7 +29,7 @@ class SecondVocabulary(CorpusFact):
     def read(self, corpus: Any) -> np.ndarray:
         return corpus.second_vocabulary(self.vocabulary, self.longest)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         """Every third piece has two pieces."""
         ids, words = np.arange(vocab.size), self.vocabulary - len(SPECIALS)
         table = np.full((vocab.size, self.longest), -1, np.int32)

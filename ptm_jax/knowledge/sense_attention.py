@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,10 @@ from ptm_jax.core.types import Array, Batch
 from ptm_jax.knowledge.graphs.graph_folder import Sense
 from ptm_jax.knowledge.vector_files import vectors_in, words_of
 from ptm_jax.knowledge.word_classes import POLARITIES, WordClasses, classes_of, senses_of
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 SCALE = 1000
 """Scores of senses are integers in thousandths; SentiWordNet's are multiples of 1/8."""
@@ -89,7 +93,7 @@ class SenseAttention(WordClasses):
         scores = np.array([(sense.number, round(SCALE * sense.score)) for sense in senses])
         return _named(names, scores, glosses, table)
 
-    def stand_in(self, vocab: Any) -> dict[str, np.ndarray]:
+    def stand_in(self, vocab: Vocab) -> dict[str, np.ndarray]:
         draw, names = np.random.default_rng(0), super().stand_in(vocab)
         scores = np.stack([1 + np.arange(40) % 2, draw.integers(-SCALE, SCALE, 40)], 1)
         glosses, table = (draw.normal(size=(size, 4)) for size in (40, vocab.size))
@@ -97,7 +101,7 @@ class SenseAttention(WordClasses):
             names, scores, glosses / np.linalg.norm(glosses, axis=1, keepdims=True), table
         )
 
-    def example(self, number: int, vocab: Any) -> Sequence[int]:
+    def example(self, number: int, vocab: Vocab) -> Sequence[int]:
         return *super().example(number, vocab), 2 * (number % 20), 2 * (number % 2)
 
     def classes(self, batch: Batch) -> dict[str, Array]:

@@ -9,7 +9,7 @@ import importlib.resources
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +21,10 @@ from ptm_jax.knowledge.graphs.graph_folder import LINES
 from ptm_jax.knowledge.graphs.graph_store import hashed, open_graph
 from ptm_jax.knowledge.graphs.opening import rows
 from ptm_jax.knowledge.graphs.tables import cells
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 CHUNK = 1 << 16
 """Texts that are encoded together."""
@@ -157,7 +161,7 @@ class Triples(CorpusFact):
             **self.of_entities(entities),
         }
 
-    def stand_in(self, vocab: Any) -> dict[str, np.ndarray]:
+    def stand_in(self, vocab: Vocab) -> dict[str, np.ndarray]:
         entities, relations, draw = 24, 4, np.random.default_rng(0)
         some = [i for i in range(vocab.size) if i not in vocab.specials][:400]
         rows = [draw.choice(some, 1 + n % min(4, self.width)) for n in range(entities + relations)]

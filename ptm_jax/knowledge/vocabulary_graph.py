@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 WORD, ENTITY, RELATION = 0, 1, 2
 
@@ -47,7 +51,7 @@ class KnownTriples(CorpusFact):
             )
         return np.concatenate(triples)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         return np.full((1, 3), vocab.size - 1, np.int32)
 
     def shares(self, size: int) -> np.ndarray:
@@ -123,7 +127,7 @@ class Graph(CorpusFact):
                     table[entity, 2 : 2 + len(text)] = text
         return table
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         table = np.zeros((vocab.size, 2 + self.words), np.int32)
         table[vocab.size // 2 :, 0], table[-(vocab.size // 8) :, 0] = ENTITY, RELATION
         return table

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -21,6 +21,10 @@ from ptm_jax.knowledge.graphs.opening import opened
 from ptm_jax.knowledge.graphs.tables import cells
 from ptm_jax.knowledge.graphs.wordnet import SENSES
 from ptm_jax.knowledge.mentions import Lexicon
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 PARTS = ("v", "a", "r", "n", "u")
 """Verb, adjective, adverb, noun, other: the order of thu-coai/SentiLARE."""
@@ -60,7 +64,7 @@ class WordClasses(Lexicon):
             name: row for name, several in senses_of(graph).items() if (row := _classes(several))
         }
 
-    def example(self, number: int, vocab: Any) -> Sequence[int]:
+    def example(self, number: int, vocab: Vocab) -> Sequence[int]:
         return 1 + number % 5, 1 + number % 3, 1 << number % 24, 1 << number % 21
 
     def _listed(self) -> dict[str, tuple[int, ...]]:

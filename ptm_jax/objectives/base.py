@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 def gather(hidden: Array, positions: Array) -> Array:
@@ -108,7 +111,7 @@ def prediction_weights(scores: Array, batch: Batch, labelled: bool = True) -> Ar
     return weights[:: len(weights) // len(scores)]
 
 
-def blind(system: Any, tower: str, pool: str) -> str | None:
+def blind(system: System, tower: str, pool: str) -> str | None:
     """Refuses to pool the first token of a causal encoder: it sees no other token."""
     encoder, head = slots.encoder_of(system, tower), slots.heads_of(system, tower).get(pool)
     if (
@@ -124,7 +127,7 @@ def blind(system: Any, tower: str, pool: str) -> str | None:
     return None
 
 
-def corruptions_of(system: Any) -> tuple[slots.Corruption, ...]:
+def corruptions_of(system: System) -> tuple[slots.Corruption, ...]:
     """Returns the corruptions of a system, with chains flattened."""
     return () if system.corruption is None else slots.corruption(system.corruption).flat()
 

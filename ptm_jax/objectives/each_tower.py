@@ -28,7 +28,7 @@ class EachTower(slots.Objective):
     def tower(self) -> str:
         return self.over[0]
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         systems = (self._alone(system, name) for name in self.over if name in system.towers)
         return next((why for one in systems if (why := self.part.refusal(one))), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
 from ptm_jax.objectives.base import OnePass, name_of
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,13 +54,13 @@ class Joint(OnePass):
         parts = (part.predictions(tower, encoded, batch) for _, part in self.parts)
         return {name: one for part in parts for name, one in part.items()}
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         """Returns the first refusal of a part, or None."""
         parts = [dataclasses.replace(part, tower=self.tower) for _, part in self.parts]
         return _first_reason(parts, system)
 
 
-def _first_reason(objectives: Sequence[Any], system: Any) -> str | None:
+def _first_reason(objectives: Sequence[Any], system: System) -> str | None:
     reasons = (slots.objective(objective).refusal(system) for objective in objectives)
     return next((reason for reason in reasons if reason), None)
 
@@ -127,7 +130,7 @@ class TaskMixing(slots.Objective):
         carries = (slots.objective(task).initial_carry(towers, batch) for task in self.tasks)
         return next((carry for carry in carries if carry is not None), None)
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         """Returns the first refusal of a task, or None."""
         return _first_reason(self.tasks, system)
 

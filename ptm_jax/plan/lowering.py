@@ -14,7 +14,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,9 @@ from ptm_jax.nn.blocks import Stack
 from ptm_jax.training.start import differing
 from ptm_jax.training.steps.building import building
 from ptm_jax.training.steps.step import Program, TrainState, jitted, program
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
 
 
 def published(config: Experiment) -> Experiment:
@@ -215,7 +218,7 @@ def _compile(lowered: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": program.as_text(), "needs": total, "limit": None, "whole": True}
 
 
-def residuals(text: str, params: Any) -> int:
+def residuals(text: str, params: Params) -> int:
     """Returns the bytes that a compiled step keeps for the backward pass.
 
     Counts the stacked results [N, ...] of its loops over layers, except for gradients of stacked

@@ -15,7 +15,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,10 +28,14 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers import words as whole_words
 from ptm_jax.data.tokenizers.published import read_published
 
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
+
 WORD = re.compile(r"\w+")
 
 
-def candidates(tokenizer: Any, texts: Iterable[str], most: int, least: int = 5) -> list[str]:
+def candidates(tokenizer: Tokenizer, texts: Iterable[str], most: int, least: int = 5) -> list[str]:
     """Returns up to `most` words that occur at least `least` times and have several pieces, most
     frequent first."""
     lower = tokenizer.encode("A").tolist() == tokenizer.encode("a").tolist()
@@ -163,7 +167,7 @@ def expanded(model: Any, table: WordTable) -> Any:
     )
 
 
-def _extended(tokenizer: Any, new: Sequence[str]) -> Any:
+def _extended(tokenizer: Tokenizer, new: Sequence[str]) -> Any:
     """Returns the tokenizer with the words appended to its pieces, read again from its files."""
     files = dict(tokenizer.published.files)
     pieces = files["vocab.txt"].decode("utf8").rstrip("\n").split("\n")

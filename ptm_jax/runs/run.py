@@ -232,7 +232,7 @@ def best_checkpoint(path: str | os.PathLike) -> str | os.PathLike:
     return path if chosen is None or not chosen.is_dir() else chosen
 
 
-def adapter_parts(params: Any, freedom: Freedom) -> tuple[dict[str, Any], dict[str, Any]]:
+def adapter_parts(params: Params, freedom: Freedom) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns ({path: array} that was trained or added by an adaptation, {path: array} of the
     frozen base)."""
     places, flat = freedom.places(params), paths.flatten(params)

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from ptm_jax.runs.run import Run
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import Checkpoints
 from ptm_jax.training.start import init_models
+
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 GENERATION = "generation_config.json"
 """The published settings of generation, in the folder of an imported model as in that of its
@@ -40,7 +44,7 @@ def check_free(out: str | os.PathLike) -> None:
 def write(
     out: str | os.PathLike,
     record: Mapping[str, Any],
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     params: Params,
     beside: Sequence[Path] = (),
 ) -> Run:

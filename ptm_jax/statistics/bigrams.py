@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.statistics.cooccurrences import Sums
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 BIGRAM = np.dtype([("first", "<i4"), ("second", "<i4"), ("count", "<i8")])
 
@@ -57,5 +61,5 @@ class Phrases(CorpusFact):
         columns = pairs["first"][order], pairs["second"][order], scores[order]
         return np.rec.fromarrays(columns, dtype=PHRASE).view(np.ndarray)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         return np.zeros(vocab.size, PHRASE)

@@ -18,12 +18,16 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 WINDOW = 22
 """The largest window: sums of multiples of 1 / lcm(1 .. 22) fit 64 bits for 10^10 pairs."""
@@ -50,7 +54,7 @@ class Cooccurrences(CorpusFact):
     def read(self, corpus: Any) -> np.ndarray:
         return corpus.cooccurrence(self.window)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         return np.zeros(vocab.size, PAIR)
 
 
@@ -148,7 +152,9 @@ class Cells:
         return x >> np.uint64(self._half), x & np.uint64((1 << self._half) - 1)
 
 
-def count(blocks: Iterable[Any], vocab: Any, window: int, path: Path, memory: int = MEMORY) -> None:
+def count(
+    blocks: Iterable[Any], vocab: Vocab, window: int, path: Path, memory: int = MEMORY
+) -> None:
     """Writes [N] of PAIR, row <= column: the co-occurrences at most `window` words apart in the
     documents of `block_records.Block`s. Unknown words are left out before windows are formed, as in
     Stanford's code."""

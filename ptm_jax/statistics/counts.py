@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.facts import CorpusFact
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,18 +20,18 @@ class Counts(CorpusFact):
     def read(self, corpus: Any) -> np.ndarray:
         return corpus.counts("train")
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         return np.ones(vocab.size, np.int64)
 
 
-def of_words(counts: np.ndarray, vocab: Any) -> np.ndarray:
+def of_words(counts: np.ndarray, vocab: Vocab) -> np.ndarray:
     """Returns the counts [V] with 0 for special and unknown words."""
     counts = np.array(counts)
     counts[[*vocab.specials, *([] if vocab.unk is None else [vocab.unk])]] = 0
     return counts
 
 
-def noise_of(counts: np.ndarray, vocab: Any, power: float) -> np.ndarray:
+def noise_of(counts: np.ndarray, vocab: Vocab, power: float) -> np.ndarray:
     """Returns the probability of every word to be noise, [V] float64: count ** power, 0 for special
     and unknown words."""
     counts = of_words(counts, vocab)
@@ -46,7 +49,7 @@ class Documents(CorpusFact):
     def read(self, corpus: Any) -> np.ndarray:
         return np.array([corpus.size("train")["documents"]])
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         return np.array([vocab.size])
 
     def filled(self, arrays: np.ndarray) -> Documents:

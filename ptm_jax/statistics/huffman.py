@@ -6,13 +6,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import heapq
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.statistics.counts import of_words
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 LONGEST = 40
 """Nodes on the way to a word, at most: word2vec.c's MAX_CODE_LENGTH."""
@@ -27,7 +31,7 @@ class Huffman(CorpusFact):
     def read(self, corpus: Any) -> np.ndarray:
         return tree_of(of_words(corpus.counts("train"), corpus.vocab))
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         depth = max(1, (vocab.size - 1).bit_length())  # the tree of equal counts
         level, word = (
             np.arange(depth, dtype=np.int32),

@@ -4,7 +4,7 @@ section 3.2), and a text (Joulin et al. 2016, arXiv 1607.01759, section 2.2)."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +13,10 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.types import Array
 from ptm_jax.statistics.hashed_ngrams import STEP, fnv1a, ngrams_of
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 NONE = 2**31 - 1
 """A row that no table has."""
@@ -48,7 +52,7 @@ class HashedNGrams(CorpusFact):
         counts[np.array(ids, np.int64) + 1] = np.diff(bounds)
         return np.concatenate([np.cumsum(counts), rows]).astype(np.int32)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         bounds = np.append(
             0, np.arange(vocab.size) + 40
         )  # the first word has 13 characters, the others one n-gram
@@ -89,7 +93,7 @@ class HashedWordNGrams(CorpusFact):
             np.int32
         )
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         return (np.arange(vocab.size, dtype=np.uint32) * np.uint32(2654435769)).view(np.int32)
 
     def of(self, ids: Array, segments: Array) -> Array:

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.facts import CorpusFact
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 BASE, PHRASE = 32, "⟦⟧"
 MOST = BASE * BASE - 1
@@ -61,5 +65,5 @@ class TreeMarks(CorpusFact):
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
         return digits(tokenizer.pieces)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         return np.full(vocab.size, -1, np.int32)

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.facts import CorpusFact
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+
 
 LETTERS = "#abcdefghijklmnopqrstuvwxyz0123456789"
 TRIGRAMS = len(LETTERS) ** 3
@@ -49,13 +53,13 @@ class TriLetters(CorpusFact):
             table[number, : len(grams)] = grams
         return self._with_specials(table, tokenizer.vocab)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         draw = np.random.default_rng(0).integers(1, 1 + TRIGRAMS, (vocab.size, self.longest))
         draw[:, 3:] = 0
         return self._with_specials(draw.astype(np.int32), vocab)
 
     @staticmethod
-    def _with_specials(table: np.ndarray, vocab: Any) -> np.ndarray:
+    def _with_specials(table: np.ndarray, vocab: Vocab) -> np.ndarray:
         for number, name in enumerate(("pad", "unk", "cls", "sep", "mask")):
             if (row := vocab.id(name)) is not None:
                 table[row] = 0

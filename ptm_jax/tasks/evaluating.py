@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference import head_scores
@@ -14,6 +14,9 @@ from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.taskdata import Remarks, first_of
 from ptm_jax.tasks.kinds.base import kind_of
+
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Evaluation:
     remarks: Remarks
 
 
-def task_for(model: Any, task: Task) -> Task:
+def task_for(model: Pretrained, task: Task) -> Task:
     """Returns the task with its classes in the model's order. Raises UserError if the model has
     other classes."""
     kind = kind_of(task.examples, model.module.encoder)
@@ -59,7 +62,7 @@ def task_for(model: Any, task: Task) -> Task:
     return task
 
 
-def assumed(model: Any, task: Task) -> str | None:
+def assumed(model: Pretrained, task: Task) -> str | None:
     """Returns a remark where the classes of a model have no names, or others than the task's, so
     that they are taken in the task's order; else None."""
     kind = kind_of(task.examples, model.module.encoder)
@@ -96,7 +99,7 @@ def heldout_of(task: Task, data: Sequence[str], split: str = "heldout") -> Sourc
     return task.examples.files(data)[split]
 
 
-def length_of(model: Any, task: Task) -> int:
+def length_of(model: Pretrained, task: Task) -> int:
     """Returns the row length in tokens: that of fine-tuning, or the task's."""
     return head_scores.length_of(
         model, type(model.system.examples) is type(task.examples), task.length
@@ -104,8 +107,8 @@ def length_of(model: Any, task: Task) -> int:
 
 
 def evaluate(
-    model: Any, task: Task, source: Source, *, labels: bool = True, length: int | None = None,
-    batch: int = 32,
+    model: Pretrained, task: Task, source: Source, *, labels: bool = True,
+    length: int | None = None, batch: int = 32,
     beside: Any = None,
 ) -> Evaluation:  # fmt: skip
     """Predicts a source of examples, and computes the metrics if it has labels. Raises UserError.
@@ -126,7 +129,7 @@ def evaluate(
     return Evaluation(task, source, examples, predictions, metrics, remarks + cut)
 
 
-def _first(model: Any, task: Task, examples: Sequence[Any], batch: int) -> Sequence[Any]:
+def _first(model: Pretrained, task: Task, examples: Sequence[Any], batch: int) -> Sequence[Any]:
     """Returns the predictions of the first-stage model of a task."""
     name = kind_of(task.examples).first
     if not name:

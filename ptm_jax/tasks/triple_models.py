@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,13 @@ from ptm_jax.knowledge.graphs.graph_store import GraphStore
 from ptm_jax.knowledge.triples import Triples
 from ptm_jax.objectives.vectors.vector_traits import ScoresTriples
 from ptm_jax.runs.run import Run
+
+if TYPE_CHECKING:
+    from ptm_jax.core.slots import Objective
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Params
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 TEXTS = 256
 """Texts that a network reads in one pass."""
@@ -95,7 +102,9 @@ class VectorModel(TripleModel):
     links: np.ndarray
 
     @classmethod
-    def of(cls, tower: Tower, objective: Any, tokenizer: Any, system: Any) -> VectorModel:
+    def of(
+        cls, tower: Tower, objective: Objective, tokenizer: Tokenizer, system: System
+    ) -> VectorModel:
         pieces = tokenizer.pieces
         rows, links = entity_rows(pieces)
         entities = {pieces[row].removeprefix("e:"): place for place, row in enumerate(rows)}
@@ -134,7 +143,9 @@ class TextModel(TripleModel):
     queries = 8
 
     @classmethod
-    def of(cls, tower: Tower, objective: Any, tokenizer: Any, system: Any) -> TextModel:
+    def of(
+        cls, tower: Tower, objective: Objective, tokenizer: Tokenizer, system: System
+    ) -> TextModel:
         texts = _found(system.corruption, cls.written, system)
         return cls(tower, objective, *_numbers(texts.graph), facts.known(texts, tokenizer))
 
@@ -197,7 +208,9 @@ class DescribedModel(TripleModel):
     queries = 16
 
     @classmethod
-    def of(cls, tower: Tower, objective: Any, tokenizer: Any, system: Any) -> DescribedModel:
+    def of(
+        cls, tower: Tower, objective: Objective, tokenizer: Tokenizer, system: System
+    ) -> DescribedModel:
         examples = _found(system.examples, WithDescribedTriple, system)
         return cls(
             tower,
@@ -207,7 +220,7 @@ class DescribedModel(TripleModel):
             tokenizer.vocab,
         )
 
-    def states(self, params: Any, *texts: jax.Array) -> jax.Array:
+    def states(self, params: Params, *texts: jax.Array) -> jax.Array:
         """Returns the states [B, D] of the first tokens of texts [B, W], ids + 1, each followed by
         the separator."""
         room = 1 + sum(text.shape[-1] + 1 for text in texts)
@@ -299,7 +312,7 @@ def _numbers(graph: Triples) -> tuple[dict[str, int], dict[str, int]]:
     }
 
 
-def _found(value: Any, kind: type, system: Any) -> Any:
+def _found(value: Any, kind: type, system: System) -> Any:
     wanted = next((part for _, part in spec.walk(value) if isinstance(part, kind)), None)
     if wanted is None:
         raise UserError(

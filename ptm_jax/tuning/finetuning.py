@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
@@ -32,6 +32,10 @@ from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.training.start.init_models import Init, Initial, Initials, opened
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Encoder
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 
 def experiment(
@@ -262,7 +266,7 @@ def per_epoch(config: Experiment) -> int:
     return sum(math.ceil(count * examples.readings / phase.batch) for count in counts)
 
 
-def _with_specials(system: System, tokenizer: Any) -> System:
+def _with_specials(system: System, tokenizer: Tokenizer) -> System:
     """The system with the special tokens of the tokenizer, which config.json lacks. Its vocabulary
     keeps its size. One that is too small for the tokenizer stays as it is, and the run refuses
     it."""
@@ -365,6 +369,6 @@ def _averages(model: Initial) -> bool:
     return sentence is not None and sentence.modes == ("mean",)
 
 
-def _summary(encoder: Any) -> Summary:
+def _summary(encoder: Encoder) -> Summary:
     """The last token of a causal encoder, the first token of others."""
     return Summary(at="last" if encoder.direction == "causal" else "first")

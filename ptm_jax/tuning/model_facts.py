@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -27,6 +27,11 @@ from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.kinds.base import kind_of, rows_of
 from ptm_jax.training.steps.flops import flops
 
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
+    from ptm_jax.tasks.catalogue import Task
+
+
 BATCHES = (1, 32)
 COLUMNS = (
     "layers", "nonzero", "gflops", "megabytes", *(f"texts_{n}" for n in BATCHES),
@@ -36,7 +41,7 @@ Rows = Mapping[str, np.ndarray]
 
 
 def facts(
-    model: Pretrained, beside: Pretrained, folder: str | os.PathLike, task: Any, data: Any, *,
+    model: Pretrained, beside: Pretrained, folder: str | os.PathLike, task: Task, data: Any, *,
     length: int,
     speed: float | None = None, rounds: int = 9,
 ) -> dict[str, Any]:  # fmt: skip
@@ -83,7 +88,7 @@ def facts(
 class _Timed:
     """A model's program on held-out texts."""
 
-    def __init__(self, model: Pretrained, task: Any, data: Any, length: int, speed: float | None):
+    def __init__(self, model: Pretrained, task: Task, data: Any, length: int, speed: float | None):
         self.model, self.speed, self.length = model, speed, min(length, model.limit or length)
         spec = evaluating.task_for(model, task).examples
         self.head = kind_of(spec).head
@@ -108,7 +113,7 @@ class _Timed:
         }
         return part | {"rows": np.arange(rows, dtype=np.int32)}
 
-    def _call(self, params: Any, batch: Rows) -> Any:
+    def _call(self, params: Params, batch: Rows) -> Any:
         tower = Tower(self.model.module, params)
         return tower.read(self.head, tower(batch), batch)
 

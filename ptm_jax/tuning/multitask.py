@@ -110,7 +110,7 @@ def _recipe(phase: Phase, lr: float) -> Recipe:
     )
 
 
-def has_task(model: Any, task: str | None) -> bool:
+def has_task(model: Pretrained, task: str | None) -> bool:
     """Whether a model was fine-tuned for several tasks, this one among them."""
     examples = model.system.examples
     return isinstance(examples, MixedTasks) and task in examples.parts

@@ -22,7 +22,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,10 @@ from ptm_jax.training import loop, workdirs
 from ptm_jax.training.logs import logs
 from ptm_jax.training.logs.figures import figure
 from ptm_jax.tuning import finetuning, multitask
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
+
 
 CURVE = "task.jsonl"
 
@@ -112,7 +116,7 @@ class _Measure:
         self._parts = {name: (own(name), files[name]) for name in parts}
         self.name = "+".join(parts)
 
-    def __call__(self, model: Any, aloud: bool = False) -> dict[str, Any]:
+    def __call__(self, model: Pretrained, aloud: bool = False) -> dict[str, Any]:
         """{"examples", "metrics", "parts"} as in `Tuned`; `aloud` prints what was cut."""
         evaluations = {}
         for name, (task, data) in self._parts.items():
@@ -149,7 +153,7 @@ class _Watcher:
         self.curve = _lines(workdir / CURVE)
         self.ended, self.last = False, None
 
-    def __call__(self, step: int, program: Any, params: Any) -> bool:
+    def __call__(self, step: int, program: Any, params: Params) -> bool:
         self.curve = [line for line in self.curve if line["step"] < step]
         model = Pretrained(
             dataclasses.replace(program.system, towers=program.towers),

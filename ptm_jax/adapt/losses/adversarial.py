@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core import slots, spec
 from ptm_jax.nn.embeddings.perturbation import ShiftedWords
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.objectives.regularisation.adversarial import AdversarialLoss
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,7 @@ class AdversarialTraining(slots.Wrapper):
         """The tower with the word vectors to move."""
         return (self.tower,)
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         encoder = slots.encoder_of(system, self.tower)
         embed = None if encoder is None else encoder.embeddings
         if not isinstance(embed, Embeddings):
@@ -51,7 +55,7 @@ class AdversarialTraining(slots.Wrapper):
         )
         return dataclasses.replace(system, objective=loss)
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         mine = module.encoder.embeddings  # not the decoder's: its rows have another length
 
         def movable(embed: Embeddings) -> Embeddings:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core import slots
 from ptm_jax.objectives.regularisation.agreement import Agreement
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +27,7 @@ class RDrop(slots.Wrapper):
         if self.scale < 0:
             raise ValueError(f"scale is {self.scale}; it must not be below 0")
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         return dataclasses.replace(
             system, objective=Agreement(task=system.objective, scale=self.scale)
         )

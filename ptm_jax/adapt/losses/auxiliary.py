@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core import slots
 from ptm_jax.corruptions.masking.token import TokenMasking
 from ptm_jax.nn.heads.vocabulary import LMHead, MLMHead
 from ptm_jax.objectives.regularisation.auxiliary import FadingLanguage
 from ptm_jax.objectives.text.language import LM, MLM
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,7 @@ class AuxiliaryLanguage(slots.Wrapper):
     last: float = 0.1
     masked: float = 0.15
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         task = system.objective
         name = slots.objective(task).tower
         tower = system.towers[name]

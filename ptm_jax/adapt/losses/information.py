@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from ptm_jax.core import slots
 from ptm_jax.encoders.readers import reading
 from ptm_jax.nn.heads.information import BottleneckReader, Code
 from ptm_jax.objectives.regularisation.information import Compressed
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,11 +49,11 @@ class InformationBottleneck(slots.Wrapper):
         if min(self.beta, self.gamma) < 0:
             raise ValueError(f"beta is {self.beta} and gamma {self.gamma}; neither may be below 0")
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         return dataclasses.replace(
             system, objective=Compressed(task=system.objective, beta=self.beta, gamma=self.gamma)
         )
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         reader = BottleneckReader(self.code, self.width, self.tags, self.temperature)
         return reading(module, {"bottleneck": reader})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.adapt.base import NORMS, OnFrozen, precision_of
 from ptm_jax.core import slots, spec
@@ -11,6 +11,10 @@ from ptm_jax.nn.adapter_layers import BottleneckAdapter
 from ptm_jax.nn.blocks import Block
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+
 
 OWNS = r"/after_(attention|ffn)/(reduce|expand)/"
 
@@ -38,7 +42,7 @@ class Houlsby(OnFrozen):
         if self.width < 1:
             raise ValueError(f"width is {self.width}; an adapter has at least one unit")
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         return blocks_replaced(module, self._block)
 
     def _block(self, block: Block) -> Block:
@@ -75,7 +79,7 @@ class Pfeiffer(Houlsby):
     places = ("after_ffn",)
 
 
-def blocks_replaced(module: Any, function: Any) -> Any:
+def blocks_replaced(module: Network, function: Any) -> Any:
     """Returns the network with function(block) in place of every block. Raises ValueError if it has
     no blocks."""
     network = spec.respell(module, Block, function)

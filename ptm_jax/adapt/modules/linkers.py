@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -16,6 +16,12 @@ from ptm_jax.corruptions.knowledge.entities import GoldEntities
 from ptm_jax.objectives.base import corruptions_of
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.knowledge.entities import EntityLinking
+
+if TYPE_CHECKING:
+    from ptm_jax.core.slots import Objective
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Step
+
 
 _LINKER = "project|pool|span_norm|spans|entity_norm|match|score"
 
@@ -36,7 +42,7 @@ class Linkers(slots.Wrapper):
 
     source: int = 0
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         linking = self._linking(system.objective)
         if linking is None:
             return system
@@ -47,7 +53,7 @@ class Linkers(slots.Wrapper):
         ]
         return dataclasses.replace(system, objective=linking, corruption=Chain(parts=tuple(gold)))
 
-    def _linking(self, objective: Any) -> EntityLinking | None:
+    def _linking(self, objective: Objective) -> EntityLinking | None:
         parts = (
             [part for _, part in objective.parts] if isinstance(objective, Joint) else [objective]
         )
@@ -60,7 +66,7 @@ class Linkers(slots.Wrapper):
             None,
         )
 
-    def trainable(self, path: str, step: Any) -> bool:
+    def trainable(self, path: str, step: Step) -> bool:
         return re.search(rf"/knowledge_{self.source}/layer/({_LINKER})/", path) is not None
 
     def finish(self, params: Params) -> Params:
@@ -77,7 +83,7 @@ class Linkers(slots.Wrapper):
             flat[f"{at}back/bias"] = bias.astype(flat[f"{at}back/bias"].dtype)
         return unflatten(flat)
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if self._linking(system.objective) is None:
             return (
                 f"there is no EntityLinking(source={self.source}) in objective; take KnowBERT, "

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.adapt.base import precision_of
 from ptm_jax.core import slots, spec
 from ptm_jax.nn.adapter_layers import FlankedBlock, ProjectedAttention
 from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.nn.layers import Identity
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+
 
 SHARED = r"^beside/(encode|decode)/"
 
@@ -33,7 +37,7 @@ class PALs(slots.Wrapper):
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         network = spec.respell(module, Stack, self._stack)
         if network is module:
             raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.adapt.base import OnFrozen
 from ptm_jax.adapt.modules.adapters import blocks_replaced
@@ -12,6 +12,9 @@ from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.attention.learned_past import SHARED, PrefixAttention
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, Recurrence, Stack
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,7 @@ class Prefix(OnFrozen):
                 f"length is {self.length} and hidden {self.hidden}; a prefix has at least one place"
             )
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         name = type(slots.encoder_in(module)).__name__
         for _, part in spec.walk(module):
             if isinstance(part, Recurrence):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +23,12 @@ from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 from ptm_jax.nn.recurrent.tagger import PooledReader, TagLMReader, WordsReader
 from ptm_jax.objectives.tasks.downstream import Classification, LabelGain
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Step
+
 
 READERS = {
     "embedding": lambda rules: EmbeddingReader(),
@@ -61,10 +67,10 @@ class Representation(slots.Wrapper):
         if self.top is not None and self.top < 1:
             raise ValueError(f"top is {self.top}; at least one layer must be read")
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         return reading(module, {self.kind: READERS[self.kind](self)})
 
-    def trainable(self, path: Any, step: Any) -> bool:
+    def trainable(self, path: Any, step: Step) -> bool:
         if self.kind != "embedding" or tower_of(path) not in self.towers or is_head(path):
             return True
         return bool(np.all(np.asarray(path.level) == 0))
@@ -89,7 +95,7 @@ class Recurrent(slots.Wrapper):
                 f"hidden is {self.hidden} and layers {self.layers}; both must be at least 1"
             )
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         return reading(module, {"bilstm": BiLSTMReader(self.hidden, self.layers, self.dropout)})
 
 
@@ -111,7 +117,7 @@ class StackedWords(slots.Wrapper):
         if min(self.size, self.width) < 1:
             raise ValueError(f"size is {self.size} and width {self.width}; both must be at least 1")
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         return reading(module, {"words": WordsReader(self.size, self.width, self.states)})
 
 
@@ -147,10 +153,10 @@ class PooledStates(slots.Wrapper):
                 "steps at least 0"
             )
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         return reading(module, {"pooled": PooledReader(self.size)})
 
-    def on_step(self, params: Params, step: Any) -> Params:
+    def on_step(self, params: Params, step: Step) -> Params:
         if not self.steps:
             return params
         keep = (jnp.asarray(step) % self.steps != 0) | (jnp.asarray(step) == 0)
@@ -194,7 +200,7 @@ class TagLM(slots.Wrapper):
         if wrong := [name for name in self.SIZES if vars(self)[name] < (name != "letters")]:
             raise ValueError(f"{wrong[0]} is {vars(self)[wrong[0]]}; it must be at least 1")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if not self.letters:
             return None
         alphabet = system.examples.alphabet
@@ -210,7 +216,7 @@ class TagLM(slots.Wrapper):
             )
         return None
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         sizes = {name: vars(self)[name] for name in self.SIZES}
         return reading(
             module, {"taglm": TagLMReader(**sizes, states=self.states, dropout=self.dropout)}
@@ -234,7 +240,7 @@ class Aligned(slots.Wrapper):
         if self.hidden < 1:
             raise ValueError(f"hidden is {self.hidden}; a layer has at least one unit")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         """Refuses tasks without pairs, and encoders without token types: only the types distinguish
         the texts of a row."""
         encoder = slots.encoder_of(system, self.towers[0])
@@ -247,7 +253,7 @@ class Aligned(slots.Wrapper):
             return "aligned reads pairs, and this task has one text a row; take bilstm or bcn"
         return None
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         reader = AlignedReader(self.hidden, self.dropout)
 
         def own(classes):
@@ -286,7 +292,7 @@ class Biattentive(slots.Wrapper):
             )
             raise ValueError(f"{sizes}; none may be below 1")
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         pairs = module.encoder.types > 1
         reader = BiattentiveReader(self.hidden, pairs, self.dropout)
 
@@ -313,7 +319,7 @@ class ConcatPooling(slots.Wrapper):
 
     owns = r"/heads_classify/"
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         at = "concat_first" if module.encoder.direction == "backward" else "concat"
         summary = Summary("relu", at=at, dropout=self.dropout, width=self.hidden, normalise=True)
 
@@ -338,7 +344,7 @@ class TruncatedGradient(slots.Wrapper):
         if self.tokens < 1:
             raise ValueError(f"tokens is {self.tokens}; a piece has at least one token")
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         encoder = module.encoder
         if not isinstance(encoder, LSTMEncoder):
             return module
@@ -358,7 +364,7 @@ class LinearGain(slots.Wrapper):
 
     owns = r"/heads_classify/"
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         task = system.objective
         if not isinstance(task, Classification) or task.kind != "classes":
             raise ValueError("it is for tasks on the class of a text")
@@ -374,7 +380,7 @@ class LinearGain(slots.Wrapper):
 
 
 def _classifying(
-    module: Any, what: str, readers: dict[str, Any], head: Callable[[int], Any]
+    module: Network, what: str, readers: dict[str, Any], head: Callable[[int], Any]
 ) -> Any:
     """Returns the model with more readers and another class head. Raises ValueError if it has no
     classes."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core import slots, spec
 from ptm_jax.encoders.knowledge.sentence_trees import TreeTransformer
 from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.knowledge.lexicons import Branches
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class SentenceTrees(slots.Wrapper):
     room: int = 64
     towers: tuple[str, ...] = ("main",)
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         def trees(part):
             return TreeTransformer(
                 **spec.values_of(part) | {"branches": self.branches, "room": self.room}

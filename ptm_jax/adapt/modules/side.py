@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ptm_jax.adapt.base import OnFrozen, precision_of, tower_of
 from ptm_jax.core import spec
@@ -14,6 +14,10 @@ from ptm_jax.encoders.readers import reading
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.layers import LayerNorm
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.types import Step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +58,7 @@ class KAdapter(OnFrozen):
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
 
-    def trainable(self, path: str, step: Any) -> bool:
+    def trainable(self, path: str, step: Step) -> bool:
         if self.trains == "adapters":
             return super().trainable(path, step)
         return (
@@ -62,7 +66,7 @@ class KAdapter(OnFrozen):
             or re.search(rf"/readers_{self.name}/(?!join/)", path) is None
         )
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         stack = spec.values_of(module.encoder).get("stack")
         plain = isinstance(stack, Stack) and isinstance(stack.block, Block)
         precision = precision_of(stack.block.attention) if plain else Precision()

@@ -9,7 +9,7 @@ The stored parameters lie beside the towers, as `recent/<tower>/...` [K, ...] or
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,10 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.types import Params
 from ptm_jax.objectives.regularisation.averaging import OwnTeacher
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Step
 
 
 def begin(params: Params, tower: str, slots: int) -> Params:
@@ -65,7 +69,7 @@ class _Averaging(slots.Wrapper):
     owns = r"^recent/"
     logical_axes = {"recent/count": ()}
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         """Refuses another adaptation that keeps parameters outside of the tower (overrides
         `effective`)."""
         for other in system.adapt:
@@ -76,7 +80,7 @@ class _Averaging(slots.Wrapper):
                 )
         return None
 
-    def trainable(self, path: str, step: Any) -> bool:
+    def trainable(self, path: str, step: Step) -> bool:
         return not path.startswith("recent/")
 
 
@@ -96,7 +100,7 @@ class SelfEnsemble(_Averaging):
     def init(self, params: Params, source: Any) -> Params:
         return {**params, "recent": begin(params, self.tower, self.last)}
 
-    def on_step(self, params: Params, step: Any) -> Params:
+    def on_step(self, params: Params, step: Step) -> Params:
         due = (step + 1) % self.every == 0
         return {**params, "recent": remember(params["recent"], params, self.tower, due)}
 
@@ -143,7 +147,7 @@ class SelfDistillation(_Averaging):
             else tuple(f"teacher{age}" for age in range(1, self.last + 1))
         )
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         student = system.towers[self.tower]
         towers = {**system.towers, **dict.fromkeys(self.teachers, student)}
         objective = OwnTeacher(task=system.objective, teachers=self.teachers, scale=self.scale)
@@ -153,7 +157,7 @@ class SelfDistillation(_Averaging):
         trained = {name: tree for name, tree in params.items() if name not in self.teachers}
         return {**trained, "recent": begin(params, self.tower, self.last + 1)}
 
-    def on_step(self, params: Params, step: Any) -> Params:
+    def on_step(self, params: Params, step: Step) -> Params:
         return {**params, "recent": remember(params["recent"], params, self.tower)}
 
     def effective(self, params: Params, train: bool) -> Params:
@@ -195,7 +199,7 @@ class NTASGD(_Averaging):
         if self.patience < 0:
             raise ValueError(f"patience is {self.patience}; it must not be negative")
 
-    def trainable(self, path: str, step: Any) -> bool:
+    def trainable(self, path: str, step: Step) -> bool:
         return not path.startswith("average/")
 
     def init(self, params: Params, source: Any) -> Params:
@@ -212,7 +216,7 @@ class NTASGD(_Averaging):
             "average": {self.tower: jax.tree.map(jnp.copy, params[self.tower]), **none},
         }
 
-    def on_step(self, params: Params, step: Any) -> Params:
+    def on_step(self, params: Params, step: Step) -> Params:
         average = params["average"]
         count = average["count"] + (average["count"] > 0)
         share = jnp.where(count > 0, 1.0 / jnp.maximum(count, 1.0), 0.0)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.types import Params
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,7 @@ class Bounded(slots.Wrapper):
         if self.low >= self.high:
             raise ValueError(f"low is {self.low} and high {self.high}; high must be above low")
 
-    def on_step(self, params: Params, step: Any) -> Params:
+    def on_step(self, params: Params, step: Step) -> Params:
         flat = flatten(params)
         cut = {
             path: jnp.clip(flat[path], self.low, self.high)

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.adapt.base import OnFrozen
 from ptm_jax.core import slots
 from ptm_jax.encoders.readers import reading
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.types import Step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,7 +24,7 @@ class Frozen(slots.Wrapper):
     pattern: str
     except_: str | None = None
 
-    def trainable(self, path: str, step: Any) -> bool:
+    def trainable(self, path: str, step: Step) -> bool:
         spared = self.except_ is not None and re.search(self.except_, path) is not None
         return spared or not re.search(self.pattern, path)
 
@@ -48,7 +52,7 @@ class FeatureExtraction(OnFrozen):
     cache: bool = False
     towers: tuple[str, ...] = ("main",)
 
-    def wrap(self, module: Any) -> Any:
+    def wrap(self, module: Network) -> Any:
         return reading(module, quiet=True)
 
 

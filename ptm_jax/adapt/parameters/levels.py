@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.spec.describe import is_spec
 from ptm_jax.core.spec.walk import children
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
+
 
 HEADS = r"^(heads|readers)_\w+(/|$)"
 """Parameters above the encoder, by their path inside a tower."""
@@ -75,7 +79,7 @@ def known_level(path: str) -> int | range | None:
     return path.known if isinstance(path, Place) else None
 
 
-def places(params: Any, towers: Mapping[str, Any]) -> dict[str, Place]:
+def places(params: Params, towers: Mapping[str, Any]) -> dict[str, Place]:
     """Returns {path: Place} of a nested dict of parameters or shapes. `towers` is {name: network}.
 
     A parameter that an adaptation keeps outside the towers ('lora/main/...') has the level of the
@@ -105,7 +109,7 @@ def places(params: Any, towers: Mapping[str, Any]) -> dict[str, Place]:
     return found
 
 
-def stacked(params: Any, towers: Mapping[str, Any]) -> dict[str, bool]:
+def stacked(params: Params, towers: Mapping[str, Any]) -> dict[str, bool]:
     """Returns {path: whether axis 0 of the parameter is the layers of a stack}
     (`slots.Layered`)."""
     stacks = {

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.types import Params
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class MaxNorm(slots.Wrapper):
         if self.limit <= 0:
             raise ValueError(f"limit is {self.limit}; it must be above 0")
 
-    def on_step(self, params: Params, step: Any) -> Params:
+    def on_step(self, params: Params, step: Step) -> Params:
         flat = flatten(params)
         for path, kernel in flat.items():
             if re.search(self.pattern, path):

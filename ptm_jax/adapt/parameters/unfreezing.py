@@ -8,11 +8,15 @@ run into equal parts.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,10 +34,10 @@ class _Staged(slots.Wrapper):
                 "share in (0, 1]"
             )
 
-    def within(self, system: Any) -> Any:
+    def within(self, system: System) -> Any:
         return self if self.total else dataclasses.replace(self, total=system.recipe.steps)
 
-    def stage(self, step: Any, stages: int) -> Any:
+    def stage(self, step: Step, stages: int) -> Any:
         """Returns the stage of a step, 0 ... `stages`. The last stage continues to the end of the
         run."""
         each = self.steps or max(1, int(self.total * self.share) // stages)
@@ -55,7 +59,7 @@ class GradualUnfreezing(_Staged):
                 f"group is {self.group}; at least one layer must be set free at a time"
             )
 
-    def trainable(self, path: Any, step: Any) -> Any:
+    def trainable(self, path: Any, step: Step) -> Any:
         if isinstance(path.level, int) and path.level >= path.top:
             return True
         stage = self.stage(step, -(-path.top // self.group))
@@ -67,7 +71,7 @@ class ChainThaw(_Staged):
     """Trains only the heads first, then one layer at a time from the embeddings up, then everything
     (Felbo et al. 2017, 3.2)."""
 
-    def trainable(self, path: Any, step: Any) -> Any:
+    def trainable(self, path: Any, step: Step) -> Any:
         stage = self.stage(step, path.top + 1)  # 0: heads, 1: embeddings, 2: the first layer, ...
         alone = path.level == jnp.where(stage == 0, path.top, stage - 1)
         return alone | (stage == path.top + 1)
@@ -78,7 +82,7 @@ class SequentialUnfreezing(_Staged):
     """Trains only the heads first, then also the layers of the encoder, then also the embeddings
     (Chronopoulou et al. 2019, section 2.2: from epochs n and k on)."""
 
-    def trainable(self, path: Any, step: Any) -> Any:
+    def trainable(self, path: Any, step: Step) -> Any:
         stage = self.stage(step, 2)
         needed = jnp.where(path.level >= path.top, 0, jnp.where(path.level == 0, 2, 1))
         return stage >= needed
@@ -90,6 +94,6 @@ class LayerByLayer(_Staged):
     al. 2007): greedy layer-wise pre-training, with `steps` of the objective
     (`objectives.text.greedy`). Embeddings and heads wait to the end."""
 
-    def trainable(self, path: Any, step: Any) -> Any:
+    def trainable(self, path: Any, step: Step) -> Any:
         stage = self.stage(step, path.top - 1)  # 0: the first layer, ...
         return (path.level == stage + 1) & (stage < path.top - 1) | (stage == path.top - 1)

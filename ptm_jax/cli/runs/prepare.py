@@ -18,13 +18,17 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import time
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from ptm_jax.cli.options import Flag, Number, Path, report
 from ptm_jax.cli.progress import bars
 from ptm_jax.core.errors import UserError
+
+if TYPE_CHECKING:
+    from ptm_jax.data.corpora.store import Corpus
+
 
 Sources = Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")]
 
@@ -163,7 +167,7 @@ def run(args: Args) -> int:
     return report(facts, "\n".join(lines), args.json)
 
 
-def summary(corpus: Any, seconds: float) -> dict[str, Any]:
+def summary(corpus: Corpus, seconds: float) -> dict[str, Any]:
     """The counts of a corpus."""
     splits = corpus.manifest["splits"].values()
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,10 @@ from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
 from ptm_jax.encoders.context import context_of
 from ptm_jax.nn.attention.multihead import Projected
 from ptm_jax.objectives.base import OnePass
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Step
+
 
 Layers = str | tuple[tuple[int, int], ...]
 """A name of `MAPS`, or pairs (layer of the student, layer of the teacher): 0 is the embeddings, 1
@@ -206,7 +210,7 @@ class Match(slots.Slot):
         networks do not fit."""
         return {}
 
-    def scale(self, step: Any, steps: int) -> Any:
+    def scale(self, step: Step, steps: int) -> Any:
         """Returns the weight of the term at a step."""
         if self.span == (0.0, 1.0):
             return self.weight

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -11,6 +11,12 @@ from ptm_jax.compress.base import Compression
 from ptm_jax.compress.pruning import removal
 from ptm_jax.compress.pruning.head_removal import check
 from ptm_jax.core.types import Params
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +48,9 @@ class ColumnRemoval(Compression):
     def rows(self) -> int:
         return self.examples if self.by == "importance" else 0
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         def less(name, layers):
             sizes = removal.sizes(layers, "columns")
             if self.by == "importance":

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,12 @@ from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, Params, Ratio, add_losses
 from ptm_jax.objectives.base import AroundTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+
 
 PLACE = "gates"
 """Where log alpha lies in a tower: `gates/LAYER/bias` [H], a bias of the logistic noise, which does
@@ -125,7 +131,7 @@ class HeadGates(Compression):
                 "and high above 1"
             )
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         objective = GatedHeads(
             task=system.objective, weight=self.weight, gate=self.gate, gated=self.towers
         )
@@ -161,7 +167,9 @@ class HeadGates(Compression):
         """Returns the parameters with the gates in the weights."""
         return self.effective(params, False)
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         def less(_, layers):
             kernels = (np.asarray(tree["attention"]["out"]["kernel"]) for _, tree in layers)
             chosen = (np.flatnonzero(np.any(kernel != 0, (1, 2))) for kernel in kernels)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ptm_jax.compress.base import Compression
 from ptm_jax.compress.pruning import removal
 from ptm_jax.core.types import Params
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +52,9 @@ class HeadRemoval(Compression):
     def rows(self) -> int:
         return self.examples
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         def less(name, layers):
             gates = self.gates(
                 removal.sizes(layers, "heads"),
@@ -57,7 +65,7 @@ class HeadRemoval(Compression):
 
         return removal.changed(system, params, self.towers, less)
 
-    def gates(self, sizes: Sequence[int], loss: Any, batches: Any) -> list[np.ndarray]:
+    def gates(self, sizes: Sequence[int], loss: Any, batches: Iterable[Batch]) -> list[np.ndarray]:
         """Returns 1 for the heads that stay and 0 for the others, [H] for each layer."""
         gates, total = [np.ones(size, np.float32) for size in sizes], sum(sizes)
         goal = round(self.share * total)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.compress.base import Compression
 from ptm_jax.compress.pruning import removal
 from ptm_jax.core.types import Params
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +49,9 @@ class LayerRemoval(Compression):
             )
         return sorted({number % layers for number in self.keep})
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         def less(_, layers):
             if chosen := [layers[number] for number in self.chosen(len(layers))]:
                 return chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,20 @@ from ptm_jax.core.paths import flatten, matrix_of, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.types import Params
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Batch, Step
+
+
 PLACE = "magnitude"
 """Where the masks lie beside the towers: `magnitude/main/.../kernel`."""
 INFINITY = 0x7F800000
 """The bits of infinity in float32."""
 
 
-def share_at(step: Any, share: float, first: int, last: int, initial: float = 0.0) -> Any:
+def share_at(step: Step, share: float, first: int, last: int, initial: float = 0.0) -> Any:
     """Returns the share of zeros at a step: s_f + (s_i - s_f) (1 - (t - t_0) / (t_n - t_0))^3
     between the steps t_0 = `first` and t_n = `last`, s_i before and s_f after (Zhu & Gupta 2017,
     arXiv 1710.01878, Eq. 1)."""
@@ -81,7 +88,7 @@ class Magnitude(Compression):
         """Whether a run keeps masks beside the towers."""
         return self.trains and self.restore is None
 
-    def within(self, system: Any) -> Magnitude:
+    def within(self, system: System) -> Magnitude:
         return (
             self if self.total is not None else dataclasses.replace(self, total=system.recipe.steps)
         )
@@ -123,7 +130,7 @@ class Magnitude(Compression):
             flat[path] = jnp.where(mask_of(path, leaf, self.share) > 0, leaf, value)
         return unflatten(flat)
 
-    def trainable(self, path: str, step: Any) -> bool:
+    def trainable(self, path: str, step: Step) -> bool:
         return not path.startswith(f"{PLACE}/")
 
     def effective(self, params: Params, train: bool) -> Params:
@@ -134,7 +141,7 @@ class Magnitude(Compression):
             flat[path] = flat[path] * mask
         return unflatten(flat)
 
-    def on_step(self, params: Params, step: Any) -> Params:
+    def on_step(self, params: Params, step: Step) -> Params:
         if not (self.masked and self.when == "during"):
             return params
         first, last, done = round(self.begin * self.total), round(self.end * self.total), step + 1
@@ -156,7 +163,9 @@ class Magnitude(Compression):
         """Returns the parameters with zeros, without the masks."""
         return self.effective(params, False)
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         if self.trains:
             return system, params
         flat = flatten(params)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,10 @@ from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.uneven import UnevenStack, stack_of, with_heads
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 Layer = tuple[Block, Params]
 """A block and the parameters of one layer."""
@@ -73,7 +77,7 @@ def with_layers(tower: Any, params: Params, layers: Sequence[Layer]) -> tuple[An
 
 
 def changed(
-    system: Any,
+    system: System,
     params: Params,
     names: Sequence[str],
     change: Callable[[str, list[Layer]], Sequence[Layer]],
@@ -145,7 +149,7 @@ def gated(params: Params, gates: Sequence[Any], part: str) -> Params:
 
 
 def row_loss(
-    system: Any, params: Params, part: str, name: str = "main"
+    system: System, params: Params, part: str, name: str = "main"
 ) -> Callable[[Any, Batch], tuple[Any, Any]]:
     """Returns the function (gates, row of a batch) -> (loss, weight) of the system's objective,
     without dropout."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,6 +12,12 @@ from ptm_jax.compress.quantisation import sensitivity
 from ptm_jax.compress.quantisation.quantisation import Q8BERT, check_bits
 from ptm_jax.core import slots, towers
 from ptm_jax.core.types import Params
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +70,9 @@ class QBERT(Q8BERT):
             )
         return np.asarray(self.layer_bits)[:, None]
 
-    def sensitivity(self, system: Any, params: Params, batches: Any) -> sensitivity.Sensitivity:
+    def sensitivity(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> sensitivity.Sensitivity:
         """Returns the eigenvalues of each layer's matrices, by "layer n" from 0. Raises ValueError
         without examples, and for a model without a stack of layers."""
         shapes = {path: shape for path, shape in self.of(params).items() if len(shape) == 3}
@@ -91,7 +99,7 @@ class QBERT(Q8BERT):
         groups = {f"layer {number}": mask(number) for number in range(count)}
         return sensitivity.measure(loss, params, groups, batches(), steps=self.steps)
 
-    def measured(self, system: Any, params: Params, batches: Any) -> QBERT:
+    def measured(self, system: System, params: Params, batches: Iterable[Batch]) -> QBERT:
         bits = self.sensitivity(system, params, batches).bits(dict(self.choices))
         return dataclasses.replace(
             self, layer_bits=tuple(bits[f"layer {number}"] for number in range(len(bits)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,11 @@ from ptm_jax.core import slots, towers
 from ptm_jax.core.paths import flatten, matrix_of, unflatten
 from ptm_jax.core.types import Array, Batch, Params
 from ptm_jax.kernels.integers import LEAST
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Step
+
 
 MATRICES = r"/(query|key|value|out|up|gate|down|dense)/kernel$"
 TABLES = r"/embed/(token|type|position/table)$"
@@ -241,7 +246,7 @@ class Int8(Compression):
             flat[f"{path}_seen"] = jnp.zeros((*layers, 2))
         return unflatten(flat)
 
-    def ranges(self, system: Any, params: Params, batches: Iterable[Batch]) -> dict[str, Array]:
+    def ranges(self, system: System, params: Params, batches: Iterable[Batch]) -> dict[str, Array]:
         """Returns the greatest magnitude of each matrix's inputs over batches, by path [layers ..].
         Raises ValueError without a batch."""
         objective, magnitudes = slots.objective(system.objective), {}
@@ -264,7 +269,9 @@ class Int8(Compression):
             )
         return magnitudes
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         return system, self.whole(
             params, self.ranges(system, params, batches()) if self.rows else None
         )
@@ -308,10 +315,10 @@ class Q8BERT(Int8):
     def init(self, params: Params, source: Any) -> Params:
         return self.watched(params, self.decay)
 
-    def trainable(self, path: str, step: Any) -> bool:
+    def trainable(self, path: str, step: Step) -> bool:
         return not path.endswith("/kernel_inputs")
 
-    def on_step(self, params: Params, step: Any) -> Params:
+    def on_step(self, params: Params, step: Step) -> Params:
         """Moves the ranges by the mean of the greatest magnitudes of the forward passes of the
         step."""
         flat = flatten(params)
@@ -351,5 +358,7 @@ class Q8BERT(Int8):
             {path: leaf for path, leaf in flatten(params).items() if not re.search(self.owns, path)}
         )
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         return system, params  # `effective` has made it

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
@@ -25,6 +25,13 @@ from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense
 from ptm_jax.objectives.base import AroundTask, OnePass, name_of, prediction_weights, token_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Step
+
 
 BRANCH = "branch_"
 """Prefix of the names of the heads of the layers, which follows the number of the layer."""
@@ -131,7 +138,7 @@ class FastBERT(Compression):
                 "a branch"
             )
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         tower, task = system.towers[self.tower], system.objective
         layers, head = stack_of(tower).layers, slots.objective(task).head
         if head not in tower.heads or not isinstance(tower.heads[head], slots.ClassHead):
@@ -150,10 +157,12 @@ class FastBERT(Compression):
             system, towers=towers, objective=Branched(task=task, branches=tuple(made))
         )
 
-    def trainable(self, path: str, step: Any) -> bool:
+    def trainable(self, path: str, step: Step) -> bool:
         return f"/heads_{BRANCH}" in path
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         task = system.objective.task if isinstance(system.objective, Branched) else system.objective
         others = tuple(wrapper for wrapper in system.compress if wrapper != self)
         return dataclasses.replace(system, objective=task, compress=others), params

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -26,6 +26,12 @@ from ptm_jax.core.types import Array, Batch, Loss, Params, add_losses
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.layers import Dense
 from ptm_jax.objectives.base import AroundTask, OnePass, name_of, next_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+
 
 PROJECTIONS = "projections"
 SCORES = "teacher_scores"
@@ -211,7 +217,7 @@ class Distillation(Compression):
             )
         return ((self.tower, self.begin), *teachers)
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         if slots.objective(system.objective).tower != self.tower:
             raise ValueError(
                 "the objective trains the tower "
@@ -283,7 +289,9 @@ class Distillation(Compression):
             name: tree for name, tree in params.items() if name not in (PROJECTIONS, *self.teachers)
         }
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         params, plain = self.finish(params), lambda part: isinstance(part, Attention)
         towers = {
             name: with_field(system.towers[name], "expose", "probabilities", plain)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,12 @@ from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import adapted
 from ptm_jax.core.types import Params
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,7 +154,7 @@ def search(
 
 
 def proxy(
-    system: Any, teacher: Params, batches: Sequence[Any], wrapper: Distillation
+    system: System, teacher: Params, batches: Sequence[Any], wrapper: Distillation
 ) -> Callable[[tuple[int, ...]], float]:
     """Returns the reward of a choice of layers: minus the loss of the matches of `wrapper` on
     `batches` for the student of these layers of the teacher, before training. `system` is that of
@@ -200,7 +206,7 @@ class LayerSearch(Distillation):
                 "must be at least 1"
             )
 
-    def measured(self, system: Any, params: Params, batches: Any) -> LayerSearch:
+    def measured(self, system: System, params: Params, batches: Iterable[Batch]) -> LayerSearch:
         layers = stack_of(system.towers[self.tower]).layers
         reward = proxy(
             dataclasses.replace(system, compress=()), params[self.tower], list(batches()), self

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +13,10 @@ from ptm_jax.compress.matches.attending import AttentionMaps
 from ptm_jax.compress.matches.base import Match
 from ptm_jax.compress.matches.states import Hidden
 from ptm_jax.compress.students.distillation import Distillation
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +41,7 @@ class Progressive(Distillation):
                 "in (0, 1)"
             )
 
-    def within(self, system: Any) -> Progressive:
+    def within(self, system: System) -> Progressive:
         return dataclasses.replace(self, total=system.recipe.steps)
 
     @property
@@ -57,7 +61,7 @@ class Progressive(Distillation):
     def hard_from(self) -> float:
         return self.transfer
 
-    def stage(self, step: Any) -> Any:
+    def stage(self, step: Step) -> Any:
         """Returns the layer that trains at a step, from 1; more than `layers` after the stages."""
         share = (jnp.asarray(step, jnp.float32) + 0.5) / max(1, self.total)
         return jnp.where(
@@ -66,7 +70,7 @@ class Progressive(Distillation):
             self.layers + 1,
         )
 
-    def trainable(self, path: Any, step: Any) -> Any:
+    def trainable(self, path: Any, step: Step) -> Any:
         if not path.startswith(f"{self.tower}/"):
             return True
         level, stage = np.maximum(path.level, 1), self.stage(step)

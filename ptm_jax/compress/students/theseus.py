@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
@@ -20,10 +20,17 @@ from ptm_jax.core.types import Array, Batch, Encoded, Loss, Params, Ratio
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.objectives.base import AroundTask
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Step
+
+
 PREDECESSOR = "teacher"
 
 
-def replacing_rate(step: Any, base: float, slope: float) -> Any:
+def replacing_rate(step: Step, base: float, slope: float) -> Any:
     """Returns min(1, slope * step + base), the probability that a successor replaces its
     predecessor (section 3.3)."""
     return jnp.minimum(1.0, slope * jnp.asarray(step, jnp.float32) + base)
@@ -154,7 +161,7 @@ class Theseus(Compression):
     def start(self, model: str) -> Any:
         return ((PREDECESSOR, model),)
 
-    def within(self, system: Any) -> Theseus:
+    def within(self, system: System) -> Theseus:
         return dataclasses.replace(self, total=system.recipe.steps)
 
     @property
@@ -166,11 +173,11 @@ class Theseus(Compression):
             else self.slope
         )
 
-    def rate_at(self, step: Any) -> Any:
+    def rate_at(self, step: Step) -> Any:
         """Returns the replacing rate at a step, from 0."""
         return replacing_rate(step, self.base, self.k)
 
-    def rewrite(self, system: Any) -> Any:
+    def rewrite(self, system: System) -> Any:
         towers = dict(system.towers)
         teacher = towers.setdefault(PREDECESSOR, towers[self.tower])
         layers = stack_of(teacher).layers
@@ -192,7 +199,7 @@ class Theseus(Compression):
         )
         return {**params, self.tower: self._student(layers).begin(params[self.tower], old)}
 
-    def trainable(self, path: str, step: Any) -> Any:
+    def trainable(self, path: str, step: Step) -> Any:
         if path.startswith(f"{self.tower}/encoder/stack/"):
             return True
         return self.tuned == "all" and path.startswith(f"{self.tower}/") and self.rate_at(step) >= 1
@@ -201,7 +208,9 @@ class Theseus(Compression):
         """Returns the successor's parameters."""
         return {name: tree for name, tree in params.items() if name != PREDECESSOR}
 
-    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+    def smaller(
+        self, system: System, params: Params, batches: Iterable[Batch]
+    ) -> tuple[Any, Params]:
         params = self.finish(params)
         task = (
             system.objective.task if isinstance(system.objective, Replacing) else system.objective

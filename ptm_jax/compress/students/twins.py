@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import flax.linen as nn
 import jax
@@ -25,6 +25,11 @@ from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense
 from ptm_jax.nn.parallel import table_of
 from ptm_jax.statistics.tri_letters import ROWS, TriLetters
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.types import Vocab
+
 
 Pooling = Literal["weighted", "first"]
 Crossing = Literal["cosine", "residual"]
@@ -85,7 +90,7 @@ class TwinEncoder(Transformer):
         return dataclasses.replace(encoded, extra=extra)
 
 
-def twins(batch: Batch, vocab: Any) -> tuple[Array, Array]:
+def twins(batch: Batch, vocab: Vocab) -> tuple[Array, Array]:
     """Returns (ids, text of each token from 1) [B, L]: the first [SEP] of a row is the second
     text's [CLS], and a later one is padding."""
     cls, sep = vocab.need("cls", "sep")
@@ -202,7 +207,7 @@ class TwinBERT(Student):
         return Model(encoder=encoder, heads={"classify": CrossingHead(self.crossing)})
 
 
-def check_twins(module: Any) -> CrossingHead:
+def check_twins(module: Network) -> CrossingHead:
     """Returns the head that crosses two vectors. Raises UserError for another model."""
     head = module.heads.get("classify") if isinstance(module, slots.Network) else None
     if not isinstance(head, CrossingHead):

@@ -4,7 +4,7 @@ StructBERT, InfoWord."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
@@ -20,6 +20,10 @@ from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.systems.transformers.bert_gpt import bert
+
+if TYPE_CHECKING:
+    from ptm_jax.core.slots import Objective
+
 
 SHARED = {
     "Model": ("pool",),
@@ -77,7 +81,7 @@ def record(
     names: tuple[str, ...],
     dropout: float | None = None,
     *,
-    objective: Any = None,
+    objective: Objective | None = None,
 ) -> System:
     """Returns the parent's record with an encoder and the named heads. `dropout` is for task heads
     (None: the config's)."""

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -31,6 +31,10 @@ from ptm_jax.encoders.recurrent.recurrent import BiLanguageLSTM
 from ptm_jax.nn.embeddings.characters import CharacterCNN
 from ptm_jax.systems.recurrent import elmo
 
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Encoder
+
+
 OPTIONS, WEIGHTS = "*options.json", "*weights.hdf5"
 LARGEST = 1 << 20
 """The largest size of one dimension."""
@@ -42,7 +46,7 @@ def is_elmo(folder: str | os.PathLike) -> bool:
     return folder.is_dir() and any(folder.glob(OPTIONS)) and any(folder.glob(WEIGHTS))
 
 
-def writes(encoder: Any) -> bool:
+def writes(encoder: Encoder) -> bool:
     """Returns whether the layout of an encoder's export is this one."""
     return isinstance(encoder, BiLanguageLSTM)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -27,6 +27,10 @@ from ptm_jax.encoders.recurrent.recurrent import BiLanguageLSTM
 from ptm_jax.encoders.recurrent.strings import Strings
 from ptm_jax.nn.recurrent.lstm import LSTM
 from ptm_jax.systems.recurrent import flair
+
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 FILES = {"right": "*forward*.pt", "left": "*backward*.pt"}
 LONGEST = 50
@@ -81,7 +85,7 @@ def read(folder: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params,
 
 
 def of_model(
-    system: System, params: Params, tokenizer: Any, name: str
+    system: System, params: Params, tokenizer: Tokenizer, name: str
 ) -> tuple[System, Params, OpenWords]:
     """Returns the same of a run of `systems.recurrent.flair`, whose characters are bytes. Raises
     UserError for another model."""

@@ -4,7 +4,7 @@ to 3.1.3)."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,9 @@ from ptm_jax.corruptions.base import (
 )
 from ptm_jax.corruptions.compact import pad_of
 from ptm_jax.corruptions.masking.units import NGrams, draw_lengths
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ class MaskMixture(slots.Corruption):
         """Returns the shares of bidirectional, seq2seq, causal and backward rows."""
         return self.bidirectional, self.seq2seq, self.causal, self.backward
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system)
         if self.types and encoder is not None and (types := encoder.types) < 6:
             what = f"MaskMixture writes 6 token types, the encoder has {types}"
@@ -125,7 +128,7 @@ class PermutationOrder(slots.Corruption):
         if self.specials not in ("first", "ranked"):
             raise ValueError(f"specials is {self.specials!r}; it must be 'first' or 'ranked'")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return _disobeys(system, "PermutationOrder")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
@@ -218,7 +221,7 @@ class PseudoMasks(slots.Corruption):
                 "least 2"
             )
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return _disobeys(system, "PseudoMasks")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
@@ -278,7 +281,7 @@ class PseudoTokens(PseudoMasks):
         pseudo = self.vocab.extra[0] if self.pseudo is None else self.pseudo
         return PseudoMasks.__call__(dataclasses.replace(self, pseudo=pseudo), key, batch)
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if self.pseudo is None and not self.vocab.extra:
             return (
                 "PseudoTokens needs a token for [P], and the vocabulary has no extra one; set "
@@ -302,7 +305,7 @@ def _cuts(drawn: Array, segments: Array, second: Array) -> Array:
     return jnp.where(count > 0, stop - count, inside)
 
 
-def _disobeys(system: Any, name: str) -> str | None:
+def _disobeys(system: System, name: str) -> str | None:
     encoder = slots.encoder_of(system)
     if encoder is not None and encoder.obeys_order:
         return None

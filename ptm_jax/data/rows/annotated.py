@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from ptm_jax.core.fields import Field
 from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows.columns import placed
 from ptm_jax.data.rows.examples import Around, Fields, Packed, Spec
+
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 _FIELDS = ("word_starts", "sentences", "documents")
 SEGMENTERS = {"rjieba": "cut", "jieba": "lcut"}
@@ -56,7 +60,7 @@ class Annotated(Around):
     def spells(self) -> bool:
         return self.needs_words and self.segmenter is not None
 
-    def table(self, tokenizer: Any) -> np.ndarray:
+    def table(self, tokenizer: Tokenizer) -> np.ndarray:
         """Returns [V, C] int16: the UTF-8 bytes of every piece without its `##`, plus 1, then 0."""
         table = np.zeros((len(tokenizer.pieces), LONGEST), np.int16)
         special = set(tokenizer.special_pieces.values())

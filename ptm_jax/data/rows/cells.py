@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from ptm_jax.core.fields import Field, move_with_tokens
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import Fields, Spec
 from ptm_jax.statistics import cooccurrences
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.corpora.store import Corpus
+
 
 move_with_tokens("context_ids", "cooccurrences")
 
@@ -61,7 +66,7 @@ class Cells(slots.Examples):
     def __post_init__(self):
         cooccurrences.check(self.window)
 
-    def blocks(self, corpus: Any, split: str) -> Matrix:
+    def blocks(self, corpus: Corpus, split: str) -> Matrix:
         """Returns the cells of a split; they are counted if the corpus has none of this window."""
         cells, train = corpus.cooccurrence(self.window), corpus.size("train")["tokens"]
         held = round(
@@ -71,7 +76,7 @@ class Cells(slots.Examples):
         )
         return Matrix(cells[:held] if split == "heldout" else cells[held:])
 
-    def spec(self, length: int, vocab: Any) -> Spec:
+    def spec(self, length: int, vocab: Vocab) -> Spec:
         """Returns the fields. Raises UserError where the vocabulary has no padding."""
         packing.special(vocab, "pad")
         if length < 1:
@@ -82,7 +87,7 @@ class Cells(slots.Examples):
         }
 
     def rows(
-        self, block: np.ndarray, *, length: int, vocab: Any, rng: np.random.Generator
+        self, block: np.ndarray, *, length: int, vocab: Vocab, rng: np.random.Generator
     ) -> Fields:
         """Returns fields [R, L] of both directions of the cells."""
         cells = cooccurrences.both(block)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,11 @@ from ptm_jax.core.fields import Field, move_with_tokens
 from ptm_jax.data.corpora import block_records, store
 from ptm_jax.data.rows.examples import Fields, Spec
 from ptm_jax.data.rows.windows import Chunks
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.corpora.store import Corpus
+
 
 move_with_tokens("document_ids")
 
@@ -77,14 +82,14 @@ class Passages(Chunks):
     joined.
     """
 
-    def blocks(self, corpus: Any, split: str) -> NumberedBlocks:
+    def blocks(self, corpus: Corpus, split: str) -> NumberedBlocks:
         return NumberedBlocks(corpus, split)
 
-    def spec(self, length: int, vocab: Any) -> Spec:
+    def spec(self, length: int, vocab: Vocab) -> Spec:
         return super().spec(length, vocab) | {"document_ids": Field((length,))}
 
     def rows(
-        self, block: NumberedBlock, *, length: int, vocab: Any, rng: np.random.Generator
+        self, block: NumberedBlock, *, length: int, vocab: Vocab, rng: np.random.Generator
     ) -> Fields:
         """Returns fields [R, L] in the order of the text."""
         document = np.repeat(np.arange(len(block.documents)), np.diff(block.document_tokens))

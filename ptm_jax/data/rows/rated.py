@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import COMMON, Fields, Spec
 
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RatingMarks(CorpusFact):
@@ -23,7 +27,7 @@ class RatingMarks(CorpusFact):
 
     ratings: tuple[str, ...] = ("1", "2", "3", "4", "5")
 
-    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+    def of_tokenizer(self, tokenizer: Tokenizer) -> np.ndarray:
         marks = []
         for rating in self.ratings:
             ids = [
@@ -39,7 +43,7 @@ class RatingMarks(CorpusFact):
             marks.append([ids[0], ids[-1]])
         return np.array(marks, np.int32)
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         last = [i for i in range(vocab.size) if i not in vocab.specials][-len(self.ratings) :]
         return np.repeat(np.array(last, np.int32)[:, None], 2, 1)
 

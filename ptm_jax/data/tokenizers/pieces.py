@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 
 class Pieces(NamedTuple):
@@ -16,7 +19,7 @@ class Pieces(NamedTuple):
     ends: np.ndarray
 
 
-def pieces_of(tokenizer: Any, texts: Sequence[str]) -> list[Pieces]:
+def pieces_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
     """Returns the pieces of every text: the ids of `encode`, each with the characters that it
     spells, without blanks around them.
 
@@ -29,7 +32,7 @@ def pieces_of(tokenizer: Any, texts: Sequence[str]) -> list[Pieces]:
     ]
 
 
-def words_of(tokenizer: Any, words: Sequence[Sequence[str]]) -> list[list[np.ndarray]]:
+def words_of(tokenizer: Tokenizer, words: Sequence[Sequence[str]]) -> list[list[np.ndarray]]:
     """Returns the ids of every word of every sentence; a word without ids (invisible characters) is
     the unknown piece."""
     mark = " " if tokenizer.kind == "bytebpe" else ""

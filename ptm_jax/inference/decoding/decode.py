@@ -21,7 +21,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,11 @@ from ptm_jax.nn.attention.multihead import KeyValues
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.layers import by_columns
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.types import Params
+
 
 CORES = min(
     8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -203,7 +208,7 @@ def prefill(
     return tower.head(head, encoded.hidden[:, -1]), encoded.cache
 
 
-def _by_layer(module: Any, params: Any, cache: Any) -> tuple[Any, Any]:
+def _by_layer(module: Network, params: Params, cache: Any) -> tuple[Any, Any]:
     """Returns parameters and cache for a step of the loop over tokens: on a CPU those of each
     layer, by columns."""
     path, stack = (

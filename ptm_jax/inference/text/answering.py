@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.text import classifying
 from ptm_jax.inference.uses import Request, Result, Use
+
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 BEST, LONGEST = 20, 30
 """Number of best spans, and maximum number of tokens of an answer, as in BERT's run_squad."""
@@ -80,7 +85,7 @@ class Windowing:
 
 
 def answer(
-    model: Any, questions: Sequence[str], contexts: Sequence[str], batch: int
+    model: Pretrained, questions: Sequence[str], contexts: Sequence[str], batch: int
 ) -> list[Answer]:
     """`Pretrained.answer`."""
     if len(questions) != len(contexts):
@@ -103,7 +108,7 @@ def answer(
 
 
 def records_of(
-    tokenizer: Any, questions: Sequence[str], contexts: Sequence[str]
+    tokenizer: Tokenizer, questions: Sequence[str], contexts: Sequence[str]
 ) -> list[dict[str, np.ndarray]]:
     """Returns a record per question: `question` ids, and `ids`, `starts` and `ends` (characters) of
     the text's pieces."""
@@ -117,7 +122,7 @@ def records_of(
 
 
 def windows(
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     questions: Sequence[np.ndarray],
     texts: Sequence[np.ndarray],
     length: int,
@@ -153,7 +158,7 @@ def _starts(size: int, room: int, stride: int) -> list[int]:
 
 
 def read(
-    model: Any,
+    model: Pretrained,
     head: str,
     contexts: Sequence[str],
     records: Sequence[Mapping[str, Any]],
@@ -254,7 +259,7 @@ def best_spans(
     ]
 
 
-def _results(model: Any, request: Request) -> list[Result]:
+def _results(model: Pretrained, request: Request) -> list[Result]:
     answers = model.answer(request.text, request.pair)
     return [
         {

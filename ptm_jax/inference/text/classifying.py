@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
@@ -12,6 +12,10 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.uses import Request, Result, Use
 from ptm_jax.objectives.tasks.downstream import Classification
+
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 HEAD = "classify"
 
@@ -33,7 +37,7 @@ def predicted(
 
 
 def classify(
-    model: Any, texts: Sequence[str], seconds: Sequence[str] | None, batch_size: int
+    model: Pretrained, texts: Sequence[str], seconds: Sequence[str] | None, batch_size: int
 ) -> list[dict[str, float]]:
     """`Pretrained.classify`."""
     if HEAD not in model.module.heads:
@@ -54,14 +58,14 @@ def classify(
     return [dict(zip(names, row, strict=True)) for row in scores]
 
 
-def labels_of(model: Any) -> list[str]:
+def labels_of(model: Pretrained) -> list[str]:
     """Returns distinct class names: the model's, or LABEL_0, LABEL_1, ..."""
     count = model.module.heads[HEAD].classes
     names = names_of(model, count)
     return list(names) if len(set(names)) == count else [f"LABEL_{i}" for i in range(count)]
 
 
-def names_of(model: Any, classes: int) -> tuple[str, ...]:
+def names_of(model: Pretrained, classes: int) -> tuple[str, ...]:
     """Returns the class names in the model's order, from its fine-tuning task or the published
     config's `id2label`; () if it has neither."""
     labels = model.examples.labels
@@ -75,7 +79,7 @@ def names_of(model: Any, classes: int) -> tuple[str, ...]:
     )
 
 
-def kind_of(model: Any) -> str:
+def kind_of(model: Pretrained) -> str:
     """Returns the kind of scores: mutually exclusive `classes`, independent `labels`, or a
     `number`."""
     objective = model.system.objective
@@ -85,7 +89,7 @@ def kind_of(model: Any) -> str:
 
 
 def _framed(
-    model: Any, texts: Sequence[str], seconds: Sequence[str] | None
+    model: Pretrained, texts: Sequence[str], seconds: Sequence[str] | None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns (ids, token types) of every text or pair with special tokens."""
     tokenizer = model._tokenizer()
@@ -113,7 +117,7 @@ def _probabilities(scores: np.ndarray, kind: str) -> np.ndarray:
     return softmax(scores, axis=-1)
 
 
-def _results(model: Any, request: Request) -> list[Result]:
+def _results(model: Pretrained, request: Request) -> list[Result]:
     classes = model.classify(request.text, request.pair or None)
     pairs = [{"pair": second} for second in request.pair] or [{}] * len(request.text)
     results = []

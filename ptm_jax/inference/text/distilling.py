@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import numpy as np
@@ -21,13 +21,17 @@ from ptm_jax.data.tokenizers.reduced import reduced, whole_json
 from ptm_jax.inference import inputs
 from ptm_jax.inference.words.static_model import StaticModel
 
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
+
 UNUSED = r"\[unused\d+\]"
 BATCH = 256
 Pool = Literal["mean", "first", "last"]
 
 
 def distil(
-    model: Any,
+    model: Pretrained,
     width: int | float | None = 256,
     smoothing: float | None = 1e-4,
     drop: str | None = UNUSED,
@@ -91,7 +95,7 @@ def distil(
     )
 
 
-def _states(model: Any, ids: np.ndarray, pool: Pool, progress: bool | None) -> np.ndarray:
+def _states(model: Pretrained, ids: np.ndarray, pool: Pool, progress: bool | None) -> np.ndarray:
     """Returns the pooled states [V, D] of tokens, each framed as a text."""
     rows, pooled_states = np.stack([inputs.framed(model, [i]) for i in ids]), []
     width = rows.shape[1]

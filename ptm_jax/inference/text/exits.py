@@ -66,7 +66,7 @@ class EarlyExit(Pretrained):
         return float(np.mean(self.passed) / self.module.encoder.stack.layers)
 
 
-def check(model: Any, speed: float) -> None:
+def check(model: Pretrained, speed: float) -> None:
     """Raises UserError for a model without classifiers on its layers, or a speed outside [0, 1]."""
     if not any(name.startswith(BRANCH) for name in model.module.heads):
         raise UserError(
@@ -85,7 +85,7 @@ def uncertainty(scores: np.ndarray) -> np.ndarray:
     return -(p * np.log(np.maximum(p, 1e-30))).sum(-1) / np.log(scores.shape[-1])
 
 
-def classify(model: Any, batch: Any, speed: float) -> Early:
+def classify(model: Pretrained, batch: Any, speed: float) -> Early:
     """Classifies the rows of a batch (`input_ids` [R, L] and what the encoder reads besides). A row
     leaves at the first layer whose uncertainty is below `speed`, in [0, 1]; 0: none does.
 

@@ -6,7 +6,7 @@ import functools
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,11 @@ from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.text import generating
 from ptm_jax.inference.uses import Request, Result, Use
 
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+    from ptm_jax.inference.pretrained import Pretrained
+
+
 BATCH = 32
 
 
@@ -34,7 +39,7 @@ class Filling(NamedTuple):
     sentence: str
 
 
-def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]]:
+def fill(model: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Filling]]]:
     """`Pretrained.fill_mask`."""
     vocab = model.vocab
     if _head(model) is None or vocab.mask is None:
@@ -66,7 +71,7 @@ def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]
     ]
 
 
-def _ids(model: Any, tokenizer: Any, pieces: Sequence[str], number: int) -> np.ndarray:
+def _ids(model: Pretrained, tokenizer: Tokenizer, pieces: Sequence[str], number: int) -> np.ndarray:
     """Returns the ids of a text split at its masks. In byte-level BPE the space before a mask
     belongs to the filling."""
     rows = tokenizer.encode_batch([piece.rstrip() for piece in pieces[:-1]] + [pieces[-1]])
@@ -80,7 +85,7 @@ def _ids(model: Any, tokenizer: Any, pieces: Sequence[str], number: int) -> np.n
 
 
 def _likeliest(
-    model: Any, rows: Sequence[np.ndarray], top: int
+    model: Pretrained, rows: Sequence[np.ndarray], top: int
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     """Returns (ids [top], probabilities [top]) for every mask of every row."""
     ids, mask = inputs.rectangle(rows, model.vocab.pad)
@@ -104,7 +109,7 @@ def _likeliest(
     ]
 
 
-def _head(model: Any) -> str | None:
+def _head(model: Pretrained) -> str | None:
     """Returns the head that fills masks. Word vectors do it for an encoder in which no token sees
     itself (context2vec)."""
     if model.head == "mlm" or _reconstructs(model):
@@ -114,13 +119,13 @@ def _head(model: Any) -> str | None:
     return next((name for name, head in model.module.heads.items() if head.gives_rows), None)
 
 
-def _unknown(model: Any) -> tuple[int, ...]:
+def _unknown(model: Pretrained) -> tuple[int, ...]:
     """Returns the unknown word, if it has a vector that nothing trains."""
     vectors = model.module.heads[_head(model)].gives_rows
     return (model.vocab.unk,) if vectors and model.vocab.unk is not None else ()
 
 
-def _reconstructs(model: Any) -> bool:
+def _reconstructs(model: Pretrained) -> bool:
     """Whether the decoder reconstructs the whole row, and thus predicts the text at a mask
     (BART)."""
     return model.pair and model.head == "lm" and isinstance(model.system.corruption, Reconstruct)
@@ -150,7 +155,7 @@ def _unit(vectors):
 
 
 def _fillings(
-    tokenizer: Any, pieces: Sequence[str], place: int, ids, probabilities
+    tokenizer: Tokenizer, pieces: Sequence[str], place: int, ids, probabilities
 ) -> list[Filling]:
     mark = "[MASK]"
     left, right = mark.join(pieces[: place + 1]), mark.join(pieces[place + 1 :])
@@ -166,7 +171,7 @@ def _fillings(
     return fillings
 
 
-def _results(model: Any, request: Request) -> list[Result]:
+def _results(model: Pretrained, request: Request) -> list[Result]:
     fillings = model.fill_mask(request.text, top=request.top)
     return [
         {"text": text, "masks": [[filling._asdict() for filling in mask] for mask in masks]}

@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from ptm_jax.inference.decoding import decode, defaults
 from ptm_jax.inference.decoding.settings import Generation
 from ptm_jax.inference.uses import Request, Result, Use
 
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
 
-def refusal(model: Any) -> str | None:
+
+def refusal(model: Pretrained) -> str | None:
     """Why the model does not generate text, in one line; None: it does."""
     encoder, name = model.module.encoder, model.system.name
     if encoder.writes and model.head is not None:
@@ -43,7 +46,7 @@ def refusal(model: Any) -> str | None:
 
 
 def generate(
-    model: Any,
+    model: Pretrained,
     prompts: Sequence[str],
     seed: int,
     batch_size: int,
@@ -83,14 +86,14 @@ def generate(
     return answers if plan.answers > 1 else [several[0] for several in answers]
 
 
-def ends_of(model: Any) -> tuple[int, ...]:
+def ends_of(model: Pretrained) -> tuple[int, ...]:
     """Returns the ids that end an answer: those of the checkpoint's generation settings, else the
     vocabulary's."""
     eos = model.vocab.eos
     return all_ends(model.published, "eos_token_id") or (() if eos is None else (eos,))
 
 
-def start_of(model: Any, start: int | str | None = None) -> int | Literal["last"]:
+def start_of(model: Pretrained, start: int | str | None = None) -> int | Literal["last"]:
     """Returns the id of a decoder's first token: the `given` id or piece, else that of the
     published config, of the encoder, or of the training corruption or examples. "last" means the
     last token of the source. Raises UserError."""
@@ -138,7 +141,7 @@ def _grouped(
     return groups
 
 
-def _sources(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
+def _sources(model: Pretrained, texts: Sequence[str], room: int) -> list[np.ndarray]:
     """Returns the ids of sources with special tokens. Special tokens in the text (<extra_id_0>,
     <mask>) are recognised."""
     rows = [
@@ -154,7 +157,7 @@ def _sources(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
     return rows
 
 
-def _prompts(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
+def _prompts(model: Pretrained, texts: Sequence[str], room: int) -> list[np.ndarray]:
     """Returns the ids of prompts. An empty prompt becomes the token that begins a text."""
     start = model.vocab.bos if model.vocab.bos is not None else model.vocab.eos
     rows = model._tokenizer().encode_batch(list(texts))
@@ -172,7 +175,7 @@ def _prompts(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
     return [row if len(row) else np.array([start], np.int32) for row in rows]
 
 
-def _text(model: Any, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
+def _text(model: Pretrained, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
     """Returns an answer as text. With an encoder: without special tokens except T5's sentinels. For
     a decoder: the prompt and its continuation, with the space that the tokenizer puts between
     them."""
@@ -189,7 +192,7 @@ def _text(model: Any, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
     return prompt + text[len(os.path.commonprefix([known, text])) :] if prompt else text
 
 
-def plan_of(model: Any, **options: Any) -> Generation:
+def plan_of(model: Pretrained, **options: Any) -> Generation:
     """Returns the options of a call, completed by the settings of the model's checkpoint
     (`inference.decoding.defaults`). Settings that change the answers and have no counterpart are
     named in one line on stderr, once. Raises UserError."""
@@ -228,7 +231,7 @@ def generators(pairs: bool = True) -> str:
     return (", ".join(names[:6]) + more if names else "causal models") + both
 
 
-def _results(model: Any, request: Request) -> list[Result]:
+def _results(model: Pretrained, request: Request) -> list[Result]:
     options = {name: value for name, value in request.settings.items() if value is not None}
     if "temperature" in options:
         options["strategy"] = "sample"

@@ -5,17 +5,21 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.uses import Request, Result, Use
 
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
+
 SETTINGS = ("pooling", "prompt", "prompt_name", "truncate", "exact")
 
 
-def vectors(model: Any, request: Request) -> list[Result]:
+def vectors(model: Pretrained, request: Request) -> list[Result]:
     """Returns the vector of each text."""
     rows = model.encode(request.text, normalize=None, **request.settings)
     return [
@@ -23,7 +27,7 @@ def vectors(model: Any, request: Request) -> list[Result]:
     ]
 
 
-def similar(model: Any, request: Request) -> list[Result]:
+def similar(model: Pretrained, request: Request) -> list[Result]:
     """Returns the lines with the largest cosines to each text. Raises UserError."""
     rows = model.encode(request.text, normalize=True, **request.settings)
     if request.top < 1:
@@ -39,7 +43,7 @@ def similar(model: Any, request: Request) -> list[Result]:
     return results
 
 
-def search(model: Any, request: Request) -> list[Result]:
+def search(model: Pretrained, request: Request) -> list[Result]:
     """Returns the lines that answer each text best, by the similarity of the model."""
     answers = model.search(request.text, request.lines, request.top, **request.settings)
     return [

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.special
@@ -12,13 +12,16 @@ import scipy.special
 from ptm_jax.compress.students.twins import check_twins
 from ptm_jax.core.towers import Tower
 
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 class StoredTexts:
     """Texts with their vectors, computed once. `model` is a `Pretrained` student of `twinbert`;
     `vectors` [n, D] may be read from a file in place of computing them. Raises UserError for
     another model."""
 
-    def __init__(self, model: Any, texts: Sequence[str], vectors: np.ndarray | None = None):
+    def __init__(self, model: Pretrained, texts: Sequence[str], vectors: np.ndarray | None = None):
         check_twins(model.module)
         self.model, self.texts = model, tuple(texts)
         self.vectors = (

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from ptm_jax.inference import head_scores
 from ptm_jax.inference.text import classifying
 from ptm_jax.inference.uses import Request, Result, Use
 from ptm_jax.nn.heads.crf import CRFHead
+
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 HEAD = "tag"
 
@@ -54,7 +59,7 @@ class Row(NamedTuple):
     places: np.ndarray
 
 
-def tag(model: Any, texts: Sequence[str], batch: int) -> list[list[tuple[str, str]]]:
+def tag(model: Pretrained, texts: Sequence[str], batch: int) -> list[list[tuple[str, str]]]:
     """`Pretrained.tag`."""
     sentences = [tuple(re.findall(r"[^ \t\r\n]+", text)) for text in texts]
     if () in sentences:
@@ -80,7 +85,9 @@ def tag(model: Any, texts: Sequence[str], batch: int) -> list[list[tuple[str, st
     ]
 
 
-def records_of(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[dict[str, np.ndarray]]:
+def records_of(
+    tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]
+) -> list[dict[str, np.ndarray]]:
     """Returns {"ids": ids of all words, "sizes": number of pieces of each word} of every
     sentence."""
     rows = pieces.words_of(tokenizer, sentences)
@@ -92,7 +99,7 @@ def records_of(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[dict[
 
 
 def predict(
-    model: Any,
+    model: Pretrained,
     labels: Sequence[str],
     records: Sequence[Mapping[str, np.ndarray]],
     length: int,
@@ -113,7 +120,7 @@ def predict(
     return [tuple(labels[int(number)] for number in several) for several in numbers]
 
 
-def rows_of(tokenizer: Any, ids: np.ndarray, sizes: np.ndarray, length: int) -> Iterator[Row]:
+def rows_of(tokenizer: Tokenizer, ids: np.ndarray, sizes: np.ndarray, length: int) -> Iterator[Row]:
     """Yields the rows of a sentence. Words have `sizes` pieces; a word longer than a row is
     truncated."""
     room = head_scores.room(tokenizer, False, length)
@@ -212,7 +219,7 @@ def _match(before: tuple[str, str], here: tuple[str, str], rules: str) -> bool:
     )
 
 
-def _results(model: Any, request: Request) -> list[Result]:
+def _results(model: Pretrained, request: Request) -> list[Result]:
     return [
         {
             "text": text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,8 +14,15 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
 from ptm_jax.inference import inputs
 
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
+    from ptm_jax.core.types import Params
+    from ptm_jax.inference.pretrained import Pretrained
 
-def encode(model: Any, texts: Any, batch_size: int, specials: bool, carry: bool) -> list[Any]:
+
+def encode(
+    model: Pretrained, texts: Any, batch_size: int, specials: bool, carry: bool
+) -> list[Any]:
     """`Pretrained.encode` with `layers`. Raises UserError for an encoder without a state, or lists
     of several lengths."""
     if not carry:
@@ -44,13 +51,15 @@ def encode(model: Any, texts: Any, batch_size: int, specials: bool, carry: bool)
     return found
 
 
-def _rows(model: Any, texts: Sequence[str], specials: bool) -> list[np.ndarray]:
+def _rows(model: Pretrained, texts: Sequence[str], specials: bool) -> list[np.ndarray]:
     rows = [inputs.framed(model, row) for row in model._tokenizer().encode_batch(texts, specials)]
     model._check(rows)
     return rows
 
 
-def _states(model: Any, rows: Sequence[np.ndarray], memory: Any) -> tuple[list[np.ndarray], Any]:
+def _states(
+    model: Pretrained, rows: Sequence[np.ndarray], memory: Any
+) -> tuple[list[np.ndarray], Any]:
     """Returns the states [N+1, T, D] of each row, and the memory after it."""
     batch = model._batch(*inputs.rectangle(rows, model.vocab.pad))
     if memory is not None:
@@ -67,7 +76,7 @@ def _states(model: Any, rows: Sequence[np.ndarray], memory: Any) -> tuple[list[n
 
 
 @functools.partial(jax.jit, static_argnums=(0,))
-def _forward(module: Any, params: Any, batch: Any) -> tuple[Any, Any]:
+def _forward(module: Network, params: Params, batch: Any) -> tuple[Any, Any]:
     encoded = Tower(module, params)(batch)
     layers = encoded.layers
     return None if layers is None else layers.at[-1].set(encoded.hidden), encoded.memory

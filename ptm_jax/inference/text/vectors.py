@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.spatial
@@ -20,6 +20,11 @@ from ptm_jax.convert.libraries.sentence_folder import MODES, SIMILARITIES, Dense
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference import inputs
 from ptm_jax.inference.decoding.settings import bucket
+
+if TYPE_CHECKING:
+    from ptm_jax.data.corpora.store import Corpus
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 TOKENS = 256
 """Tokens of a batch of the exact mode: a constant, so that the shape of a text's batch depends on
@@ -85,7 +90,7 @@ def through(layer: Dense, vectors: np.ndarray) -> np.ndarray:
 
 
 def encode(
-    model: Any,
+    model: Pretrained,
     texts: Sequence[str],
     pooling: str | None,
     batch_size: int,
@@ -180,7 +185,7 @@ def similarity(a: Any, b: Any, kind: str = "cosine") -> np.ndarray:
 
 
 def search(
-    model: Any, queries: Sequence[str], corpus: Any, top: int, **options: Any
+    model: Pretrained, queries: Sequence[str], corpus: Corpus, top: int, **options: Any
 ) -> list[list[Found]]:
     """`Pretrained.search`."""
     if top < 1:
@@ -240,14 +245,14 @@ class SideBySide:
         return similarity(a, b)
 
     def search(
-        self, queries: Sequence[str], corpus: Any, top: int = 5, **options: Any
+        self, queries: Sequence[str], corpus: Corpus, top: int = 5, **options: Any
     ) -> list[list[Found]]:
         """`Pretrained.search`."""
         return search(self, queries, corpus, top, **options)
 
 
 def _rows(
-    model: Any, sentence: Sentence, texts: Sequence[str], specials: bool, truncate: bool
+    model: Pretrained, sentence: Sentence, texts: Sequence[str], specials: bool, truncate: bool
 ) -> list[np.ndarray]:
     """Returns ids [l] of each text with special tokens, cut to the longest that is allowed if
     `truncate`."""
@@ -271,14 +276,14 @@ def _rows(
     return rows
 
 
-def _prompt_length(model: Any, prompt: str) -> int:
+def _prompt_length(model: Pretrained, prompt: str) -> int:
     """Returns the number of tokens of a prompt with the special tokens before it."""
     (row,) = model._tokenizer().encode_batch([prompt])
     framed = inputs.framed(model, row)
     return len(framed) - int(len(row) > 0 and framed[-1] != row[-1])
 
 
-def _alike(model: Any, rows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
+def _alike(model: Pretrained, rows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
     """Yields (indices [b], ids [B, L], mask [B, L]): L is the bucket of each row's own length, and
     B = TOKENS / L rows are filled with copies. One program computes a row, whatever the other rows
     are."""
@@ -296,7 +301,7 @@ def _alike(model: Any, rows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray,
 
 
 def _block(
-    model: Any, rows: Sequence[np.ndarray], chosen: np.ndarray, width: int, size: int
+    model: Pretrained, rows: Sequence[np.ndarray], chosen: np.ndarray, width: int, size: int
 ) -> tuple[np.ndarray, ...]:
     """Returns (ids [B, L], mask [B, L]) of `size` rows: the chosen ones, and copies of them."""
     ids, mask = inputs.rectangle([rows[i] for i in chosen], model.vocab.pad)
@@ -306,7 +311,7 @@ def _block(
     ]
 
 
-def _agree(model: Any, block: tuple[np.ndarray, ...], few: int) -> bool:
+def _agree(model: Pretrained, block: tuple[np.ndarray, ...], few: int) -> bool:
     """Returns whether the first rows of a block have the same bits without the others. Tried once
     for each length."""
     known, width = model._agreeing, block[0].shape[1]
@@ -320,7 +325,7 @@ def _agree(model: Any, block: tuple[np.ndarray, ...], few: int) -> bool:
 
 
 def _vectors(
-    model: Any, modes: Sequence[str], layers: Sequence[Dense], ids, mask, *, skip: int
+    model: Pretrained, modes: Sequence[str], layers: Sequence[Dense], ids, mask, *, skip: int
 ) -> np.ndarray:
     """Returns the vectors [B, F] of rows, pooled without their first `skip` tokens; without modes,
     the encoder's own."""

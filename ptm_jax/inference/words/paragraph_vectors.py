@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,10 @@ from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.runs.run import Run
 from ptm_jax.statistics.counts import Documents
 
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
+
 CENTRES = 64
 """Words of a text that are predicted in an update."""
 
@@ -45,7 +49,7 @@ class ParagraphModel:
     tokenizer: Any
 
     @classmethod
-    def read(cls, run: Run, system: System, params: Params, tokenizer: Any) -> ParagraphModel:
+    def read(cls, run: Run, system: System, params: Params, tokenizer: Tokenizer) -> ParagraphModel:
         """Returns the model of a run, with the word frequencies of its corpus, from which noise
         words are drawn."""
         return cls(facts.fill(system, run.corpus), params, tokenizer)

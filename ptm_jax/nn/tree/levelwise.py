@@ -10,13 +10,17 @@ is kept.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.types import Array, record
 from ptm_jax.nn.tree.forest import Forest, schedule, take
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
+
 
 WIDTH = 8
 """Nodes of a row that a step computes."""
@@ -54,7 +58,7 @@ def downwards(forest: Forest) -> tuple[Plan, int]:
     return Plan(nodes, steps, forest.heads[..., None], itself), length
 
 
-def walk(cell, params: Any, inputs: Any, plan: tuple[Plan, int], hidden: int) -> Array:
+def walk(cell, params: Params, inputs: Any, plan: tuple[Plan, int], hidden: int) -> Array:
     """Returns the outputs [B, L, H] float32 of all nodes; 0 for padding.
 
     cell(params, x, read) -> (h [B, W, H], message) in float32: x has the inputs' leaves [B, W, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,14 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import OnePass, binary_loss, corruptions_of, gather, nll_of, token_loss
 
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
+
 Linking = Literal["softmax", "margin"]
 
 
-def needs(system: Any, name: str, what: str) -> str | None:
+def needs(system: System, name: str, what: str) -> str | None:
     """Refuses a system without the corruption `name`, which writes `what`."""
     if any(type(part).__name__ == name for part in corruptions_of(system)):
         return None
@@ -64,7 +68,7 @@ class DEA(OnePass):
             loss, metrics={**loss.metrics, "dea_guess": Ratio(guess, weights.sum())}
         )
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return needs(system, "EntityNoise", "entity to predict")
 
 
@@ -82,7 +86,7 @@ class ERD(OnePass):
         scores = tower.head(self.head, jnp.concatenate(both, -1))
         return binary_loss(scores, batch["erd_labels"], batch["erd_weights"], "erd_nll")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return needs(system, "EntityReplacement", "replaced name")
 
 
@@ -140,7 +144,7 @@ class EntityLinking(OnePass):
             loss, metrics={**loss.metrics, f"{name}_guess": Ratio(guess, known.sum())}
         )
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         linkers = encoder.linkers if isinstance(encoder, EntityLinker) else ()
         if encoder is not None and len(linkers) <= self.source:

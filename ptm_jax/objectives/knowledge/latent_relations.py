@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,10 @@ from ptm_jax.core.types import Array, Batch, Encoded, Loss
 from ptm_jax.objectives.base import token_loss
 from ptm_jax.objectives.knowledge.entities import needs
 from ptm_jax.objectives.text.language import LM, followers
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 NEVER = -1e9
 
@@ -56,7 +60,7 @@ class LatentRelations(LM):
         metrics = {"nll": dataclasses.replace(loss.metrics["nll"], sum=total)}
         return Loss(total, loss.weight, metrics)
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return super().refusal(system) or needs(system, "GraphOfText", "graph of the text")
 
 

@@ -4,7 +4,7 @@ text's rating."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,9 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio, add_losses
 from ptm_jax.knowledge.word_classes import allowed
 from ptm_jax.objectives.base import OnePass, corruptions_of, gather, nll_of, token_loss
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,7 @@ class WordClassLoss(OnePass):
             nll_of(scores, labels), batch["classes_weights"], right, f"{self.name}_nll"
         )
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if any("LabelAwareMasking" == type(part).__name__ for part in corruptions_of(system)):
             return None
         return (
@@ -98,7 +101,7 @@ class Supersenses(OnePass):
         share = Ratio(weights.sum(), batch[f"{self.prefix}_weights"].sum())
         return dataclasses.replace(joint, metrics={**joint.metrics, "senses_share": share})
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if not any("AllowedSenses" == type(part).__name__ for part in corruptions_of(system)):
             return (
                 "Supersenses needs the allowed senses of hidden words; put AllowedSenses before "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,10 @@ from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import next_memory, token_loss
 from ptm_jax.objectives.knowledge.entities import needs
 from ptm_jax.objectives.text.language import RegularisedLM, followers
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 NEVER = -1e9
 
@@ -80,7 +84,7 @@ class LinkedText(RegularisedLM):
             loss, metrics={**loss.metrics, **token_loss(entity, weights, name="entity_nll").metrics}
         )
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if self.proposal not in system.towers:
             return f"LinkedText trains a second tower {self.proposal!r}; add it"
         return super().refusal(system) or needs(system, "LinkedNames", "entity of each token")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ptm_jax.core import slots
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, gather, nll_of, scores_of, token_loss
 from ptm_jax.objectives.knowledge.entities import needs
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,7 @@ class MaskedEntities(OnePass):
         judged = tower.head(self.head, states, encoded.extra["entity_table"]).judge(labels)
         return token_loss(judged.nll, weights, judged.right, "masked_entity_nll")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if self.head not in slots.heads_of(system, self.tower):
             return (
                 f"MaskedEntities reads the head {self.head!r}; add "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
@@ -13,6 +13,9 @@ from ptm_jax.core.types import Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, nll_of, token_loss
 from ptm_jax.objectives.knowledge.entities import needs
 from ptm_jax.objectives.text.language import LM, followers
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class StoryTruth(OnePass):
         right = scores.argmax(-1) == labels
         return token_loss(nll_of(scores, labels), batch["truth_weights"], right, "truth_nll")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return needs(system, "FakeStories", "true or fake story")
 
 
@@ -45,5 +48,5 @@ class TrueText(LM):
         nll = tower.head(self.head, encoded.hidden[:, :-1]).nll(batch["input_ids"][:, 1:])
         return token_loss(nll, jnp.where(fake, 0.0, followers(batch)), name="nll")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return super().refusal(system) or needs(system, "FakeStories", "true or fake story")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,9 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, token_loss
 from ptm_jax.objectives.knowledge.entities import needs
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,5 +42,5 @@ class SubgraphTriples(OnePass):
         loss = jnp.where(weights, jax.nn.relu(self.margin + right - wrong), 0.0)
         return token_loss(loss, weights.astype(jnp.float32), right < wrong, "subgraph_loss")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return needs(system, "EntityNoise", "entities of a text")

@@ -4,7 +4,7 @@ relations."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from ptm_jax.core.types import Array, Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, binary_loss, blind, encode_view, token_loss
 from ptm_jax.objectives.text.sentence_pairs import NSP
 from ptm_jax.objectives.vectors.vector_traits import ScoresTriples
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,7 @@ class KE(OnePass, ScoresTriples):
         nll = jax.nn.softplus(true - self.gamma) + jax.nn.softplus(self.gamma - far).mean(1)
         return token_loss(nll, weights, (true[:, None] < far).mean(1), "ke_nll")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if encoder is not None and encoder.direction != "bidirectional":
             return (
@@ -160,7 +163,7 @@ class LRC(OnePass):
             scores, right, (view["segment_ids"] > 0).any(1).astype(jnp.float32), "lrc_nll"
         )
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if encoder is not None and encoder.reads_source:
             return (

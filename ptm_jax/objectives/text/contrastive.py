@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,10 @@ import jax.numpy as jnp
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import OnePass, blind, encode_view, real_rows, token_loss, view_of
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 _ABSENT = -1e30
 
@@ -50,7 +54,7 @@ class Pooled(OnePass):
     tower: str = "main"
     pool: str = "pool"
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return blind(system, self.tower, self.pool)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
@@ -22,6 +22,10 @@ from ptm_jax.objectives.base import (
     real_tokens,
 )
 from ptm_jax.objectives.text.language import MLM
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 GENERATOR, JUDGE = "generator", "main"
 
@@ -99,7 +103,7 @@ class RTD(slots.Objective):
         first = {name: first_memory(towers[name], batch) for name in (GENERATOR, JUDGE)}
         return {name: memory for name, memory in first.items() if memory is not None} or None
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         for name in (GENERATOR, JUDGE):
             if name not in system.towers:
                 return (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -17,6 +17,10 @@ from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, Ratio, add_losses
 from ptm_jax.objectives.base import gather, token_loss
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 TEACHER, MATRICES = "teacher", "projections"
 _QUERY, _OUT = (
@@ -47,7 +51,7 @@ class DualTraining(slots.Objective):
                 f"epsilon is {self.epsilon}; the weight of the projections must not be below 0"
             )
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         for name in (TEACHER, MATRICES):
             if name not in system.towers:
                 return (

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
 from ptm_jax.objectives.base import OnePass, corruptions_of, gather, real_tokens, token_loss
 from ptm_jax.objectives.text.text_traits import LastStates, QueryStream, TwoDirections
 from ptm_jax.objectives.vectors.noise_words import word_nll
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,7 @@ class LM(OnePass):
             self.head: (tower.head(self.head, encoded.hidden[:, :-1]).logits(), followers(batch))
         }
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if encoder is None or encoder.direction == "causal":
             return None
@@ -134,7 +137,7 @@ class RegularisedLM(LM):
         )
         return add_losses((1.0, loss), (self.activation, penalties[0]), (self.change, penalties[1]))
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         last = encoder is None or isinstance(encoder, LastStates)
         if (self.activation or self.change) and not last:
@@ -196,7 +199,7 @@ class BiLM(OnePass):
         both = Ratio(loss.sum.sum(), loss.weight.sum())
         return dataclasses.replace(loss, metrics={**loss.metrics, "nll": both})
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if encoder is None or isinstance(encoder, TwoDirections):
             return None
@@ -224,7 +227,7 @@ class Cloze(OnePass):
         nll = tower.head(self.head, encoded.hidden).nll(batch["input_ids"])
         return token_loss(nll, real_tokens(batch), name="cloze_nll")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if encoder is None or encoder.direction == "both":
             return None
@@ -261,7 +264,7 @@ class PLM(OnePass):
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         return _predicted(tower, self.head, encoded.extra["query"], batch, "plm")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if isinstance(encoder, QueryStream) and encoder.streams == 2:
             return None

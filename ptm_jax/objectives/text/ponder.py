@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ptm_jax.core import slots
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, real_tokens, token_loss
 from ptm_jax.objectives.text.text_traits import AdaptiveDepth
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class Ponder(OnePass):
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         return token_loss(encoded.extra["ponder"], real_tokens(batch), name="ponder")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if not (isinstance(encoder, AdaptiveDepth) and encoder.ponders):
             return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
@@ -11,6 +11,9 @@ from ptm_jax.core.batch import segments_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, blind, nll_of, real_rows, token_loss
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,7 @@ class NSP(OnePass):
             f"{self.name}_nll",
         )
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         return blind(system, self.tower, self.pool)
 
 

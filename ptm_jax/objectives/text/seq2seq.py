@@ -4,7 +4,7 @@ and DAE)."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ptm_jax.core import slots
 from ptm_jax.core.towers import Tower
@@ -12,6 +12,9 @@ from ptm_jax.core.types import Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import OnePass, corruptions_of, token_loss
 from ptm_jax.objectives.text.language import followers
 from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,7 @@ class Seq2Seq(OnePass):
         loss, smooth = token_loss(judged.nll, weights), (judged.loss * weights).sum()
         return Loss(smooth, loss.weight, {**loss.metrics, "smooth_nll": Ratio(smooth, loss.weight)})
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if (
             encoder is None
@@ -104,7 +107,7 @@ class SideLM(OnePass):
             )
         return token_loss(tower.head(self.head, states).nll(labels), weights, name=self.baseline)
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         begins = isinstance(encoder, BeginsWithLanguageModels) and encoder.language_models
         if encoder is None or begins:

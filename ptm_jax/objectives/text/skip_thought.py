@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
@@ -13,6 +13,9 @@ from ptm_jax.core.types import Batch, Encoded, Loss
 from ptm_jax.objectives.base import OnePass, token_loss
 from ptm_jax.objectives.text.text_traits import NeighbourDecoders
 from ptm_jax.statistics.sentences import beside
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,7 @@ class NeighbourSentences(OnePass):
         nll = tower.head(self.head, states).nll(jnp.concatenate([ids, ids], 1))
         return token_loss(nll, jnp.concatenate(beside(batch), 1).astype(jnp.float32))
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if encoder is None or isinstance(encoder, NeighbourDecoders):
             return None

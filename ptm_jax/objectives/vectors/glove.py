@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 
@@ -40,7 +40,7 @@ class GloVe(InPlace):
     head: str = "context"
     impl: Literal["auto", "plain", "native"] = "auto"
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         head = slots.heads_of(system, self.tower).get(self.head)
         if head is None or not head.gives_rows or not head.bias:
             return (

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +74,7 @@ class TripleLoss(InPlace, ScoresTriples):
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing is {self.smoothing}; it must be in [0, 1)")
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         head = slots.heads_of(system, self.tower).get(self.head)
         if not isinstance(head, TripleHead):
             return (

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,10 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, Ratio, add_losses
 from ptm_jax.objectives.vectors.windows import NegativeSampling
 from ptm_jax.statistics.windows import neighbours
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 Alignment = Literal["names", "anchors", "descriptions"]
 
@@ -210,7 +214,7 @@ class DescribedTriples(slots.Objective):
     margin: float = 1.0
     norm: Literal[1, 2] = 1
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         heads, needs = (
             slots.heads_of(system, self.tower),
             ("description", *(["gate"] if self.energies == "gated" else [])),

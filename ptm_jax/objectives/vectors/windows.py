@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ class _Words(slots.Objective):
         if self.predicts not in get_args(Predicts):
             raise unknown("word prediction", str(self.predicts), get_args(Predicts))
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         head = slots.heads_of(system, self.tower).get(self.head)
         if head is None or not head.gives_rows:
             return (
@@ -244,7 +244,7 @@ class HierarchicalSoftmax(_Words):
     tree: Huffman = Huffman()
     reads = ("nodes",)
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if why := super().refusal(system):
             return why
         if slots.heads_of(system, self.tower)[self.head].bias:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.adapt.parameters.freezing import Frozen
 from ptm_jax.core.recipe import SGD, AdamW, Constant, Phase, Recipe
@@ -27,6 +27,10 @@ from ptm_jax.objectives.text.contrastive import InfoNCE
 from ptm_jax.systems.sequence_to_sequence.bart import vaswani
 from ptm_jax.systems.transformers.bert_gpt import miniature
 
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Encoder
+
+
 GROUP = "Background encoders and word vectors"
 MR = Vocab(size=18_765, pad=0, unk=1, cls=2, sep=3, mask=4)
 """The words of MR, Kim's first corpus (Table 1)."""
@@ -34,7 +38,7 @@ SST = Vocab(size=15_448, pad=0, unk=1, cls=2, sep=3, mask=4)
 """The words of the Stanford Sentiment Treebank (Kalchbrenner et al. 2014, section 5.2)."""
 
 
-def sentences(name: str, paper: str, vocab: Vocab, encoder: Any, pool: Any) -> System:
+def sentences(name: str, paper: str, vocab: Vocab, encoder: Encoder, pool: Any) -> System:
     """A sentence encoder that is trained on text without labels: two crops of a document are near
     each other (survey Table 1, CTL). The papers train on labelled sentences: `ptm train --task`,
     `configs/textcnn.py`."""
@@ -82,7 +86,7 @@ def convs2s(
     name: str,
     width: int,
     features: int,
-    encoder: Any,
+    encoder: Encoder,
     decoder: Any,
     *,
     dropout: float,

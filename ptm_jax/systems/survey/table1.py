@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core.system import System
 from ptm_jax.corruptions.masking.noisywords import NoisyPairs, NoisyWords
@@ -20,6 +20,10 @@ from ptm_jax.objectives.text.sentence_pairs import NSP
 from ptm_jax.systems.transformers import cloze
 from ptm_jax.systems.transformers.bert_gpt import BERT_UNCASED, bert, miniature
 
+if TYPE_CHECKING:
+    from ptm_jax.core.slots import Objective
+
+
 SMALL = (2, 128, 2)
 
 
@@ -28,7 +32,7 @@ def on_bert(
     paper: str,
     row: int,
     corruption: Any,
-    objective: Any,
+    objective: Objective,
     *,
     heads: dict[str, Any],
     **training,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ptm_jax.core.recipe import SGD, Linear, Phase, Recipe
 from ptm_jax.core.system import System
@@ -20,6 +20,10 @@ from ptm_jax.nn.initializers import Uniform
 from ptm_jax.objectives.each_tower import EachTower
 from ptm_jax.objectives.vectors.windows import HierarchicalSoftmax, NegativeSampling
 from ptm_jax.systems.word_vectors.word2vec import ADAGRAD, rate
+
+if TYPE_CHECKING:
+    from ptm_jax.core.slots import Objective
+
 
 VOCAB = Vocab(size=100_000, pad=0, unk=2)
 WIDTH, WINDOW, BEFORE = 400, 10, 7
@@ -37,7 +41,7 @@ def tower(words: str, window: int = WINDOW, skipgram: bool = False, width: int =
 
 
 def paragraphs(
-    name: str, towers: dict[str, Model], window: int = WINDOW, objective: Any = None
+    name: str, towers: dict[str, Model], window: int = WINDOW, objective: Objective | None = None
 ) -> System:
     """Returns a system of paragraph vectors (row 17).
 

@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.tabular import needs
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 CONNECTORS = {"cause": "What was the cause?", "effect": "What happened as a result?"}
 """COPA's two questions, as words."""
@@ -59,7 +64,7 @@ class Choices(TaskExamples):
         """The numbers of the choices."""
         return tuple(map(str, range(self.choices)))
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return taskrows.spec_of(length, one=("label",))
 
     def read(
@@ -79,7 +84,7 @@ class Choices(TaskExamples):
     def texts(self, example: Question) -> Iterator[str]:
         yield from (example.first, *example.choices)
 
-    def encode(self, tokenizer: Any, examples: Sequence[Question]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Question]) -> list[Record]:
         first = tokenizer.encode_batch([e.first for e in examples])
         second = iter(tokenizer.encode_batch([choice for e in examples for choice in e.choices]))
         records = []
@@ -96,7 +101,7 @@ class Choices(TaskExamples):
         ).tolist()
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = head_scores.room(tokenizer, True, length), Remarks(), []
         for record in records:

@@ -13,7 +13,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,11 @@ from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.formats.taskrows import Record
 from ptm_jax.tasks.metrics.squad import normalised
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 KINDS = ("span", "yes", "no", "unknown")
 """Kinds of answers."""
@@ -66,7 +71,7 @@ class Conversations(Questions):
         if self.history < 0:
             raise ValueError(f"history is {self.history}; it must not be negative")
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return {
             **super().spec(length, vocab),
             "answer_kind": ((), np.int32),
@@ -148,7 +153,7 @@ class Conversations(Questions):
             span = len(passage) - len(passage.lstrip()), len(passage.rstrip()) or len(passage)
         return turn._replace(kind="span", answers=((passage[slice(*span)], start + span[0]),))
 
-    def encode(self, tokenizer: Any, examples: Sequence[Turn]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Turn]) -> list[Record]:
         records = super().encode(tokenizer, examples)
         for example, record in zip(examples, records, strict=True):
             record["kind"] = np.array([KINDS.index(example.kind) if example.kind else -1], np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from ptm_jax.statistics.trees import UNIVERSAL
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,7 @@ class Dependencies(TaskExamples):
 
     labels: tuple[str, ...] = UNIVERSAL
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return taskrows.spec_of(length, along=("heads", "token_labels")) | {
             "token_weights": ((length,), np.float32)
         }
@@ -52,7 +56,7 @@ class Dependencies(TaskExamples):
     def texts(self, example: Tree) -> Iterator[str]:
         yield " ".join(example.words)
 
-    def encode(self, tokenizer: Any, examples: Sequence[Tree]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Tree]) -> list[Record]:
         records = records_of(tokenizer, [example.words for example in examples])
         for example, record in zip(examples, records, strict=True):
             record["heads"] = np.array(example.heads, np.int32)
@@ -67,7 +71,7 @@ class Dependencies(TaskExamples):
         ).tolist()
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         remarks, groups = Remarks(), []
         for record in records:

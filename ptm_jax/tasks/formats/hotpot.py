@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from ptm_jax.tasks.formats import json_text, tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import ALONG, Record
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 KINDS = ("span", "yes", "no")
 """Kinds of answers."""
@@ -133,7 +138,7 @@ class _Hops(TaskExamples):
         yield example.question
         yield from (example.text(number) for number in range(len(example.documents)))
 
-    def encode(self, tokenizer: Any, examples: Sequence[Hop]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Hop]) -> list[Record]:
         """Encodes the tokens of all documents with their document and sentence number (0: the
         title), the names in sentences, and the positions of answer and facts."""
         asked = tokenizer.encode_batch([example.question for example in examples])
@@ -205,11 +210,11 @@ class HopDocuments(_Hops):
         """Documents of a question."""
         return self.documents
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return taskrows.spec_of(length, one=("grade",))
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = head_scores.room(tokenizer, True, length), Remarks(), []
         for record in records:
@@ -264,7 +269,7 @@ class HopReading(_Hops):
     question: int = 64
     sentences: int = 40
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         fields = taskrows.spec_of(
             length, along=("sentence_of",), one=("answer_start", "answer_end", "answer_kind")
         )
@@ -272,7 +277,7 @@ class HopReading(_Hops):
         return fields | {name: ((self.sentences,), np.int32) for name in of}
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         read, remarks = self.readings_of(
             tokenizer, records, length, [record["gold"] for record in records]
@@ -281,7 +286,7 @@ class HopReading(_Hops):
 
     def readings_of(
         self,
-        tokenizer: Any,
+        tokenizer: Tokenizer,
         records: Sequence[Record],
         length: int,
         chosen: Sequence[Sequence[int]],

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import marked, senses, tabular, taskdata, taskrows, unrolled  # noqa: F401 (they register formats)
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 
 class Example(NamedTuple):
@@ -97,7 +101,7 @@ class Labelled(TaskExamples):
             return taskdata.halves(str(folder))
         return super()._within(folder)
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         label = {
             "label": ((), np.int32 if self.labels else np.float32),
             "label_weights": ((), np.float32),
@@ -201,7 +205,7 @@ class Labelled(TaskExamples):
         )
         yield from filter(None, (first, example.second))
 
-    def encode(self, tokenizer: Any, examples: Sequence[Example]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Example]) -> list[Record]:
         first = tokenizer.encode_batch([e.first for e in examples])
         second = (
             tokenizer.encode_batch([e.second or "" for e in examples])
@@ -223,7 +227,7 @@ class Labelled(TaskExamples):
         return np.bincount(every, minlength=len(self.labels)).tolist() if self.labels else []
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = (
             head_scores.room(tokenizer, bool(self.second), length),

@@ -21,7 +21,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -32,6 +32,10 @@ from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.tabular import Fields, Row, format_of, needs
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, note
 from ptm_jax.tasks.formats.taskrows import Record
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 
 def marked(place: str, words: Sequence[str], *spans: tuple[int, int]) -> str:
@@ -100,7 +104,7 @@ def written(text: str, marks: Marks, mentions: int) -> tuple[str, list[tuple[int
 
 
 def placed(
-    tokenizer: Any, texts: Sequence[str], mentions: int, marks: Marks = "entities"
+    tokenizer: Tokenizer, texts: Sequence[str], mentions: int, marks: Marks = "entities"
 ) -> list[Record]:
     """Returns the ids of each text with its `marks`, `first` [T], and the places of its marked
     entities with their marks, `mention_places` [mentions, 30] int32, -1 for none (Yamada et al.
@@ -123,7 +127,7 @@ def check_marks(marks: str) -> None:
         raise unknown("marks", marks, get_args(Marks))
 
 
-def framed(tokenizer: Any, places: np.ndarray, size: int) -> np.ndarray:
+def framed(tokenizer: Tokenizer, places: np.ndarray, size: int) -> np.ndarray:
     """Returns the `mention_places` in a row that holds the first `size` tokens of a text."""
     before = tokenizer.frame(np.array([-1]))[0].tolist().index(-1)
     return np.where((places >= 0) & (places < size), places + before, -1)
@@ -245,7 +249,7 @@ class TypedMentions(TaskExamples):
     def __post_init__(self):
         check_marks(self.marks)
 
-    def spec(self, length: int, vocab: Any) -> dict[str, Any]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, Any]:
         fields = {"label": ((self.outputs,), np.float32), "label_weights": ((), np.float32)}
         return (
             taskrows.spec_of(length)
@@ -288,7 +292,7 @@ class TypedMentions(TaskExamples):
     def texts(self, example: Mention) -> Iterator[str]:
         yield written(example.text, self.marks, self.mentions)[0]
 
-    def encode(self, tokenizer: Any, examples: Sequence[Mention]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Mention]) -> list[Record]:
         hot = [
             np.array([name in (e.labels or ()) for name in self.labels], np.float32)
             for e in examples
@@ -300,7 +304,7 @@ class TypedMentions(TaskExamples):
         return np.sum([record["label"] for record in records], 0).astype(int).tolist()
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
         for record in records:

@@ -13,7 +13,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.data.corpora import store
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.tasks.formats.taskdata import TaskExamples
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 FORMAT = "mixed-1"
 
@@ -57,7 +62,7 @@ class MixedTasks(slots.Examples):
                 f"kind is {self.kind!r} and epochs {self.epochs}; see the kinds of `MixedTasks`"
             )
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         """The fields of all parts."""
         fields: dict[str, tuple[tuple[int, ...], type]] = {"task": ((), np.int32)}
         for name, part in self.parts.items():
@@ -95,7 +100,9 @@ class MixedTasks(slots.Examples):
             raise UserError(f"there are no data for {missing[0]}; give {missing[0]}=PATH")
         return files
 
-    def count(self, sources: Sequence[str], tokenizer: Any = None, length: int = 0) -> int:
+    def count(
+        self, sources: Sequence[str], tokenizer: Tokenizer | None = None, length: int = 0
+    ) -> int:
         """The number of training examples of all tasks."""
         return sum(
             self.parts[name].count(paths, tokenizer, length)

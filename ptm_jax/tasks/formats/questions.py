@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from ptm_jax.tasks.formats import json_text, tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 
 class Asked(NamedTuple):
@@ -57,7 +61,7 @@ class Questions(TaskExamples):
     question: int = 64
     unanswered: bool = False
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return taskrows.spec_of(length, one=("answer_start", "answer_end"))
 
     @staticmethod
@@ -138,7 +142,7 @@ class Questions(TaskExamples):
     def texts(self, example: Asked) -> Iterator[str]:
         yield from (example.question, example.context)
 
-    def encode(self, tokenizer: Any, examples: Sequence[Asked]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Asked]) -> list[Record]:
         records = answering.records_of(
             tokenizer, [e.question for e in examples], [e.context for e in examples]
         )
@@ -148,7 +152,7 @@ class Questions(TaskExamples):
         return records
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         windows, remarks = self.windows(tokenizer, records, length)
         return [[self.row(window, records[window.record])] for window in windows], remarks
@@ -170,7 +174,7 @@ class Questions(TaskExamples):
         )
 
     def windows(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[Window], Remarks]:
         """Returns the rows of each question, in order, and counts of truncated texts."""
         questions, remarks = [self.kept(record["question"]) for record in records], Remarks()
@@ -194,7 +198,7 @@ class VerifiedQuestions(Questions):
 
     unanswered: bool = True
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return {**super().spec(length, vocab), "no_answer": ((), np.int32)}
 
     def row(self, window: Window, record: Record) -> Record:
@@ -213,7 +217,7 @@ class Answerable(VerifiedQuestions):
 
     labels: tuple[str, ...] = ("answerable", "unanswerable")
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return taskrows.spec_of(length, one=("label",))
 
     def row(self, window: Window, record: Record) -> Record:

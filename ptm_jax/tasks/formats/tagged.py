@@ -11,7 +11,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from ptm_jax.inference.text.tags import records_of, rows_of
 from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 _BLANKS = " \t\r"
 """Characters between columns; others that look like a blank belong to their word (U+00A0 of a
@@ -60,7 +65,7 @@ class Tagged(TaskExamples):
     labels: tuple[str, ...] | Literal["found"] = "found"
     scheme: Literal["", "IOB1", "IOB2", "IOBES"] = "IOB2"
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return taskrows.spec_of(length, along=("token_labels",)) | {
             "token_weights": ((length,), np.float32)
         }
@@ -190,7 +195,7 @@ class Tagged(TaskExamples):
     def texts(self, example: Sentence) -> Iterator[str]:
         yield " ".join(example.words)
 
-    def encode(self, tokenizer: Any, examples: Sequence[Sentence]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Sentence]) -> list[Record]:
         records = records_of(tokenizer, [example.words for example in examples])
         numbers = {label: i for i, label in enumerate(self.labels)}
         for example, record in zip(examples, records, strict=True):
@@ -204,7 +209,7 @@ class Tagged(TaskExamples):
         ).tolist()
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
         for record in records:

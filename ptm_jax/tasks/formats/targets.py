@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import json_text, tabular, taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 
 class Written(NamedTuple):
@@ -57,7 +61,7 @@ class Targets(TaskExamples):
     start: int | None = None
     columns: tuple[str, ...] = ()
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         decoder = (
             "decoder_input_ids",
             "decoder_labels",
@@ -68,7 +72,7 @@ class Targets(TaskExamples):
             "decoder_weights": ((length,), np.float32)
         }
 
-    def first_token(self, vocab: Any) -> int | None:
+    def first_token(self, vocab: Vocab) -> int | None:
         return next(
             (i for i in (self.start, vocab.pad, vocab.eos, vocab.sep) if i is not None), None
         )
@@ -107,13 +111,13 @@ class Targets(TaskExamples):
     def texts(self, example: Written) -> Iterator[str]:
         yield from filter(None, (example.source, example.target))
 
-    def encode(self, tokenizer: Any, examples: Sequence[Written]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Written]) -> list[Record]:
         source = tokenizer.encode_batch([e.source for e in examples])
         target = tokenizer.encode_batch([e.target or "" for e in examples])
         return [{"source": a, "target": b} for a, b in zip(source, target, strict=True)]
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
         vocab, limit = tokenizer.vocab, min(self.answer, length)

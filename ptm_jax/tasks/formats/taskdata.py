@@ -16,7 +16,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,12 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.tasks.formats import tabular
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.taskrows import Record, TaskStream
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 FORMAT = "labelled-2"
 TENTH = 10  # one of this number of examples is held out if a data set is one file
@@ -78,11 +84,11 @@ class TaskExamples(slots.Examples):
     def alphabet(self) -> int | None:
         return None if self.spelling is None else self.spelling.alphabet
 
-    def table(self, tokenizer: Any, ids: Any = None) -> np.ndarray:
+    def table(self, tokenizer: Tokenizer, ids: Any = None) -> np.ndarray:
         """Returns the spellings of the tokenizer's words, or of `ids` (`Spelled.table`)."""
         return self.spelling.table(tokenizer, ids)
 
-    def batch_spec(self, length: int, vocab: Any) -> Mapping[str, Any]:
+    def batch_spec(self, length: int, vocab: Vocab) -> Mapping[str, Any]:
         fields = self.spec(length, vocab)
         return (
             fields
@@ -95,7 +101,7 @@ class TaskExamples(slots.Examples):
         """Number of scores of the head: one per class, 1 without classes."""
         return len(self.labels) or 1
 
-    def refusal(self, system: Any) -> str | None:
+    def refusal(self, system: System) -> str | None:
         if self.readings > 1 and system.recipe.accumulate > 1:
             return (
                 "the rows of an example lie in one batch; set recipe.accumulate=1, or use fewer "
@@ -110,12 +116,12 @@ class TaskExamples(slots.Examples):
         skipped and corrected examples in `remarks`. Raises UserError with file and line."""
         raise NotImplementedError
 
-    def encode(self, tokenizer: Any, examples: Sequence[Any]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Any]) -> list[Record]:
         """Returns {field: array} of each example, to be stored."""
         raise NotImplementedError
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         """Returns (rows of each example, counts of truncations) for a row length. A row has the
         fields of `spec`."""
@@ -133,7 +139,9 @@ class TaskExamples(slots.Examples):
         """Returns a copy with data-dependent fields, such as the classes, filled in."""
         return self
 
-    def count(self, sources: Sequence[str], tokenizer: Any = None, length: int = 0) -> int:
+    def count(
+        self, sources: Sequence[str], tokenizer: Tokenizer | None = None, length: int = 0
+    ) -> int:
         """Returns the number of training examples; with a tokenizer, of their groups of rows."""
         examples = self.examples(self.files(sources)["train"])
         return (

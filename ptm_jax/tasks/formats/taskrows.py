@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.corpora.store import Corpus
+
 
 SHORTEST = 16  # rows are padded to powers of two from here to the length
 POOL = 50  # number of batches that are sorted by length together
@@ -27,7 +32,7 @@ class TaskStream:
     """
 
     def __init__(
-        self, corpus: Any, split: str, examples: Any, *, length: int, batch: int, seed: int,
+        self, corpus: Corpus, split: str, examples: Any, *, length: int, batch: int, seed: int,
         epochs: int | None = None, process_index: int = 0, process_count: int = 1,
     ):  # fmt: skip
         each = examples.readings
@@ -131,7 +136,7 @@ class TaskStream:
 
 
 def padded(
-    rows: Sequence[Record], examples: Any, vocab: Any, width: int, count: int
+    rows: Sequence[Record], examples: Any, vocab: Vocab, width: int, count: int
 ) -> dict[str, np.ndarray]:
     """`count` rows of `width` tokens {field: [count, ...]}, empty ones after `rows`."""
     batch = {}

@@ -8,7 +8,7 @@ import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.formats.taskrows import Record
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 FIELD = "teacher_scores"
 
@@ -33,10 +38,10 @@ class TaughtLabels(Labelled):
     teachers: int
     classes: int
 
-    def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return super().spec(length, vocab) | {FIELD: ((self.teachers, self.classes), np.float32)}
 
-    def encode(self, tokenizer: Any, examples: Sequence[Any]) -> list[Record]:
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Any]) -> list[Record]:
         known, records = read(self.scores), super().encode(tokenizer, examples)
         for example, record in zip(examples, records, strict=True):
             key = example.first, example.second or ""
@@ -49,7 +54,7 @@ class TaughtLabels(Labelled):
         return records
 
     def features(
-        self, tokenizer: Any, records: Sequence[Record], length: int
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
         groups, remarks = super().features(tokenizer, records, length)
         for (row,), record in zip(groups, records, strict=True):

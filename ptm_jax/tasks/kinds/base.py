@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -30,6 +30,12 @@ from ptm_jax.inference.text.classifying import Prediction
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Encoder
+    from ptm_jax.inference.pretrained import Pretrained
+    from ptm_jax.tasks.catalogue import Task
+
+
 Metrics = dict[str, float]
 
 
@@ -39,7 +45,7 @@ def published_classes(classes: int) -> dict[str, Any]:
 
 
 def json_lines(
-    task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]
+    task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]
 ) -> Iterator[str]:
     """A JSON object per example: its index, and the class with the scores of all, or the number."""
     for example, one in zip(examples, predictions, strict=True):
@@ -123,7 +129,7 @@ def _built_in() -> None:
     discover(__package__)
 
 
-def kind_of(examples: Any, encoder: Any = None) -> Kind:
+def kind_of(examples: Any, encoder: Encoder | None = None) -> Kind:
     """The kind of the class of `examples`, or of the nearest class that it inherits; for an
     encoder, as it reads marked entities. Raises UserError where none is registered."""
     _built_in()
@@ -136,13 +142,13 @@ def kind_of(examples: Any, encoder: Any = None) -> Kind:
     raise unknown("kind of examples", type(examples).__name__, (each.__name__ for each in _KINDS))
 
 
-def _with_mentions(examples: TaskExamples, encoder: Any) -> bool:
+def _with_mentions(examples: TaskExamples, encoder: Encoder) -> bool:
     """Whether the encoder reads the entities that the examples mark."""
     return isinstance(encoder, ReadsMentions) and examples.mentions
 
 
 def rows_of(
-    model: Any, spec: TaskExamples, examples: Sequence[Any], length: int
+    model: Pretrained, spec: TaskExamples, examples: Sequence[Any], length: int
 ) -> tuple[list[list[Any]], Remarks]:
     """Returns the rows of each example, and counts of truncated texts."""
     tokenizer = model._tokenizer()
@@ -150,7 +156,7 @@ def rows_of(
 
 
 def scores_of_fields(
-    model: Any, head: str, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int
+    model: Pretrained, head: str, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int
 ) -> list[Any]:
     """The scores of each group of rows by a head that reads other fields than tokens
     (`inference.head_scores.scored` otherwise): one array or a tuple of arrays each, in order.
@@ -171,7 +177,7 @@ def scores_of_fields(
 
 
 def class_scores(
-    model: Any, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int
+    model: Pretrained, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int
 ) -> list[Any]:
     """The scores of each group of rows by the head of their kind."""
     encoder = model.module.encoder

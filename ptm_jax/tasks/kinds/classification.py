@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, json_lines, register, rows_of
 from ptm_jax.tasks.metrics import measures, squad
+
+if TYPE_CHECKING:
+    from ptm_jax.tasks.catalogue import Task
+
 
 BOOLEANS = {"boolq": ("false", "true"), "wic": ("false", "true"), "wsc": ("False", "True")}
 """Spellings of SuperGLUE's server."""
@@ -87,7 +91,7 @@ def likeliest(
     return {group: chosen for group, (_, chosen) in best.items()}
 
 
-def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[str]:
+def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[str]:
     if task.group == "GLUE":
         yield "index\tprediction"
         for number, (example, one) in enumerate(zip(examples, predictions, strict=True)):
@@ -107,7 +111,7 @@ def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction])
 
 
 def _superglue(
-    task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]
+    task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]
 ) -> Iterator[dict[str, Any]]:
     if task.name == "record":
         yield from (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from ptm_jax.tasks.formats.conversations import KINDS, Conversations
 from ptm_jax.tasks.kinds import span_answers
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register
 from ptm_jax.tasks.metrics import squad
+
+if TYPE_CHECKING:
+    from ptm_jax.tasks.catalogue import Task
+
 
 INSIDE, OUTSIDE = ("mctest", "gutenberg", "race", "cnn", "wikipedia"), ("reddit", "science")
 DOMAINS = dict.fromkeys(INSIDE, "in") | dict.fromkeys(OUTSIDE, "out")
@@ -82,7 +86,7 @@ def measure(examples, predictions, task=None) -> Metrics:
     return {"f1": float(means[""][0]), "exact": float(means[""][1]), **more}
 
 
-def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Reply]) -> Iterator[str]:
+def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Reply]) -> Iterator[str]:
     """The official prediction file."""
     rows = []
     for example, one in zip(examples, predictions, strict=True):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from ptm_jax.nn.heads.biaffine import BiaffineHead
 from ptm_jax.objectives.tasks.dependencies import Parsing
 from ptm_jax.tasks.formats.dependencies import Dependencies
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+
+if TYPE_CHECKING:
+    from ptm_jax.tasks.catalogue import Task
+
 
 HEAD = "parse"
 
@@ -61,7 +65,7 @@ def attachment(examples, predictions, task=None) -> Metrics:
 
 
 def lines(
-    task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[tuple[int, str]]]
+    task: Task, examples: Sequence[Any], predictions: Sequence[Sequence[tuple[int, str]]]
 ) -> Iterator[str]:
     """CoNLL-U with the predicted heads and relations."""
     for example, words in zip(examples, predictions, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.marked import TypedMentions
 from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, register, rows_of
 from ptm_jax.tasks.metrics.measures import harmonic
+
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 OPEN_ENTITY = (
     "entity",
@@ -30,7 +34,9 @@ OPEN_ENTITY = (
 """The nine general types of Choi et al. 2018, which ERNIE and KnowBERT are compared by."""
 
 
-def predict(model: Any, spec: TypedMentions, examples: Sequence[Any], length: int, batch: int):
+def predict(
+    model: Pretrained, spec: TypedMentions, examples: Sequence[Any], length: int, batch: int
+):
     """Returns the types with a positive score of each mention, or the `least` likeliest if fewer
     have one."""
     groups, remarks = rows_of(model, spec, examples, length)
@@ -46,7 +52,9 @@ def chosen(spec: TypedMentions, scores: np.ndarray) -> frozenset[str]:
     )
 
 
-def typing(examples: Sequence[Any], predictions: Sequence[frozenset], task: Any = None) -> Metrics:
+def typing(
+    examples: Sequence[Any], predictions: Sequence[frozenset], task: Task | None = None
+) -> Metrics:
     """Ling and Weld (2012): loose micro F1 with its precision and recall, loose macro F1 of the
     means over mentions with types, and the share of mentions whose types are all right.
     (thunlp/ERNIE divides both means by all mentions; that is the same where every mention has a
@@ -74,13 +82,15 @@ def typing(examples: Sequence[Any], predictions: Sequence[frozenset], task: Any 
     }
 
 
-def strict(examples: Sequence[Any], predictions: Sequence[frozenset], task: Any = None) -> Metrics:
+def strict(
+    examples: Sequence[Any], predictions: Sequence[frozenset], task: Task | None = None
+) -> Metrics:
     """The share of mentions whose types are all right, by which FIGER is compared (Zhang et al.
     2019, table 4)."""
     return {"exact": typing(examples, predictions)["exact"]}
 
 
-def lines(task: Any, examples: Sequence[Any], predictions: Sequence[frozenset]) -> Iterator[str]:
+def lines(task: Task, examples: Sequence[Any], predictions: Sequence[frozenset]) -> Iterator[str]:
     for example, types in zip(examples, predictions, strict=True):
         yield json.dumps({"index": example.index, "types": sorted(types)}, ensure_ascii=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from ptm_jax.tasks.formats.hotpot import KINDS, Hop, HopDocuments, HopReading
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register, rows_of, scores_of_fields
 from ptm_jax.tasks.metrics.measures import f_of, harmonic
 from ptm_jax.tasks.metrics.squad import normalised
+
+if TYPE_CHECKING:
+    from ptm_jax.tasks.catalogue import Task
+
 
 NEEDED = 2
 """Documents per answer."""
@@ -71,7 +75,7 @@ def ranking(examples, predictions, task=None) -> Metrics:
 
 
 def ranking_lines(
-    task: Any, examples: Sequence[Hop], predictions: Sequence[Ranking]
+    task: Task, examples: Sequence[Hop], predictions: Sequence[Ranking]
 ) -> Iterator[str]:
     """A JSON object per question: its documents by title, the most relevant first."""
     for example, one in zip(examples, predictions, strict=True):
@@ -177,7 +181,7 @@ def _overlap(text: str, gold: str) -> tuple[float, float]:
     )[1:]
 
 
-def lines(task: Any, examples: Sequence[Hop], predictions: Sequence[HopAnswer]) -> Iterator[str]:
+def lines(task: Task, examples: Sequence[Hop], predictions: Sequence[HopAnswer]) -> Iterator[str]:
     """The official prediction file."""
     both = list(zip(examples, predictions, strict=True))
     document = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.inference.text import answering
 from ptm_jax.nn.heads.tasks import SpanHead
@@ -14,6 +14,9 @@ from ptm_jax.objectives.tasks.downstream import AnswerSpan
 from ptm_jax.tasks.formats.questions import Questions
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register
 from ptm_jax.tasks.metrics import squad
+
+if TYPE_CHECKING:
+    from ptm_jax.tasks.catalogue import Task
 
 
 def read(model, spec: Questions, head: str, examples, length: int, batch: int):
@@ -48,7 +51,7 @@ chinese = functools.partial(measure, judges=(squad.chinese_exact, squad.chinese_
 
 
 def lines(
-    task: Any, examples: Sequence[Any], predictions: Sequence[answering.Answer]
+    task: Task, examples: Sequence[Any], predictions: Sequence[answering.Answer]
 ) -> Iterator[str]:
     """One JSON object {question: answer}, the empty text for a question without an answer."""
     answers = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.inference.text import tags
 from ptm_jax.nn.heads.crf import CRFHead
@@ -14,6 +14,9 @@ from ptm_jax.objectives.tasks.downstream import Tagging
 from ptm_jax.tasks.formats.tagged import Tagged
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register
 from ptm_jax.tasks.metrics import entities, measures
+
+if TYPE_CHECKING:
+    from ptm_jax.tasks.catalogue import Task
 
 
 def predict(model, spec: Tagged, examples, length: int, batch: int):
@@ -50,7 +53,7 @@ def outcomes(examples, predictions) -> tuple[list[str], list[str]]:
 
 
 def lines(
-    task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[str]]
+    task: Task, examples: Sequence[Any], predictions: Sequence[Sequence[str]]
 ) -> Iterator[str]:
     """A word per line, its tag where it is known, and the predicted tag."""
     for example, predicted_tags in zip(examples, predictions, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +12,14 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text.classifying import Prediction
 from ptm_jax.tasks.kinds.base import kind_of
 
+if TYPE_CHECKING:
+    from ptm_jax.tasks.catalogue import Task
+
+
 BINS = 10
 
 
-def confusion(task: Any, examples: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
+def confusion(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
     """[C, C] int64: the number of examples of a class (row) that were predicted to be of another
     (column)."""
     from sklearn.metrics import confusion_matrix
@@ -25,7 +29,7 @@ def confusion(task: Any, examples: Sequence[Any], predictions: Sequence[Any]) ->
 
 
 def calibration(
-    task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]
+    task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """(mean confidence, accuracy, examples [BINS] of bins of confidence, expected calibration
     error), as Guo et al. 2017, Eq. 3: the mean distance of confidence and accuracy, weighted by the
@@ -53,7 +57,7 @@ def calibration(
     )
 
 
-def draw(path: str | Path, task: Any, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
+def draw(path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
     """Writes the confusion matrix as a picture, and the calibration beside it where predictions
     have probabilities. Raises UserError for a task without classes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from ptm_jax.core.types import Batch, Ratio
 from ptm_jax.mesh import rules as tables
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
 
 
 class Window:
@@ -59,7 +62,7 @@ class Window:
 
 
 def evaluate(
-    step: Callable[..., tuple[Mapping[str, Any], Any]], params: Any, stream: Iterable[Batch], *,
+    step: Callable[..., tuple[Mapping[str, Any], Any]], params: Params, stream: Iterable[Batch], *,
     mesh, carry: Any = None,
     batches: int = 0,
 ) -> tuple[dict[str, float], int]:  # fmt: skip

@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.mesh import rules
 from ptm_jax.training import workdirs
 from ptm_jax.training.logs import console
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
 
 
 class FeatureStore:
@@ -129,7 +132,7 @@ class FeatureStream:
         return {**batch, "features": features}
 
 
-def kept(program: Any, params: Any, stream: Any, workdir: Path, mesh: Any) -> Any:
+def kept(program: Any, params: Params, stream: Any, workdir: Path, mesh: Any) -> Any:
     """Returns the stream of a run, with the features of the frozen encoder if an adaptation needs
     them."""
     if not any(wrapper.cache for wrapper in program.system.wrappers):

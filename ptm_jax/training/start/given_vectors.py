@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,10 @@ from ptm_jax.data.tokenizers.open_words import OpenWords
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.training.logs import console
 from ptm_jax.training.start.init_models import TABLES, Initial
+
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 INSIDE = "##"
 """Before the text of a piece inside a word."""
@@ -64,7 +68,7 @@ def fill_entities(
     return unflatten(flat)
 
 
-def fill(params: Mapping[str, Any], source: Initial, tokenizer: Any) -> Mapping[str, Any]:
+def fill(params: Mapping[str, Any], source: Initial, tokenizer: Tokenizer) -> Mapping[str, Any]:
     """Fills the rows of all token tables [V, D] below `source.at` with the vectors of their tokens.
     Prints the number that matched. Special tokens and other missing ones keep their values. Over an
     open vocabulary V is the table's number of rows.
@@ -120,7 +124,7 @@ def _filled(table: jax.Array, vectors: np.ndarray, known: np.ndarray) -> jax.Arr
     return merge(table, vectors.astype(table.dtype), known)
 
 
-def keys_of(tokenizer: Any) -> list[str | None]:
+def keys_of(tokenizer: Tokenizer) -> list[str | None]:
     """Returns the word of every piece that begins one, `##` and the text of the others, None for
     special ones, [V]."""
     begins, special = tokenizer.word_starts(), {*tokenizer.special_pieces.values()}

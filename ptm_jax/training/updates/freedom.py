@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,9 @@ import numpy as np
 from ptm_jax.adapt.parameters import levels
 from ptm_jax.adapt.parameters.levels import Place
 from ptm_jax.core import paths, slots
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +59,11 @@ class Freedom:
         """Whether any parameter may be frozen."""
         return bool(self.wrappers or self.given)
 
-    def places(self, params: Any) -> dict[str, Place]:
+    def places(self, params: Params) -> dict[str, Place]:
         """Returns {path: Place} of parameters."""
         return levels.places(params, self.towers)
 
-    def stacked(self, params: Any) -> dict[str, bool]:
+    def stacked(self, params: Params) -> dict[str, bool]:
         """Returns {path: whether axis 0 is the layers} of parameters."""
         return levels.stacked(params, self.towers)
 

@@ -27,7 +27,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,10 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import LAMB, SGD, Adadelta, Adafactor, Adagrad, Adamax, AdamW, Recipe
 from ptm_jax.training.updates import schedules
 from ptm_jax.training.updates.freedom import Freedom, along, held
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
+
 
 Array = jax.Array
 Moments = dict[str, Array]
@@ -120,7 +124,7 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
     return optax.GradientTransformation(functools.partial(_begun, rule, freedom), update)
 
 
-def apply(params: Any, updates: Any) -> Any:
+def apply(params: Params, updates: Any) -> Any:
     """Returns the parameters after an update. Those with update None are returned as the same
     arrays."""
 
@@ -136,7 +140,7 @@ def apply(params: Any, updates: Any) -> Any:
     )
 
 
-def _begun(rule: Rule, freedom: Freedom, params: Any) -> dict[str, Any]:
+def _begun(rule: Rule, freedom: Freedom, params: Params) -> dict[str, Any]:
     """Returns the state before the first update."""
     places, layered = freedom.places(params), freedom.stacked(params)
     chosen = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -20,6 +20,9 @@ from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, map_with_path
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Batch
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Params
 
 
 def select(system: System, batch: Batch) -> tuple[Batch, dict[str, jax.Array]]:
@@ -36,7 +39,7 @@ class Rows:
     sizes: Mapping[str, int]
 
     @classmethod
-    def of(cls, params: Any, ids: Mapping[str, jax.Array]) -> Rows:
+    def of(cls, params: Params, ids: Mapping[str, jax.Array]) -> Rows:
         """Returns the selection for `params`. Raises UserError if a path is not a parameter."""
         flat = flatten(params) if ids else {}
         for path in ids:

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,10 @@ from ptm_jax.nn.embeddings.parts import Types, exchanged
 from ptm_jax.objectives.text.language import MLM
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.training.start.init_models import Initial
+
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 SEPARATOR = " SEP "
 """Separator between a label and its text (Kumar et al.)."""
@@ -84,9 +88,8 @@ def conditional(
 
 
 def filled(
-    model: Any, texts: Sequence[str], labels: Sequence[int], *, share: float = 0.15, top: int = 0,
-    seed: int = 0,
-    batch: int = 32,
+    model: Pretrained, texts: Sequence[str], labels: Sequence[int], *, share: float = 0.15,
+    top: int = 0, seed: int = 0, batch: int = 32,
 ) -> list[str]:  # fmt: skip
     """Replaces a share of the tokens of each text, at least one, by samples from a conditional
     model. `top` restricts the samples to the most probable tokens (0: all)."""
@@ -130,7 +133,7 @@ def lines(texts: Sequence[str], labels: Sequence[str], separator: str = SEPARATO
 
 
 def written(
-    model: Any, texts: Sequence[str], labels: Sequence[str], *, words: int = 3,
+    model: Pretrained, texts: Sequence[str], labels: Sequence[str], *, words: int = 3,
     separator: str = SEPARATOR, seed: int = 0,
     **options: Any,
 ) -> list[str]:  # fmt: skip
@@ -147,7 +150,7 @@ def written(
 
 
 def rewritten(
-    model: Any, texts: Sequence[str], labels: Sequence[str], *, share: float = 0.4,
+    model: Pretrained, texts: Sequence[str], labels: Sequence[str], *, share: float = 0.4,
     span: bool = True, mask: str = "<mask>",
     separator: str = SEPARATOR, seed: int = 0, **options: Any,
 ) -> list[str]:  # fmt: skip

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.taught import TaughtLabels, read
 from ptm_jax.tasks.kinds.base import class_scores, rows_of
 
+if TYPE_CHECKING:
+    from ptm_jax.tasks.catalogue import Task
+
 
 def write_scores(
     teachers: Sequence[Any],
-    task: Any,
+    task: Task,
     data: Sequence[str],
     path: str | os.PathLike,
     *,

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
 
 WORD = re.compile(r"\w+|[^\w\s]")
 NGRAM = (1, 2, 3, 4, 5)
@@ -21,7 +25,7 @@ NGRAM = (1, 2, 3, 4, 5)
 
 
 def replaced(
-    model: Any, texts: Sequence[str], vectors: Any = None, *, rate: float = 0.4,
+    model: Pretrained, texts: Sequence[str], vectors: Any = None, *, rate: float = 0.4,
     candidates: int = 15, times: int = 20,
     skip: Collection[str] = (), seed: int = 0, batch: int = 32,
 ) -> list[list[str]]:  # fmt: skip
@@ -61,7 +65,7 @@ def replaced(
 
 
 def _candidates(
-    model: Any, words: list[str], free: list[int], vectors: Any, count: int, *, batch: int
+    model: Pretrained, words: list[str], free: list[int], vectors: Any, count: int, *, batch: int
 ) -> dict[int, list[str]]:
     """Returns {place: replacements} of the words of a text."""
     pieces = (

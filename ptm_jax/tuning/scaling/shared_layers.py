@@ -4,7 +4,7 @@ Table 4)."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
@@ -15,6 +15,10 @@ from ptm_jax.core.paths import count
 from ptm_jax.core.spec import respell
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.training.steps.flops import flops
+
+if TYPE_CHECKING:
+    from ptm_jax.core.system import System
+
 
 PATTERNS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -34,7 +38,7 @@ class Shared(NamedTuple):
     operations: float
 
 
-def report(system: Any, length: int = 128, tower: str = "main") -> list[Shared]:
+def report(system: System, length: int = 128, tower: str = "main") -> list[Shared]:
     """Returns parameters and operations of a system's encoder under each of `PATTERNS`, for a row
     of `length` tokens.
 

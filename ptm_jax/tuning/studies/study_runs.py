@@ -28,7 +28,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -45,6 +45,10 @@ from ptm_jax.training.logs import logs
 from ptm_jax.training.start import differing, setup
 from ptm_jax.tuning.studies import run_kinds, studies
 from ptm_jax.tuning.studies.studies import Cost, Costs, Point, Study
+
+if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 BUSY = 75
 """Exit status of a process that found its run in the hands of another."""
@@ -117,7 +121,7 @@ def expected(config: Experiment) -> Experiment:
     return dataclasses.replace(config, system=spec.respell(config.system, Vocab, resized))
 
 
-def _prepare(config: Experiment, folder: Path, tokenizer: Any) -> str:
+def _prepare(config: Experiment, folder: Path, tokenizer: Tokenizer) -> str:
     with _locked(folder.with_suffix(".lock"), wait=True):
         return str(prepare(config.data, folder, tokenizer=tokenizer, heldout=config.heldout).dir)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows.columns import Column, WithColumns
 from ptm_jax.knowledge.graphs.graph_store import open_graph
 from ptm_jax.knowledge.tries import Trie
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
 
 EDGE = np.dtype([("node", "<i4"), ("token", "<i4"), ("entity", "<i4"), ("prior", "<f4")])
 
@@ -34,7 +39,7 @@ class AliasTokens(CorpusFact):
     least: float = 0.0
     shortest: int = 3
 
-    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+    def of_tokenizer(self, tokenizer: Tokenizer) -> np.ndarray:
         if not self.graph:
             raise UserError(
                 "the aliases of no graph are named; set graph to a folder of ptm prepare --graph"
@@ -62,7 +67,7 @@ class AliasTokens(CorpusFact):
                 out[edge] = (*out[edge].tolist()[:2], graph.alias_entities[place][0] + 1, prior)
         return out
 
-    def stand_in(self, vocab: Any) -> np.ndarray:
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
         return np.zeros(1, EDGE)
 
     def trie(self, size: int) -> Trie:

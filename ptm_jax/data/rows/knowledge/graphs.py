@@ -4,7 +4,7 @@ entities (KEPLER)."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from ptm_jax.data.rows.examples import Around, Fields, FullSentences, Spec
 from ptm_jax.data.rows.windows import Chunks
 from ptm_jax.knowledge.triples import Triples, known
 from ptm_jax.knowledge.vocabulary_graph import ENTITY, Graph, kinds_of, triples_in
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.corpora.store import Corpus
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,7 @@ class WithTriples(Around):
         out = self.examples.rows(text, length=length, vocab=vocab, rng=rng)
         return self._joined(out, triples, length, vocab)
 
-    def _joined(self, out: Fields, facts: np.ndarray, length: int, vocab: Any) -> Fields:
+    def _joined(self, out: Fields, facts: np.ndarray, length: int, vocab: Vocab) -> Fields:
         have = len(out["input_ids"])
         count = max(have, -(-len(facts) // self.triples))
         for name, (shape, dtype) in self.examples.spec(length, vocab).items():
@@ -167,7 +171,7 @@ class WithDescribedTriple(Around):
                 break
         return tried[..., side]
 
-    def _written(self, texts: tuple[np.ndarray, ...], vocab: Any) -> Fields:
+    def _written(self, texts: tuple[np.ndarray, ...], vocab: Vocab) -> Fields:
         """The fields [.., S] of texts [.., W] (ids + 1, 0 at the end), each followed by `end`."""
         ends = np.full((*texts[0].shape[:-1], 1), packing.special(vocab, self.end) + 1)
         first = np.full_like(ends, packing.special(vocab, self.begin) + 1)
@@ -207,13 +211,13 @@ class TripleRows(slots.Examples):
 
     begin = end = None
 
-    def blocks(self, corpus: Any, split: str) -> TripleBlocks:
+    def blocks(self, corpus: Corpus, split: str) -> TripleBlocks:
         """Returns the triples of a split."""
         kinds, blocks = kinds_of(corpus.tokenizer().pieces), Blocks(corpus, split)
         parts = (triples_in(blocks[number], kinds)[0] for number in range(len(blocks)))
         return TripleBlocks(tuple(part for part in parts if len(part)))
 
-    def spec(self, length: int, vocab: Any) -> Spec:
+    def spec(self, length: int, vocab: Vocab) -> Spec:
         """Returns the fields. Raises UserError where the vocabulary has no padding, or a row no
         whole triples."""
         packing.special(vocab, "pad")
@@ -224,7 +228,7 @@ class TripleRows(slots.Examples):
         return {name: Field((length,)) for name in ("input_ids", "segment_ids")}
 
     def rows(
-        self, block: np.ndarray, *, length: int, vocab: Any, rng: np.random.Generator
+        self, block: np.ndarray, *, length: int, vocab: Vocab, rng: np.random.Generator
     ) -> Fields:
         """Returns fields [R, L] with every triple once."""
         each = length // 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import Around, Fields, SentencePairs, Spec
 from ptm_jax.knowledge.lexical_relations import LexicalRelations
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,7 @@ class WithLexicalPairs(Around):
             [pairs, *(np.stack([pairs[:, side], others[:, side]], 1) for side in (0, 1))], 1
         )
 
-    def _texts(self, three: np.ndarray, vocab: Any) -> Fields:
+    def _texts(self, three: np.ndarray, vocab: Vocab) -> Fields:
         real, flat = (three >= 0).all(-1).ravel(), three.reshape(-1, 2)
         first, second = (self.graph.entities()[np.maximum(flat[:, side], 0)] for side in (0, 1))
         cls, sep = (packing.special(vocab, name) for name in ("cls", "sep"))
