@@ -18,8 +18,7 @@ ROOT = Path(ptm_jax.__file__).parent
 
 FLOORS = (
     {"core"},
-    {"statistics"},
-    {"knowledge"},
+    {"knowledge", "statistics"},
     {"mesh", "kernels", "data", "corruptions", "objectives"},
     {"nn"},
     {"encoders"},
