@@ -41,10 +41,10 @@ test-newest: $(NEWEST)/.test
 	PTM_TEST_COMPILE=fast GLIBC_TUNABLES=$(GLIBC_TUNABLES) $(NEWEST)/bin/python -m pytest -n 2 --dist loadfile \
 	    -m "not full" $(QUICK)
 
-# Trainings whose record or sources have changed since their last pass; writes trainings.json.
+# Trainings whose record or sources have changed since their last pass; writes trainings.json and the word `trains`.
 # PTM_TRAINING_MINUTES=n begins none after n minutes.
 trainings: $(VENV)/.parity
-	PTM_TRAININGS=due $(PYTEST) -m training tests/systems
+	PTM_TRAININGS=due $(PYTEST) -m training --write-status tests/systems
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

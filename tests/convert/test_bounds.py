@@ -178,10 +178,10 @@ def test_a_file_is_read_up_to_a_size_and_keys_are_counted_in_one_pass(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("part", range(7))
+@pytest.mark.parametrize("part", range(2))
 def test_damage_gives_a_model_or_one_line(part, tmp_path):
-    """Ten thousand damaged checkpoints of fourteen families: a model, or one line for the user;
-    none takes 10 seconds."""
+    """The first two sevenths of ten thousand damaged checkpoints of fourteen families give a model,
+    or one line for the user; none hangs. `range(7)` tries all, in two CPU-minutes."""
     counts, wrong = hostile.survey(tmp_path, range(10_000 * part // 7, 10_000 * (part + 1) // 7))
     assert not wrong
     assert counts["loaded"] > 150 and counts["refused"] > 800

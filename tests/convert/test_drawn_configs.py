@@ -192,7 +192,7 @@ KINDS = {
     "FlaubertWithLMHeadModel": xlm,
     "XLNetLMHeadModel": xlnet, "EncoderDecoderModel": pair,
 }  # fmt: skip
-EACH = 5
+EACH = 2
 
 
 @pytest.mark.status("ptm import", "matches")

@@ -348,7 +348,7 @@ def survey(root, numbers) -> tuple[collections.Counter, list]:
     """Returns (counts of "loaded" and "refused", [(number, what was done, what was raised)]) of
     damaged checkpoints.
 
-    A load of more than ten seconds ends the process of the test with a traceback. Memory is bounded
+    A load of more than a minute ends the process of the test with a traceback. Memory is bounded
     to 6 GB more.
     """
     folders, counts, wrong = write(root / "whole"), collections.Counter(), []
@@ -362,7 +362,7 @@ def survey(root, numbers) -> tuple[collections.Counter, list]:
             target = root / "damaged"
             shutil.rmtree(target, ignore_errors=True)
             done = damaged(folders[number % len(folders)], target, 0, number)
-            faulthandler.dump_traceback_later(10, exit=True)
+            faulthandler.dump_traceback_later(60, exit=True)
             found = outcome(target)
             faulthandler.cancel_dump_traceback_later()
             counts[found] += 1
