@@ -24,6 +24,8 @@ from _pytest.skipping import evaluate_skip_marks
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["XDG_STATE_HOME"] = states = tempfile.mkdtemp(prefix="ptm-states-")  # runs of the tests
+atexit.register(shutil.rmtree, states, ignore_errors=True)
 os.environ.setdefault("PTM_CACHE", "off")  # programs of an earlier run are not what is tested
 if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_setaffinity"):
     # A core for each worker: the threads of several JAX processes wait for one another on shared

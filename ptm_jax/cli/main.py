@@ -85,6 +85,7 @@ PLACES = (
     "expand",
 )
 """Options of all commands that name a file or folder."""
+TRUST = "--trust"
 BROKEN_PIPE = 141  # exit status of a writer whose reader has closed, as shells report it
 
 
@@ -129,12 +130,21 @@ def usage() -> str:
     """The commands, one line each."""
     commands = "\n".join(f"  {name:<10} {summary}" for name, (_, summary) in COMMANDS.items())
     head = "usage: ptm COMMAND ...\n\nPre-trained language models of the BERT era in JAX."
-    return f"{head}\n\n{commands}\n\nptm COMMAND --help shows arguments and examples."
+    return (
+        f"{head}\n\n{commands}\n\nptm COMMAND --help shows arguments and examples. {TRUST} lets a "
+        "command import\nthe Python files that a run names, which a run of yours does without it."
+    )
 
 
 def _command(name: str, *words: str) -> int:
     module = importlib.import_module(COMMANDS[name][0])
     import tyro
+
+    if TRUST in words:
+        from ptm_jax.core.spec import own_code
+
+        own_code.trust()
+        words = tuple(word for word in words if word != TRUST)
 
     try:
         args = tyro.cli(module.Args, args=words, prog=f"ptm {name}", description=module.__doc__)

@@ -17,7 +17,7 @@ from ptm_jax.convert.libraries import sentence_folder
 from ptm_jax.core import paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_local
-from ptm_jax.core.spec.own_code import made_here, sources_of
+from ptm_jax.core.spec.own_code import made_here, remember, sources_of
 from ptm_jax.core.types import Params
 from ptm_jax.runs.run import Run
 from ptm_jax.training import workdirs
@@ -66,6 +66,8 @@ def write(
         store = Checkpoints(draft, keep=1)
         store.save(0, {"params": params}, meta)
         store.wait()
+    if record.get("own"):
+        remember(record["own"], Path(out))
     return Run.at(out)
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 import ptm_jax
+from ptm_jax.cli.main import main
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec import classes as kinds
@@ -57,8 +58,76 @@ def test_a_file_that_is_gone_or_lies_in_the_run_is_one_line(workdir, tmp_path):
         ptm_jax.load(workdir)
     record = json.loads((workdir / "config.json").read_text())
     record["own"]["classes"]["Words"]["file"] = str(workdir / "mine.py")
+    assert "was moved or downloaded" in sources.own_kinds(record, workdir).lost["Words"]
+    sources.remember(record["own"], workdir)
     assert "no file that you gave" in sources.own_kinds(record, workdir).lost["Words"]
     assert "config_mine" not in sys.modules
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(
+    "form",
+    ["plain", "//", "/proc/self/root", "x/..", "symlink", "module", "folder link", "./", "os"],
+)
+def test_nothing_in_the_folder_of_a_run_is_imported(workdir, tmp_path, monkeypatch, form, listed):
+    """Whatever its record says of where it was made, and though it were on the user's list."""
+    ran = tmp_path / "ran"
+    (workdir / "evil.py").write_text(f"open({str(ran)!r}, 'w').close()\nclass Words: pass\n")
+    file = {
+        "plain": f"{workdir}/evil.py", "//": f"/{workdir}/evil.py", "module": "",
+        "/proc/self/root": f"/proc/self/root{workdir}/evil.py", "./": f"{workdir}/./evil.py",
+        "x/..": f"{tmp_path}/x/../run/evil.py", "symlink": f"{tmp_path}/link.py",
+        "folder link": f"{tmp_path}/other/evil.py", "os": "",
+    }[form]  # fmt: skip
+    (tmp_path / "x").mkdir()
+    (tmp_path / "link.py").symlink_to(workdir / "evil.py")
+    (tmp_path / "other").symlink_to(workdir)
+    record = json.loads((workdir / "config.json").read_text())
+    source = {"name": "Words", "file": file}
+    if form == "module":
+        monkeypatch.syspath_prepend(str(workdir))
+        source = {"name": "Words", "module": "evil"}
+    if form == "os":
+        source = {"name": "system", "module": "os"}
+    record["own"] = {"folder": str(workdir), "classes": {"Words": source}}
+    (workdir / "config.json").write_text(json.dumps(record))
+    if listed:
+        sources.remember(record["own"], workdir)
+    with pytest.raises(UserError, match="Words is of|Words was defined in"):
+        ptm_jax.load(workdir)
+    assert not ran.exists()
+
+
+def test_a_list_that_others_may_write_is_not_read(workdir):
+    record = json.loads((workdir / "config.json").read_text())
+    assert sources.made_here(record, workdir)
+    sources._list().chmod(0o666)
+    assert not sources.made_here(record, workdir)
+    sources._list().chmod(0o600)
+    changed = json.loads(json.dumps(record))
+    changed["own"]["classes"]["Words"]["name"] = "Others"
+    assert not sources.made_here(changed, workdir)
+
+
+def test_trust_imports_what_a_moved_run_names(workdir, tmp_path, capsys):
+    moved = workdir.rename(tmp_path / "moved")
+    assert main(["export", str(moved), "--out", str(tmp_path / "a")]) == 1
+    assert "give --trust" in capsys.readouterr().err
+    try:
+        main(["export", str(moved), "--out", str(tmp_path / "b"), "--trust"])
+        assert "give --trust" not in capsys.readouterr().err and "config_mine" in sys.modules
+    finally:
+        sources._trusted.clear()
+        sys.modules.pop("config_mine", None)
+
+
+def test_a_class_that_the_system_does_not_use_is_not_imported(workdir, tmp_path):
+    ran = tmp_path / "ran"
+    (tmp_path / "more.py").write_text(f"open({str(ran)!r}, 'w').close()\nclass More: pass\n")
+    record = json.loads((workdir / "config.json").read_text())
+    record["own"]["classes"]["More"] = {"name": "More", "file": str(tmp_path / "more.py")}
+    sources.remember(record["own"], workdir)
+    assert set(sources.own_kinds(record, workdir)) >= {"Words"} and not ran.exists()
 
 
 def test_a_kind_imports_its_own_module_alone():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ptm_jax.core.archives import Xz
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import shown
 from ptm_jax.data.text.bounded import Bounded
 from ptm_jax.data.text.documents import Document, document
 
@@ -69,6 +70,11 @@ def texts(stream: Bounded, path: Path) -> Iterator[Document]:
                 stream.mark()
                 if not member.isfile():
                     continue
+                if member.issparse():  # its size is what it claims, not what the archive holds
+                    raise UserError(
+                        f"{path} holds the sparse file {shown(member.name)}; write the archive "
+                        "without --sparse"
+                    )
                 content = archive.extractfile(member)
                 if member.name.lower().endswith(".xz"):
                     with Bounded(Xz(content), path, stream.most) as inner:

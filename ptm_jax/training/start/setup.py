@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from ptm_jax.convert.libraries import sentence_folder
 from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.spec.own_code import sources_of
+from ptm_jax.core.spec.own_code import remember, sources_of
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
@@ -253,6 +253,7 @@ def _keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> 
         record = {"config": spec.to_json(config), "corpus": facts}
         if code := sources_of(config, workdir):
             record["own"] = code
+            remember(code, workdir)
         if command := workdirs.command(None if first else workdirs.read(workdir)):
             record["command"] = command
         workdirs.write(workdir, record, config)

@@ -215,3 +215,17 @@ def test_documents_know_their_lines(tmp_path):
     (tmp_path / "a.txt").write_text("One. Two here.\nThree.\n\nFour.")
     assert [d.lines for d in sources.documents([str(tmp_path / "a.txt")])] == [(2, 1), (1,)]
     assert Document(("One.",), (1,)) == Document(("One.",))
+
+
+def test_a_sparse_member_of_an_archive_is_refused(tmp_path):
+    """1,536 bytes that claim a text of a terabyte (GNU's old form of a sparse file)."""
+    info = tarfile.TarInfo("a.txt")
+    info.type, info.size = tarfile.GNUTYPE_SPARSE, 512
+    head = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    head[386:410] = b"00000000000\0" + b"00000001000\0"
+    head[483:495] = b"77777777777\0"
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    (tmp_path / "x.tar").write_bytes(bytes(head) + b"x" * 512 + b"\0" * 512)
+    with pytest.raises(UserError, match="x.tar holds the sparse file 'a.txt'"):
+        read(tmp_path / "x.tar")
