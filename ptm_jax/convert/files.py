@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal
 
@@ -29,21 +29,6 @@ from ptm_jax.convert.formats.torch_pickle import Pickled
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.reading import broken, read_json, shown, size_of
 
-Format = Literal["safetensors", "flax", "pickle"]
-
-_FILES: dict[Format, tuple[str, str]] = {
-    "safetensors": ("model.safetensors", "model.safetensors.index.json"),
-    "flax": ("flax_model.msgpack", "flax_model.msgpack.index.json"),
-    "pickle": ("pytorch_model.bin", "pytorch_model.bin.index.json"),
-}
-_SUFFIXES: dict[str, Format] = {
-    ".safetensors": "safetensors",
-    ".msgpack": "flax",
-    ".bin": "pickle",
-    ".pt": "pickle",
-    ".pth": "pickle",
-    ".ckpt": "pickle",
-}
 _INDEX = ".index.json"
 
 
@@ -136,7 +121,7 @@ def open_tensors(
         kind = _kind(path)
     else:
         raise broken(path, "there is no such directory or file")
-    if kind == "pickle" and not allow_pickle:
+    if FORMATS[kind].is_code and not allow_pickle:
         raise broken(
             path,
             "is a torch pickle, which can hold code; convert it to safetensors, or pass "
@@ -144,37 +129,64 @@ def open_tensors(
         )
     if path.name.endswith(_INDEX):
         return _open_sharded(path, kind, allow_pickle)
-    table = _open(path, kind)
+    table = FORMATS[kind].open(path)
     return Tensors(path.parent, dict.fromkeys(table.entries, table))
+
+
+Format = Literal["safetensors", "flax", "pickle"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorFormat:
+    """A format of files of tensors.
+
+    file        the name of a single file in a checkpoint; with `_INDEX` the index of its shards
+    suffixes    of its files
+    open        path -> its table. Raises UserError
+    torch_name  (name in an index, table of its shard) -> name of the tensor
+    is_code     whether a file may hold code
+    """
+
+    file: str
+    suffixes: tuple[str, ...]
+    open: Callable[[Path], Stored | Pickled]
+    torch_name: Callable[[str, Stored | Pickled], str] = lambda name, shard: name
+    is_code: bool = False
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """The names of a single file and of an index."""
+        return self.file, self.file + _INDEX
 
 
 def _kind(path: Path) -> Format:
     """Returns the format of a file from its name."""
     name = path.name.removesuffix(_INDEX)
+    known = {suffix: kind for kind, form in FORMATS.items() for suffix in form.suffixes}
     suffix = Path(name).suffix
-    if suffix not in _SUFFIXES:
+    if suffix not in known:
         raise broken(
             path,
-            f"is not a checkpoint; its name must end in {', '.join(_SUFFIXES)} or one of "
+            f"is not a checkpoint; its name must end in {', '.join(known)} or one of "
             f"these with {_INDEX}",
         )
-    return _SUFFIXES[suffix]
+    return known[suffix]
 
 
 def _choose(folder: Path, allow_pickle: bool, prefer: Format | None) -> tuple[Path, Format]:
     """Returns the file of a directory to open first, and its format."""
-    if prefer is not None and prefer not in _FILES:
-        raise ValueError(f"prefer is {prefer!r}; it must be one of {', '.join(_FILES)}")
-    kinds = (prefer,) if prefer else tuple(_FILES)
+    if prefer is not None and prefer not in FORMATS:
+        raise ValueError(f"prefer is {prefer!r}; it must be one of {', '.join(FORMATS)}")
+    kinds = (prefer,) if prefer else tuple(FORMATS)
     for kind in kinds:
-        for name in _FILES[kind]:
+        for name in FORMATS[kind].files:
             if os.path.lexists(folder / name):
                 return folder / name, kind
     wanted = ", ".join(
         name
         for kind in kinds
-        for name in _FILES[kind]
-        if kind != "pickle" or allow_pickle or prefer
+        for name in FORMATS[kind].files
+        if not FORMATS[kind].is_code or allow_pickle or prefer
     )
     names = sorted(os.listdir(folder))
     listed = ", ".join(map(shown, names[:8])) + (
@@ -190,11 +202,7 @@ def _choose(folder: Path, allow_pickle: bool, prefer: Format | None) -> tuple[Pa
     )
 
 
-def _open(path: Path, kind: Format) -> Stored | Pickled:
-    if kind == "flax":
-        return open_flax(path)
-    if kind == "pickle":
-        return Pickled(path)
+def _open_safetensors(path: Path) -> Stored:
     table = open_safetensors(path)
     written = table.metadata.get("format")
     if written == "tf":
@@ -230,10 +238,10 @@ def _open_sharded(index: Path, kind: Format, allow_pickle: bool) -> Tensors:
                     f"sends it to {shown(shard)}, which is not of the index's own format",
                     name,
                 )
-            shards[shard] = _open(path, kind)
+            shards[shard] = FORMATS[kind].open(path)
     tables: dict[str, Stored | Pickled] = {}
     for name, shard in places.items():
-        published = _torch_name(name, shards[shard]) if kind == "flax" else name
+        published = FORMATS[kind].torch_name(name, shards[shard])
         if published not in shards[shard].entries:
             raise broken(shards[shard].path, f"is not there, but {index.name} lists it", name)
         tables[published] = shards[shard]
@@ -279,3 +287,23 @@ def _shard_path(index: Path, shard: str, name: str) -> Path:
     if target.parent not in homes:
         raise broken(path, f"links to {target}, outside its directory")
     return path
+
+
+FORMATS: dict[Format, TensorFormat] = {
+    "safetensors": TensorFormat(
+        file="model.safetensors", suffixes=(".safetensors",), open=_open_safetensors
+    ),
+    "flax": TensorFormat(
+        file="flax_model.msgpack",
+        suffixes=(".msgpack",),
+        open=open_flax,
+        torch_name=_torch_name,
+    ),
+    "pickle": TensorFormat(
+        file="pytorch_model.bin",
+        suffixes=(".bin", ".pt", ".pth", ".ckpt"),
+        open=Pickled,
+        is_code=True,
+    ),
+}
+"""The formats of tensors. Of several in a directory the first is read."""
