@@ -4,7 +4,7 @@ of shapes.
     1. compile every candidate, forward and backward, for drawn inputs of two shapes, all at once
     2. compare result and gradients with the definition, computed in float32 from the same numbers
     3. leave out a candidate that raises, is not finite or differs by more than `TOLERANCE`, with a
-       line that names it
+       line that names it; one that breaks the device is left out by the next process (`faults`)
     4. time the others on the larger shape: the median of `ROUNDS`
     5. keep the answer for this device, these versions and these sources of the kernels, in the
        folder of `kernels.program_cache`
@@ -41,7 +41,8 @@ import jax
 import numpy as np
 
 from ptm_jax.core.constraint import current
-from ptm_jax.kernels import choice, program_cache
+from ptm_jax.core.errors import UserError
+from ptm_jax.kernels import choice, faults, program_cache
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 """Greatest error of a candidate, relative to the greatest number of an array.
@@ -204,6 +205,7 @@ def forget() -> None:
     """Forgets the answers of this process and of its device's file."""
     _known.clear()
     program_cache.write(device().file, {})
+    faults.forget(device().file)
 
 
 def _agreed(make: Callable[[], Answer]) -> Answer:
@@ -232,9 +234,9 @@ def _decided(question: Question, candidates: Sequence[Candidate]) -> Answer:
     start = time.perf_counter()
     try:
         answer = checked(question, candidates)
-    except (
-        Exception
-    ) as error:  # the definition itself, or no memory: asked again in the next process
+    except UserError:  # the device is lost
+        raise
+    except Exception as error:  # the definition, or no memory: asked again in the next process
         none = {question.definition: 0.0}, {}, {"every candidate": _line(error)}
         answer = Answer(*none, round(time.perf_counter() - start, 3), _today())
         say(question, answer, here)
@@ -281,25 +283,41 @@ def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
             jax.tree.map(np.asarray, _compiled(case.right, case.inputs)(case.inputs))
             for case in cases
         ]
-    pairs = list(zip(cases, rights, strict=True))
+    file, key = device().file, question.key
+    lost = faults.broken(file, key)
 
-    def outcome(one: Candidate) -> tuple[str, Any]:
-        """Returns (name of the table, program or reason)."""
+    def built(one: Candidate) -> tuple[str, Any]:
+        """Returns (name of the table, programs with their cases or a reason)."""
+        if one.name in lost:
+            return "left out", faults.REASON
         try:
             with jax.default_device(place):  # it holds for a thread
                 module = one.load()
                 reasons = [case.refusal(module) for case in cases]
                 if reasons[-1]:
                     return "refused", reasons[-1]
-                computed = [pair for pair, no in zip(pairs, reasons, strict=True) if not no]
-                return "right", _right_program(module, computed, TOLERANCE[question.compute])
+                return "right", [
+                    (_compiled(functools.partial(case.call, module), case.inputs), case, right)
+                    for case, right, no in zip(cases, rights, reasons, strict=True)
+                    if not no
+                ]
         except Exception as error:
-            return "left out", str(error) if isinstance(error, _Wrong) else _line(error)
+            return "left out", _line(error)
 
     tables: dict[str, dict[str, Any]] = {"right": {}, "refused": {}, "left out": {}}
     with concurrent.futures.ThreadPoolExecutor(len(candidates) or 1) as pool:
-        for one, (table, result) in zip(candidates, pool.map(outcome, candidates), strict=True):
-            tables[table][one.name] = result
+        outcomes = list(pool.map(built, candidates))
+    for one, (table, result) in zip(candidates, outcomes, strict=True):
+        if table == "right":
+            try:
+                with jax.default_device(place), faults.watched(file, key, one.name):
+                    result = _right_program(result, TOLERANCE[question.compute])
+            except UserError:
+                raise
+            except Exception as error:
+                table = "left out"
+                result = str(error) if isinstance(error, _Wrong) else _line(error)
+        tables[table][one.name] = result
     with jax.default_device(place):
         seconds = _timed(tables["right"])
     named = question.definition
@@ -322,11 +340,10 @@ class _Wrong(Exception):
     """The reason why a candidate is left out."""
 
 
-def _right_program(module: Any, cases: Sequence[tuple[Case, dict[str, Any]]], tolerance: float):
+def _right_program(programs: Sequence[tuple[Any, Case, dict[str, Any]]], tolerance: float):
     """Returns a function that runs the last case. Raises `_Wrong` if a result or gradient is not
     right."""
-    for case, right in cases:
-        program = _compiled(functools.partial(case.call, module), case.inputs)
+    for program, case, right in programs:
         results = jax.tree.map(lambda x: np.asarray(x, np.float32), program(case.inputs))
         greatest = max(float(np.abs(x).max()) for x in right.values())
         for name in sorted(right, key=lambda name: (name != "result", name)):

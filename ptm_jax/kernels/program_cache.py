@@ -68,6 +68,14 @@ def write(name: str, document: Any) -> None:
             draft.unlink()
 
 
+def remove(name: str) -> None:
+    """Removes the document `name`, if it is there."""
+    place = folder()
+    if place is not None:
+        with contextlib.suppress(OSError):
+            (place / "figures" / f"{name}.json.gz").unlink()
+
+
 def _processor() -> str:
     """Returns a name for the instruction sets of this processor."""
     try:

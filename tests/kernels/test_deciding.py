@@ -7,6 +7,8 @@ import dataclasses
 import functools
 import json
 import os
+import socket
+import subprocess
 import types
 
 import jax
@@ -15,8 +17,9 @@ import numpy as np
 import pytest
 
 from ptm_jax.cli.main import main
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Visibility
-from ptm_jax.kernels import choice, cross_entropy, deciding, program_cache
+from ptm_jax.kernels import choice, cross_entropy, deciding, faults, program_cache
 from ptm_jax.kernels.attention import attend, candidates, dense, splash, tpu
 from ptm_jax.kernels.cross_entropy import candidates as losses
 from ptm_jax.kernels.cross_entropy import tpu as cross_tpu
@@ -52,6 +55,20 @@ class Square(deciding.Question):
             return {"result": x * x, "gradient of x": 2 * x}
 
         return [Case(jnp.arange(1.0, 1 + self.size), call, right, lambda module: module.refusal())]
+
+
+class Forward(Square):
+    """Without a gradient."""
+
+    key = "squares without a gradient"
+
+    def cases(self):
+        case = super().cases()[0]
+
+        def call(module, x):
+            return {"result": module.square(x)}
+
+        return [dataclasses.replace(case, call=call, right=lambda x: {"result": x * x})]
 
 
 @jax.custom_vjp
@@ -109,6 +126,43 @@ def test_a_candidate_that_is_wrong_is_left_out_with_a_line(monkeypatch, capsys):
         f"kernels: TPU v5 lite, jax {jax.__version__}: squares of 3: reference; checked in "
     )
     assert len(lines) == 6
+
+
+def test_a_kernel_that_breaks_the_device_is_left_out_by_the_next_process(monkeypatch):
+    """Its own process cannot go on: every later call fails."""
+
+    def breaking(x):
+        def fault(x):
+            raise RuntimeError("CUDA_ERROR_MISALIGNED_ADDRESS")
+
+        return jax.pure_callback(fault, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    several = (candidate("breaking", breaking), GIVEN[0])
+    question = Forward()
+    monkeypatch.setattr(faults, "alive", lambda: False)
+    with pytest.raises(UserError, match="'breaking' broke the device .* Run the command again"):
+        deciding.ask(question, several, "tpu")
+    assert deciding._known == {} and deciding.answers(HERE) == {}
+    monkeypatch.setattr(faults, "alive", lambda: True)
+    answer = deciding.ask(question, several, "tpu")
+    assert answer.left_out == {"breaking": faults.REASON} and [*answer.seconds] == ["reference"]
+
+
+def test_a_kernel_that_raises_leaves_no_mark():
+    deciding.ask(Square(), GIVEN, "tpu")
+    assert faults.broken(HERE.file, Square().key) == set()
+    assert not any(faults._marks(HERE.file).values())
+
+
+def test_a_kernel_in_which_a_process_ended_is_left_out():
+    child = subprocess.Popen(["true"])
+    child.wait()
+    here, other = socket.gethostname(), "another machine"
+    marks = {"ended": [here, child.pid], "runs": [here, os.getpid()], "far": [other, child.pid]}
+    program_cache.write(f"{HERE.file}-running", {"squares": marks})
+    assert faults.broken(HERE.file, "squares") == {"ended"}
+    deciding.forget()
+    assert not faults.broken(HERE.file, "squares")
 
 
 def test_the_fastest_is_taken_where_it_is_faster_by_a_twentieth(monkeypatch, capsys):
