@@ -292,7 +292,7 @@ def tasks() -> Iterator[Check]:
             math.hypot(own, other) / math.sqrt(2),
             value=task,
             figure=f"{metric} in points, held-out",
-            source="torch on the same rows, schedule and seeds (configs/compare/tasks_in_torch.py)",
+            source="torch on the same rows, schedule and seeds (benchmarks/tasks_in_torch.py)",
             why="root mean square of both standard deviations",
             command=f"ptm train --init runs/minilm --task {task} --data DATA --seeds 3 "
             "--workdir DIR",

@@ -13,7 +13,6 @@ import pytest
 import tyro
 
 from ptm_jax import systems
-from ptm_jax.adapt.catalogue import NAMES
 from ptm_jax.cli import options, target
 from ptm_jax.cli.runs import train
 from ptm_jax.core.system import Experiment, System, refusal
@@ -104,43 +103,3 @@ def test_every_transformer_of_the_survey_has_a_config():
     }
     covered = {row for path in CONFIGS for row in rows_in(notebook(path))}
     assert catalogued == set(range(42, 67)) and catalogued <= covered
-
-
-OF_ONE_SYSTEM = {
-    "bounded", "bpt3c", "concat", "label_gain", "linkers", "ntasgd", "pooled", "sentence_trees",
-    "taglm", "vectors", "vib", "words",
-}  # fmt: skip
-"""Adaptations that belong to one published system. Their own pages measure them, not
-configs/compare."""
-
-
-@pytest.mark.full
-def test_every_adaptation_is_compared_by_commands_that_are_understood(monkeypatch, tmp_path):
-    """configs/compare/adaptations.py: none of the catalogue is missing, and each way is a
-    command."""
-    monkeypatch.syspath_prepend(str(ROOT / "configs" / "compare"))
-    import adaptations
-
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.tsv").write_text("sentence\tlabel\ngood film\t1\nno\t0\n")
-    asked = adaptations.Args(
-        init="m", task="sst2", data=str(tmp_path), workdir=tmp_path / "w", other="cr=CR"
-    )
-    (tmp_path / "w").mkdir()
-    used, ways = set(), [*adaptations.WAYS, *adaptations.ROUTES]
-    for way in ways:
-        before = [command[2:] for command in adaptations._before(way, asked) if command[0] == "ptm"]
-        for words in [*before, adaptations._words(way, asked)[1:]]:
-            args = tyro.cli(train.Args, args=words)
-            used |= {text.partition("(")[0] for text in args.adapt}
-    assert used == set(NAMES) - OF_ONE_SYSTEM and {
-        "further",
-        "stilts",
-        "tanda",
-        "mt_dnn",
-        "augmented",
-    } < set(ways)
-    assert (tmp_path / "w" / "further_before.txt").read_text() == "good film\nno\n"
-    assert [way for way in ways if way not in adaptations._taken(asked)] == ["feature_mix_esim"]
-    tags = adaptations.Args(init="m", task="wnut17", data="d", workdir=tmp_path)
-    assert not {"mt_dnn", "augmented", "feature_mix_bcn", "stilts"} & set(adaptations._taken(tags))

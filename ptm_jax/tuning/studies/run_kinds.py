@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from ptm_jax.compress.students.distillation import Distillation
+from ptm_jax.core import paths
+from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import Experiment
 from ptm_jax.inference import loading
 from ptm_jax.inference.text import exits
+from ptm_jax.runs.run import Run, adapter_parts
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.training import loop
+from ptm_jax.training.updates.freedom import Freedom
 from ptm_jax.tuning import compressing, finetuning, model_facts, selection
 from ptm_jax.tuning.studies.studies import Point
 
@@ -92,12 +96,21 @@ def _on_task(
     task, speed = catalogue.get(point.task), point.value.speed if point.value else None
     length = config.system.recipe.phases[0].length
     facts = model_facts.facts(model, first, folder / MODEL, task, data, length=length, speed=speed)
+    facts["trained"] = None if point.stages else _trained(folder)
     scored = model if speed is None else exits.EarlyExit(model, speed)
     evaluation = evaluating.evaluate(
         scored, task, evaluating.heldout_of(task, data), length=length
     ).metrics
     values = {name: {**evaluation, **facts}.get(name) for name in metrics}
     return Outcome(values, None, {"parameters": facts["parameters"]}, (*evaluation, *facts))
+
+
+def _trained(folder: Path) -> int:
+    """The number of parameters that a run could move, with those that its adaptations add."""
+    run = Run(folder)
+    adapt, towers = (rebuild(run.system.get(name, ()), run.kinds) for name in ("adapt", "towers"))
+    params = {name: tree for name, tree in run.restore()[0].items() if name != "recent"}
+    return paths.count(adapter_parts(params, Freedom(tuple(adapt), towers))[0])
 
 
 def _tuned(point: Point, config: Experiment, folder: Path, quiet: bool) -> Any:

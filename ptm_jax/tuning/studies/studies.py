@@ -28,6 +28,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     "system": ("system",),
     "size": ("system",),
     "task": (),
+    "way": (),
     "data": ("data",),
     "steps": ("recipe.phases.0.steps",),
     "batch": ("recipe.phases.0.batch",),
@@ -48,9 +49,9 @@ class Axis:
     values  the values, or {label: value}. On "system" and "size" a value is a System or a name of
             the catalogue, which takes the recipe (beside its own rates by path) and the tokenizer
             of the base; on "task" a System or a name whose task the network gets
-            (`systems.survey.compose`), or a function from System to System; on "budget" the
-            budget's amount; on "compression" a `Compressed`, or None for the model that is
-            compressed
+            (`systems.survey.compose`), or a function from System to System, as on "way"; on
+            "budget" the budget's amount; on "compression" a `Compressed`, or None for the model
+            that is compressed
     paths   paths of `--set` that take the value
     """
 
@@ -432,6 +433,9 @@ def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
         config = dataclasses.replace(
             config, system=dataclasses.replace(system, tokenizer=study.base.system.tokenizer)
         )
+    if "way" in labels:
+        way = next(axis for axis in study.axes if axis.name == "way").labelled[labels["way"]]
+        config = dataclasses.replace(config, system=way(config.system))
     if reason := refusal(config.system):
         raise UserError(reason)
     return spec.override(config, changes) if changes else config

@@ -1,10 +1,10 @@
 """The same fine-tuning in torch: BERT of the `transformers` library, our rows in our order, the
 same schedule.
 
-    python configs/compare/tasks_in_torch.py --init MODEL --task sst2 --data DIR \
+    python -m benchmarks.tasks_in_torch --init MODEL --task sst2 --data DIR \
         --workdir runs/torch --seeds 3
 
-For texts and words with tags: what `configs/compare/tasks.py` measures is measured beside it, on
+For texts and words with tags: what `ptm study tasks` measures is measured beside it, on
 the same held-out examples. The head is ours (on the mean of the states where the checkpoint was
 trained for that, else on the pooler's; on the first piece of a word), the optimizer torch's AdamW
 with the fields of our recipe, products in bfloat16 by autocast as ours are (--float32: none are).
