@@ -191,7 +191,7 @@ def main() -> None:
                 "Multi30k, English to German."
             )
             (args.out / "cove.md").write_text(
-                f"# CoVe: BCN with it and without it, points\n\n{facts}\n\n{table(args)}\n"
+                f"# CoVe: BCN with it and without it, points\n\n{table(args)}\n\n{facts}\n"
             )
     print(f"{table(args)}\n{(time.process_time() - start) / 60:.1f} minutes of CPU in this process")
 

@@ -233,7 +233,7 @@ def page(args: argparse.Namespace, ways: list[str]) -> str:
     )
     title = "# A tagger over the layers of LD-Net that it keeps"
     found = results(args.workdir / FILE)
-    return f"{title}\n\n{facts}\n\n{table(found, ways)}\n\n{steps(found, ways[-1])}\n"
+    return f"{title}\n\n{table(found, ways)}\n\n{steps(found, ways[-1])}\n\n{facts}\n"
 
 
 def main() -> None:

@@ -340,10 +340,6 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         "# Knowledge and a task that needs it",
         "",
-        "`python -m benchmarks.knowledge`: what the network, the lexicons and",
-        "the tasks are stands in the file. Points held out, mean and standard deviation over "
-        "seeds (their number).",
-        "",
         "| task | no lexicon | its lexicon | shuffled lexicon |",
         "|---|---:|---:|---:|",
     ]
@@ -360,8 +356,9 @@ def page(found: dict[str, Any]) -> str:
     seconds = [row["seconds"] for row in found.values()]
     lines += [
         "",
-        f"Each seed: {json.dumps({key: round(row['metric'], 1) for key, row in found.items()})}.",
-        "",
+        "Points on held-out examples: mean and standard deviation over seeds (their number).",
+        "`benchmarks/knowledge.py` describes the network, the lexicons and the tasks.",
+        "`benchmarks/knowledge.json` has each seed.",
     ]
     return (
         "\n".join([*lines, f"A run took {min(seconds)} to {max(seconds)} seconds.", ""])

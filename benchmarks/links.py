@@ -198,13 +198,6 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         "# Link prediction: dev triples, filtered, beside published figures of the test triples",
         "",
-        "`python -m benchmarks.links`. The test triples are kept back, and so do not filter "
-        "the ranks of dev triples: other",
-        "right answers stand before the asked one. `perfect` is what a model without an "
-        "error would have. Seconds are those",
-        "of training, on the cores given. Kinship is the copy in pykeen's package, at the "
-        "settings of UMLS.",
-        "",
         "| graph | model | MRR | Hits@1 | Hits@10 | published MRR | published Hits@10 | "
         "seconds | cores |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -231,12 +224,14 @@ def page(found: dict[str, Any]) -> str:
     )
     lines += [
         "",
+        "`python -m benchmarks.links`. Dev triples are ranked without the test triples as a "
+        "filter, so other right answers may rank first.",
+        "`perfect` is the score of a model without errors, seconds are of training, and Kinship "
+        "is pykeen's copy at the settings of UMLS.",
         f"Sources: {sources}.",
         "",
-        "Queries a second, in turns on the same cores, the median of five. A query is a triple;",
-    ]
-    lines += ["of ConvE it is one side of a triple, and all entities are candidates:", ""]
-    lines += [
+        "## Queries a second",
+        "",
         "| graph, model | width | negatives | cores | ours | pykeen 1.11.1 | times |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
@@ -248,7 +243,11 @@ def page(found: dict[str, Any]) -> str:
                 f"| {name.removeprefix('speed ')} | {sizes} | {ours:,.0f} | {theirs:,.0f} | "
                 f"{ours / theirs:.2f} |"
             )
-    return "\n".join([*lines, ""])
+    lines += [
+        "",
+        "The median of five rounds on the same cores. A query is a triple; of ConvE it is",
+    ]
+    return "\n".join([*lines, "one side of a triple with all entities as candidates.", ""])
 
 
 def ours(args: Args, corpus: Corpus, model: str, given: Setting) -> Any:

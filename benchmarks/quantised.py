@@ -347,11 +347,10 @@ def main() -> None:
     print(json.dumps(found["settings"]), page(found), sep="\n")
     if args.out is not None:
         (args.out / "quantised.json").write_text(json.dumps(found, indent=1) + "\n")
-        head = (
-            "# Int8 beside other runtimes\n\n`python -m benchmarks.quantised`: "
-            f"{json.dumps(found['settings'])}\n\n"
+        note = f"`python -m benchmarks.quantised`: {json.dumps(found['settings'])}"
+        (args.out / "quantised.md").write_text(
+            f"# Int8 beside other runtimes\n\n{page(found)}\n{note}\n"
         )
-        (args.out / "quantised.md").write_text(head + page(found))
 
 
 if __name__ == "__main__":

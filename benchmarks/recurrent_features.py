@@ -71,11 +71,9 @@ def page() -> str:
         sections.append(
             f"## {title}\n\n" + "\n".join(rows) + f"\n\nSettings: [{name}]({name}.md).\n"
         )
-    head = (
-        "# What pre-training brings to recurrent models\n\n`python -m "
-        "benchmarks.recurrent_features`; points held out.\n"
-    )
-    return "\n".join([head, *sections])
+    head = "# What pre-training brings to recurrent models\n"
+    end = "Points on held-out examples. `python -m benchmarks.recurrent_features`.\n"
+    return "\n".join([head, *sections, end])
 
 
 def main() -> None:

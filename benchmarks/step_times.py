@@ -71,14 +71,12 @@ def write(lines: list[str]) -> None:
     page = [
         "# Predicted and measured steps",
         "",
-        f"Written by `python -m benchmarks.step_times`, {datetime.date.today()}:",
-    ]
-    page += [
-        " ".join(__doc__.split("\n\n")[2].split()),
-        "",
         f"| {' | '.join(head)} |",
         "|" + " --- |" * len(head),
         *lines,
+        "",
+        f"`python -m benchmarks.step_times`, {datetime.date.today()}.",
+        " ".join(__doc__.split("\n\n")[2].split()),
         "",
     ]
     PAGE.write_text("\n".join(page), encoding="utf8")

@@ -203,11 +203,10 @@ def main() -> None:
     print(json.dumps(found["settings"]), page(found), sep="\n")
     if args.out is not None:
         (args.out / "students.json").write_text(json.dumps(found, indent=1) + "\n")
-        head = (
-            "# Students beside BERT-base\n\n`python -m benchmarks.students`: "
-            f"{json.dumps(found['settings'])}\n\n"
+        note = f"`python -m benchmarks.students`: {json.dumps(found['settings'])}"
+        (args.out / "students.md").write_text(
+            f"# Students beside BERT-base\n\n{page(found)}\n{note}\n"
         )
-        (args.out / "students.md").write_text(head + page(found))
 
 
 if __name__ == "__main__":

@@ -186,11 +186,11 @@ def page(args: argparse.Namespace) -> str:
         for task in args.tasks
     )
     facts = (
-        f"Tagged sentences that the seed draws: {', '.join(sizes)}; rate {args.lr:g}, "
+        f"Each seed draws tagged sentences: {', '.join(sizes)}; rate {args.lr:g}, "
         f"{args.hidden} units a direction."
     )
     title = "# A tagger with features of frozen language models: held-out points (seeds)"
-    return f"{title}\n\n{facts}\n\n{table(found)}\n"
+    return f"{title}\n\n{table(found)}\n\n{facts}\n"
 
 
 def main() -> None:

@@ -121,17 +121,15 @@ def page(table: dict[str, dict[int, dict[float, float]]], steps: int, minutes: f
     text = [
         "# The best learning rate over widths",
         "",
-        "Written by `python -m benchmarks.widths`: " + " ".join(__doc__.split("\n\n")[2].split()),
-        "",
-        f"Mean loss (nats a byte) of the last {LAST} of {steps} steps of {ROWS} rows, one "
-        f"seed, {minutes:.0f} minutes "
-        "of one core that others used too.",
-        "",
         *lines,
         "",
         "The best rates of these widths are "
         + " and ".join(f"a factor of {found:g} apart in {kind}" for kind, found in apart.items())
         + ".",
+        f"Cells are the mean loss (nats a byte) of the last {LAST} of {steps} steps of {ROWS} "
+        f"rows, one seed, {minutes:.0f} minutes of one busy core.",
+        "`python -m benchmarks.widths` repeats Yang et al. 2022 (arXiv 2203.03466), Figure 1, "
+        "in small: GPT-2's block on rows of 16 bytes.",
         "",
         "![loss over rates](widths.png)",
         "",

@@ -100,16 +100,19 @@ def _save(path: Path, lines: Mapping[tuple[str, str], str], quick: bool) -> None
     head = [
         "# Pod configs, compiled for TPUs",
         "",
-        f"Written by `ptm plan --table FILE{options}`; a line is `ptm plan CONFIG --topology "
-        f"TOPOLOGY{options}`.",
-        "Step and utilisation are bounds by the roofline of `ptm_jax/plan/roofline.py`, not "
-        "measured; memory is the",
-        "compiler's.",
-        "",
         HEADER,
         "|" + " --- |" * (HEADER.count("|") - 1),
+    ]
+    note = [
+        "",
+        f"Written by `ptm plan --table FILE{options}`. A line is `ptm plan CONFIG --topology "
+        f"TOPOLOGY{options}`.",
+        "Step and utilisation are bounds by the roofline of `ptm_jax/plan/roofline.py`, not "
+        "measured. Memory is the",
+        "compiler's.",
+        "",
     ]
     order = {name: number for number, name in enumerate(pods.PODS)}
     body = [lines[key] for key in sorted(lines, key=lambda key: (order[key[0]], key[1]))]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([*head, *body, ""]), encoding="utf8")
+    path.write_text("\n".join([*head, *body, *note]), encoding="utf8")

@@ -323,6 +323,11 @@ def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> s
     lines = [
         f"# Modelled weak scaling of Megatron-LM's GPT-2, 1 to {points[-1].chips} chips ({where})",
         "",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|" + " --- |" * len(COLUMNS),
+        *("| " + " | ".join(row) + " |" for row in rows(points)),
+        "",
+        *([f"![weak scaling]({Path(picture).name})", ""] if picture else []),
         "Written by `ptm plan --scaling --table FILE` or `ptm reproduce megatron`, "
         f"--topology {where}.",
         "It is a model, not a measurement.",
@@ -331,12 +336,8 @@ def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> s
         "",
         *(f"- {line}" for line in constants),
         "",
-        "| " + " | ".join(COLUMNS) + " |",
-        "|" + " --- |" * len(COLUMNS),
-        *("| " + " | ".join(row) + " |" for row in rows(points)),
-        "",
     ]
-    return "\n".join(lines + ([f"![weak scaling]({Path(picture).name})", ""] if picture else []))
+    return "\n".join(lines)
 
 
 def plot(points: Sequence[Point], where: Topology, path: str) -> None:
