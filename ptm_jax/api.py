@@ -63,12 +63,7 @@ def pretrain(
     """
     folder = Path(workdir)
     if isinstance(config, str | os.PathLike | Pretrained):
-        name = (
-            os.fspath(_saved(config, folder))
-            if isinstance(config, Pretrained)
-            else os.fspath(config)
-        )
-        config = resolving.resolve(name, experiment=True)
+        config = resolving.resolve(_path_of(config, folder), experiment=True)
     config = setup.experiment(
         _with(setup.experiment(config), fields), () if data is None else _sources(data, folder)
     )
@@ -107,7 +102,7 @@ def finetune(
     """
     with _folder(workdir) as folder:
         name, given = _labelled(texts, labels, task, data, folder)
-        init = str(_saved(model, folder)) if isinstance(model, Pretrained) else os.fspath(model)
+        init = _path_of(model, folder)
         wrappers = [
             one
             for part in adapt
@@ -186,6 +181,11 @@ def _folder(workdir: str | os.PathLike | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="ptm-") as folder:
         yield Path(folder) / "run"
+
+
+def _path_of(model: str | os.PathLike | Pretrained, folder: Path) -> str:
+    """Returns the path of a model, which is saved first if it is a loaded one."""
+    return os.fspath(_saved(model, folder) if isinstance(model, Pretrained) else model)
 
 
 def _saved(model: Pretrained, folder: Path) -> Path:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ptm_jax.core import slots, spec
 from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import Array, Params
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Network
@@ -35,6 +36,14 @@ def is_head(path: str) -> bool:
 def precision_of(module: Network) -> Precision:
     """The `precision` of a module; float32 where it has no such field."""
     return spec.values_of(module).get("precision", Precision())
+
+
+class ReadsEvaluations(slots.Wrapper):
+    """Trait: an adaptation that changes the parameters after an evaluation during the run."""
+
+    def on_heldout(self, params: Params, loss: Array | float) -> Params:
+        """Returns the parameters after an evaluation with this mean loss of a token."""
+        raise NotImplementedError
 
 
 class OnFrozen(slots.Wrapper):

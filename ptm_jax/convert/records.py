@@ -148,7 +148,7 @@ def _objective_of(config: Config, core: Any, heads: Mapping[str, Any], parent: A
     if "classify" in heads:
         kind = PROBLEMS.get(config("problem_type", str, ""))
         return Classification(
-            kind=kind or ("number" if heads["classify"].outputs == 1 else "classes")
+            kind=kind or ("number" if heads["classify"].classes == 1 else "classes")
         )
     if "choose" in heads and "lm" in heads:  # Radford et al. 2018, Eq. 5
         return Joint(parts=((1.0, Choosing()), (0.5, LM())))

@@ -55,23 +55,11 @@ class Embedding(Slot):
     """The first layer of an encoder: token ids to vectors.
 
     vocab        the vocabulary, a field of every embedding
-    types        number of sentence types (0: none)
-    word_types   whether type vectors are rows of the token table (XLM in the Hugging Face library)
-    languages    number of language vectors (0: none)
     position     the vectors of positions (`nn.embeddings.summed.Positions`), or None
-    given        whether the token table belongs to another module, which passes it as an argument
-    reads_neighbours  whether a token's vector depends on the tokens beside it (MobileBERT). Batches
-                      of inference then have
-                 `in_row` [B, L]: 1 for the caller's slots, 0 for slots that fill the bucket
     """
 
     vocab: Vocab
     position: Any = None
-    types: int = 0
-    word_types: bool = False
-    languages: int = 0
-    given: bool = False
-    reads_neighbours: bool = False
 
     @property
     def limit(self) -> int | None:
@@ -114,8 +102,7 @@ class Encoder(Slot):
     gives_vectors    whether it has a vector for a text: that of each token's is in
                      `extra["vectors"]` [B, L, D], and `encode` takes the first
     writes           whether it decodes step by step with `empty_cache`
-    start            first id of a decoder's input; "last": the document's last token; None: the
-                     vocabulary's bos
+    types            number of sentence types (0: none)
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are
                      not stacked
     """
@@ -125,7 +112,7 @@ class Encoder(Slot):
     reads_source: bool = False
     gives_vectors: bool = False
     writes: bool = False
-    start: int | str | None = None
+    types: int = 0
     stacks: Mapping[str, Layered] = MappingProxyType({})
 
     @property
@@ -137,16 +124,6 @@ class Encoder(Slot):
     def embeddings(self) -> Any:
         """Its `Embedding`, or None."""
         return None
-
-    @property
-    def types(self) -> int:
-        """Number of sentence types (0: none)."""
-        return self.embeddings.types if self.embeddings is not None else 0
-
-    @property
-    def languages(self) -> int:
-        """Number of languages (0: none)."""
-        return self.embeddings.languages if self.embeddings is not None else 0
 
     @property
     def limit(self) -> int | None:
@@ -203,47 +180,17 @@ class Head(Slot):
     `context` (`nn.layers.Context`) draws dropout; None: no dropout.
 
     reads_head       name of a head; this head reads its output if the tower has it
-    reads_first      whether the head reads only the first token
     per_token        whether it returns a result for every token
     scores_words     whether it returns logits over the vocabulary
-    chained          whether the score of a class depends on the previous class (CRF)
+    shares_table     whether its output layer is the encoder's token table
     gives_rows       whether it returns vectors and biases of ids (`nn.heads.word_rows`)
-    averages         whether it returns the mean of the states of a row
-    relations        whose rows are the vectors of relations that a head of triples reads
-                     (`nn.heads.knowledge.graph_vectors`): the encoder's alone ("shared"), or also
-                     those of a table of its own ("own"); None: no head of triples
-    biased           whether a head of triples has a table `bias` [V] of entities
-    native_score     name of its score of triples in `kernels.triples`, or None: the kernel does not
-                     compute it
-    tolerance        of the constraint on relations that such a score may have
     """
 
     reads_head: ClassVar[str | None] = None
-    reads_first: ClassVar[bool] = False
     per_token: ClassVar[bool] = False
     scores_words: ClassVar[bool] = False
-    chained: ClassVar[bool] = False
+    shares_table: ClassVar[bool] = False
     gives_rows: ClassVar[bool] = False
-    averages: ClassVar[bool] = False
-    relations: ClassVar[Literal["shared", "own"] | None] = None
-    biased: ClassVar[bool] = False
-    native_score: ClassVar[str | None] = None
-    tolerance: ClassVar[float] = 0.0
-
-    @property
-    def outputs(self) -> int | None:
-        """Number of classes, or None."""
-        return None
-
-    @property
-    def readings(self) -> int:
-        """Number of batch rows per example (2 or more: choices)."""
-        return 1
-
-    @property
-    def shares_table(self) -> bool:
-        """Whether the output layer is the encoder's token table."""
-        return self.scores_words
 
     def reads(self, encoded: Encoded, batch: Batch) -> tuple[Any, ...]:
         """Returns the inputs of the head from an encoded batch: by default the last layer."""
@@ -255,36 +202,19 @@ class Head(Slot):
 
 
 class ClassHead(Head):
-    """A head with a score for each class. Subclasses have a field or property `classes`.
-
-    linear      whether the scores are the products of a matrix `classes/kernel` [D, C] and the mean
-                of the states
-    ways        [C, P] int32: then the products are the scores of inner nodes, and these the ways to
-                the classes: node + 1 where they turn right, -(node + 1) to the left, 0 behind the
-                end
-    """
+    """A head with a score for each class. Subclasses have a field or property `classes`."""
 
     classes: int
-    linear: ClassVar[bool] = False
-    ways: ClassVar[Any] = None
-
-    @property
-    def outputs(self) -> int:
-        return self.classes
 
 
 class Network(Slot):
     """A tower of an encoder and named heads (`encoders.model.Model`). A tower may also be only an
     encoder.
 
-    readers     networks between the encoder and the heads, by name
-    quiet       whether the encoder has no dropout
     """
 
     encoder: Encoder
     heads: Mapping[str, Head]
-    readers: Mapping[str, Any] = MappingProxyType({})
-    quiet: bool = False
 
 
 def encoder_in(tower: Any) -> Encoder | None:
@@ -303,6 +233,11 @@ def encoders_with(system: System, trait: type[Trait]) -> dict[str, Trait]:
     """Returns {tower: encoder} of the encoders of a system that have a trait."""
     encoders = {name: encoder_in(tower) for name, tower in system.towers.items()}
     return {name: encoder for name, encoder in encoders.items() if isinstance(encoder, trait)}
+
+
+def classes_of(head: Head) -> int | None:
+    """Returns the number of classes of a head; None if it has no score for each class."""
+    return head.classes if isinstance(head, ClassHead) else None
 
 
 def heads_of(system: System, tower: str = "main") -> Mapping[str, Head]:

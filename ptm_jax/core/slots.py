@@ -33,6 +33,7 @@ from ptm_jax.core.networks import (
     Layered,
     Network,
     Slot,
+    classes_of,
     encoder_in,
     encoder_of,
     encoders_with,
@@ -57,15 +58,18 @@ __all__ = [
     "Slot",
 ]
 __all__ += [
+    "Composition",
     "Corruption",
     "Examples",
     "Objective",
+    "OneRow",
     "Wrapper",
     "corruption",
     "objective",
     "overrides",
+    "parts_of",
 ]
-__all__ += ["encoder_in", "encoder_of", "encoders_with", "heads_of"]
+__all__ += ["classes_of", "encoder_in", "encoder_of", "encoders_with", "heads_of"]
 
 
 class Examples(Slot):
@@ -73,13 +77,10 @@ class Examples(Slot):
 
     begin, end       names in `core.types.Vocab` of the tokens before and after a text (None: none)
     continuing       whether row b of a batch continues row b of the previous batch
-    backward         whether the tokens of a text stand from last to first
     needs_words      whether it needs the first tokens of words (`Block.words`)
     spells           whether it needs the spellings of `table` (`Block.spellings`)
     labelled         whether it reads labelled files (`corpus`) instead of running text (`rows`)
     labels           names of the classes of a labelled task
-    windowing        windows of long texts, for question answering
-                     (`inference.text.answering.Windowing`)
     second           whether an example may have a second text
     readings         number of batch rows per example
     alphabet         number of character ids, if words are read as characters, else None
@@ -92,12 +93,10 @@ class Examples(Slot):
     begin: str | None = "cls"
     end: str | None = "sep"
     continuing: bool = False
-    backward: bool = False
     needs_words: bool = False
     spells: bool = False
     labelled: bool = False
     labels: tuple[str, ...] = ()
-    windowing: Any = None
     second: bool = True
     readings: int = 1
     alphabet: int | None = None
@@ -111,10 +110,6 @@ class Examples(Slot):
         """Returns the spelling of every token id, [V, C]; with an `alphabet`, also of `ids`
         alone."""
         raise NotImplementedError
-
-    def first_token(self, vocab: Vocab) -> int | None:
-        """Returns the first token of a decoder's inputs, if these examples write them."""
-        return None
 
     def blocks(self, corpus: Any, split: str) -> Any:
         """Returns the blocks that `rows` cuts, if they are not the text's
@@ -141,21 +136,25 @@ class Corruption(Slot):
     depend on the model.
 
     left_to_right    whether it writes an `order` in which every token attends only to earlier ones
-    single_stream    whether it writes source and target into one row
     start            name in the vocabulary of the first token of a decoder's input, or None
     """
 
     left_to_right: bool = False
-    single_stream: bool = False
     start: str | None = None
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         """Returns the batch with fields replaced or added."""
         raise NotImplementedError
 
-    def flat(self) -> tuple[Corruption, ...]:
-        """Returns the corruptions of a composition; only itself if it is a single one."""
-        return (self,)
+
+class Composition(Corruption):
+    """Trait: a corruption that applies others in order, its `parts`."""
+
+    parts: tuple[Any, ...]
+
+
+class OneRow(Corruption):
+    """Trait: a corruption that writes source and target into one row."""
 
 
 class Change(Corruption):
@@ -171,6 +170,15 @@ class Change(Corruption):
 def corruption(value: Any) -> Corruption:
     """Returns `value` as a corruption. A plain function gets the defaults of the slot."""
     return value if isinstance(value, Corruption) else Change(value)
+
+
+def parts_of(value: Any) -> tuple[Corruption, ...]:
+    """Returns the corruptions of a composition, also of compositions inside it; only `value` itself
+    if it is another corruption."""
+    made = corruption(value)
+    if not isinstance(made, Composition):
+        return (made,)
+    return tuple(inner for part in made.parts for inner in parts_of(part))
 
 
 class Objective(Slot):
@@ -227,20 +235,15 @@ class Wrapper(Slot):
     towers           names of the wrapped towers (None: all)
     owns             pattern of the paths of the wrapper's parameters, which the initial model does
                      not have
-    fresh            pattern of the paths of parameters that a run initialises even if the initial
-                     model has them
     observes         pattern of the paths of its parameters whose gradient is an observation of a
                      forward pass, such as the range of a layer's inputs: a step adds it to them as
                      it is, and no optimizer moves them (`on_step`)
-    cache            whether the features of the frozen encoder may be kept on disk
     logical_axes     {end of a path: axes} of the parameters that `init` adds (`mesh.axes`)
     """
 
     towers: tuple[str, ...] | None = None
     owns: str | None = None
-    fresh: str | None = None
     observes: str | None = None
-    cache: bool = False
     logical_axes: Mapping[str, Axes] = {}
 
     def within(self, system: System) -> Wrapper:
@@ -278,11 +281,6 @@ class Wrapper(Slot):
 
     def on_step(self, params: Params, step: Step) -> Params:
         """Returns the parameters after an update."""
-        return params
-
-    def on_heldout(self, params: Params, loss: Any) -> Params:
-        """Returns the parameters after an evaluation during the run, whose mean loss a token was
-        `loss`."""
         return params
 
     def finish(self, params: Params) -> Params:

@@ -21,7 +21,7 @@ from ptm_jax.core.types import Array, Batch, Vocab
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Chain(slots.Corruption):
+class Chain(slots.Composition):
     """Applies corruptions in order. Each has its own random stream."""
 
     parts: tuple
@@ -33,10 +33,7 @@ class Chain(slots.Corruption):
 
     def refusal(self, system) -> str | None:
         """Returns the first refusal of a part, or None (`core.system.refusal`)."""
-        return next(filter(None, (part.refusal(system) for part in self.flat())), None)
-
-    def flat(self) -> tuple[slots.Corruption, ...]:
-        return tuple(inner for part in self.parts for inner in slots.corruption(part).flat())
+        return next(filter(None, (part.refusal(system) for part in slots.parts_of(self))), None)
 
 
 def is_special(ids: Array, vocab: Vocab) -> Array:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.types import Batch, Visibility
+from ptm_jax.nn.embeddings.summed import types_of
 from ptm_jax.nn.layers import Context
 
 
@@ -20,6 +21,10 @@ class Embedded(slots.Encoder, nn.Module):
     @property
     def embeddings(self) -> Any:
         return self.embed
+
+    @property
+    def types(self) -> int:
+        return types_of(self.embed)
 
     def table(self):
         return self.embed.table()

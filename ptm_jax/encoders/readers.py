@@ -47,9 +47,10 @@ class Reading(Model):
 
 def reading(model: Model, readers: Mapping[str, Any] | None = None, quiet: bool = False) -> Reading:
     """Returns the model with more readers after its own."""
+    before = model.readers if isinstance(model, Reading) else {}
     return Reading(
         encoder=model.encoder,
         heads=model.heads,
-        readers={**model.readers, **(readers or {})},
-        quiet=quiet or model.quiet,
+        readers={**before, **(readers or {})},
+        quiet=quiet or (isinstance(model, Reading) and model.quiet),
     )

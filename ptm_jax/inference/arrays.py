@@ -20,11 +20,12 @@ from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
-from ptm_jax.inference import inputs
+from ptm_jax.inference import head_scores, inputs
 from ptm_jax.inference.forward_pass import forward
 from ptm_jax.inference.layerwise import layerwise
 from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
+from ptm_jax.nn.embeddings.summed import languages_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -169,7 +170,7 @@ class ArrayModel:
         cut, scores = inputs.cuts(rows, length, target), {}
         for name in scored:
             head, value = self.module.heads[name], outputs.pop(f"scores/{name}")
-            per_row = np.s_[: rows // head.readings]
+            per_row = np.s_[: rows // head_scores.readings_of(head)]
             part = np.s_[:rows, :length] if head.per_token else per_row
             scores[name] = jax.tree.map(lambda array, part=part: np.asarray(array)[part], value)
         arrays = {name: np.asarray(value)[cut[name]] for name, value in outputs.items()}
@@ -214,7 +215,7 @@ class ArrayModel:
             return inputs.fields_of(
                 self.examples, self.vocab, fields or {}, {}, inputs.shape_of(None, fields)
             )
-        if language_ids is None and encoder.languages and self._language is not None:
+        if language_ids is None and languages_of(encoder.embeddings) and self._language is not None:
             language_ids = np.full(np.shape(input_ids), self._language)
         arrays = input_ids, attention_mask, token_type_ids, position_ids, language_ids
         batch = inputs.batch_of(encoder, self.vocab, *arrays, multiple=self._readings)
@@ -229,12 +230,13 @@ class ArrayModel:
         """Names of the task heads: all but the vocabulary head and heads that read only the first
         token."""
         heads = self.module.heads.items()
-        return tuple(name for name, head in heads if not (head.scores_words or head.reads_first))
+        return tuple(name for name, head in heads if head_scores.is_of_task(head))
 
     @functools.cached_property
     def _language(self) -> int | None:
         """The language of the published config. Without one, a line on stderr, once for a model."""
-        language, count = self.published("lang_id", int, None), self.module.encoder.languages
+        language = self.published("lang_id", int, None)
+        count = languages_of(self.module.encoder.embeddings)
         if language is None:
             names = ", ".join(
                 f"{name} {i}"
@@ -252,7 +254,7 @@ class ArrayModel:
     @property
     def _readings(self) -> int:
         """Rows of an example: the choices of a question."""
-        return max((head.readings for head in self.module.heads.values()), default=1)
+        return max(map(head_scores.readings_of, self.module.heads.values()), default=1)
 
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:

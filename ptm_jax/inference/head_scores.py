@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import inputs
+from ptm_jax.nn.embeddings.summed import types_are_words
+from ptm_jax.nn.heads.tasks import ChoiceHead
+from ptm_jax.objectives.base import FirstToken
 
 if TYPE_CHECKING:
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -27,7 +31,7 @@ def scored(
     results: list[Any] = [None] * len(groups)
     longest = [max(len(row["input_ids"]) for row in group) for group in groups]
     encoder = model.module.encoder
-    typed = encoder.types > 1 and not encoder.embeddings.word_types  # the types of XLM are words
+    typed = encoder.types > 1 and not types_are_words(encoder.embeddings)
     for chosen in inputs.batches([np.zeros(size) for size in longest], batch):
         rows = [row for number in chosen for row in groups[number]]
         ids, mask = inputs.rectangle([row["input_ids"] for row in rows], model.vocab.pad)
@@ -74,3 +78,13 @@ def length_of(model: Pretrained, tuned: bool, default: int) -> int:
     recipe, limit = model.system.recipe, model.limit
     length = recipe.phases[-1].length if tuned and recipe is not None else default
     return length if limit is None else min(length, limit)
+
+
+def is_of_task(head: slots.Head) -> bool:
+    """Whether a head is neither a vocabulary head nor one that reads only the first token."""
+    return not (head.scores_words or isinstance(head, FirstToken))
+
+
+def readings_of(head: slots.Head) -> int:
+    """Returns the number of batch rows of an example: the choices of a question, else 1."""
+    return head.choices if isinstance(head, ChoiceHead) else 1

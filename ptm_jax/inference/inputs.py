@@ -10,6 +10,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Vocab
 from ptm_jax.inference.decoding.settings import bucket
+from ptm_jax.nn.embeddings.summed import languages_of, reads_neighbours
 from ptm_jax.objectives.text.text_traits import NeighbourDecoders
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def batch_of(
     with an offset (RoBERTa) only tokens other than `pad` count. Both are as in the `transformers`
     library.
     """
+    embed = encoder.embeddings
     ids, limit = _checked("input_ids", input_ids, vocab.size, "the vocabulary"), encoder.limit
     batch = {"input_ids": ids, "segment_ids": np.ones_like(ids)}
     if position_ids is None:
@@ -54,11 +56,17 @@ def batch_of(
             max(1, encoder.types),
             "the token types",
         ),
-        ("language_ids", "language_ids", language_ids, max(1, encoder.languages), "the languages"),
+        (
+            "language_ids",
+            "language_ids",
+            language_ids,
+            max(1, languages_of(embed)),
+            "the languages",
+        ),
     ):
         if value is not None:
             batch[field] = _checked(name, value, size, what, ids.shape)
-    if encoder.embeddings is not None and encoder.embeddings.reads_neighbours:
+    if reads_neighbours(embed):
         batch["in_row"] = np.ones_like(ids)
     return bucketed(batch, limit, multiple)
 

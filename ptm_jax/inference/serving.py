@@ -25,6 +25,7 @@ from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
 from ptm_jax.kernels import integers
+from ptm_jax.nn.embeddings.summed import languages_of
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
@@ -56,7 +57,7 @@ def graph(model: Pretrained, arithmetic: integers.Arithmetic = "int8") -> Graph:
     if (
         model.pair
         or encoder.embeddings is None
-        or encoder.languages
+        or languages_of(encoder.embeddings)
         or model.examples.alphabet is not None
     ):
         raise UserError(

@@ -111,15 +111,14 @@ def prediction_weights(scores: Array, batch: Batch, labelled: bool = True) -> Ar
     return weights[:: len(weights) // len(scores)]
 
 
+class FirstToken(slots.Head):
+    """Trait: a head that reads only the first token of a text."""
+
+
 def blind(system: System, tower: str, pool: str) -> str | None:
     """Refuses to pool the first token of a causal encoder: it sees no other token."""
     encoder, head = slots.encoder_of(system, tower), slots.heads_of(system, tower).get(pool)
-    if (
-        encoder is not None
-        and encoder.direction == "causal"
-        and head is not None
-        and head.reads_first
-    ):
+    if encoder is not None and encoder.direction == "causal" and isinstance(head, FirstToken):
         return (
             "the pooled first token of a causal encoder has seen nothing else; take an encoder "
             "that sees both ways"
@@ -129,7 +128,7 @@ def blind(system: System, tower: str, pool: str) -> str | None:
 
 def corruptions_of(system: System) -> tuple[slots.Corruption, ...]:
     """Returns the corruptions of a system, with chains flattened."""
-    return () if system.corruption is None else slots.corruption(system.corruption).flat()
+    return () if system.corruption is None else slots.parts_of(system.corruption)
 
 
 def next_memory(tower: Tower, encoded: Encoded, batch: Batch) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.outputs import Output
 from ptm_jax.inference.pretrained import Pretrained
@@ -103,7 +104,7 @@ def _differs(first: Pretrained, other: Pretrained) -> str:
 
 def _sizes(model: Pretrained) -> dict[str, int | None]:
     """{task head: number of its classes, or None}"""
-    return {name: model.module.heads[name].outputs for name in sorted(model.scored)}
+    return {name: slots.classes_of(model.module.heads[name]) for name in sorted(model.scored)}
 
 
 def _named(sizes: dict[str, int | None]) -> str:

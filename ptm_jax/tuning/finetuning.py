@@ -20,6 +20,7 @@ from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System, adapted
 from ptm_jax.core.types import Vocab
+from ptm_jax.data.rows.backward import Backward
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.encoder_traits import Reversible
@@ -303,7 +304,7 @@ def headed(system: System, examples: TaskExamples) -> System:
         name
     ].encoder.without_memory()  # texts of a task do not follow one another
     kind = kind_of(examples, encoder)
-    if system.examples.backward:
+    if isinstance(system.examples, Backward):
         if not isinstance(encoder, Reversible):
             raise UserError(
                 f"{type(encoder).__name__} has no other direction; a backward model is a "

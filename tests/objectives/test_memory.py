@@ -207,8 +207,7 @@ class BothFacts(Facts, TwoDirections):
 
 
 @dataclasses.dataclass(frozen=True)
-class OneStream(slots.Corruption):
-    single_stream = True
+class OneStream(slots.OneRow):
     left_to_right = True
 
 

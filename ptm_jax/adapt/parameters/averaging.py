@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.adapt.base import ReadsEvaluations
 from ptm_jax.core import slots
 from ptm_jax.core.types import Params
 from ptm_jax.objectives.regularisation.averaging import OwnTeacher
@@ -183,7 +184,7 @@ class SelfDistillation(_Averaging):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NTASGD(_Averaging):
+class NTASGD(_Averaging, ReadsEvaluations):
     """Averaged SGD with a non-monotonic trigger (Merity et al. 2018, arXiv 1708.02182, Algorithm
     1): evaluates, uses and exports the mean of the parameters since the first evaluation whose
     held-out loss was above the best of those more than `patience` evaluations before it. The run

@@ -233,9 +233,7 @@ class Distillation(Compression):
             )
         if any(match.reads_heads for match in self.terms):
             for name in (self.tower, *self.teachers):
-                towers[name] = with_field(
-                    towers[name], "expose", "heads", lambda part: isinstance(part, Attention)
-                )
+                towers[name] = with_field(towers[name], "expose", "heads", _is_attention)
         if not self.stored:
             for name in self.teachers:
                 _same_words(towers[self.tower], towers[name], name)
@@ -292,9 +290,9 @@ class Distillation(Compression):
     def smaller(
         self, system: System, params: Params, batches: Iterable[Batch]
     ) -> tuple[Any, Params]:
-        params, plain = self.finish(params), lambda part: isinstance(part, Attention)
+        params = self.finish(params)
         towers = {
-            name: with_field(system.towers[name], "expose", "probabilities", plain)
+            name: with_field(system.towers[name], "expose", "probabilities", _is_attention)
             for name in params
         }
         task = (
@@ -318,3 +316,7 @@ def _same_words(student: Any, teacher: Any, name: str) -> None:
 def _words(tower: Any) -> int | None:
     encoder = slots.encoder_in(tower)
     return None if encoder is None or encoder.embeddings is None else encoder.embeddings.vocab.size
+
+
+def _is_attention(part: object) -> bool:
+    return isinstance(part, Attention)

@@ -203,8 +203,9 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 def _block_fields(block: Any) -> dict[str, Any]:
     """Returns the config fields that describe a layer."""
-    fields: dict[str, Any] = {"use_bottleneck": isinstance(block, Bottleneck)}
-    if isinstance(block, Bottleneck):
+    narrow = isinstance(block, Bottleneck)
+    fields: dict[str, Any] = {"use_bottleneck": narrow}
+    if narrow:
         block = block.block
         wide = isinstance(block.attention, WideAttention)
         fields["use_bottleneck_attention"] = not wide
@@ -228,6 +229,7 @@ def _block_fields(block: Any) -> dict[str, Any]:
 def config(system: System) -> dict[str, Any]:
     core, heads = system.towers["main"].encoder, system.towers["main"].heads
     embed, fields = core.embed, _block_fields(core.stack.block)
+    expands = isinstance(embed.expand, Expansion)
     poolers = [heads["pool"]] if "pool" in heads else []
     poolers += [heads[name].summary for name in ("classify", "choose") if name in heads]
     if "mlm" in heads:
@@ -238,10 +240,8 @@ def config(system: System) -> dict[str, Any]:
             "vocab_size": embed.vocab.size,
             "pad_token_id": embed.vocab.pad,
             "embedding_size": embed.width,
-            "trigram_input": isinstance(embed.expand, Expansion) and embed.expand.trigrams,
-            "hidden_size": embed.expand.width
-            if isinstance(embed.expand, Expansion)
-            else embed.width,
+            "trigram_input": expands and embed.expand.trigrams,
+            "hidden_size": embed.expand.width if expands else embed.width,
             "num_hidden_layers": core.stack.layers,
             "hidden_dropout_prob": embed.dropout,
             "max_position_embeddings": embed.position.size,

@@ -4,7 +4,7 @@ LM."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -17,7 +17,7 @@ READ = ("decoder_input_ids", "decoder_segment_ids", "decoder_positions", "source
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SingleStream(slots.Corruption):
+class SingleStream(slots.OneRow):
     """Joins the encoder and decoder inputs that `part` writes into one row [B, L + T] (Dong et al.
     2019, section 2.3; Raffel et al. 2020, section 3.2.1).
 
@@ -26,8 +26,6 @@ class SingleStream(slots.Corruption):
     `decoder_labels` and `decoder_weights` stay: the objective reads the last T hidden states. Other
     per-token fields are dropped.
     """
-
-    single_stream: ClassVar[bool] = True
 
     part: Any
 

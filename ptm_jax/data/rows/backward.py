@@ -18,14 +18,13 @@ class Backward(Around):
     """The rows that `examples` cut from each block with its tokens in reverse (Howard and Ruder
     2018, section 3.3).
 
-    A task turns the encoder of such a model round (`core.networks.Encoder.turned`), and reads its
+    A task turns the encoder of such a model (`encoders.encoder_traits.Reversible`), and reads its
     texts as they are. The blocks themselves stay in the order of the text: a state that is carried
     from a block to the next meets another text.
     """
 
     examples: slots.Examples = Contiguous()
 
-    backward = True
     spells = property(operator.attrgetter("examples.spells"))
     table = property(operator.attrgetter("examples.table"))
 

@@ -13,7 +13,7 @@ from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.corruptions.masking.sentence_masking import SentenceSlots
 from ptm_jax.encoders.context import Embedded, context_of, slots_of
 from ptm_jax.encoders.transformer.transformer import Transformer
-from ptm_jax.nn.embeddings.summed import Sinusoids
+from ptm_jax.nn.embeddings.summed import Sinusoids, borrows_table
 
 _SENTENCE_FIELDS = ("order", "key_order", "group", "places")
 
@@ -116,7 +116,7 @@ class Hierarchical(Embedded, SentenceSlots):
             inner["input_ids"] = ids
             inner["segment_ids"] = batch.get("decoder_segment_ids", slots_of(ids) // per + 1)
             inner["positions"] = batch.get("decoder_positions", slots_of(ids) % per)
-        table = self.sentence.table() if self.decoder.embed.given else None
+        table = self.sentence.table() if borrows_table(self.decoder.embed) else None
         return self.decoder(
             inner, train, source=source, source_segments=slots_of(chosen) + 1, table=table
         )

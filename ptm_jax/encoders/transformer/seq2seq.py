@@ -14,6 +14,7 @@ from ptm_jax.core.types import Batch, Encoded, record
 from ptm_jax.encoders.context import Embedded
 from ptm_jax.encoders.transformer.transformer import Cache, Transformer
 from ptm_jax.nn.attention.multihead import KeyValues
+from ptm_jax.nn.embeddings.summed import borrows_table
 from ptm_jax.nn.layers import Identity
 
 
@@ -136,10 +137,10 @@ class EncoderDecoder(Embedded):
 
     def table(self):
         """Returns the table [V, D] of the decoder's tokens, which a tied vocabulary head shares."""
-        return self.encoder.table() if self.decoder.embed.given else self.decoder.table()
+        return self.encoder.table() if borrows_table(self.decoder.embed) else self.decoder.table()
 
     def _shared_table(self):
-        return self.encoder.table() if self.decoder.embed.given else None
+        return self.encoder.table() if borrows_table(self.decoder.embed) else None
 
     def empty_cache(self, batch: int, length: int, source: int) -> PairCache:
         """Returns a decoding cache for `length` tokens of `batch` targets with `source` source

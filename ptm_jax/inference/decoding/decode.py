@@ -32,6 +32,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import row_keys, stream
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, record
+from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
 from ptm_jax.inference.decoding import beams
 from ptm_jax.inference.decoding import logits as rules
 from ptm_jax.inference.decoding.settings import (
@@ -106,8 +107,10 @@ def decode(
     """
     if not prompts or min(map(len, prompts)) == 0:
         raise ValueError("decoding needs at least one prompt, and a token in each")
-    start = tower.module.encoder.start if start is None else start
-    if tower.module.encoder.reads_source and not isinstance(start, int):
+    encoder = tower.module.encoder
+    if start is None and isinstance(encoder, EncoderDecoder):
+        start = encoder.start
+    if encoder.reads_source and not isinstance(start, int):
         raise ValueError("a decoder begins with a token: give its id as start")
     ids, segments = pad_left(prompts)
     number = np.zeros(len(ids), np.int32)
@@ -223,10 +226,13 @@ def _by_layer(module: Network, params: Params, cache: Any) -> tuple[Any, Any]:
         params, f"encoder/{path}/block", lambda block: by_columns(stack.apart(block), CORES, dtype)
     )
 
-    def parts(part):
-        return part.by_layer() if isinstance(part, KeyValues) else part
+    def stacked(part: object) -> bool:
+        return isinstance(part, KeyValues)
 
-    return params, jax.tree.map(parts, cache, is_leaf=lambda part: isinstance(part, KeyValues))
+    def parts(part):
+        return part.by_layer() if stacked(part) else part
+
+    return params, jax.tree.map(parts, cache, is_leaf=stacked)
 
 
 def _by_words(readout: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
@@ -84,6 +85,12 @@ class Windowing:
     unanswered: bool = False
 
 
+class LongTexts(slots.Examples):
+    """Trait: examples of questions on texts that are cut into windows."""
+
+    windowing: Windowing
+
+
 def answer(
     model: Pretrained, questions: Sequence[str], contexts: Sequence[str], batch: int
 ) -> list[Answer]:
@@ -95,9 +102,9 @@ def answer(
     for number, both in enumerate(zip(questions, contexts, strict=True), 1):
         if not all(text.strip() for text in both):
             raise UserError(f"text {number}: the question or the text is empty")
-    own_windowing = model.examples.windowing
-    windowing, tokenizer = own_windowing or Windowing(), model._tokenizer()
-    length = head_scores.length_of(model, own_windowing is not None, 384)
+    trained = isinstance(model.examples, LongTexts)
+    windowing = model.examples.windowing if trained else Windowing()
+    tokenizer, length = model._tokenizer(), head_scores.length_of(model, trained, 384)
     records = records_of(tokenizer, questions, contexts)
     kept = [record["question"][: windowing.question] for record in records]
     rows = windows(tokenizer, kept, [record["ids"] for record in records], length, windowing.stride)

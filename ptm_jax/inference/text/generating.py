@@ -17,6 +17,7 @@ from ptm_jax.convert.records import all_ends
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Vocab
 from ptm_jax.inference import inputs
 from ptm_jax.inference.decoding import decode, defaults
 from ptm_jax.inference.decoding.settings import Generation
@@ -93,6 +94,14 @@ def ends_of(model: Pretrained) -> tuple[int, ...]:
     return all_ends(model.published, "eos_token_id") or (() if eos is None else (eos,))
 
 
+class WritesAnswers(slots.Examples):
+    """Trait: examples whose answers a decoder writes."""
+
+    def first_token(self, vocab: Vocab) -> int | None:
+        """Returns the first token of a decoder's inputs, or None."""
+        raise NotImplementedError
+
+
 def start_of(model: Pretrained, start: int | str | None = None) -> int | Literal["last"]:
     """Returns the id of a decoder's first token: the `given` id or piece, else that of the
     published config, of the encoder, or of the training corruption or examples. "last" means the
@@ -109,11 +118,11 @@ def start_of(model: Pretrained, start: int | str | None = None) -> int | Literal
     known = (
         start
         if start is not None
-        else model.published("decoder_start_token_id", int, encoder.start)
+        else model.published("decoder_start_token_id", int, encoder.start if model.pair else None)
     )
     if known is None and isinstance(corruption, slots.Corruption) and corruption.start is not None:
         known = vocab.id(corruption.start)
-    if known is None and isinstance(model.system.examples, slots.Examples):
+    if known is None and isinstance(model.system.examples, WritesAnswers):
         known = model.system.examples.first_token(vocab)
     if known is None:
         raise UserError(

@@ -26,12 +26,10 @@ def table_of(model: Any) -> WordTable:
         )
     params, (end,) = model.params[model.tower], encoder.vocab.need("eos")
     words = [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces]
-    counts = head.counts if isinstance(head, ClassTree) else (1,) * head.classes
+    tree = isinstance(head, ClassTree)
+    counts = head.counts if tree else (1,) * head.classes
     order = sorted(range(head.classes), key=lambda n: -counts[n])
-    output, tree = (
-        np.asarray(params["heads_classify"]["classes"]["kernel"], np.float32).T,
-        isinstance(head, ClassTree),
-    )
+    output = np.asarray(params["heads_classify"]["classes"]["kernel"], np.float32).T
     names = [LABEL + system.examples.labels[n].replace(" ", "_") for n in order]
     output = np.ascontiguousarray(output if tree else output[order])
     grams, rows = encoder.grams, np.asarray(params["encoder"]["ngrams"], np.float32)

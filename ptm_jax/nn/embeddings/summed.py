@@ -165,6 +165,32 @@ class Embeddings(slots.Embedding, nn.Module):
         return self.project(self.drop(x.astype(self.precision.dtype), context))
 
 
+def types_of(embed: object) -> int:
+    """Returns the number of sentence types of embeddings (0: none)."""
+    return embed.types if isinstance(embed, Embeddings) else 0
+
+
+def languages_of(embed: object) -> int:
+    """Returns the number of language vectors of embeddings (0: none)."""
+    return embed.languages if isinstance(embed, Embeddings) else 0
+
+
+def types_are_words(embed: object) -> bool:
+    """Returns whether type vectors are rows of the token table (XLM in Transformers)."""
+    return isinstance(embed, Embeddings) and embed.word_types
+
+
+def borrows_table(embed: object) -> bool:
+    """Returns whether the token table is an argument of the call, the table of another module."""
+    return isinstance(embed, Embeddings) and embed.given
+
+
+def reads_neighbours(embed: object) -> bool:
+    """Returns whether a token's vector depends on the neighbouring tokens (MobileBERT). Batches of
+    inference then have `in_row` [B, L]: 1 for the caller's tokens, 0 for padding of the bucket."""
+    return isinstance(embed, Embeddings) and embed.reads_neighbours
+
+
 class DroppedWords(Embeddings):
     """`Embeddings` that lose whole words in training: all tokens of a batch with the same id keep
     or lose their vector, with probability `words` (Gal and Ghahramani 2016; Merity et al. 2018,

@@ -25,6 +25,7 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, record
 from ptm_jax.nn.heads.tasks import TokenHead
 from ptm_jax.nn.initializers import Normal
+from ptm_jax.objectives.tasks.crf import LinkedClasses
 
 NEVER = -1e5
 """Score of a forbidden transition in sums: its probability is 0 and its gradient finite."""
@@ -202,7 +203,7 @@ def _along(scores: Array, places: Array) -> tuple[Array, Array]:
     return jnp.swapaxes(scores.astype(jnp.float32), 0, 1), places.astype(jnp.int32).T
 
 
-class CRFHead(TokenHead):
+class CRFHead(TokenHead, LinkedClasses):
     """Returns the logits of each token [B, L, C] float32 from [B, L, D], with the parameters of
     `TokenHead`. A call without features returns the `Links`. `labels` are the names of the classes;
     a `scheme` needs them.
@@ -211,8 +212,6 @@ class CRFHead(TokenHead):
     """
 
     logical_axes = {"pairs": (None, None), "first": (None,), "last": (None,)}
-
-    chained = True
 
     labels: tuple[str, ...] = ()
     scheme: Scheme = ""

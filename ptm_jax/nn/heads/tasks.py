@@ -33,6 +33,7 @@ class BoundaryHead(slots.Head, nn.Module):
     logical_axes = {"place": (None, None), "first/kernel": (None, "width"), "bias": ("vocab",)}
 
     scores_words = True
+    shares_table = True
 
     vocab: Any
     places: int = 20
@@ -289,10 +290,6 @@ class ChoiceHead(TaskHead):
 
     choices: int
     summary: nn.Module = Summary()
-
-    @property
-    def readings(self) -> int:
-        return self.choices
 
     def example(self, encoded):
         return (jnp.repeat(encoded.hidden[:1], self.choices, 0),)

@@ -16,6 +16,7 @@ from ptm_jax.kernels import cross_entropy
 from ptm_jax.kernels.choice import Impl
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
 from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+from ptm_jax.objectives.base import FirstToken
 
 
 @record
@@ -159,10 +160,8 @@ class LMHead(WordHead):
         return Readout(hidden * self.scale, table, bias, self.precision, self.impl)
 
 
-class Pooler(slots.Head, nn.Module):
+class Pooler(FirstToken, nn.Module):
     """[B, L, D] -> [B, D]: a dense layer and tanh on the first token (BERT)."""
-
-    reads_first = True
 
     activation: Activation = "tanh"
     initializer: Any = TruncatedNormal()

@@ -16,6 +16,10 @@ from ptm_jax.objectives.base import OnePass
 from ptm_jax.objectives.tasks.downstream import scores_of
 
 
+class LinkedClasses(slots.ClassHead):
+    """Trait: a head in which the score of a class depends on the class of the previous token."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CRFTagging(OnePass):
     """-log p of the label path `token_labels` [B, L] int32, under a head with transition scores
@@ -62,6 +66,6 @@ class CRFTagging(OnePass):
 
     def refusal(self, system) -> str | None:
         head = slots.heads_of(system, self.tower).get(self.head)
-        if head is not None and not head.chained:
+        if not (head is None or isinstance(head, LinkedClasses)):
             return f"the head {self.head} has no links between classes; take a CRFHead, or Tagging"
         return None

@@ -31,7 +31,7 @@ class Seq2Seq(OnePass):
     uniformly over V (Vaswani et al. 2017, section 5.4); the metric `nll` excludes it.
 
     Refuses a single network unless the corruption writes source and target into one row
-    (`Corruption.single_stream`).
+    (`core.slots.OneRow`).
     """
 
     baseline = "nll"
@@ -60,7 +60,7 @@ class Seq2Seq(OnePass):
         if (
             encoder is None
             or encoder.direction == "decoder"
-            or any(c.single_stream for c in corruptions_of(system))
+            or any(isinstance(one, slots.OneRow) for one in corruptions_of(system))
         ):
             return None
         return (

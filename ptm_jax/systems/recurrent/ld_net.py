@@ -95,8 +95,12 @@ def selecting(system: System, strength: float = 0.05, most: int = 2, rate: float
     authors' tagger does. Deviation: it begins with the language model's projection, one of each
     direction; theirs begins anew, one of both.
     """
-    changed = with_field(system, "selects", True, lambda part: isinstance(part, DenseBiLSTM))
-    changed = with_field(changed, "layer_drop", 0.0, lambda part: isinstance(part, DenseBiLSTM))
+
+    def dense(part: object) -> bool:
+        return isinstance(part, DenseBiLSTM)
+
+    changed = with_field(system, "selects", True, dense)
+    changed = with_field(changed, "layer_drop", 0.0, dense)
     objective = Selecting(task=system.objective, strength=strength, most=most)
     frozen = Frozen(pattern="/encoder/", except_=rf"{MASK}|/encoder/(right|left)_features/")
     masked = (Restart(fresh=MASK), Bounded(pattern=MASK), PathRates(table=((MASK, rate),)))

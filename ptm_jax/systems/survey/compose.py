@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import spec
+from ptm_jax.core import slots, spec
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import System, Tie, refusal
 from ptm_jax.core.towers import abstract
@@ -50,7 +50,7 @@ def _untied(encoder: System, task: System, name: str = "") -> System:
     refusal reads."""
     network = spec.respell(encoder.towers["main"].encoder, Vocab, _vocab(task))
     corruption, examples = task.corruption, task.examples
-    one_row = any(part.single_stream for part in corruptions_of(task))
+    one_row = any(isinstance(part, slots.OneRow) for part in corruptions_of(task))
     if isinstance(task.objective, Seq2Seq) and network.direction != "decoder" and not one_row:
         corruption = SingleStream(part=corruption)
     if network.types < 6:

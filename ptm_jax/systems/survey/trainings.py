@@ -16,6 +16,7 @@ import json
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from ptm_jax.core import spec
@@ -95,7 +96,8 @@ def _commits_since(commit: str) -> int | None:
 def _modules(system: System) -> set[str]:
     """Returns the modules of the classes and functions in a record."""
     owners = (
-        part if hasattr(part, "__qualname__") else type(part) for _, part in spec.walk(system)
+        part if isinstance(part, type | FunctionType) else type(part)
+        for _, part in spec.walk(system)
     )
     return {owner.__module__ for owner in owners if owner.__module__.startswith(PACKAGE.name)}
 

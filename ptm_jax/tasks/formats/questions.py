@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Questions(TaskExamples):
+class Questions(TaskExamples, answering.LongTexts):
     """Rows of a question and a window of its text.
 
     stride     tokens from one window of a text to the next (SQuAD's BERT: 128)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
+from ptm_jax.inference.text.generating import WritesAnswers
 from ptm_jax.tasks.formats import json_text, tabular, taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
@@ -33,7 +34,7 @@ class Written(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Targets(TaskExamples):
+class Targets(TaskExamples, WritesAnswers):
     """Rows of a source and a decoder's target.
 
     source, target   columns; the first of several that exists

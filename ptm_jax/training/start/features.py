@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.adapt.parameters.freezing import FeatureExtraction
 from ptm_jax.convert.adapterfile import digest
 from ptm_jax.core.paths import flatten
 from ptm_jax.mesh import rules
@@ -135,7 +136,7 @@ class FeatureStream:
 def kept(program: Any, params: Params, stream: Any, workdir: Path, mesh: Any) -> Any:
     """Returns the stream of a run, with the features of the frozen encoder if an adaptation needs
     them."""
-    if not any(wrapper.cache for wrapper in program.system.wrappers):
+    if not any(isinstance(one, FeatureExtraction) and one.cache for one in program.system.wrappers):
         return stream
     if jax.process_count() > 1:
         console.say(

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.adapt.parameters.freezing import Restart
 from ptm_jax.convert.engine import Report
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, closest
@@ -96,7 +97,7 @@ def _with_model(params: Mapping[str, Any], source: Initial, system: System) -> M
     new = {f"{tower}/{name}" for name in report.missing}  # drawn when the checkpoint was read
     added = [wrapper.owns for wrapper in system.wrappers if wrapper.owns is not None]
     added += [encoder.beyond for encoder in _grown(system).values()]
-    renewed = [wrapper.fresh for wrapper in system.wrappers if wrapper.fresh is not None]
+    renewed = [wrapper.fresh for wrapper in system.wrappers if isinstance(wrapper, Restart)]
     model = {name: leaf for name, leaf in model.items() if not _matches(name, renewed)}
 
     used, drawn, reshaped = set(), [], []

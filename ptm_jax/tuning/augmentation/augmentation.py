@@ -56,7 +56,7 @@ def conditional(
         raise UserError(f"{init} is no published checkpoint; conditional BERT begins with one")
     system, _ = checkpoint.record_of(model.config, family_of(model.config).pretraining)
     tower, classes = system.towers["main"], examples.outputs
-    if "mlm" not in tower.heads or not tower.encoder.embeddings.types or classes < 2:
+    if "mlm" not in tower.heads or not tower.encoder.types or classes < 2:
         raise UserError(
             f"{init} with {task}: a head for masked words, vectors of types and a task with "
             "classes are needed"

@@ -115,18 +115,19 @@ def staged(value: Compressed, base: Experiment) -> list[Staged]:
     stages, tower = [], base.system.towers["main"]
     for number, stage in enumerate(value.stages):
         compression, towers = stage.compression, {"main": tower}
-        if number and isinstance(compression, Distillation):
+        distils = isinstance(compression, Distillation)
+        if number and distils:
             compression = dataclasses.replace(compression, begin=compression.begin or BEFORE)
             towers |= {name: base.system.towers["main"] for name in compression.teachers}
         wrappers = (compression,) if compression is not None and compression.trains else ()
         system = dataclasses.replace(
             base.system, towers=towers, compress=wrappers, recipe=_recipe(stage, base.system.recipe)
         )
-        if isinstance(compression, Distillation):
+        if distils:
             compression.start("")
         if reason := refusal(system):
             raise UserError(reason)
-        if isinstance(compression, Distillation | Theseus):
+        if distils or isinstance(compression, Theseus):
             tower = adapted(system).towers["main"]
         stages.append(Staged(compression, dataclasses.replace(base, system=system)))
     return stages

@@ -15,7 +15,7 @@ def test_the_rows_of_a_backward_model_are_the_text_from_its_end():
     documents = np.split(block.tokens, block.document_tokens[1:-1])
     text = np.concatenate([[*document[::-1], VOCAB.eos] for document in documents[::-1]])
     np.testing.assert_array_equal(found["input_ids"][found["segment_ids"] > 0], text)
-    assert Backward().backward and Backward(examples=Contiguous(continuing=True)).continuing
+    assert Backward(examples=Contiguous(continuing=True)).continuing
 
 
 def test_an_autoencoder_reads_a_text_and_writes_it_again():
