@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ LARGEST = 2**31 - 1
 PARTS = 10_000
 """The largest number of layers, or of other parts that repeat."""
 
+_SHARE = re.compile(r"dropout|pdrop|_prob$|layerdrop")
+_NOT_NEGATIVE = re.compile(r"eps(ilon)?$|initializer_(range|factor)$|_std$|temperature$")
 _MISSING = object()
 _TYPES = {
     "whole number": int,
@@ -86,7 +89,17 @@ class Config(Mapping):
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{self.file}: {name} is {value}; expected a finite number")
+        if kind is float:
+            self._check_range(name, value)
         return value
+
+    def _check_range(self, name: str, value: float) -> None:
+        """Raises UserError for a negative number, and for a share above 1, where the name says that
+        there is none."""
+        if _SHARE.search(name) and not 0 <= value <= 1:
+            raise UserError(f"{self.file}: {name} is {value}; expected a number from 0 to 1")
+        if _NOT_NEGATIVE.search(name) and value < 0:
+            raise UserError(f"{self.file}: {name} is {value}; expected a number of at least 0")
 
     def positive(self, name: str, default: Any = _MISSING) -> int:
         """Returns an integer field from 1 to `most`."""

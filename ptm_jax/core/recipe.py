@@ -8,13 +8,72 @@ from typing import Literal
 
 spec = dataclasses.dataclass(frozen=True, kw_only=True)
 
+WHOLE = 2**31 - 1
+LARGE = 1e30
+"""The largest whole number, and the largest other one, of a recipe: float32 holds them."""
+BELOW_1 = 0.0, math.nextafter(1.0, 0.0)
+POSITIVE = math.ulp(0.0), LARGE
+NOT_NEGATIVE = 0.0, LARGE
+RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("b1", "b2", "rho", "momentum"), BELOW_1),
+    **dict.fromkeys(("eps", "clip_threshold", "row_limit", "clip", "divisor"), POSITIVE),
+    **dict.fromkeys(
+        ("weight_decay", "initial", "lr", "end", "decay_rules", "lr_rules"), NOT_NEGATIVE
+    ),
+    **dict.fromkeys(("warmup", "full"), (0, WHOLE)),
+    **dict.fromkeys(("steps", "batch", "length", "every", "accumulate", "updates"), (1, WHOLE)),
+    "adagrad.eps": NOT_NEGATIVE,  # GloVe's sum of squares begins at 1
+    "decay_rate": (math.ulp(0.0), 1.0),
+    "cut": (math.ulp(0.0), 1.0),
+    "ratio": (1.0, LARGE),
+    "start": (1.0, LARGE),
+}
+"""{field, or class.field: (least, largest)} of every number of a recipe; of rules, of their
+factors."""
+
+
+class Ranged:
+    """Base of the values of a recipe: their numbers lie in `RANGES`."""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = vars(self)[field.name]
+            rules = isinstance(value, tuple) and field.name.endswith("_rules")
+            numbers = [factor for _, factor in value] if rules else [value]
+            for number in numbers:
+                if isinstance(number, int | float) and not isinstance(number, bool):
+                    check_range(f"{type(self).__name__.lower()}.{field.name}", number)
+
+
+def range_of(path: str) -> tuple[float, float]:
+    """Returns the (least, largest) number of "class.field"."""
+    return RANGES.get(path, RANGES[path.partition(".")[2]])
+
+
+def check_range(path: str, number: float) -> None:
+    """Raises ValueError for a number outside the range of its "class.field"."""
+    least, largest = range_of(path)
+    if least <= number <= largest:
+        return
+    if isinstance(least, int):
+        expected = f"at least {least}" if number < least else f"at most {largest:,}"
+    elif largest == LARGE:
+        finite = "a finite number "
+        expected = finite + ("above 0" if 0 < least < 1 else f"of at least {least:g}")
+    else:
+        expected = (
+            f"{'above' if least else 'at least'} 0 and {'below' if largest < 1 else 'at most'} 1"
+        )
+    raise ValueError(f"{path} is {number}; it must be {expected}")
+
+
 # BERT's rule (google-research/bert, AdamWeightDecayOptimizer): no decay on normalisation parameters
 # and biases.
 NO_DECAY = ((r"(^|/)(bias|scale)$", 0.0),)
 
 
 @spec
-class AdamW:
+class AdamW(Ranged):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019). `bias_correction=False` is
     BERT's original."""
 
@@ -27,7 +86,7 @@ class AdamW:
 
 
 @spec
-class Adamax:
+class Adamax(Ranged):
     """Adam with the infinity norm (Kingma & Ba 2015, Algorithm 2) and decoupled weight decay. `eps`
     avoids 0 / 0 for an element that never had a gradient. `bias_correction=False` is MT-DNN's
     original."""
@@ -39,13 +98,9 @@ class Adamax:
     decay_rules: tuple[tuple[str, float], ...] = NO_DECAY
     bias_correction: bool = True
 
-    def __post_init__(self):
-        if self.eps <= 0:
-            raise ValueError(f"eps of Adamax is {self.eps}; it must be above 0")
-
 
 @spec
-class LAMB:
+class LAMB(Ranged):
     """Layer-wise adaptive Adam (You et al. 2020, Algorithm 2): the update of each tensor is scaled
     by ||w|| / ||u||."""
 
@@ -57,7 +112,7 @@ class LAMB:
 
 
 @spec
-class Adafactor:
+class Adafactor(Ranged):
     """Factored second moments (Shazeer & Stern 2018). `relative=True` scales steps by the
     parameter's own size."""
 
@@ -70,7 +125,7 @@ class Adafactor:
 
 
 @spec
-class Adagrad:
+class Adagrad(Ranged):
     """Adagrad (Duchi et al. 2011): ELMo, CTRL. `scaled=True` is GloVe's C code: the sum is of the
     squares of rate * gradient, from `initial`, and the gradient is divided by the sum before it."""
 
@@ -80,7 +135,7 @@ class Adagrad:
 
 
 @spec
-class Adadelta:
+class Adadelta(Ranged):
     """Adadelta (Zeiler 2012): Bahdanau et al. 2015, Kim 2014. The paper has the rate 1."""
 
     rho: float = 0.95
@@ -88,7 +143,7 @@ class Adadelta:
 
 
 @spec
-class SGD:
+class SGD(Ranged):
     """Gradient descent with optional momentum: word2vec, AWD-LSTM. `nesterov` (Sutskever et al.
     2013, in the form of Bengio et al. 2013, which stores the look-ahead parameters): fairseq's
     language models.
@@ -103,10 +158,9 @@ class SGD:
     row_limit: float | None = None
 
     def __post_init__(self):
-        if self.row_limit is not None and (self.row_limit <= 0 or self.momentum):
-            raise ValueError(
-                f"row_limit is {self.row_limit}; it must be above 0, and goes without momentum"
-            )
+        super().__post_init__()
+        if self.row_limit is not None and self.momentum:
+            raise ValueError(f"row_limit is {self.row_limit}; it goes without momentum")
         if self.nesterov and not self.momentum:
             raise ValueError(
                 "SGD with nesterov=True needs a momentum above 0; give one, or leave nesterov out"
@@ -117,14 +171,14 @@ Optimizer = AdamW | Adamax | LAMB | Adafactor | Adagrad | Adadelta | SGD
 
 
 @spec
-class Constant:
+class Constant(Ranged):
     """The peak rate after a linear warm-up."""
 
     warmup: int = 0
 
 
 @spec
-class Linear:
+class Linear(Ranged):
     """Linear warm-up, then linear decay to `end` (a fraction of the peak) at the last step: BERT,
     RoBERTa, word2vec."""
 
@@ -133,7 +187,7 @@ class Linear:
 
 
 @spec
-class Cosine:
+class Cosine(Ranged):
     """Linear warm-up, then half a cosine down to `end` (a fraction of the peak): GPT, GPT-2."""
 
     warmup: int = 0
@@ -141,7 +195,7 @@ class Cosine:
 
 
 @spec
-class InverseSqrt:
+class InverseSqrt(Ranged):
     """peak * sqrt(warmup / max(step, warmup)), with a linear ramp first unless `ramp` is False.
 
     The Transformer's schedule (Vaswani et al. 2017, Eq. 3) with the peak d**-0.5 * warmup**-0.5;
@@ -151,9 +205,14 @@ class InverseSqrt:
     warmup: int = 4000
     ramp: bool = True
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.warmup < 1:
+            raise ValueError(f"inversesqrt.warmup is {self.warmup}; it must be at least 1")
+
 
 @spec
-class SlantedTriangular:
+class SlantedTriangular(Ranged):
     """ULMFiT's schedule (Howard & Ruder 2018, Eq. 3): up for `cut` of the steps, down to peak /
     `ratio`."""
 
@@ -162,7 +221,7 @@ class SlantedTriangular:
 
 
 @spec
-class OneCycle:
+class OneCycle(Ranged):
     """One cycle (Smith 2018, arXiv 1803.09820) in fastai's form (MultiFiT): half a cosine up from
     peak / `start` for `cut` of the steps, half a cosine down to peak / (`start` * `end`).
     Deviation: the momentum stays."""
@@ -173,7 +232,7 @@ class OneCycle:
 
 
 @spec
-class Staircase:
+class Staircase(Ranged):
     """The peak rate for `full` steps, then divided by `divisor` now and after every `every` steps:
     Zaremba et al. 2014."""
 
@@ -186,7 +245,7 @@ Schedule = Constant | Linear | Cosine | InverseSqrt | SlantedTriangular | OneCyc
 
 
 @spec
-class Phase:
+class Phase(Ranged):
     """A part of training with one batch shape: `steps` updates on `batch` rows of `length`
     tokens."""
 
@@ -194,14 +253,9 @@ class Phase:
     batch: int
     length: int
 
-    def __post_init__(self):
-        for name in ("steps", "batch", "length"):
-            if (value := vars(self)[name]) < 1:
-                raise ValueError(f"phase.{name} is {value}; it must be at least 1")
-
 
 @spec
-class Recipe:
+class Recipe(Ranged):
     """The published training configuration of a system.
 
     lr            peak learning rate
@@ -228,8 +282,7 @@ class Recipe:
             raise ValueError(
                 "recipe.phases is empty; a recipe needs at least one Phase(steps, batch, length)"
             )
-        if not 0 <= self.lr < math.inf:
-            raise ValueError(f"recipe.lr is {self.lr}; it must be a finite number of at least 0")
+        super().__post_init__()
         for phase in self.phases:
             for name in ("updates", "accumulate"):
                 if vars(self)[name] < 1 or phase.batch % vars(self)[name]:
