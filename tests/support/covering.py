@@ -24,18 +24,20 @@ Goal = tuple[str, ...]
 """A trait, or a pair of traits in the order of the alphabet."""
 
 
-def goals(traits: Iterable[str]) -> set[Goal]:
+def goals(traits: Iterable[str], pairs: bool = True) -> set[Goal]:
     """Returns the traits of a case as 1-tuples, and their pairs."""
     names = sorted(set(traits))
-    return {(name,) for name in names} | set(itertools.combinations(names, 2))
+    return {(name,) for name in names} | set(itertools.combinations(names, 2) if pairs else ())
 
 
-def greedy(traits: Mapping[str, Iterable[str]], chosen: Iterable[str] = ()) -> list[str]:
+def greedy(
+    traits: Mapping[str, Iterable[str]], chosen: Iterable[str] = (), pairs: bool = True
+) -> list[str]:
     """Returns `chosen` and the cases that cover every goal which `chosen` does not cover.
 
     The search takes the case with the most uncovered goals, the first of several.
     """
-    wanted = {name: goals(values) for name, values in traits.items()}
+    wanted = {name: goals(values, pairs) for name, values in traits.items()}
     selection = list(chosen)
     left = set().union(*wanted.values()) - set().union(*(wanted[name] for name in selection))
     while left:
@@ -51,9 +53,9 @@ def listed(name: str) -> list[str]:
     return file.read_text(encoding="utf8").splitlines() if file.exists() else []
 
 
-def covering(name: str, traits: Mapping[str, Iterable[str]]) -> list[str]:
+def covering(name: str, traits: Mapping[str, Iterable[str]], pairs: bool = True) -> list[str]:
     """Returns the cases of the list NAME that exist, and cases for the goals that it leaves out."""
-    return greedy(traits, [case for case in listed(name) if case in traits])
+    return greedy(traits, [case for case in listed(name) if case in traits], pairs)
 
 
 def params(

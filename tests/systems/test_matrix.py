@@ -2,8 +2,9 @@
 anything is compiled.
 
 Cells are alike whose encoders have the same class and facts and whose tasks the same objectives:
-they work or do not work together, and one of them takes the step: each class of encoders with each
-class of tasks. Every refusal is tried.
+they work or do not work together. The cells of `tests/laws/covering/cells.txt` take the step: each
+class of encoders, each objective, and each fact of an encoder with each objective. Every refusal is
+tried. `python tests/systems/test_matrix.py` writes the list.
 """
 
 import dataclasses
@@ -35,6 +36,10 @@ from ptm_jax.objectives.text.text_traits import AdaptiveDepth, QueryStream
 from ptm_jax.systems.survey import compose, matrix
 from ptm_jax.training.start import differing, setup
 from ptm_jax.training.steps.step import program
+
+sys.path[:0] = [str(Path(__file__).parents[1])]  # in a process of its own
+
+from support import covering  # noqa: E402
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROWS, LENGTH = 4, 64
@@ -112,21 +117,32 @@ def class_of_task(name):
     return tuple(sorted(objectives | asks))
 
 
-def first_of(names, class_of):
-    """{class: the first name of it}."""
-    return {class_of(system): name for name, system in reversed(names.items())}
+def traits_of(row, column):
+    """What a cell tries: classes of its encoder and of its task, and each fact of the encoder with
+    each objective of the task."""
+    kind, *facts = class_of_encoder(matrix.ENCODERS[row])
+    task = class_of_task(matrix.TASKS[column])
+    pairs = {f"fact {n} {fact} {name}" for n, fact in enumerate(facts) for name in task}
+    return {f"encoder {kind}", *(f"task {name}" for name in task), *pairs}
 
 
-def computed(row, column):
-    """Whether a cell takes its step: the first of its class does."""
-    rows, columns = (
-        first_of(matrix.ENCODERS, class_of_encoder),
-        first_of(matrix.TASKS, class_of_task),
-    )
-    return row in rows.values() and column in columns.values()
+def selection(cells):
+    """{row: the columns whose cells take a step}: `tests/laws/covering/cells.txt`, and new ones."""
+    traits = {
+        f"{row} > {column}": [f"{trait}" for trait in traits_of(row, column)]
+        for (row, column), why in cells.items()
+        if why is None
+    }
+    chosen = covering.covering("cells", traits, pairs=False)
+    columns = {row: [] for row in matrix.ENCODERS}
+    for cell in chosen:
+        row, _, column = cell.partition(" > ")
+        columns[row].append(column)
+    return columns
 
 
-def check(row, folder):
+def check(row, folder, *steps):
+    """The refusals of a row, and a step of each cell in the columns `steps`."""
     corpus, encoder = open_corpus(folder), systems.get(matrix.ENCODERS[row])
     tasks = {column: systems.get(name) for column, name in matrix.TASKS.items()}
     cells = compose.matrix({row: encoder}, tasks)
@@ -136,7 +152,7 @@ def check(row, folder):
             with pytest.raises(UserError) as refused:
                 program(system, 0)
             assert reason in str(refused.value) and len(reason) > 20
-        elif computed(row, column):
+        elif column in steps:
             loss, norm, finite = step(system, corpus)
             assert np.isfinite(loss) and loss > 0 and np.isfinite(norm) and norm > 0 and finite, (
                 column
@@ -148,6 +164,11 @@ def check(row, folder):
 def cells():
     """The whole table, which takes as long as two steps."""
     return matrix.cells()
+
+
+@pytest.fixture(scope="session")
+def steps(cells):
+    return selection(cells)
 
 
 @pytest.mark.full
@@ -170,7 +191,7 @@ def test_cells_of_a_class_work_or_do_not_work_together(cells):
 
 @pytest.mark.full
 @pytest.mark.parametrize("row", matrix.ENCODERS)
-def test_every_cell_takes_a_step_or_is_refused(row, corpus, cells):
+def test_every_cell_takes_a_step_or_is_refused(row, corpus, steps):
     """In a process of its own, which compiles without optimisation: most of its time is the
     compiler's."""
     flags = "--xla_backend_optimization_level=0"
@@ -178,16 +199,14 @@ def test_every_cell_takes_a_step_or_is_refused(row, corpus, cells):
         flags += " --xla_cpu_use_fusion_emitters=false"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, __file__, row, str(corpus)],
+        [sys.executable, __file__, row, str(corpus), *steps[row]],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert len(done.stdout.splitlines()) == sum(
-        not cells[row, column] and computed(row, column) for column in matrix.TASKS
-    )
+    assert len(done.stdout.splitlines()) == len(steps[row])
 
 
 @pytest.mark.full
@@ -208,4 +227,9 @@ def test_the_linker_of_another_encoder_is_missing(cells):
 
 if __name__ == "__main__":
     gc.set_threshold(100_000, 50, 50)  # as conftest.py does, which this process has not read
-    check(*sys.argv[1:])
+    if sys.argv[1:]:
+        check(*sys.argv[1:])
+    else:
+        columns = selection(matrix.cells())
+        lines = [f"{row} > {column}\n" for row in columns for column in columns[row]]
+        (covering.FOLDER / "cells.txt").write_text("".join(lines), encoding="utf8")
