@@ -264,6 +264,7 @@ def test_the_declared_direction_is_what_changes(name):
         assert (source != plain(name))[3].any(-1).all(), "the whole target sees the source"
 
 
+@pytest.mark.full
 @each
 def test_bfloat16_is_near_float32(name):
     halved = spec.respell(module(name), Precision, lambda _: Precision("bfloat16"))

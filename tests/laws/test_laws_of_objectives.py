@@ -217,6 +217,7 @@ def test_padding_has_no_gradient(name):
     assert (slopes[np.asarray(batch()["segment_ids"]) == 0] == 0).all()
 
 
+@pytest.mark.full
 @thinned
 def test_bfloat16_is_near_float32(name):
     halved = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params_of())

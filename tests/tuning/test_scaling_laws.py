@@ -95,6 +95,7 @@ def covered(name, seeds, draws):
     return held
 
 
+@pytest.mark.full
 def test_intervals_hold_the_planted_constants():
     assert min(covered("L(N)", 6, 40).values()) >= 4
 
