@@ -48,11 +48,10 @@ from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import System
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.inference import loading
-from ptm_jax.knowledge.english_words import SUPERSENSES
+from ptm_jax.knowledge.english_words import FILE_PARTS, SUPERSENSES
 from ptm_jax.knowledge.graphs.compiling import compile_graph
 from ptm_jax.knowledge.graphs.formats import sources
 from ptm_jax.knowledge.graphs.graph_store import open_graph
-from ptm_jax.knowledge.lexicons import PREFIXES
 from ptm_jax.knowledge.word_classes import PARTS, POLARITIES, WordClasses
 from ptm_jax.nn.embeddings.lexical import Senses, WordClass
 from ptm_jax.nn.heads.tasks import Summary, TaskHead
@@ -187,7 +186,7 @@ def known(graph: Any, signs: dict[str, str], folder: Path) -> dict[str, tuple[st
             )
             if kinds:
                 rows[lower] = (
-                    PREFIXES[kinds[0].split(".")[0]],
+                    FILE_PARTS[kinds[0].split(".")[0]],
                     signs.get(lower, "0"),
                     ",".join(kinds),
                 )
@@ -212,7 +211,7 @@ def asked(graph: Any, files: tuple[str, ...]) -> dict[str, tuple[str, str, str]]
             )
         )
         if kinds:
-            rows[form] = PREFIXES[kinds[0].split(".")[0]], "0", ",".join(kinds)
+            rows[form] = FILE_PARTS[kinds[0].split(".")[0]], "0", ",".join(kinds)
     return rows
 
 
@@ -226,7 +225,7 @@ def supersenses(graph: Any, lemma: str, part: str) -> list[str]:
         for entity in graph.alias_entities[place]
         for kind in graph.entity_types[entity]
     ]
-    return [kind for kind in dict.fromkeys(kinds) if PREFIXES[kind.split(".")[0]] == part]
+    return [kind for kind in dict.fromkeys(kinds) if FILE_PARTS[kind.split(".")[0]] == part]
 
 
 def graph_of(args: Args) -> Path:
