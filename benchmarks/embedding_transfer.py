@@ -1,10 +1,9 @@
-"""Transfer of embeddings alone (Table 4 of the survey): a small encoder with random and with given
-word vectors.
+"""Transfer of embeddings alone (Table 4 of the survey), measured on a small encoder.
 
-    python -m benchmarks.embedding_transfer --vectors runs/skipgram --tasks trec6 subj sst2 \
-        --seeds 3 --out benchmarks/
-    python -m benchmarks.embedding_transfer --vectors runs/senna --encoder senna --tasks wnut17 ud \
-        --seeds 3
+    python -m benchmarks.embedding_transfer --vectors runs/skipgram \
+        --tasks trec6 subj sst2 --seeds 3 --out benchmarks/
+    python -m benchmarks.embedding_transfer --vectors runs/senna \
+        --encoder senna --tasks wnut17 ud --seeds 3
 
 The encoder is drawn at random over the words that occur twice in the task's training text: BERT's
 with two layers of width 128, or SENNA's window of 11 words with a CRF over the tags (Collobert et

@@ -3,21 +3,21 @@
 Networks name the axes of their activations; the code that traces a step for a mesh maps the names
 to mesh axes:
 
-    with use(layout):                                  # `mesh.layout.Layout`: a mesh and a rule
-                                                       table
-        x = constrain(x, "rows", "positions", "width")  # a sharding constraint; without a layout, x
-                                                        itself
+    with use(layout):                                   # `mesh.layout.Layout`: mesh and rules
+        x = constrain(x, "rows", "positions", "width")  # without a layout: x itself
 
-The axis names of activations (`mesh.axes` lists those of parameters):
+The axis names of activations (`mesh.axes` lists the axis names of parameters):
 
-    rows       batch rows                       heads    attention heads       vocab   vocabulary
-               logits
+    rows       batch rows
     positions  length of the residual stream, norms and dropout: also split over `model` under
                sequence parallelism
     length     length of the inputs of products and attention: split over `seq` only
-    keys       length of attention keys and values: whole, or split over `seq` like the queries
+    keys       length of attention keys and values: not split, or split over `seq` like the queries
                (ring attention)
-    width      residual stream                  hidden   feed-forward layer
+    width      width of the residual stream
+    hidden     width of the feed-forward layer
+    heads      attention heads
+    vocab      vocabulary logits
 
 Layouts are defined in `mesh.layout`.
 """

@@ -35,7 +35,7 @@ def move_with_tokens(*names: str) -> None:
 
 
 def moving(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns those of `names` (a batch, a spec) that move with their tokens, in order."""
+    """Returns the fields among `names` (a batch, a spec) that move with their tokens, in order."""
     return tuple(name for name in names if name in _MOVING)
 
 

@@ -1,5 +1,7 @@
-"""The slots of a network: embedding, stack of layers, encoder, head and tower. `core.slots`
-describes how slots work."""
+"""The slots of a network: embedding, stack of layers, encoder, head and tower.
+
+`core.slots` describes how slots work.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,27 @@ if TYPE_CHECKING:
 Direction = Literal[
     "bidirectional", "causal", "backward", "decoder", "both", "before", "none", "unread"
 ]
-"""The tokens that a token attends to if the batch has no `order`: all, earlier ones, later ones,
-earlier ones and the whole source ("decoder"), all but itself ("both"), earlier ones but not itself
-("before"), itself alone ("none"), or no token ("unread": its state is that of its document)."""
+"""The tokens that a token attends to if the batch has no `order`.
+
+    bidirectional    all tokens
+    causal           itself and earlier tokens
+    backward         itself and later tokens
+    decoder          itself, earlier tokens and the whole source
+    both             all tokens except itself
+    before           earlier tokens, without itself
+    none             itself only
+    unread           no token: its state is the document's state
+"""
 
 
 Trait = TypeVar("Trait")
 
 
 class Slot:
-    """The base class of all slots. A field of a subclass must not hide a method of its slot
-    (TypeError)."""
+    """The base class of all slots.
+
+    A field of a subclass must not hide a method of its slot (TypeError).
+    """
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
@@ -54,8 +66,8 @@ class Slot:
 class Embedding(Slot):
     """The first layer of an encoder: token ids to vectors.
 
-    vocab        the vocabulary, a field of every embedding
-    position     the vectors of positions (`nn.embeddings.summed.Positions`), or None
+    vocab        vocabulary, a field of every embedding
+    position     position embedding (`nn.embeddings.summed.Positions`), or None
     """
 
     vocab: Vocab
@@ -73,8 +85,10 @@ class Embedding(Slot):
 
 
 class Layered(Slot):
-    """A stack of layers inside a network. `levels` is the number of layers with separate
-    parameters."""
+    """A stack of layers inside a network.
+
+    levels    number of layers with separate parameters
+    """
 
     levels: int
 
@@ -96,11 +110,11 @@ def raised(level: int | range, below: int) -> int | range:
 class Encoder(Slot):
     """A network from a batch to `Encoded`: `encoder(batch, train=False, **options)`.
 
-    direction        see `Direction`
+    direction        tokens that a token attends to (`Direction`)
     obeys_order      whether a batch's `order` has an effect
     reads_source     whether it has a decoder, which reads `decoder_input_ids`
-    gives_vectors    whether it has a vector for a text: that of each token's is in
-                     `extra["vectors"]` [B, L, D], and `encode` takes the first
+    gives_vectors    whether it has text vectors. `extra["vectors"]` [B, L, D] holds, for each
+                     token, the vector of its text; `encode` takes the first
     writes           whether it decodes step by step with `empty_cache`
     types            number of sentence types (0: none)
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are
@@ -131,9 +145,11 @@ class Encoder(Slot):
         return self.embeddings.limit if self.embeddings is not None else None
 
     def level_of(self, path: str) -> int | range | None:
-        """Returns the level of a parameter 'encoder/a/b/c': 0 below the layers, 1 ... N for a
-        layer, a range if axis 0 of the parameter is the layers, None if the encoder declares no
-        levels (`adapt.parameters.levels`)."""
+        """Returns the level of a parameter 'encoder/a/b/c' (`adapt.parameters.levels`).
+
+        The level is 0 below the layers and 1 ... N for a layer. It is a range if axis 0 of the
+        parameter is the layers, and None if the encoder declares no levels.
+        """
         below = 0
         for place, stack in self.stacks.items():
             if path.startswith(f"encoder/{place}/"):
@@ -146,14 +162,15 @@ class Encoder(Slot):
         return None
 
     def select(self, batch: Batch, words: Any) -> tuple[Batch, Mapping[str, Any]]:
-        """Returns (batch, {parameter: rows}) of further sparse tables that are read for the rows
-        `words` [U] of the token table, which an objective selected (`Objective.select`); None: it
-        selected none, and reads the batch once."""
+        """Returns (batch, {parameter: rows}): the rows of further sparse tables that a step reads.
+
+        `words` [U] are the rows of the token table that the objective selected
+        (`Objective.select`). With `words` None it selected no rows, and reads the batch once.
+        """
         return batch, {}
 
     def empty_memory(self, batch: int) -> Any:
-        """Returns the memory before the first row of a text, a tree with leaves [B, ...], or
-        None."""
+        """Returns the memory before the first row of a text: a tree with leaves [B, ...], or None."""
         return None
 
     def without_memory(self) -> Any:
@@ -179,7 +196,7 @@ class Head(Slot):
 
     `context` (`nn.layers.Context`) draws dropout; None: no dropout.
 
-    reads_head       name of a head; this head reads its output if the tower has it
+    reads_head       name of another head, whose output this head reads if the tower has it
     per_token        whether it returns a result for every token
     scores_words     whether it returns logits over the vocabulary
     shares_table     whether its output layer is the encoder's token table
@@ -208,9 +225,9 @@ class ClassHead(Head):
 
 
 class Network(Slot):
-    """A tower of an encoder and named heads (`encoders.model.Model`). A tower may also be only an
-    encoder.
+    """A tower of an encoder and named heads (`encoders.model.Model`).
 
+    A tower may also be an encoder alone.
     """
 
     encoder: Encoder

@@ -1,17 +1,19 @@
-"""The slots of a system: one base class for each, with a default for every fact that it may
-declare.
+"""The slots of a system. Each slot is a base class with a default for every attribute.
 
 To add a value, inherit the class of its slot and override the attributes that differ. Other code
 reads only attributes that are declared here.
 
-    class LSTMEncoder(slots.Encoder, nn.Module): ...        an encoder, head or embedding
-                                                            (`core.networks`)
-    @dataclass(frozen=True, kw_only=True)
-    class MyCorruption(slots.Corruption): ...               examples, corruptions, objectives,
-                                                            wrappers
+An encoder, head or embedding is a module (`core.networks`):
 
-A corpus statistic, such as the vocabulary (`core.types.Vocab`) or the unigram counts
-(`statistics.counts.Counts`), is a field that the set-up fills in.
+    class LSTMEncoder(slots.Encoder, nn.Module): ...
+
+Examples, corruptions, objectives and wrappers are dataclasses:
+
+    @dataclass(frozen=True, kw_only=True)
+    class MyCorruption(slots.Corruption): ...
+
+A field may hold a corpus statistic, such as the vocabulary (`core.types.Vocab`) or the unigram
+counts (`statistics.counts.Counts`). The set-up fills it in.
 
 Do not declare a name here that a subclass has as a *required* dataclass field: a dataclass takes an
 inherited attribute as the default of its field.
@@ -73,18 +75,19 @@ __all__ += ["classes_of", "encoder_in", "encoder_of", "encoders_with", "heads_of
 
 
 class Examples(Slot):
-    """How rows are cut from a corpus.
+    """How the rows of a batch are cut from a corpus.
 
-    begin, end       names in `core.types.Vocab` of the tokens before and after a text (None: none)
+    begin, end       names of the tokens before and after a text, in `core.types.Vocab`; None: no
+                     token
     continuing       whether row b of a batch continues row b of the previous batch
-    needs_words      whether it needs the first tokens of words (`Block.words`)
-    spells           whether it needs the spellings of `table` (`Block.spellings`)
+    needs_words      whether it reads the ids that begin a word (`Block.words`)
+    spells           whether it reads the spellings that `table` returns (`Block.spellings`)
     labelled         whether it reads labelled files (`corpus`) instead of running text (`rows`)
-    labels           names of the classes of a labelled task
+    labels           class names of a labelled task
     second           whether an example may have a second text
     readings         number of batch rows per example
-    alphabet         number of character ids, if words are read as characters, else None
-    slot_width       tokens of a sentence slot; None: rows have no slots
+    alphabet         number of character ids, if words are read as characters; else None
+    slot_width       number of tokens in a sentence slot; None: rows have no slots
 
     Fields have any NumPy type (`core.fields`). `data.rows.columns` adds columns of tokens to any
     way of cutting rows.
@@ -107,23 +110,29 @@ class Examples(Slot):
         raise NotImplementedError
 
     def table(self, tokenizer: Any, ids: Any = None) -> Any:
-        """Returns the spelling of every token id, [V, C]; with an `alphabet`, also of `ids`
-        alone."""
+        """Returns the spelling of every token id, [V, C].
+
+        With an `alphabet` it can also return the spellings of `ids` alone.
+        """
         raise NotImplementedError
 
     def blocks(self, corpus: Any, split: str) -> Any:
-        """Returns the blocks that `rows` cuts, if they are not the text's
-        (`data.corpora.store.Blocks`), else None: a sequence with `tokens`, the places that they
-        fill in rows, and `join(blocks)`."""
+        """Returns the blocks that `rows` cuts, or None for the text's (`data.corpora.store.Blocks`).
+
+        The blocks are a sequence with `tokens`, the number of row places that they fill, and
+        `join(blocks)`.
+        """
         return None
 
     def spec(self, length: int, vocab: Vocab) -> Mapping[str, Field]:
-        """Returns {field: Field}, the shape and type of one row. Raises UserError if vocabulary or
-        length do not fit."""
+        """Returns {field: Field}, the shape and type of one row.
+
+        Raises UserError if the vocabulary or the length does not fit.
+        """
         raise NotImplementedError
 
     def batch_spec(self, length: int, vocab: Vocab) -> Mapping[str, Field]:
-        """Returns `spec` and the fields that a batch has besides."""
+        """Returns `spec` and the additional fields of a batch."""
         return self.spec(length, vocab)
 
     def rows(self, block: Any, *, length: int, vocab: Vocab, rng: Any) -> Mapping[str, Any]:
@@ -132,8 +141,7 @@ class Examples(Slot):
 
 
 class Corruption(Slot):
-    """A pure function of a batch with static shapes. It runs inside the jitted step and does not
-    depend on the model.
+    """A pure function of a batch with static shapes.
 
     left_to_right    whether it writes an `order` in which every token attends only to earlier ones
     start            name in the vocabulary of the first token of a decoder's input, or None
@@ -182,15 +190,16 @@ def parts_of(value: Any) -> tuple[Corruption, ...]:
 
 
 class Objective(Slot):
-    """Computes the loss of the towers on a batch, including the forward passes. A plain function
-    works too.
+    """Computes the loss of the towers on a batch, including the forward passes.
 
-    tower       the tower that is trained
-    head        the head that predicts the labels, or None
-    kind        the kind of the labels; "classes" are integers
-    given       names of towers that are never trained, such as a teacher; a run must start with a
-                model for each
-    baseline    the metric to compare with the loss of predicting word or class frequencies, or None
+    A plain function works too.
+
+    tower       name of the trained tower
+    head        name of the head that predicts the labels, or None
+    kind        kind of the labels; "classes" are integers
+    given       names of the towers that are never trained, such as a teacher; a run must start with
+                a model for each
+    baseline    metric to compare with the loss of predicting word or class frequencies, or None
     """
 
     tower: str = "main"
@@ -204,13 +213,15 @@ class Objective(Slot):
         raise NotImplementedError
 
     def initial_carry(self, towers: Mapping[str, Any], batch: Batch) -> Any:
-        """Returns the carry of the first batch of a stream, a tree with leaves [B, ...], or
-        None."""
+        """Returns the carry of the first batch of a stream: a tree with leaves [B, ...], or None."""
         return None
 
     def select(self, system: System, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
-        """Returns (batch, {parameter path: rows}): the rows of sparse tables that the step reads
-        and updates; {} for a dense step. The ids in the batch are renumbered to these rows."""
+        """Returns (batch, {parameter path: rows}); the rows are {} for a dense step.
+
+        The step reads and updates only these rows of its sparse tables. The ids in the returned
+        batch number these rows.
+        """
         return batch, {}
 
 
@@ -247,8 +258,7 @@ class Wrapper(Slot):
     logical_axes: Mapping[str, Axes] = {}
 
     def within(self, system: System) -> Wrapper:
-        """Returns the wrapper with open fields, such as the number of steps, filled in from the
-        system."""
+        """Returns the wrapper with fields such as the number of steps filled in from the system."""
         return self
 
     def rewrite(self, system: System) -> Any:
@@ -256,23 +266,29 @@ class Wrapper(Slot):
         return system
 
     def wrap(self, module: Network) -> Any:
-        """Returns the tower with other values in its slots. The paths of the model's parameters do
-        not change."""
+        """Returns the tower with other values in its slots.
+
+        The paths of the model's parameters do not change.
+        """
         return module
 
     def init(self, params: Params, source: Params | None) -> Params:
-        """Adds the wrapper's initial parameters to {tower: tree}. Called again with the initial
-        model as `source`."""
+        """Adds the wrapper's initial parameters to {tower: tree}.
+
+        A run calls it again with the initial model as `source`.
+        """
         return params
 
     def trainable(self, path: str, step: Step) -> Any:
-        """Returns whether a parameter is updated at a step: a bool, a traced bool, or booleans [N]
-        for stacked layers. `path` has a `level` (`adapt.parameters.levels.Place`)."""
+        """Returns whether a step updates a parameter.
+
+        The result is a bool, a traced bool, or booleans [N] for stacked layers. `path` has a
+        `level` (`adapt.parameters.levels.Place`).
+        """
         return True
 
     def rate(self, path: str) -> Any:
-        """Returns the learning-rate multiplier of a parameter: a number, or [N] for stacked
-        layers."""
+        """Returns a parameter's learning-rate multiplier: a number, or [N] for stacked layers."""
         return 1.0
 
     def effective(self, params: Params, train: bool) -> Params:

@@ -11,16 +11,16 @@ A `Batch` is a plain dict of arrays. These fields have the same meaning everywhe
     segment_ids     [B, L] int32    document of a packed row: 0 is padding, 1, 2, ... are documents
     positions       [B, L] int32    position inside the document
     token_type_ids  [B, L] int32    sentence A or B of a pair
-    order           [B, L] int32    which tokens see which (see `Visibility`); absent: the encoder's
-                    own direction
-    key_order       [B, L] int32    the order of a token as a key, if it differs
+    order           [B, L] int32    which tokens see which (see `Visibility`);
+                                    absent: the encoder's own direction
+    key_order       [B, L] int32    order of a token as a key, if it differs
     group           [B, L] int32    keys of a group above 0 are visible only in the group; absent: 0
-    visible         [B, L, L] bool  keys that a query may see besides (K-BERT's visible matrix);
-                    absent: all
-    rows            [B]    int32    index of the row in the global batch; seeds dropout and
-                    corruptions
-    step            []     int32    the training step
-    carry           any             the carry of the previous step's loss (a memory)
+    visible         [B, L, L] bool  additional mask: keys that each query may see (K-BERT's visible
+                                    matrix); absent: all keys
+    rows            [B]    int32    index of the row in the global batch, the seed of dropout and
+                                    corruptions
+    step            []     int32    training step
+    carry           any             carry of the previous step's loss (a memory)
 
 Other fields are documented in the modules that write them: the examples (`data.rows`,
 `tasks.formats`), the corruptions (`corruptions`), `training.start.features` and
@@ -117,13 +117,13 @@ class Encoded:
 
     hidden     [B, L, D]        last layer
     layers     [N+1, B, L, D]   embedding output and every layer, or None
-    attention  [N, B, H, L, L]  probabilities of every layer (or scores: `Attention.expose`), or
-               None
-    memory     any              state carried to the next batch of a training stream, leaves [B,
-               ...]; or None
+    attention  [N, B, H, L, L]  probabilities of every layer (or scores: `Attention.expose`),
+                                or None
+    memory     any              state carried to the next batch of a training stream, with leaves
+                                [B, ...]; or None
     cache      any              decoding state after these tokens, or None
-    extra      {name: any}      further outputs: ViLBERT's image stream, XLNet's query stream; or
-               None
+    extra      {name: any}      further outputs, such as ViLBERT's image stream or XLNet's query
+                                stream; or None
     """
 
     hidden: Any
@@ -136,8 +136,10 @@ class Encoded:
 
 @record
 class Ratio:
-    """A metric as a sum and a weight, which add up exactly over micro-batches, devices and
-    hosts."""
+    """A metric as a sum and a weight.
+
+    Both add up exactly over micro-batches, devices and hosts.
+    """
 
     sum: Any
     weight: Any
@@ -149,8 +151,9 @@ class Ratio:
 
 @record
 class Loss:
-    """A loss as sums and weights instead of means, so that accumulation and data parallelism are
-    exact.
+    """A loss as sums and weights instead of means.
+
+    Accumulation and data parallelism are therefore exact.
 
     `sum` and `weight` are scalars, or vectors [T] for an objective that adds the means of T terms
     (BERT: the mean over masked tokens plus the mean over pairs). Weights must not depend on
@@ -164,10 +167,10 @@ class Loss:
     carry: Any = None
 
     def value(self, weight: Any = None):
-        """Returns the sum of the means of the terms. `weight` replaces their weights (by those of
-        the whole batch).
+        """Returns the sum of the means of the terms. A term of zero weight is 0, not NaN.
 
-        A term of zero weight is 0, not NaN."""
+        `weight` replaces the weights of the terms, for example by the weights of the whole batch.
+        """
         weight = jax.lax.stop_gradient(self.weight if weight is None else weight)
         return Ratio(self.sum, weight).value().sum()
 

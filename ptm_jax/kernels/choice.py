@@ -2,8 +2,7 @@
 
 `impl` is a field of `nn.attention.multihead.Attention`; `Experiment.impl` sets it for all of them:
 
-    reference   the definition of correct results; holds every score; the only one that returns
-                probabilities
+    reference   the definition of correct results; holds every score; only it returns probabilities
     xla         computes by blocks, on every platform
     native      our kernel in C++ for CPUs; the gradient is the definition's
     pallas      our kernel for TPU or GPU
@@ -14,16 +13,16 @@
 "auto" selects for attention:
 
     devices              scores per row and head   selected    reason
-    cpu, `forward_only`  any                       native      scores stay in the cache; if the
-                         kernel computes this case
-    cpu                  at most SHORT, 192^2      reference   at least as fast as a loop over small
-                         blocks (measured)
+    cpu, `forward_only`  any                       native      scores stay in the cache; only if
+                                                               the kernel computes this case
+    cpu                  at most SHORT, 192^2      reference   at least as fast as a loop over
+                                                               small blocks (measured)
     cpu                  more                      xla         blocks stay in the cache, products
-                         have two dimensions
-    tpu, gpu, attached   any                       the fastest that this device finds right
-                         (`kernels.deciding`)
-    tpu, a topology      any                       reference   there is no device to ask (`ptm
-                         plan`)
+                                                               have two dimensions
+    tpu, gpu, attached   any                       measured    the fastest one whose results are
+                                                               right there (`kernels.deciding`)
+    tpu, a topology      any                       reference   no device can be measured (`ptm
+                                                               plan`)
 
 There is no fallback: if the named implementation cannot compute a case, its module's `refusal`
 returns the reason, which is raised as a UserError.

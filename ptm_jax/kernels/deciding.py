@@ -104,9 +104,10 @@ class Case:
 class Question:
     """A class of shapes: a frozen dataclass whose fields JSON can hold.
 
-    kind      the computation          definition   name of the candidate that is taken where no
-              other is better
-    compute   "float32" or "bfloat16"  key          the class in words; equal for equal classes
+    kind         the computation
+    compute      "float32" or "bfloat16"
+    definition   name of the candidate to take if no other is better
+    key          the class in words; equal for equal classes
     """
 
     kind: str

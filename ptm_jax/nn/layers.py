@@ -72,13 +72,15 @@ activate.defvjp(lambda name, x: (activate(name, x), x), _activate_backward)
 class Context:
     """Values that the layers of a stack share.
 
-    visibility  which tokens attend to which      rows   [B] global row indices, for dropout
-    positions   [B, L] of the queries             scores added to q k^T by all layers (T5's
-                distances)
+    visibility  which tokens attend to which
+    rows        [B] global row indices, for dropout
+    positions   [B, L] positions of the queries
+    scores      scores that all layers add to q k^T (T5's distances)
     places      [1 or B, Lq] and k_places [1 or B, Lk]: places of the tokens, for relative
                 positions. None: consecutive, with the last query at the last key
     types       [B, Lk] sentence types of the keys, the last Lq for the queries (XLNet); or None
-    step        scalar training step, or None     train  whether dropout and other noise are on
+    step        scalar training step, or None
+    train       whether dropout and other noise are on
     source      [B, Ls, D] input of a decoder's cross-attention, with source_visibility; or None
     layer       scalar number of the layer in a `NumberedStack`, from 0; else None
     """

@@ -10,8 +10,9 @@
 A collective of n chips on V bytes (the result of a gather, else the operand) has a latency of 1
 microsecond per hop on a torus or 10 at a switch, and takes:
 
-    all-reduce 2 V (n-1)/n / rate     all-gather, reduce-scatter, all-to-all V (n-1)/n / rate
-                                      permute V / link
+    all-reduce                                 2 V (n-1)/n / rate
+    all-gather, reduce-scatter, all-to-all     V (n-1)/n / rate
+    permute                                    V / link
 """
 
 from __future__ import annotations

@@ -27,9 +27,10 @@ class TreeLSTM(slots.Encoder, nn.Module):
     `heights` [B, L] count from the leaves (-1: padding). All nodes of one height are one step of
     the scan.
 
-        i, o, u = W x_j + U sum_k h_k + b     f_jk = W_f x_j + U_f h_k + b_f     k: the children of
-                                              j
-        c_j = sigmoid(i) tanh(u) + sum_k sigmoid(f_jk) c_k     h_j = sigmoid(o) tanh(c_j)
+        i, o, u = W x_j + U sum_k h_k + b           k: the children of j
+        f_jk    = W_f x_j + U_f h_k + b_f
+        c_j     = sigmoid(i) tanh(u) + sum_k sigmoid(f_jk) c_k
+        h_j     = sigmoid(o) tanh(c_j)
     """
 
     embed: Embeddings

@@ -1,9 +1,9 @@
 """Looks up the classes that a record names.
 
 A kind is the short name of a public dataclass of the package, such as "Transformer". If two rooms
-have a class of that name, the kind is "room.Transformer". The classes are those of the folders
-whose `__init__.py` declares `KINDS = True`. An index of their class statements gives the one module
-to import.
+have a class of that name, the kind is "room.Transformer". A folder whose
+`__init__.py` declares `KINDS = True` contributes its classes. An index of their class statements
+gives the one module to import.
 """
 
 from __future__ import annotations

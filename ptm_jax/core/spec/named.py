@@ -17,11 +17,13 @@ SET_UP = ("towers", "tower", "total")
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """What an option takes.
+    """The named values that an option accepts.
 
-    what     the thing, in error messages; option: its flag; example: a value with a field
-    names    {name: (function that returns the value with the defaults, rows of the survey's
-             catalogue)}
+    what       noun for the value, in error messages
+    option     flag of the option
+    example    a value with a field, in error messages
+    names      {name: (function that returns the value with the defaults, rows of the survey's
+               catalogue)}
     """
 
     what: str

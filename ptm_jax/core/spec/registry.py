@@ -1,12 +1,13 @@
 """Catalogues of named values that are built on access, and the import of every module of a package.
 
-@catalogue.add                                  catalogue.add(bert_base, bert_large)
-def bert_base() -> System: ...                  catalogue.register("bert_mini", lambda:
-                                                mini(bert_base()))
+@catalogue.add
+def bert_base() -> System: ...
 
-catalogue.declare("ptm_jax.systems.transformers.albert", ("albert_base", "albert_large"))    #
-                                                                                             `albert.systems()`
-                                                                                yields them
+catalogue.add(bert_base, bert_large)
+catalogue.register("bert_mini", lambda: mini(bert_base()))
+
+# `albert.systems()` yields these systems.
+catalogue.declare("ptm_jax.systems.transformers.albert", ("albert_base", "albert_large"))
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ class Catalogue:
         self._owners: dict[str, str] = {}
 
     def register(self, name: str, factory: Callable[[], Any], owner: str = "") -> None:
-        """Stores a zero-argument factory. Raises ValueError, naming the owner, if the name is
-        taken."""
+        """Stores a factory without arguments.
+
+        Raises ValueError, with the owner's name, if the name is taken.
+        """
         if name in self._factories:
             raise ValueError(
                 f"the {self.kind} {name!r} is in the catalogue already, from {self._owners[name]}"

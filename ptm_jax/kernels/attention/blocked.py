@@ -4,8 +4,10 @@ Each block of queries loops over the blocks of keys that it may see, with a runn
 and Gimelshein 2018, arXiv 1805.02867; Rabe and Staats 2021, arXiv 2112.05682):
 
     s  = scale * (q k^T + ..) + ..             [block, block], -1e30 where masked
-    m' = max(m, max s);  p = exp(s - m')       l' = l exp(m - m') + sum p;  o' = o exp(m - m') +
-                         dropout(p) v
+    m' = max(m, max s)
+    p  = exp(s - m')
+    l' = l exp(m - m') + sum p
+    o' = o exp(m - m') + dropout(p) v
 
 The forward pass keeps o / l and log-sum = m + log l. The backward pass recomputes p = exp(s -
 log-sum) (Dao et al. 2022, appendix B.2): with D = g . o, ds = dropout(p) g v^T - p D. Dropout's

@@ -37,8 +37,8 @@ class SoftAttention(nn.Module):
     A query reads the source tokens of its own segment. With s_j the value of token j, the weights
     are the softmax of
 
-        additive  v tanh(W q + U s_j)    Bahdanau et al. 2015 (arXiv 1409.0473), A.1.2; Luong et
-                  al.'s "concat"
+        additive  v tanh(W q + U s_j)    Bahdanau et al. 2015 (arXiv 1409.0473), A.1.2;
+                                         Luong et al.'s "concat"
         dot       q s_j                  Luong et al. 2015 (arXiv 1508.04025), Eq. 8
         general   q W s_j
         location  (W q)_j                Eq. 9, for the first `longest` tokens of a source

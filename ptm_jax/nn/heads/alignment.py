@@ -62,9 +62,10 @@ class AlignedReader(nn.Module):
     """Replaces the states h [B, L, D] by [B, L, 2 hidden] (sections 3.1 to 3.3), for words i of one
     text and j of the other:
 
-        x = BiLSTM(h), of each text by itself        e_ij = x_i . x_j        y_i = sum_j
-                                                     softmax_j(e_ij) x_j
-        v = BiLSTM(relu(F [x; y; x - y; x y])), of each text by itself
+        x    = BiLSTM(h), for each text by itself
+        e_ij = x_i . x_j
+        y_i  = sum_j softmax_j(e_ij) x_j
+        v    = BiLSTM(relu(F [x; y; x - y; x y])), for each text by itself
     """
 
     hidden: int = 200

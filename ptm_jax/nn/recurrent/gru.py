@@ -1,10 +1,14 @@
-"""GRU layers (Cho et al. 2014, arXiv 1406.1078), with the reset gate before or after the product of
-the state.
+"""GRU layers (Cho et al. 2014, arXiv 1406.1078).
 
-    r = sigmoid(W_r x + b_r + U_r h),   z = sigmoid(W_z x + b_z + U_z h),   h' = z h + (1 - z) n
-    before   n = tanh(W_n x + b_n + U_n (r * h))            Cho et al. 2014, Eq. 5 to 8; Chung et
-             al. 2014
-    after    n = tanh(W_n x + b_n + r * (U_n h + c_n))      cuDNN, torch, Keras
+The reset gate acts before or after the product of the state.
+
+    r  = sigmoid(W_r x + b_r + U_r h)
+    z  = sigmoid(W_z x + b_z + U_z h)
+    h' = z h + (1 - z) n
+
+    before   n = tanh(W_n x + b_n + U_n (r * h))         Cho et al. 2014, Eq. 5 to 8;
+                                                         Chung et al. 2014
+    after    n = tanh(W_n x + b_n + r * (U_n h + c_n))   cuDNN, torch, Keras
 
 Chung et al. 2014 and skip-thought write h' = (1 - z) h + z n: the same, with the signs of W_z, b_z
 and U_z turned.

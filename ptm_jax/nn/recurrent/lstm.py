@@ -1,9 +1,10 @@
-"""LSTM layers (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), also
-projected (Sak et al. 2014).
+"""LSTM layers with a forget gate, also with a projection.
 
-    i, f, g, o = W x + b + U h;   c' = sigmoid(f) c + sigmoid(i) tanh(g);   h' = P (sigmoid(o)
-                                  tanh(c'))
+    i, f, g, o = W x + b + U h
+    c' = sigmoid(f) c + sigmoid(i) tanh(g)
+    h' = P (sigmoid(o) tanh(c'))
 
+LSTM: Hochreiter and Schmidhuber 1997; forget gate: Gers et al. 2000; projection P: Sak et al. 2014.
 The order of the gates is torch's. Without projection P is the identity.
 """
 

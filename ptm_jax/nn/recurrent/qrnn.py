@@ -1,9 +1,11 @@
-"""QRNN layers (Bradbury et al. 2017, arXiv 1611.01576): gates by convolution, and a recurrence
-without a product.
+"""QRNN layers: gates by convolution, and a recurrence without a product.
 
-z = tanh(W_z * x), f = sigmoid(W_f * x), o = sigmoid(W_o * x)    over the last `window` tokens (Eq.
-                                                                 1 and 2)
-c' = f c + (1 - f) z;   h' = o c'                                 fo-pooling (Eq. 4)
+Bradbury et al. 2017, arXiv 1611.01576:
+
+    z = tanh(W_z * x), f = sigmoid(W_f * x), o = sigmoid(W_o * x)    Eq. 1 and 2
+    c' = f c + (1 - f) z;   h' = o c'                                fo-pooling, Eq. 4
+
+The convolutions * read the last `window` tokens.
 """
 
 from __future__ import annotations

@@ -1,18 +1,22 @@
-"""LSTMs of several tasks that share what they know (Liu et al. 2016, arXiv 1605.05101, sections 2.1
-and 4).
+"""LSTMs for several tasks with shared parameters or states.
 
-All have peepholes (Graves 2013, arXiv 1308.0850): V_i, V_f and V_o are diagonal.
+Liu et al. 2016, arXiv 1605.05101, sections 2.1 and 4. All have peepholes (Graves 2013, arXiv
+1308.0850): V_i, V_f and V_o are diagonal.
 
-    i, f = sigmoid(W x + U h + V c);   c' = f c + i c~;   o = sigmoid(W_o x + U_o h + V_o c');   h'
-                                       = o tanh(c')
+    i, f = sigmoid(W x + U h + V c)
+    c'   = f c + i c~
+    o    = sigmoid(W_o x + U_o h + V_o c')
+    h'   = o tanh(c')
 
-The sharings differ in c~. With g_(i to m) = sigmoid(W_gm x + U_gi h_i):
+The variants differ in c~. With g_(i to m) = sigmoid(W_gm x + U_gi h_i):
 
-    uniform    c~ = tanh(W_c x + U_c h), one LSTM for all tasks
-    coupled    c~_m = tanh(W_cm x + sum_i g_(i to m) (U_c(i to m) h_i)), one LSTM for each task,
-               which all read the text
-    shared     c~_m = tanh(W_cm x + g_(m to m) (U_cm h_m) + sigmoid(W_gm x + U_g(s to m) s) (U_cs
-               s)), s the states of a layer that all tasks share
+    uniform    c~   = tanh(W_c x + U_c h)
+               One LSTM serves all tasks.
+    coupled    c~_m = tanh(W_cm x + sum_i g_(i to m) (U_c(i to m) h_i))
+               Each task has an LSTM; all of them read the text.
+    shared     c~_m = tanh(W_cm x + g_(m to m) (U_cm h_m)
+                           + sigmoid(W_gm x + U_g(s to m) s) (U_cs s))
+               s are the states of a layer that all tasks share.
 """
 
 from __future__ import annotations

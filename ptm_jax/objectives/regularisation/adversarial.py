@@ -1,5 +1,7 @@
-"""Adversarial and virtual adversarial training on word vectors (Miyato et al. 2017, arXiv
-1605.07725; Ju et al. 2019)."""
+"""Adversarial and virtual adversarial training on word vectors.
+
+Miyato et al. 2017, arXiv 1605.07725; Ju et al. 2019.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from ptm_jax.objectives.regularisation.agreement import distributions, divergenc
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialLoss(AroundTask):
-    """L(x) + `scale` L(x + r) + `virtual` KL(p(x) || p(x + r')), for word vectors x [B, L, `width`]
-    of `tower`.
+    """L(x) + `scale` L(x + r) + `virtual` KL(p(x) || p(x + r')) (Miyato et al. 2017).
 
-        r  = eps g / |g|,  g = dL/dx                                        (Miyato et al. 2017,
-           Eqs. 2 and 3)
-        r' = eps g / |g|,  g = dKL(p(x) || p(x + d))/dd  at d = xi u / |u|, u drawn    (Eqs. 5 and
-                           6, one iteration)
+    x [B, L, `width`] are the word vectors of `tower`.
+
+        r  = eps g / |g|,  g = dL/dx                                  Eqs. 2 and 3
+        r' = eps g / |g|,  g = dKL(p(x) || p(x + d))/dd               Eqs. 5 and 6, one iteration
+                               at d = xi u / |u|, u drawn
 
     The norm is over the L D numbers of a row, so rows do not depend on each other. All passes use
     the same dropout; r has no gradient. Virtual training needs a task with one head and no labels;

@@ -1,13 +1,13 @@
 """Scaling laws: the loss as a function of parameters N, tokens D and operations C, fitted to the
 results of many runs.
 
-    Power(floor=False)  L(x) = A x^-alpha; A = x_c^alpha                     Kaplan et al. 2020
-                        (2001.08361), Eqs. 1.1-1.3
+    Power(floor=False)  L(x) = A x^-alpha; A = x_c^alpha
+                        Kaplan et al. 2020 (2001.08361), Eqs. 1.1-1.3
     Power(floor=True)   L(x) = E + A x^-alpha
     Joint()             L(N, D) = ((N_c / N)^(alpha_N / alpha_D) + D_c / D)^alpha_D
                         Kaplan et al., Eq. 1.5
-    Parametric()        L(N, D) = E + A N^-alpha + B D^-beta               Hoffmann et al. 2022
-                        (2203.15556), Eqs. 2 and 10
+    Parametric()        L(N, D) = E + A N^-alpha + B D^-beta
+                        Hoffmann et al. 2022 (2203.15556), Eqs. 2 and 10
 
 Every form is fitted as in Hoffmann et al., Appendix D.3: the Huber loss with delta 1e-3 of the
 difference of log losses, the sum of terms as a log-sum-exp, L-BFGS from a grid of initial values.

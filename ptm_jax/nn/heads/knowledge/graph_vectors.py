@@ -2,10 +2,10 @@
 
     Translation    -|h + r - t|                          TransE: Bordes et al. 2013, section 2
     Hyperplanes    -|h_ + d - t_|, x_ = x - (w . x) w    TransH: Wang et al. 2014, AAAI, Eq. 1
-    Product        sum of h * r * t                      DistMult: Yang et al. 2015, arXiv
-                   1412.6575, Eq. 2
-    Convolution    relu(vec(conv([h; r])) W) . t + b_t   ConvE: Dettmers et al. 2018, arXiv
-                   1707.01476, Eq. 1
+    Product        sum of h * r * t                      DistMult: Yang et al. 2015, Eq. 2
+                                                         (arXiv 1412.6575)
+    Convolution    relu(vec(conv([h; r])) W) . t + b_t   ConvE: Dettmers et al. 2018, Eq. 1
+                                                         (arXiv 1707.01476)
 
 A head is called with the vectors x [..., T, D] of the known entities and r [..., T, D] of
 relations, the relations' ids `links` [..., T], `sides` [..., T] bool, where x is the tail and the
