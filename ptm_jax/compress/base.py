@@ -50,8 +50,8 @@ class Compression(slots.Wrapper):
     ) -> tuple[Any, Params]:
         """Returns the system and the parameters of the compressed model, without the wrapper.
 
-        `system` is the model's (of a run: with this wrapper), its objective that of the task.
-        `batches()` yields the first `rows` training examples as the objective reads them. Raises
-        ValueError for a model that the method does not fit.
+        `system` is the system of the model, with the task's objective; in a run it includes this
+        wrapper. `batches()` yields the first `rows` training examples as the objective reads them.
+        Raises ValueError for a model that the method does not fit.
         """
         return system, params

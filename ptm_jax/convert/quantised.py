@@ -50,7 +50,7 @@ def write(params: Mapping[str, Any], write: Write) -> Iterator[tuple[str, np.nda
 
 
 def _companions(flat: Mapping[str, Any], path: str) -> dict[str, str]:
-    """Returns {part: path} of what stands beside a parameter of whole numbers."""
+    """Returns {part: path} of the scale, offset and input range of an int8 parameter."""
     names = {"scale": f"{path}_scale", "offset": f"{path}_offset"}
     if path.endswith("/kernel"):
         names["input_range"] = f"{path}_inputs"

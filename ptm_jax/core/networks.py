@@ -170,7 +170,10 @@ class Encoder(Slot):
         return batch, {}
 
     def empty_memory(self, batch: int) -> Any:
-        """Returns the memory before the first row of a text: a tree with leaves [B, ...], or None."""
+        """Returns the memory before the first row of a text.
+
+        It is a tree with leaves [B, ...]; None: the encoder has no memory.
+        """
         return None
 
     def without_memory(self) -> Any:

@@ -117,7 +117,7 @@ class Examples(Slot):
         raise NotImplementedError
 
     def blocks(self, corpus: Any, split: str) -> Any:
-        """Returns the blocks that `rows` cuts, or None for the text's (`data.corpora.store.Blocks`).
+        """Returns the blocks that `rows` cuts; None: the text's (`data.corpora.store.Blocks`).
 
         The blocks are a sequence with `tokens`, the number of row places that they fill, and
         `join(blocks)`.
@@ -213,7 +213,7 @@ class Objective(Slot):
         raise NotImplementedError
 
     def initial_carry(self, towers: Mapping[str, Any], batch: Batch) -> Any:
-        """Returns the carry of the first batch of a stream: a tree with leaves [B, ...], or None."""
+        """Returns the carry of a stream's first batch: a tree with leaves [B, ...], or None."""
         return None
 
     def select(self, system: System, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:

@@ -1,5 +1,4 @@
-"""What encoders have in common: their embeddings, and the `Context` of their layers from the fields
-of a batch."""
+"""Common parts of encoders: embeddings, and the `Context` that layers get from a batch."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class TreeEncoder(Embedded):
 
     @property
     def direction(self) -> slots.Direction:
-        """That of a chain. In a tree, a "causal" layer sees what is below a node."""
+        """The direction on a chain. In a tree, a "causal" layer sees the nodes below a node."""
         if self.below or any(layer.reach == "bidirectional" for layer in self.layers):
             return "bidirectional"
         return "causal"

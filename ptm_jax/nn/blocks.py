@@ -263,8 +263,10 @@ class Stack(slots.Layered, nn.Module):
         )
 
     def apart(self, params, view=lambda leaf: leaf):
-        """Returns parameters [N, ...] of the block as those of each layer, by its number: {"0":
-        ..., "1": ...}. `view` is applied to each array of a layer."""
+        """Splits the block's parameters [N, ...] by layer: {"0": ..., "1": ...}.
+
+        `view` is applied to each array of a layer.
+        """
         return {
             str(i): jax.tree.map(lambda leaf, i=i: view(leaf[i]), params)
             for i in range(self.layers)
@@ -328,8 +330,10 @@ class Stack(slots.Layered, nn.Module):
         )
 
     def _partly_shared(self, x, cache, context):
-        """A scan written by hand, because `nn.scan` shares a whole block or nothing. The parameter
-        paths are those of the block."""
+        """A scan written by hand, because `nn.scan` shares a whole block or nothing.
+
+        The parameters have the paths of the block.
+        """
         if self.share or self.groups * self.cycle > 1:
             raise ValueError(
                 "shared names the parameters that layers share; leave share, groups and "

@@ -21,8 +21,10 @@ class Normal:
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedNormal:
-    """N(0, std^2) cut at two standard deviations: BERT. `std` is that of the untruncated normal, as
-    in the original code."""
+    """N(0, std^2) truncated at two standard deviations (BERT).
+
+    `std` is the standard deviation before truncation, as in the original code.
+    """
 
     std: float = 0.02
 

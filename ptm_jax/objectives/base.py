@@ -101,9 +101,12 @@ def scores_of(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
 
 
 def prediction_weights(scores: Array, batch: Batch, labelled: bool = True) -> Array:
-    """Returns weights [B] or [B, L] for scores [.., C]: with `labelled`, those of the labels
-    (`label_weights` [B], `token_weights` [B, L]) if present; otherwise everything but padding
-    counts. A question with C rows [B C, L] has the weight of its first row."""
+    """Returns weights [B] or [B, L] for scores [.., C].
+
+    With `labelled` they are `label_weights` [B] or `token_weights` [B, L], if the batch has them.
+    Otherwise the weight is 1 except for padding. A question with C rows [B C, L] has the weight of
+    its first row.
+    """
     field = "token_weights" if scores.ndim > 2 else "label_weights"
     if labelled and field in batch:
         return batch[field]

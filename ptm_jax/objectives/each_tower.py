@@ -14,11 +14,11 @@ from ptm_jax.core.types import Array, Batch, Loss, add_losses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EachTower(slots.Objective):
-    """The sum of the mean losses of `part` for each of the towers `over`; metrics have the tower's
-    name before theirs.
+    """The sum over the towers `over` of the mean loss of `part`.
 
-    The towers have no common parameters, so each is trained as alone (Le and Mikolov 2014, section
-    3: PV-DM and PV-DBOW). The rows that `part` selects are those of the first tower.
+    A metric's name begins with the name of its tower. The towers share no parameters, so each is
+    trained as if alone (Le and Mikolov 2014, section 3: PV-DM and PV-DBOW). `part` selects the rows
+    of the first tower's tables.
     """
 
     part: Any

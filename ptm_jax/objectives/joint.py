@@ -50,7 +50,7 @@ class Joint(OnePass):
     def predictions(
         self, tower: Tower, encoded: Encoded, batch: Batch
     ) -> dict[str, tuple[Array, Array]]:
-        """Returns those of all parts."""
+        """Returns the predictions of all parts."""
         parts = (part.predictions(tower, encoded, batch) for _, part in self.parts)
         return {name: one for part in parts for name, one in part.items()}
 

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InformationBottleneck(slots.Wrapper):
-    """Compresses the states to what the task needs (Li and Eisner 2019, arXiv 1910.00163). The
-    heads read a draw from a Gaussian of `width` features, or one of `tags` learned tags. The loss
-    adds `beta` times a bound of the information that it has of the text, and `gamma` times a bound
-    of what it has of the text beyond its own word.
+    """Compresses the states to the information that the task needs.
+
+    Li and Eisner 2019, arXiv 1910.00163. The heads read a compressed state: a draw from a Gaussian
+    of `width` features, or one of `tags` learned tags. The loss adds `beta` * I(state; text) +
+    `gamma` * I(state; text | word), both upper bounds.
 
     With `feature` and `mix` before it, it specialises a frozen ELMo or BERT, as in the paper. The
     paper tunes beta and gamma = beta between 5e-6 and 0.1.

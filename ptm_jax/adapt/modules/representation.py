@@ -40,11 +40,14 @@ READERS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Representation(slots.Wrapper):
-    """Lets the heads read only the embeddings ("embedding"; no layer is trained), a learned mixture
-    of the layers ("mix", Eq. 6), or the word vectors beside the top layer ("vectors"; of an
-    encoder-decoder those of its encoder: CoVe). `top` limits the mixture to the last layers;
-    `normalise` normalises each layer first; with `embeddings` they are a layer of the mixture, as
-    in ELMo (Peters et al. 2018, Eq. 1).
+    """Selects the representation that the heads read.
+
+    "embedding"   the embeddings alone; no layer is trained
+    "mix"         a learned mixture of the layers (Eq. 6). `top` limits it to the last layers.
+                  `normalise` normalises each layer first. `embeddings` adds the embeddings as a
+                  layer, as in ELMo (Peters et al. 2018, Eq. 1)
+    "vectors"     word vectors and top layer, concatenated; from an encoder-decoder both are the
+                  encoder's (CoVe)
 
     A head that reads only the first token sees the same embedding in every row: put `Recurrent`
     after "embedding".
@@ -171,16 +174,18 @@ class PooledStates(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TagLM(slots.Wrapper):
-    """The tagger of TagLM on the top states of a language model of both directions (Peters et al.
-    2017, arXiv 1705.00108, section 3.2, with the sizes for CoNLL-2003, which were not compared with
-    the paper's text). With `FeatureExtraction` and --tagger crf this is the paper's system; its
-    word vectors are those of SENNA (`init`: embeddings=FILE).
+    """The tagger of TagLM on the top states of a bidirectional language model.
 
-    hidden         units of each GRU over words; letters, letter_width: units and vectors of that
-                   over characters
-    alphabet       number of characters, at least that of the model's rows
-    size, width    rows and width of the table of words
-    states         False: the tagger without the language model
+    Peters et al. 2017, arXiv 1705.00108, section 3.2. The sizes are for CoNLL-2003 and were not
+    compared with the paper's text. With `FeatureExtraction` and --tagger crf this is the paper's
+    system; it uses SENNA's word vectors (`init`: embeddings=FILE).
+
+    hidden         units of each GRU over words
+    letters        units of the GRU over characters
+    letter_width   width of the character vectors
+    alphabet       number of characters, at least the number in the model's rows
+    size, width    rows and width of the word table
+    states         whether the tagger reads the language model
     """
 
     hidden: int = 300
@@ -331,11 +336,13 @@ class ConcatPooling(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TruncatedGradient(slots.Wrapper):
-    """Stops the gradient of a recurrent encoder's states every `tokens` tokens of a text, which is
-    read whole (BPT3C: Howard and Ruder 2018, section 3.3). All states are pooled, and have a
-    gradient through their own piece. Deviation: fastai draws the masks of dropout anew for each
-    piece, here for each text; those of the recurrent kernels as there. An encoder without such
-    states stays as it is."""
+    """Stops the gradient of a recurrent encoder's states every `tokens` tokens of a text.
+
+    BPT3C: Howard and Ruder 2018, section 3.3. The encoder reads the whole text, and the head pools
+    all states. A state has a gradient only through its own piece. An encoder without recurrent
+    states is unchanged. The masks of the recurrent kernels are drawn for each piece, as in fastai.
+    Deviation: fastai draws all other dropout masks for each piece too; here each text has one draw.
+    """
 
     tokens: int = 70
     towers: tuple[str, ...] = ("main",)

@@ -1,5 +1,6 @@
-"""What a student is compared with its teacher by. Each match is a small value under the slot
-`matches.base.Match`.
+"""Comparisons of a student with its teacher.
+
+Each is a small value of the slot `matches.base.Match`:
 
     predictions   soft targets, logits
     states        states of layers, embeddings, feature maps, cosines, first states, Gram matrices

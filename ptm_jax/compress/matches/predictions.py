@@ -37,8 +37,10 @@ def squared(student: Array, teachers: Sequence[Array]) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Predictions(Match):
-    """Compares the logits of every prediction of the task with those of all teachers. `heads` names
-    the predictions that count (default: all), such as "mlm" of a joint task."""
+    """Compares the student's logits with the logits of all teachers.
+
+    heads    names of the predictions that count, such as "mlm" of a joint task; default: all
+    """
 
     heads: tuple[str, ...] = ()
     weight: float = 1.0

@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnRemoval(Compression):
-    """Removes a share of the hidden units of every feed-forward layer: columns of the first matrix,
-    rows of the second.
+    """Removes a fraction of the hidden units of every feed-forward layer.
 
-    All layers keep the same number, so that every class of the Hugging Face library can hold the
-    model.
+    A hidden unit is a column of the first matrix and a row of the second. All layers keep the same
+    number of units, so every class of the Hugging Face library can hold the model.
 
-    share     of each layer, 0 <= share < 1
-    by        "importance": E|dL/dxi| of a factor on the unit, over training examples, as of heads
-              (Michel et al. 2019). "magnitude": the norm of its column times that of its row;
-              without data
+    share     fraction of the units of each layer, 0 <= share < 1
+    by        "importance": E|dL/dxi| of a factor xi on the unit, over training examples, as for
+              heads (Michel et al. 2019). "magnitude": the norm of the column times the norm of the
+              row; needs no data
     examples  training examples to measure on
     """
 

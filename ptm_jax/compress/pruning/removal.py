@@ -137,8 +137,11 @@ def _kept(layer: Layer, part: str, indices: np.ndarray) -> Layer:
 
 
 def gated(params: Params, gates: Sequence[Any], part: str) -> Params:
-    """Returns the parameters of a tower whose heads, or hidden units, are multiplied by `gates`,
-    [H] for each layer: their rows of the kernel behind them are."""
+    """Multiplies each head's or hidden unit's rows of the output kernel by its gate.
+
+    gates    [H] per layer
+    part     "heads" or "columns", the key of `KERNELS`
+    """
     flat, kernel = flatten(params), KERNELS[part]
     for path, leaf in flat.items():
         match = re.fullmatch(rf"encoder/stack/block(?:s_(\d+))?/{kernel}", path)

@@ -334,7 +334,7 @@ class Q8BERT(Int8):
         return unflatten(flat)
 
     def effective(self, params: Params, train: bool) -> Params:
-        """In training the rounded weights in float32; else those of the served model."""
+        """Returns the rounded weights in float32; in evaluation the served model's weights."""
         flat = flatten(params)
         if not train:
             limits = {path: flat.get(f"{path}_inputs") for path in self.of(params)}

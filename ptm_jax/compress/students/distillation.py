@@ -130,17 +130,21 @@ def _projected(tower: Tower, name: str, x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distillation(Compression):
-    """Trains a student to match its frozen teachers. The loss is `hard` times the task's and the
-    sum of `matches`.
+    """Trains a student to match its frozen teachers.
 
-    student   how the student is made from the first teacher (`compress.students.from_teacher`);
-              None: the model of the tower `tower`
-    keep      number of layers of the student, or their numbers; None: those of `student`
-    begin     the model that `ptm compress` takes as the student, in place of `student`
-    matches   the terms (`compress.matches`); temperature: of all soft targets (None: their own)
-    teachers  names of their towers; a run begins with a model for each (`--init teacher=MODEL`)
-    stored    whether the data hold the teachers' scores (`ptm compress --scores`): no teacher is in
-              the step
+    The loss is `hard` times the task's loss plus the sum of `matches`.
+
+    student      how the student is made from the first teacher (`compress.students.from_teacher`);
+                 None: the model of the tower `tower`
+    keep         number of the student's layers, or a list of layer numbers; None: the choice of
+                 `student`
+    begin        the model that `ptm compress` takes as the student, in place of `student`
+    matches      the terms of the loss (`compress.matches`)
+    temperature  temperature of all soft targets; None: each term's own
+    teachers     names of the teachers' towers; a run begins with a model for each (`--init
+                 teacher=MODEL`)
+    stored       whether the data hold the teachers' scores (`ptm compress --scores`); the step then
+                 runs no teacher
     """
 
     matches: tuple[Match, ...]

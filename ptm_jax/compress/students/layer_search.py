@@ -156,9 +156,12 @@ def search(
 def proxy(
     system: System, teacher: Params, batches: Sequence[Any], wrapper: Distillation
 ) -> Callable[[tuple[int, ...]], float]:
-    """Returns the reward of a choice of layers: minus the loss of the matches of `wrapper` on
-    `batches` for the student of these layers of the teacher, before training. `system` is that of
-    the teacher, `teacher` its parameters."""
+    """Returns the reward of a choice of layers.
+
+    The student consists of these layers of the teacher, without training. Its reward is minus the
+    loss of `wrapper`'s matches on `batches`. `system` is the teacher's system, `teacher` its
+    parameters.
+    """
     measures: dict[int, Any] = {}
 
     def reward(choice: tuple[int, ...]) -> float:

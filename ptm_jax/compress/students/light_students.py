@@ -73,8 +73,10 @@ class Convolutions(Embedded):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Light(Student):
-    """A network with the teacher's vocabulary and classes, drawn anew. `width` is that of the word
-    vectors."""
+    """A randomly initialised network with the teacher's vocabulary and classes.
+
+    width    width of the word vectors
+    """
 
     width: int = 300
     dropout: float = 0.1

@@ -1,5 +1,7 @@
-"""MobileBERT's layers, those of its teacher IB-BERT, and a student that is made from such a teacher
-(Sun et al. 2020, arXiv 2004.02984)."""
+"""The layers of MobileBERT and of its teacher IB-BERT, and a student made from such a teacher.
+
+Sun et al. 2020, arXiv 2004.02984.
+"""
 
 from __future__ import annotations
 

@@ -80,8 +80,11 @@ class ReplacingStack(Stack):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Replacing(AroundTask):
-    """The loss of `task` alone, of a network whose layers are partly those of the tower "teacher"
-    (`ReplacingStack`). At evaluation it is the successor's. The metric `replaced` is the rate."""
+    """The task loss of a network in which some layers are replaced by the teacher's.
+
+    `ReplacingStack` draws the layers of the tower "teacher". An evaluation uses only the
+    successor's layers. The metric `replaced` is the replacement rate.
+    """
 
     base: float
     slope: float

@@ -156,11 +156,13 @@ def unit(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwinBERT(Student):
-    """6 layers of 512, 8 heads and feed-forward layers of 512, drawn anew. Sizes are those of the
-    sample configuration that Microsoft's DeepGNN publishes with the authors' layers.
+    """A randomly initialised student: 6 layers of width 512, 8 heads, feed-forward width 512.
 
-    Deviations: trigrams are those of the teacher's pieces in place of whole words, of 37^3 possible
-    ones in place of a list of 49,292; special tokens have vectors of their own.
+    The sizes come from the sample configuration that Microsoft's DeepGNN publishes with the
+    authors' layers.
+
+    Deviations: trigrams are taken from the teacher's pieces instead of whole words; all 37^3
+    trigrams have rows instead of a list of 49,292; special tokens have vectors of their own.
     """
 
     layers: int = 6

@@ -121,15 +121,18 @@ class GraphOfText(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntityReplacement(slots.Corruption):
-    """Replaces names of entities by names of other entities of their type, never two beside each
-    other, and masks 5% of the tokens outside of mentions (Xiong et al. 2019, arXiv 1912.09637,
-    section 3).
+    """Replaces names of entities by names of other entities of the same type.
 
-    Each mention has a draw in [0, 1); it is replaced where the draw is below `rate` and below those
-    of the mentions beside it. Names have other lengths, so the rest of the row moves, and what
-    moves behind the end of the row is cut. Writes `erd_before`, `erd_after`, the places beside each
-    mention, `erd_labels` (1 = replaced) and `erd_weights` [B, P], P = ceil(share * L), of mentions
-    with a token of their document on both sides, and the `mlm_*` fields.
+    Xiong et al. 2019, arXiv 1912.09637, section 3. Adjacent mentions are never both replaced. 5% of
+    the tokens outside of mentions are masked.
+
+    Each mention has a draw in [0, 1). It is replaced if the draw is below `rate` and below the
+    draws of the adjacent mentions. The new name may have another length: the following tokens move,
+    and tokens that move past the end of the row are cut.
+
+    Writes `erd_before` and `erd_after`, the places before and after each mention, `erd_labels`
+    (1 = replaced) and `erd_weights` [B, P], P = ceil(share * L). A mention counts if its document
+    has a token on both sides of it. Also writes the `mlm_*` fields.
     """
 
     vocab: Vocab

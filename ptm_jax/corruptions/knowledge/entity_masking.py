@@ -39,7 +39,7 @@ class MentionMasking(slots.Corruption):
 
     @property
     def mask(self) -> int:
-        """The row of the masked entity: the one behind those of the lexicon."""
+        """The row of the masked entity, which follows the rows of the lexicon."""
         return self.lexicon.entities
 
     def __call__(self, key: Array, batch: Batch) -> Batch:

@@ -1,5 +1,7 @@
-"""What models of a graph compare a triple with: corrupted triples, noise; beside text names and
-descriptions."""
+"""Negative examples for models of a graph: corrupted triples and noise.
+
+For joint models with text the names and descriptions of entities are added.
+"""
 
 from __future__ import annotations
 

@@ -123,10 +123,12 @@ class AllowedSenses(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SingleSenseMasking(slots.Corruption):
-    """`TokenMasking` that favours tokens with a single allowed supersense, whose meaning is clear:
-    it chooses the share `single` of those of a row, but at most the share `most` of the row's
-    predictions, and draws the rest among all others (Levine et al. 2020, arXiv 1908.05646, section
-    3.5). Reads `allowed_senses`; without them it draws among all tokens."""
+    """`TokenMasking` that prefers tokens with one allowed supersense.
+
+    Selects a fraction `single` of the one-sense tokens, at most `most` of the predictions. The
+    remaining predictions are uniform over the other tokens (Levine et al. 2020, arXiv 1908.05646,
+    section 3.5). Reads `allowed_senses`; without them it draws among all tokens.
+    """
 
     vocab: Vocab
     rate: float = 0.15

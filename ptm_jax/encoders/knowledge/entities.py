@@ -96,9 +96,11 @@ class EntityTransformer(Stacked, EntityTables, GrownTransformer):
 
 
 class SubgraphTransformer(EntityTransformer, kw_only=True):
-    """An `EntityTransformer` whose vectors of entities are read from their facts (BERT-MK: He et
-    al. 2019, arXiv 1912.00147, section 3), those of the first ceil(share * L) mentions of a row.
-    `extra["subgraphs"]` has the states of their nodes."""
+    """An `EntityTransformer` that computes the vector of an entity from the entity's facts.
+
+    BERT-MK: He et al. 2019, arXiv 1912.00147, section 3. Only the first ceil(share * L) mentions of
+    a row get such a vector. `extra["subgraphs"]` has the states of the nodes.
+    """
 
     subgraphs: SubgraphVectors
     share: float = 0.25

@@ -16,9 +16,11 @@ from ptm_jax.nn.knowledge.memories import ConceptMemory, SelfMatching
 
 
 class MemoryTransformer(Stacked, EntityTables, GrownTransformer):
-    """A stack, then the memory of each graph beside the states, then self-matching (Yang et al.
-    2019, ACL, section 3). The states are 6 (D + W1 + W2 + ...) wide; those of the layers are D
-    wide."""
+    """A stack, the memory of each graph, and self-matching (Yang et al. 2019, ACL, section 3).
+
+    The memories, of widths W1, W2, ..., are concatenated to the states of the stack, of width D.
+    The encoder's states have width 6 (D + W1 + W2 + ...).
+    """
 
     embed: Embeddings
     stack: Stack

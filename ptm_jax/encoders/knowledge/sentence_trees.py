@@ -19,14 +19,16 @@ from ptm_jax.knowledge.lexicons import Branches
 def planted(
     batch: Batch, ends: Array, stems: Array, branches: Array, room: int
 ) -> tuple[Batch, Array]:
-    """Returns the rows with branches in `room` more slots, and the place of every token of the
-    trunk [B, L] (Liu et al. 2020, arXiv 1909.07606, section 3.2 and 3.3).
+    """Returns (batch, places): the rows with branches in `room` more slots (K-BERT).
 
-    The branches [B, L, K, W] of a token, ids + 1 with 0 at the end, stand behind it, where `ends`
-    [B, L]. `stems` [B, L] numbers the tokens of a mention from 1, 0 outside. Mentions whose
-    branches do not fit are left without. The soft positions of a branch continue those of its stem.
-    `visible` [B, L + room, L + room]: trunk sees trunk; a branch sees itself and its stem, and the
-    stem its branches.
+    Liu et al. 2020, arXiv 1909.07606, section 3.2 and 3.3. `places` [B, L] are the new places of
+    the tokens of the trunk.
+
+    The branches [B, L, K, W] of a token are ids + 1 with 0 at the end. They are inserted after the
+    token where `ends` [B, L] is set. `stems` [B, L] numbers the tokens of a mention from 1, with 0
+    outside. A mention gets no branches if they do not fit. The soft positions of a branch continue
+    the positions of its stem. `visible` [B, L + room, L + room]: the trunk sees the trunk, a branch
+    sees itself and its stem, and the stem sees its branches.
     """
     ids, segments = batch["input_ids"], segments_of(batch)
     count, length, several, width = branches.shape
@@ -79,14 +81,16 @@ def planted(
 
 
 class TreeTransformer(Transformer):
-    """A Transformer whose rows get branches before the embeddings, and which returns the states of
-    the trunk. Parameters are those of the `Transformer`, so that a published checkpoint fits.
+    """A Transformer that adds branches to its rows and returns the states of the trunk.
+
+    The branches are added before the embeddings. It has the parameters of `Transformer`, so a
+    published checkpoint fits.
 
     branches   the triples of names
     room       slots for the tokens of branches, in addition to the row's
 
-    The documents of a packed row share the room: the first ones in the row have it first. In a row
-    of the greatest length the soft positions of its last branches end at the table's last row.
+    The documents of a packed row share the room, in their order in the row. In a row of maximal
+    length the soft positions of the last branches are limited to the table's last row.
     """
 
     branches: Branches = Branches()

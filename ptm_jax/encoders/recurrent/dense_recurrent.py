@@ -110,9 +110,12 @@ class DenseBiLSTM(Embedded, TwoDirections):
 def pruned(
     encoder: DenseBiLSTM, params: Params, chosen: Mapping[str, tuple[int, ...]]
 ) -> tuple[DenseBiLSTM, Params]:
-    """Returns the encoder and its parameters without the layers that `chosen` ({"right": numbers
-    from 0, "left": numbers}) lacks, and with z inside of the kernels: the states are those of the
-    mask with zeros there. Raises UserError."""
+    """Returns the encoder and its parameters with only the layers in `chosen`.
+
+    `chosen` is {"right": layer numbers from 0, "left": layer numbers}. The mask z is multiplied
+    into the kernels. The states equal the states of the full encoder with a mask that is 0 at the
+    removed layers. Raises UserError.
+    """
     layers, new = (
         len(encoder.right),
         {name: tree for name, tree in params.items() if not name.startswith((*WAYS, "mask"))},

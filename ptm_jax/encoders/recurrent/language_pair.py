@@ -13,14 +13,15 @@ from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
 
 
 class ResidualDecoder(LuongDecoder):
-    """The layers of a `LuongDecoder` over those of a language model, `embed` and `first`, whose
-    states h^1 [B, T, P] are its inputs. A token's features are h^1 + W [c; h], the residual
-    connection to the softmax (section 2.3, Figure 2a): P is the width that the language model's
-    softmax reads.
+    """A `LuongDecoder` on top of a language model, with a residual connection to the softmax.
 
-    A document begins with zeros in `first`, as in its language model, and above it with the
-    encoder's states. Deviation: the paper leaves open how c enters the decoder; here it is part of
-    the input of the layer above `first`.
+    The language model is `embed` and `first`. Its states h^1 [B, T, P] are the inputs of the
+    decoder's layers. A token's features are h^1 + W [c; h] (section 2.3, Figure 2a). P is the input
+    width of the language model's softmax.
+
+    The initial state of a document is zero in `first`, as in its language model, and the encoder's
+    state in the layers above. Deviation: the paper does not say how c enters the decoder; here it
+    is part of the input of the layer above `first`.
     """
 
     first: nn.Module = LSTM(1024)

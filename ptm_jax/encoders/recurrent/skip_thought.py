@@ -22,14 +22,17 @@ from ptm_jax.statistics.sentences import beside, ends_of, take
 
 
 class SkipThought(Embedded, NeighbourDecoders):
-    """`sentence` reads every sentence (a segment) alone; hidden [B, L, D] are its states (section
-    2.1, Eq. 1 to 4).
+    """A sentence encoder with decoders for the next and the previous sentence.
 
-    The vector of a sentence is the state of its last token; of a `Bidirectional` also the left
-    direction's at its first token. The decoders `following` and `preceding` predict a sentence from
-    the vector of the sentence before, or after: a bias without b in the gates r, z and n (Eq. 5 to
-    8). Their states are `extra["forward"]` and `extra["backward"]` [B, L, H]; that of token t has
-    read the tokens before t. `extra["vectors"]` [B, L, D] is the vector of each token's sentence.
+    `sentence` reads every sentence (a segment) by itself; hidden [B, L, D] are its states (section
+    2.1, Eq. 1 to 4). The vector of a sentence is the state of its last token. For a `Bidirectional`
+    the state of the left direction at the first token is concatenated.
+
+    The decoders `following` and `preceding` predict a sentence from the vector of the sentence
+    before or after it. The vector enters the gates r, z and n as a bias, without b (Eq. 5 to 8).
+    `extra["forward"]` and `extra["backward"]` [B, L, H] are the decoders' states; the state at
+    token t has read the tokens before t. `extra["vectors"]` [B, L, D] is the vector of each token's
+    sentence.
     """
 
     embed: nn.Module

@@ -153,8 +153,10 @@ class EncoderDecoder(Embedded):
 
 
 class BridgedEncoderDecoder(EncoderDecoder):
-    """An `EncoderDecoder` of two widths: `bridge` maps the encoder's states to that of the decoder
-    (Transformers' EncoderDecoderModel)."""
+    """An `EncoderDecoder` of two widths (Transformers' EncoderDecoderModel).
+
+    `bridge` maps the encoder's states to the width of the decoder.
+    """
 
     bridge: nn.Module = Identity()
 

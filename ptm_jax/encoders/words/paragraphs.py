@@ -21,11 +21,11 @@ class ParagraphVectors(Table):
 
     document    [N, D], read at `document_ids` [B, L] (without them: document 0)
     words       "none": the document's vector, which predicts its words (PV-DBOW, section 2.3)
-                "mean": of the document's vector and the words' on both sides (PV-DM, section 2.2);
-                the gradient is that of gensim, as of `ContextWords` "concatenated": the document's
-                vector and those of the `window` words before, D' = (1 + window) D (PV-DM; section 3
-                predicts the 8th word from 7). Places before the document are zeros; gensim has a
-                learned vector
+                "mean": the mean of the document's vector and the word vectors on both sides (PV-DM,
+                section 2.2), with gensim's gradient, as in `ContextWords`
+                "concatenated": the document's vector and the vectors of the `window` words before,
+                D' = (1 + window) D (PV-DM; section 3 predicts the 8th word from 7). Places before
+                the document are zeros; gensim has a learned vector
     skipgram    with words="none": the words' vectors too, which predict their neighbours (gensim's
                 dbow_words), in `extra["words"]` [B, L, D]
     """

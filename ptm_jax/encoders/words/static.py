@@ -1,10 +1,9 @@
-"""Tables of word vectors as encoders: a token's vector, or a sum of its neighbours' (Mikolov et al.
-2013a).
+"""Word vector tables as encoders: a token's vector, or the sum over its context.
 
-With `subwords` a word has several rows: its own and those of its n-grams (fastText: Bojanowski et
-al. 2017, section 3.2). A state is the mean of all rows of its words, and each row gets the state's
-whole gradient, not its share 1 / n. So does the published code. The paper has the sum of the rows
-(Eq. 2).
+Mikolov et al. 2013a. With `subwords` a word has several rows: one for the word and one for each of
+its n-grams (fastText: Bojanowski et al. 2017, section 3.2). A state is the mean of all rows of its
+words. Each row gets the state's full gradient, not the fraction 1 / n, as in the published code.
+The paper has the sum of the rows (Eq. 2).
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class _Words(Table, WordTable):
 
 
 def _mean(total: Array, count: Array) -> Array:
-    """Returns total [..., D] / count [...]; its gradient is that of the total."""
+    """Returns total [..., D] / count [...], with the gradient of the total."""
     return total + jax.lax.stop_gradient(total / jnp.maximum(count, 1)[..., None] - total)
 
 

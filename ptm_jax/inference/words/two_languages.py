@@ -178,9 +178,11 @@ def translations(
 def sentences(
     first: WordVectors, second: WordVectors, texts: Sequence[Sequence[Sequence[str]]]
 ) -> dict[str, float]:
-    """Returns {"forward", "backward", "accuracy"}: the share of sentences, given as words, whose
-    nearest one of the other language by the cosine of the mean of unit vectors is their translation
-    (its number), and the mean of both."""
+    """Returns {"forward", "backward", "accuracy"}: retrieval in both directions and their mean.
+
+    A sentence is given as words. Its vector is the mean of its unit word vectors. It is right if
+    the sentence of the other language with the highest cosine has the same number.
+    """
     _same_width(first, second)
     vectors = [
         np.stack([unit(model[known]).mean(0) if (known := [w for w in words if w in model]) else np.zeros(model.width)

@@ -21,11 +21,11 @@ BLIND, UNSEEN = (
 
 @record
 class Arguments:
-    """The arguments of `attend` beside q, k, v and `impl`, and the part of one of several devices.
+    """The arguments of `attend` other than q, k, v and `impl`, and this device's part of them.
 
-    whole                     (H, Lq, Lk) of all devices together, before padding; None: those of
-                              the arrays
-    first_head, first_query   the start of this device's part. Keys are not split
+    whole                     (H, Lq, Lk) over all devices, before padding; None: the sizes of the
+                              arrays
+    first_head, first_query   start of this device's part; keys are not split
     """
 
     visibility: Visibility

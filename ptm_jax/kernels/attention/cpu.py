@@ -1,5 +1,6 @@
-"""Our kernel in C++ for CPUs (`forward.cc`), for forward passes. Its gradient is that of the
-definition.
+"""Our C++ kernel for CPUs (`forward.cc`), for forward passes.
+
+Its gradient is computed by the definition.
 
 It computes in float32, with masks and added scores of every kind that does not depend on the
 queries.

@@ -290,8 +290,10 @@ def of_added(plan: Plan, arrays: dict, name: str):
 
 
 def _overlapped(slope, shape):
-    """Sums the gradients of each diagonal [H, diagonals, 128, K] to those of a table's lines [H or
-    1, Lq + Lk, K]."""
+    """Sums the gradients of diagonals [H, diagonals, 128, K] to the gradients of table lines.
+
+    Returns [H or 1, Lq + Lk, K].
+    """
     first, second = slope[:, :, :SIZE], slope[:, :, SIZE:]
     sums = jnp.pad(first, ((0, 0), (0, 1), (0, 0), (0, 0))) + jnp.pad(
         second, ((0, 0), (1, 0), (0, 0), (0, 0))

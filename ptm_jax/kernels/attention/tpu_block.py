@@ -146,11 +146,13 @@ def call(
     name: str,
     parallel=True,
 ):
-    """Runs `kernel(first, count, seeds, first_head, refs of operands, refs of outputs, *scratch)`
-    over the grid.
+    """Runs `kernel` over the grid.
 
-    `outputs` are results of `output` by name. Steps of the last axis of the grid come in order;
-    those of the others only if they are not `parallel`, except for the first axis (heads)."""
+    The kernel is called as `kernel(first, count, seeds, first_head, refs of operands, refs of
+    outputs, *scratch)`. `outputs` are results of `output` by name. Steps along the last axis of the
+    grid run in order. Steps along the first axis (heads) may run in any order, and steps along the
+    other axes only if `parallel`.
+    """
     operands = operands | {
         key: constants[key] for key in ("q_fields", "k_fields", "allow") if key in constants
     }

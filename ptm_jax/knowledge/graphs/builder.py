@@ -1,5 +1,4 @@
-"""Sources of graphs, compiled once: identifiers become numbers, faults are counted with file and
-line.
+"""Compiles sources of graphs: numbers identifiers and counts faults with their file and line.
 
 dangling            a triple, text, alias or type of an entity that the source does not declare; it
                     is left out
@@ -7,7 +6,8 @@ cycle               entities that are above one another in a hierarchy (hypernym
 duplicate triple    the same triple again in its split; left out
 duplicate alias     the same alias of the same entity again; left out
 empty relation      a declared relation without triples; kept
-crowded alias       an alias of more than `most` entities; those of the highest priors are kept
+crowded alias       an alias of more than `most` entities; the entities with the highest priors are
+                    kept
 """
 
 from __future__ import annotations
@@ -130,8 +130,11 @@ class Builder:
     def alias(
         self, entity: str, text: str, place: Place, weight: float = 1.0, *, sense: int = 0
     ) -> None:
-        """Gives an alias of an entity, with the number of times that it was seen for this
-        entity, and the number of the sense among those of the alias (0: unknown)."""
+        """Adds an alias of an entity.
+
+        weight    number of times that the alias was seen for this entity
+        sense     number of this sense among the alias's senses; 0: unknown
+        """
         number = self._id(entity)
         text = " ".join(text.split())
         self.names.setdefault(number, text)

@@ -29,8 +29,10 @@ from ptm_jax.nn.parallel import gathered, joined, stream
 
 @record
 class KeyValues:
-    """Keys and values of the tokens so far [B, M, H, K] and the next free slot; `start` is None if
-    they are complete. Those of a stack have a leading axis N."""
+    """Keys and values [B, M, H, K] of the tokens so far, and the next free slot `start`.
+
+    `start` is None if they are complete. For a stack the arrays have a leading axis N.
+    """
 
     key: Any
     value: Any
@@ -115,8 +117,10 @@ class ByLayer:
 
 @record
 class Projected:
-    """What a layer's attention reads: queries, keys and values [B, L, H, K], and the factor `scale`
-    [] of q k^T. Those of a stack have a leading axis N."""
+    """Inputs of a layer's attention: queries, keys and values [B, L, H, K].
+
+    `scale` [] is the factor of q k^T. For a stack the arrays have a leading axis N.
+    """
 
     query: Any
     key: Any

@@ -1,5 +1,4 @@
-"""What a lexicon holds of a word as summands of its embedding: part of speech, polarity,
-supersenses, entity."""
+"""Lexical features in a word's embedding: part of speech, polarity, supersenses, entity."""
 
 from __future__ import annotations
 

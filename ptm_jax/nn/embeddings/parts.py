@@ -73,9 +73,11 @@ class Channel(nn.Module):
 
 
 class StaticChannel(Part):
-    """A second vector of every word, in `channel/token` (Kim 2014, section 3.1: CNN-multichannel):
-    filters are applied to both channels and added, which is a filter on the sum. `size` is that of
-    the vocabulary."""
+    """A second vector of every word, in `channel/token` (Kim 2014, section 3.1: CNN-multichannel).
+
+    Filters are applied to both channels and added, which equals a filter on the sum. `size` is the
+    size of the vocabulary.
+    """
 
     @nn.compact
     def __call__(self, batch, table, width, initializer):

@@ -17,12 +17,12 @@ from ptm_jax.nn.layers import Dense
 
 
 class SentenceStateLSTM(nn.Module):
-    """x [B, L, D] -> (h [B, L, H], g [B, L, H] of the token's document) after `steps` recurrent
-    steps (Eq. 2 and 3).
+    """x [B, L, D] -> (h [B, L, H], g [B, L, H]) after `steps` recurrent steps (Eq. 2 and 3).
 
-    A word reads the states of `window` words on each side, its own word, and g; its cell mixes
-    theirs by gates after a softmax. The sentence cell mixes those of all words. Beside the ends of
-    a document the state is zero. One vector is the first value of every h, c and g.
+    g is the state of the token's document. A word reads the states of `window` words on each side,
+    its own input, and g. Its cell mixes their cells with gates after a softmax. The sentence cell
+    mixes the cells of all words. States outside of a document are zero. One vector is the initial
+    value of every h, c and g.
     """
 
     logical_axes = {

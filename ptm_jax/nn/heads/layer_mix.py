@@ -48,8 +48,11 @@ class EmbeddingReader(nn.Module):
 
 
 class VectorsReader(nn.Module):
-    """Returns the word vectors beside the states [B, L, E + D], as CoVe does (McCann et al. 2017,
-    arXiv 1708.00107, section 4). Of an encoder-decoder it takes those of the encoder."""
+    """Concatenates word vectors and states, [B, L, E + D] (CoVe).
+
+    McCann et al. 2017, arXiv 1708.00107, section 4. From an encoder-decoder it reads the encoder's
+    word vectors and states.
+    """
 
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
         extra = encoded.extra or {}

@@ -81,10 +81,12 @@ class EntityEmbeddings(nn.Module):
 
 
 class EntityAwareAttention(Attention):
-    """Self-attention of x [B, L + E, D], words and behind them entities, with a query matrix for
-    each pair of kinds (Yamada et al. 2020, Eq. 2 to 5): `query` from words to words, `w2e_query`
-    from words to entities, `e2w_query` and `e2e_query` from entities. `context.source` are the
-    entities [B, E, D]. Keys and values are those of all tokens.
+    """Self-attention over words and entities, with a query matrix for each pair of kinds.
+
+    Yamada et al. 2020, Eq. 2 to 5. The input x [B, L + E, D] has the words first, then the
+    entities: `query` is for words to words, `w2e_query` for words to entities, `e2w_query` and
+    `e2e_query` for entities to words and to entities. `context.source` are the entities [B, E, D].
+    Words and entities share the key and value matrices.
 
     One product computes all four kinds of scores: a query has a half for each kind of key, and a
     key has zeros in the half of the other kind. Without entities it is `Attention`.

@@ -23,10 +23,12 @@ NEVER = -1e30
 
 
 class ConceptMemory(nn.Module):
-    """What a graph holds of each word, [B, L, W], from states [B, L, D] (Yang et al. 2019, ACL, Eq.
-    1 and 2): the mean of a sentinel and of the vectors `entities` [E, W] of the word's candidates,
-    with the weights softmax(c W s). The sentinel, first 0, stands for no knowledge that fits; a
-    word that the lexicon lacks has zeros."""
+    """Knowledge vectors of words [B, L, W] from states [B, L, D] (Yang et al. 2019, ACL).
+
+    A word's vector is a weighted mean of a sentinel and of the vectors `entities` [E, W] of the
+    word's candidates (Eq. 1 and 2). The weights are softmax(c W s). The sentinel, initially 0,
+    means that no candidate fits. A word outside the lexicon has zeros.
+    """
 
     logical_axes = {"entities": ("words", None), "sentinel": (None,)}
 

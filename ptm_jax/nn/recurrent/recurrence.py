@@ -144,8 +144,10 @@ _recur.defvjp(_forward, _backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _known(precision, x, kernel, value):
-    """Returns `value`, the known result of x @ kernel + inputs. Its gradient is that of the
-    inputs."""
+    """Returns `value`, the known result of x @ kernel + inputs.
+
+    The gradient of the result is passed to the inputs.
+    """
     return value
 
 

@@ -43,9 +43,11 @@ class WordsReader(nn.Module):
 
 @jax.custom_vjp
 def remembered(memory: Array, ids: Array, rows: Array) -> Array:
-    """Returns the rows [.., E] of a memory [N, E] at `ids`. What the memory gets in place of a
-    gradient is the sum of `own` [.., E] over the occurrences of each id, however often the loss is
-    divided."""
+    """Returns the rows [.., E] of a memory [N, E] at `ids`.
+
+    In place of a gradient the memory gets the sum of `rows` [.., E] over the occurrences of each
+    id. This sum does not depend on the scale of the loss.
+    """
     del rows
     return memory[ids]
 

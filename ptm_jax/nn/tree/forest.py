@@ -90,11 +90,11 @@ def _settled(step, like: Array) -> Array:
 
 
 def schedule(levels: Array, real: Array, width: int) -> tuple[Array, Array]:
-    """Returns (nodes [B, S, W] int32, number of steps) of a walk by rising level, W = `width` nodes
-    of a row in a step.
+    """Returns (nodes [B, S, W] int32, number of steps) of a walk by rising level.
 
-    The nodes of a step have one level. S = L; places without a node hold L. The number of steps is
-    that of the fullest row: the sum over levels of nodes / W, rounded up.
+    A step has up to W = `width` nodes of a row, all of one level. S = L; places without a node hold
+    L. A row needs sum over levels of ceil(nodes / W) steps; the number of steps is the maximum over
+    the rows.
     """
     length = levels.shape[1]
 

@@ -54,11 +54,10 @@ class ChainCell:
 
 
 class ChildSumTreeLSTM(nn.Module):
-    """x [B, L, D], a `Forest` -> [B, L, H]: the state of every node from those of its children
-    (section 3.1).
+    """x [B, L, D], a `Forest` -> [B, L, H]: a node's state from its children's (section 3.1).
 
-    both    adds the states of an LSTM from the root to every node (Miwa and Bansal 2016): [B, L, 2
-            H], so that a node sees its whole tree
+    both    concatenates the states of an LSTM from the root to every node (Miwa and Bansal 2016):
+            [B, L, 2 H], so that a node sees its whole tree
     """
 
     logical_axes = {

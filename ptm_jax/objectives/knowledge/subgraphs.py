@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SubgraphTriples(OnePass):
-    """The margin loss of the facts of a row's entities, max(0, margin + d(h, r, t) - d of a wrong
-    triple) with d = |h + r - t|_1 of the states of nodes (He et al. 2019, arXiv 1912.00147, Eq. 4
-    and 5). In the wrong triple the other end of the fact, its head or its tail, is that of the same
-    number of the mention before, around the row; a fact counts where that is there and another
-    entity. Deviation: the paper encodes corrupted triples by themselves."""
+    """The margin loss of the facts of a row's entities (He et al. 2019, arXiv 1912.00147).
+
+        max(0, margin + d(h, r, t) - d(wrong triple)),  d(h, r, t) = |h + r - t|_1    Eq. 4 and 5
+
+    h, r and t are states of nodes. A fact has the entity at one end and another entity at its other
+    end. The wrong triple of fact n of a mention replaces the other end by the other end of fact n
+    of the previous mention; the first mention takes the last one. A fact counts only if this
+    replacement exists and is another entity. Deviation: the paper encodes corrupted triples by
+    themselves.
+    """
 
     tower: str = "main"
     margin: float = 1.0

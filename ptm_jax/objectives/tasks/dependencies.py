@@ -14,8 +14,10 @@ from ptm_jax.objectives.tasks.downstream import scores_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parsing(OnePass):
-    """The cross-entropy of every word's head among the words of its row and the root, which stands
-    at place 0, plus that of the label, given the true head.
+    """The cross-entropy of every word's head plus the cross-entropy of its label.
+
+    The head is one of the words of the row, or the root at place 0. The label is predicted given
+    the true head.
 
     Reads `heads`, `token_labels` [B, L] int32 and `token_weights` [B, L], 1 at the first piece of a
     word (default: all tokens). The head returns (arcs [B, L, L], labels [B, L, L, C])

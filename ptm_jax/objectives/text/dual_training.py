@@ -33,13 +33,15 @@ _QUERY, _OUT = (
 class DualTraining(slots.Objective):
     """L_MLM(student) + L_MLM(teacher) + `epsilon` (L_down + L_up) (section 3.3).
 
-    The student reads rows in its vocabulary, the teacher rows that mix both
-    (`corruptions.masking.two_vocabularies`), and predicts a hidden piece among those of its
-    vocabulary, by the heads "mlm" and "second". L_down is the sum over the parameters of the
-    encoder of |V theta_t
-    - theta_s|^2, L_up that of |U theta_s - theta_t|^2; both axes of a matrix are projected, by
-    matrices that all layers share, one for each width. Of the teacher's token table the student's
-    rows count. Both move.
+    The student reads rows in its vocabulary. The teacher reads rows that mix both vocabularies
+    (`corruptions.masking.two_vocabularies`). It predicts a hidden piece within the vocabulary of
+    that piece, with the heads "mlm" and "second".
+
+        L_down = sum over the encoder's parameters of |V theta_t - theta_s|^2
+        L_up   = sum over the encoder's parameters of |U theta_s - theta_t|^2
+
+    Both axes of a matrix are projected. All layers share the projections, one for each width. Only
+    the student's rows of the teacher's token table count. Both networks are trained.
     """
 
     epsilon: float = 1.0

@@ -72,8 +72,9 @@ class Seq2Seq(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SideLM(OnePass):
-    """The loss of one of the language models of which an encoder-decoder consists, on its own side
-    of a pair: -sum_t log p(x_t | x_<t) or -sum_t log p(y_t | y_<t) (Ramachandran et al. 2017, arXiv
+    """The loss of one of the two language models inside an encoder-decoder, on its side of a pair.
+
+    -sum_t log p(x_t | x_<t) or -sum_t log p(y_t | y_<t) (Ramachandran et al. 2017, arXiv
     1611.02683, section 2.2).
 
     side    "source" reads the states of the encoder's first layer, `extra["first"]` [B, L, P], and
@@ -81,7 +82,7 @@ class SideLM(OnePass):
             predicts `decoder_labels`
     head    the softmax of that language model
 
-    Deviation: the paper's texts of one language are others than those of the pairs.
+    Deviation: the paper trains the language models on monolingual texts, not on the pairs.
     """
 
     side: Literal["source", "target"] = "target"

@@ -1,13 +1,13 @@
 """Joint models of a knowledge graph and of text (survey 4.1).
 
-    JointGraph          triples and words by z = b - |x - y|^2 / 2 with noise, aligned by names and
-                        anchors (Wang et al.
-                        2014) or by the descriptions of entities (Zhong et al. 2015)
-    DescribedTriples    a margin loss of translations between entities that have vectors of their
-                        own and of their descriptions: four energies (DKRL: Xie et al. 2016) or one
-                        of gated sums (Xu et al. 2017)
+    JointGraph          triples and words, scored by z = b - |x - y|^2 / 2 with noise; aligned by
+                        names and anchors (Wang et al. 2014) or by the descriptions of entities
+                        (Zhong et al. 2015)
+    DescribedTriples    a margin loss of translations; an entity has a vector of its own and one of
+                        its description: four energies (DKRL: Xie et al. 2016), or one energy of
+                        gated sums (Xu et al. 2017)
 
-Words, entities and relations are rows of one table, that of the encoder.
+Words, entities and relations are rows of the encoder's table.
 `corruptions.knowledge.graphs.GraphNoise` writes the fields.
 """
 

@@ -15,9 +15,10 @@ from ptm_jax.nn.layers import Activation
 
 
 class VectorClasses(slots.ClassHead, nn.Module):
-    """BERT's transformation and the products with a vector of each class, `vectors` [C, D], and a
-    bias: scores [.., C] float32. A system ties the vectors to those of the embeddings (SentiLR,
-    SenseBERT)."""
+    """BERT's transformation, the product with class vectors [C, D], and a bias: scores [.., C].
+
+    The scores are float32. A system ties `vectors` to rows of the embeddings (SentiLR, SenseBERT).
+    """
 
     logical_axes = {"vectors": (None, "width"), "bias": ("vocab",)}
 
