@@ -70,7 +70,6 @@ def test_a_config_loads_and_nothing_refuses_it(path):
         assert named == set(system.rows)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_its_notebook_names_the_paper_systems_and_commands_that_are_understood(path):
     text = notebook(path)

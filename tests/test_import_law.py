@@ -118,7 +118,6 @@ def test_every_folder_has_a_law():
     assert folders <= {*LAW}, "give the new folder its line in LAW"
 
 
-@pytest.mark.full
 def test_the_package_keeps_the_law():
     found = [
         line
@@ -188,7 +187,6 @@ def house():
     return [measured.Module(path, ROOT.parent) for path in sorted(ROOT.rglob("*.py"))]
 
 
-@pytest.mark.full
 def test_no_circle_of_imports(house):
     assert measured.circles(measured.graph(house, True)) == []
 
@@ -222,7 +220,6 @@ def test_a_file_name_has_one_meaning(house):
     assert {name for name, rooms in folders.items() if len(rooms) > 1} <= SAME
 
 
-@pytest.mark.full
 def test_few_values_are_probed_and_files_and_functions_are_short(house):
     """20 probes on the day this was written; those that are left ask values that are not ours, or
     fields by name."""
