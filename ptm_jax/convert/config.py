@@ -94,8 +94,8 @@ class Config(Mapping):
         return value
 
     def _check_range(self, name: str, value: float) -> None:
-        """Raises UserError for a negative number, and for a share above 1, where the name says that
-        there is none."""
+        """Raises UserError for a negative number, and for a share above 1 under a name of
+        shares."""
         if _SHARE.search(name) and not 0 <= value <= 1:
             raise UserError(f"{self.file}: {name} is {value}; expected a number from 0 to 1")
         if _NOT_NEGATIVE.search(name) and value < 0:

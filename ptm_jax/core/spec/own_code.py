@@ -57,13 +57,13 @@ def sources_of(value: Any, folder: Path) -> dict[str, Any]:
     return {"folder": str(Path(folder).absolute()), "classes": sources} if sources else {}
 
 
-def remember(own: Mapping[str, Any], folder: Path) -> None:
+def remember(classes: Mapping[str, Any], folder: Path) -> None:
     """Adds a run that is written now to the user's list. Where that cannot be written, the run is
     loaded with `trust` only."""
     with contextlib.suppress(OSError):
         file = _list()
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if (line := _line(own, folder)) not in _remembered():
+        if (line := _line(classes, folder)) not in _remembered():
             descriptor = os.open(
                 file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
             )
@@ -73,14 +73,14 @@ def remember(own: Mapping[str, Any], folder: Path) -> None:
 
 def made_here(record: Mapping[str, Any], folder: Path) -> bool:
     """Whether this user wrote the own classes of a record to `folder`, or trusts it."""
-    own = record.get("own") or {}
+    classes = record.get("own") or {}
     if _trusted:
         return True
     try:
         mine = Path(folder).resolve().stat().st_uid == os.getuid()
     except OSError:
         return False
-    return mine and _line(own, folder) in _remembered()
+    return mine and _line(classes, folder) in _remembered()
 
 
 _trusted: list[bool] = []
@@ -96,8 +96,8 @@ def _list() -> Path:
     return Path(home) / "ptm_jax" / "own_runs"
 
 
-def _line(own: Mapping[str, Any], folder: Path) -> str:
-    facts = json.dumps([own.get("classes", {}), str(Path(folder).resolve())], sort_keys=True)
+def _line(classes: Mapping[str, Any], folder: Path) -> str:
+    facts = json.dumps([classes.get("classes", {}), str(Path(folder).resolve())], sort_keys=True)
     return hashlib.sha256(facts.encode()).hexdigest()
 
 
@@ -198,8 +198,8 @@ def _loaded(source: Mapping[str, str]) -> ModuleType | None:
 
 def _imported(source: Mapping[str, str], folder: Path) -> ModuleType:
     if "module" in source:
-        found = importlib.util.find_spec(source["module"])
-        place = Path(found.origin or "").resolve() if found is not None else Path()
+        module = importlib.util.find_spec(source["module"])
+        place = Path(module.origin or "").resolve() if module is not None else Path()
         if folder.resolve() in place.parents and not _trusted:
             raise ImportError("its module is in the run's folder")
         return importlib.import_module(source["module"])

@@ -409,17 +409,15 @@ def _compressing(
 
 
 def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
-    config, changes = study.base, {}
+    config, base, changes, chosen = study.base, study.base.system, {}, {}
     for axis in study.axes:
-        value = axis.labelled[labels[axis.name]]
+        chosen[axis.name] = value = axis.labelled[labels[axis.name]]
         for place in axis.places:
             if place == "system":
                 target = resolving.resolve(value) if isinstance(value, str) else value
                 placed = target.system if isinstance(target, Experiment) else target
-                base = study.base.system
-                recipe = dataclasses.replace(
-                    base.recipe, lr_rules=(*placed.recipe.lr_rules, *base.recipe.lr_rules)
-                )
+                rules = (*placed.recipe.lr_rules, *base.recipe.lr_rules)
+                recipe = dataclasses.replace(base.recipe, lr_rules=rules)
                 placed = dataclasses.replace(
                     placed, recipe=recipe, tokenizer=base.tokenizer, name=labels[axis.name]
                 )
@@ -427,15 +425,13 @@ def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
             else:
                 changes[place] = (value,) if place == "data" and isinstance(value, str) else value
     if "task" in labels:
-        task = next(axis for axis in study.axes if axis.name == "task").labelled[labels["task"]]
+        task = chosen["task"]
         task = resolving.resolve(task) if isinstance(task, str) else task
         system = compose(config.system, task) if isinstance(task, System) else task(config.system)
-        config = dataclasses.replace(
-            config, system=dataclasses.replace(system, tokenizer=study.base.system.tokenizer)
-        )
+        system = dataclasses.replace(system, tokenizer=base.tokenizer)
+        config = dataclasses.replace(config, system=system)
     if "way" in labels:
-        way = next(axis for axis in study.axes if axis.name == "way").labelled[labels["way"]]
-        config = dataclasses.replace(config, system=way(config.system))
+        config = dataclasses.replace(config, system=chosen["way"](config.system))
     if reason := refusal(config.system):
         raise UserError(reason)
     return spec.override(config, changes) if changes else config
