@@ -47,8 +47,7 @@ class ReadsEvaluations(slots.Wrapper):
 
 
 class OnFrozen(slots.Wrapper):
-    """Freezes the encoders of `towers`, except the parameters with a path that one of `trained`
-    matches."""
+    """Freezes the encoders of `towers`, except parameters whose path matches one of `trained`."""
 
     trained: tuple[str, ...] = ()
 

@@ -73,8 +73,11 @@ def _check_frames(path: Path) -> None:
 
 
 class Xz(io.RawIOBase):
-    """The content of an xz archive. Raises LZMAError for damage, for what follows the archive, and
-    for a dictionary that takes more than `XZ_MEMORY`; EOFError for a truncated archive."""
+    """The content of an xz archive.
+
+    Raises LZMAError for damage, for trailing data, and for a dictionary larger than `XZ_MEMORY`;
+    EOFError for a truncated archive.
+    """
 
     def __init__(self, stream: BinaryIO):
         self.stream, self.decoder = stream, lzma.LZMADecompressor(memlimit=XZ_MEMORY)

@@ -1,4 +1,4 @@
-"""The folder of caches on disk, and a lock for what one process makes and several read.
+"""The folder of caches on disk, and a lock for entries that one process makes and several read.
 
 PTM_CACHE is the folder (default: `ptm_jax` in XDG_CACHE_HOME or ~/.cache); PTM_CACHE=off disables
 all caches. It holds compiled programs (`kernels.program_cache`) and compiled graphs

@@ -1,12 +1,13 @@
-"""Corpus statistics that a slot reads: named arrays. They are empty in a system and filled in from
-the corpus, like `Vocab`.
+"""Corpus statistics that a slot reads: named arrays.
+
+They are empty in a system and filled in from the corpus, like `Vocab`.
 
     @dataclass(frozen=True, kw_only=True)
     class UnigramNoise(slots.Corruption):
         vocab: Vocab
-        counts: Counts = Counts()           during training, `counts.values` holds the corpus counts
-                                            [V]
+        counts: Counts = Counts()
 
+During training `counts.values` holds the corpus counts [V].
 The record of a run holds a hash of the arrays, not the arrays.
 """
 
@@ -32,8 +33,10 @@ Arrays = np.ndarray | Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusFact(slots.Slot):
-    """Arrays computed from a corpus. Subclasses override `stand_in`, and `read` or, where the
-    tokenizer of the corpus suffices, `of_tokenizer`. A fact of several arrays names them.
+    """Arrays computed from a corpus.
+
+    Subclasses override `stand_in`, and one of `read` and `of_tokenizer` (if the corpus's tokenizer
+    suffices). A fact of several arrays names them.
 
     array_names     names of the arrays; a fact of one array returns it without a name
     corpus_sha256   hash of the arrays; None until the corpus is known

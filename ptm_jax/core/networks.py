@@ -58,8 +58,10 @@ class Slot:
                 )
 
     def refusal(self, system: System) -> str | None:
-        """Returns why this value cannot work in `system`, as one clause with the change to make;
-        None if it can."""
+        """Returns why this value cannot work in `system`; None if it can.
+
+        The reason is one clause with the change to make.
+        """
         return None
 
 
@@ -93,8 +95,10 @@ class Layered(Slot):
     levels: int
 
     def level_of(self, path: str) -> int | range:
-        """Returns the level of the parameter at `path`, from 1; a range if axis 0 of the parameter
-        is the layers."""
+        """Returns the level of the parameter at `path`, from 1.
+
+        The level is a range if axis 0 of the parameter is the layers.
+        """
         raise NotImplementedError
 
 
@@ -181,8 +185,7 @@ class Encoder(Slot):
         return self
 
     def empty_cache(self, batch: int, length: int, source: int = 0) -> Any:
-        """Returns the initial cache for decoding up to `length` tokens, for sources of `source`
-        tokens.
+        """Returns the initial cache for decoding `length` tokens from sources of `source` tokens.
 
         The encoder is called with it as `cache=` and returns the next cache as `Encoded.cache`.
         `cache.take(rows)` returns the cache of the given rows. Prompts are padded on the left.

@@ -1,6 +1,8 @@
-"""Parameters addressed by 'a/b/c' paths, and ordered tables of regular expressions on them, first
-match wins. Sharding, weight decay, learning-rate multipliers, freezing and pruning use such
-tables."""
+"""Parameters addressed by paths 'a/b/c', and ordered tables of regular expressions on them.
+
+The first match wins. Sharding, weight decay, learning-rate multipliers, freezing and pruning use
+such tables.
+"""
 
 from __future__ import annotations
 

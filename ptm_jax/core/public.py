@@ -1,5 +1,4 @@
-"""Public names of a room, imported when they are first used: `from ptm_jax.objectives import Joint,
-MLM`."""
+"""Public names of a room, imported at first use: `from ptm_jax.objectives import Joint, MLM`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Reading of files that nobody vouches for: regular files of a bounded size, JSON, and texts in
-error messages."""
+"""Reads untrusted files: regular files of a bounded size, JSON, and texts for error messages."""
 
 from __future__ import annotations
 

@@ -148,9 +148,9 @@ class SGD(Ranged):
     2013, in the form of Bengio et al. 2013, which stores the look-ahead parameters): fairseq's
     language models.
 
-    row_limit  longest change of a row of a matrix in an update; a longer one is shortened to it. A
-               row of a table whose changes an update adds up from many places else diverges, where
-               a single update after another would not
+    row_limit  maximal norm of the change of a matrix row in an update; a longer change is scaled
+               down to it. Without it a table row that sums changes from many places of a batch can
+               diverge, although separate updates would not
     """
 
     momentum: float = 0.0
@@ -233,8 +233,10 @@ class OneCycle(Ranged):
 
 @spec
 class Staircase(Ranged):
-    """The peak rate for `full` steps, then divided by `divisor` now and after every `every` steps:
-    Zaremba et al. 2014."""
+    """The peak rate for `full` steps, then steps down (Zaremba et al. 2014).
+
+    It is divided by `divisor` after `full` steps and again after every `every` steps.
+    """
 
     full: int
     every: int
@@ -262,8 +264,8 @@ class Recipe(Ranged):
     phases        phases in order, under one schedule (BERT: length 128 for 90% of the steps, then
                   512)
     accumulate    micro-batches per update: the same update with less memory
-    updates       updates in a step, one after the other at one rate, each on batch / updates rows:
-                  word2vec. Not for objectives with a carry
+    updates       successive updates within a step, at one learning rate, each on batch / updates
+                  rows (word2vec). Not for objectives with a carry
     clip          maximum global norm of the gradient of the mean loss, or None
     lr_rules      learning-rate multipliers by parameter path, first match wins
     """

@@ -143,8 +143,8 @@ class Examples(Slot):
 class Corruption(Slot):
     """A pure function of a batch with static shapes.
 
-    left_to_right    whether it writes an `order` in which every token attends only to earlier ones
-    start            name in the vocabulary of the first token of a decoder's input, or None
+    left_to_right    whether it writes a causal `order`: a token attends only to earlier tokens
+    start            name of the first token of a decoder's input, in the vocabulary; or None
     """
 
     left_to_right: bool = False
@@ -243,12 +243,11 @@ def objective(value: Any) -> Objective:
 class Wrapper(Slot):
     """An adaptation or compression of a model. The model itself is not changed.
 
-    towers           names of the wrapped towers (None: all)
-    owns             pattern of the paths of the wrapper's parameters, which the initial model does
-                     not have
-    observes         pattern of the paths of its parameters whose gradient is an observation of a
-                     forward pass, such as the range of a layer's inputs: a step adds it to them as
-                     it is, and no optimizer moves them (`on_step`)
+    towers           names of the wrapped towers; None: all
+    owns             path pattern of the wrapper's parameters; the initial model does not have them
+    observes         path pattern of statistics, such as the range of a layer's inputs. A forward
+                     pass returns their observation as the gradient. A step adds it unchanged, and
+                     no optimizer updates them (`on_step`)
     logical_axes     {end of a path: axes} of the parameters that `init` adds (`mesh.axes`)
     """
 

@@ -1,5 +1,4 @@
-"""A system is towers, examples, a corruption and an objective, with optional adaptations and
-compressions.
+"""A system: towers, examples, a corruption and an objective, with optional wrappers.
 
 `core.slots` describes the slots. A plain function with the signature of an objective is an
 objective.
@@ -26,8 +25,10 @@ from ptm_jax.core.types import Params
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tie:
-    """Shares the parameter at `source` with `path` (both 'tower/a/b/c'): ELECTRA's generator and
-    discriminator tables."""
+    """Shares the parameter at `source` with `path`; both are 'tower/a/b/c'.
+
+    An example is the token table of ELECTRA's generator and discriminator.
+    """
 
     path: str
     source: str
@@ -173,16 +174,17 @@ class Experiment:
                     path, model); a file of word vectors, or ("embeddings", model), fills the
                     embedding layer alone; None: random initialisation
     tokenizer       replaces the system's tokenizer if `data` is not prepared yet
-    epochs          epochs over the text in place of the recipe's steps, which then only give the
-                    shares of the phases; warm-up shrinks or grows alike. None: the recipe's steps
+    epochs          number of epochs, in place of the recipe's steps. The recipe then gives only the
+                    shares of the phases, and the warm-up is scaled alike. None: the recipe's steps
     heldout         fraction of the documents held out for evaluation
     precision       type of matrix products; parameters and optimizer state stay float32
     impl            attention implementation in every layer (`kernels.choice`; "auto": each layer's
                     own `impl`)
     mesh, rules     device mesh axes and the table that shards parameters over them
-    log_every, eval_every, save_every   in steps (0: only at the end); `keep` checkpoints stay on
-                                        disk
-    metrics         where metrics are written besides metrics.jsonl: csv, tensorboard, wandb
+    log_every, eval_every, save_every
+                    steps between two logs, evaluations or checkpoints; 0: only at the end
+    keep            number of checkpoints that stay on disk
+    metrics         writers of metrics in addition to metrics.jsonl: csv, tensorboard, wandb
                     (`training.logs.writers`)
     """
 

@@ -52,8 +52,9 @@ Axes = tuple[str | None, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vocab:
-    """Size and special ids of a vocabulary. A trained tokenizer replaces the published values
-    (`core.spec.walk.respell`).
+    """Size and special ids of a vocabulary.
+
+    A trained tokenizer replaces the published values (`core.spec.walk.respell`).
 
     `pad` is never attended to, `mask` replaces hidden tokens, `cls`/`sep` frame BERT's inputs,
     `bos`/`eos` frame a decoder's inputs. `extra` lists further ids that corruptions must not choose
@@ -78,8 +79,7 @@ class Vocab:
 
     @property
     def specials(self) -> tuple[int, ...]:
-        """The sorted ids that a corruption never chooses and never draws. `unk` is not among
-        them."""
+        """The sorted ids that a corruption never chooses and never draws, without `unk`."""
         named = (self.pad, self.cls, self.sep, self.mask, self.bos, self.eos)
         return tuple(sorted({i for i in named if i is not None} | set(self.extra)))
 
@@ -97,8 +97,10 @@ class Vocab:
 
 
 def record(cls):
-    """Decorator for a frozen dataclass that is a JAX tree. Fields are leaves, or structure if they
-    are `static`."""
+    """Decorator for a frozen dataclass that is a JAX tree.
+
+    Fields are leaves, or structure if they are `static`.
+    """
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)
     static = [f.name for f in fields if f.metadata.get("static")]
@@ -207,9 +209,11 @@ class Visibility:
     Only queries of the same group attend to a key of a group above 0 (UniLMv2: the pseudo masks of
     one block).
 
-    q_segments [B, Lq], k_segments [B, Lk], q_order [B, Lq] or None, k_order [B, Lk] or None,
-    q_group and k_group alike, allow [B or 1, H or 1, Lq, Lk] bool or None: an additional arbitrary
-    mask (K-BERT's visible matrix).
+    q_segments    [B, Lq]; k_segments [B, Lk]
+    q_order       [B, Lq] or None; k_order [B, Lk] or None
+    q_group       [B, Lq] or None; k_group [B, Lk] or None
+    allow         [B or 1, H or 1, Lq, Lk] bool: an additional mask (K-BERT's visible matrix); or
+                  None
     """
 
     q_segments: Any

@@ -1,5 +1,7 @@
-"""Names of entities with the facts of a graph in which the entity is the head (KGLM), or head or
-tail (BERT-MK)."""
+"""Names of entities with facts of a graph.
+
+The entity is the head of its facts (KGLM), or their head or tail (BERT-MK).
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FactsOfNames(Lexicon):
-    """Entities with their names and facts: the number of the entity, from 1, the first `width` ids
-    of its name + 1, and `facts` pairs of a relation, from 1, and the number of the tail; 0 at the
-    end. The file has lines of head, relation and tail with tabs; entities and relations are
-    numbered in alphabetical order. Names are the graph's; longer names are cut.
+    """Entities with their names and facts.
 
-    entities, relations   rows of the tables, of which 0 stands for none
+    The integers of a name are the number of its entity, from 1; the first `width` ids of the name,
+    + 1; and `facts` pairs (relation, tail), both from 1. Unused places are 0. The file has lines of
+    head, relation and tail with tabs. Entities and relations are numbered in alphabetical order.
+    Names are the graph's; longer names are cut.
+
+    entities, relations   number of table rows; row 0 means none
     """
 
     packaged: ClassVar[str] = "triples.tsv"

@@ -1,4 +1,4 @@
-"""The languages of a vocabulary's words, where each carries its own."""
+"""The languages of words in a vocabulary that marks every word with its language."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordLanguages(CorpusFact):
-    """The language of every piece `language:word`, [V] int32: 1 and 2 in the order of the alphabet;
-    0: another piece; -1 - n: `@n`, the place n of an alignment (`data.text.bitext`)."""
+    """The language of every piece `language:word`, [V] int32.
+
+    Languages are 1 and 2 in alphabetical order. 0: another piece. -1 - n: the piece `@n`, place n
+    of an alignment (`data.text.bitext`).
+    """
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
         parts = [piece.partition(":") for piece in tokenizer.pieces]

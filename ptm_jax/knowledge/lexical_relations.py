@@ -20,15 +20,16 @@ SKETCH = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LexicalRelations(Triples):
-    """Pairs of related words as `Triples`, and `vectors` [E, D] float32 of the words, of length 1;
-    0 for a word without a vector.
+    """Pairs of related words as `Triples`, and unit vectors of the words, [E, D] float32.
 
-    file      lines of word, relation and word with tabs; or a compiled graph of WordNet, whose
-              pairs are two lemmas of a synset (synonyms), or a lemma of a synset and a lemma of its
-              direct hypernym
-    vectors   word vectors as text, such as fastText's wiki-news-300d-1M-subword.vec; a word of
-              several words has the mean of theirs. None: hashed counts of the 3-grams of the
-              spelling (`sketch`), for miniatures
+    A word without a vector has zeros.
+
+    file      lines of word, relation and word with tabs; or a compiled graph of WordNet. It gives
+              pairs of two lemmas of a synset (synonyms), and pairs of a lemma of a synset and a
+              lemma of its direct hypernym
+    vectors   word vectors as text, such as fastText's wiki-news-300d-1M-subword.vec; a multiword
+              gets the mean vector of its words. None: hashed counts of the 3-grams of the spelling
+              (`sketch`), for miniatures
     """
 
     array_names: ClassVar[tuple[str, ...]] = (*Triples.array_names, "vectors")

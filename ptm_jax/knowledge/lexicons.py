@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Branches(Lexicon):
-    """The first `count` triples of every head as tokens of relation and tail, at most `width` each:
-    1, then ids + 1, 0 at the end. The file has lines of head, relation and tail with tabs (K-BERT's
-    .spo)."""
+    """The first `count` triples of every head, as tokens of relation and tail.
+
+    The integers of a name are 1, then for each triple at most `width` ids + 1, with 0 at the end.
+    The file has lines of head, relation and tail with tabs (K-BERT's .spo).
+    """
 
     packaged: ClassVar[str] = "triples.tsv"
 
@@ -64,16 +66,15 @@ class Branches(Lexicon):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entities(Lexicon):
-    """The entities that a name may stand for, from 1, and their priors in millionths: `candidates`
-    of each, the likeliest first, 0 at the end.
+    """The candidate entities of a name, from 1, and their priors in millionths.
 
-    The file has lines of name, entity and prior with tabs; entities are numbered in alphabetical
-    order. Lines of head, relation and tail (`triples.tsv` in the package) name every head and tail
-    by itself.
+    A name has `candidates` of each, the likeliest first, with 0 at the end. The file has lines of
+    name, entity and prior with tabs. Entities are numbered in alphabetical order. In a file of
+    triples (`triples.tsv` in the package) every head and tail is a name of itself.
 
-    entities   rows of a table of entities, of which 0 stands for none
-    fill       whether a name with fewer candidates gets others, drawn by its hash, and all
-               candidates one prior
+    entities   number of rows of the entity table; row 0 means none
+    fill       whether a name with fewer candidates gets further ones, drawn by its hash; all
+               candidates then have the same prior
     """
 
     packaged: ClassVar[str] = "triples.tsv"
@@ -144,10 +145,12 @@ def is_number(cell: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TypedNames(Lexicon):
-    """Entities with a type: the number of the entity and of its type, both from 1, and the first
-    `width` ids of its name + 1, 0 at the end. The file has lines of name, entity and type with
-    tabs, or of triples: then the tail of the relation `relation` is the type of its head, and all
-    other entities are of one type.
+    """Entities with a type.
+
+    The integers of a name are the numbers of its entity and of the entity's type, both from 1, and
+    the first `width` ids of the name, + 1, with 0 at the end. The file has lines of name, entity
+    and type with tabs, or triples. In triples the tail of the relation `relation` is the type of
+    its head, and all other entities have one type.
     """
 
     packaged: ClassVar[str] = "triples.tsv"

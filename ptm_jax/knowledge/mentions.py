@@ -1,8 +1,7 @@
-"""Names of a lexicon in rows of token ids: a trie over the ids, and the longest names from left to
-right.
+"""Finds names of a lexicon in rows of token ids: longest matches from left to right in a trie.
 
-A lexicon is compiled from a file and a tokenizer, so names are found in the ids themselves, after
-packing, truncation and corruptions, wherever a network or an objective asks for them.
+A lexicon is compiled from a file and a tokenizer. Names are therefore found in the ids themselves,
+after packing, truncation and corruptions, by any network or objective.
 """
 
 from __future__ import annotations
@@ -45,12 +44,13 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lexicon(CorpusFact):
-    """Names with K integers each, of which the first is not 0: [V + 1 + N, 3 + K] int32.
+    """Names with K integers each, [V + 1 + N, 3 + K] int32. The first of the K is not 0.
 
-    Row i < V: whether id i begins a word or is special, and the row of the name that it begins (0:
-    none). Row V: -1, the tokens of the longest name, the most children of a node. Behind it the
-    nodes of the trie: the last token, the first and the last row + 1 of its children, K integers
-    (0: no name ends here).
+    rows below V    id i: whether it begins a word or is special, and the row of the trie node of
+                    the names that it begins (0: none)
+    row V           -1, the number of tokens of the longest name, the maximal number of children
+    rows above V    nodes of the trie: the last token, the first row and the last row + 1 of its
+                    children, and the K integers (0: no name ends here)
 
     file   the lexicon; None: the small English one of the package, for miniatures
     """

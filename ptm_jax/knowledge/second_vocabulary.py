@@ -16,11 +16,12 @@ SPECIALS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecondVocabulary(CorpusFact):
-    """Ids [V, C] int32 in a WordPiece vocabulary that is trained on the same text: the pieces of
-    each piece of the corpus's vocabulary V, then -1.
+    """Ids [V, C] int32 in a second WordPiece vocabulary, trained on the same text.
 
-    vocabulary   number of pieces, special tokens included; longest: C. A piece that needs more is
-                 unknown
+    Row v splits piece v of the corpus's vocabulary into pieces of the second one; -1 follows.
+
+    vocabulary   number of pieces, special tokens included
+    longest      C; a piece that needs more ids is unknown
     """
 
     vocabulary: int = 4928

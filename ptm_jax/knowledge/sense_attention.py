@@ -28,20 +28,25 @@ SCALE = 1000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SenseAttention(WordClasses):
-    """`WordClasses` whose polarities depend on the text: the sign of sum_j a_j (positive_j -
-    negative_j) over the senses of a word in SentiWordNet, with a_j = softmax_j((1 + cos(text,
-    gloss_j)) / (2 rank_j)) (Ke et al. 2020, arXiv 1911.02493, Eq. 1 and 2; thu-coai/SentiLARE,
-    preprocess/prep_sent.py). A gloss ends at its first example.
+    """`WordClasses` with polarities that depend on the text.
+
+        polarity = sign(sum_j a_j (positive_j - negative_j))           over a word's senses j
+        a_j      = softmax_j((1 + cos(text, gloss_j)) / (2 rank_j))
+
+    The senses are SentiWordNet's (Ke et al. 2020, arXiv 1911.02493, Eq. 1 and 2;
+    thu-coai/SentiLARE, preprocess/prep_sent.py). A gloss ends at its first example.
 
     vectors   word vectors as text, such as GloVe's or fastText's; None: all similarities are
               equal
 
-    The text is the sentence of a word where the batch has `sentences`, otherwise its document in
-    the row. Deviations: the vector of a text or a gloss is the mean of the given vectors of its
-    words, of those that are one piece of the vocabulary, where the original has Sentence-BERT's;
-    the part of speech is the word's most frequent one, and of a compiled graph of WordNet and
-    SentiWordNet the senses of all parts of speech count, the likeliest first. Words whose senses
-    agree in sign need no glosses. Vectors are constants of the compiled step, 4 V D bytes.
+    The text is the sentence of a word if the batch has `sentences`, otherwise its document in the
+    row. Words whose senses agree in sign need no glosses. Vectors are constants of the compiled
+    step, 4 V D bytes.
+
+    Deviations: the vector of a text or a gloss is the mean of the given vectors of those of its
+    words that are single pieces of the vocabulary; the original uses Sentence-BERT. The part of
+    speech is the word's most frequent one; with a compiled graph of WordNet and SentiWordNet the
+    senses of all parts of speech count, the likeliest first.
 
     values          names, as in every lexicon, with the first sense and the number of senses
     scores          [S, 2] int32: rank and score of a sense, in thousandths

@@ -23,11 +23,12 @@ _OF_PART = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySenses(WordClasses):
-    """The classes of every piece of the vocabulary that is a word: the union over its lemmas,
-    A(w) of SenseBERT (Levine et al. 2020, arXiv 1908.05646, section 3.2). Short words, stop words
-    and pieces inside words have none, nor have words of several pieces (section 3.4).
+    """The supersenses of every vocabulary piece that is a word, A(w) of SenseBERT.
 
-    shortest     characters of a word at least
+    Levine et al. 2020, arXiv 1908.05646, section 3.2. A word has the union over its lemmas. Short
+    words, stop words, pieces inside words, and words of several pieces have none (section 3.4).
+
+    shortest     minimal number of characters of a word
     exceptions   folder of WordNet's noun.exc, verb.exc, adj.exc and adv.exc; None: lemmas of
                  regular forms alone
     """

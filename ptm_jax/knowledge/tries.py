@@ -1,5 +1,7 @@
-"""Tries of sequences of numbers: words of a text, or token ids. `knowledge.mentions` searches one
-on the device."""
+"""Tries of sequences of numbers: words of a text, or token ids.
+
+`knowledge.mentions` searches a trie on the device.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trie:
-    """A trie of sequences of numbers below `size`. Node 0 is the root, node n the end of edge n -
-    1.
+    """A trie of sequences of numbers below `size`.
+
+    Node 0 is the root; edge n - 1 leads to node n.
 
     keys      [N] int64, sorted: node * size + number of every edge
     accepts   [N + 1] int32: the sequence that ends in a node, or -1

@@ -32,9 +32,10 @@ CHUNK = 1 << 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triples(CorpusFact):
-    """Triples of numbers of head, relation and tail, and the first `width` tokens of their texts,
-    int32. The arrays are kept in the corpus, memory-mapped. Entities and relations are numbered in
-    alphabetical order.
+    """Triples as numbers of head, relation and tail, and the first `width` tokens of their texts.
+
+    The arrays are int32 and lie in the corpus, memory-mapped. Entities and relations are numbered
+    in alphabetical order.
 
     sizes              [3]: N, E and R
     triples            [N, 3]: numbers of head, relation and tail, each from 0, sorted

@@ -1,5 +1,7 @@
-"""The entities and relations of a vocabulary, with names and descriptions, read from a corpus
-(`data.graphs.folders`)."""
+"""The entities and relations of a vocabulary, with names and descriptions.
+
+They are read from a corpus (`data.graphs.folders`).
+"""
 
 from __future__ import annotations
 
@@ -87,9 +89,11 @@ class KnownTriples(CorpusFact):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Graph(CorpusFact):
-    """Facts of every piece, [V, 2 + W] int32: 1 for an entity `e:...`, 2 for a relation `r:...`,
-    else 0; the word that is an entity's whole name, or 0; the first W words of its description,
-    then 0. Both splits give names and descriptions.
+    """Facts of every piece, [V, 2 + W] int32.
+
+    The columns are the kind (1: an entity `e:...`, 2: a relation `r:...`, 0: another piece), the
+    word that is the complete name of the entity (0: none), and the first W words of its
+    description, then 0. Names and descriptions come from both splits.
 
     words   W
     """

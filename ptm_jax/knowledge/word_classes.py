@@ -34,15 +34,19 @@ POLARITIES = ("-", "+", "0")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordClasses(Lexicon):
-    """Part of speech + 1, polarity + 1 and supersenses (bits of two integers, 24 and 21) of every
-    word.
+    """Part of speech, polarity and supersenses of every word.
+
+    The integers of a word are its part of speech + 1, its polarity + 1, and its supersenses as the
+    bits of two integers (24 and 21).
 
     The file is a compiled graph of WordNet and SentiWordNet, WordNet's `index.sense`, SentiWordNet
-    3.0, or lines with tabs of words (commas between), part of speech, polarity (+, -, 0) and
-    supersenses (commas between). A word on several lines has the supersenses of all and the rest of
-    the first. SentiWordNet gives the mean of positive minus negative score over a word's senses
-    with weights softmax(1 / rank), those of SentiLR for equal similarities (Ke et al. 2020, Eq. 2),
-    of its most frequent part of speech.
+    3.0, or a table. A line of a table has, with tabs between, words (commas between), part of
+    speech, polarity (+, -, 0) and supersenses (commas between). A word on several lines has the
+    supersenses of all of them, and otherwise the values of the first.
+
+    The polarity from SentiWordNet is the mean of positive minus negative score over the senses of a
+    word's most frequent part of speech. The weights are softmax(1 / rank), as SentiLR's for equal
+    similarities (Ke et al. 2020, Eq. 2).
     """
 
     def graph(self) -> GraphStore | None:

@@ -1,10 +1,10 @@
-"""Co-occurrences of words, weighted by 1 / distance: GloVe's training data (Pennington et al. 2014,
-section 4.2).
+"""Co-occurrences of words, weighted by 1 / distance: GloVe's training data.
 
-A cell is a pair of words in the order of their ids, because the matrix of a symmetric window is
-symmetric. Weights are whole multiples of 1 / lcm(1 .. window), so sums do not depend on their
-order. Cells are sorted by a bijection of (row, column) that looks random: sorted runs can be
-merged, and the merged table is already shuffled. Stanford's code shuffles in a pass of its own.
+Pennington et al. 2014, section 4.2. A cell is a pair of words in the order of their ids, because
+the matrix of a symmetric window is symmetric. Weights are integer multiples of
+1 / lcm(1 .. window), so sums do not depend on their order. Cells are sorted by a pseudo-random
+bijection of (row, column). Sorted runs can therefore be merged, and the merged table is already
+shuffled. Stanford's code shuffles in a separate pass.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ def check(window: int | None) -> None:
 
 
 class Sums:
-    """Sums of units by key. With a folder they are written to disk in sorted runs of about `memory`
-    bytes."""
+    """Sums of units by key.
+
+    With a folder they are written to disk in sorted runs of about `memory` bytes.
+    """
 
     def __init__(self, folder: Path | None = None, memory: int = MEMORY):
         self._folder, self._limit = folder, memory // 16
@@ -117,9 +119,11 @@ def _summed(pairs: np.ndarray) -> np.ndarray:
 
 
 class Cells:
-    """The cells of a vocabulary as numbers of `bits` bits that look random: two rounds of a
-    multiplication by an odd number and an exclusive or with the upper half, both of which can be
-    inverted."""
+    """The cells of a vocabulary as pseudo-random numbers of `bits` bits.
+
+    The bijection has two rounds. Each multiplies by an odd number and applies an exclusive or with
+    the upper half; both can be inverted.
+    """
 
     ODD = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 

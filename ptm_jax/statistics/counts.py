@@ -41,8 +41,10 @@ def noise_of(counts: np.ndarray, vocab: Vocab, power: float) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Documents(CorpusFact):
-    """The number of documents in the train split, [1] int64, which is in the record as the size of
-    a table of them."""
+    """The number of documents in the train split, [1] int64.
+
+    The record stores it as the size of a table of documents.
+    """
 
     corpus_documents: int = 1
 

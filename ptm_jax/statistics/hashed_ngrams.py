@@ -1,9 +1,8 @@
-"""Character n-grams of words, hashed into buckets as in fastText (Bojanowski et al. 2017, arXiv
-1607.04606, section 3.2).
+"""Character n-grams of words, hashed into buckets as in fastText.
 
-The hash is FNV-1a over the bytes of an n-gram, with fastText's sign extension: a byte above 127
-enters as a negative number. An n-gram is one of characters, not of bytes. `<` and `>` stand around
-a word; alone they are no n-gram.
+Bojanowski et al. 2017, arXiv 1607.04606, section 3.2. The hash is FNV-1a over the bytes of an
+n-gram, with fastText's sign extension: a byte above 127 enters as a negative number. An n-gram
+consists of characters, not of bytes. `<` and `>` mark the ends of a word; alone they are no n-gram.
 """
 
 from __future__ import annotations

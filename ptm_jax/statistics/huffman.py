@@ -1,5 +1,7 @@
-"""Huffman's tree of a vocabulary, for the hierarchical softmax (Huffman 1952; Mikolov et al. 2013b,
-section 2.1)."""
+"""Huffman's tree of a vocabulary, for the hierarchical softmax.
+
+Huffman 1952; Mikolov et al. 2013b, section 2.1.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,12 @@ LONGEST = 40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Huffman(CorpusFact):
-    """The way from the root to every word of the train split, [V, P] int32: node + 1 where it turns
-    to the more frequent child (label 1 of the logistic loss), -(node + 1) to the other, 0 after its
-    end. Words without a count have none."""
+    """The path from the root to every word of the train split, [V, P] int32.
+
+    An entry is node + 1 for a turn to the more frequent child (label 1 of the logistic loss),
+    -(node + 1) for a turn to the other child, and 0 after the end of the path. Words without a
+    count have no path.
+    """
 
     def read(self, corpus: Any) -> np.ndarray:
         return tree_of(of_words(corpus.counts("train"), corpus.vocab))

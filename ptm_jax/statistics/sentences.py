@@ -1,5 +1,4 @@
-"""Sentences of a row: every segment is a sentence, and the segments beside it are its neighbours in
-the text.
+"""Sentences of a row: every segment is a sentence, and adjacent segments are its neighbours.
 
 A batch may have `documents` [B, L] int32: sentences of different documents are no neighbours.
 """

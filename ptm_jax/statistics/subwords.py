@@ -1,5 +1,8 @@
-"""Which rows of a table of hashed n-grams a word has (Bojanowski et al. 2017, arXiv 1607.04606,
-section 3.2), and a text (Joulin et al. 2016, arXiv 1607.01759, section 2.2)."""
+"""Rows of a table of hashed n-grams, for words and for texts.
+
+Words: Bojanowski et al. 2017, arXiv 1607.04606, section 3.2. Texts: Joulin et al. 2016, arXiv
+1607.01759, section 2.2.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,10 @@ NONE = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashedNGrams(CorpusFact):
-    """The n-grams of every word of the vocabulary as rows of a table: [V + 1 + M] int32, the V + 1
-    bounds of the words, then the rows of all words. Special and unknown words have none.
+    """The n-grams of every word of the vocabulary as rows of a table, [V + 1 + M] int32.
+
+    The first V + 1 entries bound the words; the table rows of all words follow. Special and unknown
+    words have no rows.
 
     shortest, longest   characters of an n-gram, with `<` and `>`
     buckets             rows of the table
@@ -73,8 +78,9 @@ class HashedNGrams(CorpusFact):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashedWordNGrams(CorpusFact):
-    """The hash of every word, [V] int32, from which the hashes of n-grams of words are made as in
-    fastText.
+    """The hash of every word, [V] int32.
+
+    Hashes of word n-grams are computed from them, as in fastText.
 
     longest     words of an n-gram
     buckets     rows of the table, at most 2 ** 24

@@ -1,9 +1,8 @@
-"""How trees of words stand in a corpus: pieces that spell heads and labels, and the inventories of
-labels.
+"""Encoding of trees of words in a corpus: pieces that spell heads and labels, and the label sets.
 
-A tree is a document of two sentences: its n nodes, and 4 n marks "⟦0⟧" to "⟦31⟧". Two marks of a
-node spell, in base 32, 1 + the place of its head (0: the root), two more the number of its label in
-`LABELS`. A node without a word is "⟦⟧".
+A tree is a document of two sentences: its n nodes, and 4 n marks "⟦0⟧" to "⟦31⟧". The first two
+marks of a node spell, in base 32, 1 + the place of its head (0: the root). The other two spell the
+number of its label in `LABELS`. A node without a word is "⟦⟧".
 """
 
 from __future__ import annotations

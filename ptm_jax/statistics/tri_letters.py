@@ -38,7 +38,7 @@ class TriLetters(CorpusFact):
     """Ids [V, C] int32 of the letter trigrams of every piece, then 0; a special token has one row
     of its own.
 
-    longest   C, the trigrams of a piece that count
+    longest   C, the maximal number of trigrams of a piece
     """
 
     longest: int = 20

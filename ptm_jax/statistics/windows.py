@@ -1,8 +1,8 @@
 """Windows of words: the neighbours of a token on both sides, as 2c offsets (Mikolov et al. 2013a,
 section 3).
 
-A batch may have `windows` [B, L] int32: the number of neighbours on each side that belong to a
-token; 0: it is no centre (the words around a chunk). Without it every token has all c.
+A batch may have `windows` [B, L] int32: the number of neighbours on each side of a token; 0: the
+token is no centre (the words around a chunk). Without this field every token has all c.
 """
 
 from __future__ import annotations

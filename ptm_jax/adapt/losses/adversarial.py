@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialTraining(slots.Wrapper):
-    """Adds the loss at word vectors moved by `eps` along its gradient (FGM: Miyato et al. 2017, Eq.
-    3). With `virtual` above 0 it also adds the divergence of the predictions at vectors moved where
-    it grows fastest (VAT, Eq. 6). Ju et al. 2019 train CoQA readers with both.
+    """Adds the loss at word vectors moved by `eps` along its gradient.
+
+    FGM: Miyato et al. 2017, Eq. 3. With `virtual` above 0 it also adds the divergence of the
+    predictions at vectors moved in the direction of its fastest growth (VAT, Eq. 6). Ju et al. 2019
+    train CoQA readers with both.
 
     Vectors are moved before positions are added. A step takes three passes, and four more with
     `virtual`.

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RDrop(slots.Wrapper):
-    """Runs every batch twice with different dropout and adds `scale` times the divergence of the
-    two predictions to the task's loss (R-Drop: Liang et al. 2021, arXiv 2106.14448, Eqs. 2 to 4;
-    `scale` is half of their alpha).
+    """Runs every batch twice with different dropout and penalises different predictions (R-Drop).
+
+    The loss is the task's plus `scale` times the divergence of the two predictions (Liang et al.
+    2021, arXiv 2106.14448, Eqs. 2 to 4; `scale` is half of their alpha).
 
     Without dropout in the model the two passes are equal. A step takes two passes.
     """

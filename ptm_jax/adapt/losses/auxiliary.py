@@ -1,4 +1,4 @@
-"""A language model's loss beside the task's (SiATL)."""
+"""A language model's loss in addition to the task's (SiATL)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuxiliaryLanguage(slots.Wrapper):
-    """Adds a language model's loss on the task's texts: L = L_task + gamma L_LM (Chronopoulou et
-    al. 2019, arXiv 1902.10547, Eq. 1). With `SequentialUnfreezing` this is their SiATL. gamma falls
-    exponentially from `first` to `last` over the run.
+    """Adds a language model's loss on the task's texts: L = L_task + gamma L_LM.
 
-    A causal encoder predicts the next word. An encoder that sees both sides predicts masked words,
-    a share `masked` of all, in a separate pass. If the model has no language model head, a new one
+    Chronopoulou et al. 2019, arXiv 1902.10547, Eq. 1; with `SequentialUnfreezing` this is their
+    SiATL. gamma falls exponentially from `first` to `last` over the run.
+
+    A causal encoder predicts the next word. A bidirectional encoder predicts masked words, a
+    fraction `masked` of all, in a separate pass. If the model has no language model head, a new one
     is added; it uses the tied table.
     """
 

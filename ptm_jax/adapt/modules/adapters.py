@@ -21,9 +21,10 @@ OWNS = r"/after_(attention|ffn)/(reduce|expand)/"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Houlsby(OnFrozen):
-    """Adds an adapter after attention and after the feed-forward layer of every block, each before
-    the residual sum and its norm. Trains adapters, norms and heads (Houlsby et al. 2019, arXiv
-    1902.00751: width 8, 64 or 256, weights N(0, 1e-2) cut at two).
+    """Adds two adapters to every block: after attention and after the feed-forward layer.
+
+    Each precedes the residual sum and its norm. Trains adapters, norms and heads (Houlsby et al.
+    2019, arXiv 1902.00751: width 8, 64 or 256, weights N(0, 1e-2) truncated at two deviations).
 
     BERT's pooler is trained with the heads; the original keeps it frozen.
     """

@@ -1,4 +1,4 @@
-"""The linker of an encoder alone, before the whole is trained (KnowBERT)."""
+"""Training of an encoder's linker before the complete model is trained (KnowBERT)."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ _LINKER = "project|pool|span_norm|spans|entity_norm|match|score"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Linkers(slots.Wrapper):
-    """Trains the linker number `source` of an encoder and nothing else: the first stage of KnowBERT
-    (Peters et al. 2019, arXiv 1909.04164, section 3; allenai/kb,
-    training_config/pretraining/knowbert_wiki_linker.jsonnet).
+    """Trains only linker number `source` of an encoder: the first stage of KnowBERT.
 
-    The loss is that of entity linking alone, on words that are not masked. The linker is what
-    scores the candidates: the layer to the width of the entities, pooling, the layers over
-    mentions, the norms before the product, and the network of product and prior. A run that begins
-    with this run finds the layer `back` as the inverse of `project`, y = x P + b: the
-    pseudo-inverse P^+ [W, D] and the bias -b P^+ (kb/knowbert.py, `_init_kg_to_bert_projection`,
-    whose bias has the other sign).
+    Peters et al. 2019, arXiv 1909.04164, section 3; allenai/kb,
+    training_config/pretraining/knowbert_wiki_linker.jsonnet. The loss is entity linking alone, on
+    words that are not masked. The linker comprises the parts that score the candidates: the layer
+    to the width of the entities, pooling, the layers over mentions, the norms before the product,
+    and the network of product and prior.
+
+    A run that begins with this run gets the layer `back` as the inverse of `project`, y = x P + b:
+    the pseudo-inverse P^+ [W, D] and the bias -b P^+ (kb/knowbert.py,
+    `_init_kg_to_bert_projection`, whose bias has the other sign).
     """
 
     source: int = 0

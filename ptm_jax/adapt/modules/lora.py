@@ -22,8 +22,8 @@ class LoRA(OnFrozen):
     2106.09685, Eq. 3; their targets: queries and values).
 
     The sum is computed before the weights are used, so that it works for every layer and encoder.
-    There is no dropout on the input of A. A and B lie beside the towers, as
-    `lora/main/.../kernel/a`. Each layer of a stack has its own.
+    There is no dropout on the input of A. A and B are stored outside of the towers, as
+    `lora/main/.../kernel/a`. Each layer of a stack has its own A and B.
     """
 
     rank: int = 8

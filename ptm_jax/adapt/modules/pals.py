@@ -1,4 +1,4 @@
-"""Projected attention layers: a low-rank branch beside every layer of a shared network."""
+"""Projected attention layers: a low-rank branch parallel to every layer of a shared network."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ SHARED = r"^beside/(encode|decode)/"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PALs(slots.Wrapper):
-    """Adds projected attention beside every layer; all layers share V^E and V^D (Stickland and
-    Murray 2019, arXiv 1902.02671: 204 features, 12 heads). Everything is trained, as in the paper;
-    add `Frozen` to train less.
+    """Adds projected attention parallel to every layer; all layers share V^E and V^D.
+
+    Stickland and Murray 2019, arXiv 1902.02671: 204 features, 12 heads. All parameters are trained,
+    as in the paper; add `Frozen` to train fewer.
 
     Draw tasks with `objectives.joint.TaskMixing(anneal=steps)`: p ~ N^(1 - 0.8 (e - 1) / (E - 1)).
     """

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prefix(OnFrozen):
-    """Adds `length` learned keys and values in front of those of every layer. Trains only these and
-    the heads (Li and Liang 2021, arXiv 2101.00190: 10 for tables to text, 200 for summaries). With
-    `hidden` (512 there) two layers compute them from a common table; the original drops these
-    layers after training, here they stay.
+    """Adds `length` learned keys and values in front of the keys and values of every layer.
 
-    In an encoder-decoder both have their own prefix. Cross-attention has none; in the original it
-    has one.
+    Trains only these and the heads (Li and Liang 2021, arXiv 2101.00190: 10 for tables to text, 200
+    for summaries). With `hidden` (512 in the paper) two layers compute them from a common table;
+    the original drops these layers after training, here they stay.
+
+    Encoder and decoder each have a prefix. Cross-attention has no prefix; in the original it has
+    one.
     """
 
     length: int = 10

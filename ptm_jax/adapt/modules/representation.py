@@ -1,4 +1,4 @@
-"""Which of an encoder's layers the heads read (survey section 5.2.2)."""
+"""Selection of the encoder layers that the heads read (survey section 5.2.2)."""
 
 from __future__ import annotations
 
@@ -81,9 +81,11 @@ class Representation(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrent(slots.Wrapper):
-    """Puts a bidirectional LSTM between the encoder and the heads. With `FeatureExtraction` and a
-    mixture of the layers, given before it, this is the feature extraction of Peters et al. 2019
-    (arXiv 1903.05987, section 2: 200 units)."""
+    """Puts a bidirectional LSTM between the encoder and the heads.
+
+    After `FeatureExtraction` and a mixture of the layers, this is the feature extraction of Peters
+    et al. 2019 (arXiv 1903.05987, section 2: 200 units).
+    """
 
     hidden: int = 200
     layers: int = 1
@@ -104,10 +106,12 @@ class Recurrent(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StackedWords(slots.Wrapper):
-    """Puts vectors of the words beside what the heads read: a table of `size` words, zeros at
-    first, which is trained and which `init` may fill (embeddings=FILE). Flair and ELMo stack them
-    so with word vectors (Akbik et al. 2018, Eq. 8). `states=False` leaves the model's states
-    out."""
+    """Concatenates word vectors to the states that the heads read.
+
+    The vectors are a trained table of `size` words. It is zero initially; `init` may fill it
+    (embeddings=FILE). Flair and ELMo are stacked with word vectors in this way (Akbik et al. 2018,
+    Eq. 8). With `states=False` the heads read the word vectors alone.
+    """
 
     size: int = 50_000
     width: int = 100
@@ -126,15 +130,16 @@ class StackedWords(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PooledStates(slots.Wrapper):
-    """Puts before each state the mean of all states that its word had so far in the training:
-    pooled contextual string embeddings (Akbik et al. 2019, NAACL, Algorithm 1), on a frozen model
-    (`FeatureExtraction`). The memory is a parameter that every step adds its states to. It stays as
-    it is when the trained model reads other texts.
+    """Concatenates to each state the mean of all previous states of its word in the training.
 
-    size    words that are remembered, those with the lowest ids; the memory has size x (D + 1)
+    Pooled contextual string embeddings (Akbik et al. 2019, NAACL, Algorithm 1), on a frozen model
+    (`FeatureExtraction`). The mean precedes the state. The memory is a parameter to which every
+    step adds its states. It does not change when the trained model reads other texts.
+
+    size    number of remembered words, the ones with the lowest ids; the memory has size x (D + 1)
             numbers
-    steps   updates of an epoch, after each of which the memory is emptied, as in the paper; 0:
-            never
+    steps   number of updates in an epoch; the memory is emptied after each epoch, as in the paper.
+            0: never
 
     Deviations: of the paper's three operations only the mean, because a minimum is not a sum over
     the batches; the words of a step do not see one another; the first step of an epoch reads the

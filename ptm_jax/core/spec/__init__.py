@@ -1,5 +1,4 @@
-"""Specs are frozen dataclasses. The modules here describe, override, compare, parse and rebuild
-them."""
+"""Describes, overrides, compares, parses and rebuilds specs, which are frozen dataclasses."""
 
 from ptm_jax.core.spec.describe import (
     differences,

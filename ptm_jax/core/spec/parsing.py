@@ -1,13 +1,13 @@
-"""Parses text as the value of a configuration field, by the field's annotation. Nothing is
-evaluated.
+"""Parses text as the value of a configuration field, by the field's annotation.
 
-recipe.lr=1e-4                  int, float, bool, str, None: by the annotation (1e6 is also an
-                                integer)
-precision=float32               Literal: one of its options
-data=a.txt,b.txt                tuple: entries joined by commas, with or without brackets
-recipe.schedule=Cosine(warmup=100), recipe.optimizer=LAMB
-                                a dataclass by name, if the annotation admits it; for `Any`, a class of the
-                                module of the current value's class, or one of `kinds`
+Nothing is evaluated.
+
+recipe.lr=1e-4             int, float, bool, str, None: by the annotation (1e6 is also an integer)
+precision=float32          Literal: one of its options
+data=a.txt,b.txt           tuple: entries joined by commas, with or without brackets
+recipe.optimizer=LAMB, recipe.schedule=Cosine(warmup=100)
+                           a dataclass by name, if the annotation admits it; for `Any`, a class of
+                           the module of the current value's class, or one of `kinds`
 """
 
 from __future__ import annotations

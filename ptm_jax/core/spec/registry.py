@@ -1,13 +1,16 @@
 """Catalogues of named values that are built on access, and the import of every module of a package.
 
-@catalogue.add
-def bert_base() -> System: ...
+An entry is a function, a name with a function, or a name that a module yields later:
 
-catalogue.add(bert_base, bert_large)
-catalogue.register("bert_mini", lambda: mini(bert_base()))
+    @catalogue.add
+    def bert_base() -> System: ...
 
-# `albert.systems()` yields these systems.
-catalogue.declare("ptm_jax.systems.transformers.albert", ("albert_base", "albert_large"))
+    catalogue.register("bert_mini", lambda: mini(bert_base()))
+
+    # `albert.systems()` yields these systems.
+    catalogue.declare("ptm_jax.systems.transformers.albert", ("albert_base", "albert_large"))
+
+`add` takes several functions: `catalogue.add(bert_base, bert_large)`.
 """
 
 from __future__ import annotations
@@ -23,8 +26,12 @@ from ptm_jax.core.errors import UserError, unknown
 
 
 class Catalogue:
-    """{name: factory}. `kind` is the noun for an entry in error messages. The modules of `package`
-    may add entries; they are imported when a name is not found or all names are listed."""
+    """{name: factory}.
+
+    kind       noun for an entry in error messages
+    package    modules that may add entries; they are imported if a name is not found, or if all
+               names are listed
+    """
 
     def __init__(self, kind: str, package: str = ""):
         self.kind, self.package = kind, package

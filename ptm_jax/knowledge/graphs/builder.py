@@ -61,12 +61,13 @@ class Table:
 
 
 class Builder:
-    """Collects the entities, triples, texts and aliases of sources. `place` is (file, line) in all
-    functions.
+    """Collects the entities, triples, texts and aliases of sources.
 
-    closed    whether the source at hand has a list of its entities, which it declares by `entity`;
-              otherwise every entity that it names is declared
-    repeats   whether a triple that is read twice is two
+    `place` is (file, line) in all functions.
+
+    closed    whether the current source lists its entities and declares them by `entity`; otherwise
+              every entity that it names is declared
+    repeats   whether a triple that is read twice counts as two
     """
 
     closed = False

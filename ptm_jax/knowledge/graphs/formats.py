@@ -1,7 +1,7 @@
 """Readers of the published files of graphs: KIND:PATH, or a PATH whose files name its kind.
 
 graph:DIR or graph:FILE      lines of head, relation, tail with tabs: train*, dev* or valid*, test*.
-                             Beside them entity2text* (names), entity2textlong* (descriptions),
+                             Optional files: entity2text* (names), entity2textlong* (descriptions),
                              relation2text*, entity2type*, aliases* (entity, then aliases) and
                              entities.* (a list of all entities)
 wikidata5m:DIR               *_train.txt, *_valid.txt, *_test.txt, *_text.txt, *_entity.txt and
@@ -13,8 +13,7 @@ senses:FILE or senses:DIR    WordNet's index.sense; of a folder also the glosses
 sentiwordnet:FILE            polarity of the synsets of WordNet 3.0 (Baccianella et al. 2010)
 conceptnet:FILE              assertions of ConceptNet 5 in English
 atomic:FILE                  v4_atomic_all.csv (Sap et al. 2019)
-umls:DIR                     MRCONSO.RRF in English, and MRREL.RRF, MRSTY.RRF, MRDEF.RRF where they
-                             are
+umls:DIR                     MRCONSO.RRF in English; MRREL.RRF, MRSTY.RRF and MRDEF.RRF if present
 priors:FILE, synsets:FILE    names in Wikipedia with priors, and WordNet's synsets, of KnowBERT
                              (`knowledge.graphs.knowbert`)
 """

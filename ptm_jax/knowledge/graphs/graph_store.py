@@ -1,18 +1,22 @@
-"""A compiled graph on disk: memory-mapped arrays and a manifest with their hashes
-(`compiling.compile_graph` writes it).
+"""A compiled graph on disk: memory-mapped arrays, and a manifest with their hashes.
 
-manifest.json            format, sources, counts, splits, values, faults, hashes of the arrays; its
-                         own digest last
-triples-SPLIT.npy        [N, 3] int32: head, relation, tail; train, and valid and test where the
+`compiling.compile_graph` writes it.
+
+manifest.json            format, sources, counts, splits, values, faults, hashes of the arrays, and
+                         the manifest's own digest
+triples-SPLIT.npy        [N, 3] int32: head, relation, tail. Splits: train; valid and test if the
                          sources have them
-entities, relations      identifiers, as `TextArray`; an entity's id is its place among them
-names, descriptions      a text of every entity; "" for none. `relation_names` of every relation
-alias_texts              the distinct aliases, as `TextArray`; `alias_entities` and `alias_priors`
-                         their entities, as `Lists`; `alias_senses` the number of each among the
-                         senses of the alias, where the sources number them
-type_names, entity_types the names of types, and the types of every entity
-value-NAME.npy           [E] float32, NaN for none: numbers of entities, such as the polarity of a
-                         sense
+entities, relations      identifiers, as `TextArray`; an entity's id is its index
+names, descriptions      a text for every entity; "": none
+relation_names           a text for every relation
+alias_texts              the distinct aliases, as `TextArray`
+alias_entities           the entities of every alias, as `Lists`
+alias_priors             the prior of each of these entities
+alias_senses             the sense number of each of these entities, if the sources number senses
+type_names               names of types
+entity_types             the types of every entity
+value-NAME.npy           [E] float32: a number for every entity, such as the polarity of a sense;
+                         NaN: none
 """
 
 from __future__ import annotations
@@ -115,11 +119,13 @@ class GraphStore:
     """A compiled graph. Equal digests mean equal contents.
 
     entities, relations      `TextArray`: identifiers
-    names, descriptions      `TextArray`, [E]; relation_names [R]
+    names, descriptions      `TextArray`, [E]
+    relation_names           `TextArray`, [R]
     alias_texts              `TextArray`, [A], sorted
-    alias_entities           `Lists`, [A]: the entities of an alias by falling prior, and
-                             `alias_priors` the priors, which sum to 1 unless entities were cut
-    type_names, entity_types `TextArray`, and `Lists`, [E]
+    alias_entities           `Lists`, [A]: the entities of an alias by falling prior
+    alias_priors             their priors, which sum to 1 unless entities were cut
+    type_names               `TextArray`
+    entity_types             `Lists`, [E]
     """
 
     dir: Path

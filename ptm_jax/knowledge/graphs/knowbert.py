@@ -1,8 +1,8 @@
-"""The files of KnowBERT (Peters et al. 2019; allenai/kb): priors of names in Wikipedia, and
-WordNet's entities.
+"""Readers of KnowBERT's files (Peters et al. 2019; allenai/kb).
 
-priors:FILE     a name, how often it was seen, and its entities as number,prior,title, with tabs
-                between (prob_yago_crosswikis_wikipedia_p_e_m.txt); an entity is its title
+priors:FILE     names in Wikipedia with priors (prob_yago_crosswikis_wikipedia_p_e_m.txt). A line
+                has, with tabs between, a name, its count, and its entities as number,prior,title;
+                the title identifies an entity
 synsets:FILE    a JSON object a line (entities.jsonl): a synset with its definition and its lemmas,
                 or a lemma with its synset and its count; a lemma's text is an alias of its synset
                 with the weight count + 1

@@ -1,5 +1,8 @@
-"""Opens graphs for lexicons, triples and tasks. Published files are compiled into the cache at
-first use, so that there is one form of a graph (`graph_store`)."""
+"""Opens graphs for lexicons, triples and tasks.
+
+Published files are compiled into the cache at first use, so all readers see one form of a graph
+(`graph_store`).
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""WordNet's own database files (wndb(5)), as Debian's package wordnet-base puts them into
-/usr/share/wordnet.
+"""Reads WordNet's database files (wndb(5)), as in Debian's package wordnet-base.
 
-An entity is a synset, OFFSET-POS such as 02084071-n (a satellite is an adjective, -a); its type is
-its lexicographer file, such as noun.animal, of which there are 45 (supersenses); its aliases are
-its lemmas, with the sense counts of cntlist.rev plus 1 as weights; its description is the gloss.
-Pointers between words stand for pointers between their synsets.
+An entity is a synset, OFFSET-POS such as 02084071-n (a satellite is an adjective, -a). Its type is
+its lexicographer file, such as noun.animal, one of 45 (supersenses). Its aliases are its lemmas,
+weighted by the sense counts of cntlist.rev plus 1. Its description is the gloss. A pointer between
+words counts as a pointer between their synsets.
 """
 
 from __future__ import annotations
