@@ -48,8 +48,8 @@ def pretrain(
     config: Model | System | Experiment, data: Data | None = None, *, workdir: str | os.PathLike,
     callbacks: Sequence[loop.Callback] = (), quiet: bool = False, **fields: Any,
 ) -> Pretrained:  # fmt: skip
-    """Pre-trains a system, or trains a model further, in a workdir, and returns the model. The same
-    call resumes the run.
+    """Pre-trains a system, or trains a model further, in a workdir, and returns the model.
+    The same call resumes the run.
 
     config     a name of `ptm list`, a config file, a System, an Experiment, or a model to train
                further
@@ -82,8 +82,8 @@ def finetune(
     fields: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Pretrained:  # fmt: skip
-    """Fine-tunes a model on labelled texts, or for a task on its data, and returns it. A tenth is
-    held out.
+    """Fine-tunes a model on labelled texts, or for a task on its data, and returns it.
+    A tenth is held out.
 
     texts     texts, pairs of texts, or lists of words
     labels    one for each text: a class (str, int or bool), a number (float), or the tags of the
@@ -162,8 +162,8 @@ def evaluate(
 
 
 def _with(config: Experiment, fields: Mapping[str, Any]) -> Experiment:
-    """Returns the experiment with other fields. Raises UserError for an unknown one, or a wrong
-    value."""
+    """Returns the experiment with other fields.
+    Raises UserError for an unknown one, or a wrong value."""
     known = [field.name for field in dataclasses.fields(config)]
     if odd := [name for name in fields if name not in known]:
         raise unknown("field", odd[0], known)
@@ -198,8 +198,8 @@ def _saved(model: Pretrained, folder: Path) -> Path:
 
 
 def _sources(data: Data, folder: Path) -> tuple[str, ...]:
-    """Returns the sources of `data`; texts and dicts are written into a file in the folder. Raises
-    UserError."""
+    """Returns the sources of `data`; texts and dicts are written into a file in the folder.
+    Raises UserError."""
     if isinstance(data, str | os.PathLike):
         return (os.fspath(data),)
     if isinstance(data, list | tuple):

@@ -71,8 +71,8 @@ class Case:
         return t5_bucket(slots[None] - slots[:, None], BUCKETS, MOST, True)
 
     def compiled(self, attend: Callable[..., jax.Array], dtype: Any) -> Program:
-        """Compiles the forward and backward pass of `attend(q, k, v, table)`. Returns (callable,
-        bytes of temporaries)."""
+        """Compiles the forward and backward pass of `attend(q, k, v, table)`.
+        Returns (callable, bytes of temporaries)."""
         operands = _operands(self.sizes, dtype)
 
         def loss(q, k, v, table):

@@ -24,8 +24,8 @@ from ptm_jax.kernels.cross_entropy import linear_cross_entropy
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CrossEntropySizes:
-    """Each size in `vocabularies` is measured. `screening` is the number of rounds for choosing the
-    best peer setting."""
+    """Each size in `vocabularies` is measured.
+    `screening` is the number of rounds for choosing the best peer setting."""
 
     tokens: int = 1024
     width: int = 768
@@ -45,8 +45,8 @@ OTHERS: Mapping[str, tuple[Any, Any]] = {
 def run(
     sizes: CrossEntropySizes, repeats: int, say: timing.Say, peers: Peers = Peers()
 ) -> list[Entry]:
-    """Measures the seconds of the loss and its gradients for features, table and bias; one row per
-    vocabulary."""
+    """Measures the seconds of the loss and its gradients for features, table and bias.
+    One row per vocabulary."""
     return [_entry(sizes, vocab, repeats, say, peers) for vocab in sizes.vocabularies]
 
 

@@ -21,8 +21,8 @@ from ptm_jax.data.tokenizers.vocabularies import TooLarge
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSizes:
-    """The corpus has `text` characters of documentation. Each measurement of the stream takes
-    `seconds`."""
+    """The corpus has `text` characters of documentation.
+    Each measurement of the stream takes `seconds`."""
 
     text: int = pydocs.MAX_BYTES
     vocab: int = 8192

@@ -1,5 +1,5 @@
-"""Interface to the peers of a benchmark. The package measures none; `python -m benchmarks` in a
-checkout does."""
+"""Interface to the peers of a benchmark.
+The package measures none; `python -m benchmarks` in a checkout does."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def rated(field: Field, timings: Mapping[str, list[float]], ours: Sequence[str],
 
 @dataclasses.dataclass(frozen=True)
 class Peers:
-    """No peers. Each method returns the `Field` of one benchmark; `stack` ends the processes of the
-    peers.
+    """No peers.
+    Each method returns the `Field` of one benchmark; `stack` ends the processes of the peers.
 
     task     the measured task, as JSON values
     ours     our meter, which alternates with those of the peers
@@ -93,8 +93,8 @@ class Peers:
         *,
         say: Say,
     ) -> Field:
-        """Measures training steps. `limit` is the maximum compilation time in seconds (0: no
-        compilation)."""
+        """Measures training steps.
+        `limit` is the maximum compilation time in seconds (0: no compilation)."""
         return Field()
 
     def generation(self, task: Mapping[str, Any], rounds: int, stack: ExitStack, say: Say) -> Field:

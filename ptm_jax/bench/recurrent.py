@@ -1,5 +1,5 @@
-"""Benchmark of an LSTM layer beside torch's nn.LSTM and Flax's RNN, forward and backward; its
-compile time by length."""
+"""Benchmark of an LSTM layer beside torch's nn.LSTM and Flax's RNN, forward and backward.
+Its compile time by length."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Result files of a device: DEVICE.json holds all rows, DEVICE.md shows them as a table. New rows
-replace old ones."""
+"""Result files of a device: DEVICE.json holds all rows, DEVICE.md shows them as a table.
+New rows replace old ones."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def write(entries: Sequence[Entry], folder: str | Path) -> Path:
-    """Writes rows to the files of their device and returns the path of the table. Rows of the same
-    name are replaced."""
+    """Writes rows to the files of their device and returns the path of the table.
+    Rows of the same name are replaced."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     new = document(entries)
@@ -111,8 +111,8 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _best(variants: Mapping[str, Mapping[str, float]], figure: str) -> str:
-    """Returns the figure of the best variant. For seconds it is the first variant; the others are
-    parts of it."""
+    """Returns the figure of the best variant.
+    For seconds it is the first variant; the others are parts of it."""
     values = {
         name: figures[figure]
         for name, figures in variants.items()

@@ -21,8 +21,8 @@ BFLOAT16 = "bfloat16 products with float32 accumulation"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSizes(Sizes):
-    """`screening` steps choose the best variant of the peer. `compile_limit` is the maximum seconds
-    for torch.compile."""
+    """`screening` steps choose the best variant of the peer.
+    `compile_limit` is the maximum seconds for torch.compile."""
 
     screening: int = 4
     compile_limit: int = 600

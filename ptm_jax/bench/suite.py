@@ -116,8 +116,8 @@ def run(
 def sized(
     words: Iterable[str], benchmarks: Mapping[str, Benchmark] = BENCHMARKS
 ) -> dict[str, dict[str, Any]]:
-    """Parses NAME.FIELD=VALUE words into `sizes` of `run`. Raises UserError for unknown names or
-    fields and wrong values."""
+    """Parses NAME.FIELD=VALUE words into `sizes` of `run`.
+    Raises UserError for unknown names or fields and wrong values."""
     changes: dict[str, dict[str, str]] = {}
     for path, text in spec.parse_pairs(words).items():
         name, _, field = path.partition(".")

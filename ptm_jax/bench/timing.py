@@ -38,8 +38,8 @@ def clocked(function: Callable[[], Any]) -> Meter:
 def alternate(
     meters: Mapping[str, Meter], rounds: int, *, warmup: int = 1, say: Say | None = None
 ) -> dict[str, list[float]]:
-    """Returns the values of every meter over `rounds` rounds. The order of the meters is reversed
-    in every second round."""
+    """Returns the values of every meter over `rounds` rounds.
+    The order of the meters is reversed in every second round."""
     results: dict[str, list[float]] = {name: [] for name in meters}
     for number in range(-warmup, rounds):
         order = list(meters) if number % 2 == 0 else list(meters)[::-1]
@@ -53,8 +53,8 @@ def alternate(
 
 
 class Step:
-    """A meter of a step `(state, ...) -> (state, ...)` with donated state. Each call continues from
-    the last state."""
+    """A meter of a step `(state, ...) -> (state, ...)` with donated state.
+    Each call continues from the last state."""
 
     def __init__(self, step: Callable[..., Any], state: Any, *args: Any):
         self._step, self.state, self._args = step, state, args
@@ -80,8 +80,8 @@ def products(size: int = 2048) -> Meter:
 
 
 def copies(megabytes: int = 256) -> Meter:
-    """Returns a meter of the bytes/s copied by all cores together. Reads and writes both count
-    (STREAM copy)."""
+    """Returns a meter of the bytes/s copied by all cores together.
+    Reads and writes both count (STREAM copy)."""
     source = np.ones((threads(), megabytes * 1_000_000 // threads()), np.uint8)
     target = np.zeros_like(source)
     pool = concurrent.futures.ThreadPoolExecutor(len(source))

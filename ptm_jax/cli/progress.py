@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def bars() -> Iterator[Callable[..., None]]:
-    """Yields `progress(stage, done, total)`: one bar at a time. Without a terminal: one line per
-    stage."""
+    """Yields `progress(stage, done, total)`: one bar at a time.
+    Without a terminal: one line per stage."""
     with contextlib.ExitStack() as bar_of_stage:
         stage, bar = None, None
 

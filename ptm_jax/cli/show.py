@@ -87,8 +87,8 @@ def layers_at_once(value: Any) -> list[str]:
 
 
 def parameter_counts(value: Any) -> dict[str, int]:
-    """{tower: number of parameters}, from shapes alone. A tied parameter counts once, in its source
-    tower."""
+    """{tower: number of parameters}, from shapes alone.
+    A tied parameter counts once, in its source tower."""
     import jax
     import jax.numpy as jnp
 

@@ -11,8 +11,8 @@ __all__ = ["changed", "load_file", "resolve", "task_name"]
 
 
 def task_name(name: str | None) -> str | None:
-    """The name of a task. FILE.py:NAME imports a file of the user's own first, which adds the task
-    NAME."""
+    """The name of a task.
+    FILE.py:NAME imports a file of the user's own first, which adds the task NAME."""
     path, colon, task = (name or "").rpartition(":")
     if (name or "").endswith(".py"):
         raise UserError(

@@ -115,8 +115,8 @@ def read(path: str | os.PathLike) -> AdapterFile:
 
 
 def joined(file: AdapterFile, base: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns {path: array} of the adapted system: base parameters and adapter. Raises UserError
-    for another base."""
+    """Returns {path: array} of the adapted system: base parameters and adapter.
+    Raises UserError for another base."""
     absent = [path for path in file.rest if path not in base]
     if absent or digest({path: base[path] for path in file.rest}) != file.base:
         other = f"; it has no parameter {absent[0]}" if absent else ""

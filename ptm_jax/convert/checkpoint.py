@@ -71,8 +71,8 @@ def example(system: System) -> dict[str, Any]:
 def record_of(
     config: Config, architecture: str | None = None, vocab: Vocab | None = None
 ) -> tuple[System, str]:
-    """Returns (record, architecture) for a config.json. `vocab` holds the special ids of the
-    checkpoint's tokenizer."""
+    """Returns (record, architecture) for a config.json.
+    `vocab` holds the special ids of the checkpoint's tokenizer."""
     family = family_of(config)
     if architecture is not None and architecture not in family.heads:
         raise unknown("architecture", architecture, family.heads)
@@ -175,8 +175,8 @@ def _lacks_pooler(
 def _check_constants(
     tensors: Any, family: Family, constants: Mapping[str, Any], atol: float = 4e-3
 ) -> None:
-    """Raises UserError if a tensor differs from the values that our layer computes. `atol` covers
-    bfloat16 rounding."""
+    """Raises UserError if a tensor differs from the values that our layer computes.
+    `atol` covers bfloat16 rounding."""
     for constant, value in constants.items():
         for name in {constant, constant.removeprefix(family.root)} & set(tensors.names()):
             stored = np.asarray(tensors.read(name), np.float32)
@@ -240,8 +240,8 @@ def published(
 
 
 def _same(family: Family, config: Config, architecture: str, system: System) -> str | None:
-    """Returns the first relevant difference between a system's towers and those of a config; None
-    if there is none."""
+    """Returns the first relevant difference between a system's towers and those of a config.
+    None if there is none."""
 
     def plain(value):
         return spec.respell(value, Vocab, Vocab(size=value["main"].encoder.embed.vocab.size))
@@ -284,8 +284,8 @@ def write(
     dtype: str = "float32",
     max_shard_bytes: int = 5_000_000_000,
 ) -> list[Path]:
-    """Writes a directory that Transformers can load (config.json and safetensors). Returns the
-    files. Raises UserError.
+    """Writes a directory that Transformers can load (config.json and safetensors).
+    Returns the files. Raises UserError.
 
     `named` are fields of config.json beside those of the network (`task_names`)."""
     family, fields, architecture = published(system, config)

@@ -1,5 +1,5 @@
-"""Typed access to a published `config.json`. A missing field or a wrong type raises an error that
-names the file."""
+"""Typed access to a published `config.json`.
+A missing field or a wrong type raises an error that names the file."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _TYPES = {
 
 
 class Config(Mapping):
-    """The fields of a config.json. `config("hidden_size", int)` is required; a default makes the
-    field optional.
+    """The fields of a config.json.
+    `config("hidden_size", int)` is required; a default makes the field optional.
 
     `most` is the largest size (`positive`) and `parts` the largest number of parts (`count`) that
     it may have.
@@ -63,8 +63,8 @@ class Config(Mapping):
         return cls(fields, file)
 
     def __call__(self, name: str, kind: Any = None, default: Any = _MISSING) -> Any:
-        """Returns the field `name`; `null` counts as missing. `kind` is int, float, str, bool, list
-        or dict."""
+        """Returns the field `name`; `null` counts as missing.
+        `kind` is int, float, str, bool, list or dict."""
         value = self._fields.get(name)
         if value is None:
             if default is _MISSING:

@@ -163,8 +163,8 @@ def read(
 
 
 def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str]:
-    """Returns {name in the table: name in the file}. File names may lack the bare model's root or
-    use an older spelling."""
+    """Returns {name in the table: name in the file}.
+    File names may lack the bare model's root or use an older spelling."""
     others = {other for sources in family.fill.values() for other in sources}
     known, name_in_file = wanted | set(family.ties) | others, {}
     for name in tensors.names():
@@ -267,8 +267,8 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
 def write(
     params: Mapping[str, Any], family: Family, lines: tuple[Line, ...], bare: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (published name, tensor) for a tower's parameters. `bare` drops the model's root from
-    the names."""
+    """Yields (published name, tensor) for a tower's parameters.
+    `bare` drops the model's root from the names."""
     flat = flatten(params)
     leaf_at, unnamed = leaves({path: tuple(np.shape(leaf)) for path, leaf in flat.items()}, lines)
     if unnamed:

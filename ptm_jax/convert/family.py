@@ -88,8 +88,8 @@ class Family:
         )
 
     def architecture(self, config: Config) -> str:
-        """Returns the class that wrote a checkpoint (default: the bare class). Raises UserError if
-        unknown."""
+        """Returns the class that wrote a checkpoint (default: the bare class).
+        Raises UserError if unknown."""
         named = config("architectures", list, None)
         if not named:
             return self.bare
@@ -100,8 +100,8 @@ class Family:
         return named[0]
 
     def architecture_of(self, system: System) -> str:
-        """Returns the class with the heads (and the halves) of a system. Raises UserError if there
-        is none.
+        """Returns the class with the heads (and the halves) of a system.
+        Raises UserError if there is none.
 
         The bare class may lack its pooler, as if it were made with `add_pooling_layer=False`."""
         heads = {name for tower in system.towers.values() for name in tower.heads}

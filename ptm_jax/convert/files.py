@@ -72,8 +72,8 @@ class Tensors:
         return self._entry(name).dtype
 
     def rows(self, name: str) -> int:
-        """Returns the axis that changes slowest in the file. A slice along it is read without
-        reading other data."""
+        """Returns the axis that changes slowest in the file.
+        A slice along it is read without reading other data."""
         axes = self._entry(name).axes
         return axes.index(0) if axes else 0
 
@@ -82,8 +82,8 @@ class Tensors:
         return self._table(name).path
 
     def read(self, name: str, keep: bool = False) -> np.ndarray:
-        """Returns a tensor, floating point as float32 unless `keep`. It may be a transposed
-        view."""
+        """Returns a tensor, floating point as float32 unless `keep`.
+        It may be a transposed view."""
         return self.read_slice(name, (), keep)
 
     def read_slice(self, name: str, index: tuple[slice, ...], keep: bool = False) -> np.ndarray:

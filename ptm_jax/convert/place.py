@@ -1,5 +1,5 @@
-"""Reads tensors directly into shards. Memory holds the shards and one tensor, or a few blocks of
-its rows."""
+"""Reads tensors directly into shards.
+Memory holds the shards and one tensor, or a few blocks of its rows."""
 
 from __future__ import annotations
 

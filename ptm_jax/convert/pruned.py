@@ -28,8 +28,9 @@ BLOCK = "encoder/stack/block/"
 
 
 def smaller(system: System, config: Config) -> System:
-    """Returns the system without the heads that the config names. Raises UserError for a field that
-    names no head, or all heads of a layer, and for a family whose layers do not lose heads."""
+    """Returns the system without the heads that the config names.
+    Raises UserError for a field that names no head, or all heads of a layer, and for a family whose
+    layers do not lose heads."""
     pruned = config(FIELD, dict, None)
     if not pruned or not any(pruned.values()):
         return system
@@ -83,8 +84,8 @@ def lines(table: tuple[Line, ...], system: System) -> tuple[Line, ...]:
 
 
 def whole(system: System) -> System | None:
-    """Returns the system with all heads in every layer, where only heads are missing; None where
-    none is."""
+    """Returns the system with all heads in every layer, where only heads are missing.
+    None where none is."""
     stack = _stack(system)
     if not isinstance(stack, Stack | UnevenStack) or not any(
         _gone(block) for block in blocks_of(stack)
@@ -112,8 +113,8 @@ def _stack(system: System) -> Any:
 
 
 def _gone(block: Any) -> int:
-    """Returns how many heads a block lacks beside its width. MobileBERT's block has none to
-    lose."""
+    """Returns how many heads a block lacks beside its width.
+    MobileBERT's block has none to lose."""
     if not isinstance(block, Block):
         return 0
     attention = block.attention

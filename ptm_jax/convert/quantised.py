@@ -29,8 +29,8 @@ def is_quantised(params: Mapping[str, Any]) -> bool:
 
 
 def write(params: Mapping[str, Any], write: Write) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (published name, tensor) of a tower's parameters. `write` does so for parameters
-    without companions."""
+    """Yields (published name, tensor) of a tower's parameters.
+    `write` does so for parameters without companions."""
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items()}
     integers = {
         path: _companions(flat, path) for path, leaf in flat.items() if leaf.dtype == np.int8

@@ -47,8 +47,8 @@ def ends(config: Config, name: str, default: int | None) -> int | None:
 
 
 def all_ends(config: Config, name: str) -> tuple[int, ...]:
-    """Returns the special ids of a config: those of a list, one, or none. Raises UserError for
-    another value."""
+    """Returns the special ids of a config: those of a list, one, or none.
+    Raises UserError for another value."""
     value = config(name, None, None)
     several = value if isinstance(value, list) else [value]
     numbers = (Config({name: one}, config.file)(name, int, None) for one in several)
@@ -56,8 +56,8 @@ def all_ends(config: Config, name: str) -> tuple[int, ...]:
 
 
 def vocab_of(config: Config, *size: int, **specials: int | None) -> Vocab:
-    """Returns the vocabulary of a config: `size` and `specials` are the defaults. The ids of a
-    tokenizer override them."""
+    """Returns the vocabulary of a config: `size` and `specials` are the defaults.
+    The ids of a tokenizer override them."""
     ids = {name: ends(config, f"{name}_token_id", default) for name, default in specials.items()}
     return Vocab(size=config.positive("vocab_size", *size), **ids)
 
@@ -104,8 +104,8 @@ def task_heads(
 
 
 def pair_heads(config: Config, init: Any, eos: int | None) -> dict[str, Any]:
-    """Returns the task heads of an encoder-decoder. The summary of a text is the decoder's state at
-    its last `eos`."""
+    """Returns the task heads of an encoder-decoder.
+    The summary of a text is the decoder's state at its last `eos`."""
     rate = config("classifier_dropout", float, 0.0)
     return task_heads(
         config, Summary(at="eos", eos=eos, dropout=rate, initializer=init), init, rate
@@ -113,8 +113,8 @@ def pair_heads(config: Config, init: Any, eos: int | None) -> dict[str, Any]:
 
 
 def label_fields(classes: int, labels: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the fields of a config.json that name the classes of a head. Default: LABEL_0,
-    LABEL_1, ..."""
+    """Returns the fields of a config.json that name the classes of a head.
+    Default: LABEL_0, LABEL_1, ..."""
     names = {
         str(i): label for i, label in enumerate(labels or [f"LABEL_{i}" for i in range(classes)])
     }
@@ -138,8 +138,8 @@ def task_fields(heads: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tied(heads: Mapping[str, Any], *names: str) -> bool:
-    """Returns whether the named vocabulary heads share the encoder's token table; True if there are
-    none."""
+    """Returns whether the named vocabulary heads share the encoder's token table.
+    True if there are none."""
     return all(heads[name].shares_table for name in names if name in heads)
 
 

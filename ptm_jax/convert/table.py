@@ -57,8 +57,8 @@ class Line:
         return sum(mark in self.theirs for mark in ("{i}", "{j}"))
 
     def leaf(self, path: str) -> tuple[str, str] | None:
-        """Returns (published name with its marks, leaf) for our path; None if the line does not
-        match."""
+        """Returns (published name with its marks, leaf) for our path.
+        None if the line does not match."""
         if self.kind == "plain":
             return (self.theirs, "plain") if path == self.ours else None
         layer, _, leaf = path.rpartition("/")
@@ -102,8 +102,8 @@ class Line:
         return array if self.shape is None else array.reshape(self.shape)
 
     def theirs_of(self, leaf: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Returns the published shape for our array [`shape`] of one layer; None if the line does
-        not determine it."""
+        """Returns the published shape for our array [`shape`] of one layer.
+        None if the line does not determine it."""
         flat = self._flat(leaf, shape)
         if self.part is not None:
             flat = (*flat[:-1], flat[-1] * self.part[1])
@@ -142,8 +142,8 @@ class Line:
         return tuple(slices[::-1]) if self.kind == "dense" else tuple(slices)
 
     def axis(self, leaf: str, shape: tuple[int, ...], theirs: int) -> int | None:
-        """Returns our axis of a layer's array [`shape`] for the published axis `theirs`; None if
-        `window` cannot cut it."""
+        """Returns our axis of a layer's array [`shape`] for the published axis `theirs`.
+        None if `window` cannot cut it."""
         if not shape or any(
             field is not None for field in (self.part, self.rows, self.axes, self.shape)
         ):
@@ -166,8 +166,8 @@ QKV = ("query", "key", "value")
 
 
 def attention(ours: str, theirs: str, names: Iterable[str]) -> tuple[Line, ...]:
-    """Returns the lines of an attention layer. `names` are the published query, key, value and
-    output layers in `theirs`."""
+    """Returns the lines of an attention layer.
+    `names` are the published query, key, value and output layers in `theirs`."""
     layers = zip((*QKV, "out"), names, strict=True)
     return tuple(
         Line(f"{ours}/{name}", theirs + other, "dense", ins=1 + (name == "out"))
@@ -182,8 +182,9 @@ def joined(ours: str, theirs: str, kind: Kind) -> tuple[Line, ...]:
 
 
 def block(ours: str, theirs: str, names: Iterable[str], kind: Kind = "dense") -> tuple[Line, ...]:
-    """Returns the lines of the rest of a layer. `names` are the published norm after attention,
-    first and second layer of the feed-forward, and last norm, in `theirs`."""
+    """Returns the lines of the rest of a layer.
+    `names` are the published norm after attention, first and second layer of the feed-forward, and
+    last norm, in `theirs`."""
     remaining = zip(
         ("attention_norm", "ffn/up", "ffn/down", "ffn_norm"),
         names,
@@ -194,8 +195,8 @@ def block(ours: str, theirs: str, names: Iterable[str], kind: Kind = "dense") ->
 
 
 def vocabulary(dense: str, norm: str, bias: str, table: str) -> tuple[Line, ...]:
-    """Returns the lines of a vocabulary head of BERT's kind, `mlm` or `lm`. The bias and the table
-    are parameters."""
+    """Returns the lines of a vocabulary head of BERT's kind, `mlm` or `lm`.
+    The bias and the table are parameters."""
     return tuple(
         line
         for head in ("heads_mlm", "heads_lm")

@@ -126,8 +126,8 @@ class ArrayModel:
         attention: bool = False,
         logits: bool = True,
     ) -> Output:
-        """Runs a forward pass on integer arrays [B, L]. Tokens with mask 0 have no effect on
-        others.
+        """Runs a forward pass on integer arrays [B, L].
+        Tokens with mask 0 have no effect on others.
 
         language_ids       default: the `lang_id` of the published config, or none (with a warning
                            on stderr)

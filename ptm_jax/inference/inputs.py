@@ -32,8 +32,8 @@ def batch_of(
     language_ids=None,
     multiple: int = 1,
 ) -> dict[str, np.ndarray]:
-    """Checks arrays [B, L] and pads them to a bucket of rows (times `multiple`) and lengths. Raises
-    UserError.
+    """Checks arrays [B, L] and pads them to a bucket of rows (times `multiple`) and lengths.
+    Raises UserError.
 
     `position_ids` start at 0 in every family. The default is 0, 1, ... along the row; for tables
     with an offset (RoBERTa) only tokens other than `pad` count. Both are as in the `transformers`
@@ -72,8 +72,8 @@ def batch_of(
 
 
 def shape_of(input_ids: Any, fields: Mapping[str, Any] | None) -> tuple[int, int]:
-    """Returns (rows, length) of a request, from its ids or the first field with both axes. Raises
-    UserError."""
+    """Returns (rows, length) of a request, from its ids or the first field with both axes.
+    Raises UserError."""
     shapes = [
         np.shape(value)
         for value in ((fields or {}).values() if input_ids is None else (input_ids,))
@@ -170,8 +170,8 @@ def bucketed(
 
 
 def cuts(rows: int, length: int, target: int) -> dict[str, Any]:
-    """Returns the slices of each output without padding. `target` is the length of the decoder's
-    input."""
+    """Returns the slices of each output without padding.
+    `target` is the length of the decoder's input."""
     return {
         "hidden": np.s_[:rows, :target],
         "layers": np.s_[:, :rows, :target],

@@ -40,8 +40,8 @@ def layerwise(module: Network, params: Params) -> Any:
 
 
 def replaced(params: Params, path: str, function: Callable[[Any], Any]) -> Any:
-    """Returns the parameters with `function` of the tree at a path in its place; the others are
-    shared."""
+    """Returns the parameters with `function` of the tree at a path in its place.
+    The others are shared."""
     name, _, below = path.partition("/")
     return {
         **params,

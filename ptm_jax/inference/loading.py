@@ -225,8 +225,8 @@ FORMATS = (
 
 
 def strings(model: Pretrained, name: str) -> Pretrained:
-    """Returns contextual string embeddings of words from a language model of bytes (Akbik et al.
-    2018, section 2.2). Raises UserError for another model."""
+    """Returns contextual string embeddings of words from a language model of bytes.
+    Akbik et al. 2018, section 2.2. Raises UserError for another model."""
     return Pretrained(*flair_files.of_model(model.system, model.params, model.tokenizer, name))
 
 
@@ -288,9 +288,9 @@ def from_published(
 
 
 def _with_generation(config: Config) -> Config:
-    """Adds the fields of generation_config.json to a published config. Newer checkpoints store them
-    there; settings of generation in their config.json are then without effect, as in
-    `transformers`."""
+    """Adds the fields of generation_config.json to a published config.
+    Newer checkpoints store them there; settings of generation in their config.json are then without
+    effect, as in `transformers`."""
     file = Path(config.file).with_name("generation_config.json")
     if not os.path.lexists(file):
         return config

@@ -11,8 +11,8 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """The outputs of a forward pass as NumPy arrays without padding; None where not requested, or
-    not present.
+    """The outputs of a forward pass as NumPy arrays without padding.
+    None where not requested, or not present.
 
     hidden            [B, L, D]
     layers            [N+1, B, L, D]: the embeddings first, `hidden` last

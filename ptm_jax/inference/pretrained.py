@@ -38,8 +38,8 @@ class Pretrained(ArrayModel):
     sentence: Sentence | None = None
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the model as a workdir, from which `ptm_jax.load` loads it. Adaptations are merged
-        into the network.
+        """Writes the model as a workdir, from which `ptm_jax.load` loads it.
+        Adaptations are merged into the network.
 
         Raises UserError if the folder exists and is not empty, or cannot be written.
         """
@@ -163,9 +163,9 @@ class Pretrained(ArrayModel):
         return classifying.classify(self, inputs.texts_of(texts), seconds, batch_size)
 
     def tag(self, texts: Sequence[str], batch_size: int = 32) -> list[list[tuple[str, str]]]:
-        """Returns (word, tag) for the words of each text, separated by blanks. A text longer than a
-        row continues in the next row. Raises UserError for a model without a tagging head or
-        without tag names."""
+        """Returns (word, tag) for the words of each text, separated by blanks.
+        A text longer than a row continues in the next row. Raises UserError for a model without a
+        tagging head or without tag names."""
         return tags.tag(self, inputs.texts_of(texts), batch_size)
 
     def answer(
@@ -187,8 +187,9 @@ class Pretrained(ArrayModel):
         start: int | str | None = None,
         **options: Any,
     ) -> list[Any]:
-        """Returns each prompt with its continuation; with an encoder and decoder, the answer to
-        each source. If answers=A is above 1, returns a list of A texts for each.
+        """Returns each prompt with its continuation.
+        With an encoder and decoder, the answer to each source. If answers=A is above 1, returns a
+        list of A texts for each.
 
         start    first token of an answer: a piece, or its id. The defaults of `start`, `forced_bos`
                  and `forced_eos` are those of the published or trained model (mBART's `start`: the

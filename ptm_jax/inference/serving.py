@@ -129,8 +129,8 @@ def stablehlo(made: Graph, limit: int | None = None) -> bytes:
 
 
 def onnx(made: Graph, limit: int | None = None) -> bytes:
-    """Returns the bytes of an ONNX model with the axes B and L free. Raises UserError without
-    jax2onnx."""
+    """Returns the bytes of an ONNX model with the axes B and L free.
+    Raises UserError without jax2onnx."""
     del limit
     if importlib.util.find_spec("jax2onnx") is None:
         raise UserError(f"--format onnx needs jax2onnx; install it: {ONNX}")

@@ -69,8 +69,8 @@ class Hardware:
 
 
 def parse(text: str | None, hosts: int | None = None, devices: int | None = None) -> Hardware:
-    """Parses a topology. Without one, returns `hosts` with `devices` of unknown kind. Raises
-    UserError."""
+    """Parses a topology.
+    Without one, returns `hosts` with `devices` of unknown kind. Raises UserError."""
     for name, number in (("--hosts", hosts), ("--devices", devices)):
         if number is not None and number < 1:
             raise UserError(f"{name} is {number}; it must be at least 1")

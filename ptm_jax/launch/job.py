@@ -182,8 +182,8 @@ def exports(pairs) -> str:
 
 
 def comment(text: str) -> str:
-    """Returns `text` as a shell or YAML comment. Non-printable characters are escaped, so that they
-    cannot end it."""
+    """Returns `text` as a shell or YAML comment.
+    Non-printable characters are escaped, so that they cannot end it."""
     return "\n".join(f"# {shown(line)}".rstrip() for line in text.splitlines() or [""])
 
 

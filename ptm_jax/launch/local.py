@@ -104,8 +104,8 @@ def _watch(
 
 
 def _failure(hosts: list[subprocess.Popen], before: int) -> int:
-    """Returns the status of the first failure, or 0. A host with status LOST failed after another
-    one."""
+    """Returns the status of the first failure, or 0.
+    A host with status LOST failed after another one."""
     ended = [status for host in hosts if host.poll() is not None and (status := _status(host))]
     return (
         min(ended, key=lambda status: status == LOST, default=0) if before in (0, LOST) else before

@@ -1,5 +1,5 @@
-"""Renders shell scripts from the templates in this folder. Slots are @@name; all user input is
-quoted."""
+"""Renders shell scripts from the templates in this folder.
+Slots are @@name; all user input is quoted."""
 
 from __future__ import annotations
 

@@ -22,15 +22,15 @@ PROGRAM = {"slurm": "sbatch", "gke": "kubectl", "tpu-vm": "gcloud"}
 
 
 def render(kind: str, job: Job) -> str:
-    """Returns the script or manifest of a job. Raises UserError for fields that the kind does not
-    support."""
+    """Returns the script or manifest of a job.
+    Raises UserError for fields that the kind does not support."""
     job.check(kind)
     return RENDER[kind](job)
 
 
 def submit(kind: str, job: Job) -> int:
-    """Starts a job on this machine (local) or with the cluster's command. Returns the exit
-    status."""
+    """Starts a job on this machine (local) or with the cluster's command.
+    Returns the exit status."""
     job.check(kind)
     if kind == "local":
         return local.run(job)

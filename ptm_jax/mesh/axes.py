@@ -62,7 +62,8 @@ class ParameterAxes:
         return next((axes for axes in chain(of_towers, of_wrappers) if axes is not None), None)
 
     def of(self, path: str, rank: int) -> Axes:
-        """Returns a name or None for each of the `rank` dimensions of a leaf. A leaf that nobody
-        declares has no names. For a moment with fewer dimensions than its parameter returns ()."""
+        """Returns a name or None for each of the `rank` dimensions of a leaf.
+        A leaf that nobody declares has no names. For a moment with fewer dimensions than its
+        parameter returns ()."""
         axes = self.find(path) or ()
         return (None,) * (rank - len(axes)) + axes if len(axes) <= rank else ()

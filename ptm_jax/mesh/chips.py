@@ -180,8 +180,8 @@ def topology(text: str) -> Topology:
 
 
 def wanted() -> str:
-    """Returns the pip requirement of the installed JAX's libtpu. Programs of other versions cannot
-    be printed."""
+    """Returns the pip requirement of the installed JAX's libtpu.
+    Programs of other versions cannot be printed."""
     return next(
         (need.split(";")[0].strip() for need in requires("jax") or () if need.startswith("libtpu")),
         "libtpu",
@@ -209,8 +209,8 @@ def libtpu() -> Path | None:
 
 
 def environment(where: Topology) -> dict[str, str]:
-    """Returns the environment variables of a process that compiles for a topology; set them before
-    it imports JAX.
+    """Returns the environment variables of a process that compiles for a topology.
+    Set them before it imports JAX.
 
     Raises UserError if the TPU compiler is missing."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TPU_")}
@@ -249,8 +249,8 @@ def environment(where: Topology) -> dict[str, str]:
 
 
 def devices(where: Topology) -> list:
-    """Returns the devices of a topology, one per chip. The process must have its `environment`. Not
-    for "gpu"."""
+    """Returns the devices of a topology, one per chip.
+    The process must have its `environment`. Not for "gpu"."""
     import jax
 
     if where.kind == "cpu":

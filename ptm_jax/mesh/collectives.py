@@ -197,8 +197,8 @@ def _trips(instruction: _Instruction, computations, condition: str | None) -> in
 
 
 def _results(instruction: _Instruction) -> tuple[str, ...]:
-    """Returns the types of the results. The type of an asynchronous start lists its operands
-    first."""
+    """Returns the types of the results.
+    The type of an asynchronous start lists its operands first."""
     shapes = re.findall(r"\b[a-z]+\d*[a-z0-9]*\[[\d,]*\]", instruction.type)
     if instruction.opcode in ("all-gather-start", "collective-permute-start"):
         shapes = [shape for shape in shapes if shape not in ("u32[]", "s32[]")]

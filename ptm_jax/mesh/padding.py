@@ -69,8 +69,8 @@ def padding_of(state: Any, axes: ParameterAxes, rules: tables.Table, mesh: Mesh)
 
 
 def padded(shape: Sequence[int], names: Axes, rules: tables.Table, mesh: Mesh) -> tuple[int, ...]:
-    """Returns the shape of a tensor with these logical axes. Its vocabulary is rounded up to a
-    multiple that the mesh divides."""
+    """Returns the shape of a tensor with these logical axes.
+    Its vocabulary is rounded up to a multiple that the mesh divides."""
     if not names:
         return tuple(shape)
 
@@ -87,8 +87,8 @@ def padded(shape: Sequence[int], names: Axes, rules: tables.Table, mesh: Mesh) -
 def stored(
     state: Any, padding: Padding, axes: ParameterAxes, rules: tables.Table, mesh: Mesh
 ) -> Any:
-    """Returns the abstract state with stored shapes and shardings. Raises UserError like
-    `tables.spec_of`."""
+    """Returns the abstract state with stored shapes and shardings.
+    Raises UserError like `tables.spec_of`."""
 
     def one(path, leaf):
         shape = padding.stored.get(path, tuple(leaf.shape))

@@ -97,8 +97,8 @@ def make_mesh(
     devices: Sequence[Any] | None = None,
     rules: str = "replicated",
 ) -> Mesh:
-    """Returns the mesh with the four axes; missing axes have size 1. Raises UserError if the sizes
-    do not fit the devices.
+    """Returns the mesh with the four axes; missing axes have size 1.
+    Raises UserError if the sizes do not fit the devices.
 
     Without sizes it has those of `default_sizes`."""
     devices = list(jax.devices() if devices is None else devices)
@@ -143,8 +143,8 @@ def parts(mesh: Mesh, axes: Sequence[str]) -> int:
 def spec_of(
     path: str, shape: Sequence[int], names: Axes, rules: Table, mesh: Mesh
 ) -> PartitionSpec:
-    """Returns the partition spec of a tensor with a logical axis or None for each dimension;
-    without `names` it is not split.
+    """Returns the partition spec of a tensor with a logical axis or None for each dimension.
+    Without `names` it is not split.
 
     Raises UserError, which names `path`, if the table uses a mesh axis twice or does not divide a
     dimension.
@@ -193,8 +193,8 @@ def check_batch(rows: int, mesh: Mesh) -> None:
 
 
 def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """Returns global arrays from this process's rows. Each process passes its own part of every
-    batch (`share`)."""
+    """Returns global arrays from this process's rows.
+    Each process passes its own part of every batch (`share`)."""
     rows = len(next(iter(batch.values()))) * share(mesh)[1]
     check_batch(rows, mesh)
     sharding, whole = batch_sharding(mesh), lambda value: (rows, *value.shape[1:])

@@ -13,8 +13,9 @@ from ptm_jax.tuning.studies.studies import Cost
 
 
 def of(config: Experiment, where: Topology, measure: bool = False) -> Cost:
-    """The cost of an experiment with one phase. `measure`: its seconds are those of this device
-    (`plan.measured`). Raises UserError where the system or the mesh refuses."""
+    """The cost of an experiment with one phase.
+    `measure`: its seconds are those of this device (`plan.measured`). Raises UserError where the
+    system or the mesh refuses."""
     config, sizes, phase = planning.prepared(config, where, None)
     work = estimate.work_of(config, phase)
     plan = planning.model(config, where, sizes, phase, work)

@@ -83,8 +83,8 @@ class Links:
 
 
 def links(topology: Topology, mesh: Any) -> Links:
-    """Returns the links of a mesh. The chips of an abstract mesh are in the order of the
-    topology."""
+    """Returns the links of a mesh.
+    The chips of an abstract mesh are in the order of the topology."""
     shape = tuple(mesh.shape[axis] for axis in AXES)
     devices = None if isinstance(mesh, AbstractMesh) else mesh.devices
     if topology.chip.torus and devices is not None:

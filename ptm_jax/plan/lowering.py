@@ -86,8 +86,8 @@ class Step:
 
     @functools.cached_property
     def lowered(self) -> Any:
-        """The lowered step, jitted as in `training.loop`. Raises UserError if the system refuses
-        it."""
+        """The lowered step, jitted as in `training.loop`.
+        Raises UserError if the system refuses it."""
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state)
         step = jitted(
             self.program,
@@ -271,8 +271,8 @@ def _local_bytes(leaf: Any) -> int:
 
 
 def exceeded(message: str) -> tuple[int, int | None] | None:
-    """Parses an out-of-memory message to (bytes needed, bytes of the device); returns None for
-    other messages."""
+    """Parses an out-of-memory message to (bytes needed, bytes of the device).
+    Returns None for other messages."""
     unit = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
     def number(quantity):

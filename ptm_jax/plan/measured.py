@@ -34,8 +34,8 @@ class Measured:
 
 
 def step(config: Experiment, phase: int) -> Measured:
-    """The time of a phase's step on this device, from steps of a quarter and of half of its rows;
-    the step itself where it has fewer than four. Raises UserError for a config that is not for one
+    """The time of a phase's step on this device, from steps of a quarter and of half of its rows.
+    The step itself where it has fewer than four. Raises UserError for a config that is not for one
     device."""
     if any(size > 1 for _, size in config.mesh):
         raise UserError("a step is measured on one device; leave the mesh out")
@@ -52,8 +52,8 @@ def step(config: Experiment, phase: int) -> Measured:
 
 
 def seconds(config: Experiment, phase: int, rows: int) -> float:
-    """The median of some steps with so many rows on random tokens, compiled and warm. `config` is
-    published."""
+    """The median of some steps with so many rows on random tokens, compiled and warm.
+    `config` is published."""
     config = estimate.with_rows(config, rows, phase)
     batch = {
         name: _drawn(name, leaf, lowering.vocab_of(config).size)

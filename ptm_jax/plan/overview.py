@@ -40,8 +40,8 @@ def write(
     *,
     quick: bool = False,
 ) -> int:
-    """Compiles the missing lines of the table. Writes the table after each line, so a run can be
-    interrupted and resumed.
+    """Compiles the missing lines of the table.
+    Writes the table after each line, so a run can be interrupted and resumed.
 
     If a config does not fit with its own rules, tries again with parameters and optimizer state
     sliced (`zero`). `plan(request, topology)` returns {"plans": [document]}, like the child process

@@ -20,8 +20,8 @@ from ptm_jax.plan.links import Links, fitted, links
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A step on a topology. Bytes, FLOPs and seconds are per device; `source` is "compiled" or
-    "modelled"."""
+    """A step on a topology.
+    Bytes, FLOPs and seconds are per device; `source` is "compiled" or "modelled"."""
 
     name: str
     topology: Topology
@@ -157,8 +157,8 @@ def plan(
 def modelled(
     config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0
 ) -> Plan:
-    """Models the plan without a compiler (`plan.estimate`). Raises UserError if mesh, rules and
-    sizes do not fit."""
+    """Models the plan without a compiler (`plan.estimate`).
+    Raises UserError if mesh, rules and sizes do not fit."""
     config, sizes, phase = prepared(config, topology, phase)
     return model(
         config, topology, sizes, phase, estimate.work_of(config, phase), efficiency=efficiency
@@ -179,8 +179,8 @@ def model(config, topology, sizes, phase, work, *, efficiency=1.0, mesh=None) ->
 
 
 def prepared(config: Experiment, topology: Topology, phase: int | None):
-    """Returns (the published experiment on a fitted mesh, the mesh, the phase). Raises UserError
-    for an unknown phase.
+    """Returns (the published experiment on a fitted mesh, the mesh, the phase).
+    Raises UserError for an unknown phase.
 
     The default phase is the one with most tokens per batch."""
     config = lowering.published(config)

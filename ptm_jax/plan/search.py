@@ -1,5 +1,5 @@
-"""Ranks meshes and rules for an experiment on a topology. Models all of them and compiles the
-best."""
+"""Ranks meshes and rules for an experiment on a topology.
+Models all of them and compiles the best."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def candidates(tokenizer: Tokenizer, texts: Iterable[str], most: int, least: int
 
 
 def grown(model: Any, words: Sequence[str]) -> Any:
-    """Returns the `Pretrained` model with a piece for every word. Existing pieces are kept. Raises
-    UserError."""
+    """Returns the `Pretrained` model with a piece for every word.
+    Existing pieces are kept. Raises UserError."""
     tokenizer = model.tokenizer
     if (
         tokenizer is None
@@ -101,8 +101,8 @@ def grown(model: Any, words: Sequence[str]) -> Any:
 
 
 def expanded(model: Any, table: WordTable) -> Any:
-    """Returns the `Pretrained` model with every word of a table of word vectors (Kiros et al. 2015,
-    section 2.2).
+    """Returns the `Pretrained` model with every word of a table of word vectors.
+    Kiros et al. 2015, section 2.2.
 
     W [E, D] minimises ||X W - Y||^2 over the words that both know, with their vectors X [n, E] in
     the table and Y [n, D] in the model. A new word has the vector x W; others keep theirs. Words

@@ -173,8 +173,8 @@ def report(objective: str, request: evaluations.Request) -> evaluations.Report:
 
 
 def _objective(system: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """Returns {"objective": record of the task's objective}, {} for "". Raises UserError for a
-    system without its head."""
+    """Returns {"objective": record of the task's objective}, {} for "".
+    Raises UserError for a system without its head."""
     if not task:
         return {}
     objective = spec.to_json(kinds_of()[OBJECTIVES[task]]())

@@ -61,8 +61,9 @@ class Run:
 
     @functools.cached_property
     def record(self) -> Mapping[str, Any]:
-        """The record. `record["config"]` is the Experiment's, or {"system"} for an imported model.
-        Raises UserError."""
+        """The record.
+        `record["config"]` is the Experiment's, or {"system"} for an imported model. Raises
+        UserError."""
         return workdirs.read(self.folder)
 
     @functools.cached_property
@@ -87,8 +88,8 @@ class Run:
 
     @property
     def corpus_facts(self) -> Mapping[str, Any]:
-        """{"digest", "tokenizer", "vocab", "path"} of the corpus. Raises UserError for a run
-        without a corpus."""
+        """{"digest", "tokenizer", "vocab", "path"} of the corpus.
+        Raises UserError for a run without a corpus."""
         return workdirs.read(self.folder, corpus=True)["corpus"]
 
     @property
@@ -97,8 +98,8 @@ class Run:
         return workdirs.vocab_of({"corpus": self.corpus_facts})
 
     def choice(self) -> dict[str, Any] | None:
-        """The record of the checkpoint that fine-tuning chose; None for other runs. Raises
-        UserError."""
+        """The record of the checkpoint that fine-tuning chose; None for other runs.
+        Raises UserError."""
         path = self.folder / CHOICE
         if not path.is_file():
             return None
@@ -115,13 +116,13 @@ class Run:
         return self.folder if self.step is None else workdirs.checkpoint_of(self.folder, self.step)
 
     def restore(self, **options: Any) -> tuple[Params, dict[str, Any], int]:
-        """Returns (parameters, meta, step) of the checkpoint. `options` go to `restore_params`.
-        Raises UserError."""
+        """Returns (parameters, meta, step) of the checkpoint.
+        `options` go to `restore_params`. Raises UserError."""
         return restore_params(self.path, **options)
 
     def tokenizer(self, meta: Mapping[str, Any] | None = None) -> Any:
-        """Returns the tokenizer, or None. Raises UserError if the `meta` of a checkpoint names
-        another one."""
+        """Returns the tokenizer, or None.
+        Raises UserError if the `meta` of a checkpoint names another one."""
         wanted = None if meta is None else meta.get("tokenizer")
         if (self.folder / "tokenizer").is_dir():
             return (
@@ -154,8 +155,8 @@ class Run:
         return corpus
 
     def experiment(self, given: Experiment | None = None, **slots: Any) -> Experiment:
-        """Returns the resolved Experiment of the run, without a tokenizer. `slots` are records that
-        replace its system's.
+        """Returns the resolved Experiment of the run, without a tokenizer.
+        `slots` are records that replace its system's.
 
         Slots with the user's own code are taken from `given`. Raises UserError if one is missing or
         differs.
@@ -176,8 +177,8 @@ class Run:
         return Experiment(system=System(**built), **rebuild(remaining, self.kinds))
 
     def _slot(self, name: str, part: Any, own: System | None) -> Any:
-        """Rebuilds a slot from the record. If its code is not found, returns the slot of `own`,
-        which must be equal."""
+        """Rebuilds a slot from the record.
+        If its code is not found, returns the slot of `own`, which must be equal."""
         try:
             if not isinstance(part, str) or name not in ("objective", "corruption", "examples"):
                 return rebuild(part, self.kinds, f"system.{name}")
@@ -199,8 +200,8 @@ class Run:
         return value
 
     def save_adapter(self, out: str | os.PathLike) -> tuple[int, int, int]:
-        """Writes the trained parameters to a file. Returns (bytes, parameters in it, parameters of
-        the base).
+        """Writes the trained parameters to a file.
+        Returns (bytes, parameters in it, parameters of the base).
 
         Raises UserError."""
         adapt, towers = (
@@ -224,8 +225,8 @@ class Run:
 
 
 def best_checkpoint(path: str | os.PathLike) -> str | os.PathLike:
-    """Returns the checkpoint that fine-tuning chose in a workdir. Other paths are returned
-    unchanged."""
+    """Returns the checkpoint that fine-tuning chose in a workdir.
+    Other paths are returned unchanged."""
     run = Run(Path(path))
     choice = run.choice()
     chosen = None if choice is None else workdirs.checkpoint_of(run.folder, choice["step"])

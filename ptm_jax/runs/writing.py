@@ -72,15 +72,15 @@ def write(
 
 
 def keep(out: str | os.PathLike, model: Any, found: checkpoint.Checkpoint) -> Run:
-    """Writes an imported model as a run of no steps. The record contains the published config, for
-    export."""
+    """Writes an imported model as a run of no steps.
+    The record contains the published config, for export."""
     record = {"config": {"system": spec.to_json(found.system)}, "published": dict(found.config)}
     return _kept(out, model, record, generation_of(Path(found.config.file).parent))
 
 
 def save(out: str | os.PathLike, model: Any) -> Run:
-    """Writes a loaded model as a run of no steps, its adaptations merged into the network. Raises
-    UserError."""
+    """Writes a loaded model as a run of no steps, its adaptations merged into the network.
+    Raises UserError."""
     check_free(out)
     system = dataclasses.replace(model.system, adapt=(), compress=())
     record = {"config": {"system": spec.to_json(system)}, "published": dict(model.published)}
@@ -152,8 +152,8 @@ def generation_of(model: str | os.PathLike) -> list[Path]:
 
 @contextlib.contextmanager
 def drafted(out: str | os.PathLike) -> Iterator[Path]:
-    """Yields a folder to write to, which is renamed to `out` at the end. Raises UserError if it
-    cannot be written."""
+    """Yields a folder to write to, which is renamed to `out` at the end.
+    Raises UserError if it cannot be written."""
     out = Path(out).absolute()
     draft = out.with_name(out.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)

@@ -22,8 +22,8 @@ def dictionary(request: Request) -> Outcome:
 
 
 def retrieval(request: Request) -> Outcome:
-    """Returns the accuracy of retrieval between two files, line by line translations. Raises
-    UserError."""
+    """Returns the accuracy of retrieval between two files, line by line translations.
+    Raises UserError."""
     first, second = _tables(request)
     texts = [
         [words_of(line) for line in two_languages.lines_of(Path(file))] for file in request.data

@@ -33,8 +33,8 @@ class Evaluation:
 
 
 def task_for(model: Pretrained, task: Task) -> Task:
-    """Returns the task with its classes in the model's order. Raises UserError if the model has
-    other classes."""
+    """Returns the task with its classes in the model's order.
+    Raises UserError if the model has other classes."""
     kind = kind_of(task.examples, model.module.encoder)
     if not kind.named or not task.examples.labels:
         return task
@@ -79,8 +79,8 @@ def assumed(model: Pretrained, task: Task) -> str | None:
 
 
 def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
-    """Returns the source of --data: a file, or the files of a directory for a split. Raises
-    UserError."""
+    """Returns the source of --data: a file, or the files of a directory for a split.
+    Raises UserError."""
     if len(data) == 1 and (Path(data[0]).is_file() or "#" in str(data[0])):
         return Source(str(data[0]))
     if split == "test" and len(data) == 1 and Path(data[0]).is_dir():
@@ -141,8 +141,8 @@ def _first(model: Pretrained, task: Task, examples: Sequence[Any], batch: int) -
 
 
 def measured(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
-    """Returns the metrics of a task, in the order of its measures. Raises UserError for unknown
-    measures or lengths that differ."""
+    """Returns the metrics of a task, in the order of its measures.
+    Raises UserError for unknown measures or lengths that differ."""
     if len(examples) != len(predictions):
         raise UserError(
             f"{len(examples)} examples and {len(predictions)} predictions; both must be as many"
@@ -163,8 +163,8 @@ def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> It
 def write(
     path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]
 ) -> None:
-    """Writes the prediction file atomically. In a directory it gets the name that the server
-    expects."""
+    """Writes the prediction file atomically.
+    In a directory it gets the name that the server expects."""
     path = Path(path)
     path = path / (task.file or f"{task.name}.txt") if path.is_dir() else path
     draft = path.with_name(path.name + ".draft")

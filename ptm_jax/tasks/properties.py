@@ -144,8 +144,8 @@ def evaluate(model: WordVectors, path: str | Path) -> Outcome:
 
 
 def measured(x: np.ndarray, y: np.ndarray, test: np.ndarray | None) -> dict[str, float] | None:
-    """Returns the measures of a property [n] by vectors [n, D]; None with fewer than two words or
-    values on a side."""
+    """Returns the measures of a property [n] by vectors [n, D].
+    None with fewer than two words or values on a side."""
     import scipy.stats
     from sklearn.metrics import f1_score, r2_score
 

@@ -77,8 +77,8 @@ class TripleModel:
         return jax.jit(self.scores, static_argnums=3)
 
     def placed(self, graph: GraphStore, triples: np.ndarray) -> np.ndarray:
-        """Returns the triples [n, 3] of a graph whose parts the model has, by its numbers. Parts
-        have the same identifier, or the same name."""
+        """Returns the triples [n, 3] of a graph whose parts the model has, by its numbers.
+        Parts have the same identifier, or the same name."""
 
         def own(known, ids, names):
             return np.array(
@@ -135,8 +135,8 @@ class VectorModel(TripleModel):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextModel(TripleModel):
-    """log p(true) of the text of a triple (`corruptions.knowledge.triples.TripleText`). The
-    published code ranks by the logit of true alone; the paper's score is the probability."""
+    """log p(true) of the text of a triple (`corruptions.knowledge.triples.TripleText`).
+    The published code ranks by the logit of true alone; the paper's score is the probability."""
 
     texts: TripleText
 

@@ -197,8 +197,8 @@ def _vocabulary(model: WordVectors) -> tuple[dict[str, int], np.ndarray]:
 def _right(
     model: WordVectors, questions: np.ndarray, folded: np.ndarray, method: Method
 ) -> np.ndarray:
-    """Returns [n] whether the best word for rows [n, 4] is the expected one. No spelling of the
-    given words is an answer."""
+    """Returns [n] whether the best word for rows [n, 4] is the expected one.
+    No spelling of the given words is an answer."""
     if method not in ("3cosadd", "3cosmul"):
         raise UserError(f"the method {method!r} is unknown; there are: 3cosadd, 3cosmul")
     table = unit(model.vectors[: len(folded)])

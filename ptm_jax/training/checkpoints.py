@@ -105,15 +105,15 @@ class Checkpoints:
         return workdirs.steps_of(self.root.parent)
 
     def latest(self) -> int | None:
-        """Returns the newest step with an intact checkpoint, or None. Prints a line on stderr for
-        each damaged one."""
+        """Returns the newest step with an intact checkpoint, or None.
+        Prints a line on stderr for each damaged one."""
         return group.current().chosen(self._newest_intact)
 
     def save(
         self, step: int, state: Any, meta: Mapping[str, Any], *, true: Shapes = AS_STORED
     ) -> None:
-        """Starts saving a tree of arrays and a JSON object. The arrays may be donated as soon as
-        this returns.
+        """Starts saving a tree of arrays and a JSON object.
+        The arrays may be donated as soon as this returns.
 
         `true` has the unpadded shapes of padded leaves (`mesh.padding`). The record stores these
         shapes, and a run restores the leaves with the padding of its own mesh.
@@ -167,8 +167,8 @@ class Checkpoints:
         return state, body["meta"], step
 
     def _copied(self, flat: dict[str, Any]) -> dict[str, Any]:
-        """Copies the arrays into a buffer reused by all saves on a CPU; elsewhere orbax copies them
-        to the host.
+        """Copies the arrays into a buffer reused by all saves on a CPU.
+        Elsewhere orbax copies them to the host.
 
         On a CPU, orbax writes from the arrays themselves, so the next step cannot overwrite them
         and allocates new memory while the disk is busy: seconds for BERT-base, compared to 0.1 s
@@ -262,8 +262,8 @@ class Checkpoints:
             self._drop(step)
 
     def _drop(self, step: int) -> None:
-        """Deletes a checkpoint. It is renamed first, so that a kill does not leave an incomplete
-        step_* folder."""
+        """Deletes a checkpoint.
+        It is renamed first, so that a kill does not leave an incomplete step_* folder."""
         old = self.root / f"old_{step:08d}"
         os.rename(self._path(step), old)
         shutil.rmtree(old, ignore_errors=True)

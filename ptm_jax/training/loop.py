@@ -105,8 +105,8 @@ class Training:
         self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
 
     def flops(self, phase: int) -> float:
-        """Returns the operations of a step of a phase. Raises UserError if the system refuses its
-        rows."""
+        """Returns the operations of a step of a phase.
+        Raises UserError if the system refuses its rows."""
         if phase not in self._flops:
             first, batch = (
                 setup.example(self.config, self.corpus, number) for number in (0, phase)
@@ -217,8 +217,8 @@ class Training:
         return step
 
     def check_finite(self, done: int) -> None:
-        """Raises UserError if a metric since the last line of the log is NaN or infinite. Nothing
-        of it is kept."""
+        """Raises UserError if a metric since the last line of the log is NaN or infinite.
+        Nothing of it is kept."""
         name = self.window.infinite("loss", "grad_norm")
         if name is not None:
             self.checkpoints.wait()
@@ -358,8 +358,8 @@ def _steps(run, state, done, end, phase, *, stream, bar):
 
 @contextlib.contextmanager
 def _alone(workdir: Path) -> Iterator[None]:
-    """Holds the lock of a workdir, which need not exist. Two runs there would delete each other's
-    checkpoints.
+    """Holds the lock of a workdir, which need not exist.
+    Two runs there would delete each other's checkpoints.
 
     The operating system releases the lock when the process ends. The lock file is next to the
     workdir, so a refused run does not create the workdir."""

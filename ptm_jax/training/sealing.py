@@ -120,8 +120,8 @@ def record(directory: Path) -> dict[str, Any]:
 
 
 def verify(directory: Path) -> dict[str, Any]:
-    """Returns the record of a directory after verifying all files. Raises Damaged for the first
-    that differs."""
+    """Returns the record of a directory after verifying all files.
+    Raises Damaged for the first that differs."""
     body = record(directory)
     for name, (size, _) in body["files"].items():
         path = directory / name

@@ -60,8 +60,8 @@ def steps_of(workdir: Path) -> list[int]:
 
 
 def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:
-    """Returns the record of a run. Raises UserError; with `corpus`, also if the run was not trained
-    on a corpus."""
+    """Returns the record of a run.
+    Raises UserError; with `corpus`, also if the run was not trained on a corpus."""
     file = workdir / "config.json"
     if not file.is_file():
         raise UserError(
@@ -81,8 +81,8 @@ def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:
 
 
 def write(workdir: Path, record: Mapping[str, Any], value: Any) -> None:
-    """Writes config.json and, from the spec `value`, config.txt, each atomically. Raises
-    OSError."""
+    """Writes config.json and, from the spec `value`, config.txt, each atomically.
+    Raises OSError."""
     workdir.mkdir(parents=True, exist_ok=True)
     for name, text in (
         ("config.json", json.dumps(record, indent=1)),
@@ -109,8 +109,8 @@ def vocab_of(record: Mapping[str, Any]) -> Vocab:
 
 
 def check_tokenizer(workdir: Path, expected: str) -> Any:
-    """Returns the tokenizer of a workdir. Raises UserError if it is missing or its hash is not
-    `expected`."""
+    """Returns the tokenizer of a workdir.
+    Raises UserError if it is missing or its hash is not `expected`."""
     tokenizer = saved.load(workdir / "tokenizer")
     if tokenizer.hash != expected:
         raise UserError(

@@ -42,8 +42,8 @@ class Size:
 
 @dataclasses.dataclass(frozen=True)
 class Compressed:
-    """A compressed model and what it was. `result` is that of a run that a signal stopped; `after`
-    is then None."""
+    """A compressed model and what it was.
+    `result` is that of a run that a signal stopped; `after` is then None."""
 
     before: Size
     after: Size | None
@@ -56,8 +56,8 @@ def compress(
     data: Sequence[str] = (), workdir: str | os.PathLike | None = None, quiet: bool = False,
     change: Callable[[Experiment], Experiment] = lambda config: config, **options: Any,
 ) -> Compressed:  # fmt: skip
-    """Compresses a model and writes it as a workdir, from which `ptm_jax.load` loads it. The same
-    call goes on after a stop.
+    """Compresses a model and writes it as a workdir, from which `ptm_jax.load` loads it.
+    The same call goes on after a stop.
 
     task, data   on which the method trains, which examples it reads, and on which the model is
                  measured before and after
@@ -118,8 +118,8 @@ def compress(
 def smaller(
     compression: Compression, model: Pretrained, config: Experiment | None, workdir: Path | None
 ) -> Pretrained:
-    """Returns the compressed model. The examples that the method reads are those of `config`,
-    prepared in `workdir`.
+    """Returns the compressed model.
+    The examples that the method reads are those of `config`, prepared in `workdir`.
 
     Raises UserError for a model that the method does not fit."""
     system, params = _reading(compression.smaller, model, (config, workdir, compression.rows))
@@ -128,8 +128,8 @@ def smaller(
 
 
 def _reading(method: Callable[..., Any], model: Pretrained, source: tuple[Any, Any, int]) -> Any:
-    """Returns method(system, parameters, batches). `source` is (experiment, workdir, number of
-    examples)."""
+    """Returns method(system, parameters, batches).
+    `source` is (experiment, workdir, number of examples)."""
     config, workdir, rows = source
     system = model.system
     if rows:

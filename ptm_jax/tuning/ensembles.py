@@ -62,8 +62,8 @@ class Ensemble(Pretrained):
         return self.params
 
     def __call__(self, *arrays, **options) -> Output:
-        """An `Output` with the mean scores alone. Raises UserError for a head whose scores are no
-        plain arrays."""
+        """An `Output` with the mean scores alone.
+        Raises UserError for a head whose scores are no plain arrays."""
         scores_by_name: dict[str, Any] = {}
         for model in self.models:
             for name, scores in model(*arrays, **options).scores.items():

@@ -54,8 +54,8 @@ def experiment(
     steps: int | None = None,
     tagger: Literal["linear", "crf"] = "linear",
 ) -> Experiment:
-    """A model's encoder with a head for a task, fine-tuned as BERT was (Devlin et al. 2019,
-    appendix A.3).
+    """A model's encoder with a head for a task, fine-tuned as BERT was.
+    Devlin et al. 2019, appendix A.3.
 
     AdamW with bias correction, warm-up over a tenth of the steps, linear decay to 0, clipped at 1,
     dropout as in the model.
@@ -216,8 +216,8 @@ def keeping_towers(system: System, init: Init | Initials) -> System:
 
 
 def fitting(length: int, asked: int | None, limit: int | None, model: object) -> int:
-    """Returns the row length: a task's, cut to the position table. Raises UserError where the
-    caller asked for a longer one."""
+    """Returns the row length: a task's, cut to the position table.
+    Raises UserError where the caller asked for a longer one."""
     if limit is not None and asked is not None and asked > limit:
         raise UserError(
             f"length is {asked}, the position table of {model} has {limit} rows; give "
@@ -237,8 +237,8 @@ def _start(model: Initial) -> int | None:
 
 
 def _tagged(system: System, examples: TaskExamples, tagger: str) -> tuple[System, Any]:
-    """(the system with another head, its objective). Raises UserError for a kind of task without
-    such a tagger."""
+    """(the system with another head, its objective).
+    Raises UserError for a kind of task without such a tagger."""
     kind, tower = kind_of(examples), system.towers["main"]
     if tagger not in kind.taggers:
         raise UserError(
@@ -268,9 +268,9 @@ def per_epoch(config: Experiment) -> int:
 
 
 def _with_specials(system: System, tokenizer: Tokenizer) -> System:
-    """The system with the special tokens of the tokenizer, which config.json lacks. Its vocabulary
-    keeps its size. One that is too small for the tokenizer stays as it is, and the run refuses
-    it."""
+    """The system with the special tokens of the tokenizer, which config.json lacks.
+    Its vocabulary keeps its size. One that is too small for the tokenizer stays as it is, and the
+    run refuses it."""
     if tokenizer is None:
         return system
 

@@ -29,8 +29,8 @@ def kinds() -> tuple[Evaluation, ...]:
 
 
 def report(request: Request) -> Report:
-    """Evaluates a model on a task; writes the prediction file and draws the plot. Raises
-    UserError."""
+    """Evaluates a model on a task; writes the prediction file and draws the plot.
+    Raises UserError."""
     result = scored(request)
     if request.predictions is not None:
         evaluating.write(request.predictions, result.task, result.examples, result.predictions)
@@ -52,8 +52,8 @@ def report(request: Request) -> Report:
 
 
 def scored(request: Request, *, labels: bool = True) -> evaluating.Evaluation:
-    """Returns the predictions of a model, or of an ensemble, for the examples of a task. Raises
-    UserError."""
+    """Returns the predictions of a model, or of an ensemble, for the examples of a task.
+    Raises UserError."""
     task, run = catalogue.get(request.task), Run(Path(request.model))
     models = load((request.model, *request.ensemble), request.adapter)
     trained_here = request.adapter is None and run.exists and (run.folder / "data").is_dir()
@@ -80,8 +80,8 @@ def scored(request: Request, *, labels: bool = True) -> evaluating.Evaluation:
 
 
 def load(names: Sequence[str], adapter: str | None = None, tower: str | None = None) -> list[Any]:
-    """Loads models, each with its network `tower`; an adapter goes onto a single one. Raises
-    UserError."""
+    """Loads models, each with its network `tower`; an adapter goes onto a single one.
+    Raises UserError."""
     if adapter is not None and len(names) > 1:
         raise UserError(
             "--adapter needs a single model; leave --ensemble out, or export the adapted models"
@@ -90,8 +90,8 @@ def load(names: Sequence[str], adapter: str | None = None, tower: str | None = N
 
 
 def together(models: Sequence[Any], task: str | None = None) -> Any:
-    """Returns the ensemble of several models, or the single one, with the head of a task. Raises
-    UserError."""
+    """Returns the ensemble of several models, or the single one, with the head of a task.
+    Raises UserError."""
     models = [
         multitask.of_task(one, task) if multitask.has_task(one, task) else one for one in models
     ]

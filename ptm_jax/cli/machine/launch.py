@@ -144,8 +144,8 @@ def describe(args: Args):
 
 
 def _runs_of(args: Args) -> tuple[str, ...]:
-    """The names of the runs of a study; none of another config. Raises UserError for what a study
-    does not take."""
+    """The names of the runs of a study; none of another config.
+    Raises UserError for what a study does not take."""
     from ptm_jax.tuning.studies import studies
 
     if not studies.defines(args.target):

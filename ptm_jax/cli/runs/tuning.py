@@ -121,8 +121,8 @@ def _text(runs: list[Any], stopped: bool) -> str:
 
 
 def _spread(runs: list[Any]) -> str:
-    """A table of the runs' metrics with mean and standard deviation, its longer side down; the best
-    run, and the expected best of fewer runs."""
+    """A table of the runs' metrics with mean and standard deviation, its longer side down.
+    The best run, and the expected best of fewer runs."""
     from ptm_jax.tuning import selection
 
     spread = {

@@ -203,8 +203,8 @@ class BartKind:
         return {f"model.{side}.embed_positions.weight": waves for side in sides}
 
     def config(self, system: System) -> dict[str, Any]:
-        """Returns the fields of a config.json. A decoder without an encoder repeats its own sizes
-        for the encoder."""
+        """Returns the fields of a config.json.
+        A decoder without an encoder repeats its own sizes for the encoder."""
         core, heads, pair = (
             system.towers["main"].encoder,
             system.towers["main"].heads,

@@ -83,8 +83,8 @@ def record(
     *,
     objective: Objective | None = None,
 ) -> System:
-    """Returns the parent's record with an encoder and the named heads. `dropout` is for task heads
-    (None: the config's)."""
+    """Returns the parent's record with an encoder and the named heads.
+    `dropout` is for task heads (None: the config's)."""
     init = core.embed.initializer
     mlm, pair = (
         mlm_head(config, core, activation=core.stack.block.ffn.activation),
@@ -115,8 +115,8 @@ def encoder_lines(root: str) -> tuple[Line, ...]:
 
 
 def lines(config: Config, architecture: str, root: str = "bert.") -> tuple[Line, ...]:
-    """Returns the lines of BERT's classes, the bare model under `root`. An untied head has its own
-    bias."""
+    """Returns the lines of BERT's classes, the bare model under `root`.
+    An untied head has its own bias."""
     head, bias = (
         "cls.predictions.",
         "bias" if config("tie_word_embeddings", bool, True) else "decoder.bias",

@@ -31,8 +31,8 @@ HALVES = {
 
 
 def half(config: Config, side: str) -> tuple[Family, Config]:
-    """Returns the family and the config of a side, with the fields that make it a half. Raises
-    UserError."""
+    """Returns the family and the config of a side, with the fields that make it a half.
+    Raises UserError."""
     fields = config(side, dict)
     name = fields.get("model_type")
     if name not in HALVES:

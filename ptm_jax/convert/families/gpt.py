@@ -153,8 +153,8 @@ def build_ctrl(config: Config, architecture: str) -> System:
 
 
 def _conv_lines(token: str, position: str) -> tuple[Line, ...]:
-    """Returns the lines of GPT and GPT-2. Query, key and value are one Conv1D. GPT has no last
-    norm."""
+    """Returns the lines of GPT and GPT-2.
+    Query, key and value are one Conv1D. GPT has no last norm."""
     block, layer = "encoder/stack/block", "transformer.h.{i}."
     return (
         Line("encoder/embed/token", f"transformer.{token}.weight"),

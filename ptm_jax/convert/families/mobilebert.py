@@ -142,8 +142,8 @@ def encoder(config: Config) -> Transformer:
 
 
 def build(config: Config, architecture: str) -> System:
-    """Returns the record of one checkpoint. Without `classifier_activation` the summary is the
-    first state."""
+    """Returns the record of one checkpoint.
+    Without `classifier_activation` the summary is the first state."""
     core, sizes, names = encoder(config), Sizes.of(config), MOBILEBERT.heads[architecture]
     if "mlm" in names and sizes.tables > sizes.states:
         raise UserError(

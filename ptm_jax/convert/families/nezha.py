@@ -39,8 +39,8 @@ def build(config: Config, architecture: str) -> System:
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    """Returns the rename table. The vocabulary bias has the name of a tied head's bias even if the
-    head is untied."""
+    """Returns the rename table.
+    The vocabulary bias has the name of a tied head's bias even if the head is untied."""
     biases = tuple(Line(f"heads_{head}/bias", "cls.predictions.bias") for head in ("mlm", "lm"))
     return (*biases, *bert.lines(config, architecture, "nezha."))
 

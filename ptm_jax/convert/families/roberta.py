@@ -81,8 +81,8 @@ def build(
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    """Returns the lines of all classes. An untied vocabulary head has its own bias and an unused
-    second one."""
+    """Returns the lines of all classes.
+    An untied vocabulary head has its own bias and an unused second one."""
     bias = "lm_head.bias" if config("tie_word_embeddings", bool, True) else "lm_head.decoder.bias"
     return (
         *bert.encoder_lines("roberta."),

@@ -33,8 +33,8 @@ directly."""
 
 
 def activation(config: Config) -> tuple[str, bool]:
-    """Returns (our activation, gated) for `feed_forward_proj`: "relu" or "gated-gelu". The GELU is
-    the tanh form."""
+    """Returns (our activation, gated) for `feed_forward_proj`: "relu" or "gated-gelu".
+    The GELU is the tanh form."""
     written = config(
         "feed_forward_proj", str, "gated-gelu" if config("model_type", str) == "mt5" else "relu"
     )

@@ -156,8 +156,8 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 
 def _cluster_lines(config: Config) -> tuple[Line, ...]:
-    """Returns the lines of tables, biases and projections. Clusters of equal width share one
-    published table."""
+    """Returns the lines of tables, biases and projections.
+    Clusters of equal width share one published table."""
     vocab, cut, table = _vocab(config), _cut(config), []
     for i, (first, _) in enumerate(clusters(vocab, cut["cutoffs"])):
         at, rows = (0, (first, vocab.size)) if cut["divide"] == 1 else (i, None)

@@ -88,8 +88,8 @@ def summary_fields(summary: Summary) -> dict[str, Any]:
 
 
 def heads_of(config: Config, vocab: Vocab, init: Any) -> dict[str, Any]:
-    """Returns all heads of XLM's classes. The summary's projection has one feature per class in
-    every task."""
+    """Returns all heads of XLM's classes.
+    The summary's projection has one feature per class in every task."""
     for name in ("summary_proj_to_labels", "summary_use_proj"):
         config.refuse(name, True, "the classifier would be given states in the place of classes")
     summary = summary_of(
@@ -169,8 +169,8 @@ def encoder(config: Config) -> Transformer:
 
 
 def record(config: Config, core: Transformer, names: tuple[str, ...], **facts: Any) -> System:
-    """Returns the record of an encoder with the named heads. Pre-training is RoBERTa's, on running
-    text."""
+    """Returns the record of an encoder with the named heads.
+    Pre-training is RoBERTa's, on running text."""
     heads = heads_of(config, core.embed.vocab, core.stack.block.attention.initializer)
     objective = LM(head="mlm") if "mlm" in names and core.direction == "causal" else None
     return record_with(

@@ -71,8 +71,8 @@ class Entry:
 
 
 def bytes_of(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Returns the size of an array in bytes; None if no array can have that shape, not even an
-    empty one."""
+    """Returns the size of an array in bytes.
+    None if no array can have that shape, not even an empty one."""
     if (
         len(shape) > 32
         or math.prod(max(dim, 1) for dim in shape) * DTYPES[dtype].itemsize >= 1 << 62
@@ -109,8 +109,8 @@ def _within(memory: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.n
 
 
 class Room:
-    """Reusable memory for arrays that are needed one at a time. Memory is reused once no array
-    refers to it.
+    """Reusable memory for arrays that are needed one at a time.
+    Memory is reused once no array refers to it.
 
     New pages cost more time than reading into them, and all layers of a stack have the same size.
     Memory is reused only for exactly the same size: otherwise a small array that is kept would hold
@@ -132,8 +132,8 @@ class Room:
 
 
 def box_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Box:
-    """Returns (start, stop) along every axis for an index of slices without steps. Trailing axes
-    may be omitted."""
+    """Returns (start, stop) along every axis for an index of slices without steps.
+    Trailing axes may be omitted."""
     if len(index) > len(shape) or not all(
         isinstance(part, slice) and part.step in (None, 1) for part in index
     ):

@@ -89,8 +89,8 @@ class _Reader(pickle._Unpickler):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns the table that a torch file holds; arrays of tables of tensors are numpy's. Raises
-    UserError."""
+    """Returns the table that a torch file holds; arrays of tables of tensors are numpy's.
+    Raises UserError."""
     raw = read_bytes(path, LARGEST)
     try:
         table = _archive(raw) if zipfile.is_zipfile(io.BytesIO(raw)) else _row(io.BytesIO(raw))

@@ -1,5 +1,5 @@
-"""AllenNLP's and allenai/bilm-tf's folder of ELMo: `options.json` and `lm_weights.hdf5` (Peters et
-al. 2018).
+"""AllenNLP's and allenai/bilm-tf's folder of ELMo: `options.json` and `lm_weights.hdf5`.
+Peters et al. 2018.
 
 The file names may have a beginning, as `elmo_2x4096_512_2048cnn_2xhighway_options.json`. The
 softmax is not in the folder. Only numbers are read: links to other files are refused, and a shape
@@ -52,8 +52,8 @@ def writes(encoder: Encoder) -> bool:
 
 
 def read(folder: str | os.PathLike) -> tuple[System, Params, OpenWords]:
-    """Returns (system without a head, {tower: parameters}, tokenizer). Raises UserError with the
-    file and the place."""
+    """Returns (system without a head, {tower: parameters}, tokenizer).
+    Raises UserError with the file and the place."""
     folder = Path(folder)
     options, weights = (_only(folder, pattern) for pattern in (OPTIONS, WEIGHTS))
     tokenizer = spaced()
@@ -163,8 +163,9 @@ Part = tuple[dict[str, tuple[int, ...]], tuple[str, ...], Callable[..., Any], Ca
 
 
 def _layout(encoder: BiLanguageLSTM) -> Iterator[Part]:
-    """Yields every part of the file. It has gates in the order i, g, f, o of TensorFlow, and
-    highways with the gate of the new value, sigmoid(-x) = 1 - sigmoid(x). It has no character 0."""
+    """Yields every part of the file.
+    It has gates in the order i, g, f, o of TensorFlow, and highways with the gate of the new value,
+    sigmoid(-x) = 1 - sigmoid(x). It has no character 0."""
     embed, place = encoder.embed, "encoder/embed"
 
     def same(*arrays):
@@ -242,8 +243,8 @@ def _parameters(path: Path, encoder: BiLanguageLSTM) -> Iterator[tuple[str, np.n
 def write(
     folder: Path, module: Model, params: Params, examples: Spelled, dtype: str = "float32"
 ) -> None:
-    """Writes the encoder of a model as the folder that AllenNLP reads; `examples` are its rows. The
-    softmax is left out, and the vector of character 0, for which the network reads 0.
+    """Writes the encoder of a model as the folder that AllenNLP reads; `examples` are its rows.
+    The softmax is left out, and the vector of character 0, for which the network reads 0.
 
     Raises UserError for another network than ELMo's (`systems.recurrent.elmo.network`), a task's
     head, and another type."""
@@ -314,8 +315,8 @@ def _gates(array: np.ndarray) -> np.ndarray:
 
 
 def _array(path: Path, file: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns a data set as float32. Raises UserError where it is absent, of another shape or type,
-    or elsewhere."""
+    """Returns a data set as float32.
+    Raises UserError where it is absent, of another shape or type, or elsewhere."""
     import h5py
 
     node = file

@@ -1,5 +1,5 @@
-"""AWD-LSTM as fastai saves it: a `.pth` of `learner.save`, `save_encoder` or ULMFiT's lstm_fwd.pth
-(Howard and Ruder 2018).
+"""AWD-LSTM as fastai saves it: a `.pth` of `learner.save`, `save_encoder` or ULMFiT's lstm_fwd.pth.
+Howard and Ruder 2018.
 
 The file is a torch pickle of tensors, and the words, if they are there, a pickle of a list of texts
 beside it (`itos*.pkl`). No code of either runs. fastai has two biases in a layer, of which ours is
@@ -98,8 +98,8 @@ def read(path: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params, T
 
 
 def write(path: str | os.PathLike, params: Params) -> None:
-    """Writes the parameters of an AWD-LSTM with its softmax as fastai's `save_model` does; needs
-    torch. The bias of the state's product is 0."""
+    """Writes the parameters of an AWD-LSTM with its softmax as fastai's `save_model` does.
+    Needs torch. The bias of the state's product is 0."""
     import torch
 
     flat = flatten(params["main"])

@@ -1,5 +1,5 @@
-"""Vectors of words from character language models: Flair's two saved models, or a run of ours
-(Akbik et al. 2018).
+"""Vectors of words from character language models: Flair's two saved models, or a run of ours.
+Akbik et al. 2018.
 
 Flair saves one direction a file, a torch pickle with the parameters and the dictionary of
 characters. No code of it runs.
@@ -87,8 +87,8 @@ def read(folder: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params,
 def of_model(
     system: System, params: Params, tokenizer: Tokenizer, name: str
 ) -> tuple[System, Params, OpenWords]:
-    """Returns the same of a run of `systems.recurrent.flair`, whose characters are bytes. Raises
-    UserError for another model."""
+    """Returns the same of a run of `systems.recurrent.flair`, whose characters are bytes.
+    Raises UserError for another model."""
     encoder = system.towers["main"].encoder
     one = isinstance(encoder, BiLanguageLSTM) and len(encoder.right) == len(encoder.left) == 1
     if (

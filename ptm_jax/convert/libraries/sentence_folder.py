@@ -1,5 +1,5 @@
-"""The sentence-transformers files of a folder, both ways (Reimers & Gurevych 2019, arXiv
-1908.10084, section 3).
+"""The sentence-transformers files of a folder, both ways.
+Reimers & Gurevych 2019, arXiv 1908.10084, section 3.
 
 modules.json lists the steps: the model, one `Pooling`, any number of `Dense` layers, `Normalize`.
 Each step has a folder with its config.json; a Dense layer has its tensors there.
@@ -98,7 +98,7 @@ def model_folder(folder: str | Path) -> Path:
 
 
 def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | None:
-    """Returns the `Sentence` of a folder with a modules.json, or of the folder of its first step;
+    """Returns the `Sentence` of a folder with a modules.json, or of the folder of its first step.
     None for another one. Raises UserError for a damaged file."""
     inner, folder = Path(folder), Path(folder)
     if not os.path.lexists(folder / "modules.json"):

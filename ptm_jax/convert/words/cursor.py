@@ -1,5 +1,5 @@
-"""A position in a memory-mapped binary file. What a header claims is checked against the file
-before it is used."""
+"""A position in a memory-mapped binary file.
+What a header claims is checked against the file before it is used."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ptm_jax.core.reading import broken, reading, size_of
 
 
 class Cursor:
-    """Reads little-endian numbers, texts and matrices one after another. Raises UserError with the
-    file and the byte."""
+    """Reads little-endian numbers, texts and matrices one after another.
+    Raises UserError with the file and the byte."""
 
     def __init__(self, path: Path):
         self.path, self.size, self.at = path, size_of(path), 0

@@ -211,8 +211,9 @@ def _table(
 
 
 def write(file: BinaryIO, table: WordTable) -> None:
-    """Writes a model of version 12 with dense matrices; a quantised one is decoded. A table without
-    fastText's arguments gets the defaults without n-grams, and an output matrix of zeros."""
+    """Writes a model of version 12 with dense matrices; a quantised one is decoded.
+    A table without fastText's arguments gets the defaults without n-grams, and an output matrix of
+    zeros."""
     args = {
         **DEFAULTS,
         **{

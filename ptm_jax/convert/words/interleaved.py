@@ -44,8 +44,8 @@ def read(path: Path) -> WordTable:
 
 
 def write(file: BinaryIO, table: WordTable) -> None:
-    """Writes a file that gensim and word2vec's own tools read. Raises UserError for a word with a
-    blank."""
+    """Writes a file that gensim and word2vec's own tools read.
+    Raises UserError for a word with a blank."""
     check_names(table.words)
     file.write(b"%d %d\n" % (len(table.words), table.width))
     at = 0

@@ -75,8 +75,8 @@ class _Reader(pickle._Unpickler):
 
 
 def read(path: Path, allow_pickle: bool) -> WordTable:
-    """Reads the vectors of a pickle of gensim. Raises UserError without `allow_pickle`, or for what
-    holds no vectors."""
+    """Reads the vectors of a pickle of gensim.
+    Raises UserError without `allow_pickle`, or for what holds no vectors."""
     if not allow_pickle:
         raise broken(
             path,
@@ -216,8 +216,8 @@ def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
 
 
 def write(path: Path, table: WordTable) -> list[Path]:
-    """Writes a pickle of gensim 4 and its arrays beside it; returns the files. Raises UserError for
-    a pruned model."""
+    """Writes a pickle of gensim 4 and its arrays beside it; returns the files.
+    Raises UserError for a pruned model."""
     if table.subwords is not None and table.subwords.kept is not None:
         raise UserError(
             "this fastText model was pruned, which gensim cannot hold; write its words as "

@@ -1,5 +1,5 @@
-"""Matrices of fastText's compressed models (.ftz): product quantisation (Joulin et al. 2016, arXiv
-1612.03651, section 3.1).
+"""Matrices of fastText's compressed models (.ftz): product quantisation.
+Joulin et al. 2016, arXiv 1612.03651, section 3.1.
 
 A row is cut into parts; a part is one of 256 centroids, named by a byte. The length of a row may be
 a byte as well.

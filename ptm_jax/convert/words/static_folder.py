@@ -39,8 +39,8 @@ def is_static(path: Path) -> bool:
 
 
 def read(folder: Path) -> StaticTable:
-    """Reads a folder. Raises UserError for damaged files, or a table that does not fit the
-    tokenizer."""
+    """Reads a folder.
+    Raises UserError for damaged files, or a table that does not fit the tokenizer."""
     fields = read_json(folder / "config.json", "its content")
     tensors = open_tensors(folder)
     vectors = _floats(folder, "embeddings", tensors.read("embeddings"), 2)

@@ -58,8 +58,8 @@ def is_written(path: Path, skip: int, width: int) -> bool:
 
 
 def check_header(path: Path, count: int, width: int, each: int) -> None:
-    """Checks `V D` against the size of the file: a number has at least `each` bytes. Raises
-    UserError."""
+    """Checks `V D` against the size of the file: a number has at least `each` bytes.
+    Raises UserError."""
     size = size_of(path)
     if width < 1 or count * (width * each + 1) > size:
         raise broken(
@@ -70,8 +70,8 @@ def check_header(path: Path, count: int, width: int, each: int) -> None:
 
 
 def read(path: Path, headed: bool) -> WordTable:
-    """Reads a file of text, with or without the line `V D`. Raises UserError with the file and the
-    line."""
+    """Reads a file of text, with or without the line `V D`.
+    Raises UserError with the file and the line."""
     words: list[str] = []
     parts: list[np.ndarray] = []
     count = width = None
@@ -114,8 +114,8 @@ def _blocks(path: Path, file: BinaryIO, number: int) -> Iterator[tuple[int, list
 
 
 def _numbers(path: Path, number: int, names: tuple, rests: tuple, width: int) -> np.ndarray:
-    """Returns the numbers [n, D] float32 of lines from `number` on. Raises UserError with the first
-    bad line."""
+    """Returns the numbers [n, D] float32 of lines from `number` on.
+    Raises UserError with the first bad line."""
     numbers = None
     if (
         all(fields.count(b" ") == width - 1 for fields in rests)
@@ -181,8 +181,8 @@ def check_names(words: list[str]) -> None:
 
 
 def write(file: BinaryIO, table: WordTable, headed: bool) -> None:
-    """Writes text: each number is the shortest that gives the same float32. Raises UserError for a
-    word with a blank."""
+    """Writes text: each number is the shortest that gives the same float32.
+    Raises UserError for a word with a blank."""
     check_names(table.words)
     if headed:
         file.write(b"%d %d\n" % (len(table.words), table.width))

@@ -54,8 +54,9 @@ def is_words(path: str | os.PathLike) -> bool:
 
 
 def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
-    """Reads a file or folder of vectors. Of a word on several lines the first vector is kept, with
-    a line on stderr. Raises UserError with the file and the place of the error."""
+    """Reads a file or folder of vectors.
+    Of a word on several lines the first vector is kept, with a line on stderr. Raises UserError
+    with the file and the place of the error."""
     table = _read(Path(path), allow_pickle)
     if table.subwords is not None or table.classes is not None or "output" in table.settings:
         return table  # fastText's model: its parts are numbered together
@@ -87,9 +88,10 @@ def _read(path: Path, allow_pickle: bool) -> WordTable:
 
 
 def write(path: str | os.PathLike, table: WordTable, format: str | None = None) -> list[Path]:
-    """Writes a table and returns the files. `format` is a name of `FORMATS`; by default the ending
-    of the file chooses it (.txt, .vec, .kv, none: a folder; .bin: fastText's where the table has
-    n-grams or classes, else word2vec's). Raises UserError.
+    """Writes a table and returns the files.
+    `format` is a name of `FORMATS`; by default the ending of the file chooses it (.txt, .vec, .kv,
+    none: a folder; .bin: fastText's where the table has n-grams or classes, else word2vec's).
+    Raises UserError.
     """
     path = Path(path)
     if format is None:
@@ -196,8 +198,8 @@ def _drafted(
 
 
 def _is_headed_text(path: Path, head: bytes) -> bool:
-    """Whether a line of counts and lines of a word and numbers follow; bytes of float32 numbers are
-    no such lines."""
+    """Whether a line of counts and lines of a word and numbers follow.
+    Bytes of float32 numbers are no such lines."""
     header, start = textual.header_of(head), head.find(b"\n") + 1
     if header is None:
         return False

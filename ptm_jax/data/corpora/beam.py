@@ -1,5 +1,5 @@
-"""`prepare` as an Apache Beam pipeline. It writes the same bytes as one machine, because order
-depends on documents alone.
+"""`prepare` as an Apache Beam pipeline.
+It writes the same bytes as one machine, because order depends on documents alone.
 
     parts -> documents -> steps of the cleaning -> parts of long ones -> index -> layout
                                                         |                           |

@@ -43,8 +43,8 @@ def run(job: Job, runner: Runner) -> None:
 
 
 def _attempt(request: bytes) -> tuple[int, str]:
-    """Runs one process and its workers; returns the exit status and the message or last line of
-    stderr."""
+    """Runs one process and its workers.
+    Returns the exit status and the message or last line of stderr."""
     command = [sys.executable, "-m", __name__]
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(

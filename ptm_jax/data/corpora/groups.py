@@ -27,8 +27,8 @@ def groups_of(
     seed: int,
     row: np.dtype,
 ) -> Groups:
-    """Returns groups of about `GROUP_ROWS` rows; for continuing examples at least one group a row
-    of a batch."""
+    """Returns groups of about `GROUP_ROWS` rows.
+    For continuing examples at least one group a row of a batch."""
     empty = UserError(
         f"the split {split} of {corpus.dir} is empty; prepare it with a greater heldout share"
     )
@@ -67,8 +67,9 @@ def _order(seed: int, epoch: int, count: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """The groups of a split. A group is one of `parts` equal parts of the rows of `size` blocks,
-    which are adjacent in the corpus where `consecutive`."""
+    """The groups of a split.
+    A group is one of `parts` equal parts of the rows of `size` blocks, which are adjacent in the
+    corpus where `consecutive`."""
 
     corpus: store.Corpus
     split: str

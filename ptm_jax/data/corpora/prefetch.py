@@ -1,5 +1,5 @@
-"""Grain's threads around an iterator of batches. Importing Grain takes half a second, so only an
-opened stream does it."""
+"""Grain's threads around an iterator of batches.
+Importing Grain takes half a second, so only an opened stream does it."""
 
 from __future__ import annotations
 

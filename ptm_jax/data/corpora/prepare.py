@@ -60,8 +60,8 @@ def prepare(
     runner: Runner | None = None,
     progress: Progress | None = None,
 ) -> store.Corpus:
-    """Prepares the corpus of `sources` in `out` and returns it; returns at once where it is
-    prepared already.
+    """Prepares the corpus of `sources` in `out` and returns it.
+    Returns at once where it is prepared already.
 
     heldout       share of the text for evaluation, in whole documents
     workers       processes (None: one per core, or one for little text); no effect on the result
@@ -319,8 +319,8 @@ def _request(
 
 
 def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:
-    """Returns the corpus if it was prepared from `request`, comparing sources by hash. Raises
-    UserError otherwise."""
+    """Returns the corpus if it was prepared from `request`, comparing sources by hash.
+    Raises UserError otherwise."""
     old = {
         f"tokenizer.{field.name}": field.default for field in dataclasses.fields(TokenizerSpec)
     }  # of older corpora

@@ -1,5 +1,5 @@
-"""The runner of an Apache Beam pipeline as a value, and its options. Beam itself is not
-imported."""
+"""The runner of an Apache Beam pipeline as a value, and its options.
+Beam itself is not imported."""
 
 from __future__ import annotations
 

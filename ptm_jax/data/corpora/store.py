@@ -45,8 +45,8 @@ formats: dict[str, str | type] = {"mixed-1": "MixedCorpus", "labelled-2": "TaskC
 
 
 class Blocks:
-    """The blocks of a split by number, with `tokens` in all. Opening it and reading a block raise
-    UserError for a damaged shard."""
+    """The blocks of a split by number, with `tokens` in all.
+    Opening it and reading a block raise UserError for a damaged shard."""
 
     join = staticmethod(join)
 
@@ -106,13 +106,13 @@ class Corpus:
         return tokenizer
 
     def tokenizer(self) -> tokenizing.Tokenizer:
-        """Returns the tokenizer, loaded once. Raises UserError where it is damaged or not the one
-        of the manifest."""
+        """Returns the tokenizer, loaded once.
+        Raises UserError where it is damaged or not the one of the manifest."""
         return self._tokenizer
 
     def word_starts(self) -> np.ndarray:
-        """Returns [V] bool: the ids that begin a word. Loads the tokenizer; raises UserError as
-        `tokenizer` does."""
+        """Returns [V] bool: the ids that begin a word.
+        Loads the tokenizer; raises UserError as `tokenizer` does."""
         return self._tokenizer.word_starts()
 
     @property
@@ -146,8 +146,9 @@ class Corpus:
         return self.kept(f"cooccurrence-{window}.npy", make)
 
     def kept(self, name: str, make: Callable[[Path], Any]) -> np.ndarray:
-        """Returns an array of the folder, memory-mapped. Where it is missing, one process calls
-        `make(path)`, which writes it. Raises UserError where it cannot be written or read."""
+        """Returns an array of the folder, memory-mapped.
+        Where it is missing, one process calls `make(path)`, which writes it. Raises UserError where
+        it cannot be written or read."""
         path = self.dir / name
         try:
             with alone(path.with_suffix(".lock"), path.exists()):
@@ -170,9 +171,9 @@ class Corpus:
     def kept_arrays(
         self, name: str, make: Callable[[], Mapping[str, np.ndarray]]
     ) -> dict[str, np.ndarray]:
-        """Returns the named arrays in a folder of the corpus, memory-mapped. Where the folder is
-        missing, one process writes the arrays of `make()` into it. Raises UserError where they
-        cannot be written or read."""
+        """Returns the named arrays in a folder of the corpus, memory-mapped.
+        Where the folder is missing, one process writes the arrays of `make()` into it. Raises
+        UserError where they cannot be written or read."""
         folder = self.dir / name
         draft = folder.with_name(f"{name}.draft")
         try:
@@ -196,8 +197,8 @@ class Corpus:
         return Blocks(self, self._split(split))
 
     def bigrams(self) -> np.ndarray:
-        """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split. Reads the
-        whole split."""
+        """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split.
+        Reads the whole split."""
         blocks = Blocks(self, "train")
         return bigrams.count((blocks[i] for i in range(len(blocks))), self.vocab.size)
 
@@ -265,8 +266,8 @@ def digest(manifest: dict[str, Any]) -> str:
 
 
 def open_corpus(folder: str | Path) -> Corpus:
-    """Returns the corpus in a folder. Raises UserError where it is absent, of another format, or
-    damaged."""
+    """Returns the corpus in a folder.
+    Raises UserError where it is absent, of another format, or damaged."""
     folder = Path(folder)
     path = folder / "manifest.json"
     if not path.exists():

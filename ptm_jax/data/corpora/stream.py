@@ -206,8 +206,8 @@ class Stream:
 
 
 def merge(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the states of all processes after the same number of batches as one. Raises UserError
-    where they differ.
+    """Returns the states of all processes after the same number of batches as one.
+    Raises UserError where they differ.
 
     A stream without cursors has one position for all processes.
     """
@@ -258,8 +258,8 @@ def measure(
 
 
 def _lanes(batch: int, groups: Groups, epochs: int | None) -> int:
-    """Returns the number of lanes. Raises UserError where an endless stream of continuing examples
-    has fewer rows."""
+    """Returns the number of lanes.
+    Raises UserError where an endless stream of continuing examples has fewer rows."""
     if groups.consecutive:
         rows = groups.source.tokens // groups.length
         if epochs is None and rows < batch:

@@ -65,9 +65,10 @@ class Linked:
 
 
 class Linker:
-    """Finds the aliases of a graph in texts. `counts` grows with every text: texts, words,
-    mentions, linked (mentions of an entity, after `least`), ambiguous (of several), and cut
-    (`aligned`: mentions whose tokens are not in the row)."""
+    """Finds the aliases of a graph in texts.
+    `counts` grows with every text: texts, words, mentions, linked (mentions of an entity, after
+    `least`), ambiguous (of several), and cut (`aligned`: mentions whose tokens are not in the
+    row)."""
 
     def __init__(self, trie: Trie, words: dict[str, int], candidates: list[tuple], lowercase: bool):
         self._trie, self._words, self._candidates, self._lowercase = (
@@ -164,8 +165,8 @@ class Linker:
     def aligned(
         self, linked: Linked, offsets: Sequence[tuple[int, int]]
     ) -> list[tuple[tuple[int, int], Mention]]:
-        """Returns (tokens, mention) of the mentions whose tokens are all there; the others are
-        counted as cut."""
+        """Returns (tokens, mention) of the mentions whose tokens are all there.
+        The others are counted as cut."""
         mentions = [
             (span, m)
             for span, m in zip(linked.spans(offsets), linked.mentions, strict=True)

@@ -1,5 +1,5 @@
-"""Triples of a graph as sentences, by a template for each relation (Guan et al. 2020, arXiv
-2001.05139, section 3.3).
+"""Triples of a graph as sentences, by a template for each relation.
+Guan et al. 2020, arXiv 2001.05139, section 3.3.
 
 A source `sentences:DIR` reads the training triples of a compiled graph (`ptm prepare --graph`), one
 document each. The templates are our own, for ConceptNet's and ATOMIC's relations: the authors

@@ -15,8 +15,8 @@ from ptm_jax.data.rows.examples import Around, Contiguous, Fields, Spec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Backward(Around):
-    """The rows that `examples` cut from each block with its tokens in reverse (Howard and Ruder
-    2018, section 3.3).
+    """The rows that `examples` cut from each block with its tokens in reverse.
+    Howard and Ruder 2018, section 3.3.
 
     A task turns the encoder of such a model (`encoders.encoder_traits.Reversible`), and reads its
     texts as they are. The blocks themselves stay in the order of the text: a state that is carried

@@ -1,5 +1,5 @@
-"""Pairs of sentences that are translations, with aligned words: the rows of BiSkip (Luong et al.
-2015)."""
+"""Pairs of sentences that are translations, with aligned words: the rows of BiSkip.
+Luong et al. 2015."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ptm_jax.statistics.counts import Counts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Translations(slots.Examples):
-    """Sentences in order, each a segment, as many as fit in a row; the two of a pair stand in one
-    row.
+    """Sentences in order, each a segment, as many as fit in a row.
+    The two of a pair stand in one row.
 
     aligned       [R, L, 2] int32: places in the row of aligned words, the first language's first;
                   -1 after the last. Given alignments, else word i of m is aligned with word i * n
@@ -51,8 +51,8 @@ class Translations(slots.Examples):
             )
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary has no padding or rows are too
-        short."""
+        """Returns the fields.
+        Raises UserError where the vocabulary has no padding or rows are too short."""
         packing.special(vocab, "pad")
         packing.room(length, 1)
         return packing.fields(length, *COMMON) | {

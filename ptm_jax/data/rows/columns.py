@@ -63,8 +63,8 @@ class WithColumns(Around):
     table = property(operator.attrgetter("examples.table"))
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields of `examples` and of the columns. Raises UserError as `examples`
-        do."""
+        """Returns the fields of `examples` and of the columns.
+        Raises UserError as `examples` do."""
         fields = {
             column.name: Field((length, *column.shape), column.dtype) for column in self.columns
         }

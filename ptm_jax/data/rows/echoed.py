@@ -1,5 +1,5 @@
-"""Rows of texts that stand twice, for a sequence autoencoder (Dai and Le 2015, arXiv 1511.01432,
-section 2)."""
+"""Rows of texts that stand twice, for a sequence autoencoder.
+Dai and Le 2015, arXiv 1511.01432, section 2."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Echoed(slots.Examples):
     end: str = "eos"
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks `end` or rows are shorter
-        than 4."""
+        """Returns the fields.
+        Raises UserError where the vocabulary lacks `end` or rows are shorter than 4."""
         packing.special(vocab, self.end)
         packing.room(length, 3)
         return packing.fields(length, *COMMON, "again")

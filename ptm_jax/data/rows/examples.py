@@ -56,16 +56,16 @@ class Packed(slots.Examples):
     least: int = 8
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows
-        are too short."""
+        """Returns the fields.
+        Raises UserError where the vocabulary lacks a special token or rows are too short."""
         packing.room(
             length, sum(packing.special(vocab, name) is not None for name in (self.begin, self.end))
         )
         return packing.fields(length, *COMMON)
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
-        """Returns fields [R, L] in random order. Every token of the block is in exactly one
-        place."""
+        """Returns fields [R, L] in random order.
+        Every token of the block is in exactly one place."""
         begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
         frame = (begin is not None) + (end is not None)
         starts, sizes = packing.cut(
@@ -147,8 +147,8 @@ class WholeSentences(slots.Examples):
     end: str = "sep"
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows
-        are too short."""
+        """Returns the fields.
+        Raises UserError where the vocabulary lacks a special token or rows are too short."""
         packing.special(vocab, self.begin), packing.special(vocab, self.end)
         packing.room(length, 2)
         return packing.fields(length, *COMMON)
@@ -164,8 +164,8 @@ class FullSentences(WholeSentences):
     """
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
-        """Returns fields [R, L] with every token of the block once. A sentence longer than a row is
-        divided."""
+        """Returns fields [R, L] with every token of the block once.
+        A sentence longer than a row is divided."""
         begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
         size = packing.room(length, 2)
         closing = np.zeros(len(block.sentences), bool)
@@ -257,8 +257,8 @@ class Coded(slots.Examples):
 
 
 class PairRows(slots.Examples):
-    """Base of the rows of pairs: [CLS] A [SEP] B [SEP], with token types 0 and 1. A subclass has a
-    field `short_probability` and overrides `pair`.
+    """Base of the rows of pairs: [CLS] A [SEP] B [SEP], with token types 0 and 1.
+    A subclass has a field `short_probability` and overrides `pair`.
 
     As in google-research/bert, create_pretraining_data.py: the sentences of a document are
     collected into chunks up to a target length (the row's, or with `short_probability` a random
@@ -272,8 +272,8 @@ class PairRows(slots.Examples):
                 raise UserError(f"{name} is {value}; expected a probability in [0, 1]")
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks [CLS] or [SEP] or rows
-        are shorter than 5."""
+        """Returns the fields.
+        Raises UserError where the vocabulary lacks [CLS] or [SEP] or rows are shorter than 5."""
         packing.special(vocab, "cls"), packing.special(vocab, "sep")
         packing.room(length, 4)
         return packing.fields(length, *COMMON, "token_type_ids") | {"next_label": Field()}
@@ -327,8 +327,8 @@ class PairRows(slots.Examples):
 
 
 class Text(NamedTuple):
-    """Starts of a block's sentences in its tokens and of its documents in the sentences; number of
-    the current document."""
+    """Starts of a block's sentences in its tokens and of its documents in the sentences.
+    Number of the current document."""
 
     at: list[int]
     bounds: list[int]
@@ -365,8 +365,8 @@ class Text(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentencePairs(PairRows):
-    """BERT's pairs for next-sentence prediction: [CLS] A [SEP] B [SEP] (Devlin et al. 2019,
-    appendix A.2).
+    """BERT's pairs for next-sentence prediction: [CLS] A [SEP] B [SEP].
+    Devlin et al. 2019, appendix A.2.
 
     A is the first part of a chunk (`PairRows`). B is the rest with `next_probability`, else text of
     another document (here: of the same block), and the unused sentences are put back. `next_label`

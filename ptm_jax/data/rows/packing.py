@@ -9,8 +9,8 @@ from ptm_jax.core.fields import Field
 
 
 def special(vocab, name: str | None) -> int | None:
-    """Returns the id of the special token `name`, None for None. Raises UserError where the
-    vocabulary lacks it."""
+    """Returns the id of the special token `name`, None for None.
+    Raises UserError where the vocabulary lacks it."""
     if name is None:
         return None
     try:
@@ -27,8 +27,8 @@ def special(vocab, name: str | None) -> int | None:
 
 
 def room(length: int, frame: int) -> int:
-    """Returns the tokens that fit in a row beside `frame` special tokens. Raises UserError where
-    none does."""
+    """Returns the tokens that fit in a row beside `frame` special tokens.
+    Raises UserError where none does."""
     if length <= frame:
         raise UserError(
             f"rows of length {length} have no room beside {frame} special tokens; choose a "

@@ -63,8 +63,8 @@ class Rated(slots.Examples):
     end: str = "sep"
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows
-        are too short."""
+        """Returns the fields.
+        Raises UserError where the vocabulary lacks a special token or rows are too short."""
         packing.special(vocab, self.begin), packing.special(vocab, self.end)
         packing.room(length, 2)
         return {**packing.fields(length, *COMMON), "label": Field()}

@@ -1,5 +1,5 @@
-"""The characters of every word of a row, for models that read spellings (Peters et al. 2018;
-Baevski et al. 2019)."""
+"""The characters of every word of a row, for models that read spellings.
+Peters et al. 2018; Baevski et al. 2019."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Spelled(Around):
         return spellings(tokenizer, self.length, self.style, ids, self.letters)
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields of `examples` and the characters. Raises UserError as `examples`
-        do."""
+        """Returns the fields of `examples` and the characters.
+        Raises UserError as `examples` do."""
         return self.examples.spec(length, vocab) | {"characters": Field((length, self.length))}
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:

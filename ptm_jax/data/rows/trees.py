@@ -18,9 +18,9 @@ from ptm_jax.statistics.trees import BASE, LABELS, UNIVERSAL, TreeMarks
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trees(slots.Examples):
-    """Trees (`statistics.trees`), each a segment, several in a row by best fit. A tree that is
-    longer than a row is cut; a node whose head is in another piece is a root. A sentence without a
-    tree is a chain: the head of a word is the next word.
+    """Trees (`statistics.trees`), each a segment, several in a row by best fit.
+    A tree that is longer than a row is cut; a node whose head is in another piece is a root. A
+    sentence without a tree is a chain: the head of a word is the next word.
 
     heads        [R, L] int32: place in the row of the node's head; -1 for a root and for padding
     relations    [R, L] int32: 1 + index of its label in `labels`; 0 for another label
@@ -46,8 +46,8 @@ class Trees(slots.Examples):
             )
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary has no padding or rows are too
-        short."""
+        """Returns the fields.
+        Raises UserError where the vocabulary has no padding or rows are too short."""
         packing.special(vocab, "pad")
         packing.room(length, 0)
         fields = packing.fields(length, *COMMON, "heads", "relations")
@@ -59,8 +59,8 @@ class Trees(slots.Examples):
         return fields
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
-        """Returns the fields [R, L] in random order. Every word of the block is in exactly one
-        place."""
+        """Returns the fields [R, L] in random order.
+        Every word of the block is in exactly one place."""
         sentences = self._sentences(block)
         tokens, heads, labels = (np.concatenate(part) for part in zip(*sentences, strict=True))
         sizes = np.array([len(found) for found, _, _ in sentences])

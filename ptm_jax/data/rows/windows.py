@@ -1,5 +1,5 @@
-"""Chunks of a stream of words with their neighbours: the rows of word2vec (Mikolov et al. 2013a and
-b)."""
+"""Chunks of a stream of words with their neighbours: the rows of word2vec.
+Mikolov et al. 2013a and b."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Chunks(slots.Examples):
             )
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary has no padding or rows are too
-        short."""
+        """Returns the fields.
+        Raises UserError where the vocabulary has no padding or rows are too short."""
         packing.special(vocab, "pad")
         packing.room(length, 2 * self.window)
         return packing.fields(length, *COMMON) | {"centres": Field((length,))}

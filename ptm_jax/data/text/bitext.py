@@ -32,8 +32,8 @@ def words_of(line: str) -> list[str]:
 
 
 def parts_of(source: str) -> tuple[tuple[str, Path], tuple[str, Path], Path | None]:
-    """Returns ((language, file), (language, file), file of alignments or None) of a source. Raises
-    UserError."""
+    """Returns ((language, file), (language, file), file of alignments or None) of a source.
+    Raises UserError."""
     path = Path(source.removeprefix(START)).expanduser()
     languages = path.suffix.removeprefix(".").split("-")
     if len(languages) != 2 or not all(languages) or languages[0] == languages[1]:
@@ -64,8 +64,8 @@ def fingerprint(source: str) -> str:
 
 
 def documents(source: str) -> Iterator[Document]:
-    """Yields a document for every pair of lines that both have words. Raises UserError with file
-    and line."""
+    """Yields a document for every pair of lines that both have words.
+    Raises UserError with file and line."""
     (one, first), (two, second), align = parts_of(source)
     sides = _lines(first), _lines(second), _lines(align) if align else None
     counts = [len(side) for side in sides if side is not None]

@@ -52,8 +52,8 @@ class Duplicates:
         return True
 
     def settle(self, document: Document, lost: Sequence[int]) -> Verdict:
-        """Returns what is left of a document that lost these of its claims; nothing unless
-        overridden."""
+        """Returns what is left of a document that lost these of its claims.
+        Nothing unless overridden."""
         return Verdict(None, {self.dropped: 1}) if lost else Verdict(document, {})
 
 
@@ -186,8 +186,8 @@ class C4(Rule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shortest(Rule):
-    """Drops documents of fewer than `words` words; OpenWebText's authors dropped those below 128
-    tokens."""
+    """Drops documents of fewer than `words` words.
+    OpenWebText's authors dropped those below 128 tokens."""
 
     words: int = 128
 
@@ -235,8 +235,8 @@ class Language(Rule):
 
 
 def lines(document: Document) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields (line, its sentences) of a document; every sentence is a line where the lines are
-    unknown."""
+    """Yields (line, its sentences) of a document.
+    Every sentence is a line where the lines are unknown."""
     start = 0
     for count in document.lines or (1,) * len(document.sentences):
         sentences = document.sentences[start : start + count]
@@ -263,8 +263,8 @@ def _of_lines(lines: list[tuple[str, ...]]) -> Document | None:
 
 
 def read_words(path: str | Path) -> tuple[str, ...]:
-    """Returns the lower-cased words of a file with one word on each line. Raises UserError where
-    there are none."""
+    """Returns the lower-cased words of a file with one word on each line.
+    Raises UserError where there are none."""
     try:
         words = {line.strip().lower() for line in Path(path).read_text("utf-8").splitlines()}
     except (OSError, UnicodeDecodeError) as error:

@@ -46,8 +46,8 @@ class Exact(Duplicates):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spans(Duplicates):
-    """Removes all but the first of every repeated span of `length` sentences (Raffel et al. 2020,
-    section 2.2).
+    """Removes all but the first of every repeated span of `length` sentences.
+    Raffel et al. 2020, section 2.2.
 
     A document that lost a span and has fewer than `sentences` left is dropped. The authors' code
     does this with lines.

@@ -18,8 +18,8 @@ _FORMATS = f"{', '.join(textfiles.FORMATS)} (or {', '.join(textfiles.COMPRESSION
 
 
 def names_of(source: str) -> list[str]:
-    """Returns the files of a source, sorted. Raises UserError where there are none, or for a file
-    of an unknown format."""
+    """Returns the files of a source, sorted.
+    Raises UserError where there are none, or for a file of an unknown format."""
     if remote.is_remote(source):
         return _urls(source)
     path = Path(source).expanduser()
@@ -64,8 +64,8 @@ def fingerprint(name: str) -> str:
 
 
 def _once(paths: Iterable[Path]) -> list[Path]:
-    """Returns distinct files, sorted. Of several names for one file it keeps the non-link, else the
-    shortest."""
+    """Returns distinct files, sorted.
+    Of several names for one file it keeps the non-link, else the shortest."""
     names: dict[str, Path] = {}
     for file in sorted(
         paths, key=lambda p: (os.path.realpath(p) != os.path.abspath(p), len(p.parts), p)

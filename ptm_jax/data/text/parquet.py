@@ -1,5 +1,5 @@
-"""Rows of parquet files. A few kilobytes may stand for terabytes: strings stay in their dictionary
-until a row is read."""
+"""Rows of parquet files.
+A few kilobytes may stand for terabytes: strings stay in their dictionary until a row is read."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def opened(path: Path, limit: int, source: BinaryIO | None = None) -> Any:
-    """Returns the `ParquetFile` of `path`, or of its decompressed content. Its strings are read as
-    dictionaries.
+    """Returns the `ParquetFile` of `path`, or of its decompressed content.
+    Its strings are read as dictionaries.
 
     Raises UserError for a part of a column that decompresses to more than `most` bytes and `RATIO`
     times its size.

@@ -27,8 +27,9 @@ Lines = Callable[[], Iterable[list[str]]]
 
 
 def join(lines: Lines, threshold: float, delta: float = DELTA) -> Iterator[list[str]]:
-    """Yields the words of each sentence after one pass. `lines()` gives the sentences anew at each
-    call, which is twice: the counts of words and pairs are in memory, the text is not."""
+    """Yields the words of each sentence after one pass.
+    `lines()` gives the sentences anew at each call, which is twice: the counts of words and pairs
+    are in memory, the text is not."""
     words, pairs = collections.Counter(), collections.Counter()
     for line in lines():
         words.update(line)

@@ -1,5 +1,5 @@
-"""`pydocs`: the documentation of the Python packages that every install of ptm_jax has. Real
-English, no download.
+"""`pydocs`: the documentation of the Python packages that every install of ptm_jax has.
+Real English, no download.
 
 Docstrings come from the standard library and the run-time dependencies only, so other packages on
 the machine do not change the text. A pattern finds them, not `ast`, which takes twenty times as
@@ -134,8 +134,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _paragraphs(raw: str) -> Iterator[str]:
-    """Yields paragraphs of prose with wrapped lines joined; code, doctests, rules, tables and
-    signatures are dropped."""
+    """Yields paragraphs of prose with wrapped lines joined.
+    Code, doctests, rules, tables and signatures are dropped."""
     for block in re.split(r"\n\s*\n", raw):
         lines = [line for line in block.split("\n") if line.strip() and not _RULE.match(line)]
         if not lines or sum(bool(_CODE.search(line)) for line in lines) * 2 > len(lines):

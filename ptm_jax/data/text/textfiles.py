@@ -171,8 +171,8 @@ def _tsv(stream: Bounded, path: Path) -> Iterator[Document]:
 def _rows(
     stream: Bounded, path: Path, rows: Iterator[tuple[int, list[str]]], advice: str
 ) -> Iterator[Document]:
-    """Yields every row's text: the column with a known name, else the longest. A first row of bare
-    words is a header."""
+    """Yields every row's text: the column with a known name, else the longest.
+    A first row of bare words is a header."""
     head, size = [], 0
     for line, row in rows:
         stream.mark()

@@ -44,8 +44,8 @@ _REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
 
 
 def documents(stream: Bounded, path: Path) -> Iterator[Document]:
-    """Yields the articles of a dump: pages of namespace 0 that are no redirects. Raises UserError
-    where it is damaged."""
+    """Yields the articles of a dump: pages of namespace 0 that are no redirects.
+    Raises UserError where it is damaged."""
     _grammar()
     try:
         for title, text in pages(stream, path):

@@ -1,5 +1,5 @@
-"""Words without a vocabulary, for models that read spellings alone (Peters et al. 2018, section
-3.4)."""
+"""Words without a vocabulary, for models that read spellings alone.
+Peters et al. 2018, section 3.4."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class OpenWords(Tokenizer):
         return dataclasses.replace(roles, size=np.iinfo(np.int32).max)
 
     def encode_batch(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
-        """Returns ids [T] int32 of every text; special tokens that a text spells are ordinary
-        words."""
+        """Returns ids [T] int32 of every text.
+        Special tokens that a text spells are ordinary words."""
         del specials
         return [
             np.array([self._id(word) for word, _ in row], np.int32)

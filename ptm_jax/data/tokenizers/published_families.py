@@ -50,8 +50,9 @@ class Source:
         return self.guard(name, lambda: parse(self.files[name]))
 
     def guard(self, name: str, work: Callable[[], Any]) -> Any:
-        """Returns `work()`. Raises UserError, naming the file, for any exception, panics of the
-        Rust library included."""
+        """Returns `work()`.
+        Raises UserError, naming the file, for any exception, panics of the Rust library
+        included."""
         try:
             return work()
         except (UserError, KeyboardInterrupt, SystemExit):
@@ -83,8 +84,8 @@ class Source:
     def merges(
         self, vocab: Mapping[str, int] | None, skip: int | None = None
     ) -> list[tuple[str, str]]:
-        """Returns the pairs of merges.txt in order, without a header; pieces must be in `vocab`,
-        where given."""
+        """Returns the pairs of merges.txt in order, without a header.
+        Pieces must be in `vocab`, where given."""
 
         def parse(data: bytes) -> list[tuple[str, str]]:
             lines = data.decode().split("\n")

@@ -46,8 +46,8 @@ LANGUAGES_50 = (
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields (number, value) of the fields of a protocol buffer message. Raises ValueError for
-    other bytes."""
+    """Yields (number, value) of the fields of a protocol buffer message.
+    Raises ValueError for other bytes."""
     at, end = 0, len(data)
 
     def varint() -> int:
@@ -104,8 +104,8 @@ class PieceModel:
 
     @classmethod
     def parse(cls, data: bytes) -> PieceModel:
-        """Returns the model of a file. Raises ValueError where `data` is no sentencepiece model or
-        only a part of one."""
+        """Returns the model of a file.
+        Raises ValueError where `data` is no sentencepiece model or only a part of one."""
         pieces, algorithm, unk, spelled, characters = [], UNIGRAM, 0, False, b""
         for number, value in _fields(data):
             if number == 1:
@@ -143,8 +143,8 @@ def whole_table(characters: bytes) -> None:
 
 
 def sentinels_of(config: Mapping[str, Any]) -> list[str]:
-    """Returns the sentinels of a T5, number 0 first. Raises ValueError for an impossible number of
-    them."""
+    """Returns the sentinels of a T5, number 0 first.
+    Raises ValueError for an impossible number of them."""
     return [f"<extra_id_{i}>" for i in range(_number(config, "extra_ids", 100))]
 
 

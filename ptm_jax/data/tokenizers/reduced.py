@@ -13,8 +13,8 @@ from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 
 def whole_json(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns the tokenizer.json of a tokenizer that has one, or that is converted to one. Raises
-    UserError otherwise."""
+    """Returns the tokenizer.json of a tokenizer that has one, or that is converted to one.
+    Raises UserError otherwise."""
     try:
         published_file = tokenizer.published is not None and tokenizer.published.files.get(
             "tokenizer.json"

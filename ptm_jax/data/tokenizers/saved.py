@@ -13,8 +13,8 @@ from ptm_jax.data.tokenizers.tokenizing import HuggingFace, SentencePiece, Token
 
 
 def load(folder: str | Path) -> Tokenizer:
-    """Returns the tokenizer that `Tokenizer.save` wrote. Raises UserError where files are absent,
-    damaged or changed."""
+    """Returns the tokenizer that `Tokenizer.save` wrote.
+    Raises UserError where files are absent, damaged or changed."""
     folder = Path(folder)
     try:
         facts = json.loads((folder / "tokenizer_spec.json").read_text())

@@ -155,9 +155,9 @@ class HuggingFace:
 
     @functools.cached_property
     def _plain(self):
-        """The backend that reads special tokens as text. In a unigram model, special tokens are
-        pieces that text could match: they are renamed to what no text contains, which keeps ids and
-        scores."""
+        """The backend that reads special tokens as text.
+        In a unigram model, special tokens are pieces that text could match: they are renamed to
+        what no text contains, which keeps ids and scores."""
         content = json.loads(self.bytes)
         special = {token["content"] for token in content["added_tokens"] if token["special"]}
         if not isinstance(content["model"].get("vocab"), list) or not special:
@@ -220,8 +220,8 @@ class SentencePiece:
 
 
 class Tokenizer:
-    """Text to ids and back. `pieces[i]` is the piece of id i; `hash` identifies the tokenizer
-    (sha256).
+    """Text to ids and back.
+    `pieces[i]` is the piece of id i; `hash` identifies the tokenizer (sha256).
 
     `published` is set for the tokenizer of a checkpoint (`data.tokenizers.published`). It has the
     special tokens, frames and files, which are otherwise found by name.

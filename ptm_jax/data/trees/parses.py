@@ -11,8 +11,9 @@ from ptm_jax.statistics.trees import MOST
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """A tree of n nodes. Dependencies: a node is a word. Constituents: the nodes stand in
-    post-order, each after its children; a phrase has the word "".
+    """A tree of n nodes.
+    Dependencies: a node is a word. Constituents: the nodes stand in post-order, each after its
+    children; a phrase has the word "".
 
     words    text of every node
     heads    place of every node's head, counted from 0; -1 for the root

@@ -75,8 +75,8 @@ class Walk:
 
 
 def pad_left(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (ids [B', P], segments [B', P]) of prompts, right-aligned in their bucket. Padding is
-    0 in both."""
+    """Returns (ids [B', P], segments [B', P]) of prompts, right-aligned in their bucket.
+    Padding is 0 in both."""
     rows, width = bucket(len(prompts)), bucket(max(map(len, prompts)), least=16)
     ids, segments = np.zeros((rows, width), np.int32), np.zeros((rows, width), np.int32)
     for row, prompt in enumerate(prompts):

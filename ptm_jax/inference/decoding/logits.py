@@ -33,8 +33,8 @@ def repetition_penalty(logits: Array, tokens: Array, used: Array, penalty: Array
 
 
 def no_repeat_ngram(logits: Array, tokens: Array, used: Array, count: Array, size: int) -> Array:
-    """Forbids every token that would repeat an n-gram of `size`. `count` is the number of written
-    slots."""
+    """Forbids every token that would repeat an n-gram of `size`.
+    `count` is the number of written slots."""
     width = tokens.shape[1]
     if width < size:
         return logits

@@ -19,8 +19,8 @@ LENGTH_RULES = ("gnmt", "power")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
-    """Options of decoding. Values other than the defaults activate a rule (definitions:
-    `inference.decoding.logits`).
+    """Options of decoding.
+    Values other than the defaults activate a rule (definitions: `inference.decoding.logits`).
 
     max_new_tokens      maximum length of an answer including `eos`; at least `min_new_tokens` come
                         before `eos`
@@ -124,8 +124,8 @@ class Generation:
         )
 
     def shape(self) -> Generation:
-        """Returns the static options of the compiled program. Numbers that are its arguments become
-        placeholders."""
+        """Returns the static options of the compiled program.
+        Numbers that are its arguments become placeholders."""
         unused = {} if self.kind == "beam" else {"length_rule": "gnmt", "early_stopping": "never"}
         return dataclasses.replace(
             self,

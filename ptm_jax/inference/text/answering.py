@@ -135,8 +135,8 @@ def windows(
     length: int,
     stride: int,
 ) -> list[Window]:
-    """Returns the windows of every pair (question ids, text ids), in order. Raises UserError if a
-    row has no room."""
+    """Returns the windows of every pair (question ids, text ids), in order.
+    Raises UserError if a row has no room."""
     rows = []
     for number, (question, text) in enumerate(zip(questions, texts, strict=True)):
         room = head_scores.room(tokenizer, True, length) - len(question)
@@ -172,8 +172,8 @@ def read(
     rows: Sequence[Window],
     batch: int,
 ) -> list[tuple[Answer, list[Any]]]:
-    """Returns (answer, scores of the windows) of every record. The first two scores of the head are
-    start and end."""
+    """Returns (answer, scores of the windows) of every record.
+    The first two scores of the head are start and end."""
     groups = [[{"input_ids": row.ids, "token_type_ids": row.types}] for row in rows]
     scored, allowed = head_scores.scored(model, head, groups, batch), best_windows(rows)
     answers = []
@@ -188,8 +188,8 @@ def read(
 
 
 def _by_record(rows: Sequence[Window]) -> list[list[int]]:
-    """Returns the numbers of the windows of every record; windows are in the order of their
-    records."""
+    """Returns the numbers of the windows of every record.
+    Windows are in the order of their records."""
     groups = itertools.groupby(range(len(rows)), lambda number: rows[number].record)
     return [list(numbers) for _, numbers in groups]
 

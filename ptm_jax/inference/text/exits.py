@@ -35,8 +35,8 @@ class Early:
 
 
 class EarlyExit(Pretrained):
-    """A model that classifies texts by `classify` at a `speed`. `passed` lists the layer at which
-    each text left.
+    """A model that classifies texts by `classify` at a `speed`.
+    `passed` lists the layer at which each text left.
 
     Raises UserError for a model without classifiers on its layers, or a speed outside [0, 1].
     """
@@ -86,8 +86,8 @@ def uncertainty(scores: np.ndarray) -> np.ndarray:
 
 
 def classify(model: Pretrained, batch: Any, speed: float) -> Early:
-    """Classifies the rows of a batch (`input_ids` [R, L] and what the encoder reads besides). A row
-    leaves at the first layer whose uncertainty is below `speed`, in [0, 1]; 0: none does.
+    """Classifies the rows of a batch (`input_ids` [R, L] and what the encoder reads besides).
+    A row leaves at the first layer whose uncertainty is below `speed`, in [0, 1]; 0: none does.
 
     The rows that are left are packed into the next power of two, so that few programs are compiled.
     """

@@ -72,8 +72,8 @@ def fill(model: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Fi
 
 
 def _ids(model: Pretrained, tokenizer: Tokenizer, pieces: Sequence[str], number: int) -> np.ndarray:
-    """Returns the ids of a text split at its masks. In byte-level BPE the space before a mask
-    belongs to the filling."""
+    """Returns the ids of a text split at its masks.
+    In byte-level BPE the space before a mask belongs to the filling."""
     rows = tokenizer.encode_batch([piece.rstrip() for piece in pieces[:-1]] + [pieces[-1]])
     ids: list[int] = []
     for row in rows[:-1]:
@@ -110,8 +110,8 @@ def _likeliest(
 
 
 def _head(model: Pretrained) -> str | None:
-    """Returns the head that fills masks. Word vectors do it for an encoder in which no token sees
-    itself (context2vec)."""
+    """Returns the head that fills masks.
+    Word vectors do it for an encoder in which no token sees itself (context2vec)."""
     if model.head == "mlm" or _reconstructs(model):
         return model.head
     if model.module.encoder.direction != "both":
@@ -133,8 +133,8 @@ def _reconstructs(model: Pretrained) -> bool:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _fill(module, head: str, count: int, specials: tuple[int, ...], params, batch, positions):
-    """Returns (ids, probabilities) [B, P, count] at positions [B, P]. The vocabulary head runs only
-    there."""
+    """Returns (ids, probabilities) [B, P, count] at positions [B, P].
+    The vocabulary head runs only there."""
     tower = Tower(module, params)
     hidden = jnp.take_along_axis(tower(batch).hidden, positions[..., None], 1)
     vectors = module.heads[head].gives_rows

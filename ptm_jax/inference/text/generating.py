@@ -151,8 +151,8 @@ def _grouped(
 
 
 def _sources(model: Pretrained, texts: Sequence[str], room: int) -> list[np.ndarray]:
-    """Returns the ids of sources with special tokens. Special tokens in the text (<extra_id_0>,
-    <mask>) are recognised."""
+    """Returns the ids of sources with special tokens.
+    Special tokens in the text (<extra_id_0>, <mask>) are recognised."""
     rows = [
         inputs.framed(model, row) for row in model._tokenizer().encode_batch(texts, specials=True)
     ]
@@ -185,9 +185,9 @@ def _prompts(model: Pretrained, texts: Sequence[str], room: int) -> list[np.ndar
 
 
 def _text(model: Pretrained, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
-    """Returns an answer as text. With an encoder: without special tokens except T5's sentinels. For
-    a decoder: the prompt and its continuation, with the space that the tokenizer puts between
-    them."""
+    """Returns an answer as text.
+    With an encoder: without special tokens except T5's sentinels. For a decoder: the prompt and its
+    continuation, with the space that the tokenizer puts between them."""
     tokenizer = model.tokenizer
     if model.pair:
         hidden = {

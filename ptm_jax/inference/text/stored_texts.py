@@ -1,5 +1,5 @@
-"""Scores of texts whose vectors are kept: TwinBERT reads a query alone (Lu et al. 2020, arXiv
-2002.06275, section 3.3)."""
+"""Scores of texts whose vectors are kept: TwinBERT reads a query alone.
+Lu et al. 2020, arXiv 2002.06275, section 3.3."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class StoredTexts:
-    """Texts with their vectors, computed once. `model` is a `Pretrained` student of `twinbert`;
-    `vectors` [n, D] may be read from a file in place of computing them. Raises UserError for
-    another model."""
+    """Texts with their vectors, computed once.
+    `model` is a `Pretrained` student of `twinbert`; `vectors` [n, D] may be read from a file in
+    place of computing them. Raises UserError for another model."""
 
     def __init__(self, model: Pretrained, texts: Sequence[str], vectors: np.ndarray | None = None):
         check_twins(model.module)

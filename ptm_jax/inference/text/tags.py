@@ -121,8 +121,8 @@ def predict(
 
 
 def rows_of(tokenizer: Tokenizer, ids: np.ndarray, sizes: np.ndarray, length: int) -> Iterator[Row]:
-    """Yields the rows of a sentence. Words have `sizes` pieces; a word longer than a row is
-    truncated."""
+    """Yields the rows of a sentence.
+    Words have `sizes` pieces; a word longer than a row is truncated."""
     room = head_scores.room(tokenizer, False, length)
     ends, begin_of_text = (
         np.cumsum(sizes),
@@ -163,8 +163,8 @@ def spans_of(tagged: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
 
 
 def entities(tags: Sequence[str], scheme: str = "lenient") -> list[Entity]:
-    """Returns the entities of one sentence's tags, in order. Raises UserError for an unknown
-    scheme."""
+    """Returns the entities of one sentence's tags, in order.
+    Raises UserError for an unknown scheme."""
     if scheme not in SCHEMES:
         raise unknown("scheme", scheme, SCHEMES)
     split = [_split(tag) for tag in tags] + [("O", "_")]
@@ -172,8 +172,9 @@ def entities(tags: Sequence[str], scheme: str = "lenient") -> list[Entity]:
 
 
 def _split(tag: str) -> tuple[str, str]:
-    """Returns (prefix, type) of a tag. A tag without a type has type "_"; a tag without a prefix is
-    a type, whose runs are entities. Raises UserError for other spellings of a prefix."""
+    """Returns (prefix, type) of a tag.
+    A tag without a type has type "_"; a tag without a prefix is a type, whose runs are entities.
+    Raises UserError for other spellings of a prefix."""
     if len(tag) < 2 or (tag[0] in PREFIXES and tag[1] == "-"):
         return tag[:1], tag[2:] or "_"
     if re.fullmatch(rf"[{PREFIXES}][_.:/|].+|.+[-_.:/|][BIESUL]", tag):

@@ -1,5 +1,5 @@
-"""The states of every layer for the tokens of texts, also carried from text to text (Peters et al.
-2018, section 3.3)."""
+"""The states of every layer for the tokens of texts, also carried from text to text.
+Peters et al. 2018, section 3.3."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def encode(
     model: Pretrained, texts: Any, batch_size: int, specials: bool, carry: bool
 ) -> list[Any]:
-    """`Pretrained.encode` with `layers`. Raises UserError for an encoder without a state, or lists
-    of several lengths."""
+    """`Pretrained.encode` with `layers`.
+    Raises UserError for an encoder without a state, or lists of several lengths."""
     if not carry:
         texts = inputs.texts_of(texts)
         rows, found = [_rows(model, [text], specials)[0] for text in texts], [None] * len(texts)

@@ -1,5 +1,5 @@
-"""Vectors of texts from the states of their tokens, similarity, search (Reimers & Gurevych 2019,
-arXiv 1908.10084).
+"""Vectors of texts from the states of their tokens, similarity, search.
+Reimers & Gurevych 2019, arXiv 1908.10084.
 
 `Pretrained.encode` follows the sentence-transformers folder of its model
 (`convert.libraries.sentence_folder`).
@@ -46,8 +46,8 @@ _ACTIVATIONS = {
 
 
 class Found(NamedTuple):
-    """A text of a corpus that `search` found: its index, and its similarity to the query. `text` is
-    None for vectors."""
+    """A text of a corpus that `search` found: its index, and its similarity to the query.
+    `text` is None for vectors."""
 
     index: int
     score: float
@@ -55,8 +55,8 @@ class Found(NamedTuple):
 
 
 def pooled(mode: str, hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Returns vectors [B, D] of states [B, L, D] float32 where `mask` [B, L] is above 0. Rows are
-    padded on the right.
+    """Returns vectors [B, D] of states [B, L, D] float32 where `mask` [B, L] is above 0.
+    Rows are padded on the right.
 
     cls first token; lasttoken last token; max; mean; mean_sqrt_len: the sum over the square root of
     the number of tokens; weightedmean: the mean with weights 1, 2, .. (Muennighoff 2022, arXiv
@@ -79,8 +79,8 @@ def pooled(mode: str, hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def through(layer: Dense, vectors: np.ndarray) -> np.ndarray:
-    """Returns a layer's output [B, F] of vectors [B, D]. The sums of a row do not depend on the
-    number of rows."""
+    """Returns a layer's output [B, F] of vectors [B, D].
+    The sums of a row do not depend on the number of rows."""
     found = np.einsum(
         "bd,df->bf", vectors, layer.kernel
     )  # without BLAS, whose order of additions depends on B
@@ -165,9 +165,9 @@ def prompt_of(sentence: Sentence, prompt: str | None, name: str | None) -> str:
 
 
 def similarity(a: Any, b: Any, kind: str = "cosine") -> np.ndarray:
-    """Returns the similarity [n, m] float32 of vectors [n, D] (or [D]) and [m, D]. `kind` is
-    "cosine", "dot", or a negative distance: "euclidean" or "manhattan". Raises UserError for
-    another kind or unequal widths."""
+    """Returns the similarity [n, m] float32 of vectors [n, D] (or [D]) and [m, D].
+    `kind` is "cosine", "dot", or a negative distance: "euclidean" or "manhattan". Raises UserError
+    for another kind or unequal widths."""
     a, b = (np.atleast_2d(np.asarray(vectors, np.float32)) for vectors in (a, b))
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise UserError(
@@ -222,9 +222,9 @@ def search(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SideBySide:
-    """Several models as one. A text's vector is the concatenation of theirs, each of length 1:
-    combine-skip, of uni-skip and bi-skip (Kiros et al. 2015, section 3; the norm is that of the
-    authors' code)."""
+    """Several models as one.
+    A text's vector is the concatenation of theirs, each of length 1: combine-skip, of uni-skip and
+    bi-skip (Kiros et al. 2015, section 3; the norm is that of the authors' code)."""
 
     models: Sequence[Any]
 
@@ -233,8 +233,8 @@ class SideBySide:
     def encode(
         self, texts: Sequence[str], normalize: bool | None = None, **options: Any
     ) -> np.ndarray:
-        """Returns vectors [n, sum of D] float32; `options` are those of `Pretrained.encode`. Raises
-        UserError as that."""
+        """Returns vectors [n, sum of D] float32; `options` are those of `Pretrained.encode`.
+        Raises UserError as that."""
         vectors = np.concatenate(
             [model.encode(texts, normalize=True, **options) for model in self.models], -1
         )
@@ -312,8 +312,8 @@ def _block(
 
 
 def _agree(model: Pretrained, block: tuple[np.ndarray, ...], few: int) -> bool:
-    """Returns whether the first rows of a block have the same bits without the others. Tried once
-    for each length."""
+    """Returns whether the first rows of a block have the same bits without the others.
+    Tried once for each length."""
     known, width = model._agreeing, block[0].shape[1]
     if width not in known:
         states = [
@@ -327,8 +327,8 @@ def _agree(model: Pretrained, block: tuple[np.ndarray, ...], few: int) -> bool:
 def _vectors(
     model: Pretrained, modes: Sequence[str], layers: Sequence[Dense], ids, mask, *, skip: int
 ) -> np.ndarray:
-    """Returns the vectors [B, F] of rows, pooled without their first `skip` tokens; without modes,
-    the encoder's own."""
+    """Returns the vectors [B, F] of rows, pooled without their first `skip` tokens.
+    Without modes, the encoder's own."""
     output = model(ids, mask, logits=False)
     if not modes:
         return output.vectors.astype(np.float32)

@@ -1,5 +1,5 @@
-"""Paragraph vectors: vectors of new texts by gradient descent with the words frozen (Le and Mikolov
-2014, section 2.3)."""
+"""Paragraph vectors: vectors of new texts by gradient descent with the words frozen.
+Le and Mikolov 2014, section 2.3."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ class ParagraphModel:
         return known
 
     def _kept(self, words: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Returns the words that subsampling keeps, moved to the front, [n, M]. The draws are those
-        of places in a text."""
+        """Returns the words that subsampling keeps, moved to the front, [n, M].
+        The draws are those of places in a text."""
         examples = self.system.examples
         if examples.sample is None:
             return words

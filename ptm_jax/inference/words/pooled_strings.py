@@ -1,5 +1,5 @@
-"""Pooled contextual string embeddings: a memory of what every word looked like before (Akbik et al.
-2019, NAACL)."""
+"""Pooled contextual string embeddings: a memory of what every word looked like before.
+Akbik et al. 2019, NAACL."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ FIELDS, ARRAYS = "topics.json", "topics.npz"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LSA:
-    """The `width` largest singular values of the matrix of documents and words, X = U S V'. A
-    document's vector is X V, a word's V S.
+    """The `width` largest singular values of the matrix of documents and words, X = U S V'.
+    A document's vector is X V, a word's V S.
 
     weights     "tfidf": tf (ln((1 + N) / (1 + df)) + 1), rows of length 1 (scikit-learn's default)
                 "logentropy": ln(1 + tf) (1 + sum over documents of p ln p / ln N), p = tf / gf
@@ -48,8 +48,8 @@ class LSA:
     seed: int = 0
 
     def fit(self, texts: Iterable[str]) -> TopicModel:
-        """Returns the model of texts. Raises UserError for fewer words or documents than the
-        width."""
+        """Returns the model of texts.
+        Raises UserError for fewer words or documents than the width."""
         from sklearn.decomposition import TruncatedSVD
 
         words, counts = _counted(texts, self.least, self.most)
@@ -78,8 +78,9 @@ class LSA:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LDA:
-    """`topics` topics. A document's vector is its expected shares of topics; a word's the
-    probability of each topic given the word, for topics of equal weight.
+    """`topics` topics.
+    A document's vector is its expected shares of topics; a word's the probability of each topic
+    given the word, for topics of equal weight.
 
     alpha, eta  parameters of the symmetric Dirichlet priors of a document's topics and of a topic's
                 words (None: 1 / topics)
@@ -112,8 +113,8 @@ KINDS = {"lsa": LSA, "lda": LDA}
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TopicModel(WordVectors):
-    """Vectors of words and of texts. `fields` is the record of the LSA or LDA, `arrays` what texts
-    are computed from."""
+    """Vectors of words and of texts.
+    `fields` is the record of the LSA or LDA, `arrays` what texts are computed from."""
 
     fields: dict[str, Any]
     arrays: dict[str, np.ndarray]
@@ -215,8 +216,8 @@ def _record(value: LSA | LDA) -> dict[str, Any]:
 def _counted(
     texts: Iterable[str], least: int, limit: int | None, words: Sequence[str] | None = None
 ) -> tuple[Any, Any]:
-    """Returns (words, counts [N, V] sparse). A word has two letters or digits at least; case does
-    not count."""
+    """Returns (words, counts [N, V] sparse).
+    A word has two letters or digits at least; case does not count."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     vectorizer = CountVectorizer(

@@ -13,8 +13,8 @@ from ptm_jax.nn.heads.class_tree import ClassTree
 
 
 def table_of(model: Any) -> WordTable:
-    """Returns the table of a `Pretrained` model with a bag of words and classes. Blanks in the
-    names of classes become `_`.
+    """Returns the table of a `Pretrained` model with a bag of words and classes.
+    Blanks in the names of classes become `_`.
 
     fastText splits a text at blanks, and our tokenizer also at punctuation: give the file tokens
     with blanks between them. Raises UserError for a model without classes."""

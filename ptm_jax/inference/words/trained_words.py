@@ -38,8 +38,8 @@ def is_words(path: str | os.PathLike) -> bool:
 
 
 def table_of(model: Any, counts: np.ndarray | None = None) -> WordTable:
-    """Returns the table of a `Pretrained` model with one, without the special pieces. Raises
-    UserError for another model.
+    """Returns the table of a `Pretrained` model with one, without the special pieces.
+    Raises UserError for another model.
 
     The table has what fastText's `.bin` holds, n-grams and output vectors too, so that it may be
     written as one.

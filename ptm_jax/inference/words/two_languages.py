@@ -69,8 +69,8 @@ def canonical(first: np.ndarray, second: np.ndarray, keep: float = 0.8) -> Proje
 def aligned(
     first: WordVectors, second: WordVectors, pairs: Sequence[tuple[str, str]], keep: float = 0.8
 ) -> tuple[WordVectors, WordVectors, Projection]:
-    """Returns both tables in the space of the pairs that both know. Vectors have length 1 before,
-    as in the authors' code. Raises UserError for too few pairs."""
+    """Returns both tables in the space of the pairs that both know.
+    Vectors have length 1 before, as in the authors' code. Raises UserError for too few pairs."""
     known = [(a, b) for a, b in pairs if a in first and b in second]
     sides = [
         unit(model[list(words)])
@@ -118,8 +118,8 @@ def lines_of(path: Path) -> list[str]:
 
 
 def of_language(model: WordVectors, language: str) -> WordVectors:
-    """Returns the words `language:word` of a table of two languages, without the language. Raises
-    UserError."""
+    """Returns the words `language:word` of a table of two languages, without the language.
+    Raises UserError."""
     start = language + MARK
     rows = [
         i for i, word in enumerate(model.words) if word.startswith(start) and len(word) > len(start)

@@ -31,8 +31,8 @@ def vectors(model: Any, request: Request) -> list[Result]:
 
 
 def links(model: Any, request: Request) -> list[Result]:
-    """Returns the best entities of each query `head | relation`, or `? | relation | tail`. Raises
-    UserError."""
+    """Returns the best entities of each query `head | relation`, or `? | relation | tail`.
+    Raises UserError."""
     if not isinstance(model, GraphVectors):
         raise UserError(
             f"{request.model} scores no triples by vectors; give a run of transe, transh, distmult "

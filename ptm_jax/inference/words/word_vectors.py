@@ -46,8 +46,8 @@ class Similar(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class WordVectors:
-    """Words with vectors [V, D]; `table` is the file's content. `encodes`: whether it has vectors
-    of texts, by `encode`."""
+    """Words with vectors [V, D]; `table` is the file's content.
+    `encodes`: whether it has vectors of texts, by `encode`."""
 
     table: WordTable
     encodes: ClassVar[bool] = False
@@ -89,9 +89,9 @@ class WordVectors:
         return word in self._index
 
     def __getitem__(self, words: str | Sequence[str]) -> np.ndarray:
-        """Returns the vector [D] of a word, or [n, D] of several. A word that is not in the
-        vocabulary has the mean of its n-grams, where the model has some. Raises UserError for an
-        unknown word otherwise."""
+        """Returns the vector [D] of a word, or [n, D] of several.
+        A word that is not in the vocabulary has the mean of its n-grams, where the model has some.
+        Raises UserError for an unknown word otherwise."""
         if isinstance(words, str):
             return self._vectors([words])[0]
         return self._vectors(list(words))

@@ -142,9 +142,9 @@ def t5(
 
 
 def small(name: str, version: Version, hidden: int) -> System:
-    """Returns a miniature that keeps Adafactor. Its steps scale with the parameters, and T5's table
-    has initial deviation 1 (measured: AdamW at 1e-3 has a higher loss after the same number of
-    steps, at twice the width)."""
+    """Returns a miniature that keeps Adafactor.
+    Its steps scale with the parameters, and T5's table has initial deviation 1 (measured: AdamW at
+    1e-3 has a higher loss after the same number of steps, at twice the width)."""
     value = miniature(
         t5("", version, 2, 128, 4, head_width=32, hidden=hidden), name, steps=400, lr=0.05
     )

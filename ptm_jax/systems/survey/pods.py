@@ -1,5 +1,5 @@
-"""Experiments that need a pod, with their meshes. `ptm plan NAME` plans them; the files in
-`configs/` train them.
+"""Experiments that need a pod, with their meshes.
+`ptm plan NAME` plans them; the files in `configs/` train them.
 
     experiment("megatron_8b")     # an Experiment with system, mesh and rules; set `data` before
                                   training
@@ -27,8 +27,9 @@ from ptm_jax.systems.transformers.bert_gpt import ROBERTA, roberta
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pod:
-    """A pod experiment. `accumulate` is the number of micro-batches per update; `remat` applies to
-    every stack (None: as in the system)."""
+    """A pod experiment.
+    `accumulate` is the number of micro-batches per update; `remat` applies to every stack (None: as
+    in the system)."""
 
     system: str
     mesh: tuple[tuple[str, int], ...]

@@ -65,8 +65,8 @@ def rows() -> tuple[Row, ...]:
 
 @functools.cache
 def status() -> dict[str, dict[str, list[str]]]:
-    """Returns {name: {status word: [date, commit]}} of the test runs. A name is a value of a row,
-    or the row's own name. `make status` writes the file."""
+    """Returns {name: {status word: [date, commit]}} of the test runs.
+    A name is a value of a row, or the row's own name. `make status` writes the file."""
     return _read("status.json")
 
 

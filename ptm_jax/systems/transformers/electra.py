@@ -103,9 +103,10 @@ def electra(
 def small(
     name: str, share: float = 0.25, phase: Phase = Phase(steps=1_000_000, batch=128, length=128)
 ) -> System:
-    """ELECTRA-Small. The released checkpoint, Small++, has a generator of full width, 4 million
-    steps (the repository's README) and rows of 512; its batch size is assumed to be Small's, which
-    was not checked."""
+    """ELECTRA-Small.
+    The released checkpoint, Small++, has a generator of full width, 4 million steps (the
+    repository's README) and rows of 512; its batch size is assumed to be Small's, which was not
+    checked."""
     return electra(name, 128, 12, 256, 4, share=share, phase=phase, lr=5e-4)
 
 

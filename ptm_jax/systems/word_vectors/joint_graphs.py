@@ -88,9 +88,9 @@ def gated(kind: str = "attentive") -> System:
 
 
 def joint(name: str, paper: str, alignment: tuple[str, ...]) -> System:
-    """The triples' and the words' models with noise (row 113). b = 7, 10 noise words, width 150,
-    the rate 0.025 of a sum (Wang et al. 2014, section 5.1); an update is a mean over 32 rows of 32
-    triples and 64 words."""
+    """The triples' and the words' models with noise (row 113).
+    b = 7, 10 noise words, width 150, the rate 0.025 of a sum (Wang et al. 2014, section 5.1); an
+    update is a mean over 32 rows of 32 triples and 64 words."""
     encoder = WordVectors(vocab=VOCAB, width=150, initializer=Uniform(0.5))
     parent = dkrl()
     return dataclasses.replace(
@@ -111,8 +111,8 @@ def joint(name: str, paper: str, alignment: tuple[str, ...]) -> System:
 
 
 def wang() -> System:
-    """Wang et al. 2014: alignment by names and by anchors. An anchor is a word that is the name of
-    an entity; the paper takes Wikipedia's links."""
+    """Wang et al. 2014: alignment by names and by anchors.
+    An anchor is a word that is the name of an entity; the paper takes Wikipedia's links."""
     return joint("wang_joint", "Wang et al. 2014, EMNLP", ("names", "anchors"))
 
 
@@ -133,8 +133,9 @@ def miniature(parent: System, name: str, steps: int, lr: float = 0.02) -> System
 
 
 def joint_miniature(parent: System, name: str) -> System:
-    """`miniature` with initial vectors as long as the parent's. With 0.5 at width 32 triples are
-    near from the start, and noise drives everything apart before anything is learned."""
+    """`miniature` with initial vectors as long as the parent's.
+    With 0.5 at width 32 triples are near from the start, and noise drives everything apart before
+    anything is learned."""
     return miniature(respell(parent, Uniform, Uniform(1.1)), name, 250, lr=0.05)
 
 

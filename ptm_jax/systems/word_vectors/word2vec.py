@@ -78,8 +78,8 @@ def skipgram() -> System:
 
 
 def hierarchical(parent: System, name: str, rows: tuple[int, ...]) -> System:
-    """Returns the system with the hierarchical softmax (rows 8; 2013b, section 2.1). No noise words
-    are drawn."""
+    """Returns the system with the hierarchical softmax (rows 8; 2013b, section 2.1).
+    No noise words are drawn."""
     predicts = parent.objective.predicts
     return dataclasses.replace(
         parent,

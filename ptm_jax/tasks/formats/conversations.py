@@ -1,5 +1,5 @@
-"""Conversations about a text: CoQA (Reddy et al. 2019, arXiv 1808.07042;
-stanfordnlp.github.io/coqa, version 1.0).
+"""Conversations about a text: CoQA.
+Reddy et al. 2019, arXiv 1808.07042; stanfordnlp.github.io/coqa, version 1.0.
 
 A turn is a question with the previous turns. Its answer is free text with a passage as rationale.
 The target is the span of the rationale that is closest to the answer. Answers may also be yes, no,
@@ -36,9 +36,9 @@ KINDS = ("span", "yes", "no", "unknown")
 
 
 class Turn(NamedTuple):
-    """A question with the previous turns. `answers` has the target span; it is empty if the answer
-    is of another kind. `rationale` is the passage in characters, or (-1, -1). `gold` has the
-    answers of all annotators."""
+    """A question with the previous turns.
+    `answers` has the target span; it is empty if the answer is of another kind. `rationale` is the
+    passage in characters, or (-1, -1). `gold` has the answers of all annotators."""
 
     question: str
     context: str
@@ -53,8 +53,9 @@ class Turn(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conversations(Questions):
-    """Rows of a turn and a window of its text. `history` previous turns with their answers precede
-    the question, oldest first. Beyond `question` tokens the oldest words are cut.
+    """Rows of a turn and a window of its text.
+    `history` previous turns with their answers precede the question, oldest first. Beyond
+    `question` tokens the oldest words are cut.
 
     Fields: those of `Questions`; `answer_kind` [] int32: the index of the kind in `KINDS`, unknown
     if the window does not contain the answer or its rationale, -1 in padding rows; `rationale` [L]

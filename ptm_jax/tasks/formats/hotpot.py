@@ -189,8 +189,8 @@ class _Hops(TaskExamples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HopDocuments(_Hops):
-    """Rows of a question and one of its documents, `documents` rows per question. Missing documents
-    are empty rows.
+    """Rows of a question and one of its documents, `documents` rows per question.
+    Missing documents are empty rows.
 
     Fields: input_ids, segment_ids, positions, token_type_ids [L] int32, `grade` [] int32: 0 for an
     irrelevant document, 1 for a relevant one, 2 for one that also contains the answer (Tu et al.
@@ -242,8 +242,8 @@ class HopDocuments(_Hops):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HopReading(_Hops):
-    """Rows of a question and its documents: those of its facts unless others are chosen. If they do
-    not fit in a row, the longer document is cut first.
+    """Rows of a question and its documents: those of its facts unless others are chosen.
+    If they do not fit in a row, the longer document is cut first.
 
     Fields: input_ids, segment_ids, positions, token_type_ids [L] int32, `answer_start`,
     `answer_end` [] (-1: no span), `answer_kind` [] (the index in `KINDS`, -1 in padding rows),

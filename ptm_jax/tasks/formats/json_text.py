@@ -54,8 +54,8 @@ class Unique:
 
 
 class Places:
-    """The line of each entry of a JSON text, found by its id. Entries are asked for in the order of
-    the text."""
+    """The line of each entry of a JSON text, found by its id.
+    Entries are asked for in the order of the text."""
 
     def __init__(self, path: str | Path, text: str):
         self._path, self._text, self._at, self._line = path, text, 0, 1

@@ -165,8 +165,8 @@ class Labelled(TaskExamples):
         return text.lower() if isinstance(value, bool) else text.strip()
 
     def number(self, example: Example) -> float:
-        """Returns the index of an example's class, or its number. Raises UserError with file and
-        line."""
+        """Returns the index of an example's class, or its number.
+        Raises UserError with file and line."""
         if self.labels:
             if example.label not in self.labels:
                 near = closest(example.label, self.labels)

@@ -33,8 +33,8 @@ FORMAT = "mixed-1"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixedTasks(slots.Examples):
-    """The examples of `parts` {name: examples}. A batch's task has probability p ~ N^alpha, N
-    training examples:
+    """The examples of `parts` {name: examples}.
+    A batch's task has probability p ~ N^alpha, N training examples:
 
     proportional  alpha = 1: as if the batches of all tasks were shuffled (Liu et al. 2019, arXiv
                   1901.11504, Algorithm 1)

@@ -193,8 +193,8 @@ class Questions(TaskExamples, answering.LongTexts):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifiedQuestions(Questions):
-    """`Questions` with a field `no_answer` [] int32: 1 if the window contains no answer (Zhang et
-    al. 2021)."""
+    """`Questions` with a field `no_answer` [] int32: 1 if the window contains no answer.
+    Zhang et al. 2021."""
 
     unanswered: bool = True
 

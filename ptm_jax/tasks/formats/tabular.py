@@ -102,8 +102,8 @@ def rows(
 
 
 def need(place: str, record: Any, *names: str) -> Any:
-    """The first of the named fields that a JSON object has. Raises UserError where it has none, or
-    a null."""
+    """The first of the named fields that a JSON object has.
+    Raises UserError where it has none, or a null."""
     fields = record if isinstance(record, dict) else {}
     for name in names:
         if name in fields:
@@ -137,8 +137,8 @@ def needs(place: str, record: Any, *names: str) -> list[Any]:
 
 
 def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
-    """The text of a file, which may be compressed. Raises UserError, also for more than `_most`
-    bytes."""
+    """The text of a file, which may be compressed.
+    Raises UserError, also for more than `_most` bytes."""
     try:
         with Bounded(
             archives.opened(path), path, _most(path), "more than {} bytes; divide it"
@@ -242,8 +242,8 @@ def _json(path: Path, text: str) -> Iterator[Row]:
 
 
 def json_data(path: Path, encoding: str, expected: str) -> tuple[list, Places]:
-    """(the list `data` of a JSON object, `Places` in its text). Raises UserError where there is
-    none."""
+    """(the list `data` of a JSON object, `Places` in its text).
+    Raises UserError where there is none."""
     text = text_of(path, encoding)
     content = json_of(path, text)
     if not isinstance(content, dict) or not isinstance(content.get("data"), list):
@@ -293,8 +293,8 @@ def _parallel(path: Path, encoding: str) -> Iterator[Row]:
 
 
 def side_by_side(files: dict[str, Path], encoding: str) -> Iterator[Row]:
-    """Rows of one line of each file {field: file}. Raises UserError where the files differ in
-    length."""
+    """Rows of one line of each file {field: file}.
+    Raises UserError where the files differ in length."""
     first = next(iter(files.values()))
     lines = [[line for _, line in lines_of(file, encoding)] for file in files.values()]
     for file, other in zip(files.values(), lines, strict=True):

@@ -123,8 +123,8 @@ class TaskExamples(slots.Examples):
     def features(
         self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
-        """Returns (rows of each example, counts of truncations) for a row length. A row has the
-        fields of `spec`."""
+        """Returns (rows of each example, counts of truncations) for a row length.
+        A row has the fields of `spec`."""
         raise NotImplementedError
 
     def texts(self, example: Any) -> Iterator[str]:
@@ -382,8 +382,8 @@ def load_records(path: Path) -> list[Record]:
 
 @dataclasses.dataclass(frozen=True)
 class TaskCorpus(store.Corpus):
-    """A prepared directory of a task's examples. Its baseline predicts the frequency of each
-    class."""
+    """A prepared directory of a task's examples.
+    Its baseline predicts the frequency of each class."""
 
     baseline = "class frequencies"
 

@@ -99,8 +99,8 @@ class TaskStream:
         return self._identity | {"batches": self._done}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continues from `state`, on any number of processes. Raises UserError for a state of
-        another stream."""
+        """Continues from `state`, on any number of processes.
+        Raises UserError for a state of another stream."""
         if changed := [k for k, v in self._identity.items() if state.get(k) != v]:
             facts = "; ".join(f"{k} was {state.get(k)}, is {self._identity[k]}" for k in changed)
             raise UserError(
@@ -186,8 +186,8 @@ def tokens_of(record: Record, begin: int, end: int, among: Any = True) -> np.nda
 def shortened(
     first: np.ndarray, second: np.ndarray | None, size: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Truncates texts at their ends to fit `size` tokens. The longer text of a pair is cut
-    first."""
+    """Truncates texts at their ends to fit `size` tokens.
+    The longer text of a pair is cut first."""
     if second is None:
         return first[:size], None
     a, b = len(first), len(second)

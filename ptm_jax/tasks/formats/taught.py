@@ -64,8 +64,8 @@ class TaughtLabels(Labelled):
 
 @functools.lru_cache(maxsize=2)
 def read(path: str) -> dict[tuple[str, str], np.ndarray]:
-    """Returns {(first text, second text or ""): scores [T, C]}. Raises UserError with file and
-    line."""
+    """Returns {(first text, second text or ""): scores [T, C]}.
+    Raises UserError with file and line."""
     scores, number = {}, 0
     try:
         with Path(path).open(encoding="utf8") as file:

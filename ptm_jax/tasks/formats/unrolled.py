@@ -1,5 +1,5 @@
-"""SuperGLUE's nested and marked tasks as pairs of texts (Wang et al. 2019, arXiv 1905.00537; row
-208).
+"""SuperGLUE's nested and marked tasks as pairs of texts.
+Wang et al. 2019, arXiv 1905.00537; row 208.
 
     wic      two sentences with the word between asterisks in each; also the original files
              (Pilehvar and Camacho-Collados 2019): SPLIT.data.txt, or its folder, with

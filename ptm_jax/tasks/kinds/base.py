@@ -114,8 +114,8 @@ _KINDS: dict[type, Kind] = {}
 
 
 def register(kind: Kind) -> Kind:
-    """Adds a kind and returns it. Raises ValueError where another kind has the same class of
-    examples."""
+    """Adds a kind and returns it.
+    Raises ValueError where another kind has the same class of examples."""
     if _KINDS.setdefault(kind.examples, kind) is not kind:
         raise ValueError(
             f"the class of examples {kind.examples.__name__} has a kind of task already; "
@@ -130,8 +130,8 @@ def _built_in() -> None:
 
 
 def kind_of(examples: Any, encoder: Encoder | None = None) -> Kind:
-    """The kind of the class of `examples`, or of the nearest class that it inherits; for an
-    encoder, as it reads marked entities. Raises UserError where none is registered."""
+    """The kind of the class of `examples`, or of the nearest class that it inherits.
+    For an encoder, as it reads marked entities. Raises UserError where none is registered."""
     _built_in()
     for each in type(examples).__mro__:
         if each in _KINDS:

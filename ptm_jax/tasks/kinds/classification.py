@@ -53,8 +53,8 @@ def multirc(examples, predictions, task=None) -> Metrics:
 
 
 def record(examples, predictions, task=None) -> Metrics:
-    """F1 and exact match of the most probable entity of each query, the best over its answers
-    (Zhang et al. 2018)."""
+    """F1 and exact match of the most probable entity of each query, the best over its answers.
+    Zhang et al. 2018."""
     answers = {example.group: example.facts["answers"] for example in examples}
     chosen = likeliest(examples, predictions, "entity")
     f1, exact = (
@@ -70,8 +70,8 @@ def record(examples, predictions, task=None) -> Metrics:
 
 
 def senses(examples, predictions, task=None) -> Metrics:
-    """The share of annotated words whose most probable sense is right; F1, as every word has one
-    (Raganato et al. 2017)."""
+    """The share of annotated words whose most probable sense is right; F1, as every word has one.
+    Raganato et al. 2017."""
     answers = {
         example.group: example.facts["answers"] for example in examples if example.facts["answers"]
     }

@@ -1,5 +1,5 @@
-"""Dependency parsing: heads and relations of words, by the biaffine parser (Dozat and Manning
-2017)."""
+"""Dependency parsing: heads and relations of words, by the biaffine parser.
+Dozat and Manning 2017."""
 
 from __future__ import annotations
 

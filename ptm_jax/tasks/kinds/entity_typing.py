@@ -85,8 +85,8 @@ def typing(
 def strict(
     examples: Sequence[Any], predictions: Sequence[frozenset], task: Task | None = None
 ) -> Metrics:
-    """The share of mentions whose types are all right, by which FIGER is compared (Zhang et al.
-    2019, table 4)."""
+    """The share of mentions whose types are all right, by which FIGER is compared.
+    Zhang et al. 2019, table 4."""
     return {"exact": typing(examples, predictions)["exact"]}
 
 

@@ -47,8 +47,8 @@ class HopAnswer(NamedTuple):
 
 
 def rank(model, spec: HopDocuments, examples: Sequence[Hop], length: int, batch: int):
-    """A document beats another where the probability of that is above a half. Ties go to the
-    greater sum of scores."""
+    """A document beats another where the probability of that is above a half.
+    Ties go to the greater sum of scores."""
     groups, remarks = rows_of(model, spec, examples, length)
     rankings = []
     scored = scores_of_fields(model, "rank", spec, groups, max(1, batch // spec.documents))
@@ -92,8 +92,8 @@ def answer(
     batch: int,
     first: Sequence[Ranking] | None = None,
 ):
-    """Reads the best documents of `first`, or those of the gold facts. Raises UserError where there
-    are neither."""
+    """Reads the best documents of `first`, or those of the gold facts.
+    Raises UserError where there are neither."""
     if first is None and (bare := next((one for one in examples if not one.facts), None)):
         raise UserError(
             f"{bare.place}: the documents to read are unknown; give a model of hotpot_rank "

@@ -27,8 +27,8 @@ from ptm_jax.tasks.metrics import measures
 
 
 def predict_answerable(model, spec: Answerable, examples, length: int, batch: int):
-    """Predicts from the window with the highest score for an answer. `number` is its logit of "no
-    answer" minus "answer"."""
+    """Predicts from the window with the highest score for an answer.
+    `number` is its logit of "no answer" minus "answer"."""
     tokenizer = model._tokenizer()
     windows, remarks = spec.windows(tokenizer, spec.encode(tokenizer, examples), length)
     groups = [[taskrows.row_of(window.ids, window.types)] for window in windows]

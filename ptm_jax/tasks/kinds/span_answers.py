@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def read(model, spec: Questions, head: str, examples, length: int, batch: int):
-    """([(`Answer`, scores of its windows)] of the examples, what was cut). The head's scores begin
-    with start and end."""
+    """([(`Answer`, scores of its windows)] of the examples, what was cut).
+    The head's scores begin with start and end."""
     tokenizer = model._tokenizer()
     records = spec.encode(tokenizer, examples)
     windows, remarks = spec.windows(tokenizer, records, length)

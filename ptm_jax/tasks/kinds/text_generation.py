@@ -1,5 +1,5 @@
-"""Texts generated from texts: summaries, translations, corrections. The prediction file has a text
-per line."""
+"""Texts generated from texts: summaries, translations, corrections.
+The prediction file has a text per line."""
 
 from __future__ import annotations
 

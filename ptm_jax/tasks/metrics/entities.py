@@ -30,8 +30,8 @@ def surface_scores(
     gold: Sequence[Sequence[str]],
     predicted: Sequence[Sequence[str]],
 ) -> dict[str, float]:
-    """F1 over the set of different (spelling, type), WNUT 2017's second measure (Derczynski et al.
-    2017, section 4)."""
+    """F1 over the set of different (spelling, type), WNUT 2017's second measure.
+    Derczynski et al. 2017, section 4."""
 
     def forms(every):
         return {

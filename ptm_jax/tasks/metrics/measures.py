@@ -68,8 +68,8 @@ NONE = "no_relation", "NA"
 
 
 def tacred(examples, predictions, task=None) -> dict[str, float]:
-    """Micro F1 of all relations but no_relation, NA in thunlp/ERNIE's files (Zhang et al. 2017; the
-    scorer of TACRED)."""
+    """Micro F1 of all relations but no_relation, NA in thunlp/ERNIE's files.
+    Zhang et al. 2017; the scorer of TACRED."""
     gold, predicted = labels_of(examples, predictions)
     same = sum(a == b and a not in NONE for a, b in zip(gold, predicted, strict=True))
     f, precision, recall = f_of(

@@ -67,8 +67,8 @@ Judge = Callable[[str, str], float]
 
 
 def judged(gold: Sequence[str], text: str, judge: Judge) -> float:
-    """Returns the best score over the gold answers. Without gold answers, the empty text is
-    correct."""
+    """Returns the best score over the gold answers.
+    Without gold answers, the empty text is correct."""
     answers = [
         answer for answer in gold if normalised(answer) or judge in (chinese_exact, chinese_overlap)
     ] or [""]

@@ -54,8 +54,8 @@ def utilisation(
 
 
 def free_memory(device: jax.Device) -> int | None:
-    """Returns the bytes that a device has left: of a CPU, those of its host or container. None if
-    unknown."""
+    """Returns the bytes that a device has left: of a CPU, those of its host or container.
+    None if unknown."""
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
         return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else None
@@ -78,8 +78,8 @@ def free_memory(device: jax.Device) -> int | None:
 def _measured(
     dtype: str, number: int = 0, sizes: Sequence[int] = (512, 1024), repeats: int = 6
 ) -> float:
-    """Measures products [size, size] x [size, size], accumulated in float32. Returns the best
-    FLOP/s.
+    """Measures products [size, size] x [size, size], accumulated in float32.
+    Returns the best FLOP/s.
 
     `number` counts the measurements."""
     product, best = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32)), 0.0

@@ -48,8 +48,8 @@ _SETTLE = 3.0  # seconds to wait for the reason of a failure
 
 
 class Group:
-    """The processes of a run. This class is a group of one process; `_Several` has the same
-    methods."""
+    """The processes of a run.
+    This class is a group of one process; `_Several` has the same methods."""
 
     index, count = 0, 1
     received = signal.SIGTERM
@@ -65,8 +65,8 @@ class Group:
         return [value]
 
     def ask(self, number: int = signal.SIGTERM) -> None:
-        """Requests an early end, after a signal. Only sets flags, because a signal handler calls
-        it."""
+        """Requests an early end, after a signal.
+        Only sets flags, because a signal handler calls it."""
         self.received, self._wanted = signal.Signals(number), True
 
     def stop(self, done: int) -> bool:
@@ -249,8 +249,8 @@ class _Several(Group):
         self._leave(f"{self._name(peer)} is gone ({how}), so all stop; {advice}", LOST)
 
     def _leave(self, text: str, status: int) -> None:
-        """Ends this process, even if its main thread hangs. Process 0 sends the reason to the
-        others."""
+        """Ends this process, even if its main thread hangs.
+        Process 0 sends the reason to the others."""
         if self._leaving:  # it already ends with its own error
             threading.Event().wait()
         self._leaving = True
@@ -330,8 +330,8 @@ def listening() -> Iterator[None]:
 
 
 def _opened() -> Group:
-    """Opens the connections. Process 0 listens, and broadcasts its port, address and a password
-    over the devices."""
+    """Opens the connections.
+    Process 0 listens, and broadcasts its port, address and a password over the devices."""
     from jax.experimental import multihost_utils
 
     index, count, words = jax.process_index(), jax.process_count(), [0] * 21
@@ -364,8 +364,8 @@ def _opened() -> Group:
 def _welcomed(
     server: socket.socket, count: int, password: str
 ) -> dict[int, tuple[socket.socket, str]]:
-    """Returns {process: (connection, machine)} of all others. A connection without the password is
-    dropped."""
+    """Returns {process: (connection, machine)} of all others.
+    A connection without the password is dropped."""
     links, end = {}, time.monotonic() + patience()
     while len(links) < count - 1:
         server.settimeout(max(0.1, end - time.monotonic()))

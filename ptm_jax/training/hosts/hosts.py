@@ -50,8 +50,8 @@ _met: Place | None = None
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Process `index` of `count`, which connect to `address`. JAX finds fields that are None, by
-    its method `cluster`.
+    """Process `index` of `count`, which connect to `address`.
+    JAX finds fields that are None, by its method `cluster`.
 
     source  name of the launcher, for messages
     local   devices of this machine that belong to this process; (): all of them
@@ -66,8 +66,8 @@ class Place:
 
 
 def detect(environ: Environ) -> Place | None:
-    """Returns the place of this process, or None for a single process. Raises UserError for
-    contradictory variables."""
+    """Returns the place of this process, or None for a single process.
+    Raises UserError for contradictory variables."""
     if environ.get("PTM_HOSTS", "auto") != "auto":
         raise UserError(
             f"PTM_HOSTS is {environ['PTM_HOSTS']!r}; the only value is auto, else leave it out"
@@ -97,8 +97,8 @@ def detect(environ: Environ) -> Place | None:
 
 
 def join(environ: Environ | None = None) -> Place | None:
-    """Connects to the other processes, if any. Call it before anything touches a device. Raises
-    UserError."""
+    """Connects to the other processes, if any.
+    Call it before anything touches a device. Raises UserError."""
     global _met
     environ = os.environ if environ is None else environ
     place = detect(environ)
@@ -156,8 +156,8 @@ def quit_with(text: str, status: int) -> None:
 
 
 def on_abort(call: Callable[[], None] | None) -> Any:
-    """Calls `call` before this process dies of SIGABRT. None removes the handler. Keep the returned
-    value alive.
+    """Calls `call` before this process dies of SIGABRT. None removes the handler.
+    Keep the returned value alive.
 
     JAX's client aborts if processes are missing or process 0, which runs the service, is gone.
     Python's signal handlers run in the main thread, and an abort does not wait for it.
@@ -173,8 +173,8 @@ def on_abort(call: Callable[[], None] | None) -> Any:
 
 
 def _knock(place: Place, seconds: float) -> None:
-    """Waits until process 0 listens. Raises UserError with the address otherwise; JAX's error does
-    not name it."""
+    """Waits until process 0 listens.
+    Raises UserError with the address otherwise; JAX's error does not name it."""
     if place.address is None:
         return
     host, port = place.address.rsplit(":", 1)
@@ -200,8 +200,8 @@ def _knock(place: Place, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _quiet_abort(text: Callable[[], str]) -> Iterator[None]:
-    """Context manager in which an abort prints `text()` instead of a C++ stack. Other output is
-    printed at the end."""
+    """Context manager in which an abort prints `text()` instead of a C++ stack.
+    Other output is printed at the end."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as kept_back:
         stderr = os.dup(2)
@@ -311,8 +311,8 @@ def _open_mpi(environ: Environ) -> Place | None:
 
 
 def _slurm(environ: Environ) -> Place | None:
-    """Returns the place of an srun task. A batch script or an interactive shell has no list of a
-    step's nodes."""
+    """Returns the place of an srun task.
+    A batch script or an interactive shell has no list of a step's nodes."""
     count = _number(environ, "SLURM_STEP_NUM_TASKS") or _number(environ, "SLURM_NTASKS")
     if not environ.get("SLURM_STEP_NODELIST") or count is None:
         return None
@@ -338,8 +338,8 @@ def _cloud_tpu(environ: Environ) -> Place | None:
 
 
 def _indexed(environ: Environ, explicit: Mapping[str, tuple[str, str]]) -> Place | None:
-    """Returns the place of a pod of an indexed Job. The manifest sets address and number, unless
-    there is one pod."""
+    """Returns the place of a pod of an indexed Job.
+    The manifest sets address and number, unless there is one pod."""
     index = _number(environ, "JOB_COMPLETION_INDEX")
     if index is None or not {"address", "count"} <= explicit.keys():
         return None
@@ -363,8 +363,8 @@ def _devices(environ: Environ, here: int | None, size: int | None) -> tuple[int,
 
 
 def _number(environ: Environ, name: str, who: str = "") -> int | None:
-    """Returns the number in a variable, or None. Raises UserError for a missing one that the
-    launcher `who` sets."""
+    """Returns the number in a variable, or None.
+    Raises UserError for a missing one that the launcher `who` sets."""
     value = environ.get(name, "").strip()
     if who and not value:
         advice = "set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID instead"

@@ -23,8 +23,8 @@ def say(text: str) -> None:
 
 
 def bar(stage: str, done: int, total: int) -> None:
-    """Shows the progress of a stage on a terminal, in a line that is overwritten. `total` is 0 if
-    it is unknown.
+    """Shows the progress of a stage on a terminal, in a line that is overwritten.
+    `total` is 0 if it is unknown.
 
     A progress function of `data.text.sources`.
     """
@@ -54,8 +54,8 @@ class Progress:
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
-        """Shows that the training step is being compiled. This time does not count for the time
-        left."""
+        """Shows that the training step is being compiled.
+        This time does not count for the time left."""
         began = time.monotonic()
         if self._terminal:
             self._draw("compiling")

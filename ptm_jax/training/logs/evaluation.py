@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Window:
-    """Sums of metrics since the last line of the log. They stay on the device until they are
-    read."""
+    """Sums of metrics since the last line of the log.
+    They stay on the device until they are read."""
 
     def __init__(self, sums: Mapping[str, Any] | None = None):
         self._sums = dict(sums or {})
@@ -49,8 +49,8 @@ class Window:
         )
 
     def close(self) -> tuple[dict[str, float], int, float]:
-        """Returns (means, steps, tokens) since the last call. The loss is the sum of the means of
-        its terms."""
+        """Returns (means, steps, tokens) since the last call.
+        The loss is the sum of the means of its terms."""
         sums, self._sums = self.sums(), {}
         steps = int(sums.pop("", 0))
         tokens = sum(sums.pop("tokens", [[0.0]])[0])

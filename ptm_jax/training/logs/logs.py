@@ -30,8 +30,8 @@ _FILE = "metrics.jsonl"
 
 
 class RunLog(contextlib.AbstractContextManager):
-    """The metrics of a run: `resume` at a step and `write` lines. `metrics` are names of
-    `training.logs.writers.WRITERS`."""
+    """The metrics of a run: `resume` at a step and `write` lines.
+    `metrics` are names of `training.logs.writers.WRITERS`."""
 
     def __init__(
         self, workdir: str | os.PathLike, metrics: Sequence[str] = ("tensorboard",), name: str = ""
@@ -121,8 +121,8 @@ def curve(
     name: str = "baseline",
     metric: str = "loss",
 ) -> Path | None:
-    """Draws WORKDIR/loss.png, train and held-out loss over steps. Returns its path, or None if
-    nothing is logged.
+    """Draws WORKDIR/loss.png, train and held-out loss over steps.
+    Returns its path, or None if nothing is logged.
 
     baseline  the loss of predicting frequencies, a line beside the `metric` that is comparable with
               it. A metric that is only a part of the loss gets a picture of its own"""

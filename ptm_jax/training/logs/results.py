@@ -48,8 +48,8 @@ class Result:
 
 
 def finished(config: Experiment, workdir: Path, progress: Callable | None = None) -> Result | None:
-    """Returns the result of a run of this experiment that is done, with its files; None if anything
-    is left to do.
+    """Returns the result of a run of this experiment that is done, with its files.
+    None if anything is left to do.
 
     Raises UserError if the workdir has a run of another experiment."""
     steps = workdirs.steps_of(workdir)

@@ -80,8 +80,8 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases, in the project of WANDB_PROJECT or "ptm_jax". A resumed workdir
-    continues its run."""
+    """A run of Weights & Biases, in the project of WANDB_PROJECT or "ptm_jax".
+    A resumed workdir continues its run."""
 
     def __init__(self, workdir: Path, step: int, name: str = ""):
         import wandb
@@ -122,8 +122,8 @@ def check(names: Sequence[str]) -> None:
 
 
 def opened(names: Sequence[str], workdir: Path, step: int, name: str = "") -> list[Writer]:
-    """Returns the writers of a run. TensorBoard, the default, is left out where tensorboardX is not
-    installed."""
+    """Returns the writers of a run.
+    TensorBoard, the default, is left out where tensorboardX is not installed."""
     return [WRITERS[each][0](workdir, step, name) for each in names if _installed(each)]
 
 

@@ -1,5 +1,5 @@
-"""The features of a frozen encoder, computed once for every text and kept on disk (Peters et al.
-2019, section 2).
+"""The features of a frozen encoder, computed once for every text and kept on disk.
+Peters et al. 2019, section 2.
 
     FOLDER/rows.bin     float32 states [layers, l, D] of all texts, concatenated
     FOLDER/index.jsonl  a line per text: the hash of its ids and types, its offset, its number of
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class FeatureStore:
-    """States [S, l, D] of texts by the hash of their ids. S is 1, or the number of layers for a
-    mixture of layers."""
+    """States [S, l, D] of texts by the hash of their ids.
+    S is 1, or the number of layers for a mixture of layers."""
 
     def __init__(self, folder: Path, layers: int, width: int):
         self.folder, self._shape = folder, (layers, width)
@@ -101,8 +101,9 @@ def keys(batch: dict[str, np.ndarray]) -> list[str]:
 
 
 class FeatureStream:
-    """Adds `features` [B, S, L, D] float32 to the batches of a stream. `encode(batch) -> [B, S, L,
-    D]` computes those that the store lacks. All other attributes are those of the stream."""
+    """Adds `features` [B, S, L, D] float32 to the batches of a stream.
+    `encode(batch) -> [B, S, L, D]` computes those that the store lacks. All other attributes are
+    those of the stream."""
 
     def __init__(
         self,

@@ -159,8 +159,8 @@ def read(source: Initial) -> WordTable:
 
 
 def rows_of(table: WordTable, keys: Sequence[str | None]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (vectors [V, D] float32, whether there is one [V]) of keys; with n-grams also for
-    words outside the table."""
+    """Returns (vectors [V, D] float32, whether there is one [V]) of keys.
+    With n-grams also for words outside the table."""
     index = dict(zip(reversed(table.words), range(len(table.words) - 1, -1, -1), strict=True))
     ids = np.array([-1 if key is None else index.get(key, -1) for key in keys])
     known = ids >= 0

@@ -137,8 +137,8 @@ def _with_model(params: Mapping[str, Any], source: Initial, system: System) -> M
 
 
 def _arrays_of(source: Initial, system: System) -> tuple[dict[str, Any], Report]:
-    """Returns ({path: array}, report) of a model; for one tower, of its tower of that name or its
-    main tower."""
+    """Returns ({path: array}, report) of a model.
+    For one tower, of its tower of that name or its main tower."""
     if not source.at:
         params, report = source.params(system)
         return flatten(params), report

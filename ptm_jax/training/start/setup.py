@@ -36,8 +36,8 @@ SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
 def experiment(target: System | Experiment, data: tuple[str, ...] = ()) -> Experiment:
-    """Returns an Experiment of a System with the defaults, or the given Experiment. `data` replaces
-    its sources."""
+    """Returns an Experiment of a System with the defaults, or the given Experiment.
+    `data` replaces its sources."""
     if isinstance(target, System):
         target = Experiment(system=target)
     return dataclasses.replace(target, data=tuple(data)) if data else target
@@ -49,8 +49,9 @@ def begin(
     progress: Callable | None = None,
     init: Initials | None = None,
 ) -> tuple[Experiment, Corpus]:
-    """Returns the resolved experiment and its corpus. Raises UserError if the workdir has a run of
-    another experiment. `init` is the opened `config.init`.
+    """Returns the resolved experiment and its corpus.
+    Raises UserError if the workdir has a run of another experiment. `init` is the opened
+    `config.init`.
 
     Checks as much as possible before it prepares the corpus. Writes only the corpus.
     """
@@ -202,8 +203,8 @@ def stream(
     config: Experiment, corpus: Corpus, phase: int, split: str = "train", epochs: int | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Stream:  # fmt: skip
-    """Returns the rows of a phase, or part `share` = (index, count) of them. Every phase is
-    shuffled differently."""
+    """Returns the rows of a phase, or part `share` = (index, count) of them.
+    Every phase is shuffled differently."""
     shape = config.system.recipe.phases[phase]
     make = corpus.stream or functools.partial(Stream, corpus)
     rows = make(

@@ -33,8 +33,8 @@ def flops(function: Callable[..., Any], *args: Any) -> float:
 
 
 def products(function: Callable[..., Any], *args: Any) -> list[Product]:
-    """Returns the products of one call, in program order. Of several branches, the one with the
-    most operations counts."""
+    """Returns the products of one call, in program order.
+    Of several branches, the one with the most operations counts."""
     return _count(jax.make_jaxpr(function)(*args).jaxpr)
 
 

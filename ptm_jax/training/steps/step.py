@@ -50,9 +50,9 @@ class TrainState:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A system with wrapped towers, its optimizer, and the pure functions over them. `freedom`
-    decides which parameters are updated, at which steps, and at which rate. `native` is a kernel
-    that makes the updates (`training.updates.in_place`)."""
+    """A system with wrapped towers, its optimizer, and the pure functions over them.
+    `freedom` decides which parameters are updated, at which steps, and at which rate. `native` is a
+    kernel that makes the updates (`training.updates.in_place`)."""
 
     system: System
     towers: Mapping[str, Any]
@@ -89,8 +89,8 @@ class Program:
         return state, ParameterAxes(collector.axes(), added)
 
     def init(self, batch: Batch) -> TrainState:
-        """Returns the state before the first step, from the shapes of a batch. Adaptations are
-        initialised last."""
+        """Returns the state before the first step, from the shapes of a batch.
+        Adaptations are initialised last."""
         batch = self._corrupt(
             batch, "train", 0, None
         )  # towers need the fields of a corruption: T5's decoder input
@@ -104,8 +104,8 @@ class Program:
         )
 
     def begun(self, params: Params, source: Params | None = None) -> Params:
-        """Returns parameters with the initial ones of adaptations and compressions. They are
-        computed from the random parameters, and again from the initial model of the run
+        """Returns parameters with the initial ones of adaptations and compressions.
+        They are computed from the random parameters, and again from the initial model of the run
         (`source`)."""
         for wrapper in self.system.wrappers:
             params = wrapper.init(params, source)
@@ -190,8 +190,8 @@ class Program:
     def evaluate(
         self, params: Params, batch: Batch, index, carry=None
     ) -> tuple[dict[str, Any], Any]:
-        """Returns metrics of one held-out batch and the next carry. No dropout; the batch's index
-        seeds the corruption."""
+        """Returns metrics of one held-out batch and the next carry.
+        No dropout; the batch's index seeds the corruption."""
         with use(self.layout):
             params = self.padding.cut(params, "params/")
             batch = self._corrupt(batch, "heldout", index, carry)
@@ -201,8 +201,8 @@ class Program:
         return {**loss.metrics, "loss": Ratio(loss.sum, loss.weight)}, loss.carry
 
     def _loss(self, towers, batch: Batch, key) -> Loss:
-        """Returns the loss of the objective. Raises UserError for another value, `Advised` for an
-        unknown name."""
+        """Returns the loss of the objective.
+        Raises UserError for another value, `Advised` for an unknown name."""
         objective = self.system.objective
         try:
             loss = objective(towers, batch, key)
@@ -277,15 +277,15 @@ class Program:
 
 
 def jitted(program: Program, shardings: TrainState, everywhere: Any, accumulate: int) -> Any:
-    """Returns the jitted step. `shardings` are those of the state, which is donated; `everywhere`
-    is that of the metrics."""
+    """Returns the jitted step.
+    `shardings` are those of the state, which is donated; `everywhere` is that of the metrics."""
     step = functools.partial(program.step, accumulate=accumulate)
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, everywhere))
 
 
 def program(system: System, seed: int) -> Program:
-    """Wraps the towers of a system and builds its optimizer. Raises UserError if its slots do not
-    fit together."""
+    """Wraps the towers of a system and builds its optimizer.
+    Raises UserError if its slots do not fit together."""
     if reason := refusal(system):
         raise UserError(f"{system.name or 'this system'} cannot be trained: {reason}")
     system = adapted(system)
@@ -349,8 +349,8 @@ def _is_split(batch):
 
 
 def _split(batch, parts):
-    """Splits leaves [B, ..] into [parts, B / parts, ..]. Micro-batch m has rows m, m + parts, ...,
-    to keep their devices."""
+    """Splits leaves [B, ..] into [parts, B / parts, ..].
+    Micro-batch m has rows m, m + parts, ..., to keep their devices."""
     split = _is_split(batch)
     return [
         x.reshape(len(x) // parts, parts, *x.shape[1:]).swapaxes(0, 1)

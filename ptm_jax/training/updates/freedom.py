@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Freedom:
-    """Which parameters a step may update. Without `wrappers` and `given`, all of them, at the
-    recipe's rate.
+    """Which parameters a step may update.
+    Without `wrappers` and `given`, all of them, at the recipe's rate.
 
     wrappers  adaptations and compressions that restrict training
     towers    {name: network}, for the levels of parameters (`adapt.parameters.levels`)

@@ -125,8 +125,8 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
 
 
 def apply(params: Params, updates: Any) -> Any:
-    """Returns the parameters after an update. Those with update None are returned as the same
-    arrays."""
+    """Returns the parameters after an update.
+    Those with update None are returned as the same arrays."""
 
     def add(update, param):
         if update is None:
@@ -168,8 +168,8 @@ def _begun(rule: Rule, freedom: Freedom, params: Params) -> dict[str, Any]:
 def _moved(
     rule: Rule, grad, param, before: Moments, facts: dict[str, Any]
 ) -> tuple[Array, Moments]:
-    """Returns (direction, moments) of one tensor. Its own number of updates replaces `t` of the
-    facts if it has one."""
+    """Returns (direction, moments) of one tensor.
+    Its own number of updates replaces `t` of the facts if it has one."""
     moments = {name: value for name, value in before.items() if name != "updates"}
     if "updates" not in before:
         return rule.update(grad, param, moments, **facts)
@@ -245,8 +245,8 @@ def _adamax(spec: Adamax) -> Rule:
 
 
 def _factored(param, axes) -> tuple[int, int] | None:
-    """Returns the two largest axes of a tensor, ascending; None for scalars and vectors, which are
-    not factored."""
+    """Returns the two largest axes of a tensor, ascending.
+    None for scalars and vectors, which are not factored."""
     if len(axes) < 2:
         return None
     return tuple(sorted(sorted(axes, key=lambda axis: param.shape[axis])[-2:]))

@@ -54,8 +54,8 @@ class Curve:
 def envelope(
     curves: Sequence[Curve], *, count: int = 1500, least: int = 3, draws: int = 0, seed: int = 0
 ) -> Frontier:
-    """Approach 1, at `count` budgets in equal steps of log C (the paper's 1,500). The bootstrap
-    draws runs.
+    """Approach 1, at `count` budgets in equal steps of log C (the paper's 1,500).
+    The bootstrap draws runs.
 
     Raises UserError for fewer than three sizes, or where every budget's best model is an end of the
     sizes."""
@@ -106,9 +106,9 @@ def isoflop(
     losses: Sequence[float], *,
     draws: int = 0, seed: int = 0,
 ) -> Frontier:  # fmt: skip
-    """Approach 2: runs [R] whose operations fall into groups of equal budgets (within 5%). The
-    bootstrap draws residuals of the parabolas. A budget with fewer than three sizes, or without a
-    minimum between its sizes, is left out with a remark.
+    """Approach 2: runs [R] whose operations fall into groups of equal budgets (within 5%).
+    The bootstrap draws residuals of the parabolas. A budget with fewer than three sizes, or without
+    a minimum between its sizes, is left out with a remark.
 
     Raises UserError if fewer than two budgets are left."""
     table = np.array([operations, parameters, tokens, losses], np.float64).T

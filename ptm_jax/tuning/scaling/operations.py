@@ -29,15 +29,15 @@ class Decoder:
         return self.heads * self.head_width
 
     def parameters(self, embeddings: bool = True) -> int:
-        """Weights of products: N D (4 H K + 2 F), and (V + L) D of embeddings (Kaplan et al. 2020,
-        Table 1). Biases and norms are not counted."""
+        """Weights of products: N D (4 H K + 2 F), and (V + L) D of embeddings.
+        Kaplan et al. 2020, Table 1. Biases and norms are not counted."""
         weights = self.layers * self.width * (4 * self.attention_width + 2 * self.hidden)
         return weights + (self.vocab + self.length) * self.width * embeddings
 
     def kaplan(self, embeddings: bool = False) -> int:
-        """Operations of a token's forward pass: 2 N + 2 N_layer L H K with non-embedding N (Kaplan
-        et al. 2020, Table 1). `embeddings` adds the logits, 2 D V, which the paper leaves out.
-        Causal attention counts half the pairs."""
+        """Operations of a token's forward pass: 2 N + 2 N_layer L H K with non-embedding N.
+        Kaplan et al. 2020, Table 1. `embeddings` adds the logits, 2 D V, which the paper leaves
+        out. Causal attention counts half the pairs."""
         operations = (
             2 * self.parameters(embeddings=False)
             + 2 * self.layers * self.length * self.attention_width

@@ -90,15 +90,15 @@ class Power:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parametric:
-    """Hoffmann et al. 2022, approach 3. theta is (log A, alpha, log B, beta, log E) of the centred
-    N and D."""
+    """Hoffmann et al. 2022, approach 3.
+    theta is (log A, alpha, log B, beta, log E) of the centred N and D."""
 
     variables: tuple[str, ...] = ("parameters", "tokens")
     names: tuple[str, ...] = ("A", "alpha", "B", "beta", "E")
 
     def grid(self, logs, loss):
-        """Appendix D.3's exponents, with 0.25 for 0, and floors; the rest of the mean loss is
-        divided between the terms."""
+        """Appendix D.3's exponents, with 0.25 for 0, and floors.
+        The rest of the mean loss is divided between the terms."""
         starts = []
         for share, floor in itertools.product((0.2, 0.5, 0.8), (0.3, 0.6, 0.8, 0.9, 0.97)):
             least = loss.min() + np.log(floor)
@@ -138,8 +138,8 @@ class Parametric:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Joint:
-    """Kaplan et al. 2020, Eq. 1.5. theta is (log alpha_N, log alpha_D, log N_c, log D_c) of the
-    centred N and D."""
+    """Kaplan et al. 2020, Eq. 1.5.
+    theta is (log alpha_N, log alpha_D, log N_c, log D_c) of the centred N and D."""
 
     variables: tuple[str, ...] = ("parameters", "tokens")
     names: tuple[str, ...] = ("alpha_N", "alpha_D", "N_c", "D_c")

@@ -1,5 +1,5 @@
-"""Parameters against operations where layers share parameters (ALBERT's patterns; Lan et al. 2020,
-Table 4)."""
+"""Parameters against operations where layers share parameters.
+ALBERT's patterns; Lan et al. 2020, Table 4."""
 
 from __future__ import annotations
 

@@ -107,8 +107,8 @@ class Staged:
 
 
 def staged(value: Compressed, base: Experiment) -> list[Staged]:
-    """The stages of a run, from the fine-tuning of the model that is compressed. Raises UserError,
-    ValueError.
+    """The stages of a run, from the fine-tuning of the model that is compressed.
+    Raises UserError, ValueError.
 
     What a method measures, and the sizes after a removal, are not known before the run: there the
     experiment has the whole model."""

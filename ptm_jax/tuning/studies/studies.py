@@ -1,5 +1,5 @@
-"""A study: many runs as one value. Its runs are the product of its axes;
-`tuning.studies.study_runs` runs those that are missing.
+"""A study: many runs as one value.
+Its runs are the product of its axes; `tuning.studies.study_runs` runs those that are missing.
 
 A study file defines `study`, and `ptm study FILE --workdir W` runs it; configs/studies has
 examples.
@@ -123,8 +123,8 @@ class Law:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """A task on which every run is fine-tuned once it is pre-trained; its first metric is a column
-    of the table.
+    """A task on which every run is fine-tuned once it is pre-trained.
+    Its first metric is a column of the table.
 
     data    file or folder below that of `--tasks`
     column  name of the column (default: the task's)
@@ -463,8 +463,8 @@ def defines(path: str | Path) -> bool:
 
 
 def load(path: str | Path) -> Study:
-    """The `study` of a Python file, or of a file of configs/studies by its name. Raises
-    UserError."""
+    """The `study` of a Python file, or of a file of configs/studies by its name.
+    Raises UserError."""
     from ptm_jax.core.spec.own_code import import_file
 
     file = place(path)

@@ -84,8 +84,8 @@ def points(study: Study, workdir: Path, costs: Costs, only: str | None = None) -
 
 
 def on_corpus(config: Experiment, workdir: Path) -> Experiment:
-    """The experiment on a prepared corpus below the workdir, with its vocabulary. Labelled data
-    stay."""
+    """The experiment on a prepared corpus below the workdir, with its vocabulary.
+    Labelled data stay."""
     prepared = len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file()
     if config.system.examples.labelled:
         return config
@@ -127,8 +127,8 @@ def _prepare(config: Experiment, folder: Path, tokenizer: Tokenizer) -> str:
 
 
 def remembered(costs: Costs, path: Path | None) -> Costs:
-    """The costs, kept in a file or (None) in memory. Seed, rates, steps and data do not change the
-    cost of a step."""
+    """The costs, kept in a file or (None) in memory.
+    Seed, rates, steps and data do not change the cost of a step."""
     seen: dict[str, Any] = {}
 
     def of(config: Experiment) -> Cost:
@@ -189,9 +189,9 @@ def run_one(
     quiet: bool = True,
     tasks: str | None = None,
 ) -> int:
-    """Runs one run and its transfers, in this process, and writes its row. Returns the exit status:
-    0, 1 for a failed run, 128 and the signal for a stopped one, `BUSY` where another process runs
-    it.
+    """Runs one run and its transfers, in this process, and writes its row.
+    Returns the exit status: 0, 1 for a failed run, 128 and the signal for a stopped one, `BUSY`
+    where another process runs it.
 
     tasks  folder of the labelled data"""
     folder = workdir / "runs" / point.name
@@ -332,8 +332,8 @@ def run_missing(
     at_once: int = 1,
     say: Callable[[str], None] = lambda line: None, done: Callable[[], None] = lambda: None,
 ) -> int:  # fmt: skip
-    """Runs what has no row yet as child processes, `at_once` at a time. Returns 0, or the status of
-    a signal.
+    """Runs what has no row yet as child processes, `at_once` at a time.
+    Returns 0, or the status of a signal.
 
     command  of a run: a process that calls `run_one` and exits with its status
     done     called after each run that ended"""
@@ -401,8 +401,8 @@ def _next(waiting: Sequence[Point], rows: Callable[[str], Any]) -> Point | None:
 
 @contextlib.contextmanager
 def _forwarding(running: dict[str, tuple[Point, subprocess.Popen]]) -> Iterator[list[int]]:
-    """Yields the signals that were received; SIGTERM and Ctrl-C reach the children as SIGTERM, so
-    that they save."""
+    """Yields the signals that were received.
+    SIGTERM and Ctrl-C reach the children as SIGTERM, so that they save."""
     asked: list[int] = []
 
     def hand_on(number, frame):
@@ -420,8 +420,8 @@ def _forwarding(running: dict[str, tuple[Point, subprocess.Popen]]) -> Iterator[
 
 @contextlib.contextmanager
 def _locked(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Holds a lock file, or yields False where another process does and `wait` is off. The file
-    stays."""
+    """Holds a lock file, or yields False where another process does and `wait` is off.
+    The file stays."""
     with workdirs.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("a")

@@ -218,8 +218,8 @@ class TripleRows(slots.Examples):
         return TripleBlocks(tuple(part for part in parts if len(part)))
 
     def spec(self, length: int, vocab: Vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary has no padding, or a row no
-        whole triples."""
+        """Returns the fields.
+        Raises UserError where the vocabulary has no padding, or a row no whole triples."""
         packing.special(vocab, "pad")
         if length < 3 or length % 3:
             raise UserError(

@@ -108,8 +108,8 @@ class XLNetPairs(slots.Examples):
                 raise UserError(f"{name} is {value}; expected a number in [0, 1]")
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or a row
-        cannot hold a pair."""
+        """Returns the fields.
+        Raises UserError where the vocabulary lacks a special token or a row cannot hold a pair."""
         for name in ("cls", "sep", self.separator):
             packing.special(vocab, name)
         packing.room(length, self._kept(length) + 4)
@@ -123,8 +123,8 @@ class XLNetPairs(slots.Examples):
         return max(1, math.ceil(length * self.reuse))
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
-        """Returns fields [R, L] in reading order, `next_label` and `backward` [R]. Every token is
-        once before a pair."""
+        """Returns fields [R, L] in reading order, `next_label` and `backward` [R].
+        Every token is once before a pair."""
         cls, sep, reused = (
             packing.special(vocab, "cls"),
             packing.special(vocab, "sep"),
@@ -170,8 +170,8 @@ class XLNetPairs(slots.Examples):
 
 
 def _edges(block: Block, separated: bool) -> np.ndarray:
-    """Returns the starts of sentences in the text of a block, and its end; separators count as
-    sentences."""
+    """Returns the starts of sentences in the text of a block, and its end.
+    Separators count as sentences."""
     starts = block.sentence_starts
     if not separated:
         return starts

@@ -39,8 +39,8 @@ class DocumentSlots(slots.Examples):
             )
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the length is not S * T or the vocabulary
-        lacks [CLS] or [SEP]."""
+        """Returns the fields.
+        Raises UserError where the length is not S * T or the vocabulary lacks [CLS] or [SEP]."""
         if length != self.sentences * self.width:
             raise UserError(
                 f"rows of length {length} are not {self.sentences} slots of {self.width} "
@@ -117,8 +117,8 @@ class Sentences(WholeSentences):
     """
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows
-        are too short."""
+        """Returns the fields.
+        Raises UserError where the vocabulary lacks a special token or rows are too short."""
         return super().spec(length, vocab) | packing.fields(length, "centres")
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
@@ -155,8 +155,8 @@ class SentenceRuns(slots.Examples):
     end: str = "eos"
 
     def spec(self, length: int, vocab) -> Spec:
-        """Returns the fields. Raises UserError where the vocabulary lacks the special token or rows
-        are too short."""
+        """Returns the fields.
+        Raises UserError where the vocabulary lacks the special token or rows are too short."""
         packing.special(vocab, self.end)
         packing.room(length, 1)
         return packing.fields(length, *COMMON, "documents")
