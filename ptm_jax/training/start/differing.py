@@ -23,7 +23,9 @@ placement of arrays."""
 _FASTER = re.compile(r"\.unroll$")
 """Fields of a slot that may change: they alter how numbers are computed, not which."""
 
-_OF_EPOCHS = re.compile(r"system\.recipe\.(phases\.\d+\.steps|schedule\.warmup)$")
+_OF_EPOCHS = re.compile(
+    r"system\.(recipe\.(phases\.\d+\.(steps|batch)|updates|schedule\.warmup)|examples\.sample)$"
+)
 """Fields that a run computes from `Experiment.epochs` and its text (`setup.scheduled`)."""
 
 

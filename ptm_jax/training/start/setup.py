@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.convert.libraries import sentence_folder
-from ptm_jax.core import facts, spec
+from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import Recipe
 from ptm_jax.core.spec.own_code import remember, sources_of
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Vocab
@@ -31,6 +32,9 @@ from ptm_jax.training.start.init_models import Initials, opened
 from ptm_jax.training.steps import building
 from ptm_jax.training.steps.step import program
 
+FEW = 300
+"""Updates under which a run says that they are few, and steps are divided."""
+LARGEST_SAMPLE, BILLION = 1e-3, 1e9
 SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 """The named tokens of `core.types.Vocab`."""
 
@@ -76,7 +80,7 @@ def scheduled(config: Experiment, corpus: Corpus) -> Experiment:
     experiments have their epochs in steps."""
     if config.epochs is None:
         return config
-    recipe, examples = config.system.recipe, config.system.examples
+    recipe, examples = config.system.recipe, _subsampled(config.system.examples, corpus)
     if corpus.stream is not None:
         raise UserError("epochs are those of text; set recipe.phases.0.steps for this data")
     rows = [
@@ -91,18 +95,66 @@ def scheduled(config: Experiment, corpus: Corpus) -> Experiment:
     phases = tuple(
         dataclasses.replace(phase, steps=n) for phase, n in zip(recipe.phases, steps, strict=True)
     )
+    if (parts := _parts(recipe, sum(steps))) > 1:  # a step of fewer updates, each of as many rows
+        phases = tuple(
+            dataclasses.replace(phase, steps=phase.steps * parts, batch=phase.batch // parts)
+            for phase in phases
+        )
+        steps = [phase.steps for phase in phases]
+        recipe = dataclasses.replace(recipe, updates=recipe.updates // parts, phases=phases)
     schedule = recipe.schedule
     if warmup := vars(schedule).get("warmup"):
+        published = config.system.recipe.steps
         schedule = dataclasses.replace(
-            schedule, warmup=max(1, round(warmup * sum(steps) / recipe.steps))
+            schedule, warmup=max(1, round(warmup * sum(steps) / published))
         )
     console.say(
         f"{config.epochs:g} epochs of about {rows[0]:,} rows of {phases[0].length} tokens: "
         f"{sum(steps):,} steps "
         "(--epochs, or --set recipe.phases.0.steps)"
     )
+    if (updates := sum(steps) * recipe.updates) < FEW:
+        console.say(
+            f"{updates:,} updates are few: a model learns little in them. Compare its loss with a "
+            "baseline, and give more --epochs or more text"
+        )
     recipe = dataclasses.replace(recipe, phases=phases, schedule=schedule)
-    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
+    system = dataclasses.replace(config.system, recipe=recipe, examples=examples)
+    return dataclasses.replace(config, system=system)
+
+
+def _parts(recipe: Recipe, steps: int) -> int:
+    """Returns into how many steps each is divided, so that there are `FEW` of them: a divisor of
+    the updates in a step."""
+    devices = jax.device_count()
+    fitting = [
+        parts
+        for parts in range(1, recipe.updates + 1)
+        if recipe.updates % parts == 0
+        and all(phase.batch % (parts * devices) == 0 for phase in recipe.phases)
+    ]
+    enough = [parts for parts in fitting if steps * parts >= FEW]
+    return min(enough) if enough else max(fitting, default=1)
+
+
+def _subsampled(examples: slots.Examples, corpus: Corpus) -> slots.Examples:
+    """Returns the examples with a threshold of subsampling that fits the text.
+
+    The published 1e-5 is for a billion words (Mikolov et al. 2013b). Of a text of a megabyte it
+    leaves one word in ten, and nothing is learnt. It grows as the text is smaller, up to 1e-3, the
+    default of word2vec and gensim."""
+    sample = vars(examples).get("sample")
+    if sample is None or sample >= LARGEST_SAMPLE:
+        return examples
+    words = int(corpus.counts("train").sum())
+    fitted = max(sample, min(LARGEST_SAMPLE, sample * BILLION / max(words, 1)))
+    if fitted == sample:
+        return examples
+    console.say(
+        f"examples.sample is {fitted:.3g} for a text of {words:,} words; {sample:g} is for a "
+        "billion (steps in place of --epochs keep it)"
+    )
+    return dataclasses.replace(examples, sample=fitted)
 
 
 def _opened(config: Experiment, workdir: Path, init: Initials, progress: Callable | None) -> Corpus:
