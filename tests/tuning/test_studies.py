@@ -204,7 +204,7 @@ def test_a_run_without_a_finite_loss_is_in_no_picture_and_no_fit(tmp_path, monke
     law = Law(form=Power(variables=("tokens",)), metric="loss", draws=3)
     value, drawn = study(axes=(Axis(name="seed", values=tuple(range(7))),), laws=(law,)), []
     monkeypatch.setattr(
-        study_page, "_saved", lambda canvas, axes, *others, **options: drawn.append(axes) or ["![]()"]
+        study_page, "_saved", lambda canvas, axes, *_, **options: drawn.append(axes) or ["![]()"]
     )
     rows = []
     for n, point in enumerate(points(value)):
