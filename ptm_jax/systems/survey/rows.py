@@ -11,8 +11,8 @@ from typing import Any
 
 WORDS = {
     "built": "initialises and takes a training step at its published size (shapes only); a part or "
-    "an adaptation obeys the "
-    "laws of its slot; a task reads its published files",
+    "a wrapper obeys the laws of its slot, or equals its definition; a task reads an example of "
+    "its published format",
     "trains": "its loss on real text falls below a baseline that the test computes",
     "matches": "equals an independent implementation in outputs, loss and gradients",
     "sized": "has the published number of parameters, or of examples",
