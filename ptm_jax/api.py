@@ -101,14 +101,14 @@ def finetune(
     Raises UserError.
     """
     with _folder(workdir) as folder:
-        name, given = _labelled(texts, labels, task, data, folder)
+        name, sources = _labelled(texts, labels, task, data, folder)
         init = _path_of(model, folder)
         wrappers = [
             one
             for part in adapt
             for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))
         ]
-        config = finetuning.experiment(name, init, given, adapt=wrappers, **options)
+        config = finetuning.experiment(name, init, sources, adapt=wrappers, **options)
         chosen = selection.Selection(best=best, patience=patience)
         tuned = selection.finetune(
             _with(config, fields or {}),
@@ -150,14 +150,14 @@ def evaluate(
         if data is not None and config.system.examples.labelled:
             raise UserError(f"{run.folder} was fine-tuned; give the task whose data these are")
         with tempfile.TemporaryDirectory(prefix="ptm-") as folder:
-            given = () if data is None else _sources(data, Path(folder))
-            with heldout.text_of(run, given, split, config.seed) as (corpus, part):
+            sources = () if data is None else _sources(data, Path(folder))
+            with heldout.text_of(run, sources, split, config.seed) as (corpus, part):
                 return dict(heldout.measure(run, config, corpus, part).metrics)
     with _folder(None) as folder:
-        name, given = _labelled(texts, labels, task, data, folder)
+        name, sources = _labelled(texts, labels, task, data, folder)
         loaded = model if isinstance(model, Pretrained) else load(best_checkpoint(model))
         loaded = multitask.of_task(loaded, name) if multitask.has_task(loaded, name) else loaded
-        source = evaluating.source_of(catalogue.get(name), given, split)
+        source = evaluating.source_of(catalogue.get(name), sources, split)
         return dict(evaluating.evaluate(loaded, catalogue.get(name), source, batch=batch).metrics)
 
 
@@ -273,8 +273,8 @@ def _labelled(
         words = [text.split() if isinstance(text, str) else list(text) for text in texts]
         if odd := [
             i
-            for i, (own, tags) in enumerate(zip(words, labels, strict=True), 1)
-            if len(own) != len(tags)
+            for i, (sentence, tags) in enumerate(zip(words, labels, strict=True), 1)
+            if len(sentence) != len(tags)
         ]:
             raise UserError(
                 f"text {odd[0]} has {len(words[odd[0] - 1])} words and "

@@ -89,8 +89,8 @@ class ArrayModel:
     @property
     def examples(self) -> slots.Examples:
         """The examples of the system. If their kind is unknown, the slot's defaults."""
-        own = self.system.examples
-        return own if isinstance(own, slots.Examples) else slots.Examples()
+        examples = self.system.examples
+        return examples if isinstance(examples, slots.Examples) else slots.Examples()
 
     @property
     def causal(self) -> bool:

@@ -262,29 +262,29 @@ def from_published(
     """
     folder = locate(path, revision=revision, allow_pickle=allow_pickle)
     tokenizer = checkpoint.tokenizer_of(folder)
-    found = checkpoint.read(
+    imported = checkpoint.read(
         folder,
         architecture=architecture,
         vocab=None if tokenizer is None else tokenizer.vocab,
         allow_pickle=allow_pickle,
     )
-    for line in found.report.lines():
+    for line in imported.report.lines():
         print(f"{folder}: {line}", file=sys.stderr)
-    system = with_precision(found.system, precision)
-    published, sentence = _with_generation(found.config), sentence_of(folder, allow_pickle)
+    system = with_precision(imported.system, precision)
+    published, sentence = _with_generation(imported.config), sentence_of(folder, allow_pickle)
     if sentence is not None and "problem_type" in published:
-        main, params, rest = classifier(
-            system.towers["main"], found.params["main"], sentence, published.labels
+        main, params, remaining = classifier(
+            system.towers["main"], imported.params["main"], sentence, published.labels
         )
-        if rest is not sentence:
+        if remaining is not sentence:
             system, sentence = (
                 record_with(published, system, main.encoder, main.heads, main.heads),
-                rest,
+                remaining,
             )
-            found = dataclasses.replace(found, system=system, params={"main": params})
+            imported = dataclasses.replace(imported, system=system, params={"main": params})
     return Pretrained(
-        system, found.params, tokenizer, published=published, sentence=sentence
-    ), found
+        system, imported.params, tokenizer, published=published, sentence=sentence
+    ), imported
 
 
 def _with_generation(config: Config) -> Config:
@@ -294,9 +294,12 @@ def _with_generation(config: Config) -> Config:
     file = Path(config.file).with_name("generation_config.json")
     if not os.path.lexists(file):
         return config
-    kept = {name: value for name, value in config.items() if name not in defaults.FIELDS}
+    fields = {name: value for name, value in config.items() if name not in defaults.FIELDS}
     return Config(
-        {**kept, **{name: value for name, value in Config.read(file).items() if value is not None}},
+        {
+            **fields,
+            **{name: value for name, value in Config.read(file).items() if value is not None},
+        },
         config.file,
     )
 

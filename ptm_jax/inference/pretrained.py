@@ -223,8 +223,8 @@ class Pretrained(ArrayModel):
         means = np.zeros(len(rows))
         self._check(rows, least=2)
         for chosen, ids, mask in inputs.padded_batches(rows, batch_size, self.vocab.pad):
-            found = token_nll(self.module, self.head, self.weights, self._batch(ids, mask))
-            means[chosen] = np.asarray(found)[: len(chosen)]
+            nll = token_nll(self.module, self.head, self.weights, self._batch(ids, mask))
+            means[chosen] = np.asarray(nll)[: len(chosen)]
         return np.exp(means)
 
     def ids_of(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:

@@ -197,13 +197,14 @@ def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Ar
     Each process passes its own part of every batch (`share`)."""
     rows = len(next(iter(batch.values()))) * share(mesh)[1]
     check_batch(rows, mesh)
-    sharding, whole = batch_sharding(mesh), lambda value: (rows, *value.shape[1:])
+    sharding, global_shape = batch_sharding(mesh), lambda value: (rows, *value.shape[1:])
     if (
         jax.process_count() == 1
     ):  # one call for all fields: a small step takes less time than a call for each
         return jax.device_put(dict(batch), sharding)
     return {
-        k: jax.make_array_from_process_local_data(sharding, v, whole(v)) for k, v in batch.items()
+        k: jax.make_array_from_process_local_data(sharding, v, global_shape(v))
+        for k, v in batch.items()
     }
 
 

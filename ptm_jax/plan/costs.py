@@ -9,7 +9,7 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh.chips import Topology
 from ptm_jax.plan import estimate, measured, planning
-from ptm_jax.tuning.studies.studies import Cost
+from ptm_jax.tuning.studies.points import Cost
 
 
 def of(config: Experiment, where: Topology, measure: bool = False) -> Cost:

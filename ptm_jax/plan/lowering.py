@@ -190,9 +190,9 @@ def compiled(step: Step, target: str, quick: bool = False) -> Compiled:
     if result["text"] is None:  # if temporaries exceed the device, the compiler reports only them
         needs = result["needs"] + (0 if result["whole"] else sum(held.values()))
         return Compiled(seconds, None, held, needs, result["limit"], cached, result.get("cpu", 0.0))
-    rest = result["needs"] - sum(held.values())
-    activations = min(residuals(result["text"], step.state.params), rest)
-    memory = {**held, "activations": activations, "temporaries": rest - activations}
+    working = result["needs"] - sum(held.values())
+    activations = min(residuals(result["text"], step.state.params), working)
+    memory = {**held, "activations": activations, "temporaries": working - activations}
     return Compiled(
         seconds, result["text"], memory, result["needs"], None, cached, result.get("cpu", 0.0)
     )

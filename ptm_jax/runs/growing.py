@@ -135,7 +135,7 @@ def expanded(model: Any, table: WordTable) -> Any:
         np.array([larger.id(word) for word in added]),
         np.array([places[word] for word in added]),
     )
-    given = table.vectors([table.words[i] for i in place], place)
+    vectors = table.vectors([table.words[i] for i in place], place)
     known = index < len(table_of_tokens)
     if known.sum() < table.width:
         raise UserError(
@@ -144,20 +144,20 @@ def expanded(model: Any, table: WordTable) -> Any:
             f"{table.width}; give a table with at least as many words that it knows"
         )
     fitted = np.linalg.lstsq(
-        given[known].astype(np.float64),
+        vectors[known].astype(np.float64),
         np.asarray(table_of_tokens, np.float64)[index[known]],
         rcond=None,
     )[0]
     rows = np.zeros((len(larger.pieces), table_of_tokens.shape[1]), np.float32)
     rows[: len(table_of_tokens)], rows[index[~known]] = (
         table_of_tokens,
-        given[~known] @ fitted.astype(np.float32),
+        vectors[~known] @ fitted.astype(np.float32),
     )
     dropped = {f"heads_{name}" for name, head in model.module.heads.items() if head.scores_words}
-    kept = {
+    heads = {
         name: head for name, head in model.module.heads.items() if f"heads_{name}" not in dropped
     }
-    module = spec.respell(model.module.clone(heads=kept), Vocab, larger.vocab)
+    module = spec.respell(model.module.clone(heads=heads), Vocab, larger.vocab)
     params = {name: part for name, part in tower.items() if name not in dropped}
     params["encoder"] = {**tower["encoder"], "embed": {**tower["encoder"]["embed"], "token": rows}}
     system = dataclasses.replace(model.system, towers={**model.system.towers, model.tower: module})
@@ -173,10 +173,10 @@ def _extended(tokenizer: Tokenizer, new: Sequence[str]) -> Any:
     pieces = files["vocab.txt"].decode("utf8").rstrip("\n").split("\n")
     files["vocab.txt"] = ("\n".join([*pieces, *new]) + "\n").encode("utf8")
     if "tokenizer.json" in files:
-        whole = json.loads(files["tokenizer.json"])
-        table = whole["model"]["vocab"]
+        document = json.loads(files["tokenizer.json"])
+        table = document["model"]["vocab"]
         table.update({word: len(pieces) + number for number, word in enumerate(new)})
-        files["tokenizer.json"] = json.dumps(whole, ensure_ascii=False).encode("utf8")
+        files["tokenizer.json"] = json.dumps(document, ensure_ascii=False).encode("utf8")
     with tempfile.TemporaryDirectory(prefix="ptm-grow-") as folder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)

@@ -176,26 +176,26 @@ class Run:
         }
         return Experiment(system=System(**built), **rebuild(remaining, self.kinds))
 
-    def _slot(self, name: str, part: Any, own: System | None) -> Any:
+    def _slot(self, name: str, part: Any, source: System | None) -> Any:
         """Rebuilds a slot from the record.
-        If its code is not found, returns the slot of `own`, which must be equal."""
+        If its code is not found, returns the slot of `source`, which must be equal."""
         try:
             if not isinstance(part, str) or name not in ("objective", "corruption", "examples"):
                 return rebuild(part, self.kinds, f"system.{name}")
-            if part in self.kinds and own is None:  # a given config must equal the run's
+            if part in self.kinds and source is None:  # a given config must equal the run's
                 return self.kinds[part]
         except UserError as error:
-            if own is None:
+            if source is None:
                 raise UserError(
                     f"{error} Where it is defined in your config file, give that as --config"
                 ) from error
-        if own is None:
+        if source is None:
             raise UserError(f"the {name} of this run is your own {part}; give its file as --config")
-        value = vars(own)[name]
-        if found := spec.differences(
+        value = vars(source)[name]
+        if changed := spec.differences(
             facts.without_hashes(part), facts.without_hashes(spec.to_json(value))
         ):
-            listed = "; ".join(f"{path or name}: {a} there, {b} here" for path, a, b in found[:3])
+            listed = "; ".join(f"{path or name}: {a} there, {b} here" for path, a, b in changed[:3])
             raise UserError(f"the {name} of --config is not the one of the run; {listed}")
         return value
 
@@ -208,9 +208,9 @@ class Run:
             rebuild(self.system.get(name, ()), self.kinds, f"system.{name}")
             for name in ("adapt", "towers")
         )
-        own, rest = adapter_parts(self.restore()[0], Freedom(tuple(adapt), towers))
-        ours, theirs = paths.count(own), paths.count(rest)
-        if not own or ours > LARGEST * (ours + theirs):
+        adapted, frozen = adapter_parts(self.restore()[0], Freedom(tuple(adapt), towers))
+        ours, theirs = paths.count(adapted), paths.count(frozen)
+        if not adapted or ours > LARGEST * (ours + theirs):
             raise UserError(
                 f"{self.folder} trained {ours:,} of {ours + theirs:,} parameters, which is "
                 "no adapter; "
@@ -219,7 +219,7 @@ class Run:
         init = self.record["config"].get("init")
         name = Path(init if isinstance(init, str) else self.system.get("name", "")).name
         file = adapterfile.AdapterFile(
-            own, self.system, adapterfile.digest(rest), tuple(sorted(rest)), name
+            adapted, self.system, adapterfile.digest(frozen), tuple(sorted(frozen)), name
         )
         return adapterfile.write(out, file), ours, theirs
 

@@ -71,11 +71,14 @@ def write(
     return Run.at(out)
 
 
-def keep(out: str | os.PathLike, model: Any, found: checkpoint.Checkpoint) -> Run:
+def keep(out: str | os.PathLike, model: Any, imported: checkpoint.Checkpoint) -> Run:
     """Writes an imported model as a run of no steps.
     The record contains the published config, for export."""
-    record = {"config": {"system": spec.to_json(found.system)}, "published": dict(found.config)}
-    return _kept(out, model, record, generation_of(Path(found.config.file).parent))
+    record = {
+        "config": {"system": spec.to_json(imported.system)},
+        "published": dict(imported.config),
+    }
+    return _kept(out, model, record, generation_of(Path(imported.config.file).parent))
 
 
 def save(out: str | os.PathLike, model: Any) -> Run:
@@ -84,8 +87,8 @@ def save(out: str | os.PathLike, model: Any) -> Run:
     check_free(out)
     system = dataclasses.replace(model.system, adapt=(), compress=())
     record = {"config": {"system": spec.to_json(system)}, "published": dict(model.published)}
-    own = sources_of(system, Path(out))
-    return _kept(out, model, {**record, "own": own} if own else record)
+    sources = sources_of(system, Path(out))
+    return _kept(out, model, {**record, "own": sources} if sources else record)
 
 
 def _kept(

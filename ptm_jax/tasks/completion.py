@@ -54,8 +54,8 @@ def ranks(
                 np.pad(rows, ((0, fill), (0, 0)), "edge"),
                 np.pad(masked, ((0, fill), (0, 0)), "edge"),
             )
-            found = _rank(score(rows[:, 0], rows[:, 1], what), rows[:, 2], masked)
-            out[row, start : start + batch] = np.asarray(found)[: batch - fill]
+            batch_ranks = _rank(score(rows[:, 0], rows[:, 1], what), rows[:, 2], masked)
+            out[row, start : start + batch] = np.asarray(batch_ranks)[: batch - fill]
     return out
 
 
@@ -80,16 +80,18 @@ def _answers(known: np.ndarray, queries: np.ndarray, size: int) -> np.ndarray:
     """Returns the answers of known (x, y, answer) to queries (x, y), [N, most]; `size` behind the
     last."""
     known = known[np.lexsort((known[:, 0], known[:, 1]))].astype(np.int64)
-    most = 1 + max(int(known[:, 0].max(initial=0)), int(queries[:, 0].max(initial=0)))
+    base = 1 + max(int(known[:, 0].max(initial=0)), int(queries[:, 0].max(initial=0)))
 
     def key(rows):
-        return rows[:, 1] * most + rows[:, 0]
+        return rows[:, 1] * base + rows[:, 0]
 
     keys, asked = key(known), key(queries.astype(np.int64))
     low, high = np.searchsorted(keys, asked, "left"), np.searchsorted(keys, asked, "right")
     where = low[:, None] + np.arange(max(1, int((high - low).max(initial=0))))
-    there = where < high[:, None]
-    return np.where(there, known[np.minimum(where, len(known) - 1), 2], size).astype(np.int32)
+    known_answer = where < high[:, None]
+    return np.where(known_answer, known[np.minimum(where, len(known) - 1), 2], size).astype(
+        np.int32
+    )
 
 
 def _also_in(triples: np.ndarray, others: np.ndarray) -> int:
@@ -98,16 +100,16 @@ def _also_in(triples: np.ndarray, others: np.ndarray) -> int:
     return sum(tuple(triple) in known for triple in triples.tolist())
 
 
-def measures(found: np.ndarray, sought: Sequence[str] = ("tail", "head")) -> dict[str, float]:
+def measures(ranks_of: np.ndarray, sought: Sequence[str] = ("tail", "head")) -> dict[str, float]:
     """Returns MRR, Hits@1, 3 and 10 and the mean rank of ranks [len(sought), N], and the MRR of
     each side of two."""
     metrics = {
-        "mrr": (1 / found).mean(),
-        **{f"hits@{k}": (found <= k).mean() for k in HITS},
-        "mean_rank": found.mean(),
+        "mrr": (1 / ranks_of).mean(),
+        **{f"hits@{k}": (ranks_of <= k).mean() for k in HITS},
+        "mean_rank": ranks_of.mean(),
     }
     sides = (
-        {f"{what}_mrr": (1 / row).mean() for what, row in zip(sought, found, strict=True)}
+        {f"{what}_mrr": (1 / row).mean() for what, row in zip(sought, ranks_of, strict=True)}
         if len(sought) > 1
         else {}
     )
@@ -152,7 +154,7 @@ def evaluate(
         remarks[
             f"triples of {split} stand in the training triples too; their ranks are too good"
         ] = seen
-    found = ranks(
+    answer_ranks = ranks(
         model.score,
         triples,
         known,
@@ -160,7 +162,7 @@ def evaluate(
         batch=model.queries or batch,
         sought=model.sought,
     )
-    return Outcome(measures(found, model.sought), len(triples), remarks)
+    return Outcome(measures(answer_ranks, model.sought), len(triples), remarks)
 
 
 def _report(request: Request) -> Report:
@@ -170,8 +172,8 @@ def _report(request: Request) -> Report:
             "prepare --graph"
         )
     split = {"heldout": "valid"}.get(request.split, request.split)
-    most = request.batches * request.batch
-    outcome = evaluate(request.model, request.data, split, max(request.batch, 256), most)
+    limit = request.batches * request.batch
+    outcome = evaluate(request.model, request.data, split, max(request.batch, 256), limit)
     return report_of(request, outcome)
 
 

@@ -68,10 +68,10 @@ def assumed(model: Pretrained, task: Task) -> str | None:
     kind = kind_of(task.examples, model.module.encoder)
     if not kind.named or not isinstance(task.examples.labels, tuple) or not task.examples.labels:
         return None
-    own = names_of(model, model.module.heads[kind.head].classes)
-    if {name.lower() for name in own} == {name.lower() for name in task.examples.labels}:
+    names = names_of(model, model.module.heads[kind.head].classes)
+    if {name.lower() for name in names} == {name.lower() for name in task.examples.labels}:
         return None
-    named = f"names its classes {', '.join(own)}" if own else "does not name its classes"
+    named = f"names its classes {', '.join(names)}" if names else "does not name its classes"
     return (
         f"time the model {named}: they are taken for {', '.join(task.examples.labels)} of "
         f"{task.name} in this order"

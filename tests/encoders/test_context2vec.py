@@ -44,8 +44,8 @@ def test_the_vector_of_a_context_is_an_mlp_of_the_states_on_both_sides():
         )
         for t in np.flatnonzero(segments):
 
-            def mine(k, b=b):
-                return 0 <= k < 7 and SEGMENTS[b, k] == segments[t]  # noqa: B023
+            def mine(k, b=b, t=t, segments=segments):
+                return 0 <= k < 7 and SEGMENTS[b, k] == segments[t]
 
             sides = [
                 ahead[t - 1] if mine(t - 1) else np.zeros(4),

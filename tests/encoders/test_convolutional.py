@@ -105,8 +105,8 @@ def test_textcnn_equals_torch():
     for row, size in zip(ids, sizes, strict=True):
         x = embed(torch.tensor(row[:size])).T
 
-        def pad(width):
-            return torch.nn.functional.pad(x, (width - 1, width - 1))  # noqa: B023
+        def pad(width, x=x):
+            return torch.nn.functional.pad(x, (width - 1, width - 1))
 
         pairs = zip(convolutions, encoder.widths, strict=True)
         texts.append(torch.cat([torch.relu(conv(pad(width))).amax(1) for conv, width in pairs]))

@@ -109,7 +109,7 @@ def test_a_repeated_name_is_hidden_and_its_first_mention_asked_for():
     for r in range(64):
         mentions = [m for m in np.unique(owner[r]) if m >= 0]
 
-        def earlier(m):
+        def earlier(m, r=r, mentions=mentions):
             return [
                 n
                 for n in mentions

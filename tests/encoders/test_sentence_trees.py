@@ -170,7 +170,7 @@ def defined(tokens, segments, names, room):
     while place < len(tokens):
         spans = [range(place, place + size) for size in (3, 2, 1) if place + size <= len(tokens)]
 
-        def named(span):
+        def named(span, place=place):
             return tuple(tokens[i] for i in span) in names and {segments[i] for i in span} == {
                 segments[place]
             }

@@ -70,24 +70,23 @@ def states(kind, params, ids, task):
         for t in range(TASKS) if kind == "coupled" else (task,):
             if kind == "uniform":
 
-                def others(inputs):
+                def others(inputs, before=before):
                     return before[task] @ p["content"][0]
             elif kind == "coupled":
 
-                def terms(inputs, i):
+                def terms(inputs, i, t=t, before=before):
                     return expit(inputs[4] + before[i] @ p["share"][i]) * (
-                        before[i] @ p["content"][i].reshape(H, TASKS, H)[:, t]  # noqa: B023
+                        before[i] @ p["content"][i].reshape(H, TASKS, H)[:, t]
                     )
 
-                def others(inputs):
+                def others(inputs, terms=terms):
                     return sum(terms(inputs, i) for i in range(TASKS))
             else:
 
-                def others(inputs):
-                    return (
-                        expit(inputs[4] + before[t] @ p["share"][t]) * (before[t] @ p["content"][t])  # noqa: B023
-                        + expit(inputs[4] + s @ p["share_beside"][t]) * (s @ p["content_beside"])  # noqa: B023
-                    )
+                def others(inputs, before=before, t=t, s=s):
+                    return expit(inputs[4] + before[t] @ p["share"][t]) * (
+                        before[t] @ p["content"][t]
+                    ) + expit(inputs[4] + s @ p["share_beside"][t]) * (s @ p["content_beside"])
 
             h[t], c[t] = step(p, t, 0 if kind == "uniform" else t, x, before[t], c[t], others)
         found.append(h[task].copy())

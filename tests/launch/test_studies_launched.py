@@ -9,7 +9,7 @@ from rendering import ROOT, job, words
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.launch import submit
-from ptm_jax.tuning.studies import studies
+from ptm_jax.tuning.studies import points, studies
 
 FILE = "configs/studies/tiny.py"
 
@@ -20,7 +20,7 @@ def at_the_root(monkeypatch):
 
 
 def names():
-    return [name for name, _ in studies.names(studies.load(FILE))]
+    return [name for name, _ in points.names(studies.load(FILE))]
 
 
 def test_a_slurm_array(tmp_path):

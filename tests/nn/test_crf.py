@@ -287,7 +287,11 @@ def test_the_objectives_gradient_is_finite_and_reaches_the_links(task):
     for constrain in ("decoding", "always"):
         objective = CRFTagging(constrain=constrain)
         grads = jax.jit(
-            jax.grad(lambda params: objective.of(Tower(tower.module, params), encoded, batch).sum)
+            jax.grad(
+                lambda params, objective=objective: (
+                    objective.of(Tower(tower.module, params), encoded, batch).sum
+                )
+            )
         )(tower.params)
         grads = jax.tree.leaves(grads["heads_tag"])
         assert all(bool(jnp.isfinite(leaf).all() and (leaf != 0).any()) for leaf in grads)

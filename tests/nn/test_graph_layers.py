@@ -78,7 +78,7 @@ def star(p, x, heads, relations, cycles=2):
         new = []
         for i in range(len(x)):
 
-            def beside(q):
+            def beside(q, n=n, i=i):
                 return [
                     apply(q, n[j]) if 0 <= j < len(x) else 0 * apply(q, n[i])
                     for j in (i - 1, i, i + 1)
@@ -225,7 +225,7 @@ def test_gradients_are_differences_of_the_definition(name):
             )
         )
 
-        def moved(step):
+        def moved(step, way=way):
             return jax.tree.map(
                 lambda leaf, d: np.asarray(leaf, np.float64) + step * d, (params, x), way
             )

@@ -93,7 +93,7 @@ def test_the_scan_equals_a_python_loop_over_layers_with_parameters_of_their_own(
     encoded = run(module, params, X)
     h, layer = X, jax.jit(lambda params, x: module.block.apply({"params": params}, x, STILL))
     for i in range(3):
-        h, probabilities, _ = layer(jax.tree.map(lambda p: p[i], params["block"]), h)
+        h, probabilities, _ = layer(jax.tree.map(lambda p, i=i: p[i], params["block"]), h)
         np.testing.assert_allclose(encoded.layers[i], h, atol=1e-5)
         np.testing.assert_allclose(encoded.attention[i], probabilities, atol=1e-5)
     np.testing.assert_allclose(encoded.hidden, h, atol=1e-5)

@@ -93,14 +93,14 @@ def test_restored_triples_are_their_margin_loss():
                 link = (forward, backward)[fact][row, place]
                 ends = (backward, states)[fact][row]
 
-                def triple(at):
+                def triple(at, row=row, place=place, ends=ends, fact=fact):
                     return (
                         (states[row, place], ends[at])
                         if fact == 0
                         else (ends[at], states[row, place])
                     )
 
-                def distance(at):
+                def distance(at, link=link, triple=triple):
                     return np.abs(triple(at)[0] + link - triple(at)[1]).sum()
 
                 total, count = total + max(0.0, 1.0 + distance(place) - distance(before)), count + 1

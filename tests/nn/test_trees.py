@@ -156,7 +156,7 @@ def test_gradients_are_differences_of_the_recursion(name):
             )
         )
 
-        def moved(step):
+        def moved(step, way=way):
             return jax.tree.map(
                 lambda leaf, d: np.asarray(leaf, np.float64) + step * d, (params, x), way
             )

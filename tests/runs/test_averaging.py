@@ -26,7 +26,7 @@ def runs(request, tmp_path_factory):
     for number in range(3):
         draw = np.random.default_rng(number)
 
-        def noisy(leaf):
+        def noisy(leaf, draw=draw):
             return (leaf + draw.normal(size=leaf.shape)).astype(np.float32)
 
         params = {

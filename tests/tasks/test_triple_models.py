@@ -94,7 +94,7 @@ def test_texts_of_triples_are_scored_as_one_by_one(tmp_path, monkeypatch):
         assert scores.shape == (3, len(NAMES))
         for n, (e, r) in enumerate(zip(x, y, strict=True)):
 
-            def ends(other, e=e):
+            def ends(other, e=e, what=what):
                 return (NAMES[e], other) if what == "tail" else (other, NAMES[e])
 
             want = [true(ends(o)[0], ("eats", "sees")[r], ends(o)[1]) for o in NAMES]

@@ -225,10 +225,12 @@ def at_once(*calls):
 def test_values_of_all_processes(three):
     groups, ended = three
     for turn in range(3):
-        found = at_once(*(lambda g=g: g.gathered({"cursor": [turn, g.index]}) for g in groups))
+        found = at_once(
+            *(lambda g=g, turn=turn: g.gathered({"cursor": [turn, g.index]}) for g in groups)
+        )
         assert found == [[{"cursor": [turn, i]} for i in range(3)], [], []]
         assert (
-            at_once(*(lambda g=g: g.chosen(lambda: [turn, g.index]) for g in groups))
+            at_once(*(lambda g=g, turn=turn: g.chosen(lambda: [turn, g.index]) for g in groups))
             == [[turn, 0]] * 3
         )
     at_once(*(g.close for g in groups))

@@ -13,9 +13,11 @@ from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.tuning import finetuning, model_facts
-from ptm_jax.tuning.studies import smaller_runs, studies, study_page, study_runs
+from ptm_jax.tuning.studies import points as study_points
+from ptm_jax.tuning.studies import smaller_runs, study_page, study_runs
+from ptm_jax.tuning.studies.points import Cost
 from ptm_jax.tuning.studies.smaller_runs import Compressed, Stage
-from ptm_jax.tuning.studies.studies import Axis, Cost, Picture, Study
+from ptm_jax.tuning.studies.studies import Axis, Picture, Study
 from support import tiny_checkpoint
 
 COST = Cost(
@@ -79,8 +81,8 @@ def study(base, methods=METHODS, seeds=(0,), **fields):
 
 def points(value):
     return [
-        studies.point(value, name, labels, lambda config: COST)
-        for name, labels in studies.names(value)
+        study_points.point(value, name, labels, lambda config: COST)
+        for name, labels in study_points.names(value)
     ]
 
 

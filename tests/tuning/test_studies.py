@@ -17,8 +17,10 @@ from ptm_jax.core.recipe import Linear
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
 from ptm_jax.tuning.scaling.scaling_laws import Power
-from ptm_jax.tuning.studies import run_kinds, studies, study_page, study_runs
-from ptm_jax.tuning.studies.studies import Axis, Budget, Cost, Law, Published, Study, Transfer
+from ptm_jax.tuning.studies import points as study_points
+from ptm_jax.tuning.studies import run_kinds, study_page, study_runs
+from ptm_jax.tuning.studies.points import Cost
+from ptm_jax.tuning.studies.studies import Axis, Budget, Law, Published, Study, Transfer
 
 BASE = Experiment(system=get("bert_tiny"))
 COST = Cost(
@@ -42,7 +44,9 @@ def study(**fields):
 
 
 def points(value, costs=lambda config: COST):
-    return [studies.point(value, name, labels, costs) for name, labels in studies.names(value)]
+    return [
+        study_points.point(value, name, labels, costs) for name, labels in study_points.names(value)
+    ]
 
 
 def test_runs_are_the_product_of_the_axes():
@@ -54,7 +58,7 @@ def test_runs_are_the_product_of_the_axes():
         (a, b) for a in (1e-3, 3e-3) for b in (0, 1)
     ]
     kept = study(keep=lambda labels: labels["seed"] == "1" or labels["lr"] == "0.001")
-    assert [name for name, _ in studies.names(kept)] == [
+    assert [name for name, _ in study_points.names(kept)] == [
         "lr-0.001_seed-0",
         "lr-0.001_seed-1",
         "lr-0.003_seed-1",

@@ -85,9 +85,11 @@ def places(params: Params, towers: Mapping[str, Any]) -> dict[str, Place]:
     A parameter that an adaptation keeps outside the towers ('lora/main/...') has the level of the
     parameter it adapts. Other parameters outside the towers have level 0.
     """
-    found, split = {}, {path: _split(path, towers) for path in flatten(params)}
+    places_of, split = {}, {path: _split(path, towers) for path in flatten(params)}
     levels = {
-        path: _level(towers[name], rest) for path, (name, rest) in split.items() if name is not None
+        path: _level(towers[name], inner_path)
+        for path, (name, inner_path) in split.items()
+        if name is not None
     }
     highest: dict[str, int] = defaultdict(int)
     for path, level in levels.items():
@@ -98,15 +100,15 @@ def places(params: Params, towers: Mapping[str, Any]) -> dict[str, Place]:
     undeclared = {split[path][0] for path, level in levels.items() if level is None}
     for path, (name, _) in split.items():
         if name is None:
-            found[path] = Place(path)
+            places_of[path] = Place(path)
         elif name in undeclared:
-            found[path] = Place(
+            places_of[path] = Place(
                 path, None, None, type(slots.encoder_in(towers[name]) or towers[name]).__name__
             )
         else:
             top = highest[name] + 1
-            found[path] = Place(path, top if levels[path] == "top" else levels[path], top)
-    return found
+            places_of[path] = Place(path, top if levels[path] == "top" else levels[path], top)
+    return places_of
 
 
 def stacked(params: Params, towers: Mapping[str, Any]) -> dict[str, bool]:
@@ -117,14 +119,14 @@ def stacked(params: Params, towers: Mapping[str, Any]) -> dict[str, bool]:
         for name, tower in towers.items()
         for place, stack in _stacks(tower, name)
     }
-    found = {}
+    is_stacked = {}
     for path in flatten(params):
-        whole = "/".join(filter(None, _split(path, towers)))
-        place = next((place for place in stacks if whole.startswith(place)), None)
-        found[path] = place is not None and isinstance(
-            stacks[place].level_of(whole.removeprefix(place)), range
+        full_path = "/".join(filter(None, _split(path, towers)))
+        place = next((place for place in stacks if full_path.startswith(place)), None)
+        is_stacked[path] = place is not None and isinstance(
+            stacks[place].level_of(full_path.removeprefix(place)), range
         )
-    return found
+    return is_stacked
 
 
 def _stacks(part: Any, path: str) -> Iterator[tuple[str, slots.Layered]]:
@@ -141,10 +143,10 @@ def _split(path: str, towers: Mapping[str, Any]) -> tuple[str | None, str]:
     """Returns (tower, path inside it) of a parameter or its adaptation; (None, path) if it belongs
     to no tower."""
     for _ in range(2):
-        name, _, rest = path.partition("/")
+        name, _, inner_path = path.partition("/")
         if name in towers:
-            return name, rest
-        path = rest
+            return name, inner_path
+        path = inner_path
     return None, path
 
 

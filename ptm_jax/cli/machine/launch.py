@@ -146,7 +146,7 @@ def describe(args: Args):
 def _runs_of(args: Args) -> tuple[str, ...]:
     """The names of the runs of a study; none of another config.
     Raises UserError for what a study does not take."""
-    from ptm_jax.tuning.studies import studies
+    from ptm_jax.tuning.studies import points, studies
 
     if not studies.defines(args.target):
         return ()
@@ -155,7 +155,7 @@ def _runs_of(args: Args) -> tuple[str, ...]:
             f"a study has its own experiments; write what {options_given[0]} changes into "
             f"{args.target}"
         )
-    return tuple(name for name, _ in studies.names(studies.load(args.target)))
+    return tuple(name for name, _ in points.names(studies.load(args.target)))
 
 
 def _check_mesh(mesh: str | None, config, machines) -> None:

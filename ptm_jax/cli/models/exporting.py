@@ -114,9 +114,10 @@ def _graph(args: Args) -> int:
     from ptm_jax.inference.pretrained import Pretrained
     from ptm_jax.runs import run, writing
 
-    if given := options.given(args, ("adapter", "push", "private")):
+    if excluded := options.given(args, ("adapter", "push", "private")):
         raise UserError(
-            f"{given[0]} is for Hugging Face directories; leave it out with --format {args.format}"
+            f"{excluded[0]} is for Hugging Face directories; "
+            f"leave it out with --format {args.format}"
         )
     writing.check_free(args.out)
     model = ptm_jax.load(run.best_checkpoint(args.model), tower=args.tower)

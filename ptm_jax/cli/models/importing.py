@@ -73,19 +73,19 @@ def run(args: Args) -> int:
         "allow_pickle": args.allow_pickle,
         "revision": args.revision,
     }
-    model, found = loading.from_published(args.model, **words)
+    model, imported = loading.from_published(args.model, **words)
     if args.grow is not None:
-        model, found = _grown(model, found, args.grow)
-    writing.keep(args.out, model, found)
+        model, imported = _grown(model, imported, args.grow)
+    writing.keep(args.out, model, imported)
     count = paths.count(model.params)
-    tensors, own = found.report, model.tokenizer
-    document = {"architecture": found.architecture, "parameters": count, "tensors": tensors.read}
+    tensors, tokenizer = imported.report, model.tokenizer
+    document = {"architecture": imported.architecture, "parameters": count, "tensors": tensors.read}
     document |= {"missing": list(tensors.missing), "extra": list(tensors.extra), "out": args.out}
     lines = [
-        f"{found.architecture}: {count:,} parameters of {tensors.read} tensors",
+        f"{imported.architecture}: {count:,} parameters of {tensors.read} tensors",
         "  with no tokenizer"
-        if own is None
-        else f"  with a {own.kind} tokenizer of {len(own.pieces)} pieces",
+        if tokenizer is None
+        else f"  with a {tokenizer.kind} tokenizer of {len(tokenizer.pieces)} pieces",
         f"  in {args.out}",
     ]
     return options.report(document, "\n".join(lines), args.json)
@@ -96,8 +96,8 @@ def _expanded(args: Args) -> int:
     import ptm_jax
     from ptm_jax.inference.words.word_vectors import WordVectors
 
-    if given := options.given(args, ("architecture", "revision", "grow")):
-        raise UserError(f"{given[0]} is for published checkpoints; leave it out with --expand")
+    if excluded := options.given(args, ("architecture", "revision", "grow")):
+        raise UserError(f"{excluded[0]} is for published checkpoints; leave it out with --expand")
     model, vectors = (
         ptm_jax.load(args.model),
         ptm_jax.load(args.expand, allow_pickle=args.allow_pickle),
@@ -107,11 +107,11 @@ def _expanded(args: Args) -> int:
             "--expand takes a run with a vocabulary of whole words as MODEL and a file of "
             "word vectors"
         )
-    found = model.expanded(vectors)
-    found.save(args.out)
+    larger = model.expanded(vectors)
+    larger.save(args.out)
     document = {
-        "words": len(found.tokenizer.pieces),
-        "new": found.vocab.size - model.vocab.size,
+        "words": len(larger.tokenizer.pieces),
+        "new": larger.vocab.size - model.vocab.size,
         "out": args.out,
     }
     line = (
@@ -126,8 +126,8 @@ def _strings(args: Args) -> int:
     from ptm_jax.convert.libraries.flair_files import is_flair
     from ptm_jax.inference import loading
 
-    if given := options.given(args, ("architecture", "revision", "grow")):
-        raise UserError(f"{given[0]} is for published checkpoints; leave it out with --strings")
+    if excluded := options.given(args, ("architecture", "revision", "grow")):
+        raise UserError(f"{excluded[0]} is for published checkpoints; leave it out with --strings")
     model = loading.load(args.model, allow_pickle=args.allow_pickle and is_flair(args.model))
     if not is_flair(args.model):
         model = loading.strings(model, model.system.name)
@@ -140,7 +140,7 @@ def _strings(args: Args) -> int:
     )
 
 
-def _grown(model, found, path: str):
+def _grown(model, imported, path: str):
     """The model and its record with the words of a file added to its vocabulary."""
     from pathlib import Path
 
@@ -151,7 +151,7 @@ def _grown(model, found, path: str):
         line.strip() for line in Path(path).read_text(encoding="utf8").splitlines() if line.strip()
     ]
     model = growing.grown(model, words)
-    config = Config({**found.config, "vocab_size": model.vocab.size}, found.config.file)
+    config = Config({**imported.config, "vocab_size": model.vocab.size}, imported.config.file)
     return model, dataclasses.replace(
-        found, system=model.system, params=model.params, config=config
+        imported, system=model.system, params=model.params, config=config
     )

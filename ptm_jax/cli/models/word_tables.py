@@ -22,9 +22,9 @@ def export(args: Any) -> int:
     from ptm_jax.inference.words.paragraph_vectors import ParagraphModel
     from ptm_jax.inference.words.word_vectors import WordVectors
 
-    if given := options.given(args, ("adapter", "tower", "push", "private")):
+    if excluded := options.given(args, ("adapter", "tower", "push", "private")):
         raise UserError(
-            f"{given[0]} is for models with an encoder; {args.model} holds word vectors: "
+            f"{excluded[0]} is for models with an encoder; {args.model} holds word vectors: "
             "leave it out"
         )
     if args.dtype != "float32":
@@ -45,9 +45,9 @@ def export(args: Any) -> int:
 
 def take(args: Any) -> int:
     """Writes word vectors as a folder of ours."""
-    if given := options.given(args, ("architecture", "revision", "grow", "expand")):
+    if excluded := options.given(args, ("architecture", "revision", "grow", "expand")):
         raise UserError(
-            f"{given[0]} is for models with an encoder; {args.model} holds word vectors: "
+            f"{excluded[0]} is for models with an encoder; {args.model} holds word vectors: "
             "leave it out"
         )
     model = load(args.model, args.allow_pickle)

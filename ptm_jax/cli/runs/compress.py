@@ -71,8 +71,8 @@ def run(args: Args) -> int:
     from ptm_jax.core.errors import UserError
 
     static = args.method == "static"
-    if given := options.given(args, OF_METHODS if static else OF_STATIC):
-        raise UserError(f"{given[0]} is {'not ' if static else ''}for static; leave it out")
+    if excluded := options.given(args, OF_METHODS if static else OF_STATIC):
+        raise UserError(f"{excluded[0]} is {'not ' if static else ''}for static; leave it out")
     return _static(args) if static else _compress(args)
 
 

@@ -58,7 +58,7 @@ def run(args: Args) -> int:
     from ptm_jax.kernels.choice import platform
     from ptm_jax.mesh.chips import topology
     from ptm_jax.plan import costs
-    from ptm_jax.tuning.studies import studies, study_page, study_runs
+    from ptm_jax.tuning.studies import points, studies, study_page, study_runs
 
     if args.at_once < 1:
         raise UserError(f"--at-once is {args.at_once}; it must be at least 1")
@@ -77,7 +77,7 @@ def run(args: Args) -> int:
         def expect(config):
             return known(study_runs.expected(config))
 
-        runs = [studies.point(study, name, labels, expect) for name, labels in studies.names(study)]
+        runs = [points.point(study, name, labels, expect) for name, labels in points.names(study)]
         header, lines = study_page.planned(study, runs, args.topology, args.price, where.count)
         document = [dict(zip(header, line, strict=True)) for line in lines]
         return options.report(document, options.table(header, lines, width=240), args.json)

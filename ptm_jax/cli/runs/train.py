@@ -151,10 +151,10 @@ def _run(args: Args) -> int:
     if args.init:
         config = dataclasses.replace(config, init=_init(args.init))
     if args.task is None:
-        own = {
+        changes = {
             name: (*vars(config.system)[name], *added) for name, added in _wrappers(args).items()
         }
-        config = dataclasses.replace(config, system=dataclasses.replace(config.system, **own))
+        config = dataclasses.replace(config, system=dataclasses.replace(config.system, **changes))
     if args.task is not None or args.tasks:
         from ptm_jax.cli.runs import tuning
 
@@ -173,12 +173,13 @@ def _config(args: Args, words: list[str]) -> Any:
     """The experiment of the arguments."""
     if args.tasks:
         return _mixture(args, words)
-    if given := options.given(args, OF_MIXTURES):
-        raise UserError(f"{given[0]} needs --tasks; name the tasks, or leave it out")
+    if excluded := options.given(args, OF_MIXTURES):
+        raise UserError(f"{excluded[0]} needs --tasks; name the tasks, or leave it out")
     if args.task is None:
-        if given := options.given(args, OF_TASKS):
+        if excluded := options.given(args, OF_TASKS):
             raise UserError(
-                f"{given[0]} needs --task; name the task, or change the recipe with --set recipe..."
+                f"{excluded[0]} needs --task; name the task, or change the recipe with "
+                "--set recipe..."
             )
         if args.target is None:
             raise UserError("give a system or a config to train; `ptm list` shows the systems")

@@ -182,7 +182,7 @@ def _state(path: Path, way: str) -> dict[str, Any]:
         or not isinstance(delimiter, str)
         or len(delimiter) != 1
     ):
-        given = shown(
+        sizes = shown(
             {
                 "recurrent_type": kind,
                 "nlayers": layers,
@@ -192,7 +192,7 @@ def _state(path: Path, way: str) -> dict[str, Any]:
         )
         raise broken(
             path,
-            f"has {given}; one layer of LSTM without a projection and a delimiter of one "
+            f"has {sizes}; one layer of LSTM without a projection and a delimiter of one "
             "character are read",
         )
 

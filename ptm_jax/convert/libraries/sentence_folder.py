@@ -216,9 +216,9 @@ def around(model: Any, last: Dense | None, layout: str | None) -> Sentence | Non
                 f"{model.system.name} classifies the mean of the states, of which transformers has "
                 "no class; take --layout sentence-transformers, or fine-tune the model again"
             )
-        kept = {} if sentence is None else {"max_length": sentence.max_length}
-        kept |= {} if sentence is None else {"lower": sentence.lower}
-        return Sentence(dense=(last,), width=len(last.kernel), **kept)
+        limits = {} if sentence is None else {"max_length": sentence.max_length}
+        limits |= {} if sentence is None else {"lower": sentence.lower}
+        return Sentence(dense=(last,), width=len(last.kernel), **limits)
     if layout == "sentence-transformers" and heads:
         raise UserError(
             f"{model.system.name} has the head {heads[0]!r}, which sentence-transformers does not "

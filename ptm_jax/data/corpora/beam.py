@@ -320,10 +320,10 @@ def _tokenizer(pipeline, texts, plan, job: Job):
 
 
 def _train(
-    found: tuple[int, Iterable[tuple[bytes, bytes, int]]], spec: TokenizerSpec, target: str
+    numbered: tuple[int, Iterable[tuple[bytes, bytes, int]]], spec: TokenizerSpec, target: str
 ) -> dict[str, str]:
     trained = vocabularies.make(
-        spec, (line for raw in _in_order(found[1]) for line in spool.from_bytes(raw))
+        spec, (line for raw in _in_order(numbered[1]) for line in spool.from_bytes(raw))
     )
     files = _packed(trained)
     _put(json.dumps(files), target)

@@ -82,7 +82,7 @@ def layout(index: np.ndarray, heldout: float, shard_bytes: int, train_bytes: int
         by_order = np.argsort(order[chosen], kind="stable")
         places, extents = order[chosen][by_order], sizes[chosen][by_order]
 
-        def place(i):
+        def place(i, places=places):
             return (int(places[i]), int(i - np.searchsorted(places, places[i])))
 
         starts[split] = tuple(place(i) for i in cuts(extents, shard_bytes))

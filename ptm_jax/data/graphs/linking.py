@@ -177,7 +177,7 @@ class Linker:
 
 
 def _candidates(
-    graph: GraphStore, places: list[int], most: int, least: float
+    graph: GraphStore, places: list[int], limit: int, least: float
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """The entities of some aliases by falling prior; aliases that differ by case count alike."""
     joined: dict[int, float] = {}
@@ -186,5 +186,5 @@ def _candidates(
             graph.alias_entities[place].tolist(), graph.alias_priors[place].tolist(), strict=True
         ):
             joined[entity] = joined.get(entity, 0.0) + prior / len(places)
-    best = sorted(((-prior, entity) for entity, prior in joined.items() if prior >= least))[:most]
+    best = sorted(((-prior, entity) for entity, prior in joined.items() if prior >= least))[:limit]
     return tuple(entity for _, entity in best), tuple(-prior for prior, _ in best)

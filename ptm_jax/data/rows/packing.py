@@ -66,21 +66,21 @@ def best_fit(sizes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, in
     order = np.argsort(-sizes, kind="stable")
     rows, columns = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
     spaces: list[list[int]] = [[] for _ in range(length + 1)]
-    there, count = 0, 0
+    open_spaces, count = 0, 0
     for index, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
-        fitting = there >> size
+        fitting = open_spaces >> size
         if fitting:
             space = size + (fitting & -fitting).bit_length() - 1
             row = spaces[space].pop()
             if not spaces[space]:
-                there &= ~(1 << space)
+                open_spaces &= ~(1 << space)
         else:
             space, row, count = length, count, count + 1
         rows[index], columns[index] = row, length - space
         left = space - size
         if left:
             spaces[left].append(row)
-            there |= 1 << left
+            open_spaces |= 1 << left
     return rows, columns, count
 
 

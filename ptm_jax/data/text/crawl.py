@@ -45,7 +45,9 @@ def wet(stream: Bounded, path: Path) -> Iterator[Document]:
             what = f"of length {length[:40]!r}" if length else "without its length"
             raise UserError(f"{path} has a record {what} before byte {position}; fetch it again")
         size, parts = int(length), []
-        while (rest := size - sum(map(len, parts))) and (part := stream.read(min(rest, PIECE))):
+        while (remaining := size - sum(map(len, parts))) and (
+            part := stream.read(min(remaining, PIECE))
+        ):
             parts.append(part)
         content = b"".join(parts)
         position += len(content)

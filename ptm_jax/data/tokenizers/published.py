@@ -273,13 +273,13 @@ def _tokens(source: Source, rules: Family | None) -> tuple[dict[str, str], list[
     ]
     stated |= set(flags)
     if rules is not None:
-        rest = [
+        searched = [
             (piece, blank if role == "mask" else {})
             for role, piece in rules.roles.items()
             if role not in roles
         ]
-        rest += [(piece, {}) for piece in rules.extra]
-        for piece, settings in dict(reversed(rest)).items():
+        searched += [(piece, {}) for piece in rules.extra]
+        for piece, settings in dict(reversed(searched)).items():
             if piece not in stated:
                 wanted.append({"content": piece, "special": True, "optional": True, **settings})
     return roles, wanted

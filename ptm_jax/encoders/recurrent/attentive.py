@@ -235,8 +235,8 @@ class LuongDecoder(AttentiveDecoder):
         for n, (h, c) in enumerate(layers):
             read = read if n == 0 else self.dense_inputs[n](x)
 
-            def product(name, x):
-                return self.precision.dense(x, self.states[n], out=jnp.float32) + read  # noqa: B023
+            def product(name, x, layer=self.states[n], read=read):
+                return self.precision.dense(x, layer, out=jnp.float32) + read
 
             h, c = LSTMCell()(product, {}, h, c)
             new.append((h, c))

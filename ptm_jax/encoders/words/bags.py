@@ -52,21 +52,21 @@ class BagOfNGrams(Table, BagOfGrams):
         self.ngrams = table_of(self, "ngrams", self.initializer, (self.grams.buckets, self.width))
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
-        own, more = self.rows(batch)
-        there = jnp.concatenate([own[..., None], more], -1) < NONE
+        words, more = self.rows(batch)
+        present = jnp.concatenate([words[..., None], more], -1) < NONE
         if "bag" in batch:
-            own, more = batch["bag"][..., 0], batch["bag"][..., 1:]
+            words, more = batch["bag"][..., 0], batch["bag"][..., 1:]
 
-        def read(table, rows, there):
-            return jnp.where(there[..., None], table.at[rows].get(mode="clip"), 0.0)
+        def read(table, rows, present):
+            return jnp.where(present[..., None], table.at[rows].get(mode="clip"), 0.0)
 
-        total = read(self.token, own, there[..., 0])
+        total = read(self.token, words, present[..., 0])
         for n in range(2, self.grams.longest + 1):
-            part = read(self.ngrams, more[..., n - 2], there[..., n - 1]) / n
+            part = read(self.ngrams, more[..., n - 2], present[..., n - 1]) / n
             total += sum(shifted(part, -place) for place in range(n))
         segments = segments_of(batch)
         same = ((segments[:, :, None] == segments[:, None]) & (segments[:, None] > 0)).astype(
             jnp.float32
         )
-        rows = jnp.einsum("blm,bm->bl", same, there.sum(-1).astype(jnp.float32))
+        rows = jnp.einsum("blm,bm->bl", same, present.sum(-1).astype(jnp.float32))
         return Encoded(total * (same.sum(-1) / jnp.maximum(rows, 1.0))[..., None])

@@ -58,20 +58,20 @@ class ParagraphVectors(Table):
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         ids = batch["input_ids"]
-        own = self.document[batch.get("document_ids", jnp.zeros_like(ids))]
+        document = self.document[batch.get("document_ids", jnp.zeros_like(ids))]
         x = self.token[ids]
         if self.words == "none":
-            return Encoded(own, extra={"words": x} if self.skipgram else None)
+            return Encoded(document, extra={"words": x} if self.skipgram else None)
         if self.words == "concatenated":
             near = neighbours(batch, self.window)[..., : self.window]
             before = [
                 jnp.where(near[..., n, None], shifted(x, n - self.window), 0.0)
                 for n in range(self.window)
             ]
-            return Encoded(jnp.concatenate([own, *before], -1))
+            return Encoded(jnp.concatenate([document, *before], -1))
         near = square(batch, self.window).astype(
             x.dtype
         )  # a product is faster than a sum over the offsets
-        total = own + jnp.einsum("blm,bmd->bld", near, x, preferred_element_type=x.dtype)
+        total = document + jnp.einsum("blm,bmd->bld", near, x, preferred_element_type=x.dtype)
         mean = total / (1 + near.sum(-1))[..., None]
         return Encoded(total + jax.lax.stop_gradient(mean - total))

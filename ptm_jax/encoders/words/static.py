@@ -75,13 +75,13 @@ class _Words(Table, WordTable):
         ids = batch["input_ids"]
         if self.subwords is None:
             return self.token[ids], jnp.ones(ids.shape, jnp.int32)
-        given = batch.get("ngrams")
-        read = self.subwords.of(ids, self.vocab.size) if given is None else given
+        ngrams = batch.get("ngrams")
+        read = self.subwords.of(ids, self.vocab.size) if ngrams is None else ngrams
         total = self.ngrams.at[read].get(mode="fill", fill_value=0).sum(-2)
         count = 1 + (read < NONE).sum(-1)
         return (
             (self.token[ids] + total, count)
-            if given is None
+            if ngrams is None
             else ((self.token + total)[ids], count[ids])
         )
 

@@ -134,8 +134,10 @@ class SentenceEncoder(Embedded):
         place = jnp.arange(length)
         between = of_distances[place[None, :] - place[:, None] + length - 1]  # [t, u, F]
         same = (segments[:, :, None] == segments[:, None, :])[..., None]
-        found = jnp.where(same, of_words[:, None] + between[None], -jnp.inf).max(2).astype(x.dtype)
+        highest = (
+            jnp.where(same, of_words[:, None] + between[None], -jnp.inf).max(2).astype(x.dtype)
+        )
         hidden = Dense(
             self.features, initializer=self.initializer, precision=self.precision, name="hidden"
-        )(found)
+        )(highest)
         return Encoded(activate(self.activation, hidden))

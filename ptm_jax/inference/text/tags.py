@@ -81,7 +81,8 @@ def tag(model: Pretrained, texts: Sequence[str], batch: int) -> list[list[tuple[
     length = head_scores.length_of(model, labels is model.examples.labels, 128)
     tags = predict(model, labels, records_of(tokenizer, sentences), length, batch)
     return [
-        list(zip(words, found, strict=True)) for words, found in zip(sentences, tags, strict=True)
+        list(zip(words, word_tags, strict=True))
+        for words, word_tags in zip(sentences, tags, strict=True)
     ]
 
 
@@ -143,13 +144,13 @@ def rows_of(tokenizer: Tokenizer, ids: np.ndarray, sizes: np.ndarray, length: in
 def parts(sizes: np.ndarray, room: int) -> list[tuple[int, int]]:
     """Returns the word ranges (start, stop) of the rows of a sentence, each with as many words as
     fit."""
-    found, first, used = [], 0, 0
+    ranges, first, used = [], 0, 0
     for number, size in enumerate(sizes):
         if used and used + size > room:
-            found.append((first, number))
+            ranges.append((first, number))
             first, used = number, 0
         used += int(min(size, room))
-    return [*found, (first, len(sizes))]
+    return [*ranges, (first, len(sizes))]
 
 
 def spans_of(tagged: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -186,19 +187,19 @@ def _split(tag: str) -> tuple[str, str]:
 
 
 def _lenient(tags: Sequence[tuple[str, str]]) -> list[Entity]:
-    found, begin, before = [], 0, ("O", "_")
+    spans, begin, before = [], 0, ("O", "_")
     for place, (prefix, kind) in enumerate(tags):
         last, last_kind = before
         if last != "O" and (last in "ES" or prefix in "BSO" or last_kind != kind):
-            found.append((last_kind, begin, place))
+            spans.append((last_kind, begin, place))
         if prefix != "O" and (prefix in "BS" or last in "OES" or last_kind != kind):
             begin = place
         before = (prefix, kind)
-    return found
+    return spans
 
 
 def _strict(tags: Sequence[tuple[str, str]], starts: str, insides: str, ends: str) -> list[Entity]:
-    found, place, before = [], 0, ("O", "_")
+    spans, place, before = [], 0, ("O", "_")
     while place < len(tags):
         if not _match(before, tags[place], starts):
             before, place = tags[place], place + 1
@@ -207,9 +208,9 @@ def _strict(tags: Sequence[tuple[str, str]], starts: str, insides: str, ends: st
         while end < len(tags) and _match(tags[end - 1], tags[end], insides):
             end += 1
         if end < len(tags) and _match(tags[end - 1], tags[end], ends):
-            found.append((tags[place][1], place, end))
+            spans.append((tags[place][1], place, end))
         before, place = tags[end - 1], end
-    return found
+    return spans
 
 
 def _match(before: tuple[str, str], here: tuple[str, str], rules: str) -> bool:

@@ -27,19 +27,22 @@ def encode(
     Raises UserError for an encoder without a state, or lists of several lengths."""
     if not carry:
         texts = inputs.texts_of(texts)
-        rows, found = [_rows(model, [text], specials)[0] for text in texts], [None] * len(texts)
+        rows, text_states = (
+            [_rows(model, [text], specials)[0] for text in texts],
+            [None] * len(texts),
+        )
         for chosen in inputs.batches(rows, batch_size):
             for number, states in zip(
                 chosen, _states(model, [rows[i] for i in chosen], None)[0], strict=True
             ):
-                found[number] = states
-        return found
+                text_states[number] = states
+        return text_states
     if not model.module.encoder.carries:
         raise UserError(
             f"the encoder of {model.system.name} has no state that could be carried; leave "
             "carry out"
         )
-    found, memory, batches = [], None, [inputs.texts_of(batch) for batch in texts]
+    text_states, memory, batches = [], None, [inputs.texts_of(batch) for batch in texts]
     for number, batch in enumerate(batches, 1):
         if len(batch) != len(batches[0]):
             raise UserError(
@@ -47,8 +50,8 @@ def encode(
                 "need the same number"
             )
         states, memory = _states(model, _rows(model, batch, specials), memory)
-        found.append(states)
-    return found
+        text_states.append(states)
+    return text_states
 
 
 def _rows(model: Pretrained, texts: Sequence[str], specials: bool) -> list[np.ndarray]:

@@ -81,11 +81,11 @@ def pooled(mode: str, hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def through(layer: Dense, vectors: np.ndarray) -> np.ndarray:
     """Returns a layer's output [B, F] of vectors [B, D].
     The sums of a row do not depend on the number of rows."""
-    found = np.einsum(
+    products = np.einsum(
         "bd,df->bf", vectors, layer.kernel
     )  # without BLAS, whose order of additions depends on B
     return _ACTIVATIONS[layer.activation](
-        found if layer.bias is None else found + layer.bias
+        products if layer.bias is None else products + layer.bias
     ).astype(np.float32)
 
 

@@ -35,10 +35,10 @@ def entity_scores(
     queries  the given entities [B] by their number among the entities, the rows [B] of the
              relations, and whether [B] the given entity is the tail
     """
-    given, links, tails = queries
+    known, links, tails = queries
     table = tower.params["encoder"]["token"]
     every = unit(table[rows]) if loss.unit else table[rows]
-    arguments = every[given][None], table[links][None], links[None], tails[None]
+    arguments = every[known][None], table[links][None], links[None], tails[None]
     return tower.head(loss.head, *arguments, every, jnp.asarray(rows), False)[0][0]
 
 

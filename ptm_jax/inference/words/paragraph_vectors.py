@@ -96,9 +96,9 @@ class ParagraphModel:
         of the training's objective over their words at a rate that falls from `rate` (of one word)
         to 0.0001. A vector depends on its text and the seed alone. `normalize`: to length 1. Raises
         UserError for an option of contextual models."""
-        if given := [name for name, value in other.items() if value]:
+        if excluded := [name for name, value in other.items() if value]:
             raise UserError(
-                f"{given[0]} is for models with an encoder; {self.system.name} has vectors "
+                f"{excluded[0]} is for models with an encoder; {self.system.name} has vectors "
                 "of documents: leave it out"
             )
         words = self._words(inputs.texts_of(texts))

@@ -305,7 +305,7 @@ class Builder:
                 f"{relation!r} leads back to its head",
             )
 
-    def _alias_arrays(self, number: np.ndarray, most: int) -> dict[str, np.ndarray]:
+    def _alias_arrays(self, number: np.ndarray, limit: int) -> dict[str, np.ndarray]:
         rows, places = self._whole(self._aliases, number, (1,), "an alias")
         texts = sorted(self.aliases)
         rank = np.empty(len(texts), np.int64)
@@ -333,17 +333,17 @@ class Builder:
         alias, entity, priors, places = alias[order], entity[order], priors[order], places[order]
         senses = senses[order]
         place = np.arange(len(alias)) - np.searchsorted(alias, alias)
-        if (place == most).any():
-            at = int((place == most).argmax())
+        if (place == limit).any():
+            at = int((place == limit).argmax())
             total = int((alias == alias[at]).sum())
             what = (
-                f"{texts[alias[at]]!r} names {total:,} entities; the {most} of the "
+                f"{texts[alias[at]]!r} names {total:,} entities; the {limit} of the "
                 "highest priors stay"
             )
             self.fault(
-                "crowded alias", (place == most).sum(), self._aliases.place(places[at]), what
+                "crowded alias", (place == limit).sum(), self._aliases.place(places[at]), what
             )
-        likely = place < most
+        likely = place < limit
         used, alias = np.unique(alias[likely], return_inverse=True)
         lists = Lists.of(alias, entity[likely].astype(np.int32), len(used))
         out = _packed("alias_texts", [texts[i] for i in used.tolist()])

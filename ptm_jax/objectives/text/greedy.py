@@ -83,7 +83,7 @@ class GreedyLayers(OnePass):
         for number, (v, layer) in enumerate(zip(levels[:-1], weights, strict=True)):
             v, key = jax.lax.stop_gradient(v), batch.get("noise")
 
-            def draw(name, p, at=number):
+            def draw(name, p, at=number, key=key):
                 return drawn(key, f"{name}{at}", rows_of(batch), p)
 
             if self.kind == "rbm":

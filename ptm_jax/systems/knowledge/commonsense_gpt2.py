@@ -24,7 +24,7 @@ STORIES = Packed(begin="eos", end="eos")
 TRIPLES = 600_000 + 574_267
 """Triples of ConceptNet, in the file that the authors' page links to, and of ATOMIC (section 4.1:
 from memory)."""
-TOLD = 88_344
+STORY_SENTENCES = 88_344
 """Stories to train on (section 4.1: from memory), 18/20 of ROCStories as in the code."""
 
 
@@ -75,7 +75,7 @@ def commonsense_gpt2(name: str, layers: int, width: int, heads: int) -> System:
     from the same row; the mean is also over the <|endoftext|> behind the story.
     """
     parent = knowledge_gpt2(name, layers, width, heads)
-    phases = (Phase(steps=4 * TOLD // 10, batch=10, length=200),)
+    phases = (Phase(steps=4 * STORY_SENTENCES // 10, batch=10, length=200),)
     return dataclasses.replace(
         parent,
         towers=headed(parent, truth=Classifier(4)),

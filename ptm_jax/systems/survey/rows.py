@@ -52,14 +52,14 @@ class Row:
 @functools.cache
 def rows() -> tuple[Row, ...]:
     """Returns all rows in the order of their numbers."""
-    found = _read("rows.json")
+    document = _read("rows.json")
     blocks = {
         table: dict(zip(("group", "section"), texts, strict=True))
-        for table, texts in found["tables"].items()
+        for table, texts in document["tables"].items()
     }
     return tuple(
         Row(number=number, name=name, kind=kind, table=table, parts=tuple(*parts), **blocks[table])
-        for number, table, kind, name, *parts in found["rows"]
+        for number, table, kind, name, *parts in document["rows"]
     )
 
 

@@ -47,8 +47,8 @@ def predict_verified(
     batch: int,
     first: Sequence[Prediction] | None = None,
 ):
-    found, remarks = span_answers.read(model, spec, "verified", examples, length, batch)
-    answers = [answer for answer, _ in found]
+    answers_read, remarks = span_answers.read(model, spec, "verified", examples, length, batch)
+    answers = [answer for answer, _ in answers_read]
     return answers if first is None else verified(answers, [one.number for one in first]), remarks
 
 

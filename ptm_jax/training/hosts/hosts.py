@@ -267,17 +267,17 @@ def _merged(cluster: Place | None, explicit: dict[str, tuple[str, str]]) -> Plac
     }
     if cluster is None:
         if missing := [f"JAX_{_EXPLICIT[part]}" for part in _EXPLICIT if part not in explicit]:
-            there = ", ".join(name for name, _ in explicit.values())
+            setting = ", ".join(name for name, _ in explicit.values())
             raise UserError(
-                f"{there} without {' and '.join(missing)}; set all of them, or none for a "
+                f"{setting} without {' and '.join(missing)}; set all of them, or none for a "
                 "single process"
             )
         return Place("environment", **values)
     for part, value in (("count", cluster.count), ("index", cluster.index)):
         if part in values and value is not None and values[part] != value:
-            there = f"{explicit[part][0]}={values[part]}"
+            setting = f"{explicit[part][0]}={values[part]}"
             raise UserError(
-                f"{there} contradicts {cluster.source}, which has {value}; "
+                f"{setting} contradicts {cluster.source}, which has {value}; "
                 f"unset {explicit[part][0]}"
             )
     return dataclasses.replace(cluster, **values)

@@ -98,7 +98,7 @@ def _candidates(
             places.append(int(np.flatnonzero(rows[-1] == model.vocab.mask)[0]))
         size = max(map(len, rows))
 
-        def padded(values, blank):
+        def padded(values, blank, size=size):
             return np.stack([np.pad(v, (0, size - len(v)), constant_values=blank) for v in values])
 
         mask = padded([np.ones(len(row), np.int32) for row in rows], 0)

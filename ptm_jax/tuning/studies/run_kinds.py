@@ -26,7 +26,7 @@ from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.training import loop
 from ptm_jax.training.updates.freedom import Freedom
 from ptm_jax.tuning import compressing, finetuning, model_facts, selection
-from ptm_jax.tuning.studies.studies import Point
+from ptm_jax.tuning.studies.points import Point
 
 MODEL = "model"
 

@@ -21,7 +21,8 @@ from ptm_jax.training.logs import logs
 from ptm_jax.training.logs.figures import figure
 from ptm_jax.tuning.scaling import scaling_laws
 from ptm_jax.tuning.scaling.scaling_laws import Fit
-from ptm_jax.tuning.studies.studies import Law, Picture, Point, Study
+from ptm_jax.tuning.studies.points import Point
+from ptm_jax.tuning.studies.studies import Law, Picture, Study
 
 COUNTS = ("parameters", "body", "steps", "tokens", "operations", "body_operations")
 Row = Mapping[str, Any]
@@ -422,6 +423,6 @@ def planned(
         counts = [f"{cost.parameters:,}", f"{cost.body:,}", f"{point.steps:,}", f"{point.tokens:,}"]
         line = [point.name, *counts, f"{work:.3g}", memory, spoken(run_hours)]
         lines.append(line + ([f"{run_hours * chips * price:,.0f}"] if price is not None else []))
-    whole = ["all", "", "", "", "", f"{operations:.3g}", "", spoken(hours)]
-    lines.append(whole + ([f"{hours * chips * price:,.0f}"] if price is not None else []))
+    total = ["all", "", "", "", "", f"{operations:.3g}", "", spoken(hours)]
+    lines.append(total + ([f"{hours * chips * price:,.0f}"] if price is not None else []))
     return header, lines

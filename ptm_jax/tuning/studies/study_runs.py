@@ -43,8 +43,10 @@ from ptm_jax.training import workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import logs
 from ptm_jax.training.start import differing, setup
-from ptm_jax.tuning.studies import run_kinds, studies
-from ptm_jax.tuning.studies.studies import Cost, Costs, Point, Study
+from ptm_jax.tuning.studies import points as study_points
+from ptm_jax.tuning.studies import run_kinds
+from ptm_jax.tuning.studies.points import Cost, Costs, Point
+from ptm_jax.tuning.studies.studies import Study
 
 if TYPE_CHECKING:
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -59,7 +61,7 @@ ROW = "row.json"
 def points(study: Study, workdir: Path, costs: Costs, only: str | None = None) -> list[Point]:
     """The runs of a study on its corpora, which are prepared where they are missing; with `only`,
     those whose models it needs, and it as the last. Raises UserError for an unknown one."""
-    known = studies.names(study)
+    known = study_points.names(study)
     if only is not None and only not in dict(known):
         raise UserError(
             f"{study.name} has no run {only!r}; its runs are "
@@ -68,7 +70,7 @@ def points(study: Study, workdir: Path, costs: Costs, only: str | None = None) -
     priced = remembered(costs, workdir / "costs.json")
 
     def made(name: str) -> Point:
-        one = studies.point(
+        one = study_points.point(
             study, name, dict(known)[name], lambda config: priced(on_corpus(config, workdir))
         )
         return (
