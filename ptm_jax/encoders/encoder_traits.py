@@ -14,7 +14,7 @@ class ReadsMentions(slots.Encoder):
 
 
 class SelectsTask(slots.Encoder):
-    """An encoder that was trained on several tasks and reads each in a way of its own."""
+    """An encoder that was trained on several tasks and treats the rows of each task differently."""
 
     def of_task(self, number: int) -> slots.Encoder:
         """Returns the encoder that reads every batch as one of this task."""

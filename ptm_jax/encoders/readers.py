@@ -1,5 +1,4 @@
-"""A tower with readers between encoder and heads, such as a mixture of layers or a network beside
-the encoder."""
+"""A tower with readers between encoder and heads, such as a mixture of layers or a side network."""
 
 from __future__ import annotations
 

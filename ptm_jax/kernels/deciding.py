@@ -1,5 +1,6 @@
-"""Lets a device decide which implementation of a computation it takes, at the first use of a class
-of shapes.
+"""Selects the implementation of a computation by a measurement on the device.
+
+The measurement runs at the first use of a class of shapes:
 
     1. compile every candidate, forward and backward, for drawn inputs of two shapes, all at once
     2. compare result and gradients with the definition, computed in float32 from the same numbers
@@ -122,8 +123,12 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """Seconds of a call by name, the candidate to take first; reasons for those that do not compute
-    this, and for those that failed; and what the check took."""
+    """The result of a check.
+
+    It has the seconds of a call by name, with the candidate to take first; the reasons of the
+    candidates that refuse this class; the reasons of the candidates that failed; and the duration
+    of the check.
+    """
 
     seconds: dict[str, float]
     refused: dict[str, str]

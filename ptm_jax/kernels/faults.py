@@ -1,4 +1,4 @@
-"""Remembers kernels that took the device with them.
+"""Remembers kernels that made the device unusable.
 
 After an illegal or misaligned address every later call of a process fails, so a check cannot leave
 the kernel out and go on. A mark in the cache names the kernel while it runs for the first time. It

@@ -1,8 +1,9 @@
-"""Softmax of scaled and masked scores in one pass, and its gradient in another (Megatron-LM's fused
-kernel).
+"""Softmax of scaled and masked scores in one pass, and its gradient in one (as in Megatron-LM).
 
-    p = softmax(scale * logits) over the `seen` positions of the last axis; with none seen: zeros, and no gradient
+    p        = softmax(scale * logits)       over the `seen` positions of the last axis
     d logits = scale * p (g - sum p g)
+
+If no position is seen, p and the gradient are zero.
 
 The backward pass keeps only the probabilities, in the type of the logits. Autodiff of the plain
 form keeps three arrays of their size.

@@ -97,9 +97,11 @@ class ProjectedAttention(slots.Kernel, nn.Module):
 
 
 class FlankedBlock(Block):
-    """A block with a third branch, `beside`, that reads the block's input and is added to the
-    feed-forward branch: LayerNorm(x' + ffn(x') + beside(x)) for post-norm (Stickland and Murray
-    2019, Eq. 6)."""
+    """A block with a third branch, `beside`, parallel to the feed-forward branch.
+
+    It reads the block's input. For post-norm the block computes LayerNorm(x' + ffn(x') + beside(x))
+    (Stickland and Murray 2019, Eq. 6).
+    """
 
     beside: nn.Module = Identity()
 

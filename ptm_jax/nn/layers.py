@@ -114,9 +114,10 @@ class Dense(nn.Module):
     With the parameter `columns`, parts of the kernel along its last dimension (`by_columns`), it
     computes one product each: a CPU runs one product of few rows on one core, and several at once.
 
-    With a kernel of int8 and the parameter `kernel_scale` it computes a product of whole numbers
-    (`kernels.integers`); with `kernel_seen` it rounds x as such a product would, and returns what
-    it saw of x as that parameter's gradient."""
+    With an int8 kernel and the parameter `kernel_scale` it computes an integer product
+    (`kernels.integers`). With the parameter `kernel_seen` it rounds x as such a product would, and
+    returns its observation of x as this parameter's gradient.
+    """
 
     logical_axes = {"kernel": ("width", None), "bias": (None,)}
 

@@ -1,4 +1,4 @@
-"""One objective on several towers that read the same rows: vectors that are used side by side."""
+"""One objective on several towers that read the same rows, for vectors that are concatenated."""
 
 from __future__ import annotations
 

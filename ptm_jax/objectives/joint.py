@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Joint(OnePass):
-    """The sum of the scaled mean losses of `parts`, pairs (scale, objective), in one forward pass
-    of `tower`.
+    """The sum of scaled mean losses of several objectives, in one forward pass of `tower`.
+
+    parts    pairs (scale, objective)
 
     BERT is MLM and NSP (Devlin et al. 2019, appendix A.2). A part is a `OnePass` objective; its own
     `tower` is ignored. If two metrics have the same name, the last one is kept.

@@ -1,5 +1,4 @@
-"""Steps that read a few rows of large tables, and kernels that update them in place: what such
-losses share."""
+"""Common parts of losses that read and update a few rows of large tables."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from ptm_jax.kernels.updates import Native
 
 
 class InPlace(slots.Objective):
-    """Trait: a kernel can make the updates of the loss on a CPU (`training.updates.in_place`).
+    """Trait: a kernel can compute the loss's updates on a CPU (`training.updates.in_place`).
 
     impl    "plain": gradient and optimizer alone; "native": no step without the kernel
     """

@@ -103,10 +103,11 @@ class HeadGates(Compression):
     expected number of open gates in the loss (Voita et al. 2019, section 5). A head whose gate is 0
     at the end is removed; each layer keeps one.
 
-    weight   lambda, of the number of open gates (the paper varies it to get other numbers of heads)
-    opening  log alpha at first: P(g != 0) = 0.98 for 3
-    speed    factor on the learning rate of log alpha. No such factor is in the paper, which trains
-             at a rate about a thousand times that of fine-tuning
+    weight   lambda, the weight of the number of open gates (the paper varies it to get other
+             numbers of heads)
+    opening  initial log alpha; 3 gives P(g != 0) = 0.98
+    speed    factor on the learning rate of log alpha. The paper has no such factor; its learning
+             rate is about a thousand times the rate of fine-tuning
     """
 
     weight: float = 0.01

@@ -24,7 +24,8 @@ class HeadRemoval(Compression):
     """Removes a share of all heads, the least important first (Michel et al. 2019, arXiv
     1905.10650).
 
-    share     of the heads of all layers, 0 <= share < 1; a layer keeps `least` heads
+    share     fraction of the heads of all layers, 0 <= share < 1
+    least     minimal number of heads of a layer
     by        "importance": E|dL/dxi_h| over training examples, normalised in each layer (Eq. 2).
               "ablation": the loss without this one head (section 3.2), greedily
     step      heads are measured again after this share of all is removed; 0: after each head

@@ -21,9 +21,9 @@ class LayerRemoval(Compression):
     """Removes whole layers, as a model that was trained with LayerDrop allows (Fan et al. 2020,
     arXiv 1909.11556, 3.2).
 
-    drop     the share p that goes: the layers at depth d, from 1, with d = 0 (mod floor(1 / p)),
-             "every other"
-    keep     in place of `drop`: the numbers of the layers that stay, from 0, the last is -1
+    drop     fraction p of removed layers: the layers at depth d, from 1, with d = 0 (mod floor(1 /
+             p)), "every other"
+    keep     in place of `drop`: the numbers of the layers that stay, from 0; the last is -1
     """
 
     drop: float = 0.5

@@ -41,16 +41,16 @@ class Magnitude(Compression):
     """Sets the weights of smallest magnitude to zero, a share of each matrix (Zhu & Gupta 2017; of
     BERT: Gordon et al. 2020, arXiv 2002.08307).
 
-    share    of zeros at the end, 0 <= share < 1; of each matrix of each layer
-    when     "during": from 0 to `share` by the cubic schedule (`share_at`), every `every` updates
-             between the shares `begin` and `end` of the run, of pre-training or of fine-tuning;
-             what is zero stays zero. "before": all at once in the initial model. "after": all at
-             once, without training
-    restore  for "before": what the pruned weights are when training begins, and may leave: "zero"
-             (information deletion), "random" (normal, with the deviation of the matrix), "initial"
-             (their values in the initial model, the control). None: they stay zero
-    targets  pattern of the paths of the matrices: all kernels and the table of words. Gordon et al.
-             leave the tables of positions and segments and the heads alone, too
+    share    final fraction of zeros in each matrix of each layer, 0 <= share < 1
+    when     "during": the fraction rises from 0 to `share` by the cubic schedule (`share_at`),
+             every `every` updates between the fractions `begin` and `end` of the run; zeros stay
+             zero. It works in pre-training and fine-tuning. "before": all at once in the initial
+             model. "after": all at once, without training
+    restore  for "before": initial values of the pruned weights, which are then trained. "zero":
+             information deletion; "random": normal, with the deviation of the matrix; "initial":
+             their values in the initial model, the control. None: they stay zero
+    targets  path pattern of the matrices; default: all kernels and the word table. Gordon et al.
+             also exclude the tables of positions and segments and the heads
     """
 
     share: float = 0.5

@@ -35,10 +35,11 @@ class QBERT(Q8BERT):
                 paper's figure 2
     examples    training examples on which the eigenvalues are measured, in batches; the paper takes
                 10% of them
-    steps       of power iteration, at most
+    steps       maximal number of steps of the power iteration
+
     A range has 2^bits equal steps between the least and the greatest weight of its group. Inputs
-    and tables have 8 bits. The whole numbers of fewer than 8 bits take a byte each in files and in
-    memory (`size_of` counts bits).
+    and tables have 8 bits. Integers of fewer than 8 bits take a byte each in files and in memory
+    (`size_of` counts bits).
     """
 
     layer_bits: tuple[int, ...] = ()

@@ -1,11 +1,16 @@
-"""Weights and inputs of products as whole numbers: Q8BERT (Zafrir et al. 2019, arXiv 1910.06188)
-and its baseline, the dynamic quantisation of a trained model.
+"""Integer weights and inputs of products: Q8BERT and dynamic quantisation.
 
-A quantised matrix `kernel` is int8, with `kernel_scale` of each column beside it, and
-`kernel_inputs` [range, levels] of what it multiplies (a range of 0: the greatest magnitude of each
-row); a table of embeddings is int8 with one `<name>_scale`. `nn.layers.Dense` and the embeddings
-compute with them (`kernels.integers`), so that a quantised model is its parameters and needs no
-wrapper. Softmax, LayerNorm, GELU and the products of attention without weights stay in float32.
+Q8BERT: Zafrir et al. 2019, arXiv 1910.06188; dynamic quantisation of a trained model is its
+baseline. The parameters of a quantised model are
+
+    kernel          int8 matrix
+    kernel_scale    scale of each column
+    kernel_inputs   [range, levels] of the inputs; a range of 0: the greatest magnitude of each row
+    <name>_scale    scale of an int8 embedding table
+
+`nn.layers.Dense` and the embeddings compute with them (`kernels.integers`), so a quantised model
+needs no wrapper. Softmax, LayerNorm, GELU and the products of attention without weights stay in
+float32.
 """
 
 from __future__ import annotations
@@ -112,13 +117,14 @@ class Int8(Compression):
     greatest magnitude of their row (the baseline DQ of Zafrir et al. 2019, Table 1, who take one
     range of a whole batch: a row's result then depends on the others).
 
-    bits         of weights
-    groups       ranges of a matrix; None: one of each column
-    input_bits   of the inputs of products
-    table_bits   of the tables of embeddings, one range each
-    rows         training examples on which the range of each product's inputs is measured, their
+    bits         bits of the weights
+    groups       number of ranges of a matrix; None: one for each column
+    input_bits   bits of the inputs of products
+    table_bits   bits of the embedding tables, which have one range each
+    rows         number of training examples for measuring the range of each product's inputs, their
                  greatest magnitude (static quantisation); 0: dynamic
-    matrices     pattern of the paths of the kernels of dense layers; `tables`, of the embeddings
+    matrices     path pattern of the kernels of dense layers
+    tables       path pattern of the embedding tables
     """
 
     bits: int = 8
@@ -293,7 +299,8 @@ class Q8BERT(Int8):
     the moving mean of their greatest magnitude over the steps. Weights and inputs are rounded in
     the forward pass, gradients pass straight through.
 
-    decay    of the moving means
+    decay    decay of the moving means
+
     As in nlp-architect, ranges begin with the first batch, and the range of a step counts its batch
     already. Deviation: results of products are not rounded again (`requantize_output`), because
     float32 layers read them.

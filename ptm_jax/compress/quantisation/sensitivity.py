@@ -1,6 +1,9 @@
-"""How much a loss bends in each matrix: the greatest eigenvalues of its Hessian by power iteration
-(HAWQ: Dong et al. 2019, arXiv 1905.03696, Algorithm 1), and a score of each layer from their mean
-and deviation over parts of the data (Q-BERT: Shen et al. 2020, arXiv 1909.05840, section 3.1)."""
+"""Curvature of a loss in each matrix, and a score of each layer.
+
+The greatest eigenvalues of the Hessian are computed by power iteration (HAWQ: Dong et al. 2019,
+arXiv 1905.03696, Algorithm 1). A layer's score is computed from their mean and deviation over parts
+of the data (Q-BERT: Shen et al. 2020, arXiv 1909.05840, section 3.1).
+"""
 
 from __future__ import annotations
 

@@ -63,8 +63,9 @@ class Distilled(AroundTask):
     task      a `OnePass` objective, of the student
     teachers  towers that are never trained, without dropout; a batch with `teacher_scores` [B, T,
               C] stands for them
-    hard_from share of the run from which the task's loss counts
-    steps     of the run, of which a match may take a part (`Match.span`); at evaluation all count
+    hard_from fraction of the run after which the task's loss counts
+    steps     number of steps of the run, for matches that count in a part of it (`Match.span`); in
+              an evaluation all count
     """
 
     matches: tuple[Match, ...]

@@ -1,9 +1,8 @@
 """Search over the choices of a student's layers by a recurrent controller and REINFORCE (Zoph and
 Le 2017, arXiv 1611.01578; the survey names it as a future way to smaller models, section 8.2).
 
-    found = search((4, 4, 4), lambda choice: -loss_of(choice), steps=200)
-    found.best                                      # such as (1, 3, 4): layers of the teacher, from
-                                                    1
+    result = search((4, 4, 4), lambda choice: -loss_of(choice), steps=200)
+    result.best                 # such as (1, 3, 4): layers of the teacher, from 1
 """
 
 from __future__ import annotations
@@ -38,10 +37,11 @@ class Controller:
     """An LSTM that draws one choice after another; its input is the vector of the choice before
     (section 3.1).
 
-    hidden    units (35); scale: of the uniform initial values (0.08); rate: Adam's (0.0006, section
-              4.1)
+    hidden    number of units (35)
+    scale     limit of the uniform initial values (0.08)
+    rate      Adam's learning rate (0.0006, section 4.1)
     samples   children of an update (the paper: 8 replicas)
-    decay     of the exponential moving average of rewards, the baseline (section 3.2)
+    decay     decay of the moving average of rewards, which is the baseline (section 3.2)
     """
 
     hidden: int = 35

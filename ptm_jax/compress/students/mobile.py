@@ -38,8 +38,10 @@ from ptm_jax.nn.layers import Activation, Identity, LayerNorm
 class Sizes:
     """Sizes of a network of bottlenecks (Table 1).
 
-    states, inner   widths between the blocks and inside; tables: width of the token table
-    heads, hidden   of attention, of each of the `stacked` feed-forward layers
+    states, inner   widths between the blocks and inside
+    tables          width of the token table
+    heads           number of attention heads
+    stacked         number of feed-forward layers; `hidden` is the width of each
     shared          whether queries and keys are made of the narrowed states (MobileBERT), or of the
                     states (IB-BERT)
     plain           whether norms have no statistics (NoNorm)

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Progressive(Distillation):
-    """Progressive knowledge transfer: for the share `transfer` of the run stage l matches the
-    feature map and the attention of layer l alone (Eqs. 1 and 2) and trains this layer, in the
-    first stage also the embeddings; those below are frozen. Then `matches` and the task's loss
-    train the whole student.
+    """Progressive knowledge transfer: one layer after another, then the complete student.
 
-    layers  of student and teacher, which are as many, with states of one width and as many heads
+    For the fraction `transfer` of the run, stage l matches the feature map and the attention of
+    layer l alone (Eqs. 1 and 2) and trains this layer; the first stage also trains the embeddings.
+    Lower layers are frozen. Afterwards `matches` and the task's loss train the complete student.
+
+    layers  number of layers of student and teacher, which must be equal, as must be the widths of
+            their states and the numbers of heads
     """
 
     layers: int = 24

@@ -37,9 +37,12 @@ def replacing_rate(step: Step, base: float, slope: float) -> Any:
 
 
 class ReplacingStack(Stack):
-    """A stack of N successors, for each of which a training step draws whether it runs, with the
-    probability `rate`, or its predecessors, `each` layers of the parameters `predecessor` (section
-    3.1, Eqs. 2 and 3). One draw holds for all rows."""
+    """A stack of N successor layers, which replace predecessors at random.
+
+    In a training step successor i runs with probability `rate`. Otherwise its predecessors run:
+    `each` layers of the parameters `predecessor` (section 3.1, Eqs. 2 and 3). One draw holds for
+    all rows.
+    """
 
     each: int = 2
     base: float = 0.5

@@ -1,5 +1,4 @@
-"""Noise on the entities of a text: denoising entities (ERNIE of THU) and replaced entities
-(WKLM)."""
+"""Noise on the entities of a text: denoising (ERNIE of THU) and replacement (WKLM)."""
 
 from __future__ import annotations
 
@@ -31,13 +30,14 @@ move_with_tokens("entities")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntityNoise(slots.Corruption):
-    """Replaces the entity of a mention by a random one with the probability `wrong`, drops it with
-    the probability `dropped`, otherwise keeps it (Zhang et al. 2019, arXiv 1905.07129, section
-    3.5). It stands before the masking of words.
+    """Replaces or drops entities of mentions (Zhang et al. 2019, arXiv 1905.07129, section 3.5).
 
-    Writes the entities that a network reads, `entities` [B, L], at the first token of each mention,
-    and the true ones to predict, `entity_positions`, `entity_labels`, `entity_weights` [B, P], P =
-    ceil(share * L); mentions behind the last place are kept and not predicted.
+    The entity of a mention is replaced by a random one with probability `wrong`, dropped with
+    probability `dropped`, and otherwise kept. Apply it before the masking of words.
+
+    Writes `entities` [B, L], the entities that a network reads, at the first token of each mention.
+    Writes the true entities to predict as `entity_positions`, `entity_labels`, `entity_weights`
+    [B, P], P = ceil(share * L). Further mentions are kept and not predicted.
     """
 
     lexicon: Entities = Entities()
@@ -66,10 +66,12 @@ class EntityNoise(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GoldEntities(slots.Corruption):
-    """Writes `gold_of(source)` [B, L]: the likeliest entity of every name at its first token, 0
-    elsewhere. It stands before the masking. Without annotated text this is what a linker can learn
-    from: `Entities.fill` adds candidates to names that have one. `source` is the number of the
-    linker in the encoder, whose lexicon this is."""
+    """Writes the likeliest entity of every name at its first token, `gold_of(source)` [B, L].
+
+    Other tokens have 0. Apply it before the masking. These labels train a linker without annotated
+    text: `Entities.fill` adds candidates to names that have only one. `source` is the number of the
+    encoder's linker that has this lexicon.
+    """
 
     lexicon: Entities = Entities()
     source: int = 0
@@ -84,12 +86,14 @@ class GoldEntities(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphOfText(slots.Corruption):
-    """Writes what a relation could have written in a text: `span_entities` [B, L, N], the entity of
-    the name of n tokens that begins at a token, 0 for none, and `graph_entities` [B, C], the
-    distinct entities of a row's graph: those that the text names, and random others up to C (LRLM:
-    Hayashi et al. 2020, arXiv 1908.07690, section 2).
+    """Writes the spans of a text that a relation could generate, and the row's graph (LRLM).
 
-    Deviation: the paper's graph is that of Wikidata about the article's topic."""
+    Hayashi et al. 2020, arXiv 1908.07690, section 2. Writes `span_entities` [B, L, N], the entity
+    of the name of n tokens that begins at a token (0: none), and `graph_entities` [B, C], the
+    distinct entities of a row's graph: the entities that the text names, and random others up to C.
+
+    Deviation: the paper's graph is Wikidata's graph of the article's topic.
+    """
 
     lexicon: Entities = Entities()
     candidates: int = 32

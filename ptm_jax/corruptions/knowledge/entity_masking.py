@@ -16,16 +16,17 @@ from ptm_jax.knowledge.lexicons import Entities
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MentionMasking(slots.Corruption):
-    """Writes the entities of a row beside its words, and replaces a share `rate` of them by the
-    entity `mask` (Yamada et al. 2020, arXiv 2010.01057, section 3.3). It stands before the masking
-    of words: names are found in the true words.
+    """Adds the entities of a row as fields, and masks a fraction `rate` of them.
 
-    The likeliest entity of every name counts, of at most ceil(share * L) names; a name has at most
-    `longest` places. The table of entities has the rows of `lexicon` and behind them one for the
-    mask.
+    Yamada et al. 2020, arXiv 2010.01057, section 3.3. A masked entity is replaced by `mask`. Apply
+    it before the masking of words: names are found in the true words.
 
-    Writes `mention_ids`, `mention_segments` [B, E], `mention_places` [B, E, M] (-1: none), and what
-    to predict, `masked_entity_positions`, `masked_entity_labels`, `masked_entity_weights` [B, P].
+    A name has its likeliest entity, and at most `longest` places; at most ceil(share * L) names of
+    a row count. The entity table has the rows of `lexicon`, then one row for the mask.
+
+    Writes `mention_ids`, `mention_segments` [B, E] and `mention_places` [B, E, M] (-1: none). The
+    predictions are `masked_entity_positions`, `masked_entity_labels`, `masked_entity_weights`
+    [B, P].
     """
 
     lexicon: Entities = Entities()

@@ -1,5 +1,4 @@
-"""Stories that are true or fake: shuffled, with a sentence of another story, with a sentence twice
-(commonsense GPT-2)."""
+"""True and fake stories: shuffled, with a replaced or a repeated sentence (commonsense GPT-2)."""
 
 from __future__ import annotations
 
@@ -21,17 +20,21 @@ TRUE, SHUFFLED, REPLACED, REPEATED = range(4)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FakeStories(slots.Corruption):
-    """Makes the first document of a row true or fake, each of the four kinds with probability 1/4
-    (Guan et al. 2020, arXiv 2001.05139, section 3.4): in another order of sentences; with a
-    sentence of another document of the row in the place of one of its own, one of the same number
-    where there is one; with one of its sentences twice, one behind the other. The first sentence,
-    the context of a story, stays (thu-coai/CommonsenseStoryGen, gen_fake_st.py). A document of one
-    sentence stays true, and so do one of two that would be shuffled and one that would take a
-    sentence of another document where there is none. The other documents stay as they are; what
-    moves behind the end of the row is cut. Reads `sentences`.
+    """Makes the first document of a row true or fake.
 
-    The code is followed but for the full stop between the two copies of a sentence, which it leaves
-    out. A shuffled order may be the old one, as there.
+    Guan et al. 2020, arXiv 2001.05139, section 3.4; details as in thu-coai/CommonsenseStoryGen,
+    gen_fake_st.py. Each of the four kinds has probability 1/4:
+
+        true       unchanged
+        shuffled   the sentences in another order, which may equal the old one
+        replaced   a sentence is replaced by a sentence of another document of the row, the one of
+                   the same number if it exists
+        repeated   a sentence is followed by a copy of itself
+
+    The first sentence, the context of a story, stays. A document stays true if it has one sentence,
+    if it would be shuffled and has two, or if it would take a sentence and no other document has
+    one. Other documents are unchanged. Tokens that move past the end of the row are cut. Reads
+    `sentences`. Deviation: the code drops the full stop between the two copies of a sentence.
 
     Writes `truth_labels` [B] int32 (0 true, 1 shuffled, 2 replaced, 3 repeated) and `truth_weights`
     [B] float32.

@@ -32,18 +32,20 @@ move_with_tokens("parts", "polarities", "ratings", "allowed_senses")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelAwareMasking(slots.Corruption):
-    """Chooses each polar word with the probability `polar` and every other word with `rate`, and
-    hides all its tokens by one draw of 80/10/10 (Ke et al. 2020, arXiv 1911.02493, section 2.3; the
-    probabilities from thu-coai/SentiLARE).
+    """Masks each polar word with probability `polar` and every other word with `rate`.
 
-    Writes the classes of tokens `parts` and `polarities` [B, L], of hidden and of replaced words
-    "other" and "neutral", and the labels of the chosen `parts_labels`, `polarities_labels` [B, P];
-    `classes_weights` [B, P] is 0 for words that are both other and neutral. P = ceil(polar * L);
-    words behind the last place stay.
+    Ke et al. 2020, arXiv 1911.02493, section 2.3; the probabilities are from thu-coai/SentiLARE.
+    All tokens of a word share one draw of 80/10/10.
+
+    Writes the token classes `parts` and `polarities` [B, L]; hidden and replaced words have "other"
+    and "neutral". Writes the labels `parts_labels` and `polarities_labels` [B, P], P = ceil(polar *
+    L). `classes_weights` [B, P] is 0 for words that are both other and neutral. Chosen words beyond
+    P stay.
 
     With the class of the text in `label` [B], 0 to 4, -1 for none (`data.rows.rated`), `ratings`
-    [B, L] holds it on every word (early fusion), 5 elsewhere; in a share `late` of the rows it is 5
-    everywhere and `rating_label`, `rating_weights` [B] ask for it (late supervision).
+    [B, L] holds the class on every word and 5 elsewhere (early fusion). In a fraction `late` of the
+    rows it is 5 everywhere, and `rating_label` and `rating_weights` [B] make the class a label
+    (late supervision).
     """
 
     vocab: Vocab
@@ -112,8 +114,10 @@ class LabelAwareMasking(slots.Corruption):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AllowedSenses(slots.Corruption):
     """Writes `allowed_senses` [B, L, 2] int32, the bits of the supersenses that each word allows.
-    It stands before the masking, so that `objectives.knowledge.lexical.Supersenses` knows those of
-    hidden words; no network reads it."""
+
+    Apply it before the masking: `objectives.knowledge.lexical.Supersenses` needs the senses of
+    hidden words. No network reads the field.
+    """
 
     lexicon: WordClasses = WordClasses()
 

@@ -15,12 +15,17 @@ from ptm_jax.knowledge.entity_facts import FactsOfNames
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinkedNames(slots.Corruption):
-    """Writes the entities of the first ceil(share * L) names of a row: `linked_entities`,
-    `linked_segments` [B, C], their names `linked_names` [B, C, A] (ids + 1) and facts
-    `linked_facts` [B, C, F, 2]; an entity that a document names again has one place, the others are
-    0. `linked` [B, L] is the place + 1 of each token of a name, 0 elsewhere. Nothing is drawn
-    (Logan et al. 2019, arXiv 1906.07241, section 3: Linked WikiText-2, whose links were
-    annotated)."""
+    """Writes the entities of the first ceil(share * L) names of a row. Nothing is random.
+
+    Logan et al. 2019, arXiv 1906.07241, section 3: Linked WikiText-2, which has annotated links.
+
+        linked_entities, linked_segments  [B, C]        entities and their segments; an entity that
+                                                        a document names again has one place, and
+                                                        the other places are 0
+        linked_names                      [B, C, A]     their names, ids + 1
+        linked_facts                      [B, C, F, 2]  their facts
+        linked                            [B, L]        place + 1 for each token of a name, else 0
+    """
 
     lexicon: FactsOfNames = FactsOfNames()
     share: float = 0.25

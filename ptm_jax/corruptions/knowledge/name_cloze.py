@@ -1,5 +1,4 @@
-"""Questions that a text asks of itself: which earlier name stands where one is hidden (the cloze of
-ReCoRD)."""
+"""Cloze questions from a text: the answer to a hidden name is its earlier mention (ReCoRD)."""
 
 from __future__ import annotations
 
@@ -17,11 +16,13 @@ from ptm_jax.knowledge.lexicons import Entities
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NameCloze(slots.Corruption):
-    """Hides one name that its document has named before, each of its tokens by [MASK], and asks for
-    the first mention: its first and last place in `answer_start`, `answer_end` [B], -1 where a row
-    has no such name. Of several names one is drawn uniformly (Zhang et al. 2018, arXiv 1810.12885:
-    queries of ReCoRD are sentences with a hidden entity of the passage). At most ceil(share * L)
-    names of a row are read."""
+    """Hides a repeated name of a document; the answer is the name's first mention.
+
+    Each token of the hidden name becomes [MASK]. `answer_start` and `answer_end` [B] are the first
+    and last place of the first mention, -1 in a row without a repeated name. One of several names
+    is drawn uniformly (Zhang et al. 2018, arXiv 1810.12885: queries of ReCoRD are sentences with a
+    hidden entity of the passage). At most ceil(share * L) names of a row are read.
+    """
 
     vocab: Vocab
     lexicon: Entities = Entities()

@@ -1,5 +1,7 @@
-"""Triples of a graph as texts in place of rows: KG-BERT (beside rows: `data.rows.knowledge.graphs`,
-`data.rows.knowledge.lexical_pairs`)."""
+"""Triples of a graph as texts that replace rows (KG-BERT).
+
+`data.rows.knowledge.graphs` and `data.rows.knowledge.lexical_pairs` add triples to rows instead.
+"""
 
 from __future__ import annotations
 
@@ -61,11 +63,12 @@ def real_of(batch: Batch) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TripleText(slots.Corruption):
-    """Writes [CLS] head [SEP] relation [SEP] tail [SEP], types 0, 1, 0, in place of every row [B, 3
-    width + 4] (Yao et al. 2019, arXiv 1909.03193, section 3.2). With the probability negatives / (1
-    + negatives) another entity stands in place of head or tail, so that the triple is not one of
-    the graph (Eq. 2): of 16 draws the first such one, and the first of all where there is none.
-    `triple_label` [B] is 1 for triples of the graph.
+    """Replaces every row by a triple as text: [CLS] head [SEP] relation [SEP] tail [SEP].
+
+    Yao et al. 2019, arXiv 1909.03193, section 3.2. Rows are [B, 3 width + 4], with types 0, 1, 0.
+    With probability negatives / (1 + negatives) the head or the tail is replaced by another entity,
+    so that the graph does not have the triple (Eq. 2). The first such entity of 16 draws is taken;
+    if there is none, the first draw. `triple_label` [B] is 1 for triples of the graph.
     """
 
     vocab: Vocab

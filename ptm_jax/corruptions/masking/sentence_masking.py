@@ -35,10 +35,9 @@ class SentenceMasking(slots.Corruption):
 
     Of the chosen sentences, 80% get [MASK] for every word, 10% are replaced by another sentence,
     and 10% stay. A row has S = `sentences` slots of T = `width` tokens, L = S * T. A slot begins
-    with cls or bos; its segment is its number, from
-    1. A masked sentence keeps its special tokens. A replacement is another sentence of the same
-       document with all its
-    tokens (a random sentence in the paper), or the sentence itself if there is no other.
+    with cls or bos; its segment is its number, counted from 1. A masked sentence keeps its special
+    tokens. A replacement is another sentence of the same document with all its tokens (a random
+    sentence in the paper), or the sentence itself if there is no other.
 
     Adds `sentence_positions` [B, P] int32 (slots, from 0), `sentence_weights` [B, P] float32, and
     `decoder_` fields [B, P * T]. In these, sentence p is document p + 1: it reads the original slot

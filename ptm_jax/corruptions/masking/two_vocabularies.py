@@ -26,15 +26,16 @@ _HIDDEN = "mlm_positions", "mlm_labels", "mlm_weights"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoVocabularies(slots.Corruption):
-    """Adds two rows beside the row of teacher tokens: `mixed`, in which each word has the student's
-    pieces with the probability `share`, and `student`, in which all words have (section 3.2, dual
-    training). Masks are drawn in each.
+    """Adds two rows to the row of teacher tokens, each with masks (section 3.2, dual training).
 
-    Fields of a prefix p: `p_input_ids`, `p_segment_ids`, `p_positions` [B, T], T = ceil(room * L);
-    `p_mlm_positions`, `p_mlm_labels`, `p_mlm_weights` [B, P]. Piece i of the student is V + i in
-    the mixed row; there `mixed_mlm_*` predicts the teacher's pieces, and `mixed_second_labels` (of
-    the student's ids) with `mixed_second_weights` the student's. Tokens that do not fit are cut
-    off. `word_starts` [B, L] divides words.
+        mixed      each word has the student's pieces with probability `share`
+        student    all words have the student's pieces
+
+    The fields of a row p are `p_input_ids`, `p_segment_ids`, `p_positions` [B, T], T = ceil(room *
+    L), and `p_mlm_positions`, `p_mlm_labels`, `p_mlm_weights` [B, P]. Piece i of the student has
+    the id V + i in the mixed row. There `mixed_mlm_*` predicts pieces of the teacher;
+    `mixed_second_labels` (ids of the student) and `mixed_second_weights` predict pieces of the
+    student. Tokens that do not fit are cut off. `word_starts` [B, L] divides words.
 
     Deviation: a word that the teacher's vocabulary divides is divided there before the student's
     divides its parts.

@@ -21,10 +21,10 @@ class Block:
     sentences  [S] int32    tokens of every sentence
     documents  [N] int32    sentences of every document
     continued  [N] bool     whether the document continues from the block written before this one
-    words      [V] bool     ids that begin a word (`Corpus.word_starts`), where examples need them;
-               not stored
-    spellings  [V, C] int16 characters of every id (`data.tokenizers.words.spellings`), where
-               examples need them; not stored
+    words      [V] bool     ids that begin a word (`Corpus.word_starts`), if the examples need them;
+                            not stored
+    spellings  [V, C] int16 characters of every id (`data.tokenizers.words.spellings`), if the
+                            examples need them; not stored
     """
 
     tokens: np.ndarray

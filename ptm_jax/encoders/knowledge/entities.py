@@ -1,4 +1,4 @@
-"""A Transformer that reads entities beside tokens in its upper layers (ERNIE of THU)."""
+"""A Transformer that reads tokens and entities in its upper layers (ERNIE of THU)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from ptm_jax.nn.parallel import lookup
 
 
 class EntityTransformer(Stacked, EntityTables, GrownTransformer):
-    """A stack over tokens, then a stack of `nn.fusion.FusionBlock` over tokens and entities (Zhang
-    et al. 2019, arXiv 1905.07129, section 3.2 to 3.4).
+    """A stack over tokens, then a stack of `nn.fusion.FusionBlock` over tokens and entities.
 
-    The entities of a batch are `entities` [B, L] where a corruption has written them, otherwise the
-    likeliest of every mention in `lexicon`, at its first token; 0 is none. Their vectors are rows
-    of `entities` [E, width]. The first token of a document is a place without an entity that all
-    entities see, as in thunlp/ERNIE. `extra["entities"]` [B, L, width] are the states of entities.
+    Zhang et al. 2019, arXiv 1905.07129, section 3.2 to 3.4. The entities of a batch are `entities`
+    [B, L] if a corruption wrote them. Otherwise every mention of `lexicon` has its likeliest
+    entity, at its first token; 0 is none. Their vectors are rows of `entities` [E, width]. The
+    first token of a document has no entity, and all entities see its place, as in thunlp/ERNIE.
+    `extra["entities"]` [B, L, width] are the states of entities.
     """
 
     logical_axes = {"entities": ("words", None)}

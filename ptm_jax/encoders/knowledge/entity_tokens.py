@@ -1,4 +1,4 @@
-"""A Transformer over words and, behind them, entities (LUKE)."""
+"""A Transformer over words followed by entities (LUKE)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ from ptm_jax.nn.knowledge.entity_aware import EntityEmbeddings, Mentions
 
 
 class MentionTransformer(Stacked, ReadsMentions):
-    """A stack over words and entities (Yamada et al. 2020, arXiv 2010.01057, section 3): every
-    token sees all words and all entities of its document.
+    """A stack over words and entities (Yamada et al. 2020, arXiv 2010.01057, section 3).
 
-    The entities of a batch are `mention_ids` [B, E] (absent: `masks`), at the tokens
-    `mention_places` [B, E, M] (-1: none), in the documents `mention_segments` [B, E] (0: unused;
-    absent: 1) with the types `mention_types` [B, E] (absent: 0); a batch without places has words
-    alone. `hidden` are the states of words; `extra` has those of entities, "entities" [B, E, D] and
-    of every layer "entity_layers" [N + 1, B, E, D], and the "entity_table" [E', W], which a head
-    may share. `attention` is [N, B, H, L + E, L + E].
+    Every token sees all words and all entities of its document. A batch describes its entities by
 
-    masks   rows of the table for entities that are not known, the last for all others; [MASK] and
-            [MASK2] of published files
+        mention_ids        [B, E]      rows of the entity table; absent: `masks`
+        mention_places     [B, E, M]   places of the mention's tokens (-1: none); absent: the batch
+                                       has words alone
+        mention_segments   [B, E]      documents (0: unused); absent: 1
+        mention_types      [B, E]      types; absent: 0
+
+    `hidden` are the states of words. `extra` has "entities" [B, E, D], the states of entities,
+    "entity_layers" [N + 1, B, E, D], their states in every layer, and "entity_table" [E', W], which
+    a head may share. `attention` is [N, B, H, L + E, L + E].
+
+    masks   rows of the table for unknown entities ([MASK] and [MASK2] of published files); entities
+            beyond their number have the last one
     """
 
     embed: Embeddings

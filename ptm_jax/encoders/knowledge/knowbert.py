@@ -63,10 +63,10 @@ class Knowledge(nn.Module):
 
 
 class KnowledgeTransformer(Embedded, EntityTables, GrownTransformer, EntityLinker):
-    """Stacks with `knowledge` between them, one fewer or as many as stacks: behind each stack
-    stands the knowledge of the same number (Peters et al. 2019, arXiv 1909.04164, section 3).
-    `extra["linking"]` has a dict for each: `scores`, `candidates` [B, S, C], and `first`, `used`
-    [B, S] of the mentions.
+    """Stacks with a layer of `knowledge` after each; the last stack may have none.
+
+    Peters et al. 2019, arXiv 1909.04164, section 3. `extra["linking"]` has a dict for each
+    knowledge: `scores` and `candidates` [B, S, C], and `first` and `used` [B, S] of the mentions.
     """
 
     embed: Embeddings

@@ -139,8 +139,9 @@ class BahdanauDecoder(AttentiveDecoder):
     """A GRU that attends with the state before, and a maxout layer (Bahdanau et al. 2015, appendix
     A.2.2):
 
-        c_i = attention(s_(i-1)),  s_i = GRU(y_(i-1), c_i, s_(i-1)),  t_i = maxout(U s_i + V y_(i-1)
-                                   + C c_i)
+        c_i = attention(s_(i-1))
+        s_i = GRU(y_(i-1), c_i, s_(i-1))
+        t_i = maxout(U s_i + V y_(i-1) + C c_i)
 
     A document begins with tanh(W_s h), h the backward state of its source's first token. Deviation:
     the paper prints s_(i-1) in t_i, which its p(y_i | s_i, ...) contradicts.
@@ -260,10 +261,15 @@ def first_of(source: Source, segments):
 
 class AttentiveEncoderDecoder(EncoderDecoder):
     """An `LSTMEncoder` over `input_ids` and an `AttentiveDecoder` over `decoder_input_ids`.
-    Decoding and texts without decoder inputs are those of `EncoderDecoder`. `extra` has the
-    encoder's states, `source` [B, L, C], its word vectors, `embedded` [B, L, E], the states of its
-    first layer, `first` [B, L, C1], the features of the target that the steps read, `below` [B, T,
-    E], and the weights of the attention, `cross_attention` [1, B, 1, T, L]."""
+
+    It decodes, and reads texts without decoder inputs, as `EncoderDecoder`. `extra` has
+
+        source            [B, L, C]         the encoder's states
+        embedded          [B, L, E]         its word vectors
+        first             [B, L, C1]        the states of its first layer
+        below             [B, T, E]         the features of the target that the steps read
+        cross_attention   [1, B, 1, T, L]   the weights of the attention
+    """
 
     encoder: LSTMEncoder
     decoder: AttentiveDecoder

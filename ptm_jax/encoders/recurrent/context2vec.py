@@ -22,9 +22,9 @@ class ContextLSTM(slots.Encoder, nn.Module):
     """hidden[t] = W2 relu(W1 [h_right(t - 1); h_left(t + 1)]), [B, L, out] (section 2.1, Eq. 1 to
     3).
 
-    `right` reads the words before t, `left` those after t. Beside the ends of a document the state
-    is zero. `token` is the table [V, D] of the words that are read; the predicted words have
-    vectors of their own, in a head.
+    `right` reads the words before t, `left` the words after t. States outside of a document are
+    zero. `token` is the table [V, D] of the input words; the predicted words have separate vectors,
+    in a head.
     """
 
     logical_axes = {"token": ("vocab", "width")}

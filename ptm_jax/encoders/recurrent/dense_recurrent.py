@@ -1,6 +1,8 @@
-"""LD-Net: densely connected recurrent language models of both directions, and the choice of their
-layers (Liu et al. 2018, arXiv 1804.07827, "Efficient Contextualized Representation: Language Model
-Pruning for Sequence Labeling")."""
+"""LD-Net: densely connected bidirectional recurrent language models, and selection of their layers.
+
+Liu et al. 2018, arXiv 1804.07827, "Efficient Contextualized Representation: Language Model Pruning
+for Sequence Labeling".
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,11 @@ class DenseBiLSTM(Embedded, TwoDirections):
     F].
 
     features    F
-    layer_drop  in training a layer is left out of the inputs of those above it with this
-                probability, for the whole batch; s reads it all the same (section 3.2)
-    selects     whether there is a parameter `mask` [2, N], whose `cut` is the z of the layers of
-                both directions; else z = 1
-    dropout     of the inputs of every layer, and of s
+    layer_drop  probability that training leaves a layer out of the inputs of the layers above it,
+                for the whole batch; s still reads it (section 3.2)
+    selects     whether z is the `cut` of a parameter `mask` [2, N], for the layers of both
+                directions; else z = 1
+    dropout     dropout of the inputs of every layer, and of s
     """
 
     logical_axes = {"mask": (None, None)}

@@ -40,11 +40,16 @@ class LSTMEncoder(Embedded, LastStates, Reversible):
     through time); `stateful=False` turns this off. `dropout` applies to the embeddings and to the
     states of each layer, not to the recurrent products; `input_dropout` and `output_dropout`
     replace it for the embeddings and for the last layer. `locked`: all tokens of a row lose the
-    same units (Gal and Ghahramani 2016). `bptt`: through the states no gradient passes the bounds
-    of pieces of so many tokens (BPT3C: Howard and Ruder 2018, section 3.3). `extra` has the layers'
-    last `States`, "states" (`ends`: those after each token's document), the word vectors,
-    "embedded" [B, L, E], the first layer's states, "first", and the last layer's before dropout,
-    "last".
+    same units (Gal and Ghahramani 2016). `bptt`: the states pass no gradient from one piece of so
+    many tokens to the piece before (BPT3C: Howard and Ruder 2018, section 3.3).
+
+    `extra` has
+
+        states      last `States` of the layers; with `ends`, for each token the states after its
+                    document
+        embedded    [B, L, E] word vectors
+        first       states of the first layer
+        last        states of the last layer before dropout
     """
 
     embed: nn.Module
@@ -96,8 +101,10 @@ class LSTMEncoder(Embedded, LastStates, Reversible):
     def _read(
         self, layer: nn.Module, x, segments, state: Any, context: Context, **options: bool
     ) -> tuple[Any, Any]:
-        """Returns (h [B, L, P], the last state) of a layer; with `bptt` of one piece of the row
-        after another."""
+        """Returns (h [B, L, P], the last state) of a layer.
+
+        With `bptt` it reads the row piece by piece.
+        """
         if self.bptt is None or x.shape[1] <= self.bptt:
             return layer(x, segments, state, context, **options)
         length, size = x.shape[1], self.bptt

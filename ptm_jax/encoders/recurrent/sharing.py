@@ -27,8 +27,8 @@ class SharingEncoder(Embedded, BeginsWithLanguageModels, SelectsTask):
 
     count    number of tasks. The task is `batch["task"][0]`, as in `tasks.formats.mixed`, or
              `task`; else it is the first
-    own      "uniform": width of a table of word vectors of each task, which stand beside those of
-             `embed` (section 4.1)
+    own      "uniform": width of each task's word vectors, which are concatenated with the vectors
+             of `embed` (section 4.1)
     shared   "shared": the layer that all tasks share (section 4.3). `Experiment.init` may name it
              "shared": it and the embeddings begin with a bidirectional language model of one layer
              (section 5.2)

@@ -1,5 +1,7 @@
-"""Skip-thought: a recurrent encoder of sentences, and two decoders of the sentences beside (Kiros
-et al. 2015)."""
+"""Skip-thought: a recurrent sentence encoder, and decoders of both adjacent sentences.
+
+Kiros et al. 2015.
+"""
 
 from __future__ import annotations
 

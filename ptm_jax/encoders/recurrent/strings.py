@@ -28,11 +28,12 @@ class Strings(slots.Encoder, nn.Module):
     frame a text, is not read; its vector is 0.
 
     alphabet    number of codes; code 0 ends a word (`data.rows.spelled.Spelled`)
-    blank       code of the blank; delimiter: code at the ends of a document
-    tables      1, or 2 where each direction has vectors of its own
-    room        slots of the stream of characters per word, blank included. In a row whose words are
-                longer on average, by more than one word's C, the last words have the states at the
-                stream's end
+    blank       code of the blank
+    delimiter   code at the ends of a document
+    tables      number of character tables: 1, or 2 if each direction has its own
+    room        slots of the character stream per word, blank included. If the words of a row exceed
+                this on average by more than one word's C, the last words get the states at the end
+                of the stream
     """
 
     logical_axes = {"characters": (None, None, None)}

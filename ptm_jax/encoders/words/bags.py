@@ -15,12 +15,12 @@ from ptm_jax.statistics.windows import shifted
 
 
 class BagOfNGrams(Table, BagOfGrams):
-    """States [B, L, D] whose mean over a text is the mean of the rows of its words and of its
-    n-grams of words (section 2).
+    """States [B, L, D] with the property that a text's mean state is its mean row (section 2).
 
-    A place has the row of its word and its share 1 / n of the rows of the n-grams that hold it,
-    times the places of the text over its rows. Unknown words have no row, and no n-gram holds one:
-    here fastText, which hashes their letters, differs. A batch may have `bag` [B, L, n] int32, the
+    The rows of a text are its word rows and its word n-gram rows. A state is the row of the word
+    plus 1 / n of each row of an n-gram that contains the place, multiplied by (number of places) /
+    (number of rows) of the text. Unknown words have no row, and no n-gram contains one. Deviation:
+    fastText hashes the letters of unknown words. A batch may have `bag` [B, L, n] int32, the
     places' rows in a table of the rows that a step reads (`training.updates.sparse`).
     """
 

@@ -132,8 +132,8 @@ class ContextWords(_Words):
     """The mean of the neighbours' vectors (CBOW), or their sum, each multiplied by a vector of its
     offset (vLBL: Mnih and Kavukcuoglu 2013, Eq. 3), [B, L, D].
 
-    The gradient of the mean is that of word2vec.c and gensim: every neighbour gets the state's
-    whole gradient, not its share 1 / n.
+    The gradient of the mean is as in word2vec.c and gensim: every neighbour gets the state's full
+    gradient, not the fraction 1 / n.
     """
 
     logical_axes = {"offsets": (None, None)}

@@ -79,12 +79,14 @@ class WindowEncoder(Embedded):
 
 
 class SentenceEncoder(Embedded):
-    """Collobert's sentence approach: a convolution over the sentence of each word, its maximum over
-    time, and a layer f(.) (Collobert et al. 2011, section 3.3.2 and Table 5), [B, L, F].
+    """Collobert's sentence approach, [B, L, F] (Collobert et al. 2011, section 3.3.2 and Table 5).
 
-        h_t = f(M2 max_u (M1 (e_{u-reach}, p_{u-reach-t}, ..., e_{u+reach}, p_{u+reach-t}) + b1) + b2)
+    For each word: a convolution over its sentence, the maximum over time, and a layer f(.).
 
-    p are vectors of `distance_width` of a place's distance to the word t that is tagged, cut at
+        h_t = f(M2 max_u (M1 x_tu + b1) + b2)
+        x_tu = (e_{u-reach}, p_{u-reach-t}, ..., e_{u+reach}, p_{u+reach-t})
+
+    p_d is a vector of width `distance_width` for the distance d to the tagged word t, limited to
     `longest`. Takes [B, L, L, F] in memory for one convolution.
     """
 

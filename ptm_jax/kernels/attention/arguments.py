@@ -1,5 +1,7 @@
-"""The arguments that all implementations of attention share, and what they compute from them:
-fields, blocks to visit."""
+"""The common arguments of all implementations of attention, and values computed from them.
+
+These values are the fields of the tokens and the blocks to visit.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """JAX's splash attention on TPUs (`jax.experimental.pallas.ops.tpu.splash_attention`), for packed
 rows in both directions.
 
-Lengths are padded to a multiple of the lanes. A query that sees no key returns zeros, where splash
-returns a mean. Refuses what it has no input for: added scores, dropout, orders (they are known at
-run time only, its masks when it is compiled), groups and dense masks. It also refuses float32,
-whose products it leaves to the chip's default.
+Lengths are padded to a multiple of the lanes. A query that sees no key returns zeros; splash
+returns a mean. It has no inputs for added scores, dropout, orders, groups and dense masks, and
+refuses them: orders are known only at run time, but its masks are needed at compile time. It also
+refuses float32, because splash leaves the precision of these products to the chip's default.
 """
 
 from __future__ import annotations

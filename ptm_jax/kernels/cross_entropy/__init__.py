@@ -1,6 +1,8 @@
 """Cross-entropy of a linear layer over the vocabulary, without scores [tokens, V] in memory.
 
-    nll = linear_cross_entropy(features [.., D], table [V, D], bias [V] or None, labels [..], precision=precision)
+    nll = linear_cross_entropy(features, table, bias, labels, precision=precision)
+
+The shapes are features [.., D], table [V, D], bias [V] (or None) and labels [..].
 
 Computes -log softmax(features . table^T + bias)[label] in nats, and the gradients of features,
 table and bias in one pass over blocks of words. The scores would take 125 MB per copy for a

@@ -1,12 +1,13 @@
-"""Products of whole numbers: int8 x int8 -> int32, with the scales of rows and columns (Zafrir et
-al. 2019, arXiv 1910.06188, section 3.1).
+"""Integer products int8 x int8 -> int32, with the scales of rows and columns.
 
-    y = (q(x) @ kernel) * step(x) * scale + offset * step(x) * sum(q(x)) + bias,    q(x) = round(x /
-                                                                                    step(x))
+Zafrir et al. 2019, arXiv 1910.06188, section 3.1:
 
-On a CPU XLA computes an int8 product no faster than one in float32 (43 to 56 GOP/s beside 38 to 40
-on a core with AVX2), so that a kernel in C++ (`product.cc`) takes its place; without a compiler,
-and elsewhere, the product is XLA's. TPUs and GPUs have units for it.
+    y    = (q(x) @ kernel) * step(x) * scale + offset * step(x) * sum(q(x)) + bias
+    q(x) = round(x / step(x))
+
+On a CPU XLA computes an int8 product no faster than a float32 product (43 to 56 GOP/s against 38 to
+40 on a core with AVX2). There a C++ kernel (`product.cc`) computes it. Without a compiler, and on
+other platforms, XLA computes it. TPUs and GPUs have units for it.
 """
 
 from __future__ import annotations

@@ -71,11 +71,11 @@ class KeyValues:
 
 @record
 class HeadsFirst:
-    """The `KeyValues` of one layer as products with one query read them on a CPU: keys [B, H, K,
-    M], values [B, H, M, K].
+    """The `KeyValues` of one layer in the CPU's order: keys [B, H, K, M], values [B, H, M, K].
 
-    In the order [B, M, H, K] they take five to thirteen times as long (12 heads of 64, 128 slots, 1
-    and 8 rows)."""
+    Products with one query read them in this order. In the order [B, M, H, K] they take five to
+    thirteen times as long (12 heads of 64, 128 slots, 1 and 8 rows).
+    """
 
     key: Any
     value: Any
@@ -105,8 +105,10 @@ class HeadsFirst:
 
 @record
 class ByLayer:
-    """The caches of the layers of a stack, one each. A loop updates each in place, where it copies
-    one array [N, ...]."""
+    """The caches of the layers of a stack, one each.
+
+    A loop updates each of them in place; it would copy a single array [N, ...].
+    """
 
     parts: Any
 

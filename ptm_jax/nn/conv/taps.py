@@ -1,5 +1,4 @@
-"""The words around a token, side by side: with a dense layer behind, a convolution over the tokens
-of a document."""
+"""Concatenated neighbours of a token; with a dense layer after them, a convolution."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""S-LSTM, the sentence-state LSTM (Zhang et al. 2018, arXiv 1805.02474): words change at once,
-beside a sentence state."""
+"""S-LSTM, the sentence-state LSTM (Zhang et al. 2018, arXiv 1805.02474).
+
+All words and a sentence state are updated in parallel.
+"""
 
 from __future__ import annotations
 

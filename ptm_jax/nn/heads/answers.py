@@ -1,6 +1,10 @@
-"""Heads for reading comprehension beside the plain span head: XLNet's, which predicts the start,
-the end given the start, and whether there is an answer (Yang et al. 2019, section 3.4 and
-zihangdai/xlnet, run_squad.py); one with a check of the whole row; one with a rationale."""
+"""Heads for reading comprehension other than the plain span head.
+
+AnswerHead         XLNet's: the start, the end given the start, and whether there is an answer
+                   (Yang et al. 2019, section 3.4, and zihangdai/xlnet, run_squad.py)
+VerifiedSpanHead   a span, and whether the row has an answer
+RationaleHead      a span, its rationale and the kind of the answer
+"""
 
 from __future__ import annotations
 

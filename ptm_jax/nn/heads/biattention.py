@@ -47,7 +47,8 @@ class BiattentiveReader(nn.Module):
     """Replaces the states h [B, L, D] by X|y and Y|x, [B, L, 4 hidden] together, for words i of one
     text and j of the other:
 
-        x, y = BiLSTM(relu(F h)), of each text by itself        A_ij = x_i . y_j
+        x, y = BiLSTM(relu(F h)), for each text by itself
+        A_ij = x_i . y_j
         X|y = BiLSTM_1([x; x - c; x c]),  c_i = sum_j softmax_j(A_ij) y_j
         Y|x = BiLSTM_2([y; y - c; y c]),  c_j = sum_i softmax_i(A_ij) x_i
 
@@ -95,12 +96,11 @@ class BiattentiveHead(TextPairHead):
     """Returns logits [B, C] float32 from the states of `BiattentiveReader`, X|y and Y|x [B, L, 2
     hidden] each:
 
-        pool(X) = [max; mean; min; sum_i softmax_i(X_i v + d) X_i]      over the words of the
-                                                                        sequence, v and d of its own
-        scores = M_C(M_2(M_1([pool(X|y); pool(Y|x)])))                  M(z)_k = max_p (W_kp .
-                                                                        norm(z) + b_kp)
+        pool(X) = [max; mean; min; sum_i softmax_i(X_i v + d) X_i]      over the words of X
+        scores  = M_C(M_2(M_1([pool(X|y); pool(Y|x)])))
+        M(z)_k  = max_p (W_kp . norm(z) + b_kp)                         over `pieces` p
 
-    The maximum is over `pieces` p. M_1 and M_2 divide the width by `reductions`. `norm` is layer
+    Each sequence has its own v and d. M_1 and M_2 divide the width by `reductions`. `norm` is layer
     normalisation. Deviation: the paper's batch normalisation makes the scores of a row depend on
     the other rows of its batch.
     """

@@ -40,8 +40,10 @@ def embedded(encoded: Encoded):
 
 
 class EmbeddingReader(nn.Module):
-    """Returns the embeddings [B, L, E] in place of the last layer. Of a recurrent encoder-decoder
-    it takes the encoder's."""
+    """Returns the embeddings [B, L, E] in place of the last layer.
+
+    From a recurrent encoder-decoder it takes the encoder's embeddings.
+    """
 
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
         return dataclasses.replace(encoded, hidden=embedded(encoded))

@@ -1,5 +1,6 @@
-"""Heads of pre-training tasks beside the vocabulary heads, published poolers, and the five kinds of
-task head (row 67).
+"""Heads of pre-training tasks, published poolers, and the five kinds of task head (row 67).
+
+The vocabulary heads are in `nn.heads.vocabulary`.
 
 Task heads have dropout before their last layer. `Tower.read` turns it on together with the
 encoder's.

@@ -1,5 +1,4 @@
-"""Words and entities in one sequence: their input vectors, and self-attention that knows the kind
-of each token (LUKE)."""
+"""Words and entities in one sequence: input vectors and self-attention by kind of token (LUKE)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from ptm_jax.nn.parallel import gathered, joined, lookup, stream
 
 
 class Mentions(NamedTuple):
-    """Entities beside the words of a batch.
+    """The entities of a batch.
 
     ids       [B, E] int32      rows of a table of entities
     places    [B, E, M] int32   places of the mention's tokens, -1 for none

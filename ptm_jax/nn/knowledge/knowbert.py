@@ -34,15 +34,19 @@ class Spans(NamedTuple):
 
 
 class KAR(nn.Module):
-    """Adds what a graph holds of the mentions to the states of all words (Peters et al. 2019, arXiv
-    1909.04164, section 3.3; allenai/kb, kb/knowbert.py): projects the states to the width W of the
-    entities, pools each mention by attention over its tokens, lets mentions attend to each other
-    (`spans`), scores the candidates by a network of the dot product and the prior (Eq. 2), adds the
-    mean of the candidates' vectors with the softmax of their scores (Eq. 5), lets words attend to
-    mentions (`words`), and projects back.
+    """Adds knowledge about the mentions to the states of all words.
 
-    `threshold`: candidates with lower scores have no weight; a mention without others gets the
-    vector `null` of the entities. Returns (states [B, L, D], scores [B, S, C], -1e4 for none).
+    Peters et al. 2019, arXiv 1909.04164, section 3.3; allenai/kb, kb/knowbert.py:
+
+    1. project the states to the width W of the entities
+    2. pool each mention by attention over its tokens
+    3. let mentions attend to each other (`spans`)
+    4. score the candidates by a network of the dot product and the prior (Eq. 2)
+    5. add the mean of the candidates' vectors, weighted by the softmax of their scores (Eq. 5)
+    6. let words attend to mentions (`words`), and project back
+
+    Candidates with scores below `threshold` have no weight. A mention without other candidates gets
+    the entity vector `null`. Returns (states [B, L, D], scores [B, S, C], -1e4 for none).
     """
 
     spans: Stack | None

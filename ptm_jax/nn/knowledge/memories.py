@@ -62,10 +62,12 @@ class ConceptMemory(nn.Module):
 
 
 class SelfMatching(nn.Module):
-    """[u; v; u - v; u v; v'; u - v'] [B, L, 6 D] for u [B, L, D] (Yang et al. 2019, ACL, Eq. 3 to
-    6): v are means of u with the weights A = softmax of w [u_i; u_j; u_i u_j] over the tokens that
-    i sees, v' those with the weights A A. `sees` [B, L, L] bool. The code adds a number to all
-    scores, which the softmax does not see."""
+    """[u; v; u - v; u v; v'; u - v'] [B, L, 6 D] for u [B, L, D] (Yang et al. 2019, Eq. 3 to 6).
+
+    v = A u with A = softmax of w [u_i; u_j; u_i u_j] over the tokens that i sees (`sees` [B, L, L]
+    bool), and v' = A A u. The code also adds a constant to all scores, which does not change the
+    softmax.
+    """
 
     logical_axes = {"match": (None, None)}
 

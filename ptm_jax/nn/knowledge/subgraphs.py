@@ -18,10 +18,15 @@ from ptm_jax.nn.layers import Context
 
 
 class Subgraphs(NamedTuple):
-    """States of the nodes of entities: `entities` [.., W], `relations` and `others`, the other
-    ends, of their facts [.., F, W], whether a fact is `there` [.., F], the `ids` of its other end
-    [.., F], and `signs` [F]: 1 where the entity is the head of the fact, -1 where it is the
-    tail."""
+    """States of the nodes of entities.
+
+    entities    [.., W]      the entities
+    relations   [.., F, W]   the relations of their facts
+    others      [.., F, W]   the other ends of their facts
+    there       [.., F]      whether the fact exists
+    ids         [.., F]      ids of the other ends
+    signs       [F]          1 if the entity is the head of the fact, -1 if it is the tail
+    """
 
     entities: Any
     relations: Any
@@ -32,13 +37,14 @@ class Subgraphs(NamedTuple):
 
 
 class SubgraphVectors(nn.Module):
-    """Contextual vectors of entities (He et al. 2019, arXiv 1912.00147, section 3.1): the nodes of
-    an entity's sub-graph are itself, and the relation and the other end of each of its facts,
-    outgoing and incoming. `nodes` reads them as a sequence in which attention follows the graph: a
-    node sees itself, a relation its two ends, and these the relation.
+    """Contextual vectors of entities (He et al. 2019, arXiv 1912.00147, section 3.1).
 
-    Input: what a lexicon holds of entities, `values` [.., 1 + A + 2 F]. The sequence has no
-    positions.
+    The nodes of an entity's sub-graph are the entity, and for each outgoing or incoming fact its
+    relation and its other end. `nodes` reads them as a sequence without positions. Attention
+    follows the graph: a node sees itself, a relation sees both ends, and both ends see the
+    relation.
+
+    Input: the lexicon's integers of entities, `values` [.., 1 + A + 2 F].
     """
 
     logical_axes = {"relations": (None, None)}

@@ -30,9 +30,10 @@ class LSTMCell:
     """A cell for `recur` with products "gates" [P, 4 H] and, where it is `projected`, "projection"
     [H, P].
 
-    forget        added to f (Jozefowicz et al. 2015)
-    cell_clip     c' is cut to [-cell_clip, cell_clip]; project_clip: h' after the projection (None:
-                  not at all). ELMo (Peters et al. 2018) has 3 for both
+    forget        constant that is added to f (Jozefowicz et al. 2015)
+    cell_clip     clips c' to [-cell_clip, cell_clip]; None: no clipping. ELMo has 3 (Peters et al.
+                  2018)
+    project_clip  clips h' after the projection in the same way. ELMo has 3
     """
 
     forget: float = 0.0
@@ -53,8 +54,10 @@ def _cut(x, limit: float | None):
 
 
 class LSTM(Recurrent):
-    """One layer in one direction (`Recurrent`). The fields are those of `LSTMCell`; `project` is
-    the width P, or None."""
+    """One layer in one direction (`Recurrent`), with the fields of `LSTMCell`.
+
+    project    width P of the projection, or None
+    """
 
     logical_axes = {"state": ("width", None), "projection": ("width", None)}
 

@@ -1,9 +1,8 @@
-"""The scan of a recurrent cell over padded and packed rows, and what the layers of a recurrent
-network share.
+"""The scan of a recurrent cell over padded and packed rows, and the base of recurrent layers.
 
-The input products of all tokens stand before the scan. A step computes the products of the state.
-The backward scan computes the gradients of the pre-activations; the gradient of a kernel is then
-one product over all tokens, where the transpose of a scan would add one product a token.
+The input products of all tokens are computed before the scan. A step computes the products of the
+state. The backward scan computes the gradients of the pre-activations. The gradient of a kernel is
+then one product over all tokens; the transpose of a scan would add one product per token.
 """
 
 from __future__ import annotations
@@ -227,15 +226,15 @@ def ends_of(segments, backward: bool):
 class Recurrent(nn.Module):
     """Base of a layer in one direction: x [B, L, D], segments [B, L] -> (h [B, L, P], `State`).
 
-    `state` is the last state of the row before (None: zeros). `condition` [B, 1 or L, G] is added
-    to the inputs of all gates. `ends`: returns the state after each token's document in place of
-    the row's last one.
+    `state` is the last state of the previous row (None: zeros). `condition` [B, 1 or L, G] is added
+    to the inputs of all gates. With `ends` it returns, for each token, the state after the token's
+    document in place of the row's last state.
 
     weight_drop   dropout of the kernel of the state, the same for all rows (Merity et al. 2018,
                   arXiv 1708.02182, section 2)
     state_drop    dropout of the state in its products, the same for all tokens of a row (Gal and
                   Ghahramani 2016)
-    state_initializer   of the kernel of the state (None: `initializer`)
+    state_initializer   initializer of the kernel of the state (None: `initializer`)
     """
 
     hidden: int
@@ -316,11 +315,11 @@ class Recurrent(nn.Module):
 
 
 class Bidirectional(nn.Module):
-    """Two layers side by side, one in each direction: x [B, L, D], segments [B, L] -> (h [B, L, 2
-    P], `State`).
+    """Two layers, one in each direction: x [B, L, D], segments [B, L] -> (h [B, L, 2 P], `State`).
 
-    The state is that of both side by side. Its segment is -1 where the directions end in two
-    documents."""
+    States of both directions are concatenated. The segment of the state is -1 if the directions end
+    in different documents.
+    """
 
     right: Recurrent
     left: Recurrent

@@ -37,10 +37,16 @@ Sharing = Literal["uniform", "coupled", "shared"]
 
 @dataclasses.dataclass(frozen=True)
 class SharingCell:
-    """A cell for `recur` of `count` LSTMs side by side, h and c [B, M H]. It reads "candidate" [B,
-    M H], the part of c~ that does not depend on h. Products: "gates" [M H, 3 M H], "peepholes" [M
-    H, 2 M H], "last" [M H, M H], "content" from i to m, [M H, M M H], and, where it is `gated`,
-    "share" of the same shape."""
+    """A cell for `recur` of M = `count` LSTMs with concatenated h and c [B, M H].
+
+    It reads "candidate" [B, M H], the part of c~ that does not depend on h. Its products are
+
+        gates       [M H, 3 M H]
+        peepholes   [M H, 2 M H]
+        last        [M H, M H]
+        content     [M H, M M H], from i to m
+        share       [M H, M M H], if it is `gated`
+    """
 
     count: int = 1
     gated: bool = True

@@ -1,5 +1,4 @@
-"""Readers that put vectors of words beside the states of a frozen language model: stacked, and as
-TagLM."""
+"""Readers that add word vectors to the states of a frozen language model: stacked, and TagLM."""
 
 from __future__ import annotations
 
@@ -101,11 +100,12 @@ class TagLMReader(nn.Module):
     """The two recurrent layers of TagLM (Peters et al. 2017, arXiv 1705.00108, Eq. 1 to 6 and
     Figure 2): [B, L, 2 hidden].
 
-    x = [last states of a bidirectional GRU over the characters of a word; its vector],  h_1 =
-                                                                                         BiGRU(x),
-    h_2 = BiGRU([h_1; states of the language model]). `states=False` leaves the language model out,
-    `letters=0` the characters. `dropout` applies to the input of each layer of tokens. `size` and
-    `width` are those of `WordsReader`.
+        x   = [last states of a bidirectional GRU over the characters of a word; its vector]
+        h_1 = BiGRU(x)
+        h_2 = BiGRU([h_1; states of the language model])
+
+    `states=False` leaves out the language model, `letters=0` the characters. `dropout` applies to
+    the input of each layer of tokens. `size` and `width` are as in `WordsReader`.
     """
 
     logical_axes = {"characters": (None, None)}

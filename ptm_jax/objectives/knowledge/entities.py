@@ -40,8 +40,10 @@ class EntityLinker(slots.Encoder):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DEA(OnePass):
-    """-log p(e) of the entity of every mention among the entities of its row, from the state of its
-    first token (Zhang et al. 2019, arXiv 1905.07129, Eq. 7).
+    """-log p(e) of the entity of every mention, among the entities of its row.
+
+    The prediction reads the state of the mention's first token (Zhang et al. 2019, arXiv
+    1905.07129, Eq. 7).
 
     Reads `entity_positions`, `entity_labels`, `entity_weights` [B, P]
     (`corruptions.knowledge.entities.EntityNoise`). The head `entities` scores candidates [B, P, C].
@@ -74,9 +76,12 @@ class DEA(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ERD(OnePass):
-    """Whether the name of each mention was replaced, from the states of the tokens before and
-    behind it (Xiong et al. 2019, arXiv 1912.09637, Eq. 1). Reads `erd_before`, `erd_after`,
-    `erd_labels`, `erd_weights` [B, P]. Head `erd`: [B, P, 2 D] to [B, P, 1]."""
+    """Classifies whether the name of each mention was replaced.
+
+    The prediction reads the states of the tokens before and after the mention (Xiong et al. 2019,
+    arXiv 1912.09637, Eq. 1). Reads `erd_before`, `erd_after`, `erd_labels`, `erd_weights` [B, P].
+    Head `erd`: [B, P, 2 D] to [B, P, 1].
+    """
 
     tower: str = "main"
     head: str = "erd"
@@ -92,18 +97,19 @@ class ERD(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntityLinking(OnePass):
-    """The loss of the true entity among the candidates of each mention, from the scores of an
-    encoder's linker number `source` (Peters et al. 2019, arXiv 1909.04164, Eq. 3 and 4;
-    `extra["linking"]` of `encoders.knowledge.knowbert`).
+    """The loss of the true entity among the candidates of each mention.
 
-    loss   "softmax": -log softmax(score)[true] of the mentions whose true entity is a candidate;
-           "margin": the mean over candidates of max(0, margin - score) of the true one and of
-           max(0, margin + score) of the others, also of mentions whose true entity is none of them
+    Peters et al. 2019, arXiv 1909.04164, Eq. 3 and 4. The scores come from linker number `source`
+    of the encoder (`extra["linking"]` of `encoders.knowledge.knowbert`).
+
+    loss   "softmax": -log softmax(score)[true], for mentions with the true entity as a candidate.
+           "margin": the mean over candidates of max(0, margin - score) for the true entity and
+           max(0, margin + score) for the others; mentions count even if no candidate is true
            (allenai/kb, kb/entity_linking.py)
 
-    Reads `gold_of(source)` [B, L], the entity at the first token of every mention: 0 where it is
-    not known, -1 for none. `linking_guess` is the loss of a guess among the candidates. The metrics
-    of linker 1 are `linking_1_nll`, and so on.
+    Reads `gold_of(source)` [B, L], the entity at the first token of every mention: 0: not known,
+    -1: none. `linking_guess` is the loss of a guess among the candidates. The metrics of linker 1
+    are `linking_1_nll`, and so on.
     """
 
     tower: str = "main"

@@ -1,5 +1,4 @@
-"""Language modelling in which spans are words or names of entities, summed over all segmentations
-(LRLM)."""
+"""Language modelling over spans, words or entity names, summed over all segmentations (LRLM)."""
 
 from __future__ import annotations
 
@@ -25,14 +24,18 @@ NEVER = -1e9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentRelations(LM):
-    """-log of the probability of a text, in which each span is a word, p(word) p(x | h), or a name
-    of an entity of the row's graph, p(relation) p(e | h), summed over all ways to cut it into spans
-    by the forward algorithm (Hayashi et al. 2020, arXiv 1908.07690, Eq. 2 to 4).
+    """-log p(text), summed over all segmentations of the text into spans.
 
-    h is the state of the token before the span. Reads `span_entities` [B, L, N] and
-    `graph_entities` [B, C] (`corruptions.knowledge.entities.GraphOfText`); heads: `lm`, `latent`
-    with the logit of a relation, `entities` with scores of candidates. `nll` is the mean over
-    tokens, comparable with a language model's.
+    Hayashi et al. 2020, arXiv 1908.07690, Eq. 2 to 4. The forward algorithm computes the sum. A
+    span is one of two kinds, with h the state of the token before the span:
+
+        a word                                         p(word) p(x | h)
+        a name of an entity of the row's graph         p(relation) p(e | h)
+
+    Reads `span_entities` [B, L, N] and `graph_entities` [B, C]
+    (`corruptions.knowledge.entities.GraphOfText`). The heads are `lm`, `latent` with the logit of a
+    relation, and `entities` with scores of candidates. `nll` is the mean over tokens, comparable
+    with a language model's.
     """
 
     gate: str = "latent"

@@ -1,5 +1,7 @@
-"""Predicting what a lexicon holds of hidden words: part of speech, polarity, supersenses; and a
-text's rating."""
+"""Prediction of lexical features of hidden words, and of a text's rating.
+
+The features are part of speech, polarity and supersenses.
+"""
 
 from __future__ import annotations
 

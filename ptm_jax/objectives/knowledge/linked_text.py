@@ -1,5 +1,4 @@
-"""Language modelling in which each token may stand for an entity of a graph (KGLM), and its
-perplexity by sampling."""
+"""Language modelling in which a token may name an entity of a graph (KGLM); perplexity by sampling."""
 
 from __future__ import annotations
 
@@ -27,23 +26,29 @@ NEVER = -1e9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinkedText(RegularisedLM):
-    """-log p(text, entities) of a text whose entities are known (Logan et al. 2019, arXiv
-    1906.07241, Eq. 3), and -log q of the entities in a second tower `proposal`, which has read the
-    token too (section 4.2: the discriminative model).
+    """-log p(text, entities) of a text with known entities, and -log q of a proposal.
 
-    A token has no entity, a new one, or one that is related to a `parent`, an entity of an earlier
-    token of its document:
+    Logan et al. 2019, arXiv 1906.07241, Eq. 3. q is the distribution of the entities in a second
+    tower `proposal`, which has also read the token (section 4.2: the discriminative model).
 
-        p(e) = p(new) p(e | new) + p(related) sum_c p(parent c) sum_r p(r | c) [(c, r, e) a fact] / (tails of c and r)
-        p(x | e) over the words and the tokens of the entity's name, each of which is also a way to write its word
+    A token has no entity, a new entity, or an entity related to a `parent`, the entity of an
+    earlier token of its document:
 
-    The relation 0 leads from an entity to itself. Kinds, parents and relations are summed over; the
-    paper's are annotated. Reads of each row the candidates `linked_entities`, `linked_segments` [B,
-    C], their names `linked_names` [B, C, A] (ids + 1, 0 at the end), their facts `linked_facts` [B,
-    C, F, 2] (relation and tail, 0 for none), and `linked` [B, L], the candidate + 1 of a token, 0
-    for none (`corruptions.knowledge.linked_text.LinkedNames`). `nll` is that of tokens and
-    entities, `entity_nll` that of entities alone. `activation` and `change` weight the penalties of
-    `RegularisedLM` on the states.
+        p(e) = p(new) p(e | new) + p(related) sum_c p(parent c)
+               sum_r p(r | c) [(c, r, e) is a fact] / (number of tails of c and r)
+        p(x | e)    over the words and the tokens of the entity's name; a token of the name is a
+                    second way to write its word
+
+    Relation 0 leads from an entity to itself. Kinds, parents and relations are summed over; in the
+    paper they are annotated. `nll` is the loss of tokens and entities, `entity_nll` the loss of
+    entities alone. `activation` and `change` weight the penalties of `RegularisedLM` on the states.
+
+    Reads for each row (`corruptions.knowledge.linked_text.LinkedNames`):
+
+        linked_entities, linked_segments  [B, C]        candidates and their segments
+        linked_names                      [B, C, A]     their names, ids + 1; 0 at the end
+        linked_facts                      [B, C, F, 2]  their facts, relation and tail; 0: none
+        linked                            [B, L]        candidate + 1 of a token; 0: none
     """
 
     activation: float = 0.0
@@ -204,8 +209,9 @@ def sampled_nll(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledText(LinkedText):
-    """-log p(text) without its entities, by importance sampling of every row (`sampled_nll`): the
-    perplexity of KGLM.
+    """-log p(text) without its entities: the perplexity of KGLM.
+
+    Every row is estimated by importance sampling (`sampled_nll`).
 
     samples   draws of the entities of a row: 100 in the published code
               (kglm/commands/evaluate_perplexity.py)

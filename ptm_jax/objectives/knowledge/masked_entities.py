@@ -1,4 +1,4 @@
-"""Losses of entities that stand beside the words of a text (LUKE)."""
+"""Losses of entities that a network reads in addition to words (LUKE)."""
 
 from __future__ import annotations
 

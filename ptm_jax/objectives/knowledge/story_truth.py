@@ -1,4 +1,4 @@
-"""Which stories are true, and a language model of these alone (commonsense GPT-2)."""
+"""Classification of true and fake stories; language model of true stories (commonsense GPT-2)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoryTruth(OnePass):
-    """Cross-entropy of the kind of a row's first document, true or one of three fakes, from the
-    mean of its states (Guan et al. 2020, arXiv 2001.05139, Eq. 6 and 7). Reads `truth_labels` and
-    `truth_weights` [B]; head `truth`: [B, D] to [B, 4]."""
+    """Cross-entropy of the kind of a row's first document: true, or one of three fakes.
+
+    The head `truth`, [B, D] to [B, 4], reads the mean of the document's states (Guan et al. 2020,
+    arXiv 2001.05139, Eq. 6 and 7). Reads `truth_labels` and `truth_weights` [B].
+    """
 
     tower: str = "main"
     head: str = "truth"

@@ -1,5 +1,4 @@
-"""Losses of triples as texts: KEPLER's knowledge embeddings, KG-BERT's classes and LIBERT's lexical
-relations."""
+"""Losses of triples as texts: KEPLER's embeddings, KG-BERT's classes, LIBERT's word relations."""
 
 from __future__ import annotations
 
@@ -114,9 +113,11 @@ def first_states(tower: Tower, batch: Batch, name: str) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TripleTruth(NSP, ScoresTriples):
-    """-log p of whether the triple of a row's text is true, from the pooled first token (Yao et al.
-    2019, arXiv 1909.03193, Eq. 1 and 2, as a softmax of two classes). Reads `triple_label` [B]
-    (`corruptions.knowledge.triples.TripleText`); heads `pool`, `nsp`."""
+    """Cross-entropy of whether a row's triple is true, from the pooled first token.
+
+    Yao et al. 2019, arXiv 1909.03193, Eq. 1 and 2, as a softmax of two classes. Reads
+    `triple_label` [B] (`corruptions.knowledge.triples.TripleText`); heads `pool`, `nsp`.
+    """
 
     label: str = "triple_label"
     name: str = "triple"
@@ -126,9 +127,11 @@ class TripleTruth(NSP, ScoresTriples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairRelation(NSP, ScoresTriples):
-    """-log p of the relation of a pair of entities, from the pooled first token of their text (Yao
-    et al. 2019, arXiv 1909.03193, Eq. 3 and 4). Reads `relation_label` [B]
-    (`corruptions.knowledge.triples.EntityPairs`); heads `pool`, `nsp`."""
+    """Cross-entropy of the relation of a pair of entities, from the pooled first token.
+
+    Yao et al. 2019, arXiv 1909.03193, Eq. 3 and 4. Reads `relation_label` [B]
+    (`corruptions.knowledge.triples.EntityPairs`); heads `pool`, `nsp`.
+    """
 
     label: str = "relation_label"
     name: str = "relation"
@@ -138,9 +141,11 @@ class PairRelation(NSP, ScoresTriples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LRC(OnePass):
-    """Whether a pair of words is in a lexical relation, from the pooled first token of [CLS] w1
-    [SEP] w2 [SEP] (Lauscher et al. 2020, arXiv 1909.02339, Eq. 2). Reads `lexical_input_ids` [B, 3,
-    S], of which the first is true. Heads `pool`, `lrc`."""
+    """Classifies whether two words are in a lexical relation, from the pooled first token.
+
+    The text is [CLS] w1 [SEP] w2 [SEP] (Lauscher et al. 2020, arXiv 1909.02339, Eq. 2). Reads
+    `lexical_input_ids` [B, 3, S]; the first pair of each row is true. Heads `pool`, `lrc`.
+    """
 
     tower: str = "main"
     head: str = "lrc"

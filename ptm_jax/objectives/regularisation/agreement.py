@@ -1,5 +1,7 @@
-"""Divergence between two predictions of a batch, and R-Drop, which penalises disagreement under
-dropout (Liang et al. 2021, arXiv 2106.14448)."""
+"""Divergence between two predictions of a batch, and R-Drop.
+
+R-Drop penalises different predictions under dropout (Liang et al. 2021, arXiv 2106.14448).
+"""
 
 from __future__ import annotations
 

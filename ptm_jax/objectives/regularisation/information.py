@@ -1,4 +1,4 @@
-"""A task's loss and the information that its states keep of the text (Li and Eisner 2019)."""
+"""A task's loss and the information of its states about the text (Li and Eisner 2019)."""
 
 from __future__ import annotations
 

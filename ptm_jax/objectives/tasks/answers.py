@@ -1,5 +1,4 @@
-"""Reading-comprehension objectives beyond spans: answer kind and rationale (CoQA), and
-answerability."""
+"""Reading comprehension beyond spans: answer kind and rationale (CoQA), and answerability."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Objectives of downstream tasks: text classification and regression, tagging, answer spans and
-multiple choice (survey section 7; Devlin et al. 2019, section 4)."""
+"""Objectives of downstream tasks (survey section 7; Devlin et al. 2019, section 4).
+
+Text classification and regression, tagging, answer spans and multiple choice.
+"""
 
 from __future__ import annotations
 

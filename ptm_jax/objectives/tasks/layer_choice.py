@@ -1,5 +1,4 @@
-"""A task's loss and a penalty on the layers that a densely connected encoder reads (LD-Net: Liu et
-al. 2018)."""
+"""A task's loss and a penalty on the layers of a dense encoder (LD-Net: Liu et al. 2018)."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ class Selecting(AroundTask):
 
         R(z) = [|z|_0 > most] |z|_1 + |z (1 - z)|_1
 
-    over the layers of both directions together, of which `most` may stay (2 in the authors' code,
-    which the default `strength` comes from too). The metric `layers` is |z|_0.
+    z covers the layers of both directions; `most` of them may stay. `most` = 2 and the default
+    `strength` come from the authors' code. The metric `layers` is |z|_0.
     """
 
     strength: float = 0.05

@@ -1,5 +1,4 @@
-"""Contrastive objectives: a positive pair scores higher than negative pairs (survey 3.1.4, Eq.
-4)."""
+"""Contrastive objectives: positive pairs score higher than negative pairs (survey 3.1.4, Eq. 4)."""
 
 from __future__ import annotations
 

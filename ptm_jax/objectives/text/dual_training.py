@@ -1,5 +1,7 @@
-"""A teacher and a student of a smaller vocabulary, trained at once (Zhao et al. 2019, arXiv
-1909.11687)."""
+"""Joint training of a teacher and of a student with a smaller vocabulary.
+
+Zhao et al. 2019, arXiv 1909.11687.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,19 @@
-"""Greedy layer-wise pre-training (Hinton et al. 2006; Bengio et al. 2007): layers are trained one
-by one, then together.
+"""Greedy layer-wise pre-training: layers are trained one by one, then together.
 
-Row 29. Layer l learns on h_{l-1}, the output of the trained layers below, which have no gradient:
+Hinton et al. 2006; Bengio et al. 2007; row 29. Layer l learns on h_{l-1}, the output of the
+trained layers below, which have no gradient:
 
     rbm           a restricted Boltzmann machine by contrastive divergence with one step (Hinton
-                  2002): the gradient of F(v0) - F(v1) with free energy F(v) = -v c - sum softplus(v
-                  W + b) and a fixed v1 is -(v0 h0' - v1 h1') for W, h the probabilities of the
-                  units above. v1 is drawn from the units that are drawn given v0. A batch of real
-                  numbers v0 in [0, 1] counts as probabilities
-    autoencoder   a denoising autoencoder with tied weights: cross-entropy of v0 and sigmoid(h W' +
-                  c), where h sees v0 with a share `noise` of its units set to 0 (Vincent et al.
-                  2008)
+                  2002). The loss is F(v0) - F(v1) with the free energy
+
+                      F(v) = -v c - sum softplus(v W + b)
+
+                  and a fixed v1. Its gradient for W is -(v0 h0' - v1 h1'), with h the probabilities
+                  of the units above. v1 is drawn from units that are drawn given v0. Real numbers
+                  v0 in [0, 1] count as probabilities
+    autoencoder   a denoising autoencoder with tied weights (Vincent et al. 2008). The loss is the
+                  cross-entropy of v0 and sigmoid(h W' + c), where h reads v0 with a fraction
+                  `noise` of its units set to 0
 
 Afterwards all layers are fine-tuned as one autoencoder, which reconstructs h_0 through all layers
 and back (Hinton and Salakhutdinov 2006).

@@ -2,8 +2,8 @@
 
 BiSkip      a word predicts its neighbours, and the neighbours of the word that it is aligned with
             (Luong et al. 2015, section 3.2; bivec.c, ProcessSentenceAlign)
-joint       beside that, the means of a sentence and of its translation have a high cosine (Singla
-            et al. 2018)
+joint       in addition, the mean vectors of a sentence and of its translation have a high cosine
+            (Singla et al. 2018)
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from ptm_jax.statistics.windows import square
 class BilingualSkipGram(NegativeSampling):
     """alpha (mono1 + mono2) + beta (cross12 + cross21) with alpha = 1 (Luong et al. 2015, Eq. 3).
 
-    The word at place i of an aligned pair (i, j) predicts the words within the pair's window beside
-    j, and the word at j those beside i; the aligned words themselves are not predicted. Noise words
-    are of the predicted word's language.
+    In an aligned pair (i, j) the word at i predicts the neighbours of j within the pair's window,
+    and the word at j the neighbours of i. The aligned words themselves are not predicted. Noise
+    words are of the predicted word's language.
 
-    k       noise words for every prediction; beta: weight of predictions in the other language
+    k       number of noise words per prediction
+    beta    weight of predictions in the other language
     """
 
     k: int = 30
@@ -93,10 +94,11 @@ class BilingualSkipGram(NegativeSampling):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceAlignment(BilingualSkipGram):
-    """The bilingual skip-gram beside the mean of 1 - cos(s, s') over translations, where s is the
-    mean of a sentence's vectors (Singla et al. 2018: one model of words and of sentences).
-    Sentences without a translation have the first part alone. The survey's row gives the form of
-    the second; `alignment` is its weight.
+    """The bilingual skip-gram plus `alignment` times the mean of 1 - cos(s, s') over translations.
+
+    s is the mean of a sentence's vectors (Singla et al. 2018: one model of words and of sentences).
+    Sentences without a translation have only the first term. The form of the second term is from
+    the survey's row.
     """
 
     alignment: float = 1.0

@@ -1,5 +1,4 @@
-"""GloVe: logarithms of co-occurrence counts by products of word vectors (Pennington et al.
-2014)."""
+"""GloVe: products of word vectors fit logarithms of co-occurrences (Pennington et al. 2014)."""
 
 from __future__ import annotations
 
@@ -24,15 +23,15 @@ class GloVe(InPlace):
     """1/2 f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, f(x) = min(1, (x / most) ** power) (2014,
     Eq. 8 and 9).
 
-    The states are the w_i, `extra["bias"]` the b_i; the head has w~ and b~. `context_ids` j and
-    `cooccurrences` X [B, L] are those of `data.rows.cells.Cells`; segment 0 is no cell. The factor
-    1/2 is of Stanford's code, whose gradient it makes; the paper has none. The code also clips each
-    element of a cell's gradient at 100, which cells do not reach. The loss is a mean over cells, so
-    the code's rate r, of every cell, is r times the cells of an update.
+    The states are the w_i, `extra["bias"]` the b_i; the head has w~ and b~. `data.rows.cells.Cells`
+    writes `context_ids` j and `cooccurrences` X [B, L]; segment 0 is no cell.
 
-    impl        who computes the updates of scaled Adagrad on a CPU: "native" is `kernels.words`,
-                "plain" XLA; "auto" is native where the host has a C++ compiler. They differ by
-                rounding
+    The factor 1/2 gives the gradient of Stanford's code; the paper has no factor. The code also
+    clips each element of a cell's gradient at 100, which cells do not reach. The loss is a mean
+    over cells: the code's rate r for every cell equals r times the number of cells in an update.
+
+    impl        implementation of the updates of scaled Adagrad on a CPU. "native": `kernels.words`;
+                "plain": XLA; "auto": native if the host has a C++ compiler. They differ by rounding
     """
 
     most: float = 100.0

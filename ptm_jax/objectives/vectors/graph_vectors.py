@@ -1,4 +1,4 @@
-"""Losses of vectors of a graph alone: true triples against corrupted ones.
+"""Losses of graph embeddings: true triples against corrupted ones.
 
     margin    max(0, margin + s' - s), the mean over the noise of a row (Bordes et al. 2013, Eq. 1)
     softmax   -log softmax of the true entity among the candidates (Kadlec et al. 2017, arXiv
@@ -36,18 +36,18 @@ class TripleLoss(InPlace, ScoresTriples):
     """A loss of rows of triples [B, 3 T].
 
     candidates   "noise", or "all" entities of the graph
-    sides        "drawn": one side of a triple, that of `sides`; "both": heads and tails are
-                 predicted
-    margin       of the margin loss
-    smoothing    of the labels of the binary loss: (1 - smoothing) * y + smoothing / E (the
+    sides        "drawn": predicts one side of a triple, by the field `sides`; "both": predicts
+                 heads and tails
+    margin       margin of the margin loss
+    smoothing    label smoothing of the binary loss: (1 - smoothing) * y + smoothing / E (the
                  published code adds 1 / E)
-    unit         whether vectors of entities are brought to length 1 where they are read (Bordes et
-                 al. 2013, and Yang et al. 2015, rescale the table after each step)
-    soft         weight of TransH's constraints (Eq. 5): max(0, |e|^2 - 1) of the entities of a
+    unit         whether entity vectors are scaled to length 1 when they are read (Bordes et al.
+                 2013 and Yang et al. 2015 rescale the table after each step)
+    soft         weight of TransH's constraints (Eq. 5): max(0, |e|^2 - 1) for the entities of a
                  triple, and the penalty of its relation
     decay        weight of the squared lengths of relations (Yang et al. 2015, section 4: 0.0001)
-    impl         who computes TransE, TransH and DistMult with noise on a CPU: "native" is
-                 `kernels.triples`, "plain" XLA; "auto" is native where the host has a C++ compiler.
+    impl         implementation of TransE, TransH and DistMult with noise on a CPU. "native":
+                 `kernels.triples`; "plain": XLA; "auto": native if the host has a C++ compiler.
                  They differ by rounding
     """
 

@@ -68,12 +68,12 @@ class _Distances:
 class JointGraph(NegativeSampling):
     """The sum of three losses, each a mean (Wang et al. 2014, Eq. 2 to 8):
 
-    text      words predict their neighbours: the score of word w beside v is b - |v - w'|^2 / 2
-    triples   -log p(h | r, t) - log p(t | h, r) - log p(r | h, t), z(h, r, t) = b - |h + r - t|^2 /
-              2
-    names     the triples again with the name of the head, of the tail, and of both, in place of the
-              entity
-    anchors   the entity that a word stands for predicts the neighbours of the word
+    text           words predict their neighbours: the score of neighbour w of v is
+                   b - |v - w'|^2 / 2
+    triples        -log p(h | r, t) - log p(t | h, r) - log p(r | h, t), with
+                   z(h, r, t) = b - |h + r - t|^2 / 2
+    names          the triples again, with names in place of the head, the tail, and both
+    anchors        the entity of a word predicts the neighbours of the word
     descriptions   -log p(w | e) - log p(e | w) for the words of the descriptions of head and tail
                    (Zhong et al. 2015, Eq. 6)
 

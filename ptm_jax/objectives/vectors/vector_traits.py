@@ -1,4 +1,4 @@
-"""Traits that losses of vectors read or have: tables of words, scores of triples."""
+"""Traits for losses of vectors: tables of words, scores of triples."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class WordTable(slots.Encoder):
 
 
 class BagOfGrams(slots.Encoder):
-    """An encoder whose mean state of a text is the mean of the rows of its words, in the table
-    `token`, and of its n-grams of words, in the table `ngrams`.
+    """An encoder that represents a text by the mean over word rows and word n-gram rows.
+
+    Word rows are in the table `token`, n-gram rows in the table `ngrams`.
 
     grams    the n-grams of words (`statistics.subwords.HashedWordNGrams`)
     """
@@ -68,9 +69,10 @@ class ScoresTriples(slots.Objective):
 class LinearClasses(slots.ClassHead):
     """A head of classes whose scores may be products with the mean of a text's states.
 
-    linear    whether they are: the scores are a product with the matrix `classes/kernel` [D, C]
-    ways      [C, P] int32, for a tree: the products are scores of inner nodes, and row c is the way
-              to class c: node + 1 for a turn right, -(node + 1) left, 0 after the end; or None
+    linear    whether the scores are the product with the matrix `classes/kernel` [D, C]
+    ways      paths of a class tree, [C, P] int32; None: no tree. With a tree the products score
+              inner nodes. Row c is the path to class c: node + 1 for a turn to the right,
+              -(node + 1) to the left, 0 after the end
     """
 
     linear: ClassVar[bool] = False

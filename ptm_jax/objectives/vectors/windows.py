@@ -1,5 +1,6 @@
-"""Word vectors: centres predict their neighbours, or neighbours their centre, without a softmax
-over the vocabulary.
+"""Word vectors from windows, without a softmax over the vocabulary.
+
+Centres predict their neighbours, or neighbours their centre:
 
     skip-gram   a token's state predicts every neighbour in its window (Mikolov et al. 2013a,
                 section 3.2)
@@ -169,8 +170,8 @@ class NegativeSampling(InPlace, _Noise):
     unigram ** 0.75 (`corruptions.vectors.windows.WordWindows`). Rows of the survey's table: 5, 6,
     7.
 
-    impl    who computes skip-gram and CBOW under SGD on a CPU: "native" is `kernels.words`, "plain"
-            XLA; "auto" is native where the host has a C++ compiler. They differ by rounding
+    impl    implementation of skip-gram and CBOW under SGD on a CPU. "native": `kernels.words`;
+            "plain": XLA; "auto": native if the host has a C++ compiler. They differ by rounding
     """
 
     impl: Literal["auto", "plain", "native"] = "auto"
@@ -236,8 +237,9 @@ class NCE(_Noise):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HierarchicalSoftmax(_Words):
-    """-log p(w), p(w) = product over the inner nodes n on the way to w of sigma(+-h . v'_n) (Morin
-    and Bengio 2005, with the Huffman tree of Mikolov et al. 2013b, section 2.1). Row n of the
+    """-log p(w), where p(w) is the product of sigma(+-h . v'_n) over the inner nodes n above w.
+
+    Morin and Bengio 2005, with the Huffman tree of Mikolov et al. 2013b, section 2.1. Row n of the
     output table is node n.
     """
 
@@ -280,8 +282,9 @@ class HierarchicalSoftmax(_Words):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowRanking(OnePass):
-    """max(0, margin - f(x) + f(x')): ranks every window above the same one with another word in its
-    centre (Collobert et al. 2011, Eq. 17). Rows of the survey's table: 2, 77.
+    """max(0, margin - f(x) + f(x')): ranks windows above windows with another word in the centre.
+
+    Collobert et al. 2011, Eq. 17. Rows of the survey's table: 2, 77.
 
     f is the head `score` on the state of the centre. Reads `replaced_ids` and `replaced_weights`
     [B, L] of `corruptions.vectors.windows.ReplacedCentres`. The encoder is given them as

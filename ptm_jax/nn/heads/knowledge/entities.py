@@ -63,7 +63,7 @@ class EntityScores(slots.Head, nn.Module):
 
 
 class BesideMentions(slots.Head, nn.Module):
-    """A score [.., 1] from the states before and behind a mention, [.., 2 D] (WKLM)."""
+    """A score [.., 1] from the states before and after a mention, [.., 2 D] (WKLM)."""
 
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()

@@ -1,4 +1,4 @@
-"""Heads on the states of entities that stand beside the words of a text (LUKE)."""
+"""Heads on the states of entities, which the encoder reads in addition to words (LUKE)."""
 
 from __future__ import annotations
 

@@ -7,13 +7,18 @@
     Convolution    relu(vec(conv([h; r])) W) . t + b_t   ConvE: Dettmers et al. 2018, Eq. 1
                                                          (arXiv 1707.01476)
 
-A head is called with the vectors x [..., T, D] of the known entities and r [..., T, D] of
-relations, the relations' ids `links` [..., T], `sides` [..., T] bool, where x is the tail and the
-candidates are heads, the candidates' vectors c and ids, and `paired`: c is [..., T, D], one
-candidate for each; else [..., K, D], shared by the triples of a row, or [K, D]. It returns the
-scores [..., T] or [..., T, K], higher for better triples, and a penalty of each relation [..., T]
-(TransH's, else 0). As a batch's field `scored` these inputs give a head its dropout too
-(`Tower.read`).
+A head is called with
+
+    x        [..., T, D]   vectors of the known entities
+    r        [..., T, D]   vectors of the relations; `links` [..., T] are their ids
+    sides    [..., T]      bool: whether x is the tail and the candidates are heads
+    c                      vectors of the candidates, and their ids. With `paired` [..., T, D], one
+                           candidate for each triple; else [..., K, D], shared by the triples of a
+                           row, or [K, D]
+
+It returns the scores [..., T] or [..., T, K], higher for better triples, and a penalty of each
+relation [..., T] (TransH's; 0 for the others). If a batch has these inputs as its field `scored`,
+the head also applies its dropout (`Tower.read`).
 """
 
 from __future__ import annotations
@@ -110,9 +115,11 @@ class Translation(TripleScore):
 
 
 class Hyperplanes(TripleScore):
-    """TransH. The normals w of the hyperplanes are rows of a table of its own, brought to length 1
-    where they are read (the paper projects them). The penalty is max(0, cos(w, d)^2 - epsilon^2),
-    the soft constraint of orthogonality (Eq. 5)."""
+    """TransH. The penalty is max(0, cos(w, d)^2 - epsilon^2), the orthogonality constraint (Eq. 5).
+
+    The normals w of the hyperplanes are rows of a table of the head. They are scaled to length 1
+    when they are read (the paper projects them).
+    """
 
     norm: Literal[1, 2] = 2
     epsilon: float = 1e-3

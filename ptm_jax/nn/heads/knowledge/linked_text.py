@@ -1,5 +1,4 @@
-"""Heads of a language model that chooses an entity for each token, and writes the token as one of
-its names (KGLM)."""
+"""Heads of a language model that chooses an entity for each token and renders its name (KGLM)."""
 
 from __future__ import annotations
 
@@ -18,9 +17,13 @@ from ptm_jax.nn.recurrent.lstm import LSTM
 
 
 class Choices(NamedTuple):
-    """Logits of each token, float32: of `types` [B, T, 3] (none, new, related), of `new` entities
-    [B, T, E], of the row's candidates as `parents` [B, T, C], and of `relations` [B, T, R], of
-    which 0 leads from an entity to itself."""
+    """Logits of each token, float32.
+
+    types       [B, T, 3]   none, new, related
+    new         [B, T, E]   new entities
+    parents     [B, T, C]   the row's candidates as parents
+    relations   [B, T, R]   relations; relation 0 leads from an entity to itself
+    """
 
     types: Any
     new: Any
@@ -29,10 +32,13 @@ class Choices(NamedTuple):
 
 
 class EntityChoices(slots.Head, nn.Module):
-    """The choices of an entity from states [B, T, D] (Logan et al. 2019, arXiv 1906.07241, section
-    3.1): the kind by a dense layer; a new entity by the products of its vector and h_p + h_r; a
-    parent by those of h_p; a relation by those of h_r. h_p and h_r [.., W] are dense layers of the
-    state, where the paper splits it. Inputs: the states and the candidates [B, C]."""
+    """The choices of an entity from states [B, T, D] (Logan et al. 2019, arXiv 1906.07241, 3.1).
+
+    A dense layer scores the kind. The other scores are products: of h_p + h_r with the vector of a
+    new entity, of h_p with the vector of a parent, of h_r with the vector of a relation. h_p and
+    h_r [.., W] are dense layers of the state; the paper splits the state instead. Inputs: the
+    states and the candidates [B, C].
+    """
 
     logical_axes = {"entities": ("words", None), "relations": (None, "width")}
 
@@ -71,13 +77,14 @@ class EntityChoices(slots.Head, nn.Module):
 
 
 class EntityWriter(EntityChoices):
-    """`EntityChoices`, and the next token given its entity (section 3.1, "Rendering the entity"):
-    the logits of words from h' = W [h; v_e] and the tied table, where v_e is 0 without an entity,
-    and of each token of the entity's name from tanh(U h') and a_j, the state of an LSTM over the
-    name. Inputs besides: the entities [B, T] and their names [B, T, A], ids. Returns (`Choices`,
-    `Readout`, logits [B, T, A] float32).
+    """`EntityChoices`, and the next token given its entity (section 3.1, "Rendering the entity").
 
-    The published code takes tanh of a_j instead, and h of h'.
+    Word logits are products of h' = W [h; v_e] and the tied table; v_e is 0 without an entity. The
+    logit of token j of the entity's name is the product of tanh(U h') and a_j, the state of an LSTM
+    over the name. Further inputs: the entities [B, T] and the ids of their names [B, T, A]. Returns
+    (`Choices`, `Readout`, logits [B, T, A] float32).
+
+    The published code takes tanh of a_j instead, and h in place of h'.
     """
 
     logical_axes = {"bias": ("vocab",)}
