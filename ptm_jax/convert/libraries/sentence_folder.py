@@ -207,8 +207,9 @@ def parted(
 
 
 def around(model: Any, last: Dense | None, layout: str | None) -> Sentence | None:
-    """Returns what the files of sentence-transformers around a model say, None for a folder of
-    transformers alone. `last` is the layer of a classifier on the mean. Raises UserError."""
+    """Returns the settings of sentence-transformers that an export writes beside a model; None for
+    a folder of transformers alone. `last` is the layer of a classifier on the mean. Raises
+    UserError."""
     heads, sentence = sorted(set(model.module.heads) - {"pool"}), model.sentence
     if last is not None:
         if layout == "transformers":

@@ -33,7 +33,7 @@ from ptm_jax.training.steps import building
 from ptm_jax.training.steps.step import program
 
 FEW = 300
-"""Updates under which a run says that they are few, and steps are divided."""
+"""Number of updates below which a run prints a warning, and steps are divided."""
 LARGEST_SAMPLE, BILLION = 1e-3, 1e9
 SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 """The named tokens of `core.types.Vocab`."""
