@@ -210,11 +210,8 @@ def steps(found: dict[tuple[str, str, int], dict], way: str) -> str:
     for (_, other, seed), line in sorted(found.items()):
         if other == way:
             last = {round(layers): accuracy for layers, accuracy in line["way_down"]}
-            lines.append(
-                f"| {seed} | "
-                f"{', '.join(f'{count}: {last[count]:.1f}' for count in sorted(last, reverse=True))} "
-                "|"
-            )
+            cells = [f"{count}: {last[count]:.1f}" for count in sorted(last, reverse=True)]
+            lines.append(f"| {seed} | {', '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -12,8 +12,9 @@ a core. Tasks:
               (SentiLR's input). Polarity is the sign of a word's mean valence among VADER's ten
               raters (Hutto and Gilbert 2014, `pip install vaderSentiment`), part of speech that of
               WordNet
-    semeval10 7,000 sentences of SemEval 2010 task 8 (relations of marked nouns, without direction), and 1,000 others
-              held out; the mean of a word's supersenses in WordNet is a summand (SenseBERT's input)
+    semeval10 7,000 sentences of SemEval 2010 task 8 (relations of marked nouns, without
+              direction), and 1,000 others held out; the mean of a word's supersenses in WordNet
+              is a summand (SenseBERT's input)
     wic       5,428 pairs of WiC (Pilehvar and Camacho-Collados 2019; pilehvar.github.io/wic,
               WiC_dataset.zip, licence CC BY-NC 4.0), and its 1,400 test pairs held out: has the
               marked word one sense in both sentences? The sum of the supersenses of its lemma and

@@ -6,7 +6,8 @@ survey).
     words          vectors of words, given where the skip-gram has them, a BiLSTM, a CRF
     words + elmo   the learned mixture of ELMo's layers beside the vectors (Peters et al. 2018)
     words + flair  contextual string embeddings beside the vectors (Akbik et al. 2018)
-    words + pooled those and, before each, the mean of its word's so far in the epoch (Akbik et al. 2019)
+    words + pooled those and, before each, the mean of its word's so far in the epoch (Akbik et al.
+                   2019)
     tagger         TagLM's: a BiGRU over characters beside the vectors, two BiGRU, a CRF (Peters et
                    al. 2017)
     tagger + lm    the top states of ELMo's language models beside the output of its first BiGRU:

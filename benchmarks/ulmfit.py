@@ -228,7 +228,8 @@ def classifier(
     begin = WAYS[way]
     init = target(args, task, backward) if begin == "target" else general(args, backward)
     lr = args.lr if begin else args.lr_scratch
-    name = f"{task}_{f'{init.name}_{args.factor:g}_{args.unfreeze}' if begin else 'scratch'}_{args.labels}_{lr:g}_{seed}"
+    way = f"{init.name}_{args.factor:g}_{args.unfreeze}" if begin else "scratch"
+    name = f"{task}_{way}_{args.labels}_{lr:g}_{seed}"
     adapt = (ConcatPooling(), TruncatedGradient())
     data, own = (
         files(args, task, seed),

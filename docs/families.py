@@ -49,7 +49,8 @@ convs2s, ConvS2S, convs2s_ende, transformer_base, -, convs2s_\w+
 rnnsearch, RNNsearch, rnnsearch_50, transformer_base, -, rnnsearch_\w+
 luong, Luong's attention, luong_local_p, rnnsearch_50, -, luong_\w+
 cove, CoVe, cove, luong_general, -, cove
-lm_seq2seq, Sequence-to-sequence from two language models, lm_seq2seq, luong_general, -, lm_seq2seq\w*
+lm_seq2seq, Sequence-to-sequence from two language models, lm_seq2seq,
+    luong_general, -, lm_seq2seq\w*
 liu, LSTMs that tasks share, liu_shared, liu_uniform, -, liu_\w+
 graphs, Joint models of graphs and text, wang_joint, skipgram, -, (wang|zhong)_joint\w*
 triples, Vectors of a knowledge graph, transe, wang_joint, -, (transe|transh|distmult|conve)\w*
@@ -88,7 +89,8 @@ ld_net, LD-Net, ld_net, elmo, -, ld_net\w*
 context2vec, context2vec, context2vec, cbow, -, context2vec\w*
 skip_thought, Skip-thought, skip_thought, lstm_medium, -, skip_thought\w*
 transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)
-universal_transformer, Universal Transformer, universal_transformer, transformer_base, universal_transformer, universal_\w+
+universal_transformer, Universal Transformer, universal_transformer,
+    transformer_base, universal_transformer, universal_\w+
 bart, BART, bart_base, transformer_base, bart, bart_\w+
 mass, MASS, mass_enfr, transformer_big, mass, mass_\w+
 pegasus, PEGASUS, pegasus_large, bart_large, pegasus, pegasus_\w+
@@ -105,7 +107,7 @@ FAMILIES = {
         pattern,
     )
     for page, title, shown, parent, config, pattern in (
-        line.split(", ") for line in _LINES.strip().splitlines()
+        line.split(", ") for line in _LINES.strip().replace(",\n    ", ", ").splitlines()
     )
 }
 """{page: (title, system that is shown, its parent (None: it begins a line), config, pattern of the

@@ -106,8 +106,10 @@ class System:
         return "\n".join([
             f"System {self.name!r} ({self.paper})",
             f"  towers {towers}; examples {kind(self.examples)}",
-            f"  corruption {kind(self.corruption)}, objective {kind(self.objective)}, " "adaptations " f"{names(self.wrappers)}",
-            f"  steps {shapes}; lr {recipe.lr:g}, {kind(recipe.optimizer)}, " f"{kind(recipe.schedule)}",
+            f"  corruption {kind(self.corruption)}, objective {kind(self.objective)}, "
+            f"adaptations {names(self.wrappers)}",
+            f"  steps {shapes}; lr {recipe.lr:g}, {kind(recipe.optimizer)}, "
+            f"{kind(recipe.schedule)}",
         ])  # fmt: skip
 
 

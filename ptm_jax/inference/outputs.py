@@ -23,7 +23,8 @@ class Output:
                       head, as [B, C] of classes
     scores            {task head: array, or the pair of a span's ends}
     source, source_layers, source_attention, cross_attention [N, B, H, T, L]
-                      only with a decoder. The other outputs are then the decoder's, and L is the length T of its inputs
+                      only with a decoder. The other outputs are then the decoder's, and L
+                      is the length T of its inputs
     """
 
     hidden: np.ndarray

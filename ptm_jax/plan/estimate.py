@@ -10,11 +10,12 @@ length L, H heads, N layers and bfloat16 activations:
                 instead (Korthikanti et al. 2022, section 4.2.2) over `fsdp`: gathers of 2 bytes a
                 parameter in both directions, a reduce-scatter of its gradient of 4 over `data` and
                 `fsdp`, if they do not split a parameter: an all-reduce of its gradient
-    activations T D N 2 bytes if layers are recomputed, else T D N (34 + 5 H L / D) (Korthikanti et al. 2022, Eq. 1), split
-                over `model` except for 10 of the 34; for towers with other layers: the residuals of the forward pass's
-                jaxpr on one device, divided by the parts of rows and positions
-    temporaries gradients (4 bytes a parameter), a copy in bfloat16 (2), logits and the loss (12 bytes a logit), and the
-                activations of one layer
+    activations T D N 2 bytes if layers are recomputed, else T D N (34 + 5 H L / D) (Korthikanti
+                et al. 2022, Eq. 1), split over `model` except for 10 of the 34; for towers with
+                other layers: the residuals of the forward pass's jaxpr on one device, divided by
+                the parts of rows and positions
+    temporaries gradients (4 bytes a parameter), a copy in bfloat16 (2), logits and the loss (12
+                bytes a logit), and the activations of one layer
 """
 
 from __future__ import annotations

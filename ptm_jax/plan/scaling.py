@@ -298,8 +298,10 @@ def tried_markdown(plans: Sequence[Plan]) -> str:
     rows = round(plans[0].tokens / 1024)
     head = [
         f"## Where a step goes on {plans[0].topology.count} chips, {rows} rows", "",
-        "Milliseconds by part (`plan.roofline`): products, reading and writing of " "parameters, messages between " "products,",
-        "messages beside products, and what of all messages is exposed. Each line is the " "fastest mesh of its " "rules.", "",
+        "Milliseconds by part (`plan.roofline`): products, reading and writing of "
+        "parameters, messages between products,",
+        "messages beside products, and what of all messages is exposed. Each line is the "
+        "fastest mesh of its rules.", "",
     ]  # fmt: skip
     return "\n".join([*head, *("| " + " | ".join(line) + " |" for line in lines), ""])
 

@@ -2,7 +2,8 @@
 
     WORKDIR/checkpoints/step_00000200/    the arrays (orbax, one zarr array per leaf) and
                                           record.json
-    WORKDIR/checkpoints/draft_..., old_.. being written, being deleted; the next run deletes leftovers
+    WORKDIR/checkpoints/draft_..., old_.. being written, being deleted; the next run deletes
+                                          leftovers
 
 A save copies the arrays off the device, and orbax writes them to draft_*. Then a background thread
 flushes every file to disk, writes the record (the caller's meta, the shape of every leaf, the size

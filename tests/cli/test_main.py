@@ -312,7 +312,8 @@ class Other:
 
 def make():
     recipe = Recipe(phases=(Phase(steps=1, batch=1, length=8),), lr=LR)
-    system = System(name="mine", paper="", section="", towers={}, examples=None, objective=Mine(), recipe=recipe)
+    slots = {"towers": {}, "examples": None, "objective": Mine()}
+    system = System(name="mine", paper="", section="", recipe=recipe, **slots)
     return Experiment(system=system)
 
 """

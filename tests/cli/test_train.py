@@ -57,7 +57,8 @@ from support import tiny_runs
 def mine(towers, batch, key):
     return RETURNS
 
-config = dataclasses.replace(tiny_runs.config, system=dataclasses.replace(tiny_runs.system, objective=mine))
+system = dataclasses.replace(tiny_runs.system, objective=mine)
+config = dataclasses.replace(tiny_runs.config, system=system)
 """
 
 # {words after the config: parts of the line}
@@ -68,7 +69,9 @@ BAD = {
     "--data folder": ["no text files below folder; expected"],
     "--data *.csv": ["no file matches *.csv; check the pattern"],
     "--data a.pdf": ["a.pdf has no format that is read; expected .txt"],
-    "--set " "system.tokenizer.vocab=5000": ["vocabulary of 5000 is larger than the text supports; " "the largest that works is"],
+    "--set system.tokenizer.vocab=5000": [
+        "vocabulary of 5000 is larger than the text supports; the largest that works is",
+    ],
     "--set recipe.phases.1.length=64": [
         "rows of 64 tokens are longer than the position table of 32",
         "set recipe.phases.1.length to at most 32",
@@ -81,7 +84,9 @@ BAD = {
     "--set recipee.lr=3": ["unknown field 'recipee'", "Did you mean 'recipe'?"],
     "--set recipe.phases.0.steps=many": ["recipe.phases.0.steps must be a whole number", "'many'"],
     "--set recipe.phases.0.steps=0": ["steps is 0; it must be at least 1"],
-    "--set " "recipe.accumulate=3": ["recipe.accumulate is 3, which does not divide the batch of 8 " "rows"],
+    "--set recipe.accumulate=3": [
+        "recipe.accumulate is 3, which does not divide the batch of 8 rows",
+    ],
     "--rules megatrom": ["unknown rule table 'megatrom'", "Did you mean"],
     "--mesh dato=1": ["unknown mesh axis 'dato'", "Did you mean 'data'"],
     "--mesh data=2,model=2": ["needs 4 devices; this process group has 1"],

@@ -77,7 +77,8 @@ from ptm_jax.core.errors import UserError
 for name, revision in (("org/name", None), ("org/name", "v9"), ("nobody/nothing", None)):
     try:
         folder = locate(name, revision=revision)
-        print(sorted(path.name for path in folder.iterdir()), float(open_tensors(folder).read("w").sum()))
+        names = sorted(path.name for path in folder.iterdir())
+        print(names, float(open_tensors(folder).read("w").sum()))
     except UserError as error:
         print(error)
 """

@@ -138,7 +138,9 @@ case $service-$verb in
   queued-resources-describe) [ -f "$FAKE/state" ] && cat "$FAKE/state" || exit 1 ;;
   queued-resources-create) echo ACTIVE > "$FAKE/state"; mkdir -p "$FAKE"/worker/{0,1} ;;
   queued-resources-delete)
-    for pid in "$FAKE"/worker/*/ptm.pid; do [ -f "$pid" ] && kill -KILL -- -"$(cat "$pid")" 2> /dev/null; done
+    for pid in "$FAKE"/worker/*/ptm.pid; do
+      [ -f "$pid" ] && kill -KILL -- -"$(cat "$pid")" 2> /dev/null
+    done
     rm -rf "$FAKE/state" "$FAKE/worker" ;;
   tpu-vm-ssh)
     for word in "$@"; do case $word in --command=*) command=${word#--command=} ;; esac; done
@@ -149,7 +151,8 @@ case $service-$verb in
     for word in "$@"; do
       case $word in --worker=*) which=${word#--worker=} ;; --*) ;; *) files+=("$to"); to=$word ;; esac
     done
-    if [ "$which" = all ]; then for worker in "$FAKE"/worker/*; do cp "${files[@]:1}" "$worker"; done
+    if [ "$which" = all ]; then
+      for worker in "$FAKE"/worker/*; do cp "${files[@]:1}" "$worker"; done
     else cp "$FAKE/worker/$which/${files[1]#*:}" "$to"; fi ;;
 esac"""
 # Each line of `fates` is what becomes of one attempt.

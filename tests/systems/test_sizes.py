@@ -19,7 +19,8 @@ from ptm_jax.systems.sequence_to_sequence.t5 import t5_network
 # Sun et al. 2020, Table 1: 24 bottlenecks from 512 to 1024 and back, 4 heads; trigrams of vectors
 # of 128; BERT's heads
 IB_BERT = (
-    24 * (513 * 1_024 + 2_048 + 3 * 513 * 1_024 + 1_025 * 1_024 + 4_096 + 2 * 1_024 * 4_096 + 5_120 + 1_025 * 512 + 1_024)
+    24 * (513 * 1_024 + 2_048 + 3 * 513 * 1_024 + 1_025 * 1_024 + 4_096 + 2 * 1_024 * 4_096
+          + 5_120 + 1_025 * 512 + 1_024)
     + 30_522 * (128 + 384 + 1) + (384 + 1 + 512 + 2 + 2 + 513 + 2 + 513) * 512 + 1_026
 )  # fmt: skip
 # Cased BERT without heads (BertForPreTraining less its heads and 1,526 words), two graphs of width

@@ -385,12 +385,15 @@ from tests.training.test_checkpoints import Checkpoints, restore_params, state_a
 
 def place(shape, *names):
     mesh = jax.make_mesh(shape, ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    spec = lambda x: NamedSharding(mesh, P(*names) if x.ndim == 2 else P(names[-1]) if x.ndim == 1 else P())
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spec(x)), state_at(0))
+    parts = {2: P(*names), 1: P(names[-1])}
+    spec = lambda x: NamedSharding(mesh, parts.get(x.ndim, P()))
+    placed = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spec(x))
+    return jax.tree.map(placed, state_at(0))
 
 assert jax.device_count() == 8
 store = Checkpoints(sys.argv[1])
-for shape, names in (((4, 2), ("data", "model")), ((2, 4), (None, "model")), ((1, 8), (None, ("data", "model")))):
+both = ("data", "model")
+for shape, names in (((4, 2), both), ((2, 4), (None, "model")), ((1, 8), (None, both))):
     like = place(shape, *names)
     state, _, step = store.restore(like=like)
     assert_equal(state, state_at(1))

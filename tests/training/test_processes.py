@@ -28,7 +28,8 @@ from jax.experimental import multihost_utils
 from ptm_jax.training.hosts import group, hosts
 hosts.join()
 with group.together() as us:
-    print(us.chosen(lambda: {"from": us.index}), us.gathered([us.index]), len(jax.devices()), flush=True)
+    chosen, gathered = us.chosen(lambda: {"from": us.index}), us.gathered([us.index])
+    print(chosen, gathered, len(jax.devices()), flush=True)
     while True:
         multihost_utils.process_allgather(us.index)
 """
@@ -48,18 +49,21 @@ class Double(deciding.Question):
         call = lambda module, x: {"result": module.double(x)}
         return [deciding.Case(np.ones(3), call, lambda x: {"result": x + x}, lambda module: None)]
 
-double = lambda name: deciding.Candidate(name, lambda: types.SimpleNamespace(double=lambda x: 2 * x))
+kernel = types.SimpleNamespace(double=lambda x: 2 * x)
+double = lambda name: deciding.Candidate(name, lambda: kernel)
 other = {0: 1.0, 1: 3.0}[jax.process_index()]
 deciding._timed = lambda programs: {"reference": 2.0, "other": other}
 
 def step(x):
-    taken = next(iter(deciding.ask(Double(), [double("reference"), double("other")], "tpu").seconds))
+    candidates = [double("reference"), double("other")]
+    taken = next(iter(deciding.ask(Double(), candidates, "tpu").seconds))
     print(taken, flush=True)
     return x.sum() * (10 if taken == "other" else 1)
 
 mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 with jax.set_mesh(mesh):
-    x = jax.make_array_from_callback((2,), jax.NamedSharding(mesh, P("data")), lambda index: np.ones(1, np.float32))
+    ones = lambda index: np.ones(1, np.float32)
+    x = jax.make_array_from_callback((2,), jax.NamedSharding(mesh, P("data")), ones)
     print(float(jax.jit(step)(x)), flush=True)
 """
 

@@ -248,7 +248,9 @@ study = Study(
         Axis(name="seed", values=(0,)),
     ),
     metrics=("accuracy", *model_facts.COLUMNS),
-    pictures=(Picture(x="megabytes", y="accuracy", by="compression"), Picture(x="times_32", y="accuracy", by="compression")),
+    pictures=tuple(
+        Picture(x=x, y="accuracy", by="compression") for x in ("megabytes", "times_32")
+    ),
 )
 """
 

@@ -24,7 +24,9 @@ from support import tiny_runs
 
 recipe = dataclasses.replace(tiny_runs.system.recipe, phases=(Phase(steps=12, batch=8, length=16),))
 system = dataclasses.replace(tiny_runs.system, objective=MLM(), recipe=recipe)
-base = dataclasses.replace(tiny_runs.config, system=system, data=({text!r},), save_every=3, eval_every=0)
+base = dataclasses.replace(
+    tiny_runs.config, system=system, data=({text!r},), save_every=3, eval_every=0
+)
 study = Study(
     name="whole", base=base, axes=(Axis(name="lr", values=(1e-3, 1e-2)),),
     laws=(Law(form=Power()),),

@@ -202,10 +202,8 @@ def _text(document: Mapping[str, Any]) -> Iterator[str]:
         if cache["folder"] is None
         else f"{cache['folder']}: {cache['files']} files, {cache['bytes'] / 1e6:.0f} MB"
     )
-    yield (
-        "cache      "
-        f"{place or cache['why']}{'' if cache.get('writable', True) else ', not writable: every run compiles'}"
-    )
+    remark = "" if cache.get("writable", True) else ", not writable: every run compiles"
+    yield f"cache      {place or cache['why']}{remark}"
     yield from ([f"           {cache['programs']}: programs"] if "programs" in cache else [])
     yield f"kernels    {document['kernels']['why']}"
     for one in document["kernels"]["classes"]:

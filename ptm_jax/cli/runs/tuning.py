@@ -142,6 +142,7 @@ def _spread(runs: list[Any]) -> str:
     return "\n".join([
         f"{runs[0].task}: {runs[0].examples:,} held-out examples",
         options.table(table[0], table[1:]),
-        f"best of {len(runs)}, chosen on these examples: {name} {figure(best.main)}, " f"{best.checkpoint}",
+        f"best of {len(runs)}, chosen on these examples: {name} "
+        f"{figure(best.main)}, {best.checkpoint}",
         f"expected best of n runs: {', '.join(f'{n}: {figure(expected[n - 1])}' for n in counts)}",
     ])  # fmt: skip

@@ -157,7 +157,9 @@ def to_line(value: Any) -> str:
     """Returns the record on one line, in the syntax of `--set`: `Cosine(warmup=100, end=0.0)`."""
     record = to_json(value)
     if isinstance(record, dict) and "kind" in record:
-        return f"{record['kind']}({', '.join(f'{field_of(k)}={_nested(v)}' for k, v in record.items() if k != 'kind')})"
+        values = {name: part for name, part in record.items() if name != "kind"}
+        fields = ", ".join(f"{field_of(name)}={_nested(part)}" for name, part in values.items())
+        return f"{record['kind']}({fields})"
     if isinstance(record, dict | list):
         return _nested(record)
     return _plain(record)

@@ -32,7 +32,8 @@ _NAMESPACES = frozenset(
     "mediawiki special "
     "datei bild kategorie fichier catégorie archivo categoría imagen immagine categoria "
     "arquivo ficheiro imagem "
-    "bestand categorie plik kategoria файл категория изображение ファイル 画像 カテゴリ 分类 文件 檔案 分類".split()
+    "bestand categorie plik kategoria "
+    "файл категория изображение ファイル 画像 カテゴリ 分类 文件 檔案 分類".split()
 )
 # [[fr:Nom]] is the article in another language, [[CSI: Miami]] an article.
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z-]+)?|simple")

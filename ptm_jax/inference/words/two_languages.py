@@ -184,11 +184,15 @@ def sentences(
     the sentence of the other language with the highest cosine has the same number.
     """
     _same_width(first, second)
+
+    def vector(model: WordVectors, words: Sequence[str]) -> np.ndarray:
+        known = [word for word in words if word in model]
+        return unit(model[known]).mean(0) if known else np.zeros(model.width)
+
     vectors = [
-        np.stack([unit(model[known]).mean(0) if (known := [w for w in words if w in model]) else np.zeros(model.width)
-                  for words in side])
+        np.stack([vector(model, words) for words in side])
         for model, side in zip((first, second), texts, strict=True)
-    ]  # fmt: skip
+    ]
     scores = unit(vectors[0]) @ unit(vectors[1]).T
     numbers = np.arange(len(scores))
     ways = {

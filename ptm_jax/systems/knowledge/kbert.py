@@ -33,7 +33,8 @@ def kbert(
     2e-5 and rows of 256 tokens (autoliuweijie/K-BERT):
 
         ptm train --init bert-base-chinese --task chnsenticorp --data DIR --adapt sentence_trees \\
-            --set system.adapt.0.branches.file=HowNet.spo --epochs 5 --batch 32 --lr 2e-5 --length 256
+            --set system.adapt.0.branches.file=HowNet.spo --epochs 5 --batch 32 --lr 2e-5 \\
+            --length 256
 
     Deviations: names are found by longest match over token ids, where the original looks up the
     words of a segmenter, in which names of the graph are words; rows have 64 more slots for

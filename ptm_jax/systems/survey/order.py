@@ -15,11 +15,15 @@ ORDER = {
         albert_xxlarge albert_xxlarge_v2 albert_base_shared_attention albert_base_shared_ffn
         albert_base_not_shared albert_mini
     """,
-    "transformers.cloze": "cloze_base cloze_large cloze_cnn_base cloze_cnn_large cloze_mini cloze_cnn_mini",
+    "transformers.cloze": """
+        cloze_base cloze_large cloze_cnn_base cloze_cnn_large cloze_mini cloze_cnn_mini
+    """,
     "transformers.ctrl": "ctrl ctrl_mini",
     "transformers.dual_train": "dual_train_48 dual_train_96 dual_train_192 dual_train_mini",
     "transformers.mobilebert": "ib_bert_large mobilebert ib_bert_mini mobilebert_mini",
-    "transformers.electra": "electra_small electra_small_plus electra_base electra_large electra_mini",
+    "transformers.electra": """
+        electra_small electra_small_plus electra_base electra_large electra_mini
+    """,
     "sequence_to_sequence.bart": """
         transformer_base transformer_big bart_base bart_large bart_mini mass_enfr mass_mini
         pegasus_base pegasus_large pegasus_mini
@@ -55,8 +59,10 @@ ORDER = {
     "transformers.unilm": "unilm_base unilm_large unilmv2_base unilm_mini unilmv2_mini",
     "survey.table1": "bilm_mini contrast_mini ranking_mini noisywords_mini noisypairs_mini",
     "transformers.universal_transformer": "universal_transformer universal_lm universal_mini",
-    "word_vectors.fasttext": "fasttext fasttext_cbow fasttext_mini fasttext_cbow_mini fasttext_supervised "
-    "fasttext_supervised_mini",
+    "word_vectors.fasttext": """
+        fasttext fasttext_cbow fasttext_mini fasttext_cbow_mini fasttext_supervised
+        fasttext_supervised_mini
+    """,
     "word_vectors.word2vec": """
         skipgram skipgram_hs cbow cbow_hs vlbl ivlbl skipgram_mini skipgram_hs_mini cbow_mini
         cbow_hs_mini vlbl_mini ivlbl_mini
@@ -103,7 +109,9 @@ ORDER = {
     "knowledge.bert_mk": "bert_mk bert_mk_mini",
     "knowledge.commonsense_gpt2": "commonsense_gpt2_triples commonsense_gpt2 commonsense_gpt2_mini",
     "knowledge.kt_net": "kt_net_first kt_net kt_net_mini",
-    "knowledge.sensebert": "sentilr_base sensebert_base sensebert_large sentilr_mini sensebert_mini",
+    "knowledge.sensebert": """
+        sentilr_base sensebert_base sensebert_large sentilr_mini sensebert_mini
+    """,
     "knowledge.transe": """
         transe transh distmult conve transe_mini transh_mini
     """,

@@ -13,7 +13,16 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError, closest, unknown
 from ptm_jax.inference import head_scores
-from ptm_jax.tasks.formats import marked, senses, tabular, taskdata, taskrows, unrolled  # noqa: F401 (they register formats)
+
+# `marked`, `senses` and `unrolled` register formats.
+from ptm_jax.tasks.formats import (  # noqa: F401
+    marked,
+    senses,
+    tabular,
+    taskdata,
+    taskrows,
+    unrolled,
+)
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
 

@@ -3,7 +3,10 @@
 A kind is defined in one file. The file defines the class of the examples (or uses one of
 `tasks.formats`) and the functions of the kind, and registers it:
 
-    register(Kind(examples=Essays, head="grade", new_head=..., objective=..., predict=..., measures={...}, lines=...))
+    register(Kind(
+        examples=Essays, head="grade", new_head=..., objective=..., predict=..., measures={...},
+        lines=...,
+    ))
 
 The files of this package are imported when a kind is first looked up. A user's file registers its
 kind on import. Add its tasks to `tasks.catalogue`.

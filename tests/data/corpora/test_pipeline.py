@@ -98,7 +98,8 @@ def test_rendered_options(kind, options, flags, capsys):
     ("--runner direct --runner-options runner=x", "names a runner; give its kind with --runner"),
     ("--runner direct --runner-options =3", "expected NAME=VALUE"),
     ("--runner direct --staging tmp", "the staging is tmp; expected a URL"),
-    ("--runner dataflow --runner-options project=p region=r temp_location=gs://b " "sdk_container_image=i --staging " "gs://b",
+    ("--runner dataflow --runner-options project=p region=r temp_location=gs://b "
+     "sdk_container_image=i --staging gs://b",
      "workers of dataflow see no folder of this machine"),
     ("--staging gs://b/d", "add --runner direct, flink, spark or dataflow"),
     ("--dry-run", "add --runner direct, flink, spark or dataflow"),

@@ -49,7 +49,10 @@ def packed(name: str, content: bytes) -> bytes:
 
 
 LETTERS, BLANKS = b"a" * 4_000_000, b"\n" * 4_000_000
-XML = b"<mediawiki><page><ns>0</ns><title>T</title><revision><text>%s</text></revision></page></mediawiki>"
+XML = (
+    b"<mediawiki><page><ns>0</ns><title>T</title><revision><text>%s</text></revision></page>"
+    b"</mediawiki>"
+)
 BOMBS = {
     "line.txt": LETTERS,
     "blank.txt": BLANKS,

@@ -220,7 +220,8 @@ def test_the_language_is_a_slot():
 def test_languages_by_the_model():
     pytest.importorskip("py3langid", reason="of the extra [clean]")
     texts = ["The house on the hill was sold to a family who had moved from the city last summer.",
-             "Das Haus auf dem Hügel wurde an eine Familie verkauft, die im Sommer aus der " "Stadt kam.",
+             "Das Haus auf dem Hügel wurde an eine Familie verkauft, die im Sommer aus "
+             "der Stadt kam.",
              "1 2 3."]  # fmt: skip
     found, report = run([cleaning.Language()], *[[text] for text in texts])
     assert len(found) == 1 and report["dropped"]["documents: language de"] == 1

@@ -14,7 +14,9 @@ from ptm_jax.data.text import sources, textfiles
 from ptm_jax.data.text.documents import Document
 
 PAGE = """<page><title>{title}</title><ns>{ns}</ns><id>1</id>{redirect}<revision><id>2</id>
-<model>{model}</model><format>text/x-wiki</format><text bytes="9" xml:space="preserve">{text}</text></revision></page>"""
+<model>{model}</model><format>text/x-wiki</format>\
+<text bytes="9" xml:space="preserve">{text}</text>\
+</revision></page>"""
 
 
 def page(title, text, ns=0, redirect="", model="wikitext"):

@@ -17,7 +17,10 @@ from ptm_jax.tasks.kinds.dependencies import attachment
 from support import bare_layers
 from support.plain_towers import check, nll, states_of
 
-TREE = "1\tdogs\t_\tX\t_\t_\t2\tnsubj:pass\t_\t_\n2\tbark\t_\tX\t_\t_\t0\troot\t_\t_\n3\tloud\t_\tX\t_\t_\t2\tadvmod\t_\t_\n\n"
+TREE = (
+    "1\tdogs\t_\tX\t_\t_\t2\tnsubj:pass\t_\t_\n2\tbark\t_\tX\t_\t_\t0\troot\t_\t_\n"
+    "3\tloud\t_\tX\t_\t_\t2\tadvmod\t_\t_\n\n"
+)
 
 
 def trees_of(count):
