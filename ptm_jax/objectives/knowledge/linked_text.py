@@ -1,4 +1,5 @@
-"""Language modelling in which a token may name an entity of a graph (KGLM); perplexity by sampling."""
+"""Language modelling in which a token may name an entity of a graph (KGLM); perplexity by
+sampling."""
 
 from __future__ import annotations
 
