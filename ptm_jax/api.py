@@ -1,10 +1,9 @@
-"""What the command line does, from Python: `ptm_jax.train` (`pretrain` here), `ptm_jax.finetune`,
-`ptm_jax.evaluate`.
+"""The Python functions `ptm_jax.train` (`pretrain` here), `ptm_jax.finetune`, `ptm_jax.evaluate`.
 
 Data are sources as on the command line (a path, a glob, `tfds:name/config`, `pydocs`, or a list of
-them), a list of texts, or an iterable of dicts with the columns of a table ({"text": ...}). What is
-no file is written into the workdir as one, by its hash, so that the same call resumes the run and
-other data are refused.
+them), a list of texts, or an iterable of dicts with the columns of a table ({"text": ...}). Texts
+and dicts are written into a file of the workdir, named by their hash, so that the same call resumes
+the run and other data are refused.
 """
 
 from __future__ import annotations
@@ -189,7 +188,7 @@ def _path_of(model: str | os.PathLike | Pretrained, folder: Path) -> str:
 
 
 def _saved(model: Pretrained, folder: Path) -> Path:
-    """Returns the workdir, below that of a run, in which a loaded model is saved by the hash of its
+    """Returns the workdir of a loaded model: a folder below the run's, named by a hash of the
     parameters."""
     path = folder / f"init_{adapterfile.digest(flatten(model.params))[:16]}"
     if not path.exists():

@@ -73,7 +73,7 @@ class Peers:
     Each method returns the `Field` of one benchmark; `stack` ends the processes of the peers.
 
     task     the measured task, as JSON values
-    ours     our meter, which alternates with those of the peers
+    ours     our meter, which alternates with the peers' meters
     rounds   number of measurements for choosing the best setting
     """
 

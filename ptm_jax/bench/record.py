@@ -67,7 +67,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def settings(*, ratio: str, compares: str, **more: Any) -> dict[str, Any]:
-    """Returns the settings of an entry: those of the caller and those of this process."""
+    """Returns the settings of an entry: the caller's settings and this process's settings."""
     return {
         "ratio": ratio,
         "compares": compares,

@@ -29,7 +29,7 @@ class StepSizes(Sizes):
 
 
 def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures the tokens/s of a masked-LM training step, ours and that of the peers at their best
+    """Measures the tokens/s of a masked-LM training step: ours, and the peers' at their best
     settings."""
     say(f"step: compiling {' and '.join(OURS)}")
     batch = programs.rows(sizes)

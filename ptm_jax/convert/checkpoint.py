@@ -240,7 +240,7 @@ def published(
 
 
 def _same(family: Family, config: Config, architecture: str, system: System) -> str | None:
-    """Returns the first relevant difference between a system's towers and those of a config.
+    """Returns the first relevant difference between the towers of a system and of a config.
     None if there is none."""
 
     def plain(value):
@@ -287,7 +287,7 @@ def write(
     """Writes a directory that Transformers can load (config.json and safetensors).
     Returns the files. Raises UserError.
 
-    `named` are fields of config.json beside those of the network (`task_names`)."""
+    `named` are fields of config.json that do not describe the network (`task_names`)."""
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,8 +2,8 @@
 
 Beside an int8 tensor NAME stand NAME_scale, NAME_offset where its grid has one, and
 NAME_input_range of a kernel: arrays that broadcast against it. config.json has a
-`quantization_config` with the method "ptm_jax" and the bits of the inputs. Transformers has no
-reader of it; the tensors are those of its layers all the same.
+`quantization_config` with the method "ptm_jax" and the bits of the inputs. Transformers cannot read
+this method, but the tensors have the names and shapes of its layers.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def ends(config: Config, name: str, default: int | None) -> int | None:
 
 
 def all_ends(config: Config, name: str) -> tuple[int, ...]:
-    """Returns the special ids of a config: those of a list, one, or none.
+    """Returns the special ids of a config: a list of ids, one id, or none.
     Raises UserError for another value."""
     value = config(name, None, None)
     several = value if isinstance(value, list) else [value]
@@ -82,7 +82,8 @@ def mlm_head(config: Config, core: Any, **fields: Any) -> MLMHead:
 
 
 def task_dropout(config: Config) -> float:
-    """Returns the dropout of BERT's task heads: `classifier_dropout`, else that of the layers."""
+    """Returns the dropout of BERT's task heads: `classifier_dropout`, else
+    `hidden_dropout_prob`."""
     rate = config("classifier_dropout", float, None)
     return config("hidden_dropout_prob", float, 0.1) if rate is None else rate
 

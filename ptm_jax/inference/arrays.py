@@ -32,7 +32,7 @@ from ptm_jax.nn.embeddings.summed import languages_of
 class ArrayModel:
     """A system with its parameters {tower: tree} and its tokenizer (None: arrays only).
 
-    vocab      default: that of the embeddings
+    vocab      default: the vocabulary of the embeddings
     tower      the network that is used
     published  the fields of the config of a published checkpoint: names of classes, first token and
                settings of answers
@@ -183,7 +183,7 @@ class ArrayModel:
         return Output(**arrays, scores=scores)
 
     def _wanted(self, *, layers: bool, attention: bool, logits: bool) -> list[str]:
-        """Returns the names of the outputs besides the scores of task heads."""
+        """Returns the names of the outputs that are not scores of task heads."""
         asked = {
             "hidden": True,
             "layers": layers,

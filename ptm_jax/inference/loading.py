@@ -178,7 +178,7 @@ def _run(request: Request) -> Model:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """The parts of a model besides its system, as `Pretrained` names them."""
+    """The parts of a model without its system, as `Pretrained` names them."""
 
     params: Params
     tokenizer: Any
@@ -308,8 +308,8 @@ def system_of(record: Any, precision: Compute = "float32", kinds: Kinds | None =
     """Returns the System of a run's record, with towers wrapped by its adaptations and at the given
     precision.
 
-    `kinds` are those of the run (`Run.kinds`); default: those of ptm_jax. Raises UserError if a
-    tower, a tie or an adaptation is of an unknown kind.
+    `kinds` are the kinds that the run knows (`Run.kinds`; default: the kinds of ptm_jax). Raises
+    UserError if a tower, a tie or an adaptation is of an unknown kind.
     """
     kinds = kinds_of() if kinds is None else kinds
     slots = {

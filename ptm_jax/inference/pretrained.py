@@ -77,9 +77,9 @@ class Pretrained(ArrayModel):
         (`inference.text.vectors`).
 
         pooling    "cls", "max", "mean", "mean_sqrt_len", "weightedmean" or "lasttoken". Default:
-                   that of the model's sentence-transformers folder (several modes are concatenated:
-                   [n, modes * D]) and its dense layers, else "mean"
-        normalize  whether vectors have unit length. Default: that of the folder, else False
+                   the pooling of the model's sentence-transformers folder (several modes are
+                   concatenated: [n, modes * D]) and its dense layers, else "mean"
+        normalize  whether vectors have unit length. Default: the folder's setting, else False
         specials   whether special tokens that a text spells, as "[MASK]", are those tokens.
                    Default: they are ordinary text
         prompt     text before every text; prompt_name: the name of one of the folder. Default: the
@@ -112,13 +112,14 @@ class Pretrained(ArrayModel):
         return vectors.encode(self, texts, pooling, batch_size, normalize, specials, **options)
 
     def expanded(self, vectors: Any) -> Pretrained:
-        """Returns the model with the words of `WordVectors` beside its own
+        """Returns the model with the words of `WordVectors` added to its own
         (`runs.growing.expanded`). Raises UserError."""
         return growing.expanded(self, vectors.table)
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Returns the similarity [n, m] float32 of vectors [n, D] and [m, D]: that of the model's
-        sentence-transformers folder ("cosine", "dot", or a negative distance), else the cosine."""
+        """Returns the similarity [n, m] float32 of vectors [n, D] and [m, D]. A
+        sentence-transformers folder may choose "cosine", "dot" or a negative distance; the default
+        is the cosine."""
         return vectors.similarity(a, b, (self.sentence or Sentence()).similarity)
 
     def search(
@@ -191,9 +192,9 @@ class Pretrained(ArrayModel):
         With an encoder and decoder, the answer to each source. If answers=A is above 1, returns a
         list of A texts for each.
 
-        start    first token of an answer: a piece, or its id. The defaults of `start`, `forced_bos`
-                 and `forced_eos` are those of the published or trained model (mBART's `start`: the
-                 last token of the source)
+        start    first token of an answer: a piece, or its id. `start`, `forced_bos` and
+                 `forced_eos` default to the settings of the published or trained model (mBART's
+                 `start`: the last token of the source)
         options  those of `inference.decoding.settings.Generation`. Their defaults, and that of
                  max_new_tokens (else 64), are the checkpoint's published settings, with the answers
                  of `transformers` (`inference.decoding.defaults`)

@@ -3,7 +3,7 @@ have ended.
 
 Output lines start with the host's number and are also written to WORKDIR/launch. SIGTERM and Ctrl-C
 reach every host as SIGTERM, so that a run saves. After a failure the other hosts have some seconds
-to end and are then killed. The job's exit status is that of the first failure.
+to end and are then killed. The job exits with the status of the first failure.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     with use(layout):
         ...                                        # trace, inside the jitted function
 
-`training.steps.step.Program.on` does this for a training step, for real devices or those of a
-topology.
+`training.steps.step.Program.on` does this for a training step, for real devices or for the devices
+of a topology.
 """
 
 from __future__ import annotations

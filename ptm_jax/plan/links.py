@@ -2,8 +2,8 @@
 
 `rate` is the bytes/s that one chip sends and receives in a collective over a group of chips:
 - torus: the sum over the dimensions along which the group extends; a ring counts twice (both
-  directions carry data at once), and a dimension with other chips between those of the group counts
-  in part
+  directions carry data at once), and a dimension in which other chips lie between the group's chips
+  counts in part
 - switch: the device's own link within a host; between hosts, the network share of all members in
   one host
 

@@ -2,8 +2,8 @@
 
 A CPU has no data sheet, and its share of a peak varies with the sizes of the products: a model of
 the step is far off. A step is, to a good approximation, a constant (the optimizer, the launches)
-and a part that is proportional to its rows, so that steps with a quarter and with half of the rows
-give that of all of them.
+and a part that is proportional to its rows, so that the times for a quarter and for half of the
+rows give the time for all rows.
 """
 
 from __future__ import annotations

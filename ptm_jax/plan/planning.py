@@ -90,7 +90,7 @@ class Plan:
 
 
 def mesh_of(config: Experiment, topology: Topology) -> dict[str, int]:
-    """Returns the experiment's mesh, or that of a run without one, fitted to the topology."""
+    """Returns the experiment's mesh, or the default mesh, fitted to the topology."""
     return fitted(
         dict(config.mesh) or tables.default_sizes(config.rules, topology.count), topology.count
     )

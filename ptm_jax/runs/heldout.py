@@ -54,7 +54,7 @@ def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: i
     """Evaluates a run's checkpoint on a split of a corpus, with the row length of the checkpoint's
     phase.
 
-    On the run's own held-out text the metrics equal those of its log. The mesh may differ from the
+    On the run's own held-out text the metrics equal the logged ones. The mesh may differ from the
     run's.
     """
     config = differing.with_facts(config, run.corpus)

@@ -32,8 +32,7 @@ class Task:
     rows       row numbers in the survey's catalogue (`ptm list --rows`)
     paper      the publication of the data
     length, batch, epochs, lr   defaults of fine-tuning (Devlin et al. 2019, appendix A.3)
-    threshold  the answer is empty if the score of "no answer" exceeds that of the best span by more
-               than this
+    threshold  the answer is empty if score("no answer") - score(best span) is above this
     """
 
     name: str

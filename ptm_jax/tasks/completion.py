@@ -77,7 +77,7 @@ def _rank(scores: jax.Array, answer: jax.Array, masked: jax.Array) -> jax.Array:
 
 
 def _answers(known: np.ndarray, queries: np.ndarray, size: int) -> np.ndarray:
-    """Returns the answers of known (x, y, answer) to queries (x, y), [N, most]; `size` behind the
+    """Returns the answers of known (x, y, answer) to queries (x, y), [N, most]; `size` after the
     last."""
     known = known[np.lexsort((known[:, 0], known[:, 1]))].astype(np.int64)
     base = 1 + max(int(known[:, 0].max(initial=0)), int(queries[:, 0].max(initial=0)))

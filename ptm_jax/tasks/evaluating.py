@@ -100,7 +100,7 @@ def heldout_of(task: Task, data: Sequence[str], split: str = "heldout") -> Sourc
 
 
 def length_of(model: Pretrained, task: Task) -> int:
-    """Returns the row length in tokens: that of fine-tuning, or the task's."""
+    """Returns the row length in tokens: the length in fine-tuning, or the task's default."""
     return head_scores.length_of(
         model, type(model.system.examples) is type(task.examples), task.length
     )

@@ -64,12 +64,11 @@ class TripleModel:
 
     @functools.cached_property
     def arrays(self) -> Any:
-        """What `scores` reads: the parameters."""
+        """The input of `scores`: the parameters."""
         return self.tower.params
 
     def score(self, x: Any, y: Any, what: str) -> jax.Array:
-        """Returns the scores [B, answers] of all answers to what is given
-        (`tasks.completion.ranks`)."""
+        """Returns the scores [B, answers] of all answers to a query (`tasks.completion.ranks`)."""
         return self._run(self.arrays, x, y, what)
 
     @functools.cached_property
@@ -199,8 +198,8 @@ class PairModel(TextModel):
 @dataclasses.dataclass(frozen=True, eq=False)
 class DescribedModel(TripleModel):
     """-d(h, t) of entities that are encoded from their descriptions
-    (`objectives.knowledge.triples.KE`), each once. With `texts="conditions"` the given entity has
-    the text of the relation behind its own."""
+    (`objectives.knowledge.triples.KE`), each once. With `texts="conditions"` the relation's text
+    follows the text of the known entity."""
 
     examples: WithDescribedTriple
     vocab: Any

@@ -58,7 +58,8 @@ def evaluation(
     name: str, help: str, run: Callable[[Request], Outcome], *, files: str = "one file of words",
     takes: tuple[str, ...] = (),
 ) -> Evaluation:  # fmt: skip
-    """Returns an evaluation of word vectors on `files`; `takes` are its options besides --method.
+    """Returns an evaluation of word vectors on `files`; `takes` are its options other than
+    --method.
     Raises UserError for another number of files."""
 
     def report(request: Request) -> Report:

@@ -143,7 +143,7 @@ class Training:
         return state, {"phase": 0, "stream": None}, None
 
     def _begun(self, params):
-        """Returns the parameters with those of the initial model."""
+        """Returns `params` with the parameters of the initial model."""
         padding = self.program.padding
         params = jax.jit(lambda params: padding.cut(params, "params/"))(params)
         params = initial.begin(params, self.init, self.config.system, self.corpus.tokenizer)

@@ -130,7 +130,7 @@ def from_scratch(
 
     min_count  occurrences that a word needs among the training examples to be in the vocabulary
     dropout    before the last layer
-    adapt      wrappers beside those of the system; fields: of the Experiment
+    adapt      wrappers in addition to the system's; fields: of the Experiment
 
     Raises UserError for an unknown task, or classes that are only in data which cannot be read.
     """

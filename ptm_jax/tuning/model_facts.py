@@ -1,5 +1,4 @@
-"""What a model weighs and how fast it is: layers, parameters, operations, bytes on disk, texts a
-second.
+"""Size and speed of a model: layers, parameters, operations, bytes on disk, texts per second.
 
 found = facts(load("small"), load("teacher"), "small", task, ["SST-2"], length=32)
 """

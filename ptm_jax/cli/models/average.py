@@ -5,8 +5,8 @@ Example:
   ptm average runs/translation/checkpoints/step_* --out models/translation
 
 The average of models that were fine-tuned from the same parameters is often better than each of
-them (model soups: Wortsman et al. 2022, arXiv 2203.05482), like that of the last checkpoints of a
-run (Vaswani et al. 2017, section 6.1).
+them (model soups: Wortsman et al. 2022, arXiv 2203.05482). So is the average of the last
+checkpoints of a run (Vaswani et al. 2017, section 6.1).
 """
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ def summary_of(
 ) -> Summary:
     """Returns the equivalent of Transformers' SequenceSummary.
 
-    `kind` and `activation` are the defaults of the class, `width` is that of the projection. "last"
-    is the last token here; in Transformers it is the last position, which is the same for rows
-    padded on the left. Transformers' mean includes padding, ours does not. Attention summaries are
-    not supported; no published checkpoint has one.
+    `kind` and `activation` are the defaults of the class, `width` is the width of the projection.
+    "last" is the last token here; in Transformers it is the last position, which is the same for
+    rows padded on the left. Transformers' mean includes padding, ours does not. Attention summaries
+    are not supported; no published checkpoint has one.
     """
     at = {"first": "first", "last": "last", "cls_index": "last", "mean": "mean"}
     name = config("summary_activation", str, None if "summary_activation" in config else activation)
@@ -214,7 +214,8 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 
 def vocabulary_lines(config: Config) -> tuple[Line, ...]:
-    """Returns the lines of the vocabulary head: bias and table, or those of each cluster."""
+    """Returns the lines of the vocabulary head: its bias and table, or one bias and table per
+    cluster."""
     root = "pred_layer.proj"
     if not config("asm", bool, False):
         return Line("heads_mlm/bias", f"{root}.bias"), Line("heads_mlm/table", f"{root}.weight")

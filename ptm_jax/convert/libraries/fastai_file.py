@@ -177,7 +177,7 @@ class _Texts(pickle.Unpickler):
 
 
 def _tokenizer(file: Path, size: int) -> Tokenizer | None:
-    """Returns the tokenizer of the words beside a file. Raises UserError."""
+    """Returns the tokenizer of the words that are stored next to a file. Raises UserError."""
     files = sorted(file.parent.glob(WORDS))
     if not files:
         return None

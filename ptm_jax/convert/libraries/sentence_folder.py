@@ -89,9 +89,8 @@ class Sentence:
 
 
 def model_folder(folder: str | Path) -> Path:
-    """Returns the folder with the files of the model itself: that of the first step of modules.json
-    (an old folder has 0_Transformer), else `folder`. Raises UserError for a damaged
-    modules.json."""
+    """Returns the folder of the model itself: the first step of modules.json, or `folder` without
+    one. An old folder has 0_Transformer. Raises UserError for a damaged modules.json."""
     folder = Path(folder)
     steps = _steps(folder) if os.path.lexists(folder / "modules.json") else []
     return _place(folder, steps[0]) if steps else folder

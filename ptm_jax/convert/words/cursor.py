@@ -1,5 +1,5 @@
-"""A position in a memory-mapped binary file.
-What a header claims is checked against the file before it is used."""
+"""A position in a memory-mapped binary file. Sizes in a header are checked against the file's
+size."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Cursor:
         return numbers
 
     def text(self, end: bytes, what: str) -> bytes:
-        """Returns the bytes up to `end`, and moves behind it."""
+        """Returns the bytes before `end`, and moves past it."""
         stop = self.map.find(end, self.at, self.at + LONGEST_WORD + 1)
         if stop < 0:
             short = self.size - self.at <= LONGEST_WORD

@@ -2,8 +2,8 @@
 gensim 1 to 4.
 
 The file is a pickle: a program. It is read on request only, and by a reader that calls nothing of
-the file: classes become plain records, arrays are built here. Large arrays lie beside it as `.npy`
-files, which are memory-mapped without pickles.
+the file: classes become plain records, arrays are built here. Large arrays are in `.npy` files in
+the same folder, which are memory-mapped without pickles.
 """
 
 from __future__ import annotations

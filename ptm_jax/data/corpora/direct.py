@@ -1,7 +1,7 @@
 """Beam's direct runner in a process of its own, restarted when it or one of its workers dies.
 
-By itself that runner waits for a dead worker forever. A new attempt keeps what the dead one
-finished.
+By itself that runner waits for a dead worker forever. A new attempt keeps the finished parts of the
+dead one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Preparation of a corpus: read, shuffle and split, train the tokenizer, tokenize in parallel,
 write shards.
 
-Everything is written into `.NAME.preparing` beside the output and renamed at the end, so the output
-is complete or absent. Every stage renames its result when it is complete, and an interrupted run
-continues with the first unfinished stage or shard. The result is a function of the inputs alone,
-byte for byte, for any number of workers.
+Everything is written into `.NAME.preparing` in the output's parent folder and renamed at the end,
+so the output is complete or absent. Every stage renames its result when it is complete, and an
+interrupted run continues with the first unfinished stage or shard. The result is a function of the
+inputs alone, byte for byte, for any number of workers.
 """
 
 from __future__ import annotations

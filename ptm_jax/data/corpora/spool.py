@@ -3,8 +3,8 @@
 
 The file has one sentence on a line; an index has the offset of every document. A document longer
 than `LONGEST` bytes or a fiftieth of the corpus is divided at sentence ends, because holding out
-and shuffling need several documents. Documents are ordered by a hash of (seed, document). Those
-with the smallest hash of the document alone are held out, whatever the seed.
+and shuffling need several documents. Documents are ordered by a hash of (seed, document). The
+held-out documents have the smallest hash of the document alone, so they do not depend on the seed.
 """
 
 from __future__ import annotations

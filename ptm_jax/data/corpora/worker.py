@@ -1,8 +1,8 @@
 """Tokenization of many documents, in this process or in several.
 
 Workers are `python -m ptm_jax.data.corpora.worker` processes that communicate over pipes. Unlike
-forked processes they are safe beside JAX's threads, and unlike `multiprocessing`'s they need no
-guard in the caller's script.
+forked processes they are safe with JAX's threads, and unlike `multiprocessing`'s they need no guard
+in the caller's script.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ class Cells(slots.Examples):
     window      words to either side; a word at distance d counts 1 / d. The paper's 10; 15 in
                 Stanford's code
 
-    The cells of the held-out split are a random share of the matrix, as large as that of the
-    held-out documents, and are not trained: the counts of the held-out documents themselves are on
-    another scale, which the loss would measure.
+    The cells of the held-out split are a random share of the matrix, equal to the share of held-out
+    documents, and are not trained: the counts of the held-out documents themselves are on another
+    scale, which the loss would measure.
     """
 
     window: int = 10

@@ -27,7 +27,7 @@ def special(vocab, name: str | None) -> int | None:
 
 
 def room(length: int, frame: int) -> int:
-    """Returns the tokens that fit in a row beside `frame` special tokens.
+    """Returns the number of tokens that fit in a row with `frame` special tokens.
     Raises UserError where none does."""
     if length <= frame:
         raise UserError(

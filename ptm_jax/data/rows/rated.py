@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RatingMarks(CorpusFact):
-    """The ids of every rating at the beginning of a document and behind a space, where they are one
-    piece, [C, 2] int32."""
+    """The ids [C, 2] int32 of each rating at the start of a document and after a space. Each is one
+    piece."""
 
     ratings: tuple[str, ...] = ("1", "2", "3", "4", "5")
 

@@ -52,7 +52,7 @@ class Duplicates:
         return True
 
     def settle(self, document: Document, lost: Sequence[int]) -> Verdict:
-        """Returns what is left of a document that lost these of its claims.
+        """Returns the rest of a document that lost these of its claims.
         Nothing unless overridden."""
         return Verdict(None, {self.dropped: 1}) if lost else Verdict(document, {})
 

@@ -17,7 +17,7 @@ START = "tfds:"
 
 @contextlib.contextmanager
 def errors(source: str) -> Iterator[None]:
-    """Raises UserError for the many kinds of errors of tfds, and sends what it prints to stderr."""
+    """Raises UserError for the many kinds of errors of tfds, and sends its output to stderr."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield

@@ -1,10 +1,11 @@
 """Beam search with separate finished hypotheses, under the length rule of GNMT (Wu et al. 2016,
 section 7) or n ** alpha.
 
-A step ranks the 2K best continuations of a prompt, (1 + n) K where n tokens end an answer. Those
-among the K best that end (with a token of `eos`, or at the maximum length) become hypotheses,
-ranked by score divided by length penalty. The K best of the others continue, so the beam never
-shrinks. A prompt is done when it has K hypotheses and `early_stopping` allows the end, as in the
+A step ranks the 2K best continuations of a prompt, (1 + n) K where n tokens end an answer. A
+continuation among the K best that ends (with a token of `eos`, or at the maximum length) becomes a
+hypothesis, ranked by score divided by length penalty. The K best of the others continue, so the
+beam never shrinks. A prompt is done when it has K hypotheses and `early_stopping` allows the end,
+as in the
 `transformers` library:
 
 "never"  no continuation can beat the worst hypothesis: sums of log-probabilities only decrease, and

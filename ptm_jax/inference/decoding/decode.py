@@ -101,7 +101,7 @@ def decode(
 
     eos, pad  the id or ids that end an answer (None: no such id), and the id after it
     tower     its encoder must have `writes`
-    start     first token of the answers of an encoder with a decoder (None: that of the encoder)
+    start     first token of the answers of an encoder with a decoder (None: the encoder's default)
     rows      number of each prompt: a sample depends on (seed, number, tokens of the prompt), not
               on the rest of the batch
     """
@@ -212,8 +212,8 @@ def prefill(
 
 
 def _by_layer(module: Network, params: Params, cache: Any) -> tuple[Any, Any]:
-    """Returns parameters and cache for a step of the loop over tokens: on a CPU those of each
-    layer, by columns."""
+    """Returns parameters and cache for a step of the loop over tokens. On a CPU they are split by
+    layer and stored by columns."""
     path, stack = (
         list(module.encoder.stacks.items())[-1] if module.encoder.stacks else ("", None)
     )  # the decoder's

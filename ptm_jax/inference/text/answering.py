@@ -41,8 +41,8 @@ class Span(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A prediction for a question: the text of the best span, the score of "no answer" minus that
-    of the best span, and the n best spans."""
+    """A predicted answer: the best span's text, score("no answer") - score(best span), and the n
+    best spans."""
 
     text: str
     null: float

@@ -86,7 +86,7 @@ def uncertainty(scores: np.ndarray) -> np.ndarray:
 
 
 def classify(model: Pretrained, batch: Any, speed: float) -> Early:
-    """Classifies the rows of a batch (`input_ids` [R, L] and what the encoder reads besides).
+    """Classifies the rows of a batch (`input_ids` [R, L] and the encoder's other inputs).
     A row leaves at the first layer whose uncertainty is below `speed`, in [0, 1]; 0: none does.
 
     The rows that are left are packed into the next power of two, so that few programs are compiled.

@@ -88,8 +88,8 @@ def generate(
 
 
 def ends_of(model: Pretrained) -> tuple[int, ...]:
-    """Returns the ids that end an answer: those of the checkpoint's generation settings, else the
-    vocabulary's."""
+    """Returns the ids that end an answer, from the checkpoint's generation settings or the
+    vocabulary."""
     eos = model.vocab.eos
     return all_ends(model.published, "eos_token_id") or (() if eos is None else (eos,))
 
@@ -103,9 +103,9 @@ class WritesAnswers(slots.Examples):
 
 
 def start_of(model: Pretrained, start: int | str | None = None) -> int | Literal["last"]:
-    """Returns the id of a decoder's first token: the `given` id or piece, else that of the
-    published config, of the encoder, or of the training corruption or examples. "last" means the
-    last token of the source. Raises UserError."""
+    """Returns the id of a decoder's first token: the `start` id or piece, else the first that is
+    set by the published config, the encoder, or the training corruption or examples. "last" means
+    the last token of the source. Raises UserError."""
     encoder, vocab, corruption = model.module.encoder, model.vocab, model.system.corruption
     if isinstance(start, str):
         index = model._tokenizer().id(start)

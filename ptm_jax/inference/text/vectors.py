@@ -224,7 +224,7 @@ def search(
 class SideBySide:
     """Several models as one.
     A text's vector is the concatenation of theirs, each of length 1: combine-skip, of uni-skip and
-    bi-skip (Kiros et al. 2015, section 3; the norm is that of the authors' code)."""
+    bi-skip (Kiros et al. 2015, section 3; the norm follows the authors' code)."""
 
     models: Sequence[Any]
 

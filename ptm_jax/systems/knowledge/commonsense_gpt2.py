@@ -36,7 +36,7 @@ def knowledge_gpt2(name: str, layers: int, width: int, heads: int) -> System:
     ConceptNet and ATOMIC.
 
     Compared with thu-coai/CommonsenseStoryGen (main.py, model.py, utils.py): Adam at 1e-4 with
-    epsilon 1e-8, clipping at 5, 10 rows, no dropout, <|endoftext|> before and behind a text.
+    epsilon 1e-8, clipping at 5, 10 rows, no dropout, <|endoftext|> before and after a text.
     Deviations: a row of the code has one text, here 200 tokens; the rate falls there by 5% after an
     epoch that is worse than the three before; the code trains until it is stopped, here for one
     epoch (`--set recipe.phases`). The templates are not published with the code: those here are our
@@ -65,14 +65,14 @@ def commonsense_gpt2(name: str, layers: int, width: int, heads: int) -> System:
     """The second stage (Guan et al. 2020): a language model of stories, and with the scale 0.5 the
     classes of stories, true or one of three fakes; section 3.4.
 
-    Row 110. It begins with the model of the first stage (`--init RUN`). The scale is that of a
+    Row 110. It begins with the model of the first stage (`--init RUN`). The scale multiplies a
     mean: the paper's 0.05 stands in the code before the sum over 10 stories. The classes read the
-    mean of the last states, behind the norm.
+    mean of the last states after the norm.
 
     Compared with thu-coai/CommonsenseStoryGen (model.py, gen_fake_st.py): the four kinds are
     equally frequent, and only true stories count as text, as there. Deviations: stories share a
     row, and the first of each is the one that may be fake; a sentence that replaces another comes
-    from the same row; the mean is also over the <|endoftext|> behind the story.
+    from the same row; the mean is also over the <|endoftext|> after the story.
     """
     parent = knowledge_gpt2(name, layers, width, heads)
     phases = (Phase(steps=4 * STORY_SENTENCES // 10, batch=10, length=200),)

@@ -34,8 +34,8 @@ def libert(name: str, layers: int, width: int, heads: int) -> System:
 
     Rows 90 and 104, trained from scratch with the settings of anlausch/LIBERT
     (code/poc_pretraining_libert.sh): 4 million steps of 16 rows of 128 tokens, half of them of
-    pairs of words. Pairs are those of a compiled graph of WordNet, and unrelated words are the
-    nearest in fastText's space: `--set examples.graph.file=GRAPH
+    pairs of words. Pairs come from a compiled graph of WordNet, and unrelated words are the nearest
+    in fastText's space: `--set examples.graph.file=GRAPH
     examples.graph.vectors=wiki-news-300d-1M-subword.vec`. The pairs of the paper are WordNet's and
     Roget's, which are not published. Deviations: a step draws its task, where the original takes
     turns; a step has three pairs a row, 48, where the original's has 16; the pooled state has no
@@ -71,10 +71,10 @@ def kepler(name: str, layers: int, width: int, heads: int) -> System:
     pre-training script of THU-KEG/KEPLER). Descriptions and triples are Wikidata5m's: `--set
     examples.graph.file=PATH examples.graph.texts=PATH`. The paper's variants:
 
-        KEPLER-Rel        --set examples.texts=relations, texts of relations beside those of
+        KEPLER-Rel        --set examples.texts=relations, texts of relations in addition to texts of
                           entities
         KEPLER-Cond       --set examples.texts=conditions
-        KEPLER-OnlyDesc   --data descriptions:GRAPH, the masked words are those of the descriptions
+        KEPLER-OnlyDesc   --data descriptions:GRAPH, words are masked in the descriptions
 
     Deviations: the norm is the paper's, 1, where the code has 2, and the loss is not halved, as in
     the code (`objectives.knowledge.triples.KE`); descriptions are cut at 64 tokens, not at 512

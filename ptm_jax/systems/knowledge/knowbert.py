@@ -71,7 +71,7 @@ def knowbert(
     """KnowBERT (Peters et al. 2019): BERT with the knowledge of graphs between its layers, trained
     to predict masked words, next sentences and the entity of each mention; section 3.
 
-    Rows 87 and 99. `depths` are the layers before, between and behind the `graphs`, each with its
+    Rows 87 and 99. `depths` are the layers before, between and after the `graphs`, each with its
     loss; `sizes` width and heads. Vectors of entities are given and fixed (width 300 of Wikipedia,
     200 of WordNet). Wikipedia's linker has the loss of margins, and candidates with scores below 0
     have no weight; WordNet's has the softmax. The linker is trained first

@@ -59,8 +59,8 @@ def sentilr(name: str, layers: int, width: int, heads: int) -> System:
     speech, of polarities and of the text's rating, which it also predicts; section 2.3.
 
     Rows 91 and 105. One epoch over 6.7 million Yelp reviews in batches of 400 with rate 5e-5, from
-    RoBERTa (`--init`); thu-coai/SentiLARE, pretrain/post_pretrain.py. Polarities are those of a
-    word's senses in its text with `spec.respell(system, WordClasses,
+    RoBERTa (`--init`); thu-coai/SentiLARE, pretrain/post_pretrain.py. A word gets the polarity of
+    its sense in the text with `spec.respell(system, WordClasses,
     SenseAttention(file="SentiWordNet_3.0.0.txt", vectors=PATH))`. Deviations: the part of speech is
     a word's most frequent one, by longest match over token ids, where the original tags texts with
     Stanford CoreNLP; texts and glosses are compared by means of word vectors, not by Sentence-BERT;
@@ -104,7 +104,7 @@ def sensebert(name: str, layers: int, width: int, heads: int, vocab: Vocab = SEN
     WordNet's index.sense or of a compiled graph: `spec.respell(system, VocabularySenses,
     VocabularySenses(file=PATH, exceptions=FOLDER))`. With `sensebert(..., vocab=BERT_UNCASED)` it
     has BERT's 30,522 words. Deviations: the paper adds the 30,000 most frequent words of Wikipedia
-    to BERT's vocabulary, where the tokenizer is trained here; supersenses are predicted behind
+    to BERT's vocabulary, where the tokenizer is trained here; supersenses are predicted after
     BERT's transformation, as words are. Words of several pieces have no supersenses, as in the
     published models; the paper's other way, a prediction from the mean of their states (section
     3.4), is not here.

@@ -87,8 +87,8 @@ def transe() -> System:
 def transh() -> System:
     """TransH on FB15k in Bernoulli's setting: width 100, the squared L2 distance's root, margin
     0.25, C 1, the rate 0.005 of a sum, batches of 4,800, 500 epochs (Wang et al. 2014, AAAI,
-    section "Link Prediction"). Deviations: the distance is not squared; constraints are those of
-    the entities and relations of a batch, in each update."""
+    section "Link Prediction"). Deviations: the distance is not squared; in each update the
+    constraints cover only the entities and relations of the batch."""
     head, batch = Hyperplanes(vocab=VOCAB, width=100), 4_800
     loss = TripleLoss(margin=0.25, soft=1.0)
     sgd = recipe(0.005 * batch, batch, 500, SGD())

@@ -44,8 +44,8 @@ def network(
     residual: bool = True,
 ) -> BiLanguageLSTM:
     """Returns ELMo's encoder: characters of width `size` -> convolutions -> highways -> `width`; in
-    each direction `layers` of LSTM with `cells` cells, projected to `width`; `clips` are those of
-    the cells and of the projection."""
+    each direction `layers` of LSTM with `cells` cells, projected to `width`; `clips` bound the
+    cells and the projection."""
     embed = CharacterCNN(
         vocab=vocab,
         width=width,
@@ -76,7 +76,7 @@ def elmo(name: str, encoder: BiLanguageLSTM, spelling: int = 50, sampled: int = 
     Deviations: the original gives the backward model the sentences of the text in order, each
     reversed, and carries its state through this stream; here each row of 20 tokens is reversed, and
     the state is carried through the stream of reversed rows. A document is followed by </s>; <S> is
-    not read. The clip is that of the whole gradient.
+    not read. The clip is on the global gradient norm.
     """
     width = encoder.embed.width
     head = LMHead(vocab=encoder.embed.vocab, tied=False, bias=True, initializer=Normal(width**-0.5))

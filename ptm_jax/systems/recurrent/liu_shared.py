@@ -1,4 +1,4 @@
-"""LSTMs of several tasks that share what they know (Liu et al. 2016, arXiv 1605.05101)."""
+"""LSTMs of several tasks with shared parameters (Liu et al. 2016, arXiv 1605.05101)."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ def awd_lstm(
     rates    dropout of words, of embeddings, between layers, of the last layer, and of the
              recurrent kernels
 
-    Three layers of LSTM, the last as wide as the tied table; the masks are those of a whole row; AR
-    2, TAR 1; SGD with rate 30 and clip 0.25, batches of 80 rows of 70 tokens. NT-ASGD's average is
+    Three layers of LSTM, the last as wide as the tied table; a mask holds for a whole row; AR 2,
+    TAR 1; SGD with rate 30 and clip 0.25, batches of 80 rows of 70 tokens. NT-ASGD's average is
     `--adapt ntasgd --set eval_every=165`. Deviations: the length of a row is not drawn anew for
     each batch; the forget gate has no added bias, an LSTM one bias.
     """
@@ -188,9 +188,8 @@ def awd_lstm(
 
 def qrnn(name: str, width: int) -> System:
     """Two layers of QRNN with windows of 2 (Bradbury et al. 2017, section 3.2): 640 units, zoneout
-    0.1, dropout 0.5, rows of 105 tokens, the rate 1 for six epochs, then 0.95 times that of the
-    epoch before, 72 epochs, clip 10. Its rate is of a sum, as in `lstm`. Deviation: no L2 penalty
-    of 2e-4.
+    0.1, dropout 0.5, rows of 105 tokens, the rate 1 for six epochs, then multiplied by 0.95 each
+    epoch, 72 epochs, clip 10. Its rate is of a sum, as in `lstm`. Deviation: no L2 penalty of 2e-4.
     """
     parent, length = lstm(name, width, 0.05, 0.5, (72, 6), divisor=1 / 0.95, clip=10.0), 105
     epoch = EPOCH * UNROLL // length

@@ -36,9 +36,9 @@ def lm_lstm(name: str, vocab: Vocab, width: int, hidden: int, limit: float = 0.1
     width 512, by which a classifier on its last state begins.
 
     The recipe is that of tensorflow/models, adversarial_text, pretrain.py (Miyato et al. 2017):
-    Adam with the rate 0.001, 0.9999 times that of the step before, norms clipped at 1, 256 rows of
-    400 tokens. Deviations: the whole softmax, where theirs samples 1,024 words; the forget gate has
-    an added 1 as in TensorFlow's cell, and an LSTM no other bias at the start.
+    Adam with the rate 0.001, multiplied by 0.9999 each step, norms clipped at 1, 256 rows of 400
+    tokens. Deviations: the whole softmax, where theirs samples 1,024 words; the forget gate has an
+    added 1 as in TensorFlow's cell, and an LSTM no other bias at the start.
     """
     init = Uniform(limit)
     embed = Embeddings(vocab=vocab, width=width, initializer=init)

@@ -76,9 +76,9 @@ def rnnsearch(
 
     Appendix B: vectors of width 620, 1,000 units in each direction and in the alignment, 500 maxout
     units, Adadelta (rho 0.95, eps 1e-6), gradients clipped to norm 1, 80 sentences of at most 50
-    words; 667,000 updates (Table 2). Weights are drawn from N(0, 0.01^2) and those of the alignment
-    from N(0, 0.001^2). Deviation: the kernels of the state are drawn from N(0, 1 / width), where
-    the paper takes orthogonal ones.
+    words; 667,000 updates (Table 2). Weights are drawn from N(0, 0.01^2), in the alignment from
+    N(0, 0.001^2). Deviation: the kernels of the state are drawn from N(0, 1 / width), where the
+    paper takes orthogonal ones.
     """
     init, vocab = Normal(0.01), words(30_000)
     table = Embeddings(vocab=vocab, width=embed, initializer=init)

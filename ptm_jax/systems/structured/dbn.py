@@ -31,9 +31,9 @@ def greedy(
     """Logistic layers 2000-500-250-125-10 on the words of a text as bits, each pre-trained alone,
     then all fine-tuned.
 
-    Rates are those of the papers' code for binary units: 0.1 with momentum 0.9. Deviations: words
-    are bits, not counts under a softmax; the momentum does not begin at 0.5; the phases, of 100
-    texts a step, are of one length.
+    Rates follow the papers' code for binary units: 0.1 with momentum 0.9. Deviations: words are
+    bits, not counts under a softmax; the momentum does not begin at 0.5; the phases, of 100 texts a
+    step, are of one length.
     """
     encoder = LogisticEncoder(vocab=REUTERS, widths=widths)
     return System(

@@ -1,6 +1,6 @@
 """Systems over trees and graphs of words (rows 23, 24, 25, 27), and S-LSTM.
 
-Those that read trees train on `--data trees:PATH` or `binary:PATH`; on other text a sentence is a
+Systems that read trees train on `--data trees:PATH` or `binary:PATH`. On other text a sentence is a
 chain.
 """
 

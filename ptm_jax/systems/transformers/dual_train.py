@@ -1,5 +1,5 @@
-"""BERT in a smaller vocabulary and smaller widths, trained beside its teacher (Zhao et al. 2019,
-arXiv 1909.11687)."""
+"""BERT in a smaller vocabulary and smaller widths, trained together with its teacher (Zhao et al.
+2019, arXiv 1909.11687)."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def tower(layers: int, width: int, heads: int, second: int, words: Words) -> Mod
 def dual_train(
     name: str, width: int, teacher: tuple[int, int, int] = (12, 768, 12), second: int = 4928
 ) -> System:
-    """A student of 12 layers of 48, 96 or 192 and 4,928 pieces, beside BERT-base (row 179; Zhao et
-    al. 2019).
+    """A student of 12 layers of 48, 96 or 192 and 4,928 pieces, together with BERT-base (row 179;
+    Zhao et al. 2019).
 
     Each word of the teacher's rows has the student's pieces with the probability 0.5 (section 3.2);
     the loss is that of both networks' masked words and of the projections of their parameters
     (section 3.3). `--init teacher=MODEL` begins with a trained teacher, whose table then lacks the
     second vocabulary. Not checked against the paper, which was not at hand: epsilon, optimizer,
-    rate, steps and batch. Heads and feed-forward width are those of a BERT of that depth.
+    rate, steps and batch. Heads and feed-forward width follow a BERT of that depth.
     """
     layers, wide, heads = teacher
     sizes = ((wide, width), (4 * wide, 4 * width))

@@ -47,8 +47,8 @@ def megatron_gpt2(name: str, layers: int, width: int, heads: int) -> System:
     1, recipe of section 4.2.
 
     Row 60. The learning rate falls from 1.5e-4 to 1e-5; every layer is recomputed in the backward
-    pass. The numbers of heads are from the scaling study, except for 8.3 billion, which has those
-    of the trained model (Table 2; 32 in Table 1).
+    pass. The numbers of heads are from the scaling study, except for 8.3 billion, which has the
+    heads of the trained model (Table 2; 32 in Table 1).
     """
     parent = respell(gpt2(name, layers, width, heads), Vocab, MEGATRON_GPT2)
     return dataclasses.replace(

@@ -35,8 +35,8 @@ def subworded(parent: System, name: str) -> System:
     N-grams of 3 to 6 characters in 2,000,000 buckets, width 100 (in the paper 300), windows of 1 to
     5 words, 5 noise words drawn by the square root of their counts, subsampling at 1e-4, tables
     that begin in +-1 / width, the rate 0.05 falling to 0, 5 epochs, here of a billion words.
-    Deviations: those of the parent, but an update sums 128 centres (an n-gram such as `ing>` is in
-    so many words that 512 of them diverge at this rate); the end of a line is no word.
+    Deviations: as the parent, but an update sums 128 centres (an n-gram such as `ing>` is in so
+    many words that 512 of them diverge at this rate); the end of a line is no word.
     """
     parent = with_field(respell(parent, Vocab, VOCAB), "width", WIDTH)
     parent = with_field(

@@ -48,8 +48,8 @@ def paragraphs(
     Width 400 and a window of 10 words as in the paper's section 3.2 (IMDB; its two models side by
     side make 800). The paper prints neither vocabulary, rate nor epochs: 100,000 words, and
     gensim's rate 0.025 that falls to 0.0001, 20 epochs of IMDB's 23 million words and subsampling
-    at 1e-3. Deviations: an update sums 512 predicted words; 64 noise words are shared by those of a
-    row; documents of one known word are not trained.
+    at 1e-3. Deviations: an update sums 512 predicted words; the predicted words of a row share 64
+    noise words; documents of one known word are not trained.
     """
     objective = objective or NegativeSampling(predicts="centre", window=window)
     noise = 64 if isinstance(objective, NegativeSampling) else 0
@@ -79,7 +79,7 @@ def paragraphs(
 
 
 def both() -> System:
-    """The paper's model: PV-DM of 7 words, concatenated, beside PV-DBOW, each with a hierarchical
+    """The paper's model: PV-DM of 7 words, concatenated, and PV-DBOW, each with a hierarchical
     softmax; `encode` returns 800 numbers."""
     softmax = HierarchicalSoftmax(predicts="centre", window=BEFORE)
     towers = {"main": tower("concatenated", BEFORE), "dbow": tower("none", BEFORE)}

@@ -57,8 +57,8 @@ class Conversations(Questions):
     `history` previous turns with their answers precede the question, oldest first. Beyond
     `question` tokens the oldest words are cut.
 
-    Fields: those of `Questions`; `answer_kind` [] int32: the index of the kind in `KINDS`, unknown
-    if the window does not contain the answer or its rationale, -1 in padding rows; `rationale` [L]
+    Fields: as `Questions`, and `answer_kind` [] int32: the index of the kind in `KINDS`, unknown if
+    the window does not contain the answer or its rationale, -1 in padding rows; `rationale` [L]
     int32: 1 on tokens of the rationale.
     """
 

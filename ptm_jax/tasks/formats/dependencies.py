@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Dependencies(TaskExamples):
     """Rows of words with heads and relations, the first piece of a word standing for it.
 
-    labels   the relations; those of Universal Dependencies, without subtypes
+    labels   the relations of Universal Dependencies, without subtypes
 
     Fields: input_ids, segment_ids, positions, token_type_ids, `heads` [L] int32, the place of the
     head's first piece (0: the first token of the row, which is the root), `token_labels` [L] int32,

@@ -242,7 +242,7 @@ class HopDocuments(_Hops):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HopReading(_Hops):
-    """Rows of a question and its documents: those of its facts unless others are chosen.
+    """Rows of a question and its documents, by default the documents with its facts.
     If they do not fit in a row, the longer document is cut first.
 
     Fields: input_ids, segment_ids, positions, token_type_ids [L] int32, `answer_start`,

@@ -67,7 +67,7 @@ class Labelled(TaskExamples):
     keep                   truncation of long texts: "head", or "ends", a quarter from the beginning
                            and the rest from the end (Sun et al. 2019, section 5.3.1: 128 and 382
                            tokens)
-    marks                  what stands beside marked entities (`tasks.formats.marked.MARKS`)
+    marks                  tokens around marked entities (`tasks.formats.marked.MARKS`)
 
     Fields: input_ids, segment_ids (1 on tokens), positions, token_type_ids [L] int32, `label` []
     int32 (float32 for a number), `label_weights` [] float32, 0 in padding rows of the last batch;

@@ -227,12 +227,12 @@ class Mention(NamedTuple):
 class TypedMentions(TaskExamples):
     """Rows of a text with a marked mention, and any number of types.
 
-    labels   the types by index; "found": those of the data, in alphabetical order. The authors'
+    labels   the types by index; "found": the types in the data, in alphabetical order. The authors'
              files of Open Entity have finer types too, which are left out where the types are given
     least    number of types of a prediction at least: the likeliest, although their scores are
              negative
     format   a name in `tasks.formats.tabular.FORMATS` of rows with `text` and a list `labels`
-    marks    what stands beside the mention (`MARKS`)
+    marks    tokens around the mention (`MARKS`)
 
     Fields: as `tasks.formats.labelled`, with `label` [C] float32 of 0 and 1, and `mention_places`
     [1, 30] int32.

@@ -77,7 +77,7 @@ def rows(
     """The rows of a source.
 
     needed   groups of names: a table must have a column of each group
-    columns  those of a table whose first line has none of these names
+    columns  names for a table whose first line has none of these names
     Raises UserError with file and line.
     """
     if str(path).startswith(tfds_sources.START):

@@ -53,7 +53,7 @@ class Tagged(TaskExamples):
              (-DOCSTART- is skipped); "conllu": Universal Dependencies, the words with whole
              numbers; "columns": a table of a sentence and its tags, both with blanks between them
     column   index of the tag's column, from 0; by default the last of a CoNLL file, UPOS of CoNLL-U
-    labels   the tags in the order of their indices; "found": those of the data
+    labels   the tags in the order of their indices; "found": the tags in the data
     scheme   spelling of entities, for the transitions of a CRF; "" for tags without entities
 
     Fields: input_ids, segment_ids, positions, token_type_ids, `token_labels` [L] int32,

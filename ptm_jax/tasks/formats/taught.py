@@ -1,5 +1,4 @@
-"""Labelled texts beside the scores that teachers gave them once
-(`tuning.augmentation.teaching`)."""
+"""Labelled texts with stored scores of teachers (`tuning.augmentation.teaching`)."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def answer(
     batch: int,
     first: Sequence[Ranking] | None = None,
 ):
-    """Reads the best documents of `first`, or those of the gold facts.
+    """Reads the best documents of `first`, or the documents with the gold facts.
     Raises UserError where there are neither."""
     if first is None and (bare := next((one for one in examples if not one.facts), None)):
         raise UserError(

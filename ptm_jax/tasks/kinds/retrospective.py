@@ -2,8 +2,7 @@
 whether a text has an answer.
 
 The sketchy reader classifies question and text (`squad2_sketchy`). The intensive reader extracts
-the answer and scores "no answer" beside it (`squad2_retro`). The rear verification weights both
-scores.
+the answer and also scores "no answer" (`squad2_retro`). The rear verification weights both scores.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ def verified(
     answers: Sequence[Answer], external: Sequence[float], *, beta1: float = 0.5, beta2: float = 0.5
 ) -> list[Answer]:
     """The answers with the score beta1 score_diff + beta2 score_ext of "no answer" (section 3.3,
-    rear verification): score_diff is that of the spans, score_ext the sketchy reader's, both above
-    0 for no answer."""
+    rear verification): score_diff comes from the spans, score_ext from the sketchy reader; above 0
+    means no answer."""
     both = zip(answers, external, strict=True)
     return [answer._replace(null=beta1 * answer.null + beta2 * score) for answer, score in both]
 

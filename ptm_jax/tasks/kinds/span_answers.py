@@ -38,7 +38,7 @@ def predict(model, spec: Questions, examples, length: int, batch: int):
 def measure(
     examples, predictions, task, *, judges: Sequence[squad.Judge] = (squad.exact, squad.overlap)
 ) -> Metrics:
-    """Exact match and F1; with those of the best threshold where questions may have no answer."""
+    """Exact match and F1, also at the best threshold if questions may have no answer."""
     gold = {example.index: [text for text, _ in example.answers] for example in examples}
     texts = {example.index: one.text for example, one in zip(examples, predictions, strict=True)}
     nulls = {example.index: one.null for example, one in zip(examples, predictions, strict=True)}

@@ -58,8 +58,8 @@ def calibration(
 
 
 def draw(path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
-    """Writes the confusion matrix as a picture, and the calibration beside it where predictions
-    have probabilities. Raises UserError for a task without classes."""
+    """Draws the confusion matrix, and the calibration if predictions have probabilities. Raises
+    UserError for a task without classes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,11 +1,10 @@
 """Utilisation: the share of the devices' peak FLOP/s that a run reaches (peaks of chips are in
 `mesh.chips`), and memory.
 
-For a CPU the rate of a matrix product is measured in the process. The rate is that of the whole
-host, independent of the number of forced devices. It is the best of the compute type and float32,
-to which XLA may convert bfloat16 where that is faster. Other processes that compute at the same
-time lower it: a run that is faster measures it once more, and has no utilisation if it is still
-faster.
+For a CPU the rate of a matrix product is measured in the process. The rate is for the whole host,
+independent of the number of forced devices. It is the best of the compute type and float32, to
+which XLA may convert bfloat16 where that is faster. Other processes that compute at the same time
+lower it: a run that is faster measures it once more, and has no utilisation if it is still faster.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def utilisation(
 
 
 def free_memory(device: jax.Device) -> int | None:
-    """Returns the bytes that a device has left: of a CPU, those of its host or container.
+    """Returns the free memory of a device in bytes (for a CPU, of its host or container).
     None if unknown."""
     if device.platform != "cpu":
         stats = device.memory_stats() or {}

@@ -120,7 +120,7 @@ class _Several(Group):
         return []
 
     def stop(self, done):
-        """Waits while the processes agree on the last step, the one after that of the most advanced
+        """Waits until the processes agree on the last step: the next step of the most advanced
         process."""
         with self._changed:
             self._changed.wait_for(lambda: not self._agreeing or self._end is not None)

@@ -9,10 +9,10 @@ them.
                       processes
     PTM_HOSTS=auto    JAX finds everything: metadata servers, the Kubernetes API
 
-Explicit variables take precedence over those of a cluster. A single process joins nothing. This
-module adds to JAX: explicit number and index, division of a machine's GPUs among its processes,
-Open MPI 5 on one machine, and a one-line error if processes cannot connect. `detect` is a function
-of the environment. Call `join` before anything touches a device.
+Explicit variables take precedence over the cluster's variables. A single process joins nothing.
+This module adds to JAX: explicit number and index, division of a machine's GPUs among its
+processes, Open MPI 5 on one machine, and a one-line error if processes cannot connect. `detect` is
+a function of the environment. Call `join` before anything touches a device.
 """
 
 from __future__ import annotations

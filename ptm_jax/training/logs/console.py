@@ -36,7 +36,7 @@ def bar(stage: str, done: int, total: int) -> None:
 
 class Progress:
     """Steps, loss, tokens/s, utilisation and time left on stderr: a line that is overwritten on a
-    terminal, else a line every `seconds`. The time left is that of the steps so far, without
+    terminal, else a line every `seconds`. The time left is estimated from the steps so far, without
     `compiling`."""
 
     def __init__(self, total: int, done: int = 0, *, quiet: bool = False, seconds: float = 10.0):

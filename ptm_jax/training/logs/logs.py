@@ -124,8 +124,8 @@ def curve(
     """Draws WORKDIR/loss.png, train and held-out loss over steps.
     Returns its path, or None if nothing is logged.
 
-    baseline  the loss of predicting frequencies, a line beside the `metric` that is comparable with
-              it. A metric that is only a part of the loss gets a picture of its own"""
+    baseline  the loss of predicting frequencies, drawn as a line with the comparable `metric`. A
+              metric that is only a part of the loss gets a picture of its own"""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

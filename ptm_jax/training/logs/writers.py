@@ -1,9 +1,9 @@
-"""Writers of metrics beside metrics.jsonl: csv, TensorBoard, Weights & Biases
-(`Experiment.metrics`, `ptm train --metrics`).
+"""Writers of metrics: csv, TensorBoard, Weights & Biases (`ptm train --metrics`). metrics.jsonl is
+always written.
 
 A writer is a value with `write(step, split, values)` and `close()`. It is made as `Writer(workdir,
-step, name)` when a run starts or resumes at `step`; csv drops what it wrote of later steps,
-TensorBoard hides it, Weights & Biases keeps it. `WRITERS` has them by name.
+step, name)` when a run starts or resumes at `step`; csv drops its lines of later steps, TensorBoard
+hides them, Weights & Biases keeps them. `WRITERS` has them by name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Writer(Protocol):
         """Writes the metrics of a step."""
 
     def close(self) -> None:
-        """Writes what is pending, and ends."""
+        """Writes the pending metrics, and ends."""
 
 
 class Csv:

@@ -102,8 +102,8 @@ def keys(batch: dict[str, np.ndarray]) -> list[str]:
 
 class FeatureStream:
     """Adds `features` [B, S, L, D] float32 to the batches of a stream.
-    `encode(batch) -> [B, S, L, D]` computes those that the store lacks. All other attributes are
-    those of the stream."""
+    `encode(batch) -> [B, S, L, D]` computes features that the store lacks. Other attributes are the
+    stream's."""
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ class Initial:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Initials:
-    """What a run begins with, in the order in which it is applied."""
+    """The initial models and vectors of a run, in the order in which they are applied."""
 
     sources: tuple[Initial, ...]
 

@@ -208,8 +208,7 @@ def _prepared(config: Experiment) -> bool:
 def rehearse(config: Experiment) -> None:
     """Raises UserError for what cannot be trained on any corpus, from the shapes of a loss.
 
-    The vocabulary is that of a tower, with every special token: whether the corpus has one is known
-    later."""
+    It uses a tower's vocabulary with every special token, because the corpus is not known yet."""
     vocab = next(
         (part for _, part in spec.walk(config.system.towers) if isinstance(part, Vocab)), None
     )

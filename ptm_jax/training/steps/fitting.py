@@ -29,7 +29,7 @@ def compiled(
 
     step   number of micro-batches -> jitted step
     parts  the numbers that are possible, ascending: the first that fits is taken, or the last
-    room   bytes that the step may take on a device beside the state and the batch; None: unknown
+    room   bytes that the step may use on a device besides state and batch; None: unknown
     """
     least, batch_rows = parts[0], len(batch["rows"])
     while True:

@@ -278,7 +278,8 @@ class Program:
 
 def jitted(program: Program, shardings: TrainState, everywhere: Any, accumulate: int) -> Any:
     """Returns the jitted step.
-    `shardings` are those of the state, which is donated; `everywhere` is that of the metrics."""
+    `shardings` belong to the state, which is donated; `everywhere` is the sharding of the
+    metrics."""
     step = functools.partial(program.step, accumulate=accumulate)
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, everywhere))
 

@@ -126,7 +126,7 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
 
 def apply(params: Params, updates: Any) -> Any:
     """Returns the parameters after an update.
-    Those with update None are returned as the same arrays."""
+    A parameter whose update is None is returned as the same array."""
 
     def add(update, param):
         if update is None:

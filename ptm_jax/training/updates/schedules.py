@@ -1,6 +1,7 @@
 """Learning-rate functions for the schedules of `core.recipe`.
 
-Steps are counted from 0: `rate(k)` is what the (k+1)-th update uses, for k = 0 ... total_steps - 1.
+Steps are counted from 0: `rate(k)` is the rate of the (k+1)-th update, for k = 0 ... total_steps -
+1.
 Two conventions hold for all schedules with a warm-up:
 
 - The ramp is (k + 1) / warmup, so the first update has a nonzero rate and update `warmup` has the

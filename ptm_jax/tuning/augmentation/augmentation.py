@@ -154,7 +154,7 @@ def rewritten(
     span: bool = True, mask: str = "<mask>",
     separator: str = SEPARATOR, seed: int = 0, **options: Any,
 ) -> list[str]:  # fmt: skip
-    """Texts of a denoising model (BART): behind the label, `share` of the words of each text are
+    """Texts of a denoising model (BART): after the label, `share` of the words of each text are
     masked, a span by one mask, or each word by its own (section 3.3: 40% as a span, 20% as
     words)."""
     rng = np.random.default_rng(seed)

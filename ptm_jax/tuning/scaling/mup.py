@@ -1,4 +1,4 @@
-"""Maximal update parametrisation: the best learning rate of a narrow model is that of a wide one.
+"""Maximal update parametrisation: a narrow and a wide model have the same best learning rate.
 
 Yang et al. 2022, arXiv 2203.03466, Table 8 for Adam, which allows a tied table. With m = width /
 base width:

@@ -2,8 +2,8 @@
 scaling count them.
 
 The operations of a run of this library are counted in its own jaxpr (`training.steps.flops`), for
-every task; these formulas say what a published figure counts. A multiplication and an addition are
-two operations.
+every task; these formulas define the published figures. A multiplication and an addition are two
+operations.
 """
 
 from __future__ import annotations

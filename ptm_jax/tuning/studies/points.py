@@ -20,13 +20,13 @@ from ptm_jax.tuning.studies.studies import Budget, Study, Transfer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a run costs.
+    """Cost of a run.
 
     parameters  of all towers; `body`: without the tables and heads of the vocabulary, and without
                 positions
     operations  of a step, forward and backward, 2 m n k of every product; `body_operations`:
-                without those of the vocabulary
-    memory      bytes of a device, and `capacity`, those that it has
+                without the products of the vocabulary
+    memory      bytes used on a device; `capacity`: bytes that the device has
     seconds     of a step
     """
 

@@ -1,5 +1,4 @@
-"""What a run of a study does in its folder: pre-training and fine-tunings, one fine-tuning, or the
-compression of a model.
+"""Kinds of runs of a study: pre-training with fine-tunings, one fine-tuning, or a compression.
 
 runs/NAME/           the workdir of the training
 runs/NAME/model/     the model alone, of a run on a task
@@ -33,7 +32,7 @@ MODEL = "model"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a run measured: {column: value}, its baseline, and the facts that are no metric.
+    """Results of a run: {column: value}, its baseline, and the facts that are not metrics.
 
     stopped  the result of a training that a signal stopped"""
 
@@ -80,7 +79,7 @@ def _on_task(
     point: Point, folder: Path, workdir: Path, metrics: Sequence[str], tasks: str | None,
     *, quiet: bool
 ) -> Outcome:  # fmt: skip
-    """Fine-tunes or compresses, and measures the model beside the one that is compressed."""
+    """Fine-tunes or compresses, and measures the model and its original."""
     data = tuple(str(Path(tasks or "") / source) for source in point.config.data)
     config = dataclasses.replace(point.config, data=data)
     teacher, stopped = workdir / "runs" / (point.after or point.name) / MODEL, None

@@ -23,7 +23,7 @@ class Stage:
     """One method on a model.
 
     method  as `ptm compress` takes it; "": fine-tuning on the task alone
-    steps, batch, length, lr  of its fine-tuning, where it trains; None: those of the base
+    steps, batch, length, lr  of its fine-tuning, where it trains; None: as in the base
     """
 
     method: str = ""
@@ -80,12 +80,12 @@ class Compressed:
 
     @property
     def losses(self) -> str:
-        """What the stages minimise."""
+        """Returns the losses of the stages in words."""
         return ", then ".join(losses(stage.compression) for stage in self.stages)
 
 
 def losses(compression: Compression | None) -> str:
-    """What a method minimises, in words: the task's loss and the matches with their weights."""
+    """Returns the loss of a method in words: the task's loss and the matches with their weights."""
     if compression is not None and not compression.trains:
         return "none"
     if not isinstance(compression, Distillation):
@@ -110,8 +110,8 @@ def staged(value: Compressed, base: Experiment) -> list[Staged]:
     """The stages of a run, from the fine-tuning of the model that is compressed.
     Raises UserError, ValueError.
 
-    What a method measures, and the sizes after a removal, are not known before the run: there the
-    experiment has the whole model."""
+    Measurements of a method and the sizes after a removal are unknown before the run, so the
+    experiment has the original sizes."""
     stages, tower = [], base.system.towers["main"]
     for number, stage in enumerate(value.stages):
         compression, towers = stage.compression, {"main": tower}

@@ -87,9 +87,9 @@ def _label(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What is equal in all runs, and gives their steps: tokens (B L of every step), operations
-    (products of every step, `Cost.operations`), or seconds as the plan predicts them. Warm-up takes
-    its share of the steps in the base."""
+    """The quantity that is equal in all runs and gives their steps: tokens (B L of every step),
+    operations (products of every step, `Cost.operations`), or seconds as the plan predicts them.
+    Warm-up takes its share of the steps in the base."""
 
     kind: Literal["tokens", "operations", "seconds"]
     amount: float
@@ -144,10 +144,10 @@ class Transfer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published figure beside those of a study: of the runs with these labels, in a column or
-    another measure.
+    """A published figure for runs of a study: the runs with these labels, in a column or another
+    measure.
 
-    differs  what is not the same there: corpus, size, steps, split
+    differs  differences of the published setting: corpus, size, steps, split
     """
 
     labels: Mapping[str, str]
@@ -265,7 +265,7 @@ class Study:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What is measured: held-out metrics, then transfers."""
+        """Names of the measured columns: held-out metrics, then transfers."""
         return (*self.metrics, *(transfer.name for transfer in self.transfers))
 
 

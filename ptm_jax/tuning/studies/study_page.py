@@ -120,7 +120,7 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str
 
 
 def _methods(study: Study) -> list[str]:
-    """The table of what the values of an axis of compressions are."""
+    """The table that describes the values of a compression axis."""
     values = [
         (label, value)
         for axis in study.axes
@@ -190,7 +190,7 @@ def _seeds(study: Study, rows: Sequence[Row]) -> list[str]:
 
 
 def _published(study: Study, rows: Sequence[Row]) -> list[str]:
-    """The table of published figures beside ours: the mean of the runs with these labels."""
+    """The table of published figures and ours: the mean of the runs with these labels."""
     lines = []
     for one in study.published:
         fits = [

@@ -334,7 +334,7 @@ def run_missing(
     at_once: int = 1,
     say: Callable[[str], None] = lambda line: None, done: Callable[[], None] = lambda: None,
 ) -> int:  # fmt: skip
-    """Runs what has no row yet as child processes, `at_once` at a time.
+    """Runs the points without a row as child processes, `at_once` at a time.
     Returns 0, or the status of a signal.
 
     command  of a run: a process that calls `run_one` and exits with its status

@@ -1,5 +1,4 @@
-"""Rows of triples of a graph: alone, beside text (Wang et al. 2014), or with the texts of their
-entities (KEPLER)."""
+"""Rows of triples: alone, together with text (Wang et al. 2014), or with entity texts (KEPLER)."""
 
 from __future__ import annotations
 
@@ -111,9 +110,9 @@ class WithDescribedTriple(Around):
                 (KEPLER-Rel); "conditions" adds `conditioned_input_ids` [R, 2, 2 width + 3], head
                 and tail each followed by the text of the relation (KEPLER-Cond)
 
-    The host looks the texts up in the memory-mapped graph, so that a device holds those of its rows
-    alone. A wrong entity is the first of 16 draws that makes no triple of the graph, and the last
-    where all do.
+    The host looks the texts up in the memory-mapped graph, so that a device holds only the texts of
+    its rows. A wrong entity is the first of 16 draws that makes no triple of the graph, and
+    the last where all do.
     """
 
     examples: Any = FullSentences()

@@ -1,4 +1,4 @@
-"""Rows with pairs of words beside them, in a lexical relation or not (LIBERT)."""
+"""Rows of text, each with pairs of words that are in a lexical relation or not (LIBERT)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class WithLexicalPairs(Around):
     words of the `batch` of related pairs that were drawn together, without those that are related
     to the word. A pair is [CLS] word [SEP] word [SEP], types 0 and 1: `lexical_input_ids`,
     `lexical_segment_ids`, `lexical_token_type_ids` [R, 3, S] int32, S = 2 width + 3, of which the
-    first is related. A word without a vector, or with no unrelated word beside it, gives padding.
+    first is related. A word without a vector or without an unrelated neighbour gives padding.
     Deviation: pairs are drawn with replacement; the original goes through them in random order.
 
-    The host looks the words up in the memory-mapped graph, so that a device holds those of its rows
-    alone.
+    The host looks the words up in the memory-mapped graph, so that a device holds only the words of
+    its rows.
     """
 
     examples: Any = SentencePairs()

@@ -145,8 +145,8 @@ class Sentences(WholeSentences):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceRuns(slots.Examples):
     """Sentences in order, each followed by `end` and in a segment of its own, as many as fit in a
-    row: the sentences beside one are its neighbours in the text where they have its number in
-    `documents` [R, L] int32 (skip-thought).
+    row: adjacent sentences with the same number in `documents` [R, L] int32 are neighbours in the
+    text (skip-thought).
 
     A sentence longer than a row is divided. Rows are in the order of the text.
     """
