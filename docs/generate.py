@@ -24,9 +24,9 @@ ROOMS = {
     "nn": "blocks layers attention embeddings heads",
     "encoders": "",
     "adapt": "",
-    "systems": "compose matrix survey pods",
+    "systems": "survey/compose survey/matrix survey/pods",
     "convert": "checkpoint family table adapterfile",
-    "train": "loop step optimizers schedules checkpoints",
+    "training": "loop steps/step updates/optimizers updates/schedules checkpoints",
     "runs": "",
     "inference": "",
     "tasks": "catalogue evaluating kinds",
@@ -241,8 +241,7 @@ def _message(node: ast.AST) -> str:
 
 
 def _modules() -> dict[str, str]:
-    """Pages of the API reference, one a room. A package shows its docstring, its modules show what
-    they define."""
+    """Pages of the API reference, one for each package: its docstring, and the names of its modules."""
     pages = {}
     for room, chosen in ROOMS.items():
         folder = ROOT / "ptm_jax" / room

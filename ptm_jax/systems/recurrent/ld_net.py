@@ -91,9 +91,9 @@ def selecting(system: System, strength: float = 0.05, most: int = 2, rate: float
     3.3). It begins with ones and stays in [0, 1]; its learning rate is multiplied by `rate`.
     `encoders.recurrent.dense_recurrent.pruned` then removes the layers whose z is 0.
 
-    In the encoder the task trains only the layer that projects all other states, as the authors'
-    tagger does. Deviation: it begins with the language model's projection, one of each direction;
-    theirs begins anew, one of both.
+    Besides the mask, the task trains one layer of the encoder: the projection of all states, as the
+    authors' tagger does. Deviation: it begins with the language model's projection, one of each
+    direction; theirs begins anew, one of both.
     """
 
     def dense(part: object) -> bool:
