@@ -241,7 +241,7 @@ def _message(node: ast.AST) -> str:
 
 
 def _modules() -> dict[str, str]:
-    """Pages of the API reference, one for each package: its docstring, and the names of its modules."""
+    """Pages of the API reference, one for each package, with its modules."""
     pages = {}
     for room, chosen in ROOMS.items():
         folder = ROOT / "ptm_jax" / room
