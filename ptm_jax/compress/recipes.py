@@ -1,5 +1,7 @@
-"""The published distillations as values, with their hyper-parameters. Rates, batches and epochs:
-`docs/distillation.md`."""
+"""The published distillations as values, with their hyper-parameters.
+
+Rates, batches and epochs: `docs/distillation.md`.
+"""
 
 from __future__ import annotations
 

@@ -74,8 +74,10 @@ NO_DECAY = ((r"(^|/)(bias|scale)$", 0.0),)
 
 @spec
 class AdamW(Ranged):
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019). `bias_correction=False` is
-    BERT's original."""
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019).
+
+    `bias_correction=False` is BERT's original.
+    """
 
     b1: float = 0.9
     b2: float = 0.999
@@ -87,9 +89,11 @@ class AdamW(Ranged):
 
 @spec
 class Adamax(Ranged):
-    """Adam with the infinity norm (Kingma & Ba 2015, Algorithm 2) and decoupled weight decay. `eps`
-    avoids 0 / 0 for an element that never had a gradient. `bias_correction=False` is MT-DNN's
-    original."""
+    """Adam with the infinity norm (Kingma & Ba 2015, Algorithm 2) and decoupled weight decay.
+
+    `eps` avoids 0 / 0 for an element that never had a gradient. `bias_correction=False` is MT-DNN's
+    original.
+    """
 
     b1: float = 0.9
     b2: float = 0.999
@@ -113,8 +117,10 @@ class LAMB(Ranged):
 
 @spec
 class Adafactor(Ranged):
-    """Factored second moments (Shazeer & Stern 2018). `relative=True` scales steps by the
-    parameter's own size."""
+    """Factored second moments (Shazeer & Stern 2018).
+
+    `relative=True` scales steps by the parameter's own size.
+    """
 
     decay_rate: float = 0.8
     clip_threshold: float = 1.0
@@ -126,8 +132,11 @@ class Adafactor(Ranged):
 
 @spec
 class Adagrad(Ranged):
-    """Adagrad (Duchi et al. 2011): ELMo, CTRL. `scaled=True` is GloVe's C code: the sum is of the
-    squares of rate * gradient, from `initial`, and the gradient is divided by the sum before it."""
+    """Adagrad (Duchi et al. 2011): ELMo, CTRL.
+
+    `scaled=True` is GloVe's C code: the sum is of the squares of rate * gradient, from `initial`,
+    and the gradient is divided by the sum before it.
+    """
 
     initial: float = 0.1
     eps: float = 1e-7
@@ -144,9 +153,10 @@ class Adadelta(Ranged):
 
 @spec
 class SGD(Ranged):
-    """Gradient descent with optional momentum: word2vec, AWD-LSTM. `nesterov` (Sutskever et al.
-    2013, in the form of Bengio et al. 2013, which stores the look-ahead parameters): fairseq's
-    language models.
+    """Gradient descent with optional momentum: word2vec, AWD-LSTM.
+
+    `nesterov` (Sutskever et al. 2013, in the form of Bengio et al. 2013, which stores the
+    look-ahead parameters): fairseq's language models.
 
     row_limit  maximal norm of the change of a matrix row in an update; a longer change is scaled
                down to it. Without it a table row that sums changes from many places of a batch can

@@ -90,8 +90,9 @@ class TwoCrops(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NGramView(slots.Corruption):
-    """Masks one n-gram of the row and returns it as a second text (InfoWord; Kong et al. 2020,
-    arXiv 1910.08350, section 4).
+    """Masks one n-gram of the row and returns it as a second text.
+
+    InfoWord; Kong et al. 2020, arXiv 1910.08350, section 4.
 
     The first word is drawn uniformly. The length is N(mean, std^2), rounded and clipped to 1 ..
     `longest`. The n-gram ends early at a special token or a document boundary. Every token of it
@@ -143,8 +144,9 @@ class NGramView(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplacedWord(slots.Corruption):
-    """Copies the row with its middle word replaced by a random one (Collobert et al. 2011, section
-    4.2).
+    """Copies the row with its middle word replaced by a random one.
+
+    Collobert et al. 2011, section 4.2.
 
     The middle word has index n // 2 of n words: the sixth in a window of eleven. Special tokens and
     padding are not counted. The draw may return the same word, as in the paper's sum over the

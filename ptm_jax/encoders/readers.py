@@ -15,8 +15,10 @@ from ptm_jax.nn.heads.layer_mix import layers_of
 
 
 class Reading(Model):
-    """A `Model` that applies `readers` in order: reader(encoded, batch, train=...) -> Encoded. The
-    parameter paths of encoder and heads do not change. `quiet` turns the encoder's dropout off."""
+    """A `Model` that applies `readers` in order: reader(encoded, batch, train=...) -> Encoded.
+
+    The parameter paths of encoder and heads do not change. `quiet` turns the encoder's dropout off.
+    """
 
     readers: Mapping[str, nn.Module] = FrozenDict()
     quiet: bool = False

@@ -52,8 +52,9 @@ def attention(
     rows: Array | None = None,
     precision: Precision = Precision(),
 ) -> tuple[Array, Array]:
-    """Computes softmax(scale * q k^T + scores) v over the visible keys (Vaswani et al. 2017, Eq.
-    1).
+    """Computes softmax(scale * q k^T + scores) v over the visible keys.
+
+    Vaswani et al. 2017, Eq. 1.
 
     q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. `dropout` on the
     probabilities needs `key` and `rows` [B]. float64 stays float64. Returns ([B, Lq, H, K],

@@ -16,8 +16,9 @@ from ptm_jax.nn.layers import Activation, Context, Dense, Identity, activate
 
 
 class BottleneckAdapter(nn.Module):
-    """x + W_up g(W_down x + b) + b' for x [.., D], with `width` units between (Houlsby et al. 2019,
-    section 2.1).
+    """x + W_up g(W_down x + b) + b' for x [.., D], with `width` units between.
+
+    Houlsby et al. 2019, section 2.1.
 
     The adapter's branch is near zero at first. `before` is the module that the slot held; it is
     applied first.

@@ -1,5 +1,7 @@
-"""Layers that compute in a narrower space than their input and output states (MobileBERT: Sun et
-al. 2020, arXiv 2004.02984)."""
+"""Layers that compute in a narrower space than their input and output states.
+
+MobileBERT: Sun et al. 2020, arXiv 2004.02984.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,10 @@ class ScaleShift(nn.Module):
 
 
 class Expansion(nn.Module):
-    """Maps token vectors [B, L, E] to [B, L, width] by a dense layer. `trigrams` first concatenates
-    each vector with the next and the previous one (section 3.2, "embedding factorization"). For
-    `Embeddings.expand`.
+    """Maps token vectors [B, L, E] to [B, L, width] by a dense layer.
+
+    `trigrams` first concatenates each vector with the next and the previous one (section 3.2,
+    "embedding factorization"). For `Embeddings.expand`.
 
     A neighbour outside the row or in another document of a packed row counts as zeros. Slots that
     only fill a row up to its bucket (0 in `in_row` [B, L], which inference sets) are outside the

@@ -115,8 +115,9 @@ class AdaptiveStack(slots.Layered, nn.Module):
 
 
 class DepthwiseConv(nn.Module):
-    """Convolves every feature along the sequence [B, L, D] separately. Taps beyond a segment's
-    border count as zero.
+    """Convolves every feature along the sequence [B, L, D] separately.
+
+    Taps beyond a segment's border count as zero.
 
     reach: "both" sides of a token, or only the "left" side (decoders).
     """

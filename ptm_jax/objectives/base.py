@@ -165,8 +165,9 @@ class AroundTask(slots.Objective):
 
 
 class OnePass(slots.Objective):
-    """Base class of objectives with one forward pass of `tower`. A subclass defines `of(tower,
-    encoded, batch) -> Loss`.
+    """Base class of objectives with one forward pass of `tower`.
+
+    A subclass defines `of(tower, encoded, batch) -> Loss`.
 
     `of` takes the encoded batch, so several objectives can share a pass (`objectives.joint.Joint`).
     `__call__` returns the encoder's memory, so Transformer-XL trains with every objective. `of`

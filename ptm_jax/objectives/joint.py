@@ -68,8 +68,9 @@ def _first_reason(objectives: Sequence[Any], system: System) -> str | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskMixing(slots.Objective):
-    """Draws one objective at each step with probability proportional to its rate (Raffel et al.
-    2020, 3.5.2).
+    """Draws one objective at each step with probability proportional to its rate.
+
+    Raffel et al. 2020, 3.5.2.
 
     `rates` are relative, such as the sizes of the data sets. With `anneal` > 0 they are raised to a
     power that falls from 1 to 0.2 over that many steps, so training ends with nearly equal rates

@@ -39,8 +39,9 @@ def count(blocks: Iterable, vocab: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phrases(CorpusFact):
-    """Phrases of two ids in the train split, [N] of (first, second, score) by falling score
-    (Mikolov et al. 2013b, Eq. 6).
+    """Phrases of two ids in the train split, [N] of (first, second, score) by falling score.
+
+    Mikolov et al. 2013b, Eq. 6.
 
         score(a, b) = (count(a b) - delta) / (count(a) count(b)) * N,   N tokens in the split
 

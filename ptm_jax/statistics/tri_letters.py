@@ -1,5 +1,7 @@
-"""The letter trigrams of every piece of a vocabulary (Huang et al. 2013; TwinBERT: Lu et al. 2020,
-arXiv 2002.06275)."""
+"""The letter trigrams of every piece of a vocabulary.
+
+Huang et al. 2013; TwinBERT: Lu et al. 2020, arXiv 2002.06275.
+"""
 
 from __future__ import annotations
 

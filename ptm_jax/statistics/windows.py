@@ -1,5 +1,6 @@
-"""Windows of words: the neighbours of a token on both sides, as 2c offsets (Mikolov et al. 2013a,
-section 3).
+"""Windows of words: the neighbours of a token on both sides, as 2c offsets.
+
+Mikolov et al. 2013a, section 3.
 
 A batch may have `windows` [B, L] int32: the number of neighbours on each side of a token; 0: the
 token is no centre (the words around a chunk). Without this field every token has all c.

@@ -66,8 +66,9 @@ class Houlsby(OnFrozen):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pfeiffer(Houlsby):
-    """Adds one adapter to every layer, after the feed-forward layer. Norms are not trained
-    (Pfeiffer et al. 2021, arXiv 2005.00247).
+    """Adds one adapter to every layer, after the feed-forward layer.
+
+    Norms are not trained (Pfeiffer et al. 2021, arXiv 2005.00247).
 
     The adapter comes before the residual sum, as in `Houlsby`; in AdapterHub it comes after a first
     sum and norm.

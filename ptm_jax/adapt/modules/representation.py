@@ -235,10 +235,12 @@ class TagLM(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Aligned(slots.Wrapper):
-    """ESIM over the encoder's states, for tasks on pairs (Chen et al. 2017, arXiv 1609.06038). A
-    bidirectional LSTM reads both texts; they are aligned word by word, read again and pooled. With
-    `FeatureExtraction` and a mixture of the layers, given before it, this is the feature extraction
-    of Peters et al. 2019 for pairs (`Recurrent`: for sentences)."""
+    """ESIM over the encoder's states, for tasks on pairs (Chen et al. 2017, arXiv 1609.06038).
+
+    A bidirectional LSTM reads both texts; they are aligned word by word, read again and pooled.
+    With `FeatureExtraction` and a mixture of the layers, given before it, this is the feature
+    extraction of Peters et al. 2019 for pairs (`Recurrent`: for sentences).
+    """
 
     hidden: int = 200
     dropout: float = 0.1
@@ -274,8 +276,9 @@ class Aligned(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Biattentive(slots.Wrapper):
-    """The biattentive classification network over the encoder's states, on one text or on pairs
-    (BCN: McCann et al. 2017, arXiv 1708.00107, section 5). A bidirectional LSTM reads both texts.
+    """The biattentive classification network over the encoder's states, on one text or on pairs.
+
+    BCN: McCann et al. 2017, arXiv 1708.00107, section 5. A bidirectional LSTM reads both texts.
     Each is conditioned on the other (one text on itself), read again, pooled four ways and
     classified by maxout layers. With `FeatureExtraction` and a mixture of the layers, given before
     it, this is the network of CoVe and Peters et al. 2019 on frozen encoders.

@@ -122,10 +122,12 @@ class SelfEnsemble(_Averaging):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelfDistillation(_Averaging):
-    """Adds `scale` times the squared error between the scores and a teacher's scores. For "average"
-    the teacher has the mean of the parameters of the last `last` steps (BERT_SDA, Eq. 8). For
-    "vote" the teacher's scores are the mean of the scores of the models of these steps (BERT_SDV,
-    Eq. 10)."""
+    """Adds `scale` times the squared error between the scores and a teacher's scores.
+
+    For "average" the teacher has the mean of the parameters of the last `last` steps (BERT_SDA, Eq.
+    8). For "vote" the teacher's scores are the mean of the scores of the models of these steps
+    (BERT_SDV, Eq. 10).
+    """
 
     last: int = 3
     scale: float = 1.0

@@ -41,8 +41,9 @@ class Restart(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureExtraction(OnFrozen):
-    """Freezes the encoder and turns its dropout off. Its states are features, and only the heads
-    are trained (survey 5.2.3).
+    """Freezes the encoder and turns its dropout off.
+
+    Its states are features, and only the heads are trained (survey 5.2.3).
 
     The features of a text are the same at every step. With `cache` they are computed once and kept
     in the run's workdir (`training.start.features`): a text of l tokens takes 4 l D bytes, or N + 1
@@ -58,8 +59,10 @@ class FeatureExtraction(OnFrozen):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BitFit(OnFrozen):
-    """Trains only the biases, including those of norms, and the heads (Ben Zaken et al. 2022, arXiv
-    2106.10199)."""
+    """Trains only the biases, including those of norms, and the heads.
+
+    Ben Zaken et al. 2022, arXiv 2106.10199.
+    """
 
     towers: tuple[str, ...] = ("main",)
 

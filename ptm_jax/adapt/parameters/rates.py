@@ -41,8 +41,10 @@ class LayerDecay(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PathRates(slots.Wrapper):
-    """Multiplies the learning rate by a factor for each path pattern. The first match wins:
-    (("/embed/", 0.1), ("/heads_", 10.0))."""
+    """Multiplies the learning rate by a factor for each path pattern.
+
+    The first match wins: (("/embed/", 0.1), ("/heads_", 10.0)).
+    """
 
     table: tuple[tuple[str, float], ...]
 

@@ -79,8 +79,10 @@ class ChainThaw(_Staged):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequentialUnfreezing(_Staged):
-    """Trains only the heads first, then also the layers of the encoder, then also the embeddings
-    (Chronopoulou et al. 2019, section 2.2: from epochs n and k on)."""
+    """Trains only the heads first, then also the layers of the encoder, then also the embeddings.
+
+    Chronopoulou et al. 2019, section 2.2: from epochs n and k on.
+    """
 
     def trainable(self, path: Any, step: Step) -> Any:
         stage = self.stage(step, 2)

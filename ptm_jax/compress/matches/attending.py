@@ -119,8 +119,9 @@ class AttentionMaps(_Attention):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadRelations(_Attention):
-    """KL of the softmaxes of V V^T / sqrt(K), mean over heads and tokens (MiniLM: Wang et al. 2020,
-    Eqs. 7 to 9).
+    """KL of the softmaxes of V V^T / sqrt(K), mean over heads and tokens.
+
+    MiniLM: Wang et al. 2020, Eqs. 7 to 9.
 
     of  the vectors of a relation: "value" (MiniLM), "query" or "key" (with the value: MiniLMv2)
     """

@@ -162,8 +162,11 @@ class Kept:
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A student and its teachers on one batch. `project` maps states [.., D] of the student to the
-    teacher's width by the projection of that name."""
+    """A student and its teachers on one batch.
+
+    `project` maps states [.., D] of the student to the teacher's width by the projection of that
+    name.
+    """
 
     student: TowerPass
     teachers: Sequence[Any]
@@ -184,8 +187,9 @@ class Compared:
 
 
 class Match(slots.Slot):
-    """A term of a distillation: `match(compared, name) -> Loss`. It is 0 for a student that equals
-    its teacher.
+    """A term of a distillation: `match(compared, name) -> Loss`.
+
+    It is 0 for a student that equals its teacher.
 
     weight       factor of the term
     span         share of the run in which it counts: (0, 1) is all of it, (0, 0.5) its first half

@@ -79,9 +79,10 @@ class _Predictions(Match):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SoftTargets(_Predictions):
-    """T^2 KL(p || q) of the softmaxes at temperature T, p the mean over the teachers (Hinton et al.
-    2015, section 2). The survey's Eq. 5 leaves out the minus of the cross-entropy. For regression
-    it is the squared difference.
+    """T^2 KL(p || q) of the softmaxes at temperature T, p the mean over the teachers.
+
+    Hinton et al. 2015, section 2. The survey's Eq. 5 leaves out the minus of the cross-entropy. For
+    regression it is the squared difference.
 
     kind  "kl", which is 0 for equal predictions, or "cross_entropy", with the same gradient
     """
@@ -103,8 +104,10 @@ class SoftTargets(_Predictions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Logits(_Predictions):
-    """The squared difference of the logits, mean over classes (Ba and Caruana 2014, arXiv
-    1312.6184; Tang et al. 2019)."""
+    """The squared difference of the logits, mean over classes.
+
+    Ba and Caruana 2014, arXiv 1312.6184; Tang et al. 2019.
+    """
 
     def of(self, student: Any, teachers: Sequence[Array]) -> Array:
         return squared(student, teachers)

@@ -91,8 +91,10 @@ class Hidden(_States):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateCosine(_States):
-    """1 - cos(s, t) of the states of each token, of the last layer by default (DistilBERT: Sanh et
-    al. 2019)."""
+    """1 - cos(s, t) of the states of each token, of the last layer by default.
+
+    DistilBERT: Sanh et al. 2019.
+    """
 
     layers: Layers = "top"
 
@@ -102,8 +104,9 @@ class StateCosine(_States):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Patient(_States):
-    """|s / |s| - t / |t||^2 of the state of the first token (BERT-PKD: Sun et al. 2019, arXiv
-    1908.09355, Eq. 7).
+    """|s / |s| - t / |t||^2 of the state of the first token.
+
+    BERT-PKD: Sun et al. 2019, arXiv 1908.09355, Eq. 7.
 
     average  the mean over features and pairs in place of their sum, as in the authors' program;
              their beta is for this

@@ -1,5 +1,7 @@
-"""Attention heads with gates that learn to close (Voita et al. 2019, arXiv 1905.09418, section
-5)."""
+"""Attention heads with gates that learn to close.
+
+Voita et al. 2019, arXiv 1905.09418, section 5.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,9 @@ not decay."""
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HardConcrete:
-    """The hard concrete distribution of a gate g in [0, 1] (Louizos et al. 2018, arXiv 1712.01312,
-    Eqs. 10-12).
+    """The hard concrete distribution of a gate g in [0, 1].
+
+    Louizos et al. 2018, arXiv 1712.01312, Eqs. 10-12.
 
     temperature  beta; low, high: the limits gamma < 0 and zeta > 1 of the stretch
     """
@@ -63,10 +66,12 @@ class HardConcrete:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GatedHeads(AroundTask):
-    """L = L_task + `weight` sum_h P(g_h != 0), with gates drawn anew for each batch (Voita et al.
-    2019, section 5.1).
+    """L = L_task + `weight` sum_h P(g_h != 0), with gates drawn anew for each batch.
 
-    The gates multiply the outputs of the heads of `gated`. The metric `open_heads` is the sum."""
+    Voita et al. 2019, section 5.1.
+
+    The gates multiply the outputs of the heads of `gated`. The metric `open_heads` is the sum.
+    """
 
     weight: float
     gate: HardConcrete

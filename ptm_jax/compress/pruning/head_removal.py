@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadRemoval(Compression):
-    """Removes a share of all heads, the least important first (Michel et al. 2019, arXiv
-    1905.10650).
+    """Removes a share of all heads, the least important first.
+
+    Michel et al. 2019, arXiv 1905.10650.
 
     share     fraction of the heads of all layers, 0 <= share < 1
     least     minimal number of heads of a layer

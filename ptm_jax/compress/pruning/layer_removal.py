@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerRemoval(Compression):
-    """Removes whole layers, as a model that was trained with LayerDrop allows (Fan et al. 2020,
-    arXiv 1909.11556, 3.2).
+    """Removes whole layers, as a model that was trained with LayerDrop allows.
+
+    Fan et al. 2020, arXiv 1909.11556, 3.2.
 
     drop     fraction p of removed layers: the layers at depth d, from 1, with d = 0 (mod floor(1 /
              p)), "every other"

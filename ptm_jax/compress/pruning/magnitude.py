@@ -38,8 +38,9 @@ def share_at(step: Step, share: float, first: int, last: int, initial: float = 0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Magnitude(Compression):
-    """Sets the weights of smallest magnitude to zero, a share of each matrix (Zhu & Gupta 2017; of
-    BERT: Gordon et al. 2020, arXiv 2002.08307).
+    """Sets the weights of smallest magnitude to zero, a share of each matrix.
+
+    Zhu & Gupta 2017; of BERT: Gordon et al. 2020, arXiv 2002.08307.
 
     share    final fraction of zeros in each matrix of each layer, 0 <= share < 1
     when     "during": the fraction rises from 0 to `share` by the cubic schedule (`share_at`),

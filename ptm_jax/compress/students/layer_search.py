@@ -1,5 +1,7 @@
-"""Search over the choices of a student's layers by a recurrent controller and REINFORCE (Zoph and
-Le 2017, arXiv 1611.01578; the survey names it as a future way to smaller models, section 8.2).
+"""Search over the choices of a student's layers by a recurrent controller and REINFORCE.
+
+Zoph and Le 2017, arXiv 1611.01578; the survey names it as a future way to smaller models, section
+8.2.
 
     result = search((4, 4, 4), lambda choice: -loss_of(choice), steps=200)
     result.best                 # such as (1, 3, 4): layers of the teacher, from 1

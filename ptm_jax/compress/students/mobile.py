@@ -114,6 +114,7 @@ def network(vocab: Vocab, sizes: Sizes) -> Model:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mobile(Student):
     """MobileBERT of its teacher's vocabulary, number of layers, width of states and heads.
+
     Embeddings and heads begin as the teacher's where they have their shapes (section 3.5), the
     layers are drawn anew.
 

@@ -1,5 +1,7 @@
-"""Distillation of one layer after another (MobileBERT: Sun et al. 2020, arXiv 2004.02984, section
-3.5)."""
+"""Distillation of one layer after another.
+
+MobileBERT: Sun et al. 2020, arXiv 2004.02984, section 3.5.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""BERT-of-Theseus: modules of a model are replaced by smaller ones while it trains (Xu et al. 2020,
-arXiv 2002.02925)."""
+"""BERT-of-Theseus: modules of a model are replaced by smaller ones while it trains.
+
+Xu et al. 2020, arXiv 2002.02925.
+"""
 
 from __future__ import annotations
 

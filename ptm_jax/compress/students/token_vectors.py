@@ -1,5 +1,6 @@
-"""Vectors of tokens made smaller and weighted by frequency, as model2vec does it (Tulkens & van
-Dongen 2024).
+"""Vectors of tokens made smaller and weighted by frequency, as model2vec does it.
+
+Tulkens & van Dongen 2024.
 
 PCA of the whole vocabulary, then smooth inverse frequency (Arora et al. 2017, ICLR, equation 3),
 with frequencies from Zipf's law over the ranks of the vocabulary. In no paper: ranks begin with 2;

@@ -1,5 +1,7 @@
-"""TwinBERT: a student that reads the two texts of a pair apart (Lu et al. 2020, arXiv
-2002.06275)."""
+"""TwinBERT: a student that reads the two texts of a pair apart.
+
+Lu et al. 2020, arXiv 2002.06275.
+"""
 
 from __future__ import annotations
 

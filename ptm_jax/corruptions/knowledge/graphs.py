@@ -22,8 +22,9 @@ from ptm_jax.statistics.counts import Counts, noise_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphNoise(slots.Corruption):
-    """Draws for every triple [B, T] and every row, uniformly among entities or relations (Bordes et
-    al. 2013, section 2).
+    """Draws for every triple [B, T] and every row, uniformly among entities or relations.
+
+    Bordes et al. 2013, section 2.
 
     corrupted            [B, T, 3]: another head or tail, or with the probability `relations`
                          another relation

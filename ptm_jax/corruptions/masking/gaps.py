@@ -23,8 +23,9 @@ Selection = Literal["ind_orig", "ind_uniq", "seq_orig", "seq_uniq", "random", "l
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GapSentences(slots.Corruption):
-    """Replaces some sentences of a row by one mask each. The decoder generates them in order, then
-    eos.
+    """Replaces some sentences of a row by one mask each.
+
+    The decoder generates them in order, then eos.
 
     Hides round(rate * n) of n sentences, at least one and never all. A row of one sentence has no
     predictions.

@@ -1,5 +1,6 @@
-"""BART's five noise functions and their reconstruction (Lewis et al. 2020, section 2.2; survey
-3.1.3, DAE).
+"""BART's five noise functions and their reconstruction.
+
+Lewis et al. 2020, section 2.2; survey 3.1.3, DAE.
 
 They keep special tokens, the order of the documents in a packed row, and the row length: freed
 positions become padding at the end. `token_type_ids`, `sentences` and `word_starts` move with their
@@ -66,6 +67,7 @@ class TokenDeletion(slots.Corruption):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextInfilling(slots.Corruption):
     """Replaces each of several spans of words by one [MASK]; a span of length 0 inserts one.
+
     Lengths are Poisson(`mean`).
 
     Lengths are drawn until they sum to round(rate * n) of the row's n words; the last one is
@@ -180,8 +182,9 @@ class DocumentRotation(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reconstruct(slots.Corruption):
-    """Applies `noise`, a corruption or a Chain, to the encoder's row. The decoder predicts the
-    original row.
+    """Applies `noise`, a corruption or a Chain, to the encoder's row.
+
+    The decoder predicts the original row.
 
     The decoder starts with `start` (a field of the vocabulary: BART's eos) and reads the original
     row shifted right inside each document; T = L. BART's noise is SentencePermutation and

@@ -1,5 +1,6 @@
-"""Two self-supervised tasks for disfluency detection (Wang et al. 2020, arXiv:1908.05378; survey
-3.1.5).
+"""Two self-supervised tasks for disfluency detection.
+
+Wang et al. 2020, arXiv:1908.05378; survey 3.1.5.
 
 Both edit a text at one to three positions. An edit repeats one to six words, inserts as many random
 words, or, in the second task only, deletes as many words.
@@ -140,8 +141,9 @@ class NoisyWords(_Edits):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoisyPairs(_Edits):
-    """Task 2: builds [CLS] a [SEP] b [SEP] from a text and an edited copy. The model predicts which
-    one is the original.
+    """Task 2: builds [CLS] a [SEP] b [SEP] from a text and an edited copy.
+
+    The model predicts which one is the original.
 
     The text is the words of the first document, cut so that both copies fit with room for
     min(`places` * `words`, a third of the row) additional tokens. The edited copy is cut to the

@@ -94,8 +94,9 @@ class MaskMixture(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PermutationOrder(slots.Corruption):
-    """XLNet's factorisation order with partial prediction of 1/k of the tokens (Yang et al. 2019,
-    2.3, 3.1).
+    """XLNet's factorisation order with partial prediction of 1/k of the tokens.
+
+    Yang et al. 2019, 2.3, 3.1.
 
     Draws spans of 1 to `longest` tokens, p(n) ~ 1/n as in zihangdai/xlnet, each at a random
     position in a context of k * n tokens. Spans end at special tokens and at the document's end.

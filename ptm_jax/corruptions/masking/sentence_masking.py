@@ -30,8 +30,9 @@ class SentenceSlots(slots.Encoder):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceMasking(slots.Corruption):
-    """Masks round(rate * n) of a document's n sentences, at least one. The decoder generates each
-    from its sentence state.
+    """Masks round(rate * n) of a document's n sentences, at least one.
+
+    The decoder generates each from its sentence state.
 
     Of the chosen sentences, 80% get [MASK] for every word, 10% are replaced by another sentence,
     and 10% stay. A row has S = `sentences` slots of T = `width` tokens, L = S * T. A slot begins

@@ -1,5 +1,7 @@
-"""T5's span corruption (Raffel et al. 2020, section 3.1.4; segmentation as in its code; survey
-3.1.2, Seq2Seq MLM)."""
+"""T5's span corruption.
+
+Raffel et al. 2020, section 3.1.4; segmentation as in its code; survey 3.1.2, Seq2Seq MLM.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,9 @@ def tokens_for(inputs: int, rate: float = 0.15, mean: float = 3.0) -> tuple[int,
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentinelSpans(slots.Corruption):
-    """Replaces spans of the row by sentinels. The decoder predicts each sentinel and the tokens of
-    its span.
+    """Replaces spans of the row by sentinels.
+
+    The decoder predicts each sentinel and the tokens of its span.
 
     The noise is round(rate * n) of a row's n tokens, in round(noise / mean) spans that alternate
     with kept pieces. Both divisions are uniform. A row begins with a kept piece and ends with a

@@ -18,8 +18,9 @@ from ptm_jax.corruptions.compact import take
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrigramShuffle(slots.Corruption):
-    """Shuffles the tokens inside some trigrams of unmasked tokens (Wang et al. 2020, section 2.2.1:
-    5%, K = 3).
+    """Shuffles the tokens inside some trigrams of unmasked tokens.
+
+    Wang et al. 2020, section 2.2.1: 5%, K = 3.
 
     Put it after a masking in a `Chain`; it does not touch `mlm_positions`. Chooses round(rate * n /
     size), at least one, disjoint runs of `size` tokens, where n counts the unmasked tokens. A run

@@ -18,8 +18,9 @@ READ = ("decoder_input_ids", "decoder_segment_ids", "decoder_positions", "source
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SingleStream(slots.OneRow):
-    """Joins the encoder and decoder inputs that `part` writes into one row [B, L + T] (Dong et al.
-    2019, section 2.3; Raffel et al. 2020, section 3.2.1).
+    """Joins the encoder and decoder inputs that `part` writes into one row [B, L + T].
+
+    Dong et al. 2019, section 2.3; Raffel et al. 2020, section 3.2.1.
 
     The source sees the whole source of its document (`order` 0). The target also sees the target to
     its left (`order` 1, 2, ..). Target positions continue after the source of the document.

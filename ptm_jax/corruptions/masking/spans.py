@@ -1,5 +1,7 @@
-"""MASS: masks one span of half the sentence in the encoder; the decoder predicts it (Song et al.
-2019, section 3.2)."""
+"""MASS: masks one span of half the sentence in the encoder; the decoder predicts it.
+
+Song et al. 2019, section 3.2.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Rows in two vocabularies: the student's, and one that mixes both (Zhao et al. 2019, arXiv
-1909.11687)."""
+"""Rows in two vocabularies: the student's, and one that mixes both.
+
+Zhao et al. 2019, arXiv 1909.11687.
+"""
 
 from __future__ import annotations
 

@@ -27,8 +27,9 @@ from ptm_jax.corruptions.base import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Units:
-    """Runs of words (or tokens) that are masked together. `distribution()` returns the
-    probabilities of their lengths.
+    """Runs of words (or tokens) that are masked together.
+
+    `distribution()` returns the probabilities of their lengths.
 
     A unit begins at a free word, drawn uniformly. It is shortened at a special token, at the
     document's end, at an earlier unit, or when the row's budget is used. A word longer than the

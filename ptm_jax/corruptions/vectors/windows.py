@@ -53,8 +53,9 @@ class WordWindows(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplacedCentres(slots.Corruption):
-    """Draws another word for the centre of every window, from a dictionary that grows (Collobert et
-    al. 2011, sections 4.2 and 4.5).
+    """Draws another word for the centre of every window, from a dictionary that grows.
+
+    Collobert et al. 2011, sections 4.2 and 4.5.
 
     dictionary   (first step, words) of every size, in order: from this step on the first so many
                  ids are the dictionary, which are the most frequent words; others become the

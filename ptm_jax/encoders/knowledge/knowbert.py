@@ -24,8 +24,10 @@ from ptm_jax.objectives.knowledge.entities import EntityLinker
 
 
 class Knowledge(nn.Module):
-    """A lexicon, the vectors `entities` [E, W] of its entities, and the layer that reads them. At
-    most ceil(share * L) mentions of a row are read."""
+    """A lexicon, the vectors `entities` [E, W] of its entities, and the layer that reads them.
+
+    At most ceil(share * L) mentions of a row are read.
+    """
 
     logical_axes = {"entities": ("words", None)}
 

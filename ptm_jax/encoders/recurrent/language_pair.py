@@ -1,5 +1,7 @@
-"""A recurrent encoder-decoder that begins with two language models (Ramachandran et al. 2017, arXiv
-1611.02683)."""
+"""A recurrent encoder-decoder that begins with two language models.
+
+Ramachandran et al. 2017, arXiv 1611.02683.
+"""
 
 from __future__ import annotations
 

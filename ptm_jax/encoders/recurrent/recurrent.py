@@ -1,5 +1,7 @@
-"""Recurrent language models: layers of LSTM or GRU over embeddings (Zaremba et al. 2014, arXiv
-1409.2329)."""
+"""Recurrent language models: layers of LSTM or GRU over embeddings.
+
+Zaremba et al. 2014, arXiv 1409.2329.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Cloze-driven pre-training: two towers, each blind to one side of a token (Baevski et al.
-2019)."""
+"""Cloze-driven pre-training: two towers, each blind to one side of a token.
+
+Baevski et al. 2019.
+"""
 
 from __future__ import annotations
 

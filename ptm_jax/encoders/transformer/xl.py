@@ -20,8 +20,9 @@ _BEFORE = -(2**30)  # order of the keys in the memory: before every token of the
 
 
 class TransformerXL(Stacked, QueryStream):
-    """A stack of `Recurrence` blocks in which every layer also reads its inputs from earlier rows
-    (Dai et al. 2019).
+    """A stack of `Recurrence` blocks in which every layer also reads its inputs from earlier rows.
+
+    Dai et al. 2019.
 
     `batch["carry"]` is this memory, a tree with leaves [B, ...] (`empty_memory`). `Encoded.memory`
     is the next one, without gradient. A batch without `carry` has no memory: each row is encoded by

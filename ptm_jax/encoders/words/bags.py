@@ -1,5 +1,7 @@
-"""A bag of words and of n-grams of words as an encoder: supervised fastText (Joulin et al. 2016,
-arXiv 1607.01759)."""
+"""A bag of words and of n-grams of words as an encoder: supervised fastText.
+
+Joulin et al. 2016, arXiv 1607.01759.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Layers of logistic units on the words of a text as bits (Hinton and Salakhutdinov 2006, Science
-313)."""
+"""Layers of logistic units on the words of a text as bits.
+
+Hinton and Salakhutdinov 2006, Science 313.
+"""
 
 from __future__ import annotations
 

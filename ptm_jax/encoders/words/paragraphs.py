@@ -1,5 +1,7 @@
-"""Tables of documents and words as encoders: paragraph vectors (Le and Mikolov 2014, arXiv
-1405.4053)."""
+"""Tables of documents and words as encoders: paragraph vectors.
+
+Le and Mikolov 2014, arXiv 1405.4053.
+"""
 
 from __future__ import annotations
 

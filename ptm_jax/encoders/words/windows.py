@@ -19,8 +19,9 @@ from ptm_jax.nn.layers import Activation, Dense, activate
 
 
 class WindowEncoder(Embedded):
-    """f(d + H x) of the window x = (e_{t-before}, ..., e_{t+after}) of embeddings, [B, L, F]
-    (Bengio et al. 2003, section 2; Collobert et al. 2011, section 3.3.1).
+    """f(d + H x) of the window x = (e_{t-before}, ..., e_{t+after}) of embeddings, [B, L, F].
+
+    Bengio et al. 2003, section 2; Collobert et al. 2011, section 3.3.1.
 
     direct    x follows the features, [B, L, F + n D], so that a head on both has Bengio's direct
               connections W x

@@ -1,5 +1,6 @@
-"""Gradients of attention on TPU: recomputes the probabilities from the log-sums, block by block
-(Dao 2023, Algorithm 2).
+"""Gradients of attention on TPU: recomputes the probabilities from the log-sums, block by block.
+
+Dao 2023, Algorithm 2.
 
 With p = exp(s - log-sum), w = p after dropout, inner_i = sum_k g_ik out_ik:
 

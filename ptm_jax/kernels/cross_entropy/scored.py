@@ -48,8 +48,9 @@ class Linear:
 
 @record
 class Scored:
-    """Statistics per token [..], float32, of the scores z. Statistics that were not requested are
-    None.
+    """Statistics per token [..], float32, of the scores z.
+
+    Statistics that were not requested are None.
 
     log_sum   log sum_v exp z_v          mean      the mean of z_v over the words
     label     z of the label             soft      sum_v q_v z_v, q the teacher's softmax

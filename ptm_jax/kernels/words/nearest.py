@@ -23,8 +23,10 @@ SLACK = 1e-5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rounded:
-    """Rows [V, D] as 8 bits times `scales` [V]. `errors` [V] are the norms of what rounding
-    lost."""
+    """Rows [V, D] as 8 bits times `scales` [V].
+
+    `errors` [V] are the norms of what rounding lost.
+    """
 
     numbers: np.ndarray
     scales: np.ndarray

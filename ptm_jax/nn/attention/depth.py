@@ -26,8 +26,10 @@ class NumberedStack(Stack):
 
 
 class InverseDepth(nn.Module):
-    """For `Attention.relative`: divides q k^T by the number of the layer, from 1. The stack is a
-    `NumberedStack`."""
+    """For `Attention.relative`: divides q k^T by the number of the layer, from 1.
+
+    The stack is a `NumberedStack`.
+    """
 
     def __call__(self, q, k, context: Context):
         return q / (context.layer + 1).astype(q.dtype), Scores()

@@ -18,8 +18,9 @@ SHARED = r"^attention/prefix_(table|hidden)"
 
 
 class PrefixAttention(Attention):
-    """`Attention` with `prefix` learned keys and values before all others. Every token sees them
-    (4.2).
+    """`Attention` with `prefix` learned keys and values before all others.
+
+    Every token sees them (4.2).
 
     They are parameters [P, H, K]. With `prefix_hidden` above 0 they are computed from one table [P,
     D] by W_l tanh(W t): only W_l differs between layers (section 4.3, Eq. 3). The returned

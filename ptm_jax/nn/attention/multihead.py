@@ -131,8 +131,9 @@ class Projected:
 
 
 class Attention(slots.Kernel, nn.Module):
-    """Computes queries from x, keys and values from `source` (default: x). If `values` is given,
-    the values are computed from it.
+    """Computes queries from x, keys and values from `source` (default: x).
+
+    If `values` is given, the values are computed from it.
 
     `cache` holds earlier keys and values. The new ones are written at `cache.start`, and the
     queries attend over the whole cache. A cache without a `start` replaces `source` and is returned

@@ -24,8 +24,9 @@ from ptm_jax.nn.layers import Context, Dense
 
 
 def sinusoids(places: jax.Array, width: int, interleave: bool = False) -> jax.Array:
-    """Returns [.., D] float32 at places [..]: sines and cosines of place / 10000^(2 i / D) (Vaswani
-    et al. 2017, section 3.5).
+    """Returns [.., D] float32 at places [..]: sines and cosines of place / 10000^(2 i / D).
+
+    Vaswani et al. 2017, section 3.5.
 
     All sines come first, then all cosines. `interleave` alternates sine and cosine, as in the
     paper.

@@ -1,5 +1,6 @@
-"""Adaptive input and softmax: rarer words have narrower vectors (Grave et al. 2017; Baevski & Auli
-2019; Transformer-XL).
+"""Adaptive input and softmax: rarer words have narrower vectors.
+
+Grave et al. 2017; Baevski & Auli 2019; Transformer-XL.
 
 The vocabulary is sorted by frequency and cut into clusters: ids below cutoffs[0] are the first
 cluster, and so on. The vectors of cluster i have width D / divide^i. With `divide` 1 all have width
@@ -119,6 +120,7 @@ class AdaptiveEmbeddings(slots.Embedding, nn.Module):
 @record
 class AdaptiveReadout:
     """Vocabulary scores before the products: log p(word) = log p(cluster) + log p(word | cluster).
+
     The first softmax is over the words of the first cluster and one entry for each other cluster.
 
     features ([.., D_i], ...), tables ([V_i, D_i], ...), biases ([V_i] or None, ...). `impl` selects

@@ -30,8 +30,9 @@ class Carrying:
 
 
 class Highway(nn.Module):
-    """g x + (1 - g) relu(W x + b) with g = sigmoid(W' x + b'): [.., D] -> [.., D] (Srivastava et
-    al. 2015, Eq. 3).
+    """g x + (1 - g) relu(W x + b) with g = sigmoid(W' x + b'): [.., D] -> [.., D].
+
+    Srivastava et al. 2015, Eq. 3.
 
     W and W' are one kernel [D, 2 D]. `carry` is the initial b': 1 in fairseq and ELMo, 2 in Kim et
     al. 2016.
@@ -54,8 +55,9 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(slots.Embedding, nn.Module):
-    """Maps `characters` [B, L, C] to [B, L, D]. Replaces `Embeddings`; `data.rows.spelled.Spelled`
-    makes the rows.
+    """Maps `characters` [B, L, C] to [B, L, D].
+
+    Replaces `Embeddings`; `data.rows.spelled.Spelled` makes the rows.
 
     filters     (width, number) of each convolution, with the maximum over its C - width + 1
                 results, then `activation`

@@ -1,5 +1,7 @@
-"""Vectors that `Embeddings` adds to the token vectors. The table of a part is in the scope of the
-embeddings."""
+"""Vectors that `Embeddings` adds to the token vectors.
+
+The table of a part is in the scope of the embeddings.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from ptm_jax.nn.parallel import lookup, table_of
 
 class Part(nn.Module):
     """A summand: `part(batch, table, width, initializer)` returns [B, L, width], [width] or 0.
-    `table` is the token table."""
+
+    `table` is the token table.
+    """
 
     size: int
 
@@ -39,8 +43,10 @@ class WordTypes(Part):
 
 
 class Languages(Part):
-    """Languages, by `language_ids`; zero if the batch has none (Lample & Conneau 2019, section
-    3.2)."""
+    """Languages, by `language_ids`; zero if the batch has none.
+
+    Lample & Conneau 2019, section 3.2.
+    """
 
     logical_axes = {"language": (None, "width")}
 
@@ -51,8 +57,10 @@ class Languages(Part):
 
 
 class TaskTypes(Part):
-    """Pre-training tasks, by `task_type_ids`; task 0 if the batch has none (Sun et al. 2020, arXiv
-    1907.12412)."""
+    """Pre-training tasks, by `task_type_ids`; task 0 if the batch has none.
+
+    Sun et al. 2020, arXiv 1907.12412.
+    """
 
     logical_axes = {"task": (None, "width")}
 

@@ -31,8 +31,10 @@ class Positions(nn.Module):
 
 
 class LearnedPositions(Positions):
-    """A learned table of positions. RoBERTa's begins at `offset` 2 (padding_idx + 1): its 514 rows
-    hold 512 positions."""
+    """A learned table of positions.
+
+    RoBERTa's begins at `offset` 2 (padding_idx + 1): its 514 rows hold 512 positions.
+    """
 
     logical_axes = {"table": (None, "width")}
 

@@ -1,5 +1,7 @@
-"""Graph convolutions over trees (Kipf and Welling 2017, arXiv 1609.02907; Marcheggiani and Titov
-2017, arXiv 1703.04826)."""
+"""Graph convolutions over trees.
+
+Kipf and Welling 2017, arXiv 1609.02907; Marcheggiani and Titov 2017, arXiv 1703.04826.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,10 @@ def to_heads(x, forest: Forest):
 
 
 class GCN(nn.Module):
-    """relu(D^-1/2 (A + I) D^-1/2 X W), A the undirected tree: [B, L, H] (Kipf and Welling 2017, Eq.
-    2)."""
+    """relu(D^-1/2 (A + I) D^-1/2 X W), A the undirected tree: [B, L, H].
+
+    Kipf and Welling 2017, Eq. 2.
+    """
 
     hidden: int
     initializer: Any = FanIn()

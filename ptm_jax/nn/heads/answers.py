@@ -25,8 +25,9 @@ from ptm_jax.nn.layers import Dense, LayerNorm
 
 @record
 class Answers:
-    """Predictions of an answer, float32. `start` are logits [B, L]; `none` is a logit [B], above 0
-    if there is no answer.
+    """Predictions of an answer, float32.
+
+    `start` are logits [B, L]; `none` is a logit [B], above 0 if there is no answer.
 
     If the start of the right answer is given: `end`, logits [B, L]. Otherwise the K best starts,
     and the M best ends of each, best first: `starts` and `start_places` [B, K], `ends` and
@@ -43,9 +44,10 @@ class Answers:
 
 
 class AnswerHead(slots.Head, nn.Module):
-    """Returns `Answers` for [B, L, D]. A dense layer scores the start; tanh and a norm on a token
-    and the start score the end; tanh on the start (its expectation if it is not given) and the
-    classifying token scores `none`.
+    """Returns `Answers` for [B, L, D].
+
+    A dense layer scores the start; tanh and a norm on a token and the start score the end; tanh on
+    the start (its expectation if it is not given) and the classifying token scores `none`.
 
     Reads from the batch `answer_start` [B] (training), `cls_places` [B] (default: the last token)
     and `answer_places` [B, L], 1 where an answer may lie (default: every token; in training every

@@ -1,5 +1,7 @@
-"""A hierarchical softmax over the classes of texts (Joulin et al. 2016, arXiv 1607.01759, section
-2.1)."""
+"""A hierarchical softmax over the classes of texts.
+
+Joulin et al. 2016, arXiv 1607.01759, section 2.1.
+"""
 
 from __future__ import annotations
 

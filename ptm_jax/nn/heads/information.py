@@ -1,5 +1,7 @@
-"""The variational information bottleneck between an encoder and its heads (Li and Eisner 2019,
-arXiv 1910.00163)."""
+"""The variational information bottleneck between an encoder and its heads.
+
+Li and Eisner 2019, arXiv 1910.00163.
+"""
 
 from __future__ import annotations
 

@@ -23,9 +23,10 @@ from ptm_jax.objectives.vectors.vector_traits import LinearClasses
 
 
 class BoundaryHead(slots.Head, nn.Module):
-    """SpanBERT's span boundary objective (Joshi et al. 2020, section 3.2). Predicts a masked word
-    from the tokens left and right of its span and its place in the span, by two layers LN(GELU(W
-    x)) and the tied table.
+    """SpanBERT's span boundary objective (Joshi et al. 2020, section 3.2).
+
+    Predicts a masked word from the tokens left and right of its span and its place in the span, by
+    two layers LN(GELU(W x)) and the tied table.
 
     left, right [B, P, D] are features. offset [B, P] int32 is 0 at the span's first token; offsets
     beyond `places` use the last row.
@@ -67,8 +68,10 @@ class BoundaryHead(slots.Head, nn.Module):
 
 
 class Detector(slots.Head, nn.Module):
-    """Replaced token detection: [.., D] -> logits [..] float32, above 0 for replaced (Clark et al.
-    2020)."""
+    """Replaced token detection: [.., D] -> logits [..] float32, above 0 for replaced.
+
+    Clark et al. 2020.
+    """
 
     per_token = True
 
@@ -252,8 +255,10 @@ class SequenceHead(LinearClasses, TaskHead):
 
 
 class SummaryHead(slots.ClassHead, nn.Module):
-    """Returns the logits of a whole text [B, C] float32: a summary of width C (XLM). `dropout`
-    applies to the logits."""
+    """Returns the logits of a whole text [B, C] float32: a summary of width C (XLM).
+
+    `dropout` applies to the logits.
+    """
 
     summary: nn.Module
     dropout: float = 0.0
@@ -286,8 +291,10 @@ class TokenHead(slots.ClassHead, TaskHead):
 
 
 class ChoiceHead(TaskHead):
-    """Returns the logits [B, C] float32 of the C choices of a question. Each choice is a row of [B
-    C, L, D]; the rows of a question follow each other."""
+    """Returns the logits [B, C] float32 of the C choices of a question.
+
+    Each choice is a row of [B C, L, D]; the rows of a question follow each other.
+    """
 
     choices: int
     summary: nn.Module = Summary()
@@ -308,8 +315,10 @@ class ChoiceHead(TaskHead):
 
 
 class SpanHead(TaskHead):
-    """Returns the logits of an answer's first and last token, [B, L] float32 each, from [B, L, D]
-    (Devlin et al. 2019, 4.2)."""
+    """Returns the logits of an answer's first and last token, [B, L] float32 each, from [B, L, D].
+
+    Devlin et al. 2019, 4.2.
+    """
 
     per_token = True
 

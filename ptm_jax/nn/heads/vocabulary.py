@@ -1,5 +1,7 @@
-"""Heads that score the vocabulary, and BERT's pooler and classifier. Their interface is
-`core.slots.Head`."""
+"""Heads that score the vocabulary, and BERT's pooler and classifier.
+
+Their interface is `core.slots.Head`.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +65,11 @@ class Readout:
 
 
 class WordHead(slots.Head, slots.Kernel, nn.Module):
-    """The base class of heads that score the vocabulary, by the encoder's table if `tied`. `impl`
-    selects the kernel for the loss (`kernels.cross_entropy`). It reads `extra["words"]` where an
-    encoder has other states than `hidden` for it."""
+    """The base class of heads that score the vocabulary, by the encoder's table if `tied`.
+
+    `impl` selects the kernel for the loss (`kernels.cross_entropy`). It reads `extra["words"]`
+    where an encoder has other states than `hidden` for it.
+    """
 
     scores_words = True
     tied = True
@@ -126,8 +130,9 @@ class MLMHead(WordHead):
 
 
 class LMHead(WordHead):
-    """Only the tied table: GPT and GPT-2. `bias` adds one parameter for each word (XLNet, CTRL);
-    "fixed" does not train it (BART).
+    """Only the tied table: GPT and GPT-2.
+
+    `bias` adds one parameter for each word (XLNet, CTRL); "fixed" does not train it (BART).
 
     `scale` multiplies the features (T5's tied table: D**-0.5). With `tied=False` the head has its
     own table and needs `vocab` (T5 1.1). If the widths of states and tied table differ, a dense

@@ -142,8 +142,10 @@ class EntityAwareAttention(Attention):
 
 class MixedBlock(Block):
     """A block over a pair of words [B, L, D] and entities [B, E, D], which are one sequence in it.
+
     Its attention finds the entities in `context.source`; plain `Attention` takes all tokens for one
-    kind."""
+    kind.
+    """
 
     def __call__(self, x, context: Context, cache=None, source=None):
         words, entities = x

@@ -50,8 +50,10 @@ class GRUCell:
 
 
 class GRU(Recurrent):
-    """One layer in one direction (`Recurrent`). The order of the gates is r, z, n, as in torch.
-    "after" has c_n as the parameter `state_bias`."""
+    """One layer in one direction (`Recurrent`).
+
+    The order of the gates is r, z, n, as in torch. "after" has c_n as the parameter `state_bias`.
+    """
 
     logical_axes = {"state": ("width", None), "state_bias": (None,)}
 

@@ -68,8 +68,9 @@ remembered.defvjp(_remembered, _remember)
 
 
 class PooledReader(nn.Module):
-    """Replaces the states [B, L, D] by [mean of the word's states so far; states], [B, L, 2 D]
-    (Akbik et al. 2019, Algorithm 1). The mean is over the occurrences in `memory` [N, D + 1], their
+    """Replaces the states [B, L, D] by [mean of the word's states so far; states], [B, L, 2 D].
+
+    Akbik et al. 2019, Algorithm 1. The mean is over the occurrences in `memory` [N, D + 1], their
     sum and their number, and this one.
 
     size    N, the words that are remembered; one with an id of N or more has the mean of this

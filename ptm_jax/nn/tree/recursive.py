@@ -41,8 +41,10 @@ class RecursiveCell:
 
 
 class RecursiveNN(nn.Module):
-    """x [B, L, D], a `Forest` of binary trees -> [B, L, D]. `tensor`: the RNTN. In a row without
-    trees a token joins the words before it: ((a b) c)."""
+    """x [B, L, D], a `Forest` of binary trees -> [B, L, D].
+
+    `tensor`: the RNTN. In a row without trees a token joins the words before it: ((a b) c).
+    """
 
     logical_axes = {"state": ("width", None), "tensor": ("width", None), "bias": (None,)}
 

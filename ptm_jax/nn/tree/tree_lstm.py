@@ -37,8 +37,10 @@ class ChildSumCell:
 
 @dataclasses.dataclass(frozen=True)
 class ChainCell:
-    """An LSTM along the path from the root (Miwa and Bansal 2016, arXiv 1601.00770, section
-    3.3)."""
+    """An LSTM along the path from the root.
+
+    Miwa and Bansal 2016, arXiv 1601.00770, section 3.3.
+    """
 
     precision: Precision
     message = 2

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordClassLoss(OnePass):
-    """The cross-entropy of the class of every predicted word (Ke et al. 2020, arXiv 1911.02493, Eq.
-    5 and 6).
+    """The cross-entropy of the class of every predicted word.
+
+    Ke et al. 2020, arXiv 1911.02493, Eq. 5 and 6.
 
     Reads `mlm_positions`, `{name}_labels` [B, P] int32 and `classes_weights` [B, P]. The head
     `{name}` returns [B, P, C].

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskedEntities(OnePass):
-    """-log p(e) of masked entities over all entities (Yamada et al. 2020, arXiv 2010.01057, section
-    3.3).
+    """-log p(e) of masked entities over all entities.
+
+    Yamada et al. 2020, arXiv 2010.01057, section 3.3.
 
     Reads `masked_entity_positions`, their numbers among the entities of the row,
     `masked_entity_labels` and `masked_entity_weights` [B, P]
@@ -47,9 +48,11 @@ class MaskedEntities(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MentionTypes(OnePass):
-    """Cross-entropy of the class of every mention. Reads `mention_labels` [B, E] and
-    `mention_weights` [B, E]; the head returns scores [B, E, C]
-    (`nn.heads.knowledge.entity_states.MentionClasses`)."""
+    """Cross-entropy of the class of every mention.
+
+    Reads `mention_labels` [B, E] and `mention_weights` [B, E]; the head returns scores [B, E, C]
+    (`nn.heads.knowledge.entity_states.MentionClasses`).
+    """
 
     tower: str = "main"
     head: str = "mentions"

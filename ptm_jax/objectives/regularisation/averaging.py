@@ -1,5 +1,7 @@
-"""Self-distillation from the network's own earlier parameters (Xu et al. 2020, arXiv
-2002.10345)."""
+"""Self-distillation from the network's own earlier parameters.
+
+Xu et al. 2020, arXiv 2002.10345.
+"""
 
 from __future__ import annotations
 

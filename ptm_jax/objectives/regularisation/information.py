@@ -21,8 +21,9 @@ from ptm_jax.objectives.base import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compressed(AroundTask):
-    """L_task + beta I(T; X) + gamma I(T; X | X'), both bounds in nats a token (Li and Eisner 2019,
-    arXiv 1910.00163, Eq. 7).
+    """L_task + beta I(T; X) + gamma I(T; X | X'), both bounds in nats a token.
+
+    Li and Eisner 2019, arXiv 1910.00163, Eq. 7.
 
     Reads `extra["information"]` and `extra["context_information"]` [B, L] of
     `nn.heads.information.BottleneckReader`.

@@ -178,8 +178,9 @@ class NodeClasses(Tagging):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerSpan(OnePass):
-    """The mean of the cross-entropies of an answer's first and last token (Devlin et al. 2019,
-    section 4.2).
+    """The mean of the cross-entropies of an answer's first and last token.
+
+    Devlin et al. 2019, section 4.2.
 
     Reads `answer_start`, `answer_end` [B] int32; a position outside the row has weight 0. The
     softmax is over all positions of the row, including padding, as in the original.

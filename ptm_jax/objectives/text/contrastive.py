@@ -93,9 +93,10 @@ class InfoNCE(Pooled):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DIM(Pooled):
-    """Deep InfoMax of a sentence and its n-gram: -s(m, x+) + log sum_{neg and pos} exp s(m, .)
-    (Kong et al. 2020, arXiv 1910.08350, section 4; survey Table 1, row DIM, which omits the exp and
-    prints the score instead of the loss).
+    """Deep InfoMax of a sentence and its n-gram: -s(m, x+) + log sum_{neg and pos} exp s(m, .).
+
+    Kong et al. 2020, arXiv 1910.08350, section 4; survey Table 1, row DIM, which omits the exp and
+    prints the score instead of the loss.
 
     m is the pooled first token of the masked sentence. x is the first state of an n-gram that the
     same encoder reads separately (`ngram_input_ids`, `ngram_segment_ids` [B, S]). The other rows'
@@ -116,8 +117,9 @@ class DIM(Pooled):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairwiseRanking(Pooled):
-    """max(0, margin - f(x) + f(x')): ranks a text above its corrupted copy x' (Collobert et al.
-    2011, section 4.2).
+    """max(0, margin - f(x) + f(x')): ranks a text above its corrupted copy x'.
+
+    Collobert et al. 2011, section 4.2.
 
     x' is `negative_input_ids` [B, L] (`negative_segment_ids`). f is the head "score" on the pooled
     row: [B] or [B, 1].

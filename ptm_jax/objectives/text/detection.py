@@ -32,8 +32,9 @@ GENERATOR, JUDGE = "generator", "main"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RTD(slots.Objective):
-    """ELECTRA: mean L_MLM(generator) + `weight` mean L_RTD(discriminator) (Clark et al. 2020, arXiv
-    2003.10555, section 2).
+    """ELECTRA: mean L_MLM(generator) + `weight` mean L_RTD(discriminator).
+
+    Clark et al. 2020, arXiv 2003.10555, section 2.
 
     The tower "generator" fills the positions that the corruption chose (`mlm_*`) with words drawn
     from its softmax at `temperature`; the draw has no gradient. The tower "main" predicts for every
@@ -130,8 +131,9 @@ def _own_memory(batch: Batch, tower: str) -> Batch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddedWords(OnePass):
-    """Predicts whether each token was inserted: the tagging task of noisy words (Wang et al. 2020,
-    arXiv 1908.05378).
+    """Predicts whether each token was inserted: the tagging task of noisy words.
+
+    Wang et al. 2020, arXiv 1908.05378.
 
     Reads `noise_labels` [B, L] int32 (1 = added) and `noise_weights` [B, L] float32. Head "noise":
     [B, L] or [B, L, 1]. For the paper's other task, original against edited sentence, use

@@ -110,8 +110,9 @@ class LM(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RegularisedLM(LM):
-    """`LM` with two penalties of the last layer's states (Merity et al. 2018, arXiv 1708.02182,
-    section 4.5).
+    """`LM` with two penalties of the last layer's states.
+
+    Merity et al. 2018, arXiv 1708.02182, section 4.5.
 
     activation   times the mean of h^2 over the features and tokens, after dropout (AR)
     change       times the mean of (h_t - h_{t+1})^2 before dropout (TAR); both tokens lie in one
@@ -211,8 +212,9 @@ class BiLM(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cloze(OnePass):
-    """Predicts every token from all others: -log p(x_t | x_<t, x_>t) (Baevski et al. 2019, arXiv
-    1903.07785, section 3).
+    """Predicts every token from all others: -log p(x_t | x_<t, x_>t).
+
+    Baevski et al. 2019, arXiv 1903.07785, section 3.
 
     `hidden[t]` combines the states of both directions and does not see x_t. Every token except
     padding counts.

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ponder(OnePass):
-    """The mean over tokens of the number of steps plus the remainder (Graves 2016, arXiv
-    1603.08983, Eq. 13).
+    """The mean over tokens of the number of steps plus the remainder.
+
+    Graves 2016, arXiv 1603.08983, Eq. 13.
 
     Reads `extra["ponder"]` [B, L] from an `AdaptiveStack`. Use it in a `Joint` with a small scale.
     Only the remainder has a gradient.

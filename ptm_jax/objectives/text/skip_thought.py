@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NeighbourSentences(OnePass):
-    """-sum_t log p(w_t of s_i+1 | w_<t, s_i) - sum_t log p(w_t of s_i-1 | w_<t, s_i) (Kiros et al.
-    2015, section 2.1).
+    """-sum_t log p(w_t of s_i+1 | w_<t, s_i) - sum_t log p(w_t of s_i-1 | w_<t, s_i).
+
+    Kiros et al. 2015, section 2.1.
 
     Reads `forward` and `backward` [B, L, D] from the encoder's `extra`: the states that predict
     token t of a sentence given the sentence before, and the sentence after. Segments are sentences.

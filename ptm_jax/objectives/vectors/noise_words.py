@@ -1,5 +1,7 @@
-"""Softmax over a sample of a large vocabulary (Jean et al. 2015, arXiv 1412.2007, section 3;
-Jozefowicz et al. 2016)."""
+"""Softmax over a sample of a large vocabulary.
+
+Jean et al. 2015, arXiv 1412.2007, section 3; Jozefowicz et al. 2016.
+"""
 
 from __future__ import annotations
 

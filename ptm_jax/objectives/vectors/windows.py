@@ -207,8 +207,9 @@ class NegativeSampling(InPlace, _Noise):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NCE(_Noise):
-    """Noise-contrastive estimation of a normalised model (Gutmann and Hyvarinen 2010; Mnih and
-    Kavukcuoglu 2013, Eq. 6-8).
+    """Noise-contrastive estimation of a normalised model.
+
+    Gutmann and Hyvarinen 2010; Mnih and Kavukcuoglu 2013, Eq. 6-8.
 
     -log sigma(s_w - log k P(w)) - sum over k noise words n of log sigma(-(s_n - log k P(n)))
 
