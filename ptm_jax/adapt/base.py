@@ -22,8 +22,10 @@ NORMS = r"(^|/|_)norm/(scale|bias)$"
 
 
 def tower_of(path: str) -> str:
-    """Returns the tower of a parameter. A path beside the towers, such as 'lora/main/...', belongs
-    to the tower that it names."""
+    """Returns the tower of a parameter.
+
+    A path outside of the towers, such as 'lora/main/...', belongs to the tower that it names.
+    """
     first, _, below = path.partition("/")
     return below.partition("/")[0] if first == "lora" else first
 

@@ -35,9 +35,11 @@ class Compression(slots.Wrapper):
     def measured(
         self, system: System, params: Params, batches: Callable[[], Iterator[Batch]]
     ) -> Compression:
-        """Returns the compression with what it measures in the model before the fine-tuning, on the
-        first `measures` training examples: `system` has the objective of the task. Raises
-        ValueError for a model that it does not fit."""
+        """Returns the compression with its measurements of the model before the fine-tuning.
+
+        It reads the first `measures` training examples. `system` has the objective of the task.
+        Raises ValueError for a model that it does not fit.
+        """
         return self
 
     def start(self, model: str) -> str | tuple[tuple[str, str], ...]:

@@ -35,8 +35,10 @@ def put(field: Array, positions: Array, used: Array, new: Array | int | bool) ->
 
 
 def renumbered(*fields: Array) -> tuple[Array, ...]:
-    """Returns the distinct ids of the fields, filled up with the largest int32, and every field as
-    places among them."""
+    """Returns the distinct ids of the fields, and every field as places among them.
+
+    The ids are padded with the largest int32.
+    """
     ids = jnp.concatenate([field.reshape(-1) for field in fields])
     distinct = jnp.unique(ids, size=ids.size, fill_value=jnp.iinfo(jnp.int32).max)
     return distinct, *(jnp.searchsorted(distinct, field).astype(jnp.int32) for field in fields)

@@ -25,8 +25,7 @@ def home() -> Path | None:
 
 @contextlib.contextmanager
 def alone(path: Path, ready: bool) -> Iterator[None]:
-    """Holds the lock file `path` of the processes of this machine, unless what it guards is
-    ready."""
+    """Holds the lock file `path` among the processes of this machine, unless the entry is ready."""
     if ready:
         yield
         return

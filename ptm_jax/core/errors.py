@@ -32,8 +32,7 @@ MANY = 60
 
 
 def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
-    """The error for a name that does not exist: the names there are, or the nearest of many, and
-    the closest match."""
+    """The error for an unknown name: the known names (or the nearest ones) and the best match."""
     choices = sorted(choices)
     if len(choices) > MANY:
         return unknown_of_many(kind, word, choices)

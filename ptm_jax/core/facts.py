@@ -90,8 +90,10 @@ class CorpusFact(slots.Slot):
 
 
 def fill(value: Any, corpus: Callable[[], Any]) -> Any:
-    """Returns the spec with every fact read from `corpus()`, which is called only if the spec has
-    facts."""
+    """Returns the spec with every fact read from `corpus()`.
+
+    `corpus` is called only if the spec has facts.
+    """
     return spec.respell(value, CorpusFact, lambda fact: fact.filled(fact.read(corpus())))
 
 

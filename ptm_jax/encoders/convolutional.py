@@ -127,8 +127,10 @@ def _level(path: str, layers: int) -> int:
 
 @record
 class GatedCache:
-    """Decoding state: what each layer reads of the tokens before, and the source: keys and values
-    [B, Ls, D], segments."""
+    """Decoding state: each layer's inputs from earlier tokens, and the source.
+
+    The source has keys and values [B, Ls, D], and segments.
+    """
 
     pasts: tuple[Past, ...]
     keys: Any
@@ -214,16 +216,17 @@ class GatedDecoder(Embedded):
         return Encoded(x, cache=dataclasses.replace(cache, pasts=tuple(pasts)))
 
     def empty_pasts(self, batch: int) -> tuple[Past, ...]:
-        """Returns what the layers read before the first token."""
+        """Returns the inputs of the layers before the first token."""
         inputs = [self.convolutions[0][0], *(channels for channels, _ in self.convolutions[:-1])]
         layers = zip(inputs, self.convolutions, strict=True)
         return tuple(empty_past(batch, width - 1, channels) for channels, (_, width) in layers)
 
 
 class GatedEncoderDecoder(EncoderDecoder):
-    """ConvS2S: a `GatedEncoder` over `input_ids` and a `GatedDecoder` over `decoder_input_ids`,
-    which reads it in every layer. Fields, decoding and texts without decoder inputs are those of
-    `EncoderDecoder`; `extra["source"]` are the encoder's states.
+    """ConvS2S: a `GatedEncoder` over `input_ids` and a `GatedDecoder` over `decoder_input_ids`.
+
+    The decoder reads the encoder in every layer. Fields, decoding and the treatment of texts
+    without decoder inputs are as in `EncoderDecoder`. `extra["source"]` are the encoder's states.
     """
 
     encoder: GatedEncoder

@@ -9,8 +9,7 @@ from ptm_jax.core import slots
 
 
 class ReadsMentions(slots.Encoder):
-    """An encoder that reads entities beside the words of a text, at the tokens `mention_places`
-    [B, E, M] of a batch."""
+    """An encoder that reads a batch's entities, at the tokens `mention_places` [B, E, M]."""
 
 
 class SelectsTask(slots.Encoder):

@@ -82,7 +82,7 @@ class Candidate:
 
     @property
     def installed(self) -> bool:
-        """Whether the package that it needs is there."""
+        """Whether the package that it needs is installed."""
         return self.needs is None or importlib.util.find_spec(self.needs) is not None
 
 

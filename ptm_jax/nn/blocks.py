@@ -183,13 +183,12 @@ class Stack(slots.Layered, nn.Module):
     final_norm: nn.Module = Identity()
 
     def at_once(self) -> int:
-        """Returns the number of layers in one iteration: `unroll`, or if it is None, what this
-        device runs fastest.
+        """Returns the number of layers in one iteration: `unroll`; None: the device's fastest.
 
         On a CPU one iteration of all layers saves a fifth of a training step, because the backward
         pass needs no copies into arrays of N layers. Compiling then takes longer with each layer,
         so this holds for at most `UNROLLED` layers. With `remat` memory matters more: the compiler
-        would merge what is recomputed with what was.
+        would merge recomputed values with the original ones.
         """
         if self.unroll is not None:
             return self.unroll

@@ -23,9 +23,9 @@ class UnevenStack(slots.Layered, nn.Module):
     """Layers with their own numbers of heads and hidden units; the parameters are `blocks_0/...`,
     `blocks_1/...`.
 
-    Returns `Encoded` as `Stack` does. The probabilities [N, B, H, L, L] have the most heads of a
-    layer; those that a layer lacks are 0. It keeps no cache: a model that decodes needs layers of
-    one size.
+    Returns `Encoded` as `Stack` does. In the probabilities [N, B, H, L, L] H is the maximal number
+    of heads; heads that a layer lacks are 0. It keeps no cache: a model that decodes needs layers
+    of one size.
     """
 
     blocks: tuple[Block, ...]

@@ -255,7 +255,7 @@ def _counted(texts: list[Text], window: int, cells: Cells, unit: int) -> np.ndar
 
 
 def _rows(sums: np.ndarray, cells: Cells, unit: int) -> bytes:
-    """Returns the rows of cells. A word beside itself is in its cell from both sides."""
+    """Returns the rows of cells. A pair of equal words counts from both sides."""
     rows = np.zeros(sums.shape[1], PAIR)
     rows["row"], rows["column"] = cells.ids(sums[0])
     rows["weight"] = sums[1] * (1 + (rows["row"] == rows["column"])) / unit

@@ -1,4 +1,4 @@
-"""K-Adapter: a network beside a frozen one."""
+"""K-Adapter: a side network that reads a frozen one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Means of the parameters of the last steps: as the evaluated model (`SelfEnsemble`) and as a
-teacher in training (`SelfDistillation`) (Xu et al. 2020, arXiv 2002.10345); of all steps since the
-held-out loss ceased to fall (`NTASGD`).
+"""Means of the parameters of several steps.
 
-The stored parameters lie beside the towers, as `recent/<tower>/...` [K, ...] or
+    SelfEnsemble        the mean of the last steps as the evaluated model (Xu et al. 2020, arXiv
+                        2002.10345)
+    SelfDistillation    the mean of the last steps as a teacher in training (the same)
+    NTASGD              the mean of all steps since the held-out loss stopped falling
+
+The stored parameters lie outside of the towers, as `recent/<tower>/...` [K, ...] or
 `average/<tower>/...`, and are saved and restored with them.
 """
 
@@ -65,7 +68,7 @@ def mean(recent: Params, tower: str, chosen: Any) -> Params:
 
 
 class _Averaging(slots.Wrapper):
-    """Keeps the parameters of the last steps of a tower beside the towers, never trained."""
+    """Stores the parameters of a tower's last steps outside of the towers; they are not trained."""
 
     owns = r"^recent/"
     logical_axes = {"recent/count": ()}
@@ -188,9 +191,10 @@ class SelfDistillation(_Averaging):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NTASGD(_Averaging, ReadsEvaluations):
     """Averaged SGD with a non-monotonic trigger (Merity et al. 2018, arXiv 1708.02182, Algorithm
-    1): evaluates, uses and exports the mean of the parameters since the first evaluation whose
-    held-out loss was above the best of those more than `patience` evaluations before it. The run
-    needs held-out text, and evaluations (`eval_every`: an epoch in the paper)."""
+    1): evaluates, uses and exports the mean of the parameters since the trigger. The trigger is the
+    first evaluation with a held-out loss above the best loss of the evaluations more than
+    `patience` before it. The run needs held-out text, and evaluations (`eval_every`: an epoch in
+    the paper)."""
 
     patience: int = 5
     tower: str = "main"

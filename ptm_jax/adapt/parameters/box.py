@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bounded(slots.Wrapper):
-    """Cuts parameters with a path that `pattern` matches to [low, high] after every update:
-    projected gradient descent. By default the mask of LD-Net's layers (Liu et al. 2018, arXiv
-    1804.07827, section 3.3)."""
+    """Clips parameters that match `pattern` to [low, high] after every update.
+
+    This is projected gradient descent. By default it clips the mask of LD-Net's layers (Liu et al.
+    2018, arXiv 1804.07827, section 3.3).
+    """
 
     pattern: str = r"/encoder/mask$"
     low: float = 0.0

@@ -1,5 +1,7 @@
-"""Parameters that are never trained: they have no gradient, no moments and no weight decay, and
-stay bit-identical."""
+"""Parameters that are never trained and stay bit-identical.
+
+They have no gradient, no moments and no weight decay.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Frozen(slots.Wrapper):
-    """Freezes the parameters with a path that `pattern` matches, except those that `except_`
-    matches."""
+    """Freezes the parameters that match `pattern`, except parameters that match `except_`."""
 
     pattern: str
     except_: str | None = None
@@ -31,10 +32,12 @@ class Frozen(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Restart(slots.Wrapper):
-    """Initialises the parameters with a path that `fresh` matches anew in a run that begins with
-    another run's model: by default the heads, for a model trained on another task (Phang et al.
-    2018, arXiv 1811.01088: STILTs). Without it the run continues with these parameters (TANDA,
-    TransBERT)."""
+    """Initialises parameters that match `fresh` in a run that begins with another run's model.
+
+    By default these are the heads, for a model trained on another task (Phang et al. 2018, arXiv
+    1811.01088: STILTs). Without this adaptation the run continues with these parameters (TANDA,
+    TransBERT).
+    """
 
     fresh: str = r"/heads_\w+/"
 

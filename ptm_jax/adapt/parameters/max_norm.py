@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaxNorm(slots.Wrapper):
-    """Rescales the weight vector of every unit to norm `limit` after an update that left it longer,
-    in kernels [.., F] that `pattern` matches: by default the last layer of a classifier (Kim 2014,
-    section 2.1: 3)."""
+    """Rescales longer weight vectors of units to norm `limit` after every update.
+
+    It applies to kernels [.., F] that match `pattern`, by default the last layer of a classifier
+    (Kim 2014, section 2.1: 3).
+    """
 
     limit: float = 3.0
     pattern: str = r"/heads_\w+/classes/kernel$"

@@ -1,4 +1,4 @@
-"""The slot of a match between a student and its teachers, what it reads, and the maps of layers."""
+"""The slot of a match between a student and its teachers, its inputs, and the maps of layers."""
 
 from __future__ import annotations
 

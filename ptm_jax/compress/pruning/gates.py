@@ -189,7 +189,7 @@ class HeadGates(Compression):
 
 
 def _outputs(params: Params) -> list[Any]:
-    """Returns the kernels behind the heads, [H, K, D] of each layer, arrays or shapes."""
+    """Returns the output kernel [H, K, D] of the heads of each layer, arrays or shapes."""
     stack = params.get("encoder", {}).get("stack", {})
     try:
         if "block" in stack:

@@ -86,7 +86,7 @@ class Magnitude(Compression):
 
     @property
     def masked(self) -> bool:
-        """Whether a run keeps masks beside the towers."""
+        """Whether a run stores masks outside of the towers."""
         return self.trains and self.restore is None
 
     def within(self, system: System) -> Magnitude:

@@ -48,11 +48,11 @@ class SomeLayers(Student):
     """The teacher with some of its layers and their parameters (DistilBERT: every second one; PKD:
     the first ones).
 
-    keep    number of layers, or the numbers of those that stay, from 1
-    which   for a number: "even" spreads them up to the last, "first" takes the lowest, "last" the
-            highest
-    layout  "same" as the teacher's, or "distilbert": no vectors of sentence types, dropout in the
-            second branch alone, and a ReLU before the last layer of a new head for texts
+    keep    number of layers, or the numbers of the kept layers, from 1
+    which   layers that a number selects: "even" spreads them up to the last, "first" takes the
+            lowest, "last" the highest
+    layout  "same": the teacher's; "distilbert": no vectors of sentence types, dropout only in the
+            second branch, and a ReLU before the last layer of a new text head
     """
 
     keep: int | tuple[int, ...] = 6

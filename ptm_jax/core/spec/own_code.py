@@ -87,7 +87,7 @@ _trusted: list[bool] = []
 
 
 def trust() -> None:
-    """Lets this process import what any run that it loads names."""
+    """Lets this process import the code that its loaded runs name."""
     _trusted.append(True)
 
 

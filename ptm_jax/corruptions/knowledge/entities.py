@@ -212,9 +212,11 @@ class EntityReplacement(slots.Corruption):
 def _rewritten(
     batch: Batch, owner: Array, starts: Array, changed: Array, name: Array, *, vocab: Vocab
 ) -> tuple[Batch, tuple]:
-    """Returns the rows with the `name` [B, P, W] (ids + 1, 0 at the end) in place of each `changed`
-    mention, and the first and last places of all mentions [B, P], which may lie behind the end of
-    the row."""
+    """Returns the rows with new names, and the first and last places of all mentions [B, P].
+
+    `name` [B, P, W] (ids + 1, 0 at the end) replaces each `changed` mention. Places may lie beyond
+    the end of the row.
+    """
     ids, length, width = batch["input_ids"], batch["input_ids"].shape[1], name.shape[-1]
     slot, rows = jnp.arange(length), jnp.arange(len(ids))[:, None]
     sizes = (name > 0).sum(-1)

@@ -1,4 +1,4 @@
-"""Entities beside the words of a text, some of them masked (LUKE)."""
+"""Adds the entities of a text as fields, and masks some of them (LUKE)."""
 
 from __future__ import annotations
 

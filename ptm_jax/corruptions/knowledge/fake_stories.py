@@ -113,8 +113,10 @@ def _begins(segments: Array) -> Array:
 
 
 def _ends(segments: Array, sentences: Array) -> Array:
-    """Whether a token of no sentence, such as [SEP], stands behind a word of its document, [B, L]:
-    it stays at the end."""
+    """Returns which tokens are in no sentence and follow a word of their document, [B, L].
+
+    Such tokens, for example [SEP], stay at the end.
+    """
     count = jnp.cumsum(sentences > 0, 1)
     before = jnp.take_along_axis(count - (sentences > 0), _begins(segments), 1)
     return (sentences == 0) & (count > before)

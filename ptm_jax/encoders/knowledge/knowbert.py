@@ -87,8 +87,10 @@ class KnowledgeTransformer(Embedded, EntityTables, GrownTransformer, EntityLinke
         }
 
     def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns layers of a plain Transformer, or of one with knowledge at other places, as those
-        of `parts`."""
+        """Converts layers to the stacks `parts`.
+
+        The layers are a plain Transformer's, or belong to one with knowledge at other places.
+        """
         sizes = {f"parts_{number}": stack.layers for number, stack in enumerate(self.parts)}
         return spread(gathered(params, "parts"), sizes)
 

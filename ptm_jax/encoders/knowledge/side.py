@@ -18,16 +18,20 @@ from ptm_jax.nn.layers import Dense
 
 
 class SideNetwork(nn.Module):
-    """Adapters that each read one of the encoder's layers plus the output of the adapter before
-    (Wang et al. 2020, arXiv 2002.01808, section 3.1 and its code): a dense layer down, Transformer
-    layers, a dense layer up, a skip connection.
+    """Adapters that read layers of the encoder (K-Adapter).
 
-    `stacks` has the Transformer layers of each adapter, and `reads` the layer that it reads, 0 for
-    the embeddings. A dense layer maps the concatenation of the encoder's states and the last
-    adapter's states to [B, L, D]. A network behind another one reads the same encoder
-    (`extra["plain"]`, its last states), and joins its states to those that are joined already.
-    Joins are linear, so that these express what a join of the joins of each does, which is
-    published.
+    Wang et al. 2020, arXiv 2002.01808, section 3.1 and its code. An adapter reads one layer of the
+    encoder plus the output of the previous adapter. It has a dense layer down, Transformer layers,
+    a dense layer up, and a skip connection.
+
+    stacks   the Transformer layers of each adapter
+    reads    number of the encoder layer that each adapter reads; 0: the embeddings
+
+    A dense layer maps the concatenation of the encoder's states and the last adapter's states to
+    [B, L, D]. A second side network reads the same encoder (its last states are `extra["plain"]`)
+    and joins its states to the joined states of the first. In the published code each network has
+    its own join, and a further layer joins the results. All joins are linear, so both can express
+    the same functions.
     """
 
     stacks: tuple[Stack, ...]

@@ -76,7 +76,7 @@ class AttentiveDecoder(Embedded):
         return y, None
 
     def inputs(self, y):
-        """Returns what a step needs of the target's vectors [B, T, E]."""
+        """Returns the inputs of a step from the target's vectors [B, T, E]."""
         raise NotImplementedError
 
     def begun(self, source: Source, take: Any) -> Any:
@@ -86,13 +86,14 @@ class AttentiveDecoder(Embedded):
         raise NotImplementedError
 
     def step(self, state: Any, read: Any, attend: Any, context: Context) -> tuple[Any, Any]:
-        """Returns the state after a token, and what `readout` needs of it. `attend(query)` is
-        (context, weights)."""
+        """Returns the state after a token, and the inputs of `readout`.
+
+        `attend(query)` returns (context, weights).
+        """
         raise NotImplementedError
 
     def readout(self, y, stored: Any, context: Context):
-        """Returns the features [B, T, D] of all tokens from their vectors and what the steps
-        returned."""
+        """Returns the features [B, T, D] of all tokens from their vectors and the step results."""
         raise NotImplementedError
 
     def __call__(self, batch: Batch, train: bool, source: Source, state: Any = None) -> Encoded:

@@ -18,14 +18,15 @@ from ptm_jax.nn.recurrent.recurrence import Recurrent
 
 
 class Strings(slots.Encoder, nn.Module):
-    """Contextual string embeddings: w_i = [forward state after the blank that follows word i;
-    backward state at the blank before it] (Eq. 4 to 6; Figure 2), `hidden` [B, L, 2 H] from
-    `characters` [B, L, C].
+    """Contextual string embeddings: `hidden` [B, L, 2 H] from `characters` [B, L, C].
+
+    The vector of word i is w_i = [forward state after the blank that follows it; backward state at
+    the blank before it] (Eq. 4 to 6; Figure 2).
 
     A document is read as its words with blanks between them. The forward model reads `delimiter`
-    before the first word and a blank after the last; the backward model, from the end, `delimiter`
-    after the last word and a blank before the first. A token without characters, as those that
-    frame a text, is not read; its vector is 0.
+    before the first word and a blank after the last. The backward model reads from the end, with
+    `delimiter` after the last word and a blank before the first. Tokens without characters, such as
+    [CLS], are not read; their vectors are 0.
 
     alphabet    number of codes; code 0 ends a word (`data.rows.spelled.Spelled`)
     blank       code of the blank

@@ -37,8 +37,10 @@ def spread(params: Mapping[str, Any], stacks: Mapping[str, int]) -> dict[str, An
 
 
 def gathered(params: Mapping[str, Any], parts: str) -> dict[str, Any]:
-    """Returns the layers of `parts`_0/..., `parts`_1/..., each [N, ...], as those of one
-    `stack/...`; other paths stay."""
+    """Joins the layers of `parts`_0/..., `parts`_1/..., each [N, ...], into one `stack/...`.
+
+    Other paths stay.
+    """
     leaves: dict[str, Any] = {}
     several: dict[str, dict[int, Any]] = collections.defaultdict(dict)
     for name, leaf in params.items():

@@ -42,9 +42,9 @@ class Table(slots.Encoder, nn.Module):
 class _Words(Table, WordTable):
     """With `subwords` another table, `ngrams` [buckets, D].
 
-    A batch may have `ngrams` [U, G] int32: for each row of `token` those of `ngrams`, and `NONE`
-    after the last. Steps on some rows of both give it (`training.updates.sparse`). Without it
-    `subwords` looks them up.
+    A batch may have `ngrams` [U, G] int32: for each row of `token` the rows of `ngrams`, then
+    `NONE`. Steps on some rows of both tables provide it (`training.updates.sparse`). Without it
+    `subwords` looks the rows up.
     """
 
     logical_axes = {"ngrams": ("vocab", "width")}

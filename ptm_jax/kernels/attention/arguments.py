@@ -99,7 +99,7 @@ def meets(names: Sequence[str], q_fields: Array, k_fields: Array, blocks: tuple[
 
     Compares the blocks' least and greatest segment, a 32-bit set of their segments modulo 32, and
     their orders. The result may have false positives but no false negatives. q_fields [B, F, Lq],
-    k_fields [B, F, Lk]; `names` are those of F.
+    k_fields [B, F, Lk]; `names` name the fields F.
     """
 
     def split(fields, size):

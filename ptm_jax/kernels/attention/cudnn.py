@@ -36,7 +36,7 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
 
 
 def lacks(args: Arguments) -> str | None:
-    """Returns what a function like `jax.nn.dot_product_attention` has no input for, or None."""
+    """Returns an argument that `jax.nn.dot_product_attention` has no input for, or None."""
     if args.precision.compute != "bfloat16":
         dtype = args.precision.compute
         return f"it computes in bfloat16, not {dtype}: set precision=bfloat16, or take impl='xla'"

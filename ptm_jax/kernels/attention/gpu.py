@@ -25,13 +25,13 @@ et al. 2024, FlashAttention-3, section 3.1):
 8. Dropout draws the bits of `core.streams` at a score's global position: equal in both passes and
    under every sharding.
 
-Memory: O(L) beside the inputs (a bias is read as float32). The reference holds [B, H, Lq, Lk]
-several times. The gradient of a bias visits every tile. The gradient of tables visits every tile of
-a diagonal with a visible tile. To check first on a device: JAX's own Hopper kernel refuses causal
-masks under CUDA 12.8.0 to 12.9.0, because ptxas miscompiles them there. Refuses (`refusal`) float32
-(wgmma has only tf32, accurate to 1e-3), heads wider than 256, scores by distance with irregular
-positions, relative queries wider than the heads, and sizes beyond shared memory (tables with heads
-over 128).
+Memory: O(L) in addition to the inputs (a bias is read as float32). The reference holds [B, H, Lq,
+Lk] several times. The gradient of a bias visits every tile. The gradient of tables visits every
+tile of a diagonal with a visible tile. To check first on a device: JAX's own Hopper kernel refuses
+causal masks under CUDA 12.8.0 to 12.9.0, because ptxas miscompiles them there. Refuses (`refusal`)
+float32 (wgmma has only tf32, accurate to 1e-3), heads wider than 256, scores by distance with
+irregular positions, relative queries wider than the heads, and sizes beyond shared memory (tables
+with heads over 128).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""tokamax's attention, where the package is installed: it chooses among its kernels for a TPU or
-GPU.
+"""tokamax's attention, if the package is installed; it selects its kernel for a TPU or GPU.
 
-Inputs and refusals are those of `cudnn`, without the limit on the heads.
+Inputs and refusals are as in `cudnn`, without the limit on the heads.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ all masks of `Visibility`:
 5. Divide the result by the sum once, at the end. Keep the log-sums [B, H, Lq] for the backward
    pass.
 
-Memory: O(L) beside operands and result. The matrix of probabilities would take O(L^2): 134 MB per
-layer in float32 at B 8, H 16, L 512, kept for the backward pass. Refuses (`refusal`) scores by
-distance with irregular positions, and tables of relative keys or values if their gradient does not
-fit into a core's memory. Also refuses dropout on rows of 2^32 or more probabilities. Not run on
+Memory: O(L) in addition to operands and result. The matrix of probabilities would take O(L^2): 134
+MB per layer in float32 at B 8, H 16, L 512, kept for the backward pass. Refuses (`refusal`) scores
+by distance with irregular positions, and tables of relative keys or values if their gradient does
+not fit into a core's memory. Also refuses dropout on rows of 2^32 or more probabilities. Not run on
 hardware: interpreted, and compiled for v4, v5e, v5p and v6e. "auto" does not select it.
 """
 
@@ -119,7 +119,7 @@ def _blocks(queries, keys, scores: Scores):
     little padding.
 
     Scores by distance need equal numbers. Blocks are smaller if the product with a table is held
-    beside the scores."""
+    in addition to the scores."""
     wide = scores.relative is not None or scores.values is not None
     sizes = range(LANES, (256 if wide else 512) + 1, LANES)
 

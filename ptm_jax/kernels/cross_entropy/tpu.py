@@ -93,8 +93,10 @@ def backward(plan, student, labels, teacher, log_sums, grads, first):
 
 
 def _called(plan, shape, kernel, axes, words, operands, out, out_specs, scratch=()):
-    """Runs `kernel(plan, words, refs of operands, *outputs, *scratch)`; `axes` are those of tokens
-    and words in the grid."""
+    """Runs `kernel(plan, words, refs of operands, *outputs, *scratch)`.
+
+    `axes` are the grid axes of tokens and words.
+    """
     t, v = axes
     specs = {
         "x": shape.tokens(t),

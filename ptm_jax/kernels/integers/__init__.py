@@ -108,12 +108,13 @@ def product(
 
 @jax.custom_vjp
 def observed(x: Array, inputs: Array, seen: Array) -> Array:
-    """Returns x rounded to the steps of `inputs`, for training that knows of the rounding: the
-    gradient passes straight through (Zafrir et al. 2019, section 3.2). The gradient of `seen` [2]
-    is [the greatest magnitude of x, 1].
+    """Returns x rounded to the steps of `inputs`, for quantisation-aware training.
 
-    inputs   [3]: range, levels, and the share of the range that a step keeps (0, none yet: the
-             range is that of x)
+    The gradient passes straight through (Zafrir et al. 2019, section 3.2). The gradient of `seen`
+    [2] is [the greatest magnitude of x, 1].
+
+    inputs   [3]: range, levels, and the decay of the range in a step (0: no range yet; the range of
+             x is used)
     """
     return _observed(x, inputs, seen)[0]
 

@@ -56,7 +56,7 @@ def descend(
     """Returns (tables, [loss, centres, pairs, sum of gradient norms]) after `updates` of the rows
     m, m + updates, ... each.
 
-    tables   input and output vectors, [V, D] float32; with `pieces` those of n-grams too, [M, D];
+    tables   input and output vectors, [V, D] float32; with `pieces` also n-gram vectors, [M, D];
              all are donated
     batch    `input_ids`, `segment_ids`, `windows` [B, L], `noise_ids` [B, K]
     rate     the learning rate of the mean over the centres of an update

@@ -56,11 +56,11 @@ class DynamicCNN(slots.Head, nn.Module):
     pooling, bias and f(.) (Kalchbrenner et al. 2014, section 3).
 
     layers   (width, maps) of every convolution, from the input up
-    k_top    values that the last pooling keeps; layer l of N keeps k_l = max(k_top, ceil((N - l) /
-             N * s)) for a text of s tokens (Eq. 5), each row by its own s
-    folding  sums every two dimensions after a convolution (section 3.5)
+    k_top    number of values that the last pooling keeps. Layer l of N keeps k_l = max(k_top,
+             ceil((N - l) / N * s)) for a text of s tokens (Eq. 5); s depends on the row
+    folding  whether every two dimensions are summed after a convolution (section 3.5)
 
-    A text with fewer values than k has zeros behind them. Reads the first text of a row.
+    A text with fewer values than k is padded with zeros. Reads the first text of a row.
     """
 
     logical_axes = {"layer*_kernel": (None, "width", None, None), "layer*_bias": (None, None)}

@@ -47,8 +47,8 @@ class GatedConvolution(nn.Module):
     Gehring et al. 2017, section 3.2): x [B, L, D], segments [B, L] -> ([B, L, F], the past of the
     next tokens).
 
-    "same" reads (width - 1) / 2 tokens on both sides, "causal" the width - 1 before, or those of
-    `past`. Places outside of a token's document are 0.
+    "same" reads (width - 1) / 2 tokens on both sides. "causal" reads the width - 1 tokens before,
+    from `past` at the beginning of a row. Places outside of a token's document are 0.
     """
 
     logical_axes = {"both/scale": ("width",), "both/bias": ("width",)}

@@ -20,9 +20,9 @@ class StarTransformer(nn.Module):
     """x [B, L, D] -> (satellites [B, L, D], relay [B, L, D] of the token's document) after `cycles`
     (Algorithm 1).
 
-    As in fastNLP: a satellite attends to [left, itself, right, its embedding, relay]; the place
-    beside the end of a document has a key and a value of 0. The relay attends to itself and all
-    satellites. Then leaky ReLU; the layer norm stands before the satellites' attention. Each cycle
+    As in fastNLP: a satellite attends to [left, itself, right, its embedding, relay]; a neighbour
+    outside of the document has a key and a value of 0. The relay attends to itself and all
+    satellites. A leaky ReLU follows; the layer norm precedes the satellites' attention. Each cycle
     has its own parameters.
     """
 

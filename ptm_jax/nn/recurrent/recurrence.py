@@ -174,8 +174,10 @@ def continuing(segments, segment, backward):
 
 
 def _where(condition, tree, other):
-    """Returns the leaves [B, ...] of the tree where the condition [B] holds, else those of `other`,
-    a tree or a number."""
+    """Returns leaves [B, ...] of the tree where the condition [B] holds, else of `other`.
+
+    `other` is a tree or a number.
+    """
 
     def choose(x, y):
         return jnp.where(condition[:, None], x, y)

@@ -74,8 +74,7 @@ def _walk(cell, slots, hidden, params, inputs, plan):
 
 
 def _at(plan, inputs, memory, step):
-    """Returns (nodes, slots that they read, slot that they write, their inputs, what they read) of
-    a step."""
+    """Returns (nodes, slots to read, slot to write, inputs, values read) of a step."""
     nodes = plan.nodes[:, step]
 
     def fill(slots, value):

@@ -204,8 +204,7 @@ class TripleLoss(InPlace, ScoresTriples):
         return (jax.nn.softplus(bad).sum(-1) - true - smooth) / each
 
     def _answers(self, queries: tuple[Array, Array]) -> Array:
-        """Returns the places among all entities of the answers to queries, [B, T, most]; -1 behind
-        the last."""
+        """Returns the answers to queries as places among all entities, [B, T, most]; then -1."""
         triples, sides = queries
         size, entities = len(self.graph.values), self.graph.ids(ENTITY)
         keys, ends, places, longest = self.known.answers(size, entities)

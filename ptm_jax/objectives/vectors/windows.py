@@ -46,10 +46,15 @@ Predicts = Literal["neighbours", "centre"]
 class _Words(slots.Objective):
     """A loss of states [B, L, D] and words. Subclasses define `fields` and `terms`.
 
-    An encoder may return `extra["offsets"]` [2c, D], a vector by which a state is multiplied where
-    it predicts the neighbour at that offset (ivLBL), and `extra["words"]` [B, L, D], states that
-    predict neighbours besides (paragraph vectors with skip-gram). With `document_ids` in the batch
-    it has a table `document`."""
+    An encoder may return
+
+        offsets   [2c, D], in `extra`: a state is multiplied by the vector of the offset at which it
+                  predicts a neighbour (ivLBL)
+        words     [B, L, D], in `extra`: further states that predict neighbours (paragraph vectors
+                  with skip-gram)
+
+    With `document_ids` in the batch it has a table `document`.
+    """
 
     predicts: Predicts = "neighbours"
     window: int = 5
@@ -125,7 +130,7 @@ class _Noise(_Words):
         )
 
     def shift(self, batch: Batch, name: str) -> Array | float:
-        """Returns what is taken from the scores of the words `name`."""
+        """Returns the terms that are subtracted from the scores of the words `name`."""
         return 0.0
 
     def terms(self, tower, hidden, factors, near, batch):
