@@ -14,7 +14,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.tuning import finetuning, model_facts
 from ptm_jax.tuning.studies import points as study_points
-from ptm_jax.tuning.studies import smaller_runs, study_page, study_runs
+from ptm_jax.tuning.studies import run_rows, smaller_runs, study_page, study_runs
 from ptm_jax.tuning.studies.points import Cost
 from ptm_jax.tuning.studies.smaller_runs import Compressed, Stage
 from ptm_jax.tuning.studies.studies import Axis, Picture, Study
@@ -161,7 +161,7 @@ def test_a_run_waits_for_its_model_and_has_a_row_without_it(base, tmp_path, monk
         workdir = tmp_path / status[:4]
         workdir.mkdir()
         for point in found:
-            monkeypatch.setenv(f"ROW_{point.name}", json.dumps(study_runs._row(point)))
+            monkeypatch.setenv(f"ROW_{point.name}", json.dumps(run_rows.new_row(point)))
 
         def command(point, workdir=workdir, status=status):
             row = workdir / "runs" / point.name / "row.json"
@@ -178,7 +178,7 @@ def test_a_run_waits_for_its_model_and_has_a_row_without_it(base, tmp_path, monk
         assert study_runs.run_missing(found, workdir, command, at_once=2) == 0
         calls = (workdir / "calls").read_text().split()
         assert len(calls) == count and calls[0] == "compression-teacher_seed-0"
-        rows = {point.name: study_runs.row_of(point, workdir)["status"] for point in found}
+        rows = {point.name: run_rows.row_of(point, workdir)["status"] for point in found}
         if count == 5:
             place = {name: number for number, name in enumerate(calls)}
             assert place["compression-int8-of-two_seed-0"] > place["compression-two-stages_seed-0"]
@@ -264,7 +264,7 @@ def test_a_study_of_two_compressions(base, tmp_path, capsys, monkeypatch):
 
     def here(found, workdir, command, **rest):
         for point in found:
-            if study_runs.row_of(point, workdir) is None:
+            if run_rows.row_of(point, workdir) is None:
                 study_runs.run_after([point], workdir, ("accuracy", *model_facts.COLUMNS), data)
         return 0
 

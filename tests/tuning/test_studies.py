@@ -17,8 +17,8 @@ from ptm_jax.core.recipe import Linear
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
 from ptm_jax.tuning.scaling.scaling_laws import Power
+from ptm_jax.tuning.studies import planned_runs, run_kinds, run_rows, study_page, study_runs
 from ptm_jax.tuning.studies import points as study_points
-from ptm_jax.tuning.studies import run_kinds, study_page, study_runs
 from ptm_jax.tuning.studies.points import Cost
 from ptm_jax.tuning.studies.studies import Axis, Budget, Law, Published, Study, Transfer
 
@@ -138,15 +138,15 @@ def test_a_run_that_is_refused_is_a_row():
     value = study(axes=(Axis(name="batch", values=(0, 8)),))
     refused, other = points(value)
     assert "phase.batch is 0" in refused.refusal and not other.refusal
-    assert study_runs.row_of(refused, None)["status"] == f"refused: {refused.refusal}"
-    header, lines = study_page.planned(value, [refused, other], "cpu:1", 3.6, 2)
+    assert run_rows.row_of(refused, None)["status"] == f"refused: {refused.refusal}"
+    header, lines = planned_runs.planned(value, [refused, other], "cpu:1", 3.6, 2)
     assert "refused" in lines[0][-1] and lines[1][1:3] == ["1,000", "600"]
     assert header[-2:] == ["time, at least", "cost, at least"]
     seconds = other.steps * 0.25 + 10  # the start of a process counts
     assert lines[-1][0] == "all"
     assert lines[-1][-2:] == [f"{seconds / 60:.1f} min", f"{seconds / 3600 * 2 * 3.6:,.0f}"]
     for hours, text in ((0.01, "0.6 min"), (1.99, "119.4 min"), (30, "30.0 h"), (72, "3.0 days")):
-        assert study_page.spoken(hours) == text
+        assert planned_runs.spoken(hours) == text
     (poor,) = points(
         study(axes=(Axis(name="seed", values=(0,)),), budget=Budget(kind="operations", amount=1e3))
     )
@@ -173,35 +173,35 @@ def test_a_run_is_run_once_and_a_failed_one_says_why(tmp_path, monkeypatch):
     trained(UserError("the loss is not finite at step 7"), monkeypatch)
     assert study_runs.run_one(first, tmp_path, ("loss",)) == 0  # there is a row
     assert study_runs.run_one(second, tmp_path, ("loss",)) == 1
-    study_runs.forget_failures([second], tmp_path)
+    run_rows.forget_failures([second], tmp_path)
     trained(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GiB"), monkeypatch)
     assert study_runs.run_one(second, tmp_path, ("loss",)) == 1
-    assert study_runs.row_of(second, tmp_path)["status"].startswith("failed: out of memory; give")
-    study_runs.forget_failures([second], tmp_path)
+    assert run_rows.row_of(second, tmp_path)["status"].startswith("failed: out of memory; give")
+    run_rows.forget_failures([second], tmp_path)
     trained(UserError("the loss is not finite at step 7"), monkeypatch)
     assert study_runs.run_one(second, tmp_path, ("loss",)) == 1
     trained(math.nan, monkeypatch)
     assert study_runs.run_one(third, tmp_path, ("loss",)) == 1
     trained("stop", monkeypatch)
     assert study_runs.run_one(fourth, tmp_path, ("loss",)) == 143
-    rows = [study_runs.row_of(point, tmp_path) for point in (first, second, third)]
+    rows = [run_rows.row_of(point, tmp_path) for point in (first, second, third)]
     assert [row["status"].split(";")[0] for row in rows] == [
         "done", "failed: the loss is not finite at step 7", "failed: the held-out loss is nan",
     ]  # fmt: skip
     assert rows[0]["operations"] == first.steps * 5e6 and rows[0]["loss"] == 2.5
-    assert study_runs.row_of(fourth, tmp_path) is None
+    assert run_rows.row_of(fourth, tmp_path) is None
     page = study_page.write(study(), rows, tmp_path, "ptm study s").read_text()
     assert "2 of 3 runs have no result" in page and "nan" not in page.split("## Over seeds")[1]
     assert next(csv.DictReader((tmp_path / "results.csv").open()))["loss"] == "2.5"
-    study_runs.forget_failures([first, second, third], tmp_path)
-    assert [study_runs.row_of(point, tmp_path) is None for point in (first, second, third)] == [
+    run_rows.forget_failures([first, second, third], tmp_path)
+    assert [run_rows.row_of(point, tmp_path) is None for point in (first, second, third)] == [
         False,
         True,
         True,
     ]
     with pytest.raises(UserError, match="of another experiment"):
         other = dataclasses.replace(first.config, precision="float32")
-        study_runs.row_of(dataclasses.replace(first, config=other), tmp_path)
+        run_rows.row_of(dataclasses.replace(first, config=other), tmp_path)
 
 
 def test_a_run_without_a_finite_loss_is_in_no_picture_and_no_fit(tmp_path, monkeypatch):
@@ -246,7 +246,7 @@ def test_metrics_of_another_task_are_empty_and_the_first_is_needed(tmp_path, mon
     first, second, *_ = points(study())
     assert study_runs.run_one(first, tmp_path, ("loss", "mlm_accuracy")) == 0
     assert study_runs.run_one(second, tmp_path, ("mlm_accuracy", "loss")) == 1
-    rows = [study_runs.row_of(point, tmp_path) for point in (first, second)]
+    rows = [run_rows.row_of(point, tmp_path) for point in (first, second)]
     assert rows[0]["mlm_accuracy"] is None and rows[0]["status"] == "done"
     assert rows[1]["status"] == "failed: the held-out mlm_accuracy is None; there are loss"
     page = study_page.write(
@@ -285,7 +285,7 @@ def test_transfers_are_columns_beside_published_figures(tmp_path, monkeypatch):
     value = study(transfers=transfers, published=figures, remark="Small.")
     (first, *_) = points(value)
     assert study_runs.run_one(first, tmp_path, ("loss",), tasks="data") == 0
-    row = study_runs.row_of(first, tmp_path)
+    row = run_rows.row_of(first, tmp_path)
     assert (row["sst2"], row["again"], row["status"]) == (0.6, 0.7, "done")
     place = tmp_path / "runs" / first.name
     assert calls[0] == (
@@ -303,7 +303,7 @@ def test_transfers_are_columns_beside_published_figures(tmp_path, monkeypatch):
     (stopped, *_) = points(other)
     assert stopped.transfers and study_runs.run_one(stopped, tmp_path / "other", ("loss",)) == 143
     with pytest.raises(UserError, match="of another experiment"):
-        study_runs.row_of(stopped, tmp_path)
+        run_rows.row_of(stopped, tmp_path)
     with pytest.raises(UserError, match="--tasks DIR, the folder of glue/mrpc"):
         study_runs.check_data(other, None)
     with pytest.raises(UserError, match="there is no glue/mrpc"):
@@ -343,7 +343,7 @@ def test_children_that_die_are_rows_and_those_that_saved_go_on(tmp_path, monkeyp
     )
     for point in found:
         monkeypatch.setenv(
-            f"ROW_{kinds[point.name]}", json.dumps(study_runs._row(point, status="done", loss=1.0))
+            f"ROW_{kinds[point.name]}", json.dumps(run_rows.new_row(point, status="done", loss=1.0))
         )
 
     def place(point):
@@ -363,7 +363,7 @@ def test_children_that_die_are_rows_and_those_that_saved_go_on(tmp_path, monkeyp
     assert study_runs.run_missing(found, tmp_path, command, at_once=4) == 0
     calls = counts.read_text().split()
     assert [calls.count(point.name) for point in found] == [1, 1, 3, 3]
-    statuses = [study_runs.row_of(point, tmp_path)["status"] for point in found]
+    statuses = [run_rows.row_of(point, tmp_path)["status"] for point in found]
     assert (
         statuses[0] == statuses[2] == statuses[3] == "done"
         and "SIGKILL; out of memory" in statuses[1]

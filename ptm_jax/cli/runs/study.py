@@ -58,7 +58,14 @@ def run(args: Args) -> int:
     from ptm_jax.kernels.choice import platform
     from ptm_jax.mesh.chips import topology
     from ptm_jax.plan import costs
-    from ptm_jax.tuning.studies import points, studies, study_page, study_runs
+    from ptm_jax.tuning.studies import (
+        planned_runs,
+        points,
+        run_rows,
+        studies,
+        study_page,
+        study_runs,
+    )
 
     if args.at_once < 1:
         raise UserError(f"--at-once is {args.at_once}; it must be at least 1")
@@ -78,7 +85,7 @@ def run(args: Args) -> int:
             return known(study_runs.expected(config))
 
         runs = [points.point(study, name, labels, expect) for name, labels in points.names(study)]
-        header, lines = study_page.planned(study, runs, args.topology, args.price, where.count)
+        header, lines = planned_runs.planned(study, runs, args.topology, args.price, where.count)
         document = [dict(zip(header, line, strict=True)) for line in lines]
         return options.report(document, options.table(header, lines, width=240), args.json)
     study_runs.check_data(study, args.tasks)
@@ -86,7 +93,7 @@ def run(args: Args) -> int:
         return train.joined(lambda: _one(study, workdir, price, args))
     runs = study_runs.points(study, workdir, price)
     if args.again:
-        study_runs.forget_failures(runs, workdir)
+        run_rows.forget_failures(runs, workdir)
     labelled = [] if args.tasks is None else ["--tasks", args.tasks]
     words = ["study", args.target, *labelled, "--workdir", args.workdir]
 
@@ -97,7 +104,7 @@ def run(args: Args) -> int:
         ]  # fmt: skip
 
     def rows():
-        return [row for point in runs if (row := study_runs.row_of(point, workdir)) is not None]
+        return [row for point in runs if (row := run_rows.row_of(point, workdir)) is not None]
 
     def page():
         return study_page.write(study, rows(), workdir, f"ptm {' '.join(words)}")
@@ -119,12 +126,12 @@ def run(args: Args) -> int:
 def _one(study, workdir: Path, price, args: Args) -> int:
     """Runs the run of --only."""
     from ptm_jax.kernels import program_cache
-    from ptm_jax.tuning.studies import study_runs
+    from ptm_jax.tuning.studies import run_rows, study_runs
 
     program_cache.use()
     runs = study_runs.points(study, workdir, price, args.only)
     if runs[-1].refusal:
         raise UserError(runs[-1].refusal)
     if args.again:
-        study_runs.forget_failures(runs[-1:], workdir)
+        run_rows.forget_failures(runs[-1:], workdir)
     return study_runs.run_after(runs, workdir, study.metrics, args.tasks)

@@ -8,8 +8,6 @@ JSON, or has contexts and facts by columns, as in the Hugging Face library.
 from __future__ import annotations
 
 import dataclasses
-import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -19,8 +17,8 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
-from ptm_jax.knowledge.english_words import GRAMMATICAL
 from ptm_jax.tasks.formats import json_text, tabular, taskdata, taskrows
+from ptm_jax.tasks.formats.hops import Hop, named, names_of
 from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import ALONG, Record
@@ -32,32 +30,6 @@ if TYPE_CHECKING:
 
 KINDS = ("span", "yes", "no")
 """Kinds of answers."""
-
-_NAME = re.compile(r"(?:[A-Z][\w'’-]*|\d[\d,.]*\d|\d)(?: (?:[A-Z][\w'’-]*|\d+))*")
-
-
-class Hop(NamedTuple):
-    """A question, its documents (title, sentences), the answer, its kind, the supporting facts
-    (title, sentence)."""
-
-    question: str
-    documents: tuple[tuple[str, tuple[str, ...]], ...]
-    answer: str
-    place: str
-    index: str
-    kind: str = ""
-    facts: tuple[tuple[str, int], ...] = ()
-
-    def text(self, document: int) -> str:
-        """Returns a document as text: its title and its sentences."""
-        title, sentences = self.documents[document]
-        return f"{title} {''.join(sentences)}"
-
-    @property
-    def gold(self) -> tuple[int, ...]:
-        """The numbers of the documents of its facts."""
-        titles = {title for title, _ in self.facts}
-        return tuple(number for number, (title, _) in enumerate(self.documents) if title in titles)
 
 
 class _Hops(TaskExamples):
@@ -165,7 +137,7 @@ class _Hops(TaskExamples):
                 "document": owner,
                 "sentence": np.concatenate(sentence),
             }
-            record |= _named(example)
+            record |= named(example)
             titles = [title for title, _ in example.documents]
             facts = [
                 number for title, n in example.facts for number in (titles.index(title), n + 1)
@@ -354,7 +326,7 @@ class HopReading(_Hops):
             known = known[: self.sentences]
         number = {key: n for n, key in enumerate(known, 1)}
         facts = set(zip(record["facts"][::2].tolist(), record["facts"][1::2].tolist(), strict=True))
-        names = _names_of(record, set(known))
+        names = names_of(record, set(known))
         wanted, rank = (
             set(record["asked"].tolist()),
             {int(document): n for n, document in enumerate(chosen, 1)},
@@ -391,19 +363,6 @@ class HopRow(NamedTuple):
     sentences: list[tuple[int, int]]
 
 
-def names_in(text: str) -> set[str]:
-    """Returns the names in a text: runs of capitalised words and numbers, lower-cased, without
-    initial function words."""
-    names = set()
-    for match in _NAME.finditer(text):
-        words = match.group().lower().split()
-        while words and words[0] in GRAMMATICAL:
-            words = words[1:]
-        if words:
-            names.add(" ".join(words))
-    return names
-
-
 def _pairs(row: Any, name: str, columns: tuple[str, str], place: str) -> list[tuple[Any, Any]]:
     """Pairs, given as pairs or by columns."""
     value = need(place, row, name)
@@ -438,36 +397,3 @@ def _sentences(hop: Hop, number: int, starts: np.ndarray) -> np.ndarray:
     title, sentences = hop.documents[number]
     begins = len(title) + 1 + np.cumsum([0, *(len(sentence) for sentence in sentences)])
     return np.searchsorted(begins[:-1], starts, side="right")
-
-
-def _named(hop: Hop) -> dict[str, np.ndarray]:
-    """Hashes of the names in sentences, with their document and sentence, and of those in the
-    question."""
-
-    def sign(name):
-        return zlib.crc32(name.encode()) & 0x7FFFFFFF
-
-    rows = [
-        (sign(name), number, n)
-        for number, (_, sentences) in enumerate(hop.documents)
-        for n, sentence in enumerate(sentences, 1)
-        for name in sorted(names_in(sentence))
-    ]
-    columns = np.array(rows, np.int64).reshape(-1, 3).T
-    asked = np.array(sorted(map(sign, names_in(hop.question))), np.int64)
-    return {
-        "name": columns[0],
-        "name_document": columns[1],
-        "name_sentence": columns[2],
-        "asked": asked,
-    }
-
-
-def _names_of(record: Record, known: set[tuple[int, int]]) -> dict[tuple[int, int], set[int]]:
-    """{(document, sentence): its names}."""
-    names_of_sentence: dict[tuple[int, int], set[int]] = {}
-    columns = (record[name].tolist() for name in ("name", "name_document", "name_sentence"))
-    for name, document, sentence in zip(*columns, strict=True):
-        if (document, sentence) in known:
-            names_of_sentence.setdefault((document, sentence), set()).add(name)
-    return names_of_sentence

@@ -17,7 +17,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text.answering import best_spans, marked_end
 from ptm_jax.nn.heads.hotpot import HopHead, PairRanker
 from ptm_jax.objectives.tasks.hotpot import DocumentPairs, HopAnswers
-from ptm_jax.tasks.formats.hotpot import KINDS, Hop, HopDocuments, HopReading
+from ptm_jax.tasks.formats.hops import Hop
+from ptm_jax.tasks.formats.hotpot import KINDS, HopDocuments, HopReading
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register, rows_of, scores_of_fields
 from ptm_jax.tasks.metrics.measures import f_of, harmonic
 from ptm_jax.tasks.metrics.squad import normalised

@@ -44,7 +44,7 @@ from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import logs
 from ptm_jax.training.start import differing, setup
 from ptm_jax.tuning.studies import points as study_points
-from ptm_jax.tuning.studies import run_kinds
+from ptm_jax.tuning.studies import run_kinds, run_rows
 from ptm_jax.tuning.studies.points import Cost, Costs, Point
 from ptm_jax.tuning.studies.studies import Study
 
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 BUSY = 75
 """Exit status of a process that found its run in the hands of another."""
 POLL = 0.5
-ROW = "row.json"
 
 
 def points(study: Study, workdir: Path, costs: Costs, only: str | None = None) -> list[Point]:
@@ -140,48 +139,18 @@ def remembered(costs: Costs, path: Path | None) -> Costs:
             config.system, name="", recipe=dataclasses.replace(recipe, lr=0.0, phases=(phase,))
         )
         key = spec.fingerprint(dataclasses.replace(config, system=system, seed=0, data=()))[:16]
-        known = seen if path is None else _read(path)
+        known = seen if path is None else run_rows.read(path)
         if key not in known:
             cost = known[key] = dataclasses.asdict(costs(config))
-        if path is not None and key not in _read(path):
+        if path is not None and key not in run_rows.read(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path.with_suffix(".lock"), wait=True):
                 workdirs.replace(
-                    path, (json.dumps(_read(path) | {key: cost}, indent=1) + "\n").encode()
+                    path, (json.dumps(run_rows.read(path) | {key: cost}, indent=1) + "\n").encode()
                 )
         return Cost(**known[key])
 
     return of
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf8")) if path.is_file() else {}
-
-
-def row_of(point: Point, workdir: Path) -> dict[str, Any] | None:
-    """The row of a run that is done or has failed; None of one that is not run yet.
-
-    Raises UserError where the row is that of another experiment."""
-    if point.refusal:
-        return _row(point, status=f"refused: {point.refusal}")
-    path = workdir / "runs" / point.name / ROW
-    if not path.is_file():
-        return None
-    row = json.loads(path.read_text(encoding="utf8"))
-    if row["fingerprint"] != _fingerprint(point):
-        raise UserError(
-            f"{path} is of another experiment than the study's now; choose another "
-            "--workdir, or delete its folder"
-        )
-    return row
-
-
-def forget_failures(runs: Sequence[Point], workdir: Path) -> None:
-    """Deletes the rows of failed runs, so that they are run again from their last checkpoints."""
-    for point in runs:
-        row = row_of(point, workdir)
-        if row is not None and row["status"].startswith("failed"):
-            (workdir / "runs" / point.name / ROW).unlink()
 
 
 def run_one(
@@ -202,20 +171,24 @@ def run_one(
         claim = _locked(folder.parent / f".{point.name}.claim", wait=False)
         if not chosen(lambda: stack.enter_context(claim)):
             return BUSY
-        if chosen(lambda: row_of(point, workdir) is not None):
+        if chosen(lambda: run_rows.row_of(point, workdir) is not None):
             return 0
         try:
             outcome = run_kinds.outcome(point, workdir, metrics, tasks, quiet)
         except UserError as error:
-            write(point, workdir, _row(point, status=f"failed: {' '.join(str(error).split())}"))
+            run_rows.write(
+                point,
+                workdir,
+                run_rows.new_row(point, status=f"failed: {' '.join(str(error).split())}"),
+            )
             return 1
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            write(
+            run_rows.write(
                 point,
                 workdir,
-                _row(
+                run_rows.new_row(
                     point,
                     status="failed: out of memory; give the run a smaller batch or more devices",
                 ),
@@ -245,7 +218,7 @@ def run_one(
             **outcome.facts,
             **values,
         }
-        write(point, workdir, _row(point, **facts))
+        run_rows.write(point, workdir, run_rows.new_row(point, **facts))
         return 1 if odd else 0
 
 
@@ -261,8 +234,10 @@ def run_after(
             status = run_one(point, workdir, metrics, quiet=False, tasks=tasks)
         if point is runs[-1] or status > 128:
             return status
-        if (row := row_of(point, workdir)) is None or row["status"] != "done":
-            write(runs[-1], workdir, _row(runs[-1], status=_without(point.name)))
+        if (row := run_rows.row_of(point, workdir)) is None or row["status"] != "done":
+            run_rows.write(
+                runs[-1], workdir, run_rows.new_row(runs[-1], status=_without(point.name))
+            )
             return 1
     return 0
 
@@ -294,41 +269,6 @@ def check_data(study: Study, tasks: str | None) -> None:
             )
 
 
-def _row(point: Point, **known: Any) -> dict[str, Any]:
-    row = {"name": point.name, **point.labels}
-    if point.cost is not None:
-        row |= {
-            "parameters": point.cost.parameters, "body": point.cost.body, "steps": point.steps,
-            "tokens": point.tokens,
-            "operations": point.total("operations"),
-            "body_operations": point.total("body_operations"),
-            "fingerprint": _fingerprint(point),
-        }  # fmt: skip
-    return row | known
-
-
-def _fingerprint(point: Point) -> str:
-    free: dict[str, Any] = {name: 0 for name in ("log_every", "eval_every", "save_every", "keep")}
-    free |= {"init": None} if point.task else {}
-    fingerprint = spec.fingerprint(
-        dataclasses.replace(point.config, data=(), metrics=(), mesh=(), rules="replicated", **free)
-    )
-    more = point.transfers or point.value
-    return (
-        f"{fingerprint} {hashlib.sha256(repr(more).encode()).hexdigest()}" if more else fingerprint
-    )
-
-
-def write(point: Point, workdir: Path, row: dict[str, Any]) -> None:
-    """Writes a row (process 0)."""
-    if group.current().index:
-        return
-    path = workdir / "runs" / point.name / ROW
-    with workdirs.writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        workdirs.replace(path, (json.dumps(row, indent=1) + "\n").encode())
-
-
 def run_missing(
     runs: Sequence[Point], workdir: Path, command: Callable[[Point], list[str]], *,
     at_once: int = 1,
@@ -339,11 +279,11 @@ def run_missing(
 
     command  of a run: a process that calls `run_one` and exits with its status
     done     called after each run that ended"""
-    waiting = [point for point in runs if row_of(point, workdir) is None]
+    waiting = [point for point in runs if run_rows.row_of(point, workdir) is None]
     known = {point.name: point for point in runs}
 
     def rows(name):
-        return row_of(known[name], workdir)
+        return run_rows.row_of(known[name], workdir)
 
     running: dict[str, tuple[Point, subprocess.Popen]] = {}
     with _forwarding(running) as asked:
@@ -352,10 +292,12 @@ def run_missing(
                 not asked and len(running) < at_once and (point := _next(waiting, rows)) is not None
             ):
                 waiting.remove(point)
-                if row_of(point, workdir) is not None:
+                if run_rows.row_of(point, workdir) is not None:
                     continue
                 if point.after and rows(point.after)["status"] != "done":
-                    write(point, workdir, _row(point, status=_without(point.after)))
+                    run_rows.write(
+                        point, workdir, run_rows.new_row(point, status=_without(point.after))
+                    )
                     say(f"{point.name}: {_without(point.after)}")
                     continue
                 say(
@@ -376,19 +318,21 @@ def run_missing(
                 ) and not asked:  # its other process may yet be killed; saved on a signal
                     waiting.append(point)
                     time.sleep(POLL)
-                elif not asked and row_of(point, workdir) is None:
+                elif not asked and run_rows.row_of(point, workdir) is None:
                     why = (
                         f"signal {signal.Signals(-status).name}"
                         if status < 0
                         else f"status {status}"
                     )
                     hint = "; out of memory, if nobody sent it" if status == -signal.SIGKILL else ""
-                    write(
+                    run_rows.write(
                         point,
                         workdir,
-                        _row(point, status=f"failed: its process ended with {why}{hint}"),
+                        run_rows.new_row(
+                            point, status=f"failed: its process ended with {why}{hint}"
+                        ),
                     )
-                if (row := row_of(point, workdir)) is not None:
+                if (row := run_rows.row_of(point, workdir)) is not None:
                     say(f"{name}: {row['status']}")
                     done()
     return 128 + asked[0] if asked else 0

@@ -9,6 +9,7 @@ from ptm_jax.data.tokenizers.pieces import pieces_of
 from ptm_jax.data.tokenizers.published import read_published, write_published
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.inference.text import answering
+from ptm_jax.tasks.formats import hops as hops_format
 from ptm_jax.tasks.formats import hotpot, marked
 from support import nasty_texts
 
@@ -70,7 +71,7 @@ def test_questions_hops_and_mentions_read_the_ids_of_encode(tokenizer_of, name):
     for text, record in zip(texts, answering.records_of(tokenizer, texts, texts), strict=True):
         assert record["ids"].tolist() == tokenizer.encode(text).tolist(), ascii(text)
         assert record["question"].tolist() == tokenizer.encode(text).tolist(), ascii(text)
-    hops = [hotpot.Hop(text, (("t", (text,)),), "", "x:1", "1") for text in texts]
+    hops = [hops_format.Hop(text, (("t", (text,)),), "", "x:1", "1") for text in texts]
     for hop, record in zip(hops, hotpot.HopReading().encode(tokenizer, hops), strict=True):
         assert record["ids"].tolist() == tokenizer.encode(hop.text(0)).tolist(), ascii(hop)
         assert record["question"].tolist() == tokenizer.encode(hop.question).tolist()

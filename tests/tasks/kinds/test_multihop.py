@@ -18,7 +18,8 @@ from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.tasks.hotpot import DocumentPairs, HopAnswers
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.tasks.formats.hotpot import Hop, HopDocuments, HopReading, names_in
+from ptm_jax.tasks.formats.hops import Hop, names_in
+from ptm_jax.tasks.formats.hotpot import HopDocuments, HopReading
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.kinds import multihop
