@@ -286,8 +286,8 @@ def restore_params(
     name: str = "params",
     true: Shapes = AS_STORED,
 ):
-    """Returns (params, meta, step) for inference: the subtree `name`, without reading the
-    optimizer's state.
+    """Returns (params, meta, step) for inference: the subtree `name`.
+    The optimizer's state is not read.
 
     path  a workdir, its `checkpoints`, or one of its checkpoints
     like  the tree of shapes and shardings; by default as saved, on the first local device

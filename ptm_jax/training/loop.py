@@ -1,5 +1,5 @@
-"""The training loop: starts or resumes a run, logs, evaluates, saves checkpoints, and stops on
-SIGTERM or Ctrl-C.
+"""The training loop: starts or resumes a run, logs, evaluates, and saves checkpoints.
+It stops on SIGTERM or Ctrl-C.
 
 A run starts in this order:
 
@@ -117,8 +117,8 @@ class Training:
         return self._flops[phase]
 
     def start(self) -> tuple[TrainState, dict[str, Any], int | None]:
-        """Returns the restored or initialised state, its data position, and the restored step or
-        None."""
+        """Returns the restored or initialised state, its data position, and the restored step.
+        The step is None for a new run."""
         if self.checkpoints.latest() is not None:
             state, meta, step = self.checkpoints.restore(
                 like=self.abstract, true=self.program.padding.true
@@ -173,8 +173,7 @@ class Training:
         )
 
     def evaluate(self, state: TrainState, phase: int, batches: int = 0) -> dict[str, float]:
-        """Returns the means of the metrics over the held-out text, or its first `batches`
-        batches."""
+        """Returns the means of the metrics over the held-out text, or its first `batches`."""
         stream = setup.stream(
             self.config, self.corpus, phase, "heldout", epochs=1, share=self.share
         )
@@ -203,8 +202,8 @@ class Training:
     def compiled(
         self, phase: int, state: TrainState, batch: Mapping[str, Any], shapes: str
     ) -> Callable:
-        """Returns the compiled step of a phase and of batches of these shapes, in as many
-        micro-batches as it needs."""
+        """Returns the compiled step of a phase and of batches of these shapes.
+        It has as many micro-batches as it needs."""
 
         def make(parts):
             return jitted(self.program, self.shardings, rules.replicated(self.mesh), parts)

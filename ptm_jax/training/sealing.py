@@ -1,5 +1,4 @@
-"""Checksums of a directory: a record with the size and CRC-32 of every file, and a CRC-32 of the
-record itself.
+"""Checksums of a directory: a record with the size and CRC-32 of every file and of itself.
 
 Several files are read in parallel, which is twice as fast on two cores or while one thread waits
 for the disk.

@@ -40,8 +40,8 @@ _STEP = re.compile(r"step_(\d+)")
 
 
 def place_of(path: str | os.PathLike) -> tuple[Path, int | None]:
-    """Returns (workdir, step) of a path: a workdir, its `checkpoints`, or one of its checkpoints
-    (else step None)."""
+    """Returns (workdir, step) of a path.
+    The path is a workdir, its `checkpoints`, or one of its checkpoints (else step None)."""
     path, step = Path(path).absolute(), None
     if match := _STEP.fullmatch(path.name):
         path, step = path.parent, int(match[1])
@@ -94,8 +94,8 @@ def write(workdir: Path, record: Mapping[str, Any], value: Any) -> None:
 
 
 def command(record: Mapping[str, Any] | None) -> str | None:
-    """Returns the command of a run's record, or for a new one (None) the command line of this
-    process if it is `ptm`."""
+    """Returns the command of a run's record.
+    For a new run (None) it is this process's command line if it is `ptm`."""
     if record is not None:
         return record.get("command")
     return shlex.join(["ptm", *sys.argv[1:]]) if Path(sys.argv[0]).name == "ptm" else None

@@ -57,8 +57,8 @@ def join(blocks: list[Block]) -> Block:
 
 
 def to_bytes(block: Block) -> bytes:
-    """Returns the record of a block: five sizes, sentences, documents, tokens (uint16 where they
-    fit) and flags."""
+    """Returns the record of a block.
+    It holds five sizes, sentences, documents, tokens (uint16 where they fit) and flags."""
     wide = bool(block.tokens.size and block.tokens.max() > 0xFFFF)
     head = np.array(
         [_MAGIC, wide, len(block.tokens), len(block.sentences), len(block.documents)], _HEADER

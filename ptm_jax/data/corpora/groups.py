@@ -1,5 +1,4 @@
-"""Groups of blocks, which are cut into rows together, and the lanes that read them
-(`data.corpora.stream`)."""
+"""Groups of blocks, which are cut into rows together, and their lanes (`data.corpora.stream`)."""
 
 from __future__ import annotations
 
@@ -111,8 +110,8 @@ class Groups:
 
 
 class Lane:
-    """Reads the rows of groups g, g + G, ... of every epoch; `cursor` is (epoch, group, row) of the
-    next row."""
+    """Reads the rows of groups g, g + G, ... of every epoch.
+    `cursor` is (epoch, group, row) of the next row."""
 
     def __init__(self, groups: Groups, number: int, lanes: int, epochs: int | None):
         self._groups, self._number, self._lanes, self._epochs = groups, number, lanes, epochs
@@ -130,8 +129,8 @@ class Lane:
             count -= self.fill(scratch[: min(count, len(scratch))])
 
     def fill(self, out: np.ndarray) -> int:
-        """Writes the next rows into out [R] and returns their number, less than R when the last
-        epoch ends."""
+        """Writes the next rows into out [R] and returns their number.
+        It is less than R when the last epoch ends."""
         done, goal = 0, len(out)
         while done < goal:
             epoch, group, row = self.cursor

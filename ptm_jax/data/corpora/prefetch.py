@@ -38,8 +38,7 @@ class _Batches(grain.IterDataset):
 
 
 def prefetched(make: Callable[[], Any], size: int) -> grain.DatasetIterator:
-    """Returns an iterator that reads up to `size` batches ahead of those that `make()` yields, with
-    their state."""
+    """Returns an iterator over the batches of `make()` and their states, `size` batches ahead."""
     return iter(
         grain.experimental.ThreadPrefetchIterDataset(_Batches(make), prefetch_buffer_size=size)
     )

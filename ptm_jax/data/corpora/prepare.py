@@ -1,5 +1,4 @@
-"""Preparation of a corpus: read, shuffle and split, train the tokenizer, tokenize in parallel,
-write shards.
+"""Preparation of a corpus: split, tokenizer, tokens in parallel, shards.
 
 Everything is written into `.NAME.preparing` in the output's parent folder and renamed at the end,
 so the output is complete or absent. Every stage renames its result when it is complete, and an

@@ -34,8 +34,8 @@ class Shard:
         return self._done.exists()
 
     def facts(self) -> dict[str, Any]:
-        """Returns `file`, `bytes`, `documents`, `sentences`, `tokens` and `blocks` of a finished
-        shard."""
+        """Returns the numbers of a finished shard.
+        They are `file`, `bytes`, `documents`, `sentences`, `tokens` and `blocks`."""
         return json.loads(self._done.read_text())
 
     def counts(self) -> np.ndarray:

@@ -13,8 +13,9 @@ Place = tuple[int, int]
 
 
 def held_out(share: np.ndarray, sizes: np.ndarray, heldout: float) -> np.ndarray:
-    """Returns [N] bool: the documents with the least share, `heldout` of the bytes, at least one
-    and never all."""
+    """Returns [N] bool: whether a document is held out.
+    These are the documents with the least share, `heldout` of the bytes, at least one and never
+    all."""
     held = np.zeros(len(share), bool)
     if heldout > 0 and len(share) > 1:
         by_share = np.argsort(share, kind="stable")
@@ -25,8 +26,8 @@ def held_out(share: np.ndarray, sizes: np.ndarray, heldout: float) -> np.ndarray
 
 
 def cuts(sizes: np.ndarray, shard_bytes: int) -> np.ndarray:
-    """Returns the starts of shards of about equal bytes, without the first, among documents of
-    `sizes`; none is empty."""
+    """Returns the starts of shards of about equal bytes, without the first.
+    The documents have `sizes`; no shard is empty."""
     if not len(sizes):
         return np.zeros(0, np.int64)
     ends = np.cumsum(sizes)

@@ -1,5 +1,5 @@
-"""The text of a corpus in one file, and the order and split of its documents: the first stage of
-`prepare`.
+"""The text of a corpus in one file, with the order and split of its documents.
+It is the first stage of `prepare`.
 
 The file has one sentence on a line; an index has the offset of every document. A document longer
 than `LONGEST` bytes or a fiftieth of the corpus is divided at sentence ends, because holding out
@@ -30,8 +30,8 @@ SHORTEST = 2_048
 
 @dataclasses.dataclass(frozen=True)
 class Spool:
-    """offsets [N + 1], order [N] (hash with the seed) and share [N] (hash without it) of the
-    documents in `path`."""
+    """Documents in the file `path`: offsets [N + 1], order [N] and share [N].
+    The order is a hash with the seed, the share a hash without it."""
 
     path: Path
     offsets: np.ndarray
@@ -39,8 +39,7 @@ class Spool:
     share: np.ndarray
 
     def split(self, heldout: float) -> dict[str, np.ndarray]:
-        """Returns the documents of each split in shuffled order; `heldout` is a share of the
-        bytes."""
+        """Returns the shuffled documents of each split; `heldout` is a share of the bytes."""
         held = held_out(self.share, np.diff(self.offsets), heldout)
         shuffled = np.argsort(self.order, kind="stable")
         return {"train": shuffled[~held[shuffled]], "heldout": shuffled[held[shuffled]]}
@@ -127,8 +126,7 @@ def longest_part(total: int) -> int:
 
 
 def parts(raw: bytes, longest: int) -> Iterator[bytes]:
-    """Yields a document in equal parts of whole sentences that are not much longer than
-    `longest`."""
+    """Yields a document in equal parts of whole sentences, not much longer than `longest`."""
     count = -(-len(raw) // longest)
     goal, start = len(raw) / count, 0
     for i in range(1, count):

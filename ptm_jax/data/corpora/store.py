@@ -117,8 +117,8 @@ class Corpus:
 
     @property
     def uncounted(self) -> tuple[int, ...]:
-        """Special ids and marks of trees, which a baseline leaves out of `counts` because no model
-        predicts them."""
+        """Special ids and marks of trees, which a baseline leaves out of `counts`.
+        No model predicts them."""
         specials = self.vocab.specials
         if self.manifest["tokenizer"]["kind"] != "word":
             return specials
@@ -133,8 +133,8 @@ class Corpus:
         return self._array(COUNTS)[SPLITS.index(self._split(split))]
 
     def cooccurrence(self, window: int) -> np.ndarray:
-        """Returns [N] of `cooccurrences.PAIR`, memory-mapped: the cells row <= column of the train
-        split in random order.
+        """Returns [N] of `cooccurrences.PAIR`, memory-mapped.
+        They are the cells row <= column of the train split in random order.
 
         They are counted when they are first asked for, and stay in the corpus. Raises UserError for
         a window that cannot be counted, and where the corpus cannot be written."""
@@ -259,8 +259,8 @@ def _no_writer(path: Path) -> None:
 
 
 def digest(manifest: dict[str, Any]) -> str:
-    """Returns the sha256 of a manifest without its own digest, and without `arrays`, which older
-    ones lack."""
+    """Returns the sha256 of a manifest without its own digest and without `arrays`.
+    Older manifests lack `arrays`."""
     body = {k: v for k, v in manifest.items() if k not in ("digest", "arrays")}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 

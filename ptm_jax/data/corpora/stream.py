@@ -1,5 +1,5 @@
-"""Batches of a corpus, a function of (corpus, seed) that does not depend on the number of processes
-and can resume exactly.
+"""Batches of a corpus as a function of (corpus, seed), with exact resumption.
+They do not depend on the number of processes.
 
 The global batch is divided into G lanes of B / G rows, G the largest power of two up to 64 that
 divides B and does not exceed the number of groups. A group is a few blocks of the epoch's shuffled
@@ -79,8 +79,7 @@ class _Batches:
         }
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the state in arrays, because Grain copies it for every batch that it
-        prefetches."""
+        """Returns the state in arrays, because Grain copies it for every prefetched batch."""
         return {
             "batches": self._batches,
             "cursors": np.array([lane.cursor for lane in self._lanes], np.int64),
@@ -97,8 +96,8 @@ class _Batches:
 
 
 class Stream:
-    """Iterator of batches {field: [B_local, ...] NumPy array} of a split; `rows` [B_local] are
-    places in the global batch.
+    """Iterator of batches {field: [B_local, ...] NumPy array} of a split.
+    `rows` [B_local] are places in the global batch.
 
     batch           rows of the global batch; process p of P yields rows p * B / P to (p + 1) * B /
                     P
@@ -166,8 +165,8 @@ class Stream:
         return next(self._iterator)
 
     def state(self) -> dict[str, Any]:
-        """Returns the position after the batches so far, in JSON types, with the cursors of this
-        process's lanes.
+        """Returns the position after the batches so far, in JSON types.
+        It has the cursors of this process's lanes.
 
         `merge` combines the states of all processes.
         """
@@ -225,8 +224,8 @@ def merge(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def rows_per_epoch(
     corpus: store.Corpus, examples: Examples, *, length: int, batch: int, sample: int = 8
 ) -> int:
-    """Returns the rows of an epoch of the training text: of up to `sample` groups, else estimated
-    from so many of them."""
+    """Returns the rows of an epoch of the training text.
+    They are counted in up to `sample` groups, and estimated from these if there are more."""
     groups = groups_of(
         corpus,
         "train",
@@ -243,8 +242,8 @@ def rows_per_epoch(
 def measure(
     corpus: store.Corpus, examples: Examples, *, length: int, batch: int, seconds: float = 2.0
 ) -> dict[str, float]:
-    """Returns `tokens_per_second` and `utilisation` (share of places that are not padding) of one
-    process's stream."""
+    """Returns `tokens_per_second` and `utilisation` of one process's stream.
+    Utilisation is the share of places that are not padding."""
     stream = Stream(corpus, "train", examples, length=length, batch=batch, seed=0)
     for _ in range(2 * PREFETCH):
         next(stream)

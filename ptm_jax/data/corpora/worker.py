@@ -28,8 +28,8 @@ from ptm_jax.data.tokenizers import saved, tokenizing
 
 
 class Tokens(NamedTuple):
-    """Documents as ids: tokens [T], tokens of every sentence [S], sentences of every document [N],
-    all int32."""
+    """Documents as ids, all int32.
+    Tokens [T], tokens of every sentence [S], sentences of every document [N]."""
 
     tokens: np.ndarray
     sentences: np.ndarray

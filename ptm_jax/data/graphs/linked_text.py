@@ -1,5 +1,5 @@
-"""The mentions of a text's sentences in files next to a compiled graph (`ptm prepare --graph SOURCE
---link TEXT`).
+"""The mentions of a text's sentences, in files next to a compiled graph.
+The command is `ptm prepare --graph SOURCE --link TEXT`.
 
 mentions.jsonl    a sentence a line: its text, and [start, end, entities, priors] of every mention,
                   by falling prior
@@ -29,8 +29,8 @@ TOGETHER = 4096
 def link_text(
     graph: GraphStore, names: Sequence[str], out: str | Path, least: float = 0.0
 ) -> dict[str, Any]:
-    """Links the sentences of sources of text, writes both files into `out`, and returns the content
-    of mentions.json.
+    """Links the sentences of sources of text and writes both files into `out`.
+    Returns the content of mentions.json.
 
     `least` is the least prior of an entity; mentions without any are counted and not linked. Raises
     UserError for sources that cannot be read, and where `out` has the mentions of another graph or

@@ -75,8 +75,7 @@ def fingerprint(source: str) -> str:
 
 
 def documents(source: str) -> Iterator[Document]:
-    """Yields a document of one sentence for every training triple, or of the sentences of every
-    description."""
+    """Yields a one-sentence document per training triple, or a document per description."""
     if source.startswith(DESCRIPTIONS):
         paragraphs = (split_sentences(text) for text in open_graph(folder_of(source)).descriptions)
         yield from (Document(tuple(sentences)) for sentences in paragraphs if sentences)

@@ -1,5 +1,5 @@
-"""Rows of a text whose tokens stand from last to first: a left-to-right language model of them is a
-backward one."""
+"""Rows of a text with its tokens from last to first.
+A left-to-right language model of them is a backward one."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from ptm_jax.data.rows.examples import Around, Fields, Packed, Spec
 def placed(
     examples: slots.Examples, block: Block, *, length: int, vocab, rng: np.random.Generator
 ) -> tuple[Fields, ...]:
-    """Returns the rows of `examples`, where they hold text [R, L] bool, and the place in the block
-    of each token [R, L].
+    """Returns the rows of `examples` and the places of their tokens.
+    Text [R, L] bool marks tokens of the text; a place [R, L] is an index in the block.
 
     `examples` are given a block that holds places instead of ids; `input_ids` are looked up
     afterwards.

@@ -18,8 +18,8 @@ move_with_tokens("again")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Echoed(slots.Examples):
-    """Packed pieces x of documents, each as x `end` x `end`: a left-to-right network reads x, then
-    writes it.
+    """Packed pieces x of documents, each as x `end` x `end`.
+    A left-to-right network reads x, then writes it.
 
     A document longer than half a row is divided. `again` [L] int32 is 1 on the second x and the
     `end` after it: what an autoencoder predicts.

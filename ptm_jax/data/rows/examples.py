@@ -156,8 +156,8 @@ class WholeSentences(slots.Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FullSentences(WholeSentences):
-    """RoBERTa's FULL-SENTENCES (Liu et al. 2019, section 4.2): as many whole sentences in order as
-    fit in a row.
+    """RoBERTa's FULL-SENTENCES: as many whole sentences in order as fit in a row.
+    Liu et al. 2019, section 4.2.
 
     Rows continue across documents, with an extra separator between them. One segment, no token
     types.
@@ -339,8 +339,8 @@ class Text(NamedTuple):
         return self.at[first], self.at[stop]
 
     def reach(self, first: int, stop: int, target: int) -> int:
-        """Returns the end of the fewest sentences from `first` on that have `target` tokens, at
-        most `stop`."""
+        """Returns the end of the fewest sentences from `first` on with `target` tokens.
+        It is at most `stop`."""
         end = first + 1
         while end < stop and self.at[end] - self.at[first] < target:
             end += 1
@@ -390,8 +390,8 @@ class SentencePairs(PairRows):
 def truncated(
     a0: int, a1: int, b0: int, b1: int, room: int, rng: np.random.Generator | None = None
 ) -> tuple[int, int, int, int]:
-    """Returns (start, size) of A and of B after the longer one (B where equal) lost tokens until
-    both fit.
+    """Returns (start, size) of A and of B, truncated until both fit.
+    The longer one loses tokens, B where both are equal.
 
     Each token is taken from the front or the back with equal chance, so the number from the front
     is binomial. Without `rng` all are taken from the back.

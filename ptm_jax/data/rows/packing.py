@@ -57,8 +57,8 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def best_fit(sizes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the row and column of every piece, and the number of rows, by best fit, largest piece
-    first.
+    """Returns the row and column of every piece, and the number of rows.
+    The placement is best fit, largest piece first.
 
     sizes [P] are in 1..length. A bit set of the sizes of free spaces finds the tightest one in
     constant time.
@@ -85,8 +85,7 @@ def best_fit(sizes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, in
 
 
 def cut(starts: np.ndarray, lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ranges with every range longer than `size` divided into pieces of `size` and a
-    rest."""
+    """Returns the ranges, with every range longer than `size` cut into pieces and a rest."""
     count = -(-lengths // size)
     number = ranges(np.zeros(len(count), np.int64), count)
     starts = np.repeat(starts, count) + number * size
@@ -104,8 +103,8 @@ def pieces(
     begin: int | None,
     end: int | None,
 ) -> dict[str, np.ndarray]:
-    """Writes pieces of `tokens`, each between `begin` and `end`, into the empty rows `out` at (row,
-    column).
+    """Writes pieces of `tokens` into the empty rows `out` at (row, column).
+    Each stands between `begin` and `end`.
 
     The pieces of a row are segments 1, 2, ... from left to right. Positions restart at every piece.
     """

@@ -74,8 +74,9 @@ class NumberedBlocks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Passages(Chunks):
-    """`Chunks` of whole documents, whose sentences are not separated (segments are documents), with
-    `document_ids` [R, L]: the numbers of the documents in the order of the train split.
+    """`Chunks` of whole documents with `document_ids` [R, L].
+    Sentences are not separated (segments are documents). The ids number the documents in the order
+    of the train split.
 
     The held-out split are random passages of 64 words of the training documents, as many words as
     the held-out documents have: these themselves have no vectors. The text around a passage is

@@ -20,8 +20,8 @@ move_with_tokens("characters")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spelled(Around):
-    """The rows of `examples`, and `characters` [R, L, C] int32: the spelling of the word at every
-    place (`spellings`).
+    """The rows of `examples`, and the spelling of the word at every place.
+    The field is `characters` [R, L, C] int32 (`spellings`).
 
     It must be the outermost wrapper, because it reads the final ids. `letters` are the characters
     of the style "alphabet", of which the first stands for all others.

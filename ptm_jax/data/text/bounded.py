@@ -1,5 +1,5 @@
-"""Streams that end with an error where a document has no end: archives that decompress to
-gigabytes, endless lines."""
+"""Streams that end with an error where a document has no end.
+Examples are archives that decompress to gigabytes, and endless lines."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ DOCUMENT = (
 
 
 class Bounded(io.BufferedReader):
-    """A stream that raises UserError where more than `most` bytes are read between two calls of
-    `mark`."""
+    """A stream that raises UserError for more than `most` bytes between two calls of `mark`."""
 
     def __init__(
         self, stream: BinaryIO, path: Path, limit: int = DOCUMENT_BYTES, advice: str = DOCUMENT

@@ -1,5 +1,4 @@
-"""Cleaning of raw text: rules for single documents, and the order of rules and searches for
-duplicates.
+"""Cleaning of raw text: rules for documents, and the order of rules and duplicate searches.
 
 A step is a frozen dataclass. A `Rule` judges one document. In a `Duplicates`
 (`data.text.duplicates`) documents claim keys, and the earliest document that claims a key holds it.
@@ -23,8 +22,8 @@ from ptm_jax.data.text.documents import Document, split_sentences
 
 
 class Verdict(NamedTuple):
-    """The document after a step (None: dropped), and counts of what was removed: {'documents: lorem
-    ipsum': 1}."""
+    """The document after a step (None: dropped), and counts of the removed parts.
+    For example {'documents: lorem ipsum': 1}."""
 
     document: Document | None
     counts: dict[str, int]
@@ -38,8 +37,8 @@ class Rule:
 
 
 class Duplicates:
-    """Base of a step that compares documents: of those that claim a key and are `same`, all but the
-    earliest lose."""
+    """Base of a step that compares documents.
+    Of the documents that claim a key and are `same`, all but the earliest lose."""
 
     dropped = "documents: duplicate"
 
@@ -58,8 +57,8 @@ class Duplicates:
 
 
 def loses(holders: list[bytes], evidence: bytes, step: Duplicates) -> bool:
-    """Whether a claim is lost to an earlier one of the same key; if not, it is added to
-    `holders`."""
+    """Whether a claim is lost to an earlier one of the same key.
+    If not, it is added to `holders`."""
     if any(step.same(holder, evidence) for holder in holders):
         return True
     holders.append(evidence)
@@ -215,8 +214,8 @@ def _identifier():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Language(Rule):
-    """Keeps documents in language `code` with probability of at least `least` (C4: 0.99, by
-    langdetect).
+    """Keeps documents in language `code` with probability `least` or more.
+    C4 has 0.99, by langdetect.
 
     `identify` is any module-level function from a text to (code, probability).
     """

@@ -64,8 +64,8 @@ def wet(stream: Bounded, path: Path) -> Iterator[Document]:
 
 
 def texts(stream: Bounded, path: Path) -> Iterator[Document]:
-    """Yields a document for each text in a tar, and in the xz-compressed tars inside it, as
-    OpenWebText has them."""
+    """Yields a document for each text in a tar and in the xz-compressed tars inside it.
+    OpenWebText has this layout."""
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:

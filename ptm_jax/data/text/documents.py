@@ -56,8 +56,7 @@ def split_sentences(line: str) -> list[str]:
 
 
 def document(lines) -> Document | None:
-    """Returns the document of some lines, each split into sentences; None for lines without
-    text."""
+    """Returns the document of some lines, split into sentences; None for lines without text."""
     lines_split = [sentences for line in lines if (sentences := split_sentences(line))]
     return (
         Document(tuple(s for line in lines_split for s in line), tuple(map(len, lines_split)))

@@ -1,5 +1,4 @@
-"""Searches for equal documents, similar documents and repeated spans
-(`data.text.cleaning.Duplicates`)."""
+"""Searches for equal and similar documents and for repeated spans (`cleaning.Duplicates`)."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ _GOLDEN, _MIX1, _MIX2 = (
 
 
 def normal(text: str) -> list[str]:
-    """Returns the words of a text without case and punctuation; the text itself where it has
-    none."""
+    """Returns the words of a text without case and punctuation; the text itself without words."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold()) or [text]
 
 
@@ -74,8 +72,8 @@ class Spans(Duplicates):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Near(Duplicates):
-    """Keeps the earliest of documents whose sets of `shingle`-grams of words have a Jaccard
-    similarity of `similarity`.
+    """Keeps the earliest of similar documents.
+    The Jaccard similarity of their sets of `shingle`-grams of words is `similarity` or more.
 
     MinHash with locality-sensitive hashing (Broder 1997; Leskovec et al., Mining of Massive
     Datasets, 3.4): documents meet where a band of their signatures agrees, and are compared by the
@@ -118,8 +116,7 @@ class Near(Duplicates):
 
 
 def signature(words: Sequence[str], shingle: int = 5) -> np.ndarray:
-    """Returns [HASHES] uint32: the least value of every hash function over the shingles of
-    `words`."""
+    """Returns [HASHES] uint32: the least value of every hash function over the shingles."""
     hashes, (factors, shifts) = shingles(words, shingle), _functions()
     least = np.full(HASHES, np.iinfo(np.uint32).max, np.uint32)
     for start in range(0, len(hashes), 4096):
@@ -129,8 +126,8 @@ def signature(words: Sequence[str], shingle: int = 5) -> np.ndarray:
 
 
 def shingles(words: Sequence[str], length: int) -> np.ndarray:
-    """Returns [N] uint64: the distinct hashes of `length` consecutive words, or of all words where
-    there are fewer."""
+    """Returns [N] uint64: the distinct hashes of `length` consecutive words.
+    A text with fewer words gives the hash of all its words."""
     length = min(length, len(words))
     ids = np.array([_word(word) for word in words], np.uint64)
     total = np.zeros(len(ids) - length + 1, np.uint64)

@@ -1,5 +1,5 @@
-"""Phrases: words that follow one another far more often than by chance become one word, joined by
-an underscore.
+"""Phrases: words that follow one another more often than by chance become one word.
+An underscore joins them.
 
     score(a, b) = (count(a b) - delta) / (count(a) count(b)) * N,   N words of text
 

@@ -58,8 +58,8 @@ _MARKUP = re.compile(
 
 
 def documents(max_bytes: int = MAX_BYTES) -> Iterator[Document]:
-    """Yields the documents, in an order that depends only on the installed versions, at most about
-    `max_bytes` of text."""
+    """Yields the documents, at most about `max_bytes` of text.
+    Their order depends only on the installed versions."""
     seen, total = set(), 0
     for raw in _raw():
         sentences = tuple(s for paragraph in _paragraphs(raw) for s in split_sentences(paragraph))

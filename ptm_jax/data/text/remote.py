@@ -1,5 +1,4 @@
-"""Files that several machines see: a shared folder, or URLs (gs://, s3://, hdfs://) by Beam's file
-systems."""
+"""Files that several machines see: a shared folder, or URLs (gs://, s3://, hdfs://) by Beam."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Documents of files: txt, jsonl, csv, tsv, parquet, Wikipedia dumps, WET crawls and tars of texts,
-compressed or not.
+"""Documents of files: txt, jsonl, csv, tsv, parquet, Wikipedia dumps, WET crawls, tars of texts.
+Files may be compressed.
 
 Text is UTF-8, with or without a byte order mark. Every error names the file and the place in it. A
 file may be a few kilobytes that decompress to gigabytes, or one endless line: no more than
@@ -40,8 +40,7 @@ _HEADING = re.compile(r"^ ?= [^=].* = *$")
 
 
 def file_format(path: Path) -> str | None:
-    """Returns '.txt', '.jsonl', ... without a compression suffix, or None for a format that is not
-    read.
+    """Returns '.txt', '.jsonl', ... without a compression suffix; None for an unknown format.
 
     '.xml' is a MediaWiki dump with its usual name, '.wet' Common Crawl's text, '.tar' (also
     OpenWebText's `_data.xz`) an archive of texts.

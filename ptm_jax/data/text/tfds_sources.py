@@ -29,8 +29,8 @@ def errors(source: str) -> Iterator[None]:
 
 
 def builder_of(source: str):
-    """Returns the prepared tfds builder of `tfds:name/config`, as array_record, which needs no
-    TensorFlow."""
+    """Returns the prepared tfds builder of `tfds:name/config`.
+    The format is array_record, which needs no TensorFlow."""
     with errors(source):
         import tensorflow_datasets as tfds
 

@@ -1,5 +1,4 @@
-"""Wikipedia's dumps (`*-pages-articles*.xml`): the articles of the XML, and the plain text of their
-wikitext.
+"""Wikipedia's dumps (`*-pages-articles*.xml`): articles of the XML as plain text.
 
 Leaves out what WikiExtractor leaves out: templates, tables, references, files, categories, headings
 and lists. The words of links are kept. mwparserfromhell parses the wikitext, because patterns

@@ -27,8 +27,7 @@ def spans(ids: Sequence[int], characters: Sequence[tuple[int, int]]) -> Spans:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Added:
-    """A piece that is searched in texts: its id, and whether it absorbs the spaces on its left and
-    right."""
+    """A piece that is searched in texts: its id, and whether it absorbs spaces left and right."""
 
     id: int
     left: bool = False
@@ -38,8 +37,8 @@ class Added:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Template:
-    """Pieces around one text and around a pair, each with its token type; `$A` and `$B` are the
-    texts.
+    """Pieces around one text and around a pair, each with its token type.
+    `$A` and `$B` are the texts.
 
     BERT's pair is (("[CLS]", 0), ("$A", 0), ("[SEP]", 0), ("$B", 1), ("[SEP]", 1)).
     """
@@ -50,8 +49,8 @@ class Template:
     def fill(
         self, ids: Mapping[str, int], first: Sequence[int], second: Sequence[int] | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (ids [T] int32, token types [T] int32) of one text or a pair; `ids` has the id of
-        every piece."""
+        """Returns (ids [T] int32, token types [T] int32) of one text or a pair.
+        `ids` has the id of every piece."""
         tokens, types = [], []
         for piece, kind in self.single if second is None else self.pair:
             part = first if piece == "$A" else second if piece == "$B" else [ids[piece]]
@@ -96,8 +95,8 @@ class Published:
 
 
 def guessed(pieces: Mapping[str, int]) -> Template:
-    """Returns the template of the family whose special tokens a vocabulary has: BERT, XLNet,
-    RoBERTa, T5, or none."""
+    """Returns the template of the family whose special tokens a vocabulary has.
+    Families are BERT, XLNet, RoBERTa, T5, or none."""
     styles = {
         ("[CLS]", "[SEP]"): template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"),
         ("<cls>", "<sep>"): template("$A <sep> <cls>:2", "$A <sep> $B:1 <sep>:1 <cls>:2"),
@@ -110,8 +109,8 @@ def guessed(pieces: Mapping[str, int]) -> Template:
 
 
 def template(single: str, pair: str) -> Template:
-    """Returns the template of a notation: pieces separated by spaces, with `:1` after those of
-    token type 1."""
+    """Returns the template of a notation: pieces separated by spaces.
+    `:1` follows a piece of token type 1."""
 
     def parsed(text: str) -> tuple[tuple[str, int], ...]:
         matches = (re.fullmatch(r"(.+?)(?::(\d))?", part) for part in text.split())
@@ -171,8 +170,7 @@ class Searching:
 
 
 def content_of(token: Any) -> str | None:
-    """Returns the piece of a token in a configuration, which is a string or an object with
-    `content`."""
+    """Returns the piece of a token in a configuration: a string, or an object's `content`."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) and content else None
 

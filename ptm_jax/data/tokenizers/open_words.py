@@ -22,8 +22,8 @@ WORDS = "words.json"
 
 
 class OpenWords(Tokenizer):
-    """A vocabulary that never ends: a word that `backend` does not know gets the next id, and its
-    spelling is kept.
+    """A vocabulary without an end: an unknown word gets the next id.
+    The spelling of a word that `backend` does not know is kept.
 
     Ids above those of `backend` hold for this value, and for what `saved.load` reads after `save`.
     `hash` does not depend on them. `vocab.size` is the number of int32 ids.

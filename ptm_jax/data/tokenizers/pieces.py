@@ -20,8 +20,8 @@ class Pieces(NamedTuple):
 
 
 def pieces_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
-    """Returns the pieces of every text: the ids of `encode`, each with the characters that it
-    spells, without blanks around them.
+    """Returns the ids of `encode` for every text, each with the characters that it spells.
+    Blanks around them are left out.
 
     A piece of blanks alone has no characters: its start is its end.
     """

@@ -1,5 +1,5 @@
-"""Tokenizers of published checkpoints, read from and written to a Hugging Face directory, without
-torch and transformers.
+"""Tokenizers of published checkpoints, read from and written to Hugging Face directories.
+Needs neither torch nor transformers.
 
 A tokenizer.json is used where there is one; otherwise the rules of `published_families` build the
 same pipeline from older files. Ids equal those of transformers 5.23 with three exceptions, which
@@ -160,8 +160,9 @@ def _side(config: Mapping[str, Any], folder: Any) -> Literal["right", "left"] | 
 
 
 def write_published(tokenizer: Tokenizer, folder: str | Path) -> None:
-    """Writes a directory that transformers loads with the same ids: the original files, or, for a
-    tokenizer trained here, tokenizer.json and tokenizer_config.json."""
+    """Writes a directory that transformers loads with the same ids.
+    It holds the original files, or tokenizer.json and tokenizer_config.json for a tokenizer trained
+    here."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = tokenizer.published.files if tokenizer.published is not None else files_of(tokenizer)

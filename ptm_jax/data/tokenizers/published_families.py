@@ -1,5 +1,4 @@
-"""The rules of each published family: special tokens, pieces around texts, and how older files are
-read."""
+"""Rules of published families: special tokens, pieces around texts, reading of older files."""
 
 from __future__ import annotations
 

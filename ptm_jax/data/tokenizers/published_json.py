@@ -1,5 +1,4 @@
-"""tokenizer.json: read together with tokenizer_config.json, and written for a tokenizer trained
-here."""
+"""tokenizer.json: read with tokenizer_config.json, and written for a tokenizer trained here."""
 
 from __future__ import annotations
 
@@ -113,8 +112,8 @@ def _steps(normalizer: Any) -> list[Mapping[str, Any]]:
 
 
 def files_of(tokenizer: Tokenizer) -> dict[str, bytes]:
-    """Returns {name: bytes}: tokenizer.json and tokenizer_config.json with the ids of a tokenizer
-    trained here."""
+    """Returns {name: bytes} of a tokenizer trained here, with its ids.
+    The files are tokenizer.json and tokenizer_config.json."""
     data = tokenizer._backend.bytes
     backend = (
         Backend.from_str(data.decode())

@@ -1,5 +1,4 @@
-"""Sentencepiece models of published checkpoints: parsing of the file, and pipelines with the ids of
-the checkpoint.
+"""Sentencepiece models of published checkpoints: the file's parser, and pipelines with its ids.
 
 The file is a protocol buffer; the few needed fields are parsed here, without generated code. A
 unigram model runs on `tokenizers` (Kudo 2018), like the published fast tokenizers. BPE, and a model
@@ -132,8 +131,8 @@ class PieceModel:
 
 
 def whole_table(characters: bytes) -> None:
-    """Raises ValueError for an incomplete table of characters (its size, a trie, text), on which
-    the Rust library panics."""
+    """Raises ValueError for an incomplete table of characters (its size, a trie, text).
+    The Rust library panics on one."""
     if not characters:
         return
     size = int.from_bytes(characters[:4], "little")
@@ -164,8 +163,8 @@ def _comma_last(piece: str) -> bool:
 def layout(
     model: PieceModel, family: str, config: Mapping[str, Any]
 ) -> tuple[list[tuple[str, float]], list[int], int]:
-    """Returns (piece, score) in the order of the checkpoint's ids, the checkpoint's id of every
-    piece of the model, `unk`.
+    """Returns (piece, score) in the order of the checkpoint's ids, the ids of pieces, `unk`.
+    The second value is the checkpoint's id of every piece of the model.
 
     fairseq's dictionaries begin with four tokens of their own and end with <mask> (XLM-R,
     CamemBERT, mBART); PEGASUS has `offset` = 103 tokens of its pre-training first; T5 has its

@@ -50,8 +50,7 @@ def _moses(language: str):
 
 
 def moses_words(text: str, language: str) -> list[str]:
-    """Returns the words of `text` after Moses' normalization of punctuation and removal of control
-    characters."""
+    """Returns the words of `text` after Moses' normalization and removal of control characters."""
     normalizer, tokenizer = _moses(language)
     text = re.sub(r"[。．]\s*", ". ", text.translate(_MARKS)) if not text.isascii() else text
     text = normalizer.normalize(text)
@@ -89,8 +88,8 @@ _CTRL = re.compile(f"[^{_SPACE}]+\n?")
 def transfo_xl_words(
     text: str, *, language: str = "en", lower: bool = False, unk: str = "<unk>"
 ) -> list[str]:
-    """Transformer-XL (Dai et al. 2019): Moses' words with dashes split; `5,000` is `5 @,@ 000` as
-    in WikiText-103."""
+    """Transformer-XL's words (Dai et al. 2019): Moses' words with dashes split.
+    `5,000` is `5 @,@ 000` as in WikiText-103."""
     normalizer, tokenizer = _moses(language)
     text = normalizer.normalize(text.strip().lower() if lower else text.strip())
     words = tokenizer.tokenize(

@@ -1,5 +1,5 @@
-"""A tokenizer.json with fewer pieces: some are taken out, the others keep their order and are
-numbered anew."""
+"""A tokenizer.json with fewer pieces.
+The other pieces keep their order and are numbered anew."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def whole_json(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def reduced(content: dict[str, Any], dropped: Collection[str]) -> tuple[bytes, list[str]]:
-    """Returns (tokenizer.json, its pieces in order) without the pieces `dropped`, frames,
-    truncation and padding.
+    """Returns (tokenizer.json, its pieces in order) without the pieces `dropped`.
+    Frames, truncation and padding are left out.
 
     Raises UserError for a piece of BPE that merges need.
     """

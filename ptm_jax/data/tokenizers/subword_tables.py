@@ -59,8 +59,7 @@ def table(tokenizer: Tokenizer, other: Tokenizer, longest: int) -> np.ndarray:
 
 
 def greedy(piece: str, tokenizer: Tokenizer) -> list[int]:
-    """Returns the WordPiece ids of a piece: the longest that fits, one after another; [] where none
-    does."""
+    """Returns the WordPiece ids of a piece, longest match first; [] if none matches."""
     mark, remaining, ids = ("##" if piece.startswith("##") else ""), piece.removeprefix("##"), []
     while remaining:
         size = next(

@@ -122,8 +122,7 @@ class HuggingFace:
     def encode(
         self, texts: Sequence[str], added: Mapping[str, Added] | None = None
     ) -> list[np.ndarray]:
-        """Returns ids [T] int32 of every text; special pieces are recognised where `added` has
-        any."""
+        """Returns ids [T] int32 of every text; special pieces are recognised if `added` has any."""
         rows = self._encoded(texts, added, spans=False)
         return [np.array(row.ids, np.int32) for row in rows]
 
@@ -172,8 +171,8 @@ class HuggingFace:
         return tokenizers.Tokenizer.from_str(json.dumps(content | {"post_processor": None}))
 
     def divided(self, texts: Sequence[str]) -> list[list[tuple[str, tuple[int, int]]]]:
-        """Returns (word, its characters) of every text, as its normaliser and pre-tokeniser divide
-        it. Words are normalised; characters count in the text as given."""
+        """Returns (word, its characters) of every text from the normaliser and pre-tokeniser.
+        Words are normalised; characters count in the original text."""
         normal, before = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
         rows = []
         for text in texts:
@@ -281,8 +280,7 @@ class Tokenizer:
 
     @functools.cached_property
     def special_pieces(self) -> dict[str, int]:
-        """{piece: id} of the special tokens including `unk`, the sentinels, and rows without a
-        piece."""
+        """{piece: id} of special tokens (`unk` included), sentinels, and rows without a piece."""
         if self.published is not None:
             named = [*self.published.roles.values(), *self.published.template.specials]
             named += [piece for piece, one in self.published.added.items() if one.special]
@@ -329,8 +327,8 @@ class Tokenizer:
         return rows
 
     def spans(self, texts: Sequence[str]) -> list[framing.Spans]:
-        """Returns the ids of `encode_batch` with the characters that each spells, which may include
-        blanks around it."""
+        """Returns the ids of `encode_batch` with the characters that each spells.
+        These may include blanks around it."""
         if self.published is None:
             return self._backend.spans(texts)
         ordinary = {piece: one for piece, one in self.published.added.items() if not one.special}
@@ -341,8 +339,8 @@ class Tokenizer:
         return self.encode_batch([text], specials)[0]
 
     def frame(self, first, second=None, specials: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (ids [T] int32, token types [T] int32) of a text or a pair between the special
-        tokens of its family.
+        """Returns (ids [T] int32, token types [T] int32) of a text or a pair.
+        The special tokens of the family are around them.
 
         `first` and `second` are texts or their ids; `specials` as in `encode_batch`. Raises
         UserError where the vocabulary lacks one of those tokens.
@@ -400,8 +398,8 @@ class Tokenizer:
         return table
 
     def word_starts(self) -> np.ndarray:
-        """Returns [V] bool: whether a piece begins a word; False for special tokens and sentinels,
-        True for `unk`.
+        """Returns [V] bool: whether a piece begins a word.
+        False for special tokens and sentinels, True for `unk`.
 
         WordPiece: pieces without `##`; byte-level BPE: pieces that begin with the mark of the
         space; sentencepiece: with U+2581. Limits: a punctuation mark is a word in WordPiece and

@@ -1,5 +1,5 @@
-"""Whole words: a vocabulary of the most frequent ones, and the characters of each, for models that
-read spellings."""
+"""Whole words: a vocabulary of the most frequent words, and the characters of each.
+For models that read spellings."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ALPHABETS = {"bytes": 257, "elmo": 262}
 
 
 def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
-    """Returns a vocabulary of the special tokens and the most frequent words, sorted by frequency,
-    then alphabetically.
+    """Returns a vocabulary of the special tokens and the most frequent words.
+    Words are sorted by frequency, then alphabetically.
 
     Words are separated by spaces and punctuation; each punctuation mark is a word. Kind "spaced":
     by spaces alone.
@@ -51,8 +51,7 @@ def spellings(
     ids: Sequence[int] | None = None,
     letters: Sequence[str] = (),
 ) -> np.ndarray:
-    """Returns [V, C] int16: the UTF-8 bytes of every piece, or of those of `ids`, cut to C =
-    `length`.
+    """Returns [V, C] int16: the UTF-8 bytes of every piece, or of `ids`, cut to C = `length`.
 
     bytes   byte + 1, then 0; special tokens are all 0 (fairseq's character embedder)
     elmo    258, the bytes, 259, then 260, all plus 1; the byte of <s> is 256, of </s> 257, and

@@ -1,5 +1,4 @@
-"""Files of trees: CoNLL-U, and brackets as in the Penn Treebank and the Stanford Sentiment
-Treebank.
+"""Files of trees: CoNLL-U, and brackets (Penn Treebank, Stanford Sentiment Treebank).
 
 A source `trees:PATH` names a file or a directory of them (.conllu, else brackets: .mrg, .ptb,
 .txt); `binary:PATH` makes binary trees of them (`data.trees.parses.binary`). Each tree is a

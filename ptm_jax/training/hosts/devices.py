@@ -1,5 +1,5 @@
-"""Utilisation: the share of the devices' peak FLOP/s that a run reaches (peaks of chips are in
-`mesh.chips`), and memory.
+"""Memory of devices, and utilisation: the share of the peak FLOP/s that a run reaches.
+Peaks of chips are in `mesh.chips`.
 
 For a CPU the rate of a matrix product is measured in the process. The rate is for the whole host,
 independent of the number of forced devices. It is the best of the compute type and float32, to
@@ -39,8 +39,8 @@ def peak_flops(device: jax.Device, dtype: str = "bfloat16", rounds: int = 1) -> 
 def utilisation(
     flops: float, seconds: float, devices: Sequence[jax.Device], dtype: str = "bfloat16"
 ) -> float | None:
-    """Returns the share of the devices' peak for `flops` in `seconds`, at most 1, or None if a peak
-    is unknown."""
+    """Returns the share of the devices' peak for `flops` in `seconds`, at most 1.
+    None if a peak is unknown."""
     # All CPU devices of a host share its cores.
     distinct = {("cpu", d.process_index) if d.platform == "cpu" else d: d for d in devices}
     for rounds in (1, 2):

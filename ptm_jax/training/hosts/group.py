@@ -120,8 +120,8 @@ class _Several(Group):
         return []
 
     def stop(self, done):
-        """Waits until the processes agree on the last step: the next step of the most advanced
-        process."""
+        """Waits until the processes agree on the last step.
+        It is the next step of the most advanced process."""
         with self._changed:
             self._changed.wait_for(lambda: not self._agreeing or self._end is not None)
             self._done = done

@@ -1,5 +1,4 @@
-"""Detects from the launcher's environment whether this process is one of several, and connects
-them.
+"""Detects from the launcher's environment whether there are several processes, and connects them.
 
     explicit          PTM_ or JAX_: COORDINATOR_ADDRESS (host:port), NUM_PROCESSES, PROCESS_ID
     Slurm, Open MPI   a task of srun or mpirun; `jax.distributed.initialize` finds the address

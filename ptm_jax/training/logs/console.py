@@ -1,5 +1,4 @@
-"""Output of a run on stderr, by process 0: lines, a bar for data preparation, and the progress of
-training."""
+"""Output of process 0 on stderr: lines, a bar for data preparation, progress of training."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def evaluate(
     mesh, carry: Any = None,
     batches: int = 0,
 ) -> tuple[dict[str, float], int]:  # fmt: skip
-    """Returns (means of the metrics, number of non-empty rows) over a stream of one epoch, or its
-    first `batches` batches.
+    """Returns (means of the metrics, number of non-empty rows) over a stream of one epoch.
+    With `batches`, over its first batches.
 
     `step` is a jitted `Program.evaluate`. It draws the corruption of batch i from i, so that
     evaluations are reproducible.
@@ -85,8 +85,7 @@ def evaluate(
 
 
 def unigram_baseline(train: np.ndarray, text: np.ndarray, specials: Iterable[int] = ()) -> float:
-    """Returns the nats per token of a text under the unigram distribution (add-one) of the training
-    text.
+    """Returns a text's nats per token under the training text's add-one unigram distribution.
 
     `train` and `text` are counts [V]; `specials` are left out. This is the loss of a model that
     predicts only word frequencies. NaN for a text without tokens."""

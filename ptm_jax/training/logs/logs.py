@@ -1,5 +1,5 @@
-"""Logs of a run: metrics.jsonl and the writers of `training.logs.writers` during the run, loss.png
-and report.md at the end.
+"""Logs of a run: metrics.jsonl and other writers during the run, loss.png and report.md after it.
+The writers are in `training.logs.writers`.
 
 A line of metrics.jsonl is {"step", "split": "train" or "heldout", "values": {name: number},
 "tokens", "seconds"}, with tokens and seconds since the start of the run. A resumed run first drops
@@ -155,8 +155,8 @@ def curve(
 def drawn_metrics(
     lines: Sequence[Mapping[str, Any]], metric: str, baseline: float | None
 ) -> dict[str, float | None]:
-    """Returns {metric of the log: its baseline, or None} of the pictures: the loss, and `metric`
-    where the loss has other parts too."""
+    """Returns {metric of the log: its baseline, or None} of the pictures.
+    They show the loss, and `metric` if the loss has other parts too."""
     line = baseline if baseline is not None and math.isfinite(baseline) else None
     both = [
         (one["values"]["loss"], one["values"][metric])

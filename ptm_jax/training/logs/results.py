@@ -1,5 +1,4 @@
-"""The result of a run, and the runs that are done already: these are read, and no program is
-built."""
+"""The result of a run. A finished run is read, and no program is built."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ COLUMNS = ("step", "split", "metric", "value")
 
 
 class Writer(Protocol):
-    """Receives the metrics of a run: `split` is "train" or "heldout", `values` has finite numbers
-    by name."""
+    """Receives the metrics of a run.
+    `split` is "train" or "heldout", `values` has finite numbers by name."""
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
         """Writes the metrics of a step."""

@@ -52,8 +52,8 @@ def _resolved(value: Any, vocab: Vocab, config: Experiment) -> Any:
 
 
 def changes(record: Mapping[str, Any], config: Experiment) -> list[tuple[str, Any, Any]]:
-    """Returns [(field, in the record, in the experiment)] for all differences, except `FREE`
-    fields, `unroll` and `data`.
+    """Returns [(field, in the record, in the experiment)] for all differences.
+    `FREE` fields, `unroll` and `data` do not count.
 
     Sources are compared elsewhere by the corpus's digest, because files may have been moved."""
     vocab = vocab_of(record)

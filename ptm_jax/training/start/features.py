@@ -135,8 +135,7 @@ class FeatureStream:
 
 
 def kept(program: Any, params: Params, stream: Any, workdir: Path, mesh: Any) -> Any:
-    """Returns the stream of a run, with the features of the frozen encoder if an adaptation needs
-    them."""
+    """Returns the stream of a run, with features of the frozen encoder if they are needed."""
     if not any(isinstance(one, FeatureExtraction) and one.cache for one in program.system.wrappers):
         return stream
     if jax.process_count() > 1:

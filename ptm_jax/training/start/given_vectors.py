@@ -1,5 +1,5 @@
-"""Initial vectors of an embedding layer: a file of word vectors, or the table of another run
-(survey, Table 4).
+"""Initial vectors of an embedding layer: a file of word vectors, or another run's table.
+Survey, Table 4.
 
 Rows are matched by token. A file's word fits the piece that is this word: `the`, or `Ġthe` and
 `▁the` at the beginning of a word. Tables of two tokenizers are matched alike; pieces inside words

@@ -157,8 +157,8 @@ class Initials:
         return next((model for model in self.models if model.at in towers), None)
 
     def sentence(self) -> Sentence | None:
-        """Returns the sentence-transformers settings of the model that the main tower begins with,
-        if they can be written."""
+        """Returns the sentence-transformers settings of the main tower's initial model.
+        None if they cannot be written."""
         settings = (model.sentence() for model in self.models if model.at in ("", "main"))
         sentence = next((one for one in settings if one is not None), None)
         return None if sentence is None or sentence.refused else sentence
@@ -183,8 +183,8 @@ def opened(init: Init | Initials) -> Initials:
 def finished(
     wrappers: Sequence[Any], params: Mapping[str, Any], kinds: Kinds
 ) -> tuple[list[Any], Mapping[str, Any]]:
-    """Returns (records of the remaining wrappers, parameters): low-rank updates are added, averages
-    are taken, masks applied."""
+    """Returns (records of the remaining wrappers, parameters).
+    Low-rank updates are added, averages are taken, masks applied."""
     remaining = []
     for record in wrappers:
         kind = record.get("kind") if isinstance(record, Mapping) else None

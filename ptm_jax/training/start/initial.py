@@ -1,5 +1,4 @@
-"""Initial parameters of a run: random, or of other models with the same paths
-(`Experiment.init`)."""
+"""Initial parameters of a run: random, or from models with the same paths (`Experiment.init`)."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ from ptm_jax.training.start.init_models import TABLES, Init, Initial, Initials, 
 
 
 def check(config: Experiment, init: Initials | None = None) -> None:
-    """Raises UserError if `init` names an unknown tower, or if a tower that needs a model has
-    none."""
+    """Raises UserError if `init` names an unknown tower, or if a required model is missing."""
     system, init = adapted(config.system), opened(config.init if init is None else init)
     known, parts = {*system.towers}, _language_models(system)
     for source in init.sources:

@@ -178,8 +178,8 @@ def _opened(config: Experiment, workdir: Path, init: Initials, progress: Callabl
 def corpus_of(
     config: Experiment, workdir: Path, init: Initials, progress: Callable | None = None
 ) -> Corpus:
-    """Returns the prepared corpus of an experiment: its directory, or one prepared in the workdir
-    from its sources."""
+    """Returns the prepared corpus of an experiment.
+    It is the experiment's directory, or is prepared in the workdir from the sources."""
     if _prepared(config):
         return _fits(config, open_corpus(config.data[0]))
     tokenizer = initial.with_tokenizer(config, init).tokenizer or config.system.tokenizer

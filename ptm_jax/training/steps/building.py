@@ -17,8 +17,7 @@ from ptm_jax.nn.embeddings.summed import Positions
 
 @contextlib.contextmanager
 def building(system: System) -> Iterator[None]:
-    """Converts an exception during tracing into a UserError that names the user's own line, if
-    any."""
+    """Converts an exception during tracing into a UserError that names the user's line, if any."""
     try:
         yield
     except UserError:

@@ -57,8 +57,8 @@ def compiled(
 
 
 def parts_of(recipe: Any, rows: int, stored: int | None, readings: int, mesh: Any) -> list[int]:
-    """Returns the numbers of micro-batches that a batch of `rows` may be split into, from the
-    recipe's or the one `kept` in a checkpoint on."""
+    """Returns the possible numbers of micro-batches of a batch of `rows`.
+    They begin at the recipe's number, or at the number `kept` in a checkpoint."""
     first = max(recipe.accumulate, stored or 1)
     if (
         readings > 1 or jax.process_count() > 1

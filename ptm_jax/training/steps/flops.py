@@ -17,8 +17,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """One `dot_general`: number of runs, shape of the result, operations and bytes (operands and
-    result) per run."""
+    """One `dot_general`: number of runs, shape of the result, operations and bytes per run.
+    Bytes count operands and result."""
 
     times: float
     shape: tuple[int, ...]
@@ -27,8 +27,7 @@ class Product:
 
 
 def flops(function: Callable[..., Any], *args: Any) -> float:
-    """Returns the operations of one call, for arrays or abstract shapes, including
-    recomputation."""
+    """Returns the operations of one call, for arrays or abstract shapes, with recomputation."""
     return sum(product.times * product.flops for product in products(function, *args))
 
 

@@ -64,8 +64,8 @@ class Program:
     native: in_place.Native | None = None
 
     def on(self, mesh: Mesh, rules: str | Table, batch: Batch) -> tuple[Program, TrainState]:
-        """Returns (this program for a mesh, its abstract state: stored shapes with shardings), from
-        the shapes of a batch.
+        """Returns (this program for a mesh, its abstract state), from the shapes of a batch.
+        The state has the stored shapes with shardings.
 
         The devices may be abstract: `jax.jit(work.step).lower(state, batch)` compiles for them.
         Raises UserError if rules, mesh and sizes do not fit.
@@ -234,8 +234,7 @@ class Program:
         return loss
 
     def defined(self) -> Program:
-        """Returns the program for one device with reference implementations of attention and
-        softmax.
+        """Returns the program for one device with reference attention and softmax.
 
         It initialises a run, before there is a layout for the kernels, and serves to count
         operations (a blocked kernel computes some products twice)."""

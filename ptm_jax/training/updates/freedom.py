@@ -1,5 +1,4 @@
-"""Combines the adaptations of a system: which parameters a step may update, and their learning
-rates.
+"""Combines the adaptations of a system: trainable parameters and their learning rates.
 
 An adaptation has `trainable(path, step)` and `rate(path)`, for a path with its level
 (`adapt.parameters.levels.Place`). A value of True or False holds for the whole run. A value
@@ -100,8 +99,8 @@ class Freedom:
         return any(isinstance(answer, _Varying) for answer in self._answers(path))
 
     def live(self, path: str, step: Any) -> Any:
-        """Returns which layers of a parameter are updated at this step: a boolean, booleans [N], or
-        None for all."""
+        """Returns which layers of a parameter are updated at this step.
+        The value is a boolean, booleans [N], or None for all."""
         masks = [np.asarray(self.rate(path)) != 0]
         for answer, wrapper in zip(self._answers(path), self._filters, strict=True):
             varies = isinstance(answer, _Varying)

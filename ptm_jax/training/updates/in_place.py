@@ -1,5 +1,5 @@
-"""Steps of a kernel that makes the updates of a loss itself, in place of gradient and optimizer
-(`kernels.updates`)."""
+"""Steps of a kernel that makes the updates of a loss itself (`kernels.updates`).
+It replaces gradient and optimizer."""
 
 from __future__ import annotations
 

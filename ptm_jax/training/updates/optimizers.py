@@ -67,8 +67,7 @@ class Held(NamedTuple):
 
 
 def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTransformation:
-    """Returns the recipe's optimizer over a nested dict of parameters, or over its differentiated
-    part.
+    """Returns the recipe's optimizer over a nested dict of parameters, or its trained part.
 
     `freedom` decides which parameters are updated, when, and at which rate (default: all). `update`
     needs the parameters. `apply` adds the updates to the parameters.

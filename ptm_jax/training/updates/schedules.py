@@ -38,8 +38,7 @@ Rate = Callable[[Any], Any]
 
 @functools.singledispatch
 def build(schedule: Any, peak: float, total_steps: int) -> Rate:
-    """Returns the function step -> learning rate of a schedule with the given peak and number of
-    updates."""
+    """Returns the function step -> learning rate of a schedule, its peak and number of updates."""
     raise TypeError(
         f"no schedule is known for {type(schedule).__name__}; register one with "
         "schedules.build.register"

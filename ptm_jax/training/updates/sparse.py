@@ -1,5 +1,5 @@
-"""Sparse tables: a step that reads a few rows of an embedding updates only those rows (word2vec,
-GloVe).
+"""Sparse tables: a step that reads a few rows of an embedding updates only those rows.
+word2vec and GloVe have such steps.
 
 An objective's `select(system, batch) -> (batch, {path: ids})` returns the table rows that a batch
 reads, and the batch with ids renumbered to positions in `ids`. The step differentiates and updates

@@ -62,8 +62,8 @@ class WithLexicalPairs(Around):
         return {**out, **self._texts(three, vocab)}
 
     def with_unrelated(self, pairs: np.ndarray) -> np.ndarray:
-        """Returns the related pairs [P, 2] and the unrelated ones of both words, [P, 3, 2]; -1 in
-        place of no word."""
+        """Returns the related pairs [P, 2] and the unrelated ones of both words, [P, 3, 2].
+        -1 stands for no word."""
         words, places = np.unique(pairs, return_inverse=True)
         space = self.graph.space[words]
         near = space @ space.T

@@ -1,5 +1,4 @@
-"""Pairs of sentences labelled by their order (ALBERT, StructBERT), and XLNet's rows of text and a
-pair."""
+"""Pairs of sentences with their order (ALBERT, StructBERT), and XLNet's rows of text and a pair."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ from ptm_jax.data.rows.examples import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OrderedPairs(PairRows):
-    """ALBERT's pairs for sentence-order prediction (Lan et al. 2020, section 3.1): [CLS] A [SEP] B
-    [SEP].
+    """ALBERT's pairs for sentence-order prediction: [CLS] A [SEP] B [SEP].
+    Lan et al. 2020, section 3.1.
 
     A and B are the two parts of a chunk, swapped in half of the rows: `next_label` is 0 in order, 1
     swapped. A chunk of one sentence is divided at a random token, following the paper's "two
@@ -54,8 +53,8 @@ class OrderedPairs(PairRows):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ThreeWayPairs(PairRows):
-    """StructBERT's pairs (Wang et al. 2019, section 2.3): B follows A, precedes it, or is of
-    another document.
+    """StructBERT's pairs: B follows A, precedes it, or is of another document.
+    Wang et al. 2019, section 2.3.
 
     Each is a third of the chunks. `next_label` is 0 where A is the first part of a chunk and B the
     second, 1 where they are swapped, and 2 where B is random as in `SentencePairs`. A chunk of one

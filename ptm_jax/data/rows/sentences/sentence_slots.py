@@ -16,8 +16,8 @@ from ptm_jax.data.rows.examples import COMMON, Fields, Spec, WholeSentences
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentSlots(slots.Examples):
-    """HIBERT's documents (Zhang et al. 2019, section 3.1): a row is S slots of T tokens with one
-    sentence each.
+    """HIBERT's documents: a row is S slots of T tokens with one sentence each.
+    Zhang et al. 2019, section 3.1.
 
     A slot is [CLS], up to T - 2 tokens of a sentence, [SEP] and padding. Its number, from 1, is its
     segment, and its positions start at 0. A row holds one document; a longer document is divided
@@ -51,8 +51,7 @@ class DocumentSlots(slots.Examples):
         return packing.fields(length, *COMMON)
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
-        """Returns fields [R, S * T] in the order of the text, with every token of the block
-        once."""
+        """Returns fields [R, S * T] in the order of the text, with each token of the block once."""
         begin, end = packing.special(vocab, "cls"), packing.special(vocab, "sep")
         lengths, size = block.sentences.astype(np.int64), self.width - 2
         starts, sizes = packing.cut(block.sentence_starts[:-1], lengths, size)
@@ -71,8 +70,8 @@ class DocumentSlots(slots.Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentSentences(WholeSentences):
-    """DOC-SENTENCES (Liu et al. 2019, section 4.2): as many whole sentences of one document as fit
-    in a row.
+    """DOC-SENTENCES: as many whole sentences of one document as fit in a row.
+    Liu et al. 2019, section 4.2.
 
     SpanBERT's single segments (Joshi et al. 2020, section 3.3). Sequences shorter than a row are
     packed by best fit, each between `begin` and `end` and in a segment of its own. A sentence
@@ -109,8 +108,8 @@ class DocumentSentences(WholeSentences):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentences(WholeSentences):
-    """Sentences one by one, packed by best fit, each between `begin` and `end` and in a segment of
-    its own.
+    """Sentences one by one, packed by best fit.
+    Each stands between `begin` and `end`, in a segment of its own.
 
     `centres` [R, L] int32 is 1 at known words: special and unknown words are not predicted
     (context2vec). A sentence longer than a row is divided.
