@@ -18,12 +18,11 @@ class Compression(slots.Wrapper):
     The order is: `measured`, `start`, fine-tuning with the wrapper if it `trains`, loading
     (`Wrapper.effective`), `smaller`.
 
-    trains   whether the model is fine-tuned with the wrapper first; without, a model is compressed
-             as it is
-    rows     number of training examples that `smaller` reads (0: none)
-    measures number of training examples that `measured` reads (0: it is not called)
-    stored   whether it reads scores that the model gave to the examples once, in place of the model
-    minimises  the loss of its fine-tuning, in words
+    trains      whether the model is fine-tuned with the wrapper before it is compressed
+    rows        number of training examples that `smaller` reads (0: none)
+    measures    number of training examples that `measured` reads (0: it is not called)
+    stored      whether it reads stored scores of the model in place of the model
+    minimises   the loss of its fine-tuning, in words
     """
 
     trains: bool = True

@@ -88,8 +88,8 @@ MULTILINGUAL_TAGGER = Distillation(
     hard=0.0,
 )
 """A tagger of 3 layers of 256 by the tags' probabilities of a multilingual BERT, on labelled and
-unlabelled sentences (Tsai et al. 2019, arXiv 1909.00100). Heads and feed-forward width are those of
-a BERT of that width."""
+unlabelled sentences (Tsai et al. 2019, arXiv 1909.00100). It has the heads and the feed-forward
+width of a BERT of that width."""
 
 BILSTM = Distillation(student=BiLSTM(), matches=(Logits(),), hard=0.0)
 """A recurrent student by the squared difference of logits, alpha 0 (Tang et al. 2019), of 20 times

@@ -44,7 +44,7 @@ class Bags:
 
     rows       from a batch to the rows of words [B, L] and of n-grams [B, L, n - 1]
     weights    from a batch to the weights of its texts [B]
-    ways       [C, P] int32, the ways to the classes in a tree, or None: a softmax
+    ways       [C, P] int32, the paths to the classes in a tree; None: a softmax
     """
 
     rows: Callable[[Batch], tuple[Array, Array]]

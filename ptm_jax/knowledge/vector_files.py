@@ -46,8 +46,10 @@ def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
 
 
 def mean_of(vectors: dict[str, np.ndarray], text: str) -> np.ndarray | None:
-    """Returns the mean of the vectors of a text's words, each as it is written or with a capital,
-    [D]; None without any."""
+    """Returns the mean vector [D] of a text's words; None if no word has a vector.
+
+    A word is looked up as it is written, then with a capital.
+    """
     some = [vectors.get(word, vectors.get(word.capitalize())) for word in text.split()]
     some = [vector for vector in some if vector is not None]
     return np.mean(some, axis=0) if some else None

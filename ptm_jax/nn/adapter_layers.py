@@ -20,7 +20,7 @@ class BottleneckAdapter(nn.Module):
 
     Houlsby et al. 2019, section 2.1.
 
-    The adapter's branch is near zero at first. `before` is the module that the slot held; it is
+    The adapter's branch is initially near zero. `before` is the module that the slot held; it is
     applied first.
     """
 

@@ -74,8 +74,10 @@ class FanIn:
 
 @dataclasses.dataclass(frozen=True)
 class Orthogonal:
-    """Random orthogonal squares side by side, one for each gate (Saxe et al. 2014, arXiv
-    1312.6120): kernels of a state."""
+    """Concatenated random orthogonal squares, one for each gate: kernels of a state.
+
+    Saxe et al. 2014, arXiv 1312.6120.
+    """
 
     def __call__(self, key, shape, dtype=jnp.float32):
         rows, columns = shape

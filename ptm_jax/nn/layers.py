@@ -155,7 +155,7 @@ class Dense(nn.Module):
         return y if bias is None else add_bias(y, bias)
 
     def _whole(self, x, kernel, *columns):
-        """Returns the product with a kernel of whole numbers. `columns`: scale, offset and bias, or
+        """Returns the product with an integer kernel. `columns`: scale, offset and bias, or
         None."""
         rows, size = x.shape[: x.ndim - self.axes], math.prod(kernel.shape[: self.axes])
         flat = (None if leaf is None else leaf.reshape(-1) for leaf in columns)

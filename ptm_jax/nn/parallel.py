@@ -61,7 +61,7 @@ def _gathered(x, layout):
 
 
 class Rounded(NamedTuple):
-    """A table [V, D] of whole numbers, int8, and the value of one step."""
+    """A table [V, D] of int8, and the value of one step."""
 
     numbers: Any
     scale: Any
@@ -75,7 +75,7 @@ class Rounded(NamedTuple):
 
 
 def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
-    """Returns a parameter table; with the parameter `<name>_scale` one of whole numbers.
+    """Returns a parameter table; with the parameter `<name>_scale` an int8 table.
 
     A step that reads a few rows may give the module only those (`training.updates.sparse`);
     `self.param` would raise an error for their number."""

@@ -37,7 +37,7 @@ for a moment."""
 FRESH = 1 << 22
 """Pairs that are sorted at a time."""
 DISTANCE = 5
-"""Bits of a distance, below those of the cell."""
+"""Bits of a distance, below the bits of the cell."""
 
 PAIR = np.dtype([("row", "<i4"), ("column", "<i4"), ("weight", "<f8")])
 

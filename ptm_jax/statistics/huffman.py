@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 LONGEST = 40
-"""Nodes on the way to a word, at most: word2vec.c's MAX_CODE_LENGTH."""
+"""Maximal number of nodes on the path to a word: word2vec.c's MAX_CODE_LENGTH."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,10 @@ def tree_of(counts: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(8)
 def tree_paths(counts: tuple[int, ...]) -> list[list[tuple[int, bool]]]:
-    """Returns for each class the (inner node, whether right) on the way from the root of fastText's
-    Huffman tree. `counts` fall; of equal counts an inner node is taken before a leaf."""
+    """Returns for each class its path of (inner node, whether right) in fastText's Huffman tree.
+
+    The path begins at the root. `counts` fall; of equal counts an inner node precedes a leaf.
+    """
     size = len(counts)
     total, parent, right = (
         [*counts, *[10**15] * (size - 1)],

@@ -18,7 +18,7 @@ from ptm_jax.core.types import Params
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoRA(OnFrozen):
     """Replaces each weight W that `targets` matches by W + (alpha / rank) A B, with A [in, rank]
-    random and B [rank, out] zero at first. Trains A, B and the heads (Hu et al. 2022, arXiv
+    random and B [rank, out] initially zero. Trains A, B and the heads (Hu et al. 2022, arXiv
     2106.09685, Eq. 3; their targets: queries and values).
 
     The sum is computed before the weights are used, so that it works for every layer and encoder.

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceTrees(slots.Wrapper):
-    """Gives a pre-trained Transformer the sentence trees of K-BERT (Liu et al. 2020, arXiv
-    1909.07606, section 3), without parameters of its own: the graph comes in when the model is
-    fine-tuned (`encoders.knowledge.sentence_trees`).
+    """Gives a pre-trained Transformer the sentence trees of K-BERT.
+
+    Liu et al. 2020, arXiv 1909.07606, section 3; `encoders.knowledge.sentence_trees`. It adds no
+    parameters: the graph is first used in fine-tuning.
 
     branches   the triples of names, a file of lines of head, relation and tail: `--set
                system.adapt.0.branches.file=PATH`

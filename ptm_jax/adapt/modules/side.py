@@ -22,19 +22,22 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KAdapter(OnFrozen):
-    """Adds a side network of `layers` Transformer layers for each layer in `reads` and trains it
-    with the heads. The encoder is frozen and has no dropout (Wang et al. 2020, arXiv 2002.01808;
-    microsoft/K-Adapter, fac-adapter.py: the states 0, 11 and 22 of RoBERTa-large, of which 0 are
-    its embeddings and 24 its last, `reads=(0, 11, 22)`, or 0, 11 and 23 in the README; width 768,
-    two layers each, weights of the projections N(0, 2e-4)).
+    """Adds a side network and trains it with the heads.
 
-    For several kinds of knowledge use several `KAdapter`s with different names. Published are, for
-    the factual adapter, 5 epochs of T-REx in batches of 256 rows of 64 tokens at 5e-5 with 1,200
-    steps of warm-up, and for the linguistic one 10 epochs in batches of 128 at 2e-5 with 500.
+    The side network has `layers` Transformer layers for each layer in `reads`. The encoder is
+    frozen and has no dropout (Wang et al. 2020, arXiv 2002.01808). The published sizes are in
+    microsoft/K-Adapter, fac-adapter.py: width 768, two layers each, weights of the projections N(0,
+    2e-4). It reads the states 0, 11 and 22 of RoBERTa-large, `reads=(0, 11, 22)`, where 0 are the
+    embeddings and 24 the last states; the README has 0, 11 and 23.
 
-    trains   "adapters", as in their pre-training; or "network": the side network stays as it is but
-             for the layer that joins it, and all else is trained with dropout, as the published
-             scripts do it for tasks (freeze_adapter)
+    For several kinds of knowledge use several `KAdapter`s with different names. The published
+    training of the factual adapter has 5 epochs of T-REx in batches of 256 rows of 64 tokens at
+    5e-5 with 1,200 steps of warm-up. The linguistic adapter has 10 epochs in batches of 128 at 2e-5
+    with 500 steps of warm-up.
+
+    trains   "adapters": as in their pre-training. "network": all parameters except the adapters are
+             trained, with dropout, including the layer that joins them, as in the published scripts
+             for tasks (freeze_adapter)
 
     Deviation: tokens see no padding; in the code they do.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 PLACE = "magnitude"
-"""Where the masks lie beside the towers: `magnitude/main/.../kernel`."""
+"""First part of the paths of the masks: `magnitude/main/.../kernel`."""
 INFINITY = 0x7F800000
 """The bits of infinity in float32."""
 

@@ -93,7 +93,7 @@ class Grid:
         return cls(spread(step), spread(least + (low + 1) * step), low)
 
     def whole(self, matrix: Array) -> Array:
-        """Returns the whole numbers [.., I, O] int8 nearest to the weights; halves round to the
+        """Returns the integers [.., I, O] int8 nearest to the weights; halves round to the
         even number."""
         shifted = matrix if self.offset is None else matrix - self.offset[..., None, :]
         low = jnp.asarray(self.low)[..., None] if np.ndim(self.low) else self.low
@@ -101,7 +101,7 @@ class Grid:
         return jnp.clip(jnp.round(shifted / self.scale[..., None, :]), least, low).astype(jnp.int8)
 
     def real(self, integers: Array) -> Array:
-        """Returns the weights that whole numbers stand for."""
+        """Returns the weights that integers represent."""
         weights = integers.astype(jnp.float32) * self.scale[..., None, :]
         return weights if self.offset is None else weights + self.offset[..., None, :]
 
@@ -190,13 +190,13 @@ class Int8(Compression):
             raise ValueError(f"{path}: {error}") from None
 
     def table(self, table: Array) -> tuple[Array, Array]:
-        """Returns the whole numbers [V, D] int8 of a table, and the value of one."""
+        """Returns the integers [V, D] int8 of a table, and the value of one step."""
         low = levels_of(self.table_bits)
         scale = jnp.maximum(jnp.abs(table).max(), LEAST) / low
         return jnp.clip(jnp.round(table / scale), -low, low).astype(jnp.int8), scale
 
     def whole(self, params: Params, limits: Any = None) -> Params:
-        """Returns the parameters with matrices and tables as whole numbers. `limits`: ranges of
+        """Returns the parameters with matrices and tables as integers. `limits`: ranges of
         inputs by path, or None."""
         flat = flatten(params)
         for path, shape in self.of(params).items():

@@ -119,8 +119,11 @@ class SomeLayers(Student):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Narrow(Student):
-    """The teacher's network in other sizes, drawn anew: its vocabulary, positions, kinds of layers
-    and heads (TinyBERT: 4 layers of 312, 12 heads, 1,200; MiniLM: 6 of 384, 12 heads, 1,536)."""
+    """The teacher's network in other sizes, with random parameters.
+
+    It has the teacher's vocabulary, positions, kinds of layers and heads (TinyBERT: 4 layers of
+    312, 12 heads, 1,200; MiniLM: 6 of 384, 12 heads, 1,536).
+    """
 
     layers: int = 4
     width: int = 312

@@ -37,8 +37,11 @@ class LastStates(LSTMEncoder):
 
 
 class Convolutions(Embedded):
-    """`layers` convolutions of `filters` with a ReLU, each over the one below: [B, L, layers *
-    filters], the features of all layers side by side. No window reaches into another document."""
+    """Returns the concatenated features of all layers, [B, L, layers * filters].
+
+    Each of the `layers` is a convolution of `filters` with a ReLU over the layer below. No window
+    reaches into another document.
+    """
 
     embed: nn.Module
     layers: int = 8

@@ -115,8 +115,8 @@ def network(vocab: Vocab, sizes: Sizes) -> Model:
 class Mobile(Student):
     """MobileBERT of its teacher's vocabulary, number of layers, width of states and heads.
 
-    Embeddings and heads begin as the teacher's where they have their shapes (section 3.5), the
-    layers are drawn anew.
+    Embeddings and heads are initialised by the teacher's if the shapes agree (section 3.5). The
+    layers are initialised randomly.
 
     inner, hidden, stacked   as in `Sizes`
     """

@@ -155,20 +155,21 @@ class LSTMEncoder(Embedded, LastStates, Reversible):
 
 
 class BiLanguageLSTM(Embedded, TwoDirections):
-    """ELMo's two language models over one token layer (Peters et al. 2018, section 3.1): `right`
-    reads a row from the left, `left` from the right, each a stack of layers that never sees the
-    other one.
+    """ELMo's two language models over one token layer (Peters et al. 2018, section 3.1).
+
+    `right` reads a row from the left, `left` from the right. Each is a stack of layers that never
+    sees the other one.
 
     `extra` has the last states "forward" and "backward" [B, L, P], which the objective `BiLM`
-    reads, and the former again as "words" for a vocabulary head. `hidden` and `layers` have both
-    side by side, [B, L, 2 P], the token layer twice. `residual`: a layer above the first adds its
-    input to its output. `dropout` applies to the inputs of each layer and to the last output, with
-    masks of its own in each direction.
+    reads. "words" equals "forward", for a vocabulary head. `hidden` and `layers` concatenate both
+    directions, [B, L, 2 P]; the token layer is repeated. `residual`: a layer above the first adds
+    its input to its output. `dropout` applies to the inputs of each layer and to the last output,
+    with separate masks for each direction.
 
-    Both directions continue from `batch["carry"]`, as allenai/bilm-tf and AllenNLP do: the first
-    document of a row from the last state of the row before, and its last document, read from its
-    end, from the state at that row's first token. The segment numbers must be equal;
-    `stateful=False` turns this off.
+    Both directions continue from `batch["carry"]`, as in allenai/bilm-tf and AllenNLP. `right`
+    reads the first document of a row from the last state of the previous row. `left` reads the last
+    document, from its end, from the state at the previous row's first token. The segment numbers
+    must be equal; `stateful=False` turns this off.
     """
 
     embed: nn.Module

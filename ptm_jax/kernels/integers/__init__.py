@@ -28,7 +28,7 @@ from ptm_jax.kernels import native
 TARGET = "ptm_integers_product"
 SOURCE = Path(__file__).with_name("product.cc")
 LEAST = 1e-30
-"""The least range: that of zeros."""
+"""The least range, the range of an input of zeros."""
 
 Arithmetic = Literal["int8", "float32"]
 _portable: contextvars.ContextVar[Arithmetic | None] = contextvars.ContextVar(
@@ -39,8 +39,10 @@ _portable: contextvars.ContextVar[Arithmetic | None] = contextvars.ContextVar(
 @contextlib.contextmanager
 def portable(arithmetic: Arithmetic = "int8") -> Iterator[None]:
     """Programs traced inside hold no kernel of this package: they run where it is not installed.
-    "float32" computes the products of whole numbers in that type, for runtimes that know no others
-    (exact for up to 1,040 rows of a kernel)."""
+
+    "float32" computes integer products in that type, for runtimes without int8 products (exact for
+    up to 1,040 rows of a kernel).
+    """
     token = _portable.set(arithmetic)
     try:
         yield
@@ -65,7 +67,7 @@ def step_of(x: Array, inputs: Array) -> Array:
 
 
 def rounded(x: Array, inputs: Array) -> tuple[Array, Array]:
-    """Returns (q [.., K] whole numbers in float32, their steps [.., 1]). Halves round to the even
+    """Returns (q [.., K] integers in float32, their steps [.., 1]). Halves round to the even
     number."""
     step = step_of(x, inputs)
     largest = step * inputs[1]

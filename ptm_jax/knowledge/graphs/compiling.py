@@ -38,8 +38,9 @@ class Source:
 def compile_graph(
     sources: Iterable[Source], out: str | Path, most: int = MOST, strict: bool = False
 ) -> GraphStore:
-    """Returns the graph of sources, in the folder `out`; one that is there with the same sources is
-    returned as it is.
+    """Returns the graph of sources, in the folder `out`.
+
+    A graph of the same sources in this folder is not compiled again.
 
     Raises UserError for a file that cannot be read, with its line, where `out` holds another graph,
     and, if `strict`, for the first fault."""

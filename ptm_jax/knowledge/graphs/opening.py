@@ -19,7 +19,7 @@ from ptm_jax.knowledge.graphs.graph_folder import LINES
 from ptm_jax.knowledge.graphs.graph_store import GraphStore, open_graph
 
 VERSION = 1
-"""Rises when a reader of sources changes what it compiles."""
+"""Version of the compiled form; it rises when a reader of sources changes its output."""
 ALL = 1 << 30
 """Entities of an alias that a graph in the cache keeps."""
 

@@ -20,9 +20,9 @@ class BiaffineHead(slots.ClassHead, nn.Module):
         arc(i, j)   = h_j^T U d_i + h_j^T u
         label(i, j) = h_j^T U_c d_i + W_c [h_j; d_i] + b_c
 
-    h and d are one layer each of leaky ReLU on the states, `arcs` units wide for arcs and `types`
-    for labels; `dropout` (one mask for all tokens of a row) stands before and after it (section
-    3.2).
+    h and d are layers with leaky ReLU on the states, `arcs` units wide for arcs and `types` units
+    wide for labels. `dropout` (one mask for all tokens of a row) is applied before and after them
+    (section 3.2).
     """
 
     logical_axes = {

@@ -16,10 +16,11 @@ from ptm_jax.statistics.huffman import class_paths
 
 
 class ClassTree(LinearClasses, TaskHead):
-    """Returns the log-probabilities of a whole text, [B, C] float32, from [B, L, D]: the product
-    over the inner nodes n on the way to a class of sigma(+-h . v_n).
+    """Returns the log-probabilities of a text, [B, C] float32, from [B, L, D].
 
-    counts  of the classes in training, from which Huffman's tree is made
+    The probability of a class is the product of sigma(+-h . v_n) over the inner nodes n above it.
+
+    counts  training counts of the classes, which define Huffman's tree
     """
 
     counts: tuple[int, ...]

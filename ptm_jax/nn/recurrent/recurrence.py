@@ -200,8 +200,10 @@ def _others(read, kernels):
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """`cell` with h' = [h; c] [B, P + H], so that the scan returns the c of every token too;
-    `width` is P."""
+    """`cell` with h' = [h; c] [B, P + H]: the scan also returns the c of every token.
+
+    width    P
+    """
 
     cell: Cell
     width: int

@@ -21,8 +21,8 @@ class WordsReader(nn.Module):
     """Replaces the states [B, L, D] by [vectors of the words; states], [B, L, E + D]; by the
     vectors alone where `states` is off.
 
-    size    rows of the table `token` [N, E], zeros at first; a word with an id of N or more has the
-            vector 0
+    size    number N of rows of the table `token` [N, E], initially zero; a word with an id of N or
+            more has the vector 0
     """
 
     logical_axes = {"token": ("vocab", "width")}

@@ -130,9 +130,11 @@ class BinaryCell:
 
 
 class BinaryTreeLSTM(nn.Module):
-    """x [B, L, D], a `Forest` of binary trees -> [B, L, H] (section 3.2, as in the authors' code: a
-    leaf has c = W x + b and an output gate of its own). In a row without trees a token joins the
-    words before it: ((a b) c)."""
+    """x [B, L, D], a `Forest` of binary trees -> [B, L, H] (section 3.2).
+
+    As in the authors' code, a leaf has c = W x + b and a separate output gate. In a row without
+    trees a token joins the words before it: ((a b) c).
+    """
 
     logical_axes = {"state": ("width", None), "bias": (None,)}
 

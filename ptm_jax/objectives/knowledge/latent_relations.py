@@ -68,10 +68,12 @@ class LatentRelations(LM):
 
 
 def forward(words: Array, relations: Array, weights: Array) -> Array:
-    """Returns the log-probability of the text up to and with each token, [B, T].
+    """Returns the log-probability of the text up to and including each token, [B, T].
 
-    words [B, T] of the token as a word; relations [B, T, N] of the name of n tokens that begins at
-    it; both given what stands before. A token of weight 0 begins anew, with probability 1.
+    words        [B, T] log-probability of the token as a word, given the text before
+    relations    [B, T, N] log-probability of the name of n tokens that begins at it, likewise
+
+    A token of weight 0 starts a new text, with probability 1.
     """
     spans = relations.shape[-1]
 

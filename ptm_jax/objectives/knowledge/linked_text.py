@@ -176,12 +176,12 @@ def _chosen(logs: Array, linked: Array) -> Array:
 def sampled_nll(
     objective: LinkedText, towers: Mapping[str, Tower], batch: Batch, key: Array, samples: int = 100
 ):
-    """Returns -log p(text) of every row [B] in nats, by importance sampling (Logan et al. 2019,
-    section 4.2): the log of the mean of p(text, entities) / q(entities | text) over `samples` draws
-    of the entities from the proposal.
+    """Returns -log p(text) of every row [B] in nats, by importance sampling.
 
-    The estimate of p(text) is unbiased where the row's candidates hold all entities that its tokens
-    may stand for, and else too low.
+    Logan et al. 2019, section 4.2. p(text) is estimated by the mean of p(text, entities) /
+    q(entities | text) over `samples` draws of the entities from the proposal. The estimate is
+    unbiased if the row's candidates include all possible entities of its tokens; otherwise it is
+    too low.
     """
     tower, other, weights = towers[objective.tower], towers[objective.proposal], followers(batch)
     encoded, head = tower(batch), objective.head

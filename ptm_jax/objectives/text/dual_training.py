@@ -128,7 +128,7 @@ def distances(
 
 
 def _flat(path: str, leaf: Array) -> Array:
-    """Returns a parameter with its heads side by side: [.., H, K] as [.., H K]."""
+    """Returns a parameter with its heads concatenated: [.., H, K] as [.., H K]."""
     if _QUERY.search(path):
         return leaf.reshape(*leaf.shape[:-2], -1)
     return leaf.reshape(*leaf.shape[:-3], -1, leaf.shape[-1]) if _OUT.search(path) else leaf
