@@ -78,8 +78,8 @@ class Kind:
 
     named        whether the classes of the head are `examples.labels`, which models may have in
                  another order
-    pooled       whether the head reads one vector per row: a sentence encoder then keeps its mean
-                 pooling
+    pooled       whether the head reads one vector per row: a sentence encoder without a class of
+                 the head then keeps its mean pooling
     writes       whether the model's own decoder is trained; the examples then have a field `start`
     bare         whether the head may stand on a published model whose family has no class for it
     config       number of scores -> fields of the published config that size the head of the
