@@ -37,8 +37,7 @@ def _one_document(key: Array, rows: Array, batch: Batch, vocab: Vocab) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoCrops(slots.Corruption):
-    """Draws two crops of one document independently: the row becomes one, `pair_` the other (survey
-    3.1.4, CTL).
+    """Draws two independent crops of one document: the row and `pair_` (survey 3.1.4, CTL).
 
     A crop is a run of `share` of the document's words (rounded, at least one), between [CLS] and
     [SEP] if the vocabulary has them. Other per-token fields (`token_type_ids`, labels, ...) are

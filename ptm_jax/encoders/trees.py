@@ -1,5 +1,7 @@
-"""Encoders over trees and graphs of words: Tree-LSTM, recursive networks, graph convolutions,
-S-LSTM, Star-Transformer."""
+"""Encoders over trees and graphs of words.
+
+Tree-LSTM, recursive networks, graph convolutions, S-LSTM, Star-Transformer.
+"""
 
 from __future__ import annotations
 

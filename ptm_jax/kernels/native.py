@@ -1,5 +1,4 @@
-"""Kernels in C++ for CPUs: compiled on their first use by the host's compiler, called through XLA's
-foreign functions."""
+"""C++ kernels for CPUs, compiled on first use and called through XLA's foreign functions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Ring attention (Liu et al. 2023, arXiv 2310.01889) for rows split over several devices by
-position.
+"""Ring attention (Liu et al. 2023, arXiv 2310.01889): rows split over devices by position.
 
 Every device holds the queries, keys and values of its part of the row. Blocks of keys and values
 move around the ring of a mesh axis. Each device processes every block once with a running softmax

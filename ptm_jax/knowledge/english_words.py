@@ -1,5 +1,4 @@
-"""English words in tables: grammatical words, abbreviations, irregular forms, and lemmas as WordNet
-finds them."""
+"""Tables of English: function words, abbreviations, irregular forms, and WordNet's lemmas."""
 
 from __future__ import annotations
 

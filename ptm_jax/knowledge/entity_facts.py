@@ -108,8 +108,7 @@ class FactsOfNames(Lexicon):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FactsBothWays(FactsOfNames):
-    """`FactsOfNames` plus `incoming` pairs (relation, head) for facts in which the entity is the
-    tail."""
+    """`FactsOfNames` plus `incoming` (relation, head) pairs: facts with the entity as the tail."""
 
     facts: int = 4
     incoming: int = 4

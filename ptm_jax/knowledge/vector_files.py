@@ -1,5 +1,7 @@
-"""Words of a vocabulary, and their vectors in a file of text: word2vec's and fastText's (line `V D`
-first), or GloVe's."""
+"""Words of a vocabulary, and their vectors in text files (word2vec, fastText, GloVe).
+
+Files of word2vec and fastText begin with a line `V D`.
+"""
 
 from __future__ import annotations
 

@@ -37,8 +37,9 @@ def trigrams(word: str, begins: bool = True) -> list[int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TriLetters(CorpusFact):
-    """Ids [V, C] int32 of the letter trigrams of every piece, then 0; a special token has one row
-    of its own.
+    """Ids [V, C] int32 of the letter trigrams of every piece, then 0.
+
+    A special token has one row of its own.
 
     longest   C, the maximal number of trigrams of a piece
     """

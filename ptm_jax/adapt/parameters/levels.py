@@ -1,5 +1,4 @@
-"""The level of a parameter in its network, for layer-wise learning rates, unfreezing and layer-wise
-representations.
+"""The level of a parameter in its network: for learning rates, unfreezing and representations.
 
 Levels count from the input: 0 is the embeddings, 1 ... N are the layers, and N + 1, the `top`, is
 the heads and readers. `slots.Encoder.level_of` returns the level of an encoder parameter. A

@@ -46,9 +46,11 @@ class _Staged(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradualUnfreezing(_Staged):
-    """Trains only the heads first, then `group` more layers in each stage from the top down, the
-    embeddings last, and finally everything (Howard and Ruder 2018, section 3.3: one group an
-    epoch)."""
+    """Trains the heads first, then `group` more layers in each stage, from the top down.
+
+    The embeddings come last, and finally everything is trained (Howard and Ruder 2018, section 3.3:
+    one group an epoch).
+    """
 
     group: int = 1
 
@@ -68,8 +70,10 @@ class GradualUnfreezing(_Staged):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChainThaw(_Staged):
-    """Trains only the heads first, then one layer at a time from the embeddings up, then everything
-    (Felbo et al. 2017, 3.2)."""
+    """Trains the heads first, then one layer at a time from the embeddings up, then everything.
+
+    Felbo et al. 2017, 3.2.
+    """
 
     def trainable(self, path: Any, step: Step) -> Any:
         stage = self.stage(step, path.top + 1)  # 0: heads, 1: embeddings, 2: the first layer, ...
@@ -92,9 +96,11 @@ class SequentialUnfreezing(_Staged):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerByLayer(_Staged):
-    """Trains one layer at a time from the first up, then everything (Hinton et al. 2006; Bengio et
-    al. 2007): greedy layer-wise pre-training, with `steps` of the objective
-    (`objectives.text.greedy`). Embeddings and heads wait to the end."""
+    """Greedy layer-wise pre-training: trains one layer after another, then everything.
+
+    Hinton et al. 2006; Bengio et al. 2007. `steps` are the steps of the objective
+    (`objectives.text.greedy`). Embeddings and heads are trained at the end.
+    """
 
     def trainable(self, path: Any, step: Step) -> Any:
         stage = self.stage(step, path.top - 1)  # 0: the first layer, ...

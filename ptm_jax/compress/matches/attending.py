@@ -1,5 +1,4 @@
-"""Matches of attention: scores before the softmax, distributions, and relations of values, keys or
-queries."""
+"""Matches of attention: scores, distributions, and relations of values, keys or queries."""
 
 from __future__ import annotations
 

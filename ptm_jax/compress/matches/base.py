@@ -30,8 +30,7 @@ Layers = str | tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """Sizes of a network: N layers, width D of the states, H heads of K; None where it exposes
-    none."""
+    """Sizes of a network: N layers, width D of the states, H heads of K; None: not exposed."""
 
     layers: int | None
     width: int

@@ -1,5 +1,4 @@
-"""Structured removal: the layers of a tower as a list, their heads and hidden units, and gates on
-both."""
+"""Structured removal: layers of a tower as a list, and removal or gates of heads and units."""
 
 from __future__ import annotations
 

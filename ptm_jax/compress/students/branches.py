@@ -1,6 +1,8 @@
-"""FastBERT: a classifier on every layer of a frozen model, which learns the top classifier's
-predictions (Liu et al. 2020, arXiv 2004.02178). `inference.text.exits` lets rows leave at the first
-layer that is certain."""
+"""FastBERT: classifiers on every layer of a frozen model.
+
+They learn the top classifier's predictions (Liu et al. 2020, arXiv 2004.02178).
+`inference.text.exits` lets rows leave at the first certain layer.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +80,7 @@ class BranchHead(slots.ClassHead, nn.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Branched(AroundTask):
-    """The sum over the branches of KL(p || q), p the softmax of the head of `task`, q of the
-    branch.
+    """The sum over the branches of KL(p || q), p from the task's head and q from the branch.
 
     Deviation: the paper's Eq. 6 has KL(q || p); this is what the authors' program computes. At
     evaluation it is the loss of the task with that sum as a metric, `branches`.

@@ -40,8 +40,7 @@ SCORES = "teacher_scores"
 
 
 class Projections(nn.Module):
-    """Trained dense layers {name: (width, width)} between the states of a student and its
-    teacher."""
+    """Trained dense layers {name: (width, width)} from a student's to its teacher's states."""
 
     sizes: tuple[tuple[str, int, int], ...]
 

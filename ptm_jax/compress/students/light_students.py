@@ -1,6 +1,8 @@
-"""Students that are no Transformers: a recurrent one (Tang et al. 2019, arXiv 1903.12136) and a
-convolutional one (BlendCNN: Chia et al. 2019, arXiv 1909.03508). They read the teacher's tokens, so
-that no words differ."""
+"""Students that are no Transformers. They read the teacher's tokens, so all words agree.
+
+A recurrent one (Tang et al. 2019, arXiv 1903.12136) and a convolutional one (BlendCNN: Chia et al.
+2019, arXiv 1909.03508).
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,10 @@ from ptm_jax.statistics.windows import shifted
 
 
 class LastStates(LSTMEncoder):
-    """An `LSTMEncoder` whose states [B, L, P] are the last ones of both directions in each token's
-    document."""
+    """An `LSTMEncoder` that returns the last states of both directions, [B, L, P].
+
+    A token has the last states of its document.
+    """
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         encoded = super().__call__(batch, train, ends=True)

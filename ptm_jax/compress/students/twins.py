@@ -59,9 +59,10 @@ class TriLetterEmbeddings(Embeddings):
 
 
 class TwinEncoder(Transformer):
-    """One Transformer for both texts of a row [CLS] a [SEP] b [SEP]: [CLS] a, and [CLS] b in the
-    place of the [SEP] between them, do not see each other, and positions begin anew. So the vector
-    of a text is the same in any pair and alone.
+    """One Transformer for both texts of a row [CLS] a [SEP] b [SEP].
+
+    [CLS] a, and [CLS] b in the place of the [SEP] between them, do not see each other, and
+    positions begin anew. The vector of a text is therefore the same in any pair and alone.
 
     `extra["vectors"]` [B, L, D] is the vector of each token's text, of the first text on padding.
     `pooling`: the mean with the softmax of a learned score of each token ("weighted"), or the first

@@ -1,5 +1,4 @@
-"""Masking that knows the words' classes: label-aware masking (SentiLR) and allowed supersenses
-(SenseBERT)."""
+"""Masking by classes of words: label-aware masking (SentiLR), allowed supersenses (SenseBERT)."""
 
 from __future__ import annotations
 

@@ -112,9 +112,11 @@ class TripleText(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntityPairs(slots.Corruption):
-    """Writes [CLS] head [SEP] tail [SEP], types 0, 1, of a triple in place of every row [B, 2 width
-    + 3], and the number of its relation as `relation_label` [B] (Yao et al. 2019, arXiv 1909.03193,
-    section 3.2: KG-BERT(b))."""
+    """Replaces every row by the entities of a triple: [CLS] head [SEP] tail [SEP].
+
+    Rows are [B, 2 width + 3], with types 0 and 1. `relation_label` [B] is the number of the
+    relation (Yao et al. 2019, arXiv 1909.03193, section 3.2: KG-BERT(b)).
+    """
 
     vocab: Vocab
     graph: Triples = Triples()

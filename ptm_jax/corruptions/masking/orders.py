@@ -1,5 +1,4 @@
-"""Corruptions that set the attention order: mask mixtures, permutations, pseudo masks (survey 3.1.1
-to 3.1.3)."""
+"""Sets the attention order: mask mixtures, permutations, pseudo masks (survey 3.1.1 to 3.1.3)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""HIBERT's sentence masking (Zhang et al. 2019, section 3.2): masked sentences are generated from
-the document's states."""
+"""HIBERT: masked sentences are generated from the document's states.
+
+Zhang et al. 2019, section 3.2.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,7 @@ from ptm_jax.corruptions.compact import decoder, pad_of
 
 
 class SentenceSlots(slots.Encoder):
-    """Trait: an encoder of rows of sentence slots, which all have the same number of tokens
-    (HIBERT)."""
+    """Trait: an encoder of rows of sentence slots with equal numbers of tokens (HIBERT)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

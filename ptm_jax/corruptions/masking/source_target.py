@@ -1,5 +1,7 @@
-"""Source and target in one row for a single network: UniLM's sequence-to-sequence rows, T5's prefix
-LM."""
+"""Source and target in one row for a single network.
+
+UniLM's sequence-to-sequence rows and T5's prefix LM.
+"""
 
 from __future__ import annotations
 

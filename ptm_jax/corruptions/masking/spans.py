@@ -28,8 +28,9 @@ from ptm_jax.corruptions.compact import decoder, in_document, layout, ranks, tak
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MASSSpan(slots.Corruption):
-    """Masks one span of floor(rate * n) of the n words of every document: 80% [MASK], 10% random,
-    10% kept.
+    """Masks one span of floor(rate * n) of the n words of every document.
+
+    Of its tokens 80% become [MASK], 10% are random, 10% are kept.
 
     The decoder reads the shifted span and predicts only the span; T = ceil(rate * L). With
     probability `ends` the span begins at the first word, with the same probability it ends at the

@@ -1,5 +1,7 @@
-"""Dynamic token masking (Devlin et al. 2019, section 3.1, Task 1): 15% of tokens, 80% [MASK] / 10%
-random / 10% kept."""
+"""Dynamic token masking: 15% of tokens, 80% [MASK] / 10% random / 10% kept.
+
+Devlin et al. 2019, section 3.1, Task 1.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from ptm_jax.corruptions.base import budget, capacity, check_shares, choose, hid
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenMasking(slots.Corruption):
-    """Masks an exact number of tokens of each row, drawn anew at every step; never special tokens
-    or padding.
+    """Masks an exact number of tokens of each row, with a new draw at every step.
+
+    Special tokens and padding are never masked.
 
     The number is round(rate * maskable tokens), at least 1, at most ceil(rate * L):
     `max_predictions_per_seq` 20 at length 128 and 77 at 512. Deviation: google-research/bert counts

@@ -149,8 +149,10 @@ class Spans(Units):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NormalSpans(Units):
-    """InfoWord's n-grams (Kong et al. 2020): lengths N(mean, deviation^2) in tokens, rounded and
-    clipped to 1..longest."""
+    """InfoWord's n-grams (Kong et al. 2020), of N(mean, deviation^2) tokens.
+
+    Lengths are rounded and clipped to 1..longest.
+    """
 
     bounded: ClassVar[bool] = True
 

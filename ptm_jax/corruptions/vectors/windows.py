@@ -1,5 +1,7 @@
-"""Random windows and shared noise words (Mikolov et al. 2013a and b); windows with another word in
-their centre."""
+"""Random windows, shared noise words, and windows with another word in their centre.
+
+Mikolov et al. 2013a and b.
+"""
 
 from __future__ import annotations
 

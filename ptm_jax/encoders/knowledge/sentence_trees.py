@@ -1,5 +1,4 @@
-"""A Transformer that reads sentence trees: the triples of a text's entities as branches
-(K-BERT)."""
+"""A Transformer that reads sentence trees: triples of a text's entities as branches (K-BERT)."""
 
 from __future__ import annotations
 

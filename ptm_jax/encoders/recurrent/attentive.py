@@ -1,5 +1,6 @@
-"""Recurrent encoder-decoders with attention: RNNsearch (Bahdanau et al. 2015) and the variants of
-Luong et al. 2015.
+"""Recurrent encoder-decoders with attention.
+
+RNNsearch (Bahdanau et al. 2015) and the variants of Luong et al. 2015.
 
 The decoder is one scan over the target. The products of its inputs are computed before the scan,
 and the products of its outputs after it.

@@ -19,8 +19,7 @@ from ptm_jax.nn.recurrent.recurrence import Recurrent
 
 
 class ContextLSTM(slots.Encoder, nn.Module):
-    """hidden[t] = W2 relu(W1 [h_right(t - 1); h_left(t + 1)]), [B, L, out] (section 2.1, Eq. 1 to
-    3).
+    """hidden[t] = W2 relu(W1 [h_right(t - 1); h_left(t + 1)]), [B, L, out] (2.1, Eq. 1 to 3).
 
     `right` reads the words before t, `left` the words after t. States outside of a document are
     zero. `token` is the table [V, D] of the input words; the predicted words have separate vectors,

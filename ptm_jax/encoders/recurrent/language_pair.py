@@ -44,7 +44,9 @@ class ResidualDecoder(LuongDecoder):
 
 
 class LanguagePair(AttentiveEncoderDecoder, BeginsWithLanguageModels):
-    """The decoder attends with the states of the encoder's last layer, and reads the means of its
+    """Joins a recurrent encoder and decoder that begin with two language models.
+
+    The decoder attends with the states of the encoder's last layer, and reads the means of its
     first and its last layer, [h^1; h^N] (section 2.3, Figure 2b).
 
     `Experiment.init` may name the parts "encoder" and "decoder": each begins with the embeddings

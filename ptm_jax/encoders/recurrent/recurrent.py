@@ -24,8 +24,7 @@ from ptm_jax.objectives.text.text_traits import LastStates, TwoDirections
 
 @record
 class States:
-    """The `State` of every layer, carried from row to row of a stream and from step to step of
-    decoding."""
+    """The `State` of every layer, carried between rows of a stream and steps of decoding."""
 
     layers: tuple[Any, ...]
 

@@ -19,8 +19,7 @@ from ptm_jax.objectives.text.text_traits import TwoDirections
 
 
 class Combination(nn.Module):
-    """Predicts token t from both towers, by attention with a query made of the states of its
-    neighbours.
+    """Predicts token t from both towers, by attention with a query from the neighbours' states.
 
     The states of both towers are normalised. The query is the sum of the forward state of t-1 and
     the backward state of t+1, or their concatenation. Keys and values are all states that
@@ -54,8 +53,7 @@ class Combination(nn.Module):
 
 
 class TwoTowers(Embedded, TwoDirections):
-    """Causal stacks in both directions over one embedding, and a layer that combines them (section
-    3, Figure 2).
+    """Two causal stacks over one embedding, and a layer that combines them (section 3, Figure 2).
 
     hidden[t] [B, L, D] depends on forward states up to t-1 and backward states from t+1, so it does
     not see token t. combine="attention" uses the `Combination` in `merge`; "sum" adds the two

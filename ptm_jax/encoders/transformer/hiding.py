@@ -7,8 +7,9 @@ from ptm_jax.encoders.transformer.transformer import Transformer
 
 
 class HidingDecoder(Transformer):
-    """A decoder that reads the source where `batch["source_segments"]` [B, Ls] is not 0
-    (microsoft/MASS, `enc_mask`).
+    """A decoder that reads the source where `source_segments` [B, Ls] of the batch is not 0.
+
+    It follows microsoft/MASS, `enc_mask`.
 
     The encoder still sees the whole row. Without the field this is a `Transformer`.
     """

@@ -19,8 +19,7 @@ _SENTENCE_FIELDS = ("order", "key_order", "group", "places")
 
 
 class Hierarchical(Embedded, SentenceSlots):
-    """A Transformer over the tokens of each sentence, one over the sentences, and a decoder of
-    sentences (section 3.1, 3.2).
+    """Transformers over tokens and over sentences, and a decoder of sentences (section 3.1, 3.2).
 
     A row has S = L / `tokens` slots of `tokens` tokens, with one sentence in each. `segment_ids` is
     the slot's number + 1 and 0 on padding; by default there is no padding. `positions` count inside

@@ -19,8 +19,11 @@ from ptm_jax.nn.initializers import Normal, Zeros
 
 
 class LogisticLayer(nn.Module):
-    """The parameters W [I, O], b [O] of the units above and c [I] of those below: one layer of an
-    autoencoder with tied weights, or a restricted Boltzmann machine."""
+    """One layer of an autoencoder with tied weights, or a restricted Boltzmann machine.
+
+    Its parameters are W [I, O], the bias b [O] of the units above and the bias c [I] of the units
+    below.
+    """
 
     logical_axes = {"kernel": ("width", None), "bias": ("width",), "below_bias": ("width",)}
 

@@ -129,8 +129,10 @@ class WordVectors(_Words):
 
 
 class ContextWords(_Words):
-    """The mean of the neighbours' vectors (CBOW), or their sum, each multiplied by a vector of its
-    offset (vLBL: Mnih and Kavukcuoglu 2013, Eq. 3), [B, L, D].
+    """The mean of the neighbours' vectors (CBOW), or a weighted sum (vLBL), [B, L, D].
+
+    In the sum each vector is multiplied by a vector of its offset (Mnih and Kavukcuoglu 2013, Eq.
+    3).
 
     The gradient of the mean is as in word2vec.c and gensim: every neighbour gets the state's full
     gradient, not the fraction 1 / n.

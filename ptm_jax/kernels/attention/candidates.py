@@ -1,5 +1,4 @@
-"""The implementations of attention that a device may take, and the classes of shapes for which it
-decides.
+"""The implementations of attention that a device may select, by classes of shapes.
 
 A new kernel is one value in `CANDIDATES`: a module with `refusal(q, k, args)` and `attention(q, k,
 v, args)`, and its name in `core.precision.Impl`. The device checks it against the definition before

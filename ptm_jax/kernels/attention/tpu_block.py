@@ -1,5 +1,4 @@
-"""Shared parts of the TPU kernels of attention: the plan, the layout of operands, and one block of
-scores.
+"""Shared parts of the TPU kernels of attention: plan, layout of operands, one block of scores.
 
 A block of scores is [keys, queries], the transpose of the equations. Maximum, sum and other values
 per query are then rows, which the vector unit reduces and broadcasts over sublanes; log-sums and

@@ -1,5 +1,4 @@
-"""Computes scores [.., V] in memory and differentiates them by autodiff, which is fastest for few
-tokens."""
+"""Computes scores [.., V] in memory and differentiates by autodiff: fastest for few tokens."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Cross-entropy on TPUs by Pallas, with the scores of a block of tokens and words only in a core's
-vector memory.
+"""Cross-entropy on TPUs by Pallas; only a block of scores is in a core's vector memory.
 
 The forward grid is (block of tokens, block of words). It computes z = x W^T on the matrix unit. The
 maximum, the sum of exponentials, the label's score and the sum of scores are columns of one

@@ -1,5 +1,4 @@
-"""Updates of vectors of a graph on a CPU: a kernel in C++, compiled on its first use by the host's
-compiler.
+"""Updates of graph embeddings on a CPU: a C++ kernel, compiled on its first use.
 
 XLA computes the many small operations of a step one after the other. The kernel computes the
 gradients of a row of the batch in the cache, and moves every vector that was read once, in place,

@@ -1,5 +1,7 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2) with slots for how heads are made and
-merged."""
+"""Multi-head attention with slots for making and merging heads.
+
+Vaswani et al. 2017, section 3.2.
+"""
 
 from __future__ import annotations
 
@@ -288,8 +290,7 @@ class CrossAttention(nn.Module):
 
 
 class OptionalCrossAttention(CrossAttention):
-    """`CrossAttention` that is left out where `context` has no source: a decoder that may also
-    stand alone."""
+    """`CrossAttention` that is skipped without a source: for a decoder that may stand alone."""
 
     def __call__(self, x, context: Context, cache: KeyValues | None = None):
         if context.source is None and cache is None:

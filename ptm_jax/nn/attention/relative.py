@@ -62,8 +62,7 @@ def t5_bucket(distance: jax.Array, buckets: int, farthest: int, both_ways: bool)
 
 
 class Buckets(nn.Module):
-    """T5's bias: one scalar for each head and bucket of distances, shared by all layers of a
-    stack."""
+    """T5's bias: a scalar for each head and bucket of distances, for all layers of a stack."""
 
     logical_axes = {"table": (None, "heads")}
 

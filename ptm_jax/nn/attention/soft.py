@@ -1,5 +1,4 @@
-"""Attention of one decoder state to the states of a source: Bahdanau et al. 2015 and the variants
-of Luong et al. 2015."""
+"""Attention of a decoder state to a source: Bahdanau et al. 2015, Luong et al. 2015."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The dynamic convolutional network of Kalchbrenner et al. 2014 (arXiv 1404.2188), from the vectors
-of a text to one."""
+"""The dynamic convolutional network: from the vectors of a text to one vector.
+
+Kalchbrenner et al. 2014, arXiv 1404.2188.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A recursive cell over trees, one step a level: no recursion in Python, one program for every
-tree.
+"""A recursive cell over trees, one step per level: one program for every tree, no recursion.
 
 A node reads slots of a memory and adds a message to one slot. Upwards, a child adds to the slot of
 its head; downwards, a node writes its own slot, which its children read. The backward pass walks

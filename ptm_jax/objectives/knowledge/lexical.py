@@ -52,8 +52,11 @@ class WordClassLoss(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rating(OnePass):
-    """The cross-entropy of a text's class from its first token (late supervision: Ke et al. 2020,
-    Eq. 7). Rows without a label weigh 0. Reads `rating_label` and `rating_weights` [B]."""
+    """The cross-entropy of a text's class from its first token.
+
+    Late supervision: Ke et al. 2020, Eq. 7. Rows without a label weigh 0. Reads `rating_label` and
+    `rating_weights` [B].
+    """
 
     tower: str = "main"
     head: str = "ratings"

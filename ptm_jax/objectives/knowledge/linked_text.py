@@ -1,5 +1,4 @@
-"""Language modelling in which a token may name an entity of a graph (KGLM); perplexity by
-sampling."""
+"""Language modelling in which a token may name an entity of a graph (KGLM)."""
 
 from __future__ import annotations
 

@@ -73,8 +73,7 @@ def divergence(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Agreement(AroundTask):
-    """(L_1 + L_2) / 2 + `scale` (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2 for two passes with different
-    dropout.
+    """(L_1 + L_2) / 2 + `scale` (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2, for two draws of dropout.
 
     This is half of Liang et al.'s Eq. 4, so the learning rate keeps its meaning; `scale` is half of
     their alpha. The task needs one head; `distributions` returns the predictions to compare.

@@ -117,8 +117,10 @@ class Classification(InPlace, OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelGain(OnePass):
-    """Cross-entropy of a text's class after each of its tokens, with weights that grow linearly
-    from 0 to 1 in the order of reading (linear gain: Dai and Le 2015, arXiv 1511.01432, section 3).
+    """Cross-entropy of a text's class after each of its tokens (linear gain).
+
+    Dai and Le 2015, arXiv 1511.01432, section 3. The weights grow linearly from 0 to 1 in the order
+    of reading.
 
     The head reads each state [D] by itself: its summary is of one token. `nll` and `accuracy` are
     of the last one. Deviation: the loss is the weighted mean over the tokens of a batch.
@@ -170,8 +172,10 @@ class Tagging(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeClasses(Tagging):
-    """`Tagging` of the nodes of trees in a run on text (`data.rows.trees`); word frequencies are no
-    baseline of it."""
+    """`Tagging` of the nodes of trees in a run on text (`data.rows.trees`).
+
+    Word frequencies are no baseline of it.
+    """
 
     baseline = None
 

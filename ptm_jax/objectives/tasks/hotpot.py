@@ -15,8 +15,7 @@ from ptm_jax.objectives.tasks.downstream import scores_of, span_loss
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentPairs(OnePass):
-    """The logistic loss over pairs of a question's documents: 1 if the first has the higher grade
-    (section 3.1).
+    """The logistic loss over pairs of documents: 1 if the first has the higher grade (section 3.1).
 
     Reads `grade` [B C] int32, below 0 for rows without a document."""
 

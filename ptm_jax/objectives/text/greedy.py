@@ -41,8 +41,7 @@ Weights = tuple[Array, Array, Array]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GreedyLayers(OnePass):
-    """Trains layer l of `extra["weights"]` in steps (l - 1) `steps` ... l `steps`, and all layers
-    afterwards.
+    """Trains layer l of `extra["weights"]` in steps (l - 1) `steps` ... l `steps`, then all layers.
 
     The metric `bag_nll` is the cross-entropy of the reconstruction of h_0 through all layers, per
     text in nats. Reads the batch's `step`; without it all layers are trained.

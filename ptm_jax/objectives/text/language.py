@@ -1,5 +1,4 @@
-"""Language modelling objectives: left to right, both directions, masked, cloze, and permuted
-(survey Table 1)."""
+"""Language modelling: left to right, both directions, masked, cloze, permuted (survey Table 1)."""
 
 from __future__ import annotations
 
@@ -152,8 +151,10 @@ class RegularisedLM(LM):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reconstruction(LM):
-    """`LM` of the tokens whose field `again` is 1: a sequence autoencoder, encoder and decoder of
-    the same parameters (Dai and Le 2015, arXiv 1511.01432, section 2)."""
+    """`LM` of the tokens with 1 in the field `again`: a sequence autoencoder.
+
+    Encoder and decoder have the same parameters (Dai and Le 2015, arXiv 1511.01432, section 2).
+    """
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         readout = tower.head(self.head, encoded.hidden[:, :-1])

@@ -49,8 +49,7 @@ class NSP(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BidirectionalNSP(NSP):
-    """NSP on the bidirectional rows: rows with `order` 0 everywhere, or all rows if the batch has
-    no `order`.
+    """NSP on the bidirectional rows: `order` is 0 everywhere, or the batch has no `order`.
 
     Used by UniLM (Dong et al. 2019, section 2.3). In its other rows the pooled first token sees
     only itself or the source.

@@ -1,5 +1,4 @@
-"""Sequence-to-sequence objective: predicts a target left to right (survey Table 1, rows Seq2Seq MLM
-and DAE)."""
+"""Predicts a target from left to right (survey Table 1, rows Seq2Seq MLM and DAE)."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from ptm_jax.core import slots
 
 
 class LastStates(slots.Encoder):
-    """An encoder that returns the states of its last layer before dropout, `extra["last"]`
-    [B, L, D]."""
+    """An encoder that returns the last states before dropout, `extra["last"]` [B, L, D]."""
 
 
 class TwoDirections(slots.Encoder):
@@ -38,8 +37,7 @@ class AdaptiveDepth(slots.Encoder):
 
 
 class NeighbourDecoders(slots.Encoder):
-    """An encoder that decodes the sentences before and after each sentence of a row
-    (skip-thought)."""
+    """An encoder that decodes the sentences before and after each sentence (skip-thought)."""
 
 
 class BeginsWithLanguageModels(slots.Encoder):
