@@ -1,2 +1,1 @@
-"""Benchmarks of this package on this machine, compared with other libraries if they are
-installed."""
+"""Benchmarks of this package on this machine, compared with other installed libraries."""

@@ -1,5 +1,4 @@
-"""Benchmark of attention, forward and backward: the blockwise implementation and the naive float32
-formula."""
+"""Benchmark of attention, forward and backward: blockwise, and the naive float32 formula."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ CASES = ("t5", "plain", "causal", "packed")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionSizes:
-    """Sizes of the inputs [batch, length, heads, width], and of the matrix product used as
-    roofline.
+    """Sizes of the inputs [batch, length, heads, width], and of the roofline's matrix product.
 
     impl        the implementation to measure
     documents   mean length of a document in packed rows
@@ -53,8 +51,7 @@ class AttentionSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One measured case: a name in `CASES`, sizes, and the document index [B, L] of each
-    position."""
+    """One measured case: a name in `CASES`, sizes, and the document index [B, L] of positions."""
 
     name: str
     sizes: AttentionSizes

@@ -1,5 +1,5 @@
-"""Benchmark of greedy decoding: GPT-2 with a key-value cache, or a recurrent language model with
-its states."""
+"""Benchmark of greedy decoding.
+GPT-2 with a key-value cache, or a recurrent language model with its states."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Benchmark of the input stream: tokens/s of packed rows from a prepared corpus, relative to disk
-and memory rates."""
+"""Benchmark of the input stream: tokens/s of packed rows from a prepared corpus.
+The figures are relative to disk and memory rates."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _corpus(folder: Path, sizes: InputSizes) -> Any:
 
 
 def prepared(text: Path, folder: Path, vocab: int) -> Any:
-    """Returns the corpus of a text with a WordPiece vocabulary of a size, or of the largest that
-    the text supports."""
+    """Returns the corpus of a text with a WordPiece vocabulary of a size.
+    The size is at most the largest that the text supports."""
     tokenizer = TokenizerSpec(kind="wordpiece", vocab=vocab, lowercase=True)
     try:
         return prepare([str(text)], folder, tokenizer=tokenizer)

@@ -35,8 +35,7 @@ class Field:
         return self.best_of("")
 
     def best_of(self, side: str) -> str | None:
-        """Returns the fastest setting with a name that starts with `side`; None if there is
-        none."""
+        """Returns the fastest setting with a name that starts with `side`, or None."""
         return min(
             (name for name in self.seconds if name.startswith(side)),
             key=self.seconds.get,
@@ -45,8 +44,8 @@ class Field:
 
 
 def rated(field: Field, timings: Mapping[str, list[float]], ours: Sequence[str], tokens: int):
-    """Returns (our figures, the peers' figures, our fastest variant, its ratios to the peers' best,
-    measured as "peer")."""
+    """Returns (our figures, the peers' figures, our fastest variant, its ratios).
+    The ratios are to the peers' best, measured as "peer"."""
 
     def rate(seconds):
         return {"tokens_per_second": tokens / seconds, "seconds": seconds}
@@ -114,6 +113,6 @@ class Peers:
     def cross_entropy(
         self, arguments: tuple[Any, ...], ours: Meter, rounds: int, stack: ExitStack, say: Say
     ) -> Field:
-        """Measures the loss and its gradients for features [T, D], table [V, D], bias [V], labels
-        [T]."""
+        """Measures the loss and its gradients.
+        Features [T, D], table [V, D], bias [V], labels [T]."""
         return Field()

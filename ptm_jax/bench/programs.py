@@ -1,5 +1,5 @@
-"""BERT, GPT-2 and an LSTM for the benchmarks: systems of the catalogue at given sizes, with random
-tokens."""
+"""BERT, GPT-2 and an LSTM for the benchmarks.
+They are systems of the catalogue at given sizes, with random tokens."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The result of a benchmark: figures, the claimed ratio with its spread, and the settings needed to
-interpret it."""
+"""The result of a benchmark: figures, the claimed ratio with its spread, and the settings."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class RecurrentSizes:
 def run(
     sizes: RecurrentSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
 ) -> list[Entry]:
-    """Measures the seconds of the states and of the gradients of parameters and inputs, for each
-    batch size."""
+    """Measures the seconds of states and of gradients for each batch size.
+    Gradients are of parameters and inputs."""
     say("recurrent: compiling for every length")
     _compiled(sizes, 1, 2, "float32")  # what a process does once is no time of a length
     took = {

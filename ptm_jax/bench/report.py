@@ -44,8 +44,7 @@ def slug(device: str) -> str:
 
 
 def text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the page of one device: the results, the validation status of each kernel, then the
-    settings of every row."""
+    """Returns the page of one device: results, validation of kernels, settings of every row."""
     cells = [_cells(row) for row in rows]
     lines = [
         f"# {rows[0]['settings']['device']}",

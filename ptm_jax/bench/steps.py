@@ -29,8 +29,8 @@ class StepSizes(Sizes):
 
 
 def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
-    """Measures the tokens/s of a masked-LM training step: ours, and the peers' at their best
-    settings."""
+    """Measures the tokens/s of a masked-LM training step.
+    Ours, and the peers' at their best settings."""
     say(f"step: compiling {' and '.join(OURS)}")
     batch = programs.rows(sizes)
     works: dict[str, programs.Training] = {}
@@ -88,8 +88,7 @@ def _step_settings(sizes: StepSizes) -> dict[str, Any]:
 
 
 def products(operations: float, seconds, rates) -> dict[str, float]:
-    """Returns the model's FLOP/s as a share of a matrix product's, both measured in the same
-    round."""
+    """Returns the model's FLOP/s as a share of a matrix product's, measured in the same round."""
     reached = [operations / took / rate for took, rate in zip(seconds, rates, strict=True)]
     return {
         "gemm_flops_per_second": median(rates),

@@ -26,8 +26,8 @@ REPEATS, QUICK_REPEATS = 15, 5
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """A benchmark: `run(sizes, repeats, say, peers)` returns entries; `quick` holds the sizes that
-    a quick run changes."""
+    """A benchmark: `run(sizes, repeats, say, peers)` returns entries.
+    `quick` holds the sizes that a quick run changes."""
 
     summary: str
     run: Callable[[Any, int, Callable[[str], None], Peers], list[Entry]]

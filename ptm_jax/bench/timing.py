@@ -1,5 +1,4 @@
-"""Alternating timing, and the machine's current rates for matrix products, memory copies and disk
-reads."""
+"""Alternating timing, and the machine's rates for matrix products, copies and disk reads."""
 
 from __future__ import annotations
 
@@ -67,8 +66,8 @@ class Step:
 
 
 def products(size: int = 2048) -> Meter:
-    """Returns a meter of the FLOP/s of a product of two matrices [size, size], accumulated in
-    float32.
+    """Returns a meter of the FLOP/s of a product of two matrices [size, size].
+    Accumulation is in float32.
 
     It is the best of bfloat16 and float32: without units for bfloat16 a CPU is slower in it."""
     multiply = jax.jit(lambda x: jnp.matmul(x, x, preferred_element_type=jnp.float32))
@@ -95,8 +94,8 @@ def copies(megabytes: int = 256) -> Meter:
 
 
 def read_raw(paths: list[Path]) -> float:
-    """Returns the bytes/s of reading files, from the disk if the system allows dropping them from
-    its page cache."""
+    """Returns the bytes/s of reading files.
+    They come from the disk if the system allows dropping its page cache."""
     forget(paths)
     size, start = 0, time.perf_counter()
     buffer = bytearray(1 << 24)

@@ -101,6 +101,5 @@ def stopped(result: Any) -> str:
 
 
 def status(result: Any) -> int:
-    """Exit status of a run: 0, or as shells report a signal, 143 after SIGTERM and 130 after
-    Ctrl-C."""
+    """Exit status of a run: 0, 143 after SIGTERM, and 130 after Ctrl-C, as shells report."""
     return 128 + result.signal if result.stopped else 0

@@ -75,8 +75,7 @@ def _print_files(value: Any, args: Args) -> int:
 
 
 def layers_at_once(value: Any) -> list[str]:
-    """A line for every stack: how many of its layers this device runs in one iteration
-    (`Stack.unroll`)."""
+    """A line for every stack: its layers in one iteration on this device (`Stack.unroll`)."""
     from ptm_jax.core import spec
     from ptm_jax.kernels.choice import platform
     from ptm_jax.nn.blocks import Stack

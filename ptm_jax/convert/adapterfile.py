@@ -1,5 +1,4 @@
-"""Adapter files: a small safetensors file with the trained parameters of an adapter and the hash of
-its base model.
+"""Adapter files: safetensors with an adapter's trained parameters and its base model's hash.
 
 The base is every other parameter of the adapted system. The file stores the paths of the base
 parameters and the SHA-256 of their bytes. Loading it on another model, or on another checkpoint of
@@ -44,8 +43,8 @@ class AdapterFile:
 
 
 def digest(flat: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of parameters {path: array}: of their paths, shapes and float32 bytes,
-    sorted by path."""
+    """Returns the SHA-256 of parameters {path: array}, sorted by path.
+    It covers paths, shapes and float32 bytes."""
     state = hashlib.sha256()
     for path in sorted(flat):
         array = np.ascontiguousarray(np.asarray(flat[path], "<f4"))

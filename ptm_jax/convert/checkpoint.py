@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read: the record, its parameters {tower: tree}, the import report and
-    the published config."""
+    """A checkpoint that was read.
+    The record, its parameters {tower: tree}, the import report and the published config."""
 
     system: System
     params: Mapping[str, Any]
@@ -46,8 +46,7 @@ class Checkpoint:
 
 
 def is_published(path: str | os.PathLike) -> bool:
-    """Returns whether a directory holds a Hugging Face checkpoint: a config.json with a
-    model_type."""
+    """Returns whether a directory has a Hugging Face config.json with a model_type."""
     try:
         fields = json.loads(read_bytes(Path(path) / "config.json"))
     except (UserError, ValueError, RecursionError):
@@ -62,8 +61,7 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def example(system: System) -> dict[str, Any]:
-    """Returns the smallest batch on which every tower of a published architecture can be
-    initialised."""
+    """Returns the smallest batch that initialises every tower of a published architecture."""
     ids = jnp.zeros((1, 2), jnp.int32)
     return {"input_ids": ids, "decoder_input_ids": ids, "segment_ids": jnp.ones_like(ids)}
 

@@ -176,8 +176,8 @@ class Config(Mapping):
         return Config({**defaults, **self}, self.file, self.most, self.parts)
 
     def renamed(self, **names: str) -> Config:
-        """Returns the config with fields added under their current names, if the file uses the old
-        ones: `old=current`."""
+        """Returns the config with current names for old fields: `old=current`.
+        Only names that the file uses are added."""
         return self.filled(**{new: self[old] for old, new in names.items() if old in self})
 
     def __getitem__(self, name: str) -> Any:

@@ -58,8 +58,8 @@ def _listed(names: tuple[str, ...], most: int = 8) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One of our parameters and the names of its published tensors, [n_i, n_j] in the order of the
-    stacked axes."""
+    """One of our parameters, and the names of its published tensors.
+    They are [n_i, n_j] in the order of the stacked axes."""
 
     path: str
     shape: tuple[int, ...]

@@ -1,5 +1,4 @@
-"""Families of published checkpoints: conversion of a config to a record and a rename table, and
-back."""
+"""Families of published checkpoints: a config to a record and a rename table, and back."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ TASKS = {
 def classes(
     prefix: str, more: Mapping[str, tuple[str, ...]], tasks: Iterable[str] = TASKS
 ) -> dict[str, tuple[str, ...]]:
-    """Returns {published class: names of our heads}: the bare model, those of `tasks`, and
-    `more`."""
+    """Returns {published class: names of our heads}.
+    The bare model, the classes of `tasks`, and `more`."""
     named = {"Model": (), **{task: TASKS[task] for task in tasks}, **more}
     return {prefix + name: heads for name, heads in named.items()}
 
@@ -81,8 +80,8 @@ class Family:
 
     @property
     def pretraining(self) -> str:
-        """The class to continue pre-training with: the one with only a vocabulary head, else the
-        bare class."""
+        """The class to continue pre-training with.
+        It has only a vocabulary head; without one it is the bare class."""
         return next(
             (name for name, heads in self.heads.items() if heads in (("mlm",), ("lm",))), self.bare
         )

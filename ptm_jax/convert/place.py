@@ -147,8 +147,7 @@ def _aligned(value: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 
 def copy(out: np.ndarray, value: np.ndarray) -> None:
-    """Computes `out[...] = value`, quickly also if the last axis of `value` is not contiguous in
-    memory.
+    """Computes `out[...] = value`, quickly also if the last axis of `value` is not contiguous.
 
     numpy follows the memory order of one array and misses the cache at every element of the other;
     narrow strips avoid this. If the elements of a strip are a multiple of 1024 bytes apart, they

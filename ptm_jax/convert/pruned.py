@@ -1,5 +1,5 @@
-"""Checkpoints whose layers lack attention heads: the field `pruned_heads` of a config, {layer:
-[heads]}.
+"""Checkpoints whose layers lack attention heads.
+The field `pruned_heads` of a config is {layer: [heads]}.
 
 Transformers up to version 4 builds its layers without these heads (`prune_heads`); version 5 has
 dropped the method and ignores the field, so that it cannot load such a file. The tensors of a layer
@@ -98,8 +98,8 @@ def whole(system: System) -> System | None:
 
 
 def field(system: System) -> Mapping[str, dict[str, list[int]]]:
-    """Returns the field for a system with missing heads: the last ones, since the place of a head
-    is of no effect."""
+    """Returns the field for a system with missing heads: the last ones.
+    The place of a head is of no effect."""
     missing = {}
     for number, block in enumerate(blocks_of(_stack(system))):
         if gone := _gone(block):

@@ -1,5 +1,4 @@
-"""Shared parts of the families' records: vocabulary and task heads from a config, their objective,
-and the way back."""
+"""Shared parts of the families' records: vocabulary and task heads from a config, and back."""
 
 from __future__ import annotations
 

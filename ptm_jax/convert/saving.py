@@ -1,5 +1,5 @@
-"""Writes checkpoint files: safetensors in the layout of `save_pretrained`, one tensor in memory at
-a time.
+"""Writes checkpoint files: safetensors in the layout of `save_pretrained`.
+One tensor is in memory at a time.
 
 Files are renamed to their final names only after all are written. Files of an earlier export are
 deleted last. If the process is interrupted, the directory holds the old checkpoint, the new one, or

@@ -1,5 +1,4 @@
-"""Rename tables: each line maps tensors of a published checkpoint to our parameters, in both
-directions.
+"""Rename tables: each line maps published tensors to our parameters, in both directions.
 
 Line("encoder/stack/block/ffn/up", "bert.encoder.layer.{i}.intermediate.dense", "dense")
 
@@ -21,8 +20,8 @@ Kind = Literal["dense", "conv1d", "norm", "plain"]
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One line of a table: our path `ours` (of a layer, or of a parameter if `kind` is "plain") and
-    the published `theirs`.
+    """One line of a table: our path `ours` and the published `theirs`.
+    `ours` is of a layer, or of a parameter if `kind` is "plain".
 
     Values of `kind`:
 
@@ -176,8 +175,7 @@ def attention(ours: str, theirs: str, names: Iterable[str]) -> tuple[Line, ...]:
 
 
 def joined(ours: str, theirs: str, kind: Kind) -> tuple[Line, ...]:
-    """Returns the lines of an attention layer's query, key and value, which are one published
-    layer."""
+    """Returns the lines of query, key and value that are one published layer."""
     return tuple(Line(f"{ours}/{name}", theirs, kind, part=(i, 3)) for i, name in enumerate(QKV))
 
 

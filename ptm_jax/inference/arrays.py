@@ -82,8 +82,7 @@ class ArrayModel:
 
     @functools.cached_property
     def weights(self) -> Any:
-        """The parameters of `tower` in the shape that this device reads fastest
-        (`inference.layerwise`)."""
+        """The parameters of `tower` in the layout that this device reads fastest (`layerwise`)."""
         return layerwise(self.module, self.params[self.tower])
 
     @property
@@ -227,8 +226,8 @@ class ArrayModel:
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """Names of the task heads: all but the vocabulary head and heads that read only the first
-        token."""
+        """Names of the task heads.
+        The vocabulary head and heads that read only the first token are not among them."""
         heads = self.module.heads.items()
         return tuple(name for name, head in heads if head_scores.is_of_task(head))
 

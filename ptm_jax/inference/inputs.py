@@ -91,8 +91,8 @@ def fields_of(
     batch: Mapping[str, np.ndarray],
     shape: tuple[int, int],
 ) -> dict[str, np.ndarray]:
-    """Returns the padded `batch` of a request of `shape` (rows, length), with its other `fields`
-    padded in the same way.
+    """Returns the padded `batch` of a request of `shape` (rows, length).
+    Its other `fields` are padded in the same way.
 
     Raises UserError for a field that `examples` do not declare, or one of another shape or type.
     """
@@ -159,8 +159,8 @@ def check_length(length: int, limit: int, what: str = "the sequence") -> None:
 def bucketed(
     batch: dict[str, np.ndarray], limit: int | None = None, multiple: int = 1
 ) -> dict[str, np.ndarray]:
-    """Pads arrays [B, L] with 0 to powers of two, on the right and below (at most `limit` if L
-    allows)."""
+    """Pads arrays [B, L] with 0 to powers of two, on the right and below.
+    L is at most `limit` if it can be."""
     rows, length = batch["input_ids"].shape
     width = bucket(length, SHORTEST, None if limit is None or length > limit else limit)
     if rows % multiple:

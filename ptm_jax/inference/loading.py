@@ -305,8 +305,7 @@ def _with_generation(config: Config) -> Config:
 
 
 def system_of(record: Any, precision: Compute = "float32", kinds: Kinds | None = None) -> System:
-    """Returns the System of a run's record, with towers wrapped by its adaptations and at the given
-    precision.
+    """Returns the System of a run's record, with wrapped towers, at the given precision.
 
     `kinds` are the kinds that the run knows (`Run.kinds`; default: the kinds of ptm_jax). Raises
     UserError if a tower, a tie or an adaptation is of an unknown kind.

@@ -1,5 +1,5 @@
-"""A loaded model: arrays or texts in, NumPy arrays and texts out (`inference.arrays` for
-arrays)."""
+"""A loaded model: arrays or texts in, NumPy arrays and texts out.
+`inference.arrays` is for arrays."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Pretrained(ArrayModel):
 
     @property
     def generates(self) -> bool:
-        """Whether `generate` works: a causal model or one with a decoder, with a vocabulary head
-        and a cache."""
+        """Whether `generate` works.
+        It needs a causal model or a decoder, with a vocabulary head and a cache."""
         return generating.refusal(self) is None
 
     @functools.cached_property
@@ -73,8 +73,8 @@ class Pretrained(ArrayModel):
         layers: bool = False,
         carry: bool = False,
     ) -> Any:
-        """Returns vectors [n, D] float32 of texts, pooled from all tokens, including special ones
-        (`inference.text.vectors`).
+        """Returns vectors [n, D] float32 of texts, pooled from all tokens, also special ones.
+        See `inference.text.vectors`.
 
         pooling    "cls", "max", "mean", "mean_sqrt_len", "weightedmean" or "lasttoken". Default:
                    the pooling of the model's sentence-transformers folder (several modes are
@@ -129,8 +129,8 @@ class Pretrained(ArrayModel):
         top: int = 5,
         **options: Any,
     ) -> list[list[vectors.Found]]:
-        """Returns the `top` texts of `corpus` for each query, as (index, score, text), most similar
-        first.
+        """Returns the `top` texts of `corpus` for each query, most similar first.
+        A result is (index, score, text).
 
         corpus   texts, or their vectors [n, D] from `encode`
         options  those of `encode`. A folder's prompts "query", and "document", "passage" or
@@ -141,8 +141,8 @@ class Pretrained(ArrayModel):
         return vectors.search(self, queries, corpus, top, **options)
 
     def fill_mask(self, texts: Sequence[str], top: int = 5) -> list[list[list[filling.Filling]]]:
-        """Returns for each mask of each text the `top` fillings (token, probability, sentence),
-        most probable first.
+        """Returns the `top` fillings for each mask of each text, most probable first.
+        A filling is (token, probability, sentence).
 
         A mask is the tokenizer's mask token, [MASK] or <mask>. Fillings are never special tokens.
         BART's mask stands for any number of tokens; its filling is the first one. Raises UserError
@@ -153,8 +153,7 @@ class Pretrained(ArrayModel):
     def classify(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, batch_size: int = 32
     ) -> list[dict[str, float]]:
-        """Returns {class name: probability} of each text, or of each text with its second text in
-        `pairs`.
+        """Returns {class name: probability} of each text, or of each pair with `pairs`.
 
         Classes are in the model's order. Probabilities add up to 1, unless labels are independent.
         A regression model has one class, with the predicted number. Raises UserError for a model
@@ -208,8 +207,8 @@ class Pretrained(ArrayModel):
         )
 
     def perplexity(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
-        """Returns the perplexity [n] of each text under a causal model: exp of the mean negative
-        log-probability per token.
+        """Returns the perplexity [n] of each text under a causal model.
+        It is exp of the mean negative log-probability per token.
 
         The first token counts only if the vocabulary has a `bos` to predict it from.
         """

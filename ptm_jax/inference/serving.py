@@ -1,5 +1,4 @@
-"""A model as a graph for those who serve it without this package: StableHLO (`jax.export`) or ONNX
-(jax2onnx).
+"""A model as a graph that runs without this package: StableHLO (`jax.export`) or ONNX (jax2onnx).
 
 The graph reads input_ids and attention_mask [B, L] int32, and token_type_ids where the model has
 types, of any B and L; its weights are inside. Quantised weights stay int8 in the file. No kernel of
@@ -99,8 +98,8 @@ def graph(model: Pretrained, arithmetic: integers.Arithmetic = "int8") -> Graph:
 
 
 def write(out: str | os.PathLike, model: Pretrained, kind: Format) -> list[Path]:
-    """Writes `model.stablehlo` or `model.onnx`, graph.json with the names and the tokenizer's
-    files. Returns the files.
+    """Writes `model.stablehlo` or `model.onnx`, graph.json and the tokenizer's files.
+    graph.json has the names. Returns the files.
 
     Raises UserError as `graph` does, and without jax2onnx for "onnx"."""
     from ptm_jax.data.tokenizers.published import write_published
@@ -120,8 +119,8 @@ def write(out: str | os.PathLike, model: Pretrained, kind: Format) -> list[Path]
 
 
 def stablehlo(made: Graph, limit: int | None = None) -> bytes:
-    """Returns the serialized program, which `jax.export.deserialize` reads: for CPUs, GPUs and
-    TPUs, any B and L."""
+    """Returns the serialized program for CPUs, GPUs and TPUs, any B and L.
+    `jax.export.deserialize` reads it."""
     within = () if limit is None else (f"l <= {limit}",)
     shape = jax.export.symbolic_shape("b, l", constraints=within)
     shapes = [jax.ShapeDtypeStruct(shape, jnp.int32) for _ in made.inputs]

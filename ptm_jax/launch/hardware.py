@@ -43,8 +43,8 @@ NAMES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """`hosts` machines with `devices` each (None: all of a host), and their topology `where` if
-    known."""
+    """`hosts` machines with `devices` each, and their topology `where` if known.
+    None: all devices of a host."""
 
     where: Topology | None = None
     hosts: int = 1

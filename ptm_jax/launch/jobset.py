@@ -1,5 +1,5 @@
-"""Renders a JobSet for Google Kubernetes Engine: one pod per host of a TPU slice, or per machine
-with GPUs.
+"""Renders a JobSet for Google Kubernetes Engine.
+One pod per host of a TPU slice, or per machine with GPUs.
 
 Uses the CRD jobset.x-k8s.io/v1alpha2 (https://jobset.sigs.k8s.io) and Kubernetes' Job.
 `podFailurePolicy` fails the job if a pod is evicted, or if its run saved on SIGTERM and exited with
@@ -177,8 +177,8 @@ def _config_name(job: Job) -> str:
 
 
 def literal(text: str) -> str:
-    """Escapes `text` so that Kubernetes passes it unchanged: it expands $(NAME) and reads $$ as
-    $."""
+    """Escapes `text` so that Kubernetes passes it unchanged.
+    Kubernetes expands $(NAME) and reads $$ as $."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 

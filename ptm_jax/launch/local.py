@@ -1,5 +1,5 @@
-"""Runs several hosts on this machine, one process each, connected over gloo, and waits until all
-have ended.
+"""Runs several hosts on this machine, one process each, connected over gloo.
+Waits until all have ended.
 
 Output lines start with the host's number and are also written to WORKDIR/launch. SIGTERM and Ctrl-C
 reach every host as SIGTERM, so that a run saves. After a failure the other hosts have some seconds

@@ -84,8 +84,7 @@ def slurm(job: Job) -> str:
 
 
 def tpu_vm(job: Job) -> str:
-    """Returns a script that requests a Cloud TPU slice, starts the run on its workers and watches
-    it."""
+    """Returns a script that requests a Cloud TPU slice, starts the run and watches it."""
     names = job.hardware.names
     kind = ["--type", names.family, "--topology", job.hardware.shape]
     if (

@@ -189,8 +189,7 @@ def wanted() -> str:
 
 
 def wrong_version(folder: Path) -> str | None:
-    """Returns the version of the libtpu in a folder if the installed JAX asks for another, else
-    None."""
+    """Returns the version of a folder's libtpu if the installed JAX asks for another, else None."""
     asked = wanted().partition("==")[2].removesuffix("*")
     version = next((one.version for one in distributions(name="libtpu", path=[str(folder)])), None)
     return version if version and not f"{version}.".startswith(asked.rstrip(".") + ".") else None

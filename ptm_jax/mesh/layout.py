@@ -25,8 +25,8 @@ __all__ = ["Layout", "constrain", "current", "layout_of", "use"]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """`rules` map logical axes to axes of `mesh`, for activations and for parameters
-    (`tables.place`)."""
+    """`rules` map logical axes to axes of `mesh`, for activations and parameters.
+    See `tables.place`."""
 
     mesh: Mesh
     rules: tables.Table

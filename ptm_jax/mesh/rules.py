@@ -87,8 +87,8 @@ TABLES: Mapping[str, Table] = PLAIN | {
 
 
 def default_sizes(rules: str, count: int) -> dict[str, int]:
-    """Returns the mesh of `count` devices where none is given: all on `fsdp` if the rules are
-    `fsdp`, else on `data`."""
+    """Returns the default mesh of `count` devices.
+    All are on `fsdp` if the rules are `fsdp`, else on `data`."""
     return {"fsdp" if rules == "fsdp" else "data": count}
 
 
@@ -209,8 +209,7 @@ def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Ar
 
 
 def share(mesh: Mesh) -> tuple[int, int]:
-    """Returns (index, count): which part of the rows of a batch this process holds, of how many
-    parts.
+    """Returns (index, count): the part of a batch's rows that this process holds.
 
     Processes that share one copy of the model hold the same rows. Raises UserError if some hold
     more rows than others.

@@ -68,8 +68,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Messages of one kind along mesh axes: count per step, and total bytes of a device's
-    tensors."""
+    """Messages of one kind along mesh axes: count per step, total bytes of a device's tensors."""
 
     kind: str
     axes: tuple[str, ...]
@@ -86,8 +85,8 @@ def with_rows(config: Experiment, rows: int, phase: int = 0) -> Experiment:
 
 
 def work_of(config: Experiment, phase: int) -> Work:
-    """Returns the work of a step of a published experiment (`plan.lowering.published`), from
-    traces."""
+    """Returns the work of a step of a published experiment, from traces.
+    The experiment is `plan.lowering.published`."""
     shape = config.system.recipe.phases[phase]
     config, twice = (with_rows(config, times * shape.batch, phase) for times in (1, 2))
     (traced, (shapes, axes)), (double, _) = _trace(config), _trace(twice)

@@ -60,8 +60,7 @@ class Links:
         return total or chip.link
 
     def seconds(self, kind: str, axes: Sequence[str], size: float, count: float = 1.0) -> float:
-        """Returns the seconds of `count` collectives over these axes, with `size` bytes in
-        total."""
+        """Returns the seconds of `count` collectives over these axes, `size` bytes in total."""
         parts = self.parts(axes)
         if parts < 2 or not size:
             return 0.0
@@ -97,7 +96,7 @@ def links(topology: Topology, mesh: Any) -> Links:
 
 
 def fitted(mesh: Mapping[str, int], count: int) -> dict[str, int]:
-    """Fits a mesh to `count` chips: keeps `model`, `seq` and `fsdp` as far as they divide it;
+    """Fits a mesh to `count` chips: keeps `model`, `seq` and `fsdp` as far as they divide it.
     `data` gets the rest."""
     sizes = {axis: mesh.get(axis, 1) for axis in AXES}
     for axis in ("model", "seq"):

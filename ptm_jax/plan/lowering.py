@@ -1,5 +1,5 @@
-"""Lowers and compiles the real training step for the devices of a topology, and reads the
-compiler's memory and messages.
+"""Lowers and compiles the real training step for the devices of a topology.
+Reads the compiler's memory and messages.
 
 The step is that of `training.steps.step.Program`, with the mesh, rules, donation and micro-batches
 of `training.loop`. Its inputs are shapes.
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 def published(config: Experiment) -> Experiment:
-    """Returns the experiment with its vocabulary, precision and `impl` in every slot, and stand-ins
-    for corpus facts."""
+    """Returns the experiment with vocabulary, precision and `impl` in every slot.
+    Corpus facts have stand-ins."""
     resolved = differing.resolve(config, vocab_of(config))
     return dataclasses.replace(resolved, system=facts.stand_ins(resolved.system, vocab_of(config)))
 
@@ -99,8 +99,8 @@ class Step:
             return step.lower(self.state, self.batch)
 
     def held(self) -> dict[str, int]:
-        """Returns bytes per device of `parameters` and `optimizer` (moments, counters,
-        memories)."""
+        """Returns bytes per device of `parameters` and `optimizer`.
+        The optimizer has moments, counters, memories."""
         params = sum(map(_local_bytes, jax.tree.leaves(self.state.params)))
         return {
             "parameters": params,

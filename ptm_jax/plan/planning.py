@@ -48,8 +48,8 @@ class Plan:
         return self.needs <= self.hbm_bytes
 
     def document(self, price: float | None = None) -> dict[str, Any]:
-        """Returns the plan as a JSON document, with the cost if `price` (per chip and hour) is
-        given."""
+        """Returns the plan as a JSON document, with the cost if `price` is given.
+        The price is per chip and hour."""
         count = self.topology.count
         document = {
             "fits": self.fits,

@@ -1,5 +1,5 @@
-"""The model card of an export: README.md, with the YAML head that the Hugging Face Hub reads, from
-the record of a run."""
+"""The model card of an export: README.md, from the record of a run.
+It has the YAML head that the Hugging Face Hub reads."""
 
 from __future__ import annotations
 

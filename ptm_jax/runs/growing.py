@@ -36,8 +36,8 @@ WORD = re.compile(r"\w+")
 
 
 def candidates(tokenizer: Tokenizer, texts: Iterable[str], most: int, least: int = 5) -> list[str]:
-    """Returns up to `most` words that occur at least `least` times and have several pieces, most
-    frequent first."""
+    """Returns up to `most` words of several pieces, most frequent first.
+    They occur at least `least` times."""
     lower = tokenizer.encode("A").tolist() == tokenizer.encode("a").tolist()
     counts: collections.Counter = collections.Counter()
     for text in texts:

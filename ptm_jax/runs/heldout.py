@@ -1,5 +1,5 @@
-"""Evaluates a run's checkpoint on a corpus with the metrics of the run: `ptm evaluate` without a
-downstream task."""
+"""Evaluates a run's checkpoint on a corpus with the metrics of the run.
+It is `ptm evaluate` without a downstream task."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Measured:
 
 
 def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: int = 0) -> Measured:
-    """Evaluates a run's checkpoint on a split of a corpus, with the row length of the checkpoint's
-    phase.
+    """Evaluates a run's checkpoint on a split of a corpus.
+    Rows have the length of the checkpoint's phase.
 
     On the run's own held-out text the metrics equal the logged ones. The mesh may differ from the
     run's.

@@ -1,5 +1,4 @@
-"""The experiment that a word names: a system of the catalogue, the user's config, or a model to
-train further."""
+"""The experiment that a word names: a system, the user's config, or a model to train further."""
 
 from __future__ import annotations
 

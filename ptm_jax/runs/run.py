@@ -49,14 +49,14 @@ class Run:
 
     @classmethod
     def at(cls, path: str | os.PathLike) -> Run:
-        """Returns the run of a path: a workdir, its `checkpoints`, or one checkpoint
-        (`sentence_folder.model_folder`)."""
+        """Returns the run of a path: a workdir, its `checkpoints`, or one checkpoint.
+        See `sentence_folder.model_folder`."""
         return cls(*workdirs.place_of(sentence_folder.model_folder(path)))
 
     @property
     def exists(self) -> bool:
-        """Whether the folder has the record of a run (a published checkpoint has a config.json
-        too)."""
+        """Whether the folder has the record of a run.
+        A published checkpoint has a config.json too."""
         return (self.folder / "config.json").is_file() and not checkpoint.is_published(self.folder)
 
     @functools.cached_property
@@ -234,8 +234,8 @@ def best_checkpoint(path: str | os.PathLike) -> str | os.PathLike:
 
 
 def adapter_parts(params: Params, freedom: Freedom) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns ({path: array} that was trained or added by an adaptation, {path: array} of the
-    frozen base)."""
+    """Returns ({path: array} of the adaptation, {path: array} of the frozen base).
+    The first part was trained or added."""
     places, flat = freedom.places(params), paths.flatten(params)
     trained = {path: leaf for path, leaf in flat.items() if freedom.trains(places[path])}
     return trained, {path: leaf for path, leaf in flat.items() if path not in trained}

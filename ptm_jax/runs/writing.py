@@ -48,8 +48,8 @@ def write(
     params: Params,
     beside: Sequence[Path] = (),
 ) -> Run:
-    """Writes a run of no steps with the record {"config": {"system"}, ...} and copies of the files
-    `beside`, atomically.
+    """Writes a run of no steps, atomically.
+    It has the record {"config": {"system"}, ...} and copies of the files `beside`.
 
     Raises UserError."""
     with drafted(out) as draft:

@@ -1,5 +1,4 @@
-"""Evaluations of word vectors of two languages: a dictionary, and retrieval of parallel
-sentences."""
+"""Evaluations of two languages' word vectors: a dictionary, and parallel-sentence retrieval."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ def _also_in(triples: np.ndarray, others: np.ndarray) -> int:
 
 
 def measures(ranks_of: np.ndarray, sought: Sequence[str] = ("tail", "head")) -> dict[str, float]:
-    """Returns MRR, Hits@1, 3 and 10 and the mean rank of ranks [len(sought), N], and the MRR of
-    each side of two."""
+    """Returns MRR, Hits@1, 3 and 10 and the mean rank of ranks [len(sought), N].
+    With two sides also the MRR of each."""
     metrics = {
         "mrr": (1 / ranks_of).mean(),
         **{f"hits@{k}": (ranks_of <= k).mean() for k in HITS},

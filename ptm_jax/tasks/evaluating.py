@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Predictions for examples, their metrics (none without labels), and counts of truncated
-    texts."""
+    """Predictions for examples, their metrics (none without labels), and truncated-text counts."""
 
     task: Task
     source: Source
@@ -94,8 +93,8 @@ def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source
 
 
 def heldout_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
-    """Returns the source of the examples that a run holds out (a tenth of a single file), or of
-    another `split`."""
+    """Returns the source of a run's held-out examples, or of another `split`.
+    A single file has a tenth held out."""
     return task.examples.files(data)[split]
 
 

@@ -34,8 +34,8 @@ FEWEST = 2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Words, names of properties, values [n, P] (NaN: unknown), and whether a word is of the test
-    part [n] or None."""
+    """Words, names of properties, values [n, P] (NaN: unknown), and whether a word is a test word.
+    The last is [n] or None."""
 
     words: tuple[str, ...]
     names: tuple[str, ...]

@@ -39,8 +39,7 @@ TEXTS = 256
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TripleModel:
-    """Base class: the tower of a run, its objective, and {name: number} of its entities and
-    relations.
+    """Base class: a run's tower, its objective, and {name: number} of entities and relations.
 
     A subclass defines `scores(arrays, x [B], y [B], what)`, the scores [B, answers] of all answers,
     and `arrays`, which it reads: as arguments of the compiled program they are no constants of it.
@@ -220,8 +219,8 @@ class DescribedModel(TripleModel):
         )
 
     def states(self, params: Params, *texts: jax.Array) -> jax.Array:
-        """Returns the states [B, D] of the first tokens of texts [B, W], ids + 1, each followed by
-        the separator."""
+        """Returns the states [B, D] of the first tokens of texts [B, W], ids + 1.
+        The separator follows each text."""
         room = 1 + sum(text.shape[-1] + 1 for text in texts)
         view = framed(texts, self.vocab, room, jnp.ones(len(texts[0]), bool))
         del view["token_type_ids"]
@@ -240,8 +239,8 @@ class DescribedModel(TripleModel):
 
     @functools.cached_property
     def arrays(self) -> Any:
-        """The parameters, and the vectors of entities [E, D] and of relations [R, D], from the
-        table or from their texts."""
+        """The parameters, and the vectors of entities [E, D] and of relations [R, D].
+        They come from the table or from the texts."""
         graph, params = self.examples.graph, self.tower.params
         every = self.encoded(graph.entities())
         if self.examples.texts == "relations":

@@ -1,5 +1,4 @@
-"""Compression of a model: fine-tuning with the wrapper where the method trains, then the smaller
-model in a folder."""
+"""Compression of a model: fine-tuning if the method trains, then the smaller model in a folder."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ from ptm_jax.tuning.augmentation import teaching
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Parameters of a model, those that are zero, bytes of its arrays, and its metrics on held-out
-    examples ({} if none were measured)."""
+    """Size of a model: parameters, zero parameters, bytes of its arrays, held-out metrics.
+    Metrics are {} if none were measured."""
 
     parameters: int
     zeros: int

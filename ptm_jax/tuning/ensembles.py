@@ -22,8 +22,8 @@ from ptm_jax.inference.text.classifying import names_of
 
 
 class Ensemble(Pretrained):
-    """Models with equal vocabulary, task heads and names of classes, as one model with the mean of
-    their scores.
+    """Models as one model with the mean of their scores.
+    They have equal vocabulary, task heads and names of classes.
 
     The mean of class scores is the normalised geometric mean of the probabilities. `classify`,
     `tag`, `answer` and the tasks on such heads use the mean. An ensemble has no parameters, so it

@@ -1,5 +1,4 @@
-"""Downstream tasks as experiments: a model's encoder, a task head, the task's data and the usual
-recipe."""
+"""Downstream tasks as experiments: an encoder, a task head, the task's data, the usual recipe."""
 
 from __future__ import annotations
 
@@ -297,8 +296,7 @@ def _with_head(model: Initial, examples: TaskExamples) -> System:
 
 
 def headed(system: System, examples: TaskExamples) -> System:
-    """Returns the encoder of a system with the head of a task, which reads as the system's own head
-    does."""
+    """Returns a system's encoder with the head of a task, which reads as the system's own head."""
     name = _tuned(system.towers)
     encoder = system.towers[
         name

@@ -1,5 +1,5 @@
-"""Several tasks at once: one encoder, a head for each (MT-DNN: Liu et al. 2019, arXiv
-1901.11504)."""
+"""Several tasks at once: one encoder, a head for each.
+MT-DNN: Liu et al. 2019, arXiv 1901.11504."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Downstream tasks with loaded models: `ptm evaluate --task` and `ptm predict --task` on the files
-of a task."""
+"""Downstream tasks with loaded models: `ptm evaluate --task` and `ptm predict --task`."""
 
 from __future__ import annotations
 

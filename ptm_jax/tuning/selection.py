@@ -1,5 +1,4 @@
-"""Fine-tuning runs: evaluation during training, choice of the best checkpoint, early stopping, and
-several seeds.
+"""Fine-tuning runs: evaluation, choice of the best checkpoint, early stopping, several seeds.
 
 The trainer calls a function at each evaluation (`training.loop.Watch`). Results are in the workdir,
 so a stopped run can continue, and a finished run is only read:
@@ -259,14 +258,13 @@ def _main(metrics: Mapping[str, float]) -> float:
 
 
 def ranked(metric: float) -> float:
-    """Returns the value by which runs and checkpoints are compared: a metric that is no number is
-    the worst."""
+    """Returns the value that compares runs and checkpoints; NaN metrics are the worst."""
     return -math.inf if math.isnan(metric) else metric
 
 
 def spread(runs: Sequence[Tuned]) -> dict[str, tuple[float, float]]:
-    """{metric: (mean, standard deviation with n - 1)} over the seeds; the latter is 0 for one
-    run."""
+    """{metric: (mean, standard deviation with n - 1)} over the seeds.
+    The deviation is 0 for one run."""
     spreads = {}
     for name in runs[0].metrics:
         values = [run.metrics[name] for run in runs]

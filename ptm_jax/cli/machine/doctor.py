@@ -63,8 +63,7 @@ def run(args: Args) -> int:
 
 
 def kernels(repeat: bool) -> dict[str, Any]:
-    """Returns the reason for what the device takes, and the answers of each class that it was asked
-    for.
+    """Returns the reason for the device's choice of kernels, and the answers of each class.
 
     A TPU or GPU that was asked for none is asked for two kinds of attention and a cross-entropy."""
     from ptm_jax.kernels import choice, deciding

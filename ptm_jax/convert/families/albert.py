@@ -1,5 +1,5 @@
-"""ALBERT (Lan et al. 2020): layers with shared parameters (all layers or groups), and factorized
-embeddings.
+"""ALBERT (Lan et al. 2020): layers with shared parameters, and factorized embeddings.
+All layers share, or groups of layers.
 
 Transformers has no dropout on the second branch of a layer, but applies one to the pooled states
 that predict the sentence order. The original does the opposite; we follow the original.

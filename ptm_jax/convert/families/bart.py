@@ -1,5 +1,5 @@
-"""BART, mBART (norms before the branches) and PEGASUS (norms before the branches and fixed
-sinusoids)."""
+"""BART, mBART and PEGASUS.
+mBART and PEGASUS have norms before the branches, PEGASUS also fixed sinusoids."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ class BartKind:
         )
 
     def half_lines(self, ours: str, theirs: str) -> tuple[Line, ...]:
-        """Returns the lines of one half: layers with optional cross-attention, positions and outer
-        norms."""
+        """Returns the lines of one half: layers, positions and outer norms.
+        Layers may have cross-attention."""
         block, layer = f"{ours}/stack/block", f"{theirs}.layers.{{i}}."
         names = ("q_proj", "k_proj", "v_proj", "out_proj")
         return (

@@ -1,5 +1,5 @@
-"""BERT and models in its format: SpanBERT, MiniLM, TinyBERT, UniLM, SciBERT, BioBERT, Chinese wwm,
-StructBERT, InfoWord."""
+"""BERT and models in its format.
+SpanBERT, MiniLM, TinyBERT, UniLM, SciBERT, BioBERT, Chinese wwm, StructBERT, InfoWord."""
 
 from __future__ import annotations
 

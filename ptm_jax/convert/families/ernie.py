@@ -1,5 +1,5 @@
-"""ERNIE 1.0, 2.0 and 3.0 of Baidu: BERT under another root, with task embeddings if `use_task_id`
-is set."""
+"""ERNIE 1.0, 2.0 and 3.0 of Baidu: BERT under another root.
+It has task embeddings if `use_task_id` is set."""
 
 from __future__ import annotations
 

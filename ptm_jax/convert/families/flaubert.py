@@ -1,5 +1,5 @@
-"""FlauBERT (Le et al. 2020): XLM's encoder and classes for French, with optional pre-norm and
-LayerDrop."""
+"""FlauBERT (Le et al. 2020): XLM's encoder and classes for French.
+Pre-norm and LayerDrop are optional."""
 
 from __future__ import annotations
 

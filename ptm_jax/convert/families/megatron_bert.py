@@ -1,5 +1,5 @@
-"""Megatron-LM's BERT (Shoeybi et al. 2019): BERT's names, norms before the branches and after the
-last layer."""
+"""Megatron-LM's BERT: BERT's names, norms before the branches and after the last layer.
+Shoeybi et al. 2019."""
 
 from __future__ import annotations
 

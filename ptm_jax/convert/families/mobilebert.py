@@ -1,5 +1,5 @@
-"""MobileBERT (Sun et al. 2020): BERT's layers in bottlenecks with several feed-forward layers, on
-trigram embeddings."""
+"""MobileBERT (Sun et al. 2020): BERT's layers in bottlenecks, on trigram embeddings.
+A layer has several feed-forward parts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""NEZHA (Wei et al. 2019): BERT with relative positions in keys and values in place of absolute
-ones.
+"""NEZHA (Wei et al. 2019): BERT with relative positions in keys and values.
+They replace absolute positions.
 
 Transformers contains it up to 4.57; version 5 does not.
 """

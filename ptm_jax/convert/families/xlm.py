@@ -1,5 +1,5 @@
-"""XLM (Lample & Conneau 2019): BERT's encoder with language embeddings, zero vectors for padding
-and no sentence types.
+"""XLM (Lample & Conneau 2019): BERT's encoder with language embeddings.
+Padding has zero vectors; there are no sentence types.
 
 If sentence types are given, Transformers adds the *word* embedding of the type's id; so do we. The
 causal model of Transformers attends to left padding, ours does not. A table of sinusoids is in the

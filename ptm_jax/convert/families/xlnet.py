@@ -1,5 +1,5 @@
-"""XLNet (Yang et al. 2019): two streams, relative positions and types, a memory; with `attn_type`
-"uni", a left-to-right model.
+"""XLNet (Yang et al. 2019): two streams, relative positions and types, a memory.
+With `attn_type` "uni" it is a left-to-right model.
 
 With `bi_data` Transformers reads the second half of a batch from right to left. Such a config is
 refused; here `backward` [B] in a batch sets the direction of each row. `untie_r` concerns only the

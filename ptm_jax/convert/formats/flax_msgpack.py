@@ -1,5 +1,5 @@
-"""Reads Flax msgpack files of Transformers 4 (`flax_model.msgpack`) under torch's names and
-layouts.
+"""Reads Flax msgpack files of Transformers 4 under torch's names and layouts.
+The file is `flax_model.msgpack`.
 
 The file is parsed without loading it: the bytes of an array are skipped and only their offset is
 kept. flax.serialization writes maps with text keys, numbers, and the extension types 1 (array:

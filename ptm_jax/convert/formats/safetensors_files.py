@@ -118,8 +118,7 @@ def _check_cover(path: Path, entries: Mapping[str, Entry], begin: int, size: int
 def layout(
     arrays: Sequence[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str] | None
 ) -> tuple[bytes, list[str]]:
-    """Returns (header bytes, order of the names in the data) of a file with these (name, dtype,
-    shape).
+    """Returns (header bytes, order of the names in the data) of (name, dtype, shape) lists.
 
     Arrays are sorted by item size, largest first, so that each starts at a multiple of its item
     size; then by name, as in the safetensors library.

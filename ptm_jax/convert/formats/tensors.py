@@ -1,5 +1,4 @@
-"""Shared parts of the checkpoint formats: the location of a tensor's bytes in a file, and partial
-reads.
+"""Shared parts of the checkpoint formats: a tensor's place in a file, and partial reads.
 
 Files are not trusted. Code that creates an `Entry` must check that its extents lie in the file and
 match its shape. Every error is a one-line `UserError` that names the file and the tensor.

@@ -1,5 +1,4 @@
-"""Reads torch pickles (`pytorch_model.bin`), only on request and only with torch's restricted
-reader.
+"""Reads torch pickles (`pytorch_model.bin`) on request, by torch's restricted reader only.
 
 A pickle is a program. `torch.load(weights_only=True)` only builds tensors and plain containers, and
 refuses everything else before any call. Files written before torch 1.6 are not zip archives and

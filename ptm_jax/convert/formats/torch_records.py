@@ -1,5 +1,5 @@
-"""Reads a torch file of any Python values, such as Flair's models, without torch and without
-running anything of it.
+"""Reads a torch file of any Python values, such as Flair's models, without torch.
+Nothing in the file is run.
 
 `formats.torch_pickle` reads tables of tensors with torch's weights_only, which refuses the pickles
 of protocol 4 that Flair writes. Here a class of the file becomes a `Record` with the attributes,

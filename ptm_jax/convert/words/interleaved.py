@@ -1,5 +1,5 @@
-"""word2vec's binary format: a line `V D`, then for each word its bytes, a blank, and D float32
-numbers, little-endian.
+"""word2vec's binary format.
+A line `V D`, then for each word its bytes, a blank, and D float32 numbers, little-endian.
 
 word2vec.c ends each vector by a line break; gensim does not. Both are read; files are written
 without.

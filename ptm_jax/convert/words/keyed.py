@@ -1,4 +1,4 @@
-"""gensim's KeyedVectors (`.kv`), and the vectors inside its saved Word2Vec and FastText models, of
+"""gensim's KeyedVectors (`.kv`), and vectors of saved Word2Vec and FastText models.
 gensim 1 to 4.
 
 The file is a pickle: a program. It is read on request only, and by a reader that calls nothing of

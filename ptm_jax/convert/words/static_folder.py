@@ -1,5 +1,5 @@
-"""Folders of static token vectors in model2vec's layout: config.json, model.safetensors,
-tokenizer.json, modules.json."""
+"""Folders of static token vectors in model2vec's layout.
+config.json, model.safetensors, tokenizer.json, modules.json."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Word vectors as text, a word and its numbers per line: word2vec and fastText `.vec` (line `V D`
-first), GloVe (without).
+"""Word vectors as text, a word and its numbers per line.
+word2vec and fastText `.vec` (line `V D` first), GloVe (without).
 
 Words hold no blank. Numbers are read as Python reads them and kept as float32. Files are read in
 blocks of whole lines.

@@ -1,5 +1,5 @@
-"""Files of word vectors, in and out: the format is found in the file's first bytes, and named to
-write one."""
+"""Files of word vectors, in and out.
+The first bytes tell the format of a file; a name chooses it for writing."""
 
 from __future__ import annotations
 

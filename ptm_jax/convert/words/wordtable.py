@@ -1,5 +1,4 @@
-"""A table of word vectors as a file gives it: words, rows, counts, and for fastText n-grams and
-classes."""
+"""A file's table of word vectors: words, rows, counts, fastText's n-grams and classes."""
 
 from __future__ import annotations
 

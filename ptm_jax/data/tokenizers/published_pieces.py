@@ -92,8 +92,7 @@ def piece_spans(processor: SentencePieceProcessor, text: str) -> Spans:
 
 @dataclasses.dataclass(frozen=True)
 class PieceModel:
-    """A parsed sentencepiece file: (piece, score, type) of every id, the algorithm and the table of
-    characters."""
+    """A parsed sentencepiece file: (piece, score, type) of every id, algorithm, character table."""
 
     pieces: tuple[tuple[str, float, int], ...]
     algorithm: int

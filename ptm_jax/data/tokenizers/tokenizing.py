@@ -386,8 +386,8 @@ class Tokenizer:
 
     @functools.cached_property
     def continuations(self) -> np.ndarray:
-        """[V] bool: whether a piece continues a word (for whole-word masking); False for special
-        tokens."""
+        """[V] bool: whether a piece continues a word; False for special tokens.
+        Whole-word masking reads it."""
         table = np.zeros(len(self.pieces), bool)
         for i, piece in enumerate(self.pieces if self.kind != "word" else ()):
             if self.kind == "wordpiece":

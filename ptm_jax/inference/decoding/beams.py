@@ -1,5 +1,5 @@
-"""Beam search with separate finished hypotheses, under the length rule of GNMT (Wu et al. 2016,
-section 7) or n ** alpha.
+"""Beam search with separate finished hypotheses, and length penalties.
+The penalty is GNMT's (Wu et al. 2016, section 7) or n ** alpha.
 
 A step ranks the 2K best continuations of a prompt, (1 + n) K where n tokens end an answer. A
 continuation among the K best that ends (with a token of `eos`, or at the maximum length) becomes a
@@ -33,8 +33,8 @@ from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, g
 
 @record
 class Beams:
-    """Running hypotheses tokens [B, K, P+T] with log-probabilities [B, K], and the K best that are
-    `done`, best first."""
+    """Running hypotheses: tokens [B, K, P+T] with log-probabilities [B, K], and the K best `done`.
+    The best is first."""
 
     t: Any
     tokens: Any
@@ -56,8 +56,8 @@ def search(
     cache,
     numbers: Mapping,
 ) -> Decoded:
-    """Returns `Decoded` for prompts [B, P] with K answers each, from the logits [B, V] after the
-    prompts and their cache."""
+    """Returns `Decoded` for prompts [B, P] with K answers each.
+    It begins with the logits [B, V] after the prompts and their cache."""
     (rows, prompt), width = ids.shape, shape.beams
     lanes = jnp.repeat(jnp.arange(rows), width)
     counts = segments.sum(1)[lanes]

@@ -1,5 +1,5 @@
-"""Decoding from a causal network or an encoder with a decoder: greedy, sampling or beam search,
-with a key-value cache and static shapes.
+"""Decoding from a causal network or an encoder with a decoder.
+Greedy, sampling or beam search, with a key-value cache and static shapes.
 
 Prompts are padded on the left to a bucket of rows and lengths, so all rows write the same cache
 slot at a step. Padding has segment 0 and is never attended to. Positions count from the first real
@@ -62,8 +62,8 @@ CORES = min(
 
 @record
 class Walk:
-    """Rows [R] being decoded: tokens [R, P+T] with the prompt, and used [R, P+T], the slots that
-    hold one."""
+    """Rows [R] being decoded: tokens [R, P+T] with the prompt, and used [R, P+T].
+    `used` marks the slots that hold a token."""
 
     t: Any
     tokens: Any

@@ -1,5 +1,5 @@
-"""Defaults of the options of decoding from a checkpoint's generation_config.json, or from an older
-one's config.json.
+"""Defaults of the options of decoding, from a checkpoint's generation_config.json.
+An older checkpoint has them in config.json.
 
 The meaning of a field is that of `transformers` 5: `max_length` and `min_length` count the first
 token of a decoder, a `num_beams`, `length_penalty` or `early_stopping` brings the library's length
@@ -44,8 +44,8 @@ LONGEST = 64
 def completed(
     config: Config, pair: bool, options: dict[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Returns (`options` completed by a checkpoint's settings, its settings that change the result
-    and are not applied).
+    """Returns (`options` completed by a checkpoint's settings, its settings that are not applied).
+    Only settings that change the result are listed.
 
     `pair`: an encoder with a decoder. Options of the call win: sampling or greedy ones against the
     checkpoint's beams, beams and greedy ones against its sampling. A published minimum is at most

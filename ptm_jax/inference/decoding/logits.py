@@ -22,8 +22,8 @@ NaN."""
 
 
 def repetition_penalty(logits: Array, tokens: Array, used: Array, penalty: Array | float) -> Array:
-    """Divides the positive logits of tokens that have occurred by `penalty`, and multiplies
-    negative ones by it.
+    """Makes tokens that have occurred less likely.
+    Their positive logits are divided by `penalty`, negative ones multiplied by it.
 
     tokens [R, W] int32, used [R, W] True where a slot holds a token of the prompt or of the answer.
     Keskar et al. 2019, section 4.1, divide only; with negative logits that would reward repetition.

@@ -1,5 +1,5 @@
-"""Options of decoding, and the common parts of greedy search, sampling and beam search: loop,
-rules, results, buckets."""
+"""Options of decoding, and the common parts of greedy search, sampling and beam search.
+The parts are loop, rules, results and buckets."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ class Generation:
 
 @record
 class Decoded:
-    """tokens [B, A, T] int32 (A answers, best first), lengths [B, A] including `eos`, scores [B,
-    A].
+    """tokens [B, A, T] int32, lengths [B, A] including `eos`, scores [B, A].
+    A answers, best first.
 
     A score is the sum of the log-probabilities of an answer's tokens. Beam search divides it by the
     length penalty.

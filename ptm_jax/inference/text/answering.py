@@ -31,8 +31,7 @@ BEST, LONGEST = 20, 30
 
 
 class Span(NamedTuple):
-    """An answer: its text, its start and end in characters, and the sum of its start and end
-    scores."""
+    """An answer: its text, its start and end in characters, and its start score + end score."""
 
     text: str
     start: int
@@ -117,8 +116,8 @@ def answer(
 def records_of(
     tokenizer: Tokenizer, questions: Sequence[str], contexts: Sequence[str]
 ) -> list[dict[str, np.ndarray]]:
-    """Returns a record per question: `question` ids, and `ids`, `starts` and `ends` (characters) of
-    the text's pieces."""
+    """Returns a record per question.
+    It has `question` ids, and `ids`, `starts` and `ends` (characters) of the text's pieces."""
     known = list(dict.fromkeys(contexts))
     pieces_of_text = dict(zip(known, pieces.pieces_of(tokenizer, known), strict=True))
     asked = tokenizer.encode_batch(questions)
@@ -255,8 +254,8 @@ def marked_end(text: str, stop: int) -> int:
 def best_spans(
     start, end, may, first: int = 0, best: int = BEST, *, longest: int = LONGEST
 ) -> list[tuple[float, int, int]]:
-    """Returns (score, first token, last token) for pairs of the `best` starts and ends of a window
-    from token `first` on."""
+    """Returns (score, first token, last token) for pairs of the `best` starts and ends of a window.
+    Tokens before `first` are left out."""
     begins, stops = np.argsort(-start, kind="stable")[:best], np.argsort(-end, kind="stable")[:best]
     return [
         (float(start[a] + end[b]), first + int(a), first + int(b))

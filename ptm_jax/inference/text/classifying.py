@@ -80,8 +80,8 @@ def names_of(model: Pretrained, classes: int) -> tuple[str, ...]:
 
 
 def kind_of(model: Pretrained) -> str:
-    """Returns the kind of scores: mutually exclusive `classes`, independent `labels`, or a
-    `number`."""
+    """Returns the kind of scores.
+    Mutually exclusive `classes`, independent `labels`, or a `number`."""
     objective = model.system.objective
     if isinstance(objective, Classification):
         return objective.kind

@@ -1,5 +1,5 @@
-"""Text generation: continuations of prompts (decoders), or answers to sources (encoders with a
-decoder)."""
+"""Text generation: continuations of prompts (decoders), or answers to sources.
+An encoder with a decoder answers sources."""
 
 from __future__ import annotations
 
@@ -227,8 +227,8 @@ def _say(line: str) -> None:
 
 
 def generators(pairs: bool = True) -> str:
-    """Returns names of systems that generate: decoders, and with `pairs` some encoders with a
-    decoder."""
+    """Returns names of systems that generate.
+    They are decoders, and with `pairs` some encoders with a decoder."""
     encoders = {
         name: slots.encoder_of(systems.get(name)) or slots.Encoder() for name in systems.names()
     }

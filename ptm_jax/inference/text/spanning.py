@@ -6,8 +6,8 @@ import numpy as np
 
 
 def best_tree(scores: np.ndarray) -> np.ndarray:
-    """Returns the heads [n] of the words 1 ... n in the tree of the highest sum, from scores [n +
-    1, n + 1] of (word, head).
+    """Returns the heads [n] of the words 1 ... n in the tree of the highest sum.
+    `scores` [n + 1, n + 1] are of (word, head).
 
     Word 0 is the root, which has one child: the best of all trees whose root has a given child.
     """

@@ -89,8 +89,8 @@ def tag(model: Pretrained, texts: Sequence[str], batch: int) -> list[list[tuple[
 def records_of(
     tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]
 ) -> list[dict[str, np.ndarray]]:
-    """Returns {"ids": ids of all words, "sizes": number of pieces of each word} of every
-    sentence."""
+    """Returns the record of every sentence.
+    "ids" has the ids of all words, "sizes" the number of pieces of each word."""
     rows = pieces.words_of(tokenizer, sentences)
 
     def lengths(row):
@@ -142,8 +142,8 @@ def rows_of(tokenizer: Tokenizer, ids: np.ndarray, sizes: np.ndarray, length: in
 
 
 def parts(sizes: np.ndarray, room: int) -> list[tuple[int, int]]:
-    """Returns the word ranges (start, stop) of the rows of a sentence, each with as many words as
-    fit."""
+    """Returns the word ranges (start, stop) of the rows of a sentence.
+    Each row has as many words as fit."""
     ranges, first, used = [], 0, 0
     for number, size in enumerate(sizes):
         if used and used + size > room:
@@ -154,8 +154,7 @@ def parts(sizes: np.ndarray, room: int) -> list[tuple[int, int]]:
 
 
 def spans_of(tagged: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Returns the entities of a tagged text: type, text, first word, and the word after the
-    last."""
+    """Returns the entities of a tagged text as (type, text, first word, word after the last)."""
     words, tags = [word for word, _ in tagged], [tag for _, tag in tagged]
     return [
         {"type": kind, "text": " ".join(words[a:b]), "start": a, "end": b}

@@ -1,5 +1,5 @@
-"""Vectors of a graph's entities and relations with the head that scores triples, as a run of TransE
-and its kin trained them."""
+"""Vectors of a graph's entities and relations, with the head that scores triples.
+Runs of TransE and similar models train them."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class ParagraphModel:
 
     @classmethod
     def read(cls, run: Run, system: System, params: Params, tokenizer: Tokenizer) -> ParagraphModel:
-        """Returns the model of a run, with the word frequencies of its corpus, from which noise
-        words are drawn."""
+        """Returns the model of a run, with the word frequencies of its corpus.
+        Noise words are drawn from them."""
         return cls(facts.fill(system, run.corpus), params, tokenizer)
 
     def __repr__(self) -> str:
@@ -63,8 +63,8 @@ class ParagraphModel:
 
     @functools.cached_property
     def documents(self) -> np.ndarray:
-        """[N, D] float32: the documents of the training text, in the order of its corpus; several
-        towers side by side."""
+        """[N, D] float32: the vectors of the training documents, in the order of the corpus.
+        Vectors of several towers are concatenated."""
         tables = [
             np.asarray(self.params[name]["encoder"]["document"], np.float32)
             for name in self.system.towers

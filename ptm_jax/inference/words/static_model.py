@@ -1,5 +1,5 @@
-"""Static vectors of tokens: a text's vector is the mean of its tokens' vectors, without any network
-(model2vec's models)."""
+"""Static vectors of tokens (model2vec's models).
+A text's vector is the mean of its tokens' vectors, without a network."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Latent semantic analysis and latent Dirichlet allocation, by scikit-learn (row 28 of the survey's
-catalogue).
+"""Latent semantic analysis and latent Dirichlet allocation, by scikit-learn.
+Row 28 of the survey's catalogue.
 
 LSA     a truncated singular value decomposition of weighted counts (Deerwester et al. 1990)
 LDA     topics by online variational Bayes (Blei et al. 2003; Hoffman et al. 2010)
@@ -169,8 +169,8 @@ class TopicModel(WordVectors):
         ]
 
     def save(self, path: str | os.PathLike, format: str | None = None) -> list[Path]:
-        """Writes a folder (the default without an ending), or the words' vectors in a format of
-        `WordVectors.save`."""
+        """Writes a folder, or the words' vectors in a format of `WordVectors.save`.
+        The folder is the default without an ending."""
         files = super().save(path, format)
         if not Path(path).is_dir():
             return files

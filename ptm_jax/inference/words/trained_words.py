@@ -28,8 +28,8 @@ TABLES = (static.WordVectors, static.ContextWords)
 
 
 def is_words(path: str | os.PathLike) -> bool:
-    """Whether `ptm_jax.load` finds word vectors at a path: a file, a folder of them, or a run that
-    trained a table."""
+    """Whether `ptm_jax.load` finds word vectors at a path.
+    It may be a file, a folder of them, or a run that trained a table."""
     if wordfiles.is_words(path):
         return True
     run = Run.at(path)

@@ -63,8 +63,8 @@ def classes(model: Any, request: Request) -> list[Result]:
 
 
 def terms(model: Any, text: str) -> tuple[list[str], list[str]]:
-    """Returns (words to add, words to take away) of `king - man + woman`; a word of the vocabulary
-    is itself."""
+    """Returns (words to add, words to take away) of `king - man + woman`.
+    A word of the vocabulary is itself."""
     if text in model or not any(f" {sign} " in text for sign in "+-"):
         return [text], []
     words, sign, parts = {"+": [], "-": []}, "+", text.split()

@@ -1,5 +1,4 @@
-"""A model of word vectors: look-up, neighbours, analogies, and a supervised fastText model's
-classes.
+"""A model of word vectors: look-up, neighbours, analogies, and fastText's classes.
 
 Cosines are float32 products with vectors of length 1. In a large table copies in 8 bits leave few
 candidates for them (`kernels.words.nearest`); no answer differs. Analogies: 3CosAdd (Mikolov et al.
@@ -156,8 +155,8 @@ class WordVectors:
         *,
         among: int | None = None,
     ) -> list[Similar]:
-        """Returns the words that are to `c` as `b` is to `a`: analogy("man", "king", "woman") finds
-        "queen".
+        """Returns the words that are to `c` as `b` is to `a`.
+        analogy("man", "king", "woman") finds "queen".
 
         It is `most_similar([b, c], [a])`. Raises UserError as that.
         """

@@ -30,8 +30,7 @@ CONNECTORS = {"cause": "What was the cause?", "effect": "What happened as a resu
 
 
 class Question(NamedTuple):
-    """A question, its choices, the number of the correct one as spelled in the file, and its
-    place."""
+    """A question, its choices, the number of the correct one as in the file, and its place."""
 
     first: str
     choices: tuple[str, ...]

@@ -1,5 +1,4 @@
-"""JSON of task files: parsing with the place of a mistake, the line of an entry, ids that are
-unique."""
+"""JSON of task files: errors with their place, the line of an entry, unique ids."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Texts and pairs of texts with a class or a number: the published formats as one class of
-examples."""
+"""Texts and pairs of texts with a class or a number: all published formats as one class."""
 
 from __future__ import annotations
 

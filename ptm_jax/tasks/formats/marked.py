@@ -86,8 +86,8 @@ thunlp/ERNIE takes these pieces of BERT's vocabulary for them."""
 
 
 def written(text: str, marks: Marks, mentions: int) -> tuple[str, list[tuple[int, int]]]:
-    """Returns a text with [E1] [/E1] [E2] [/E2] in other `marks`, and the characters [start, end)
-    of each marked entity."""
+    """Returns a text with other `marks` for [E1] [/E1] [E2] [/E2], and its entities' characters.
+    The characters of an entity are [start, end)."""
     pairs, out = MARKS[marks, mentions], ""
     spans = [[0, 0] for _ in pairs]
     for part in re.split(rf"(\[/?E[1-{mentions}]\])", text):

@@ -1,5 +1,5 @@
-"""The examples of several tasks as one `examples` slot: each batch is of one task, drawn at random
-(MT-DNN, PALs).
+"""The examples of several tasks as one `examples` slot (MT-DNN, PALs).
+Each batch is of one task, drawn at random.
 
 Sources are `name=PATH`, one or two per task. All tasks share a tokenizer.
 """
@@ -169,8 +169,8 @@ class MixedCorpus(store.Corpus):
 
 
 class MixedStream:
-    """Batches of the tasks' streams: drawn at random while `epochs` is None, else all of one task
-    after the other."""
+    """Batches of the tasks' streams.
+    They are drawn at random if `epochs` is None, else all of one task after the other."""
 
     def __init__(
         self,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """A question about a text, its answers with the first character of each (-1: not in the text),
-    and its place."""
+    """A question about a text, its answers with the first character of each, and its place.
+    The character is -1 if the answer is not in the text."""
 
     question: str
     context: str
@@ -210,8 +210,7 @@ class VerifiedQuestions(Questions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answerable(VerifiedQuestions):
-    """Answerability as a class of each window of a text: `label` [] int32, 1 if there is no
-    answer."""
+    """Answerability as a class of each window: `label` [] int32, 1 if there is no answer."""
 
     fill: ClassVar[Mapping[str, float]] = {}
 

@@ -1,5 +1,4 @@
-"""Reading labelled files: tables, JSON, and the plain formats of published data sets, each row with
-its place.
+"""Reads labelled files: tables, JSON, and plain formats of published data, with row places.
 
 The file itself decides how it is read (JSON objects, parquet, .csv, or tabs) unless a format is
 named:

@@ -348,8 +348,8 @@ def _prepare(
 
 
 def save_records(path: Path, records: Sequence[Record]) -> None:
-    """Writes two arrays per field: the concatenated values, and their lengths (-1 where a record
-    lacks the field)."""
+    """Writes two arrays per field: the concatenated values, and their lengths.
+    The length is -1 where a record lacks the field."""
     arrays = {}
     for name in dict.fromkeys(name for record in records for name in record):
         parts = [np.atleast_1d(record[name]) for record in records if name in record]
@@ -397,13 +397,12 @@ class TaskCorpus(store.Corpus):
 
     @property
     def uncounted(self) -> tuple[int, ...]:
-        """The entries of `counts` that the baseline leaves out: none, or the only one where there
-        are no classes."""
+        """The entries of `counts` that the baseline leaves out.
+        None, or the only entry if there are no classes."""
         return () if self.size("train")["counts"] else (0,)
 
     def counts(self, split: str = "train") -> np.ndarray:
-        """[C] int64: the number of examples of each class; [1]: of all examples where there are no
-        classes."""
+        """[C] int64: the number of examples of each class; [1] without classes: of all examples."""
         facts = self.size(split)
         return np.array(facts["counts"] or [facts["examples"]], np.int64)
 

@@ -23,8 +23,8 @@ Record = Mapping[str, np.ndarray]
 
 
 class TaskStream:
-    """Iterator of batches {field: [B_local, ...]} of rows of similar length, padded to a power of
-    two of at most `length`.
+    """Iterator of batches {field: [B_local, ...]} of rows of similar length.
+    Rows are padded to a power of two of at most `length`.
 
     Each example occurs once per epoch. The last batch of an epoch is padded with rows of zero
     weight. `cut` counts truncated texts, `remarks` other effects of the length. The position is the
@@ -177,8 +177,8 @@ def row_of(ids: np.ndarray, types: np.ndarray, **fields: Any) -> dict[str, Any]:
 
 
 def tokens_of(record: Record, begin: int, end: int, among: Any = True) -> np.ndarray:
-    """[2] int32: the first and the last token, `among` these, of the characters from `begin` to
-    `end`; -1 without any."""
+    """[2] int32: the first and the last of these tokens from character `begin` to `end`.
+    -1 without any."""
     inside = np.flatnonzero((record["starts"] < end) & (record["ends"] > begin) & among)
     return np.array(inside[[0, -1]] if len(inside) else (-1, -1), np.int32)
 

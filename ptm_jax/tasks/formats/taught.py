@@ -26,8 +26,8 @@ FIELD = "teacher_scores"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaughtLabels(Labelled):
-    """`Labelled` with a field `teacher_scores` [T, C] float32: the logits of T teachers, from the
-    file `scores`.
+    """`Labelled` with a field `teacher_scores` [T, C] float32.
+    These are the logits of T teachers, from the file `scores`.
 
     The file has a JSON object a line, {"first", "second", "scores"}. It is found by the texts, so
     that it serves any tokenizer, and any order and part of the data.

@@ -1,5 +1,4 @@
-"""Classes and numbers of texts and pairs of texts: GLUE, SuperGLUE, topics, sentiment and their
-like.
+"""Classes and numbers of texts and text pairs: GLUE, SuperGLUE, topics, sentiment.
 
 Prediction files: gluebenchmark.com, "How are predictions submitted"; super.gluebenchmark.com/faq.
 """

@@ -31,8 +31,8 @@ DOMAINS = dict.fromkeys(INSIDE, "in") | dict.fromkeys(OUTSIDE, "out")
 
 
 class Reply(NamedTuple):
-    """The answer to a turn: its text, its kind, and the score of each kind ("span": of the best
-    span)."""
+    """The answer to a turn: its text, its kind, and the score of each kind.
+    The score of "span" is the best span's."""
 
     text: str
     kind: str
@@ -40,8 +40,7 @@ class Reply(NamedTuple):
 
 
 def reply(spans: Answer, kinds: Sequence[np.ndarray]) -> Reply:
-    """The best of span, yes, no and unknown, from the spans of a text and the scores [C] of its
-    windows.
+    """The best of span, yes, no and unknown, by the spans and the scores [C] of the windows.
 
     The score of a kind stands for both ends, so it counts twice. A turn is unknown where every
     window scores it so, as SQuAD's "no answer".
@@ -68,8 +67,8 @@ def turn_score(gold: Sequence[str], text: str, judge: Callable[[str, str], float
 
 
 def measure(examples, predictions, task=None) -> Metrics:
-    """F1 and exact match over all turns, and F1 inside and outside the training domains where both
-    are present."""
+    """F1 and exact match over all turns.
+    Also F1 inside and outside the training domains if both are present."""
     rows_of_domain: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
     for example, one in zip(examples, predictions, strict=True):
         row = tuple(

@@ -53,8 +53,8 @@ def _parsed(
 
 
 def attachment(examples, predictions, task=None) -> Metrics:
-    """The share of words with the right head (UAS), and with the right relation too (LAS),
-    punctuation included."""
+    """The share of words with the right head (UAS), and also the right relation (LAS).
+    Punctuation is included."""
     pairs = [
         (head + 1 == predicted[0], label == predicted[1])
         for example, words in zip(examples, predictions, strict=True)

@@ -37,8 +37,7 @@ OPEN_ENTITY = (
 def predict(
     model: Pretrained, spec: TypedMentions, examples: Sequence[Any], length: int, batch: int
 ):
-    """Returns the types with a positive score of each mention, or the `least` likeliest if fewer
-    have one."""
+    """Returns the types of each mention with a positive score, at least the `least` likeliest."""
     groups, remarks = rows_of(model, spec, examples, length)
     scores = class_scores(model, spec, groups, batch)
     return [chosen(spec, row) for row in scores], remarks

@@ -1,5 +1,4 @@
-"""HotpotQA in two stages (Tu et al. 2020), as the official script scores answers and facts
-(hotpot_evaluate_v1.py).
+"""HotpotQA in two stages (Tu et al. 2020), scored as by hotpot_evaluate_v1.py.
 
 The first model ranks the documents of a question, the second reads the best of them.
 """
@@ -32,8 +31,7 @@ NEEDED = 2
 
 
 class Ranking(NamedTuple):
-    """The numbers of a question's documents, the most relevant first, and how many others each one
-    beats."""
+    """The numbers of a question's documents by relevance, and how many others each one beats."""
 
     order: tuple[int, ...]
     wins: tuple[int, ...]
@@ -63,8 +61,8 @@ def rank(model, spec: HopDocuments, examples: Sequence[Hop], length: int, batch:
 
 
 def ranking(examples, predictions, task=None) -> Metrics:
-    """How often all relevant documents come first ("exact"), and the share of them that does
-    ("recall")."""
+    """The share of questions whose relevant documents all come first ("exact"), and "recall".
+    Recall is the share of relevant documents that come first."""
     both = zip(examples, predictions, strict=True)
     shares = [
         len(set(one.gold) & set(ranked.order[:NEEDED])) / len(one.gold) for one, ranked in both

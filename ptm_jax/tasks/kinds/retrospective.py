@@ -1,5 +1,5 @@
-"""The retrospective reader (Zhang et al. 2021, arXiv 2001.09694; row 212): two models decide
-whether a text has an answer.
+"""The retrospective reader: two models decide whether a text has an answer.
+Zhang et al. 2021, arXiv 2001.09694; row 212.
 
 The sketchy reader classifies question and text (`squad2_sketchy`). The intensive reader extracts
 the answer and also scores "no answer" (`squad2_retro`). The rear verification weights both scores.

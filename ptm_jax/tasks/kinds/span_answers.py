@@ -1,5 +1,5 @@
-"""Questions whose answer is a span of a text: SQuAD 1.1 and 2.0, CMRC. The prediction file is
-evaluate-v2.0's."""
+"""Questions whose answer is a span of a text: SQuAD 1.1 and 2.0, CMRC.
+The prediction file is evaluate-v2.0's."""
 
 from __future__ import annotations
 

@@ -20,8 +20,7 @@ BINS = 10
 
 
 def confusion(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
-    """[C, C] int64: the number of examples of a class (row) that were predicted to be of another
-    (column)."""
+    """[C, C] int64: the number of examples of a class (row) with another prediction (column)."""
     from sklearn.metrics import confusion_matrix
 
     gold, predicted = kind_of(task.examples).outcomes(examples, predictions)

@@ -23,8 +23,8 @@ _MARKS = set('-:_*^/\\~`+=，。：？！"；’《》·、「」（）－～『
 
 
 def normalised(text: str) -> str:
-    """Normalises a text as the official scripts of SQuAD, CoQA and HotpotQA do: lower case, without
-    punctuation, articles and repeated blanks."""
+    """Normalises a text as the official scripts of SQuAD, CoQA and HotpotQA do.
+    Lower case, without punctuation, articles and repeated blanks."""
     bare = "".join(c for c in text.lower() if c not in _PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
@@ -118,8 +118,8 @@ def best_threshold(
     nulls: Mapping[str, float],
     answered: Mapping[str, bool],
 ) -> tuple[float, float]:
-    """Returns (best score, its threshold) over all thresholds on `nulls`, as in the official
-    script."""
+    """Returns (best score, its threshold) over all thresholds on `nulls`.
+    The official script does the same."""
     score = best = sum(not has for has in answered.values())
     threshold = 0.0
     for key in sorted(nulls, key=lambda k: nulls[k]):

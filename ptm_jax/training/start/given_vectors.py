@@ -125,8 +125,9 @@ def _filled(table: jax.Array, vectors: np.ndarray, known: np.ndarray) -> jax.Arr
 
 
 def keys_of(tokenizer: Tokenizer) -> list[str | None]:
-    """Returns the word of every piece that begins one, `##` and the text of the others, None for
-    special ones, [V]."""
+    """Returns the keys [V] of pieces, None for special pieces.
+    The key of a piece that begins a word is the word; the key of another piece is `##` and its
+    text."""
     begins, special = tokenizer.word_starts(), {*tokenizer.special_pieces.values()}
     plain = [piece.lstrip("Ġ▁").removeprefix(INSIDE) for piece in tokenizer.pieces]
     return [

@@ -51,8 +51,7 @@ class Rows:
         return cls(ids, {path: flat[path].shape[0] for path in ids})
 
     def take(self, tree: Any, *, moments: bool = False) -> Any:
-        """Returns the parameters, or an optimizer's state (`moments`), with tables [R, ...] of the
-        selected rows.
+        """Returns the parameters, or an optimizer's `moments`, with tables [R, ...] of the rows.
 
         An id outside the table reads the last row."""
         return (

@@ -44,8 +44,8 @@ def conditional(
     length: int = 64,
     lr: float = 5e-5, rate: float = 0.15,
 ) -> Experiment:  # fmt: skip
-    """A published BERT trained to predict masked words from their context and the label of the text
-    (CBERT, section 3.3).
+    """A published BERT, trained to predict masked words from context and label (CBERT).
+    Section 3.3.
 
     With more classes than the model has token types, the vectors of types are drawn anew, as there.
     Raises UserError.

@@ -32,8 +32,8 @@ def write_scores(
     *,
     batch: int = 32,
 ) -> Path:
-    """Writes the logits of every training and held-out example of a task by each teacher; a file
-    that is there is kept.
+    """Writes each teacher's logits of every training and held-out example of a task.
+    A file that is there is kept.
 
     The teachers are `Pretrained` models with the task's head and one order of classes. Raises
     UserError.

@@ -1,5 +1,5 @@
-"""The best size for a budget of operations, from runs: Hoffmann et al. 2022 (2203.15556),
-approaches 1 and 2.
+"""The best size for a budget of operations, from runs.
+Hoffmann et al. 2022 (2203.15556), approaches 1 and 2.
 
     envelope   approach 1 (section 3.1): at each C, the training curve with the lowest loss gives N
                and D

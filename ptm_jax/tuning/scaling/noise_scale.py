@@ -12,8 +12,8 @@ import numpy as np
 
 
 def simple(small: Sequence[float], big: Sequence[float], sizes: tuple[int, int]) -> float:
-    """The simple noise scale tr(Sigma) / |G|^2 (Eq. 2.9) by Appendix A.1, from squared norms of
-    gradients of mean losses.
+    """The simple noise scale tr(Sigma) /
+    G|^2 (Eq. 2.9) by Appendix A.1.|It needs squared norms of gradients of mean losses.
 
     small, big  squared norms |G|^2 of batches of sizes[0] and of sizes[1] rows, any number of each;
                 their means are taken before the ratio, since the mean of ratios is biased

@@ -1,5 +1,5 @@
-"""Parameters and operations of a Transformer language model in closed form, as the papers on
-scaling count them.
+"""Parameters and operations of a Transformer language model in closed form.
+The papers on scaling count them so.
 
 The operations of a run of this library are counted in its own jaxpr (`training.steps.flops`), for
 every task; these formulas define the published figures. A multiplication and an addition are two
@@ -13,8 +13,8 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoder:
-    """Sizes of a decoder: N layers, D width, H heads of K, F feed-forward, V vocabulary, L
-    length."""
+    """Sizes of a decoder.
+    N layers, D width, H heads of K, F feed-forward, V vocabulary, L length."""
 
     layers: int
     width: int

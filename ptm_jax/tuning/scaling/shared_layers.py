@@ -39,8 +39,8 @@ class Shared(NamedTuple):
 
 
 def report(system: System, length: int = 128, tower: str = "main") -> list[Shared]:
-    """Returns parameters and operations of a system's encoder under each of `PATTERNS`, for a row
-    of `length` tokens.
+    """Returns parameters and operations of an encoder under each of `PATTERNS`.
+    A row has `length` tokens.
 
     Nothing is computed but shapes. Raises UserError for an encoder without a `Stack`."""
     table, plain = [], {"share": False, "groups": 1, "cycle": 1, "shared": None}

@@ -1,5 +1,4 @@
-"""Runs of a study that compress the model of another run: their values, and the experiments of
-their stages."""
+"""Runs of a study that compress another run's model: their values and stages' experiments."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compressed:
-    """A value of the axis "compression": the model of another run, made smaller in one stage or
-    several.
+    """A value of the axis "compression": another run's model, made smaller in one or more stages.
 
     stages  a distillation after the first stage trains the model of the stage before as its
             student, with the same teacher; another method takes that model
@@ -156,8 +154,7 @@ def rescheduled(recipe: Any, phase: Any) -> Any:
 
 
 def check(axis: Any) -> None:
-    """Raises ValueError for an axis of compressions without the model that is compressed, or with a
-    circle."""
+    """Raises ValueError for an axis of compressions without an original model, or with a circle."""
     known = axis.labelled
     plain = next((label for label, value in known.items() if value is None), None)
     for label, value in known.items():

@@ -159,8 +159,7 @@ class Published:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Picture:
-    """The column `y` over the column `x`, a point for each label of the axis `by`, the mean of its
-    runs."""
+    """The column `y` over the column `x`: a point per label of the axis `by`, a mean of runs."""
 
     x: str
     y: str

@@ -1,5 +1,4 @@
-"""The results of a study: results.csv, study.md with its table and fitted laws, and a picture of
-each.
+"""The results of a study: results.csv, study.md with table and fitted laws, pictures.
 
 A run that failed or was refused is a row with its status; it is in no mean, no fit and no picture.
 """
