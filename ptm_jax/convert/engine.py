@@ -51,9 +51,9 @@ class Report:
         return lines
 
 
-def _listed(names: tuple[str, ...], most: int = 8) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _listed(names: tuple[str, ...], shown: int = 8) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +81,11 @@ def leaves(
     Raises UserError, before it builds their names, for a parameter that is made of more than `most`
     tensors.
     """
-    found, rest = {}, []
+    leaf_of, unmatched = {}, []
     for path, shape in shapes.items():
         match = next(((line, hit) for line in lines if (hit := line.leaf(path)) is not None), None)
         if match is None:
-            rest.append(path)
+            unmatched.append(path)
             continue
         line, (name, part) = match
         if most is not None and math.prod(shape[: line.depth]) > most:
@@ -96,8 +96,8 @@ def leaves(
             )
         counts = itertools.product(*(range(n) for n in shape[: line.depth]))
         names = tuple(_counted(name, count) for count in counts)
-        found[path] = Leaf(path, tuple(shape), line, part, names)
-    return found, tuple(rest)
+        leaf_of[path] = Leaf(path, tuple(shape), line, part, names)
+    return leaf_of, tuple(unmatched)
 
 
 def _counted(name: str, count: tuple[int, ...]) -> str:

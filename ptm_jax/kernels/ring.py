@@ -54,14 +54,14 @@ class Ring:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """Static arguments of the computation. `whole` is (H, Lq, Lk) of all devices together."""
+    """Static arguments of the computation. `full_size` is (H, Lq, Lk) of all devices together."""
 
     ring: Ring
     scale: float
     dropout: float
     strict: bool
     precision: Precision
-    whole: tuple[int, int, int]
+    full_size: tuple[int, int, int]
 
     @property
     def size(self) -> int:
@@ -229,7 +229,7 @@ def _dropped(plan, weights, constants, number):
         first = first * plan.ring.mesh.shape[axis] + jax.lax.axis_index(axis)
     start = (first * heads, jax.lax.axis_index(plan.ring.length) * queries, number * keys)
     keep = keep_mask(
-        constants.key, constants.rows, weights.shape[1:], plan.dropout, plan.whole, start
+        constants.key, constants.rows, weights.shape[1:], plan.dropout, plan.full_size, start
     )
     return jnp.where(keep, weights / (1.0 - plan.dropout), 0.0)
 

@@ -69,15 +69,15 @@ class Collective:
 class _Instruction(NamedTuple):
     type: str
     opcode: str
-    rest: str
+    text: str
 
     def attribute(self, key: str) -> str | None:
-        match = re.search(rf"\b{key}=%?([\w.-]+)", self.rest)
+        match = re.search(rf"\b{key}=%?([\w.-]+)", self.text)
         return match[1] if match else None
 
     def operation(self) -> str:
         """Returns JAX's name of the operation."""
-        match = re.search(r'op_name="([^"]*)"', self.rest)
+        match = re.search(r'op_name="([^"]*)"', self.text)
         return match[1] if match else ""
 
 
@@ -89,7 +89,7 @@ def collectives(text: str, mesh: Any) -> list[Collective]:
     computations, entry = _computations(text)
     results, windows = [], set()
     for instruction, kind, loops, window in _walk(computations, entry, ()):
-        devices = _group(instruction.rest, math.prod(sizes.values()))
+        devices = _group(instruction.text, math.prod(sizes.values()))
         pairs = kind == "collective-permute"
         axes = _axes(devices, sizes, pairs)
         group = math.prod(sizes[axis] for axis in axes) if pairs else len(devices[0])
@@ -130,7 +130,7 @@ def _walk(
             around = (*loops, _trips(instruction, computations, condition))
             yield from _walk(computations, body, around, inner[1] if inner else None)
         elif opcode == "conditional":
-            branches = re.search(r"branch_computations=\{([^}]*)\}", instruction.rest)
+            branches = re.search(r"branch_computations=\{([^}]*)\}", instruction.text)
             named = branches[1].replace("%", "").split(",") if branches else ()
             named = [part.strip() for part in named] or map(
                 instruction.attribute, ("true_computation", "false_computation")
@@ -148,7 +148,7 @@ def _walk(
                 part = (
                     part
                     if part.operation()
-                    else part._replace(rest=f'{part.rest}, op_name="{name}"')
+                    else part._replace(text=f'{part.text}, op_name="{name}"')
                 )
                 yield (
                     part,
@@ -184,12 +184,12 @@ def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
 
 
 def _trips(instruction: _Instruction, computations, condition: str | None) -> int:
-    known = re.search(r'known_trip_count"?:\{"?n"?:"?(\d+)', instruction.rest)
+    known = re.search(r'known_trip_count"?:\{"?n"?:"?(\d+)', instruction.text)
     if known:
         return int(known[1])
     constants = [part for part in computations.get(condition, ()) if part.opcode == "constant"]
     bounds = [
-        re.match(r"\d+", part.rest)
+        re.match(r"\d+", part.text)
         for part in constants
         if part.type.startswith(("s32", "s64", "u32"))
     ]

@@ -50,13 +50,13 @@ class Layout:
                 f"{len(names)} names {tuple(names)} for an activation of shape {tuple(shape)}"
             )
         taken: set[str] = set()
-        found = []
+        parts = []
         for name, dim in zip(names, shape, strict=True):
             axes = tuple(axis for axis in self.axes(name) if axis not in taken)
             divides = dim % tables.parts(self.mesh, axes) == 0
             taken.update(axes if divides else ())
-            found.append(axes if divides else PartitionSpec.UNCONSTRAINED)
-        return PartitionSpec(*found)
+            parts.append(axes if divides else PartitionSpec.UNCONSTRAINED)
+        return PartitionSpec(*parts)
 
     def sharding(self, names: Sequence[str | None], shape: Sequence[int]) -> NamedSharding:
         """Returns the sharding of `spec` on this mesh."""

@@ -45,8 +45,8 @@ def product(*tables: Table) -> Table:
         for name in names
     }
     return tuple(
-        (name, tuple(found) if len(found) > 1 else next(iter(found)))
-        for name, found in axes.items()
+        (name, tuple(mesh_axes) if len(mesh_axes) > 1 else next(iter(mesh_axes)))
+        for name, mesh_axes in axes.items()
     )
 
 

@@ -51,7 +51,7 @@ class Work:
     traffic              bytes that the products read and write, without weights
     scores               number of logits over the vocabulary in the largest product
     tokens               tokens of a batch with padding
-    kept                 bytes of residuals of the forward pass; 0 if the module's formula for
+    residuals                 bytes of residuals of the forward pass; 0 if the module's formula for
                          activations applies
     shapes, axes         of the state on one device (`Program.abstract`)
     """
@@ -61,7 +61,7 @@ class Work:
     traffic: float
     scores: float
     tokens: int
-    kept: float
+    residuals: float
     shapes: TrainState
     axes: ParameterAxes
 
@@ -103,7 +103,7 @@ def work_of(config: Experiment, phase: int) -> Work:
         traffic=size(double) - size(traced),
         scores=max(scores, default=0),
         tokens=shape.batch * shape.length,
-        kept=0 if _formula_holds(config) else _kept(twice) - _kept(config),
+        residuals=0 if _formula_holds(config) else _kept(twice) - _kept(config),
         shapes=shapes,
         axes=axes,
     )
@@ -195,7 +195,7 @@ def memory(step: Step, work: Work) -> dict[str, int]:
     micro = step.config.system.recipe.accumulate
     ways, model = mesh["data"] * mesh["fsdp"] * mesh["seq"], _parts(step, "heads")
     tokens, length = work.tokens / ways / micro, shape.length
-    activations, working = work.kept / ways / micro, 0.0
+    activations, working = work.residuals / ways / micro, 0.0
     for stack in stacks(step.config) if not activations else ():
         width = stack.block.attention.width
         replicated = 10 / _parts(step, "positions") * mesh["seq"]

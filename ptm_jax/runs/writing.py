@@ -140,9 +140,9 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
                 )
         total = {path: total.get(path, 0.0) + leaf / len(models) for path, leaf in flat.items()}
     mean = paths.unflatten({path: leaf.astype(np.float32) for path, leaf in total.items()})
-    found = write(out, record, tokenizer, mean, generation_of(models[0]))
+    averaged = write(out, record, tokenizer, mean, generation_of(models[0]))
     if sentence is not None:
-        sentence_folder.write(found.folder / workdirs.SENTENCE, sentence)
+        sentence_folder.write(averaged.folder / workdirs.SENTENCE, sentence)
     return mean
 
 

@@ -79,7 +79,7 @@ def test_rows_of_ngrams_of_words_are_fasttexts():
     fact = fact.filled(fact.read(types.SimpleNamespace(tokenizer=lambda: TOKENIZER)))
     ids = np.random.default_rng(0).integers(3, TOKENIZER.vocab.size, (1, 40))
     found = np.asarray(fact.of(jnp.asarray(ids), jnp.asarray(np.arange(40)[None] // 20 + 1)))[0]
-    own = types.SimpleNamespace(buckets=9_999_991, kept=None)
+    own = types.SimpleNamespace(buckets=9_999_991, bucket_rows=None)
     for half in (slice(0, 20), slice(20, 40)):
         words = [TOKENIZER.pieces[i] for i in ids[0, half]]
         rows = found[half]

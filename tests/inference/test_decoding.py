@@ -111,7 +111,7 @@ def test_a_decoder_needs_a_token_to_begin_with():
 
 def test_buckets():
     assert [bucket(n) for n in (1, 2, 3, 5, 64, 65)] == [1, 2, 4, 8, 64, 128]
-    assert bucket(3, least=16) == 16 and bucket(400, most=500) == 500
+    assert bucket(3, least=16) == 16 and bucket(400, largest=500) == 500
     assert [decoding.pad_left(prompts_of(*lengths))[0].shape for lengths in ([7], [3, 16, 2],
         [17])] == [
         (1, 16), (4, 16), (1, 32),

@@ -104,7 +104,7 @@ def test_a_part_of_the_heads_and_queries_is_a_part_of_the_result():
     run = jax.jit(functools.partial(blocked.attention, block=16))
     whole = run(x["q"], x["k"], x["v"], args)
     cut = Visibility(mask.q_segments[:, part], mask.k_segments, mask.q_order[:, part], mask.k_order)
-    place = {"whole": (4, 32, 32), "first_head": jnp.int32(2), "first_query": jnp.int32(16)}
+    place = {"full_size": (4, 32, 32), "first_head": jnp.int32(2), "first_query": jnp.int32(16)}
     args = dataclasses.replace(
         args, visibility=cut, scores=Scores(distances=x["distances"][heads]), **place
     )

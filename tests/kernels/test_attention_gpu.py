@@ -100,7 +100,7 @@ def test_a_shard_of_heads_and_rows_draws_the_bits_of_the_whole():
     whole, _ = reference.attention(q, k, v, visibility=seen, rows=jnp.asarray([5, 6]), **given)
     place = {
         "rows": jnp.asarray([6]),
-        "whole": (2, 40, 40),
+        "full_size": (2, 40, 40),
         "first_head": jnp.asarray(1),
         "precision": HALF,
     }

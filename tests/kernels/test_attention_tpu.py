@@ -97,7 +97,7 @@ def test_dropout_is_that_of_the_whole_on_a_part_of_rows_and_heads():
     whole = jax.jit(lambda *x: plain(*x, seen, rows=rows, **noise))(*x)
     second, place = (
         jax.tree.map(lambda x: x[1:], seen),
-        {"whole": (3, 40, 40), "first_head": jnp.int32(2)},
+        {"full_size": (3, 40, 40), "first_head": jnp.int32(2)},
     )
     part = jax.jit(lambda *x: plain(*x, second, rows=rows[1:], **noise, **place))
     np.testing.assert_array_equal(part(*(x[1:, :, 2:] for x in x)), whole[1:, :, 2:])

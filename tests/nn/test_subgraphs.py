@@ -58,7 +58,7 @@ def test_a_tail_reaches_its_entity_in_two_layers(layers):
     )
     np.testing.assert_array_equal(np.flatnonzero(of_relation), [5, 9])
     found = read(table)
-    np.testing.assert_array_equal(found.there, [[True, False, True]])
+    np.testing.assert_array_equal(found.valid, [[True, False, True]])
     np.testing.assert_array_equal(found.ids, [[9, 0, 11]])
     np.testing.assert_array_equal(found.signs, [1, 1, -1])
 

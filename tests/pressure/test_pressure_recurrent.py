@@ -134,7 +134,7 @@ def test_a_plan_counts_what_the_backward_pass_reads():
         Experiment(system=language_model(examples=examples), precision="float32")
     )
     work = estimate.work_of(config, 0)
-    tokens, floats = ROWS * LENGTH, work.kept / 4 / (ROWS * LENGTH)
+    tokens, floats = ROWS * LENGTH, work.residuals / 4 / (ROWS * LENGTH)
     # A step of an LSTM keeps its gates and c at least, the head its features.
     least = 2 * 5 * WIDTH + WIDTH
     assert work.tokens == tokens and least <= floats <= 3 * least

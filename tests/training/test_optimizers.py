@@ -247,7 +247,7 @@ def test_first_decay_rule_wins():
     "optimizer", [AdamW(), LAMB(), Adafactor(), SGD(momentum=0.9)], ids=lambda o: type(o).__name__
 )
 def test_frozen_leaves_are_bit_unchanged_and_carry_no_state(optimizer):
-    transform = optimizers.build(recipe(optimizer, clip=1.0), Freedom(given=("b",)))
+    transform = optimizers.build(recipe(optimizer, clip=1.0), Freedom(fixed=("b",)))
     frozen = jnp.array([-0.0, 0.0, 1e-45, 3.0, jnp.inf], jnp.float32)
     params = {"a": {"kernel": jnp.ones((3, 2))}, "b": {"kernel": frozen}}
     state = transform.init(params)
@@ -267,7 +267,7 @@ def test_frozen_leaves_are_bit_unchanged_and_carry_no_state(optimizer):
 
 def test_everything_frozen_is_an_error():
     with pytest.raises(UserError, match="every parameter is frozen"):
-        optimizers.build(recipe(AdamW()), Freedom(given=("a",))).init({"a": jnp.ones(3)})
+        optimizers.build(recipe(AdamW()), Freedom(fixed=("a",))).init({"a": jnp.ones(3)})
 
 
 @pytest.mark.parametrize(

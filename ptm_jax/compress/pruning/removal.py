@@ -162,8 +162,8 @@ def row_loss(
         batch = {field: value[None] for field, value in row.items()} | {
             "step": jnp.zeros((), jnp.int32)
         }
-        found = system.objective(bound, batch, jax.random.key(0))
-        return jnp.sum(found.sum), jnp.sum(jnp.asarray(found.weight))
+        row_loss = system.objective(bound, batch, jax.random.key(0))
+        return jnp.sum(row_loss.sum), jnp.sum(jnp.asarray(row_loss.weight))
 
     return loss
 

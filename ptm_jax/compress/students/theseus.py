@@ -52,7 +52,7 @@ class ReplacingStack(Stack):
 
     @nn.compact
     def __call__(self, x, context, cache=None):
-        own, old = (
+        student, old = (
             self.get_variable("params", name)["block"] for name in ("successor", "predecessor")
         )
         keys = jax.random.split(self.make_rng("dropout"), 1 + self.layers * (1 + self.each))
@@ -72,7 +72,7 @@ class ReplacingStack(Stack):
             first, *others = keys[1 + module * (1 + self.each) :][: 1 + self.each]
 
             def successor(x, module=module, key=first):
-                return run(own, module, x, key)
+                return run(student, module, x, key)
 
             def predecessors(x, module=module, keys=others):
                 for offset, key in enumerate(keys):

@@ -196,7 +196,7 @@ def _table(
     if args["buckets"] and (args["longest"] > 0 or args["word_ngrams"] > 1):
         sizes = dict(shortest=args["shortest"], longest=args["longest"], buckets=args["buckets"])
         subwords = Subwords(
-            rows=part(len(words), total), kept=buckets, of_end=args["of_end"], **sizes
+            rows=part(len(words), total), bucket_rows=buckets, of_end=args["of_end"], **sizes
         )
     if supervised:
         classes = Classes(
@@ -222,7 +222,7 @@ def write(file: BinaryIO, table: WordTable) -> None:
             if name in (*ARGUMENTS, "sample", "tokens")
         },
     }
-    args["width"], buckets = table.width, table.subwords.kept if table.subwords else None
+    args["width"], buckets = table.width, table.subwords.bucket_rows if table.subwords else None
     counts = (
         np.ones(len(table.words), np.int64) if table.counts is None else table.counts
     )  # gensim drops words with 0

@@ -137,7 +137,7 @@ def _table(path: Path, state: Mapping[str, Any], prefix: str) -> WordTable:
             shortest=sizes[0],
             longest=sizes[1],
             buckets=sizes[2],
-            kept=buckets,
+            bucket_rows=buckets,
             of_end=state.get("of_end", True),
         )
     else:
@@ -194,14 +194,14 @@ def _array(
 
 
 def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
-    found = state.get("expandos")
-    found = found.get("count") if isinstance(found, dict) else None
+    stored = state.get("expandos")
+    stored = stored.get("count") if isinstance(stored, dict) else None
     if (
-        isinstance(found, _Array)
-        and found.value.shape == (len(words),)
-        and found.value.dtype.kind in "iu"
+        isinstance(stored, _Array)
+        and stored.value.shape == (len(words),)
+        and stored.value.dtype.kind in "iu"
     ):
-        return found.value.astype(np.int64)
+        return stored.value.astype(np.int64)
     old = state.get("vocab")
     counts = (
         [vars(old[word]).get("count") for word in words if isinstance(old.get(word), Record)]
@@ -218,7 +218,7 @@ def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
 def write(path: Path, table: WordTable) -> list[Path]:
     """Writes a pickle of gensim 4 and its arrays beside it; returns the files.
     Raises UserError for a pruned model."""
-    if table.subwords is not None and table.subwords.kept is not None:
+    if table.subwords is not None and table.subwords.bucket_rows is not None:
         raise UserError(
             "this fastText model was pruned, which gensim cannot hold; write its words as "
             "text or binary"

@@ -24,7 +24,7 @@ class Subwords:
     """Hashed n-grams of fastText.
 
     rows       [buckets, D], or the rows that pruning kept
-    kept       {bucket: row} of a pruned (.ftz) model; None: all
+    bucket_rows       {bucket: row} of a pruned (.ftz) model; None: all
     of_end     whether the end of a line, `</s>`, has n-grams: in gensim's models and in the first
                version of fastText's
     """
@@ -33,7 +33,7 @@ class Subwords:
     shortest: int
     longest: int
     buckets: int
-    kept: Mapping[int, int] | None = None
+    bucket_rows: Mapping[int, int] | None = None
     of_end: bool = False
 
     def of(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -42,13 +42,13 @@ class Subwords:
             list(map(encoded, words)), self.shortest, self.longest, self.buckets
         )
         dropped = np.array([word == EOS and not self.of_end for word in words], bool)
-        if self.kept is None and not dropped.any():
+        if self.bucket_rows is None and not dropped.any():
             return ids, bounds
         word_of = np.repeat(np.arange(len(words)), np.diff(bounds))
         ids = (
             ids
-            if self.kept is None
-            else np.array([self.kept.get(i, -1) for i in ids.tolist()], np.int64)
+            if self.bucket_rows is None
+            else np.array([self.bucket_rows.get(i, -1) for i in ids.tolist()], np.int64)
         )
         real = (ids >= 0) & ~dropped[word_of]
         return ids[real], np.concatenate(

@@ -63,7 +63,7 @@ class Trees(slots.Examples):
         Every word of the block is in exactly one place."""
         sentences = self._sentences(block)
         tokens, heads, labels = (np.concatenate(part) for part in zip(*sentences, strict=True))
-        sizes = np.array([len(found) for found, _, _ in sentences])
+        sizes = np.array([len(words) for words, _, _ in sentences])
         ends = np.cumsum(sizes)
         starts, sizes = packing.cut(ends - sizes, sizes, length)
         row, column, count = packing.best_fit(sizes, length)

@@ -21,12 +21,12 @@ class _Counted(io.RawIOBase):
     """A stream that counts its bytes."""
 
     def __init__(self, stream: BinaryIO, path: Path, limit: int, advice: str):
-        self.stream, self.path, self.most, self.advice, self.count = stream, path, limit, advice, 0
+        self.stream, self.path, self.limit, self.advice, self.count = stream, path, limit, advice, 0
 
     def check(self, count: int) -> None:
         """Raises UserError where a document has so many bytes."""
-        if count > self.most:
-            raise UserError(f"{self.path} has {self.advice.format(f'{self.most:,}')}")
+        if count > self.limit:
+            raise UserError(f"{self.path} has {self.advice.format(f'{self.limit:,}')}")
 
     def readable(self) -> bool:
         return True
@@ -49,13 +49,13 @@ DOCUMENT = (
 
 
 class Bounded(io.BufferedReader):
-    """A stream that raises UserError for more than `most` bytes between two calls of `mark`."""
+    """A stream that raises UserError for more than `limit` bytes between two calls of `mark`."""
 
     def __init__(
         self, stream: BinaryIO, path: Path, limit: int = DOCUMENT_BYTES, advice: str = DOCUMENT
     ):
         super().__init__(_Counted(stream, path, limit, advice))
-        self.most = limit
+        self.limit = limit
 
     def mark(self) -> None:
         """Notes the end of a document."""

@@ -23,9 +23,9 @@ def wet(stream: Bounded, path: Path) -> Iterator[Document]:
 
     def line() -> bytes:
         nonlocal position
-        found = stream.readline()
-        position += len(found)
-        return found
+        read_line = stream.readline()
+        position += len(read_line)
+        return read_line
 
     while begin := line():
         if not begin.strip():
@@ -79,7 +79,7 @@ def texts(stream: Bounded, path: Path) -> Iterator[Document]:
                     )
                 content = archive.extractfile(member)
                 if member.name.lower().endswith(".xz"):
-                    with Bounded(Xz(content), path, stream.most) as inner:
+                    with Bounded(Xz(content), path, stream.limit) as inner:
                         yield from texts(inner, path)
                 elif member.name.lower().endswith(".txt"):
                     text = _decoded(content.read(), f"{member.name} of {path}")

@@ -199,7 +199,7 @@ def _rows(
 def _parquet(stream: Bounded, path: Path) -> Iterator[Document]:
     plain = path.suffix.lower() not in COMPRESSIONS
     with parquet.reading(path):
-        file = parquet.opened(path, stream.most, None if plain else io.BytesIO(stream.read()))
+        file = parquet.opened(path, stream.limit, None if plain else io.BytesIO(stream.read()))
         texts = parquet.texts(file)
         if not texts:
             raise UserError(
@@ -207,8 +207,8 @@ def _parquet(stream: Bounded, path: Path) -> Iterator[Document]:
             )
         column = next((name for name in TEXT_FIELDS if name in texts), None)
         if column is None:
-            first = list(itertools.islice(parquet.rows(file, path, stream.most, texts), 100))
+            first = list(itertools.islice(parquet.rows(file, path, stream.limit, texts), 100))
             column = max(texts, key=lambda name: sum(len(row[name] or "") for row in first))
-        for row in parquet.rows(file, path, stream.most, [column]):
+        for row in parquet.rows(file, path, stream.limit, [column]):
             if row[column] and (item := document(row[column].splitlines())):
                 yield item

@@ -100,8 +100,8 @@ def build(
     naming = next(
         (n for n in FILES[1:4] if n in files), _main(files)
     )  # the file of the special tokens
-    given, wanted = source.guard(naming, lambda: _tokens(source, rules))
-    spelled = {**(rules.roles if rules else {}), **given}
+    file_roles, wanted = source.guard(naming, lambda: _tokens(source, rules))
+    spelled = {**(rules.roles if rules else {}), **file_roles}
     template = None
     if "tokenizer.json" in files:
         kind, backend, template = source.read(

@@ -23,13 +23,13 @@ class PairCache:
     """Decoding state: the decoder's cache, keys and values of the source [N, B, Ls, H, K], and its
     segments [B, Ls]."""
 
-    own: Cache
+    decoder: Cache
     across: KeyValues
     segments: Any
 
     def take(self, rows) -> PairCache:
         """Returns the cache of the given rows [R] of the batch."""
-        return PairCache(self.own.take(rows), self.across.take(rows), self.segments[rows])
+        return PairCache(self.decoder.take(rows), self.across.take(rows), self.segments[rows])
 
 
 class EncoderDecoder(Embedded):
@@ -90,7 +90,7 @@ class EncoderDecoder(Embedded):
             "table": self._shared_table(),
         }
         if cache is not None:
-            options |= {"cache": cache.own, "across": cache.across}
+            options |= {"cache": cache.decoder, "across": cache.across}
         decoded = self.decoder(inner, train, **options)
         if cache is not None:
             self_cache, across = decoded.cache
@@ -131,9 +131,15 @@ class EncoderDecoder(Embedded):
         return states
 
     def _continued(self, batch: Batch, train: bool, cache: PairCache) -> Encoded:
-        options = {"cache": cache.own, "across": cache.across, "source_segments": cache.segments}
+        options = {
+            "cache": cache.decoder,
+            "across": cache.across,
+            "source_segments": cache.segments,
+        }
         decoded = self.decoder(batch, train, table=self._shared_table(), **options)
-        return dataclasses.replace(decoded, cache=dataclasses.replace(cache, own=decoded.cache[0]))
+        return dataclasses.replace(
+            decoded, cache=dataclasses.replace(cache, decoder=decoded.cache[0])
+        )
 
     def table(self):
         """Returns the table [V, D] of the decoder's tokens, which a tied vocabulary head shares."""

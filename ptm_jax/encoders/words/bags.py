@@ -42,9 +42,9 @@ class BagOfNGrams(Table, BagOfGrams):
         return jnp.where(known, ids, NONE), self.grams.of(ids, jnp.where(known, segments, 0))
 
     def select(self, batch, words):
-        own, more = self.rows(batch)
-        (token, own), (ngrams, more) = renumbered(own), renumbered(more)
-        return {**batch, "bag": jnp.concatenate([own[..., None], more], -1)}, {
+        tokens, more = self.rows(batch)
+        (token, tokens), (ngrams, more) = renumbered(tokens), renumbered(more)
+        return {**batch, "bag": jnp.concatenate([tokens[..., None], more], -1)}, {
             "token": token,
             "ngrams": ngrams,
         }

@@ -165,10 +165,10 @@ class Decoded:
     scores: Any
 
 
-def bucket(size: int, least: int = 1, most: int | None = None) -> int:
-    """Returns the smallest power of two >= `size`, within `least` and `most`."""
+def bucket(size: int, least: int = 1, largest: int | None = None) -> int:
+    """Returns the smallest power of two >= `size`, within `least` and `largest`."""
     power = max(least, 1 << max(0, size - 1).bit_length())
-    return power if most is None else min(power, most)
+    return power if largest is None else min(power, largest)
 
 
 def grown_to_the_end(

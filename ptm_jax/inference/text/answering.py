@@ -105,8 +105,10 @@ def answer(
     windowing = model.examples.windowing if trained else Windowing()
     tokenizer, length = model._tokenizer(), head_scores.length_of(model, trained, 384)
     records = records_of(tokenizer, questions, contexts)
-    kept = [record["question"][: windowing.question] for record in records]
-    rows = windows(tokenizer, kept, [record["ids"] for record in records], length, windowing.stride)
+    cut_questions = [record["question"][: windowing.question] for record in records]
+    rows = windows(
+        tokenizer, cut_questions, [record["ids"] for record in records], length, windowing.stride
+    )
     head = "verified" if "verified" in model.module.heads else "span"
     threshold = 0.0 if windowing.unanswered else float("inf")
     answers = [one for one, _ in read(model, head, contexts, records, rows, batch)]

@@ -75,7 +75,7 @@ def distil(
         except re.error as error:
             raise UserError(f"the pattern {drop!r} is no regular expression ({error})") from None
         dropped |= {piece for piece in tokenizer.pieces if pattern.match(piece)}
-    own, pieces = reduced(content, dropped)
+    reduced_tokenizer, pieces = reduced(content, dropped)
     if not pieces:
         raise UserError(
             f"no token is left without those that match {drop!r}; give a narrower pattern"
@@ -91,7 +91,7 @@ def distil(
     }
     fields |= {"seq_length": 1_000_000, "normalize": True, "pooling": pool}
     return StaticModel.made(
-        StaticTable(vectors=vectors.astype(np.float32), tokenizer=own, fields=fields)
+        StaticTable(vectors=vectors.astype(np.float32), tokenizer=reduced_tokenizer, fields=fields)
     )
 
 

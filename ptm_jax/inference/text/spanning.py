@@ -49,15 +49,17 @@ def _spanning(scores: np.ndarray) -> np.ndarray:
     leaving = scores[np.ix_(outside, inside)]
     small[:size, size] = leaving.max(1)
     small[0] = -np.inf
-    found = _spanning(small)
+    small_heads = _spanning(small)
     result = heads.copy()
     for place, node in enumerate(outside):
         if node:
             result[node] = (
-                inside[leaving[place].argmax()] if found[place] == size else outside[found[place]]
+                inside[leaving[place].argmax()]
+                if small_heads[place] == size
+                else outside[small_heads[place]]
             )
-    into = entry[found[size]]
-    result[inside[into]] = outside[found[size]]
+    into = entry[small_heads[size]]
+    result[inside[into]] = outside[small_heads[size]]
     return result
 
 

@@ -31,13 +31,13 @@ class StoredTexts:
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """Returns [q, n] float32: the probability of the second class for each query, as first
         text, with each stored text. Only the queries are read."""
-        found, tower = (
+        query_vectors, tower = (
             self.model.encode(queries),
             Tower(self.model.module, self.model.params[self.model.tower]),
         )
-        pairs = (len(found), len(self.vectors), found.shape[1])
+        pairs = (len(query_vectors), len(self.vectors), query_vectors.shape[1])
         query, stored = (
-            np.broadcast_to(found[:, None], pairs),
+            np.broadcast_to(query_vectors[:, None], pairs),
             np.broadcast_to(self.vectors[None], pairs),
         )
         logits = tower.head("classify", query.reshape(-1, pairs[2]), stored.reshape(-1, pairs[2]))

@@ -191,12 +191,12 @@ def search(
     if top < 1:
         raise UserError(f"top is {top}; it must be at least 1")
     prompts = (model.sentence or Sentence()).prompts
-    given = options.keys() & {"prompt", "prompt_name"}
+    prompt_options = options.keys() & {"prompt", "prompt_name"}
 
     def name_of(*names):
         return (
             {}
-            if given
+            if prompt_options
             else {"prompt": next((prompts[name] for name in names if name in prompts), "")}
         )
 

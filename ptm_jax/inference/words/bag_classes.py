@@ -86,5 +86,7 @@ def _word_ngrams(words: Sequence[str], longest: int, subwords) -> list[int]:
         for following in hashes[start + 1 : start + longest]:
             value = (value * STEP + following) % (1 << 64)
             bucket = value % subwords.buckets
-            rows.append(bucket if subwords.kept is None else subwords.kept.get(bucket, -1))
+            rows.append(
+                bucket if subwords.bucket_rows is None else subwords.bucket_rows.get(bucket, -1)
+            )
     return [row for row in rows if row >= 0]

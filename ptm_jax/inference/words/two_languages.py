@@ -145,9 +145,9 @@ def translations(
     for a, b in pairs:
         known.setdefault(a, set()).add(b)
     good = {
-        a: found
+        a: targets
         for a, bs in known.items()
-        if a in first and (found := {b for b in bs if b in second})
+        if a in first and (targets := {b for b in bs if b in second})
     }
     if not good:
         raise UserError(

@@ -116,7 +116,7 @@ def _divided(run, by_query, q, k, v, args):
         name: mesh_axes for name, mesh_axes in axes.items() if sizes[name] % layout.parts(name) == 0
     }
     first = functools.partial(_first, layout.mesh, axes)
-    args = dataclasses.replace(args, rows=args.rows_of(q), whole=args.whole_of(q, k))
+    args = dataclasses.replace(args, rows=args.rows_of(q), full_size=args.whole_of(q, k))
 
     def local(operands, args):
         q, k, v = operands["q"], operands["k"], operands["v"]

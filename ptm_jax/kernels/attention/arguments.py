@@ -25,7 +25,7 @@ BLIND, UNSEEN = (
 class Arguments:
     """The arguments of `attend` other than q, k, v and `impl`, and this device's part of them.
 
-    whole                     (H, Lq, Lk) over all devices, before padding; None: the sizes of the
+    full_size                 (H, Lq, Lk) over all devices, before padding; None: the sizes of the
                               arrays
     first_head, first_query   start of this device's part; keys are not split
     """
@@ -37,7 +37,7 @@ class Arguments:
     key: Array | None = None
     rows: Array | None = None
     precision: Precision = static(Precision())
-    whole: tuple[int, int, int] | None = static(None)
+    full_size: tuple[int, int, int] | None = static(None)
     first_head: Any = 0
     first_query: Any = 0
 
@@ -48,7 +48,7 @@ class Arguments:
 
     def whole_of(self, q: Array, k: Array) -> tuple[int, int, int]:
         """Returns (H, Lq, Lk) of all devices together."""
-        return self.whole or (q.shape[2], q.shape[1], k.shape[1])
+        return self.full_size or (q.shape[2], q.shape[1], k.shape[1])
 
     def rows_of(self, q: Array) -> Array:
         """Returns the global numbers of the rows, [B] int32."""

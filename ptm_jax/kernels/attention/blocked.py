@@ -70,7 +70,7 @@ def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int = BLO
     def heads_first(x, length):
         return padded(x, {1: length}).swapaxes(1, 2)
 
-    _, whole_queries, whole_keys = plan.whole
+    _, whole_queries, whole_keys = plan.full_size
     parts = Parts(
         heads_first(q, queries),
         heads_first(k, keys),
@@ -109,7 +109,7 @@ def plan_of(q: Array, k: Array, args: Arguments, block: int = BLOCK) -> Plan:
         k_block=k_block,
         q_blocks=q_blocks,
         k_blocks=k_blocks,
-        whole=args.whole_of(q, k),
+        full_size=args.whole_of(q, k),
         scale=args.scale,
         dropout=args.noise,
         precision=args.precision,

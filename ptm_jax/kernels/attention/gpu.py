@@ -116,7 +116,7 @@ def _plan(q, k, args):
         width=_up(width, 64),
         scale=float(args.scale),
         dropout=args.noise,
-        whole=args.whole_of(q, k),
+        full_size=args.whole_of(q, k),
         fields=tuple(args.fields()),
         holds=tuple(name for name, x in held.items() if x is not None),
     )
@@ -178,7 +178,7 @@ def _every(plan, table, axis):
     slice.
 
     Its gradient is then a sum in a fixed order."""
-    _, queries, keys = plan.whole
+    _, queries, keys = plan.full_size
     first, count, limit = (
         queries - keys - (plan.queries - 1),
         plan.queries + plan.keys,

@@ -51,7 +51,7 @@ class Plan:
 
     queries, keys   lengths after padding
     width           width of a head
-    whole           (H, Lq, Lk) of all devices together, for the numbering of dropout's bits
+    full_size       (H, Lq, Lk) of all devices together, for the numbering of dropout's bits
     fields          names of the integers per position: segments, then order, group and types if
                     used
     """
@@ -63,7 +63,7 @@ class Plan:
     width: int
     scale: float
     dropout: float
-    whole: tuple[int, int, int]
+    full_size: tuple[int, int, int]
     fields: tuple[str, ...]
     holds: tuple[str, ...]
     teams: int = 2
@@ -305,7 +305,7 @@ def kept(plan: Plan, arrays: dict, place: tuple):
     """Returns dropout's mask of a tile, with the bits of `core.streams.uniform_bits` at the global
     positions."""
     row, head, q0, k0 = place
-    _, queries, keys = plan.whole
+    _, queries, keys = plan.full_size
 
     def number(x):
         return jnp.asarray(x, jnp.int32)

@@ -30,7 +30,7 @@ class Plan:
     """Static arguments of the computation.
 
     fields   names of the integers of every token
-    whole    (H, Lq, Lk) of all devices together, before padding
+    full_size (H, Lq, Lk) of all devices together, before padding
     """
 
     fields: tuple[str, ...]
@@ -38,7 +38,7 @@ class Plan:
     k_block: int
     q_blocks: int
     k_blocks: int
-    whole: tuple[int, int, int]
+    full_size: tuple[int, int, int]
     scale: float = 1.0
     dropout: float = 0.0
     precision: Precision = Precision()
@@ -242,7 +242,9 @@ def dropped(plan: Plan, weights: Array, constants: Given, at: tuple, i, j) -> Ar
         j * plan.k_block,
     )
     row = number(constants.row, at)[None]
-    keep = keep_mask(constants.key, row, (1, *weights.shape), plan.dropout, plan.whole, start)[0, 0]
+    keep = keep_mask(constants.key, row, (1, *weights.shape), plan.dropout, plan.full_size, start)[
+        0, 0
+    ]
     return jnp.where(keep, weights / (1.0 - plan.dropout), 0.0)
 
 

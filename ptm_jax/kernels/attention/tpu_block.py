@@ -33,7 +33,7 @@ PAIRS = ("strip", "table", "values")
 class Plan:
     """Static arguments of a kernel.
 
-    whole            (H, Lq, Lk) of all devices together, for the numbering of dropout's bits
+    full_size        (H, Lq, Lk) of all devices together, for the numbering of dropout's bits
     lengths, width   (Lq, Lk) and K before padding
     blocks           (queries, keys) of a block
     fields           names of the integers of every token, in order
@@ -42,7 +42,7 @@ class Plan:
     scale: float
     dropout: float
     precision: Precision
-    whole: tuple[int, int, int]
+    full_size: tuple[int, int, int]
     lengths: tuple[int, int]
     width: int
     blocks: tuple[int, int]
@@ -304,7 +304,7 @@ def dropped(plan: Plan, x, seed, head, i, j):
     global positions."""
     if not plan.dropout:
         return x
-    _, queries, keys = plan.whole
+    _, queries, keys = plan.full_size
 
     def place(axis, number):
         return jax.lax.broadcasted_iota(jnp.int32, x.shape, axis) + number * x.shape[axis]

@@ -96,7 +96,7 @@ def forward(plan, student, labels, teacher, first):
         known = known if real is None else jnp.where(real, known, LOW)
         soft_top, soft_total, fade, weights = _met(sums.soft_top, sums.soft_total, known)
         mixed = sums.mixed * fade + (weights * scores).sum(0)
-        known_mass = sums.own * fade + (weights * known).sum(0)
+        known_mass = sums.soft_sum * fade + (weights * known).sum(0)
         return Sums(top, total, label, every, soft_top, soft_total, mixed, known_mass)
 
     zeros = jnp.zeros(labels.shape, jnp.float32)

@@ -73,7 +73,7 @@ class Sums:
     """Sums per token over one device's words, with scores z and a teacher's scores u.
 
     total   sum exp(z - top)             mixed   sum exp(u - soft_top) z
-    all     sum of z                     own     sum exp(u - soft_top) u
+    all     sum of z                     soft_sum  sum exp(u - soft_top) u
     """
 
     top: Any
@@ -83,7 +83,7 @@ class Sums:
     soft_top: Any = None
     soft_total: Any = None
     mixed: Any = None
-    own: Any = None
+    soft_sum: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +228,7 @@ def _exchanged(sums, axes):
         label,
         every,
         soft,
-        *add((sums.soft_total * fade, sums.mixed * fade, sums.own * fade)),
+        *add((sums.soft_total * fade, sums.mixed * fade, sums.soft_sum * fade)),
     )
 
 
@@ -238,7 +238,7 @@ def _result(plan, sums):
     if sums.mixed is None:
         return scored
     log_sum = sums.soft_top + jnp.log(sums.soft_total)
-    entropy = log_sum - sums.own / sums.soft_total
+    entropy = log_sum - sums.soft_sum / sums.soft_total
     return dataclasses.replace(
         scored, soft=sums.mixed / sums.soft_total, entropy=entropy, soft_log_sum=log_sum
     )

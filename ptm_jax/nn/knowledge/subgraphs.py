@@ -23,7 +23,7 @@ class Subgraphs(NamedTuple):
     entities    [.., W]      the entities
     relations   [.., F, W]   the relations of their facts
     others      [.., F, W]   the other ends of their facts
-    there       [.., F]      whether the fact exists
+    valid       [.., F]      whether the fact exists
     ids         [.., F]      ids of the other ends
     signs       [F]          1 if the entity is the head of the fact, -1 if it is the tail
     """
@@ -31,7 +31,7 @@ class Subgraphs(NamedTuple):
     entities: Any
     relations: Any
     others: Any
-    there: Any
+    valid: Any
     ids: Any
     signs: Any
 

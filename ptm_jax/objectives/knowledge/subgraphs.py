@@ -42,7 +42,7 @@ class SubgraphTriples(OnePass):
             return jnp.abs(translated - signs * others).sum(-1)
 
         other, ids = (jnp.roll(x, 1, 1) for x in (read.others, read.ids))
-        weights = read.there & jnp.roll(read.there, 1, 1) & (ids != read.ids)
+        weights = read.valid & jnp.roll(read.valid, 1, 1) & (ids != read.ids)
         right, wrong = distance(read.others), distance(other)
         loss = jnp.where(weights, jax.nn.relu(self.margin + right - wrong), 0.0)
         return token_loss(loss, weights.astype(jnp.float32), right < wrong, "subgraph_loss")

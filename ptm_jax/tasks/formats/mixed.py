@@ -233,8 +233,8 @@ class MixedStream:
         } | {"task": task}
         fields = {"rows": batch["rows"]}
         for name, (shape, dtype) in self._fields(width).items():
-            there = batch.get(name, np.full((rows, *shape), blank.get(name, 0)))
-            fields[name] = there.astype(dtype)
+            field_value = batch.get(name, np.full((rows, *shape), blank.get(name, 0)))
+            fields[name] = field_value.astype(dtype)
         return fields
 
     def state(self) -> dict[str, Any]:

@@ -119,24 +119,24 @@ def answer(
 
 def _answer(example: Hop, record, reading, scores) -> HopAnswer:
     start, end, kinds, facts = scores
-    found = tuple(
+    predicted_facts = tuple(
         (example.documents[document][0], sentence - 1)
         for number, (document, sentence) in enumerate(reading.sentences)
         if facts[number] > 0
     )
     kind = KINDS[int(kinds.argmax())]
     if kind != "span":
-        return HopAnswer(kind, kind, found)
+        return HopAnswer(kind, kind, predicted_facts)
     inside = slice(reading.offset, reading.offset + len(reading.places))
     spans = best_spans(start[inside], end[inside], np.ones(len(reading.places), bool))
     owner = record["document"][reading.places]
     spans = [span for span in spans if owner[span[1]] == owner[span[2]]]
     if not spans:
-        return HopAnswer("", kind, found)
+        return HopAnswer("", kind, predicted_facts)
     _, a, b = max(spans, key=lambda span: span[0])
     begin, stop = record["starts"][reading.places[a]], record["ends"][reading.places[b]]
     text = example.text(int(owner[a]))
-    return HopAnswer(text[begin : marked_end(text, int(stop))], kind, found)
+    return HopAnswer(text[begin : marked_end(text, int(stop))], kind, predicted_facts)
 
 
 def measure(examples, predictions, task=None) -> Metrics:

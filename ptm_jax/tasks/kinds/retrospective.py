@@ -34,7 +34,7 @@ def predict_answerable(model, spec: Answerable, examples, length: int, batch: in
     rows: list[list[np.ndarray]] = [[] for _ in examples]
     for window, scores in zip(windows, scored(model, "classify", groups, batch), strict=True):
         rows[window.record].append(scores)
-    best = [min(found, key=lambda scores: scores[1] - scores[0]) for found in rows]
+    best = [min(window_scores, key=lambda scores: scores[1] - scores[0]) for window_scores in rows]
     return [predicted(spec.labels, row, float(row[1] - row[0])) for row in best], remarks
 
 

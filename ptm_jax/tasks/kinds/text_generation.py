@@ -20,10 +20,10 @@ def predict(model, spec: Targets, examples, length: int, batch: int):
         remarks["cut"] += int(len(ids) > size)
         sources.append(example.source if len(ids) <= size else tokenizer.decode(ids[:size]))
     limit = model.module.encoder.decoder.limit if model.module.encoder.reads_source else None
-    most = (
+    new_tokens = (
         spec.answer if limit is None else min(spec.answer, limit - 1)
     )  # the start token takes a position
-    return model.generate(sources, max_new_tokens=most, batch_size=batch), remarks
+    return model.generate(sources, max_new_tokens=new_tokens, batch_size=batch), remarks
 
 
 def bleu(examples, predictions, task=None) -> Metrics:

@@ -246,11 +246,11 @@ def report(
         "TensorBoard": "tensorboard",
         "tokenizer": "tokenizer",
     }
-    there = [
+    paths = [
         *((name, workdir / file) for name, file in files.items()),
         *(("checkpoint", path) for path in newest),
     ]
-    text += rows((name, f"`{path.relative_to(workdir)}`") for name, path in there if path.exists())
+    text += rows((name, f"`{path.relative_to(workdir)}`") for name, path in paths if path.exists())
     path = workdir / "report.md"
     with workdirs.writing(path):
         workdirs.replace(path, ("\n".join(text) + "\n").encode())

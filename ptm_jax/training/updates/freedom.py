@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class Freedom:
     """Which parameters a step may update.
-    Without `wrappers` and `given`, all of them, at the recipe's rate.
+    Without `wrappers` and `fixed`, all of them, at the recipe's rate.
 
     wrappers  adaptations and compressions that restrict training
     towers    {name: network}, for the levels of parameters (`adapt.parameters.levels`)
-    given     towers that are never trained
+    fixed     towers that are never trained
     """
 
     wrappers: tuple[Any, ...] = ()
     towers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    given: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
     _known: dict[tuple[int, str], Any] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
@@ -56,7 +56,7 @@ class Freedom:
     @property
     def restricts(self) -> bool:
         """Whether any parameter may be frozen."""
-        return bool(self.wrappers or self.given)
+        return bool(self.wrappers or self.fixed)
 
     def places(self, params: Params) -> dict[str, Place]:
         """Returns {path: Place} of parameters."""
@@ -68,7 +68,7 @@ class Freedom:
 
     def trains(self, path: str) -> bool:
         """Whether any part of a parameter is updated at some step."""
-        if path.partition("/")[0] in self.given or self.observed(path):
+        if path.partition("/")[0] in self.fixed or self.observed(path):
             return False
         masks = [answer for answer in self._answers(path) if not isinstance(answer, _Varying)]
         rate = self.rate(path)

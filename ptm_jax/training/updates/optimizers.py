@@ -268,16 +268,20 @@ def _adafactor(spec: Adafactor) -> Rule:
 
     def init(param, axes):
         pair = _factored(param, axes)
-        whole = _zeros(*([] if pair else ["nu"]), *([] if spec.momentum is None else ["mu"]))(
-            param, axes
-        )
+        full_moments = _zeros(
+            *([] if pair else ["nu"]), *([] if spec.momentum is None else ["mu"])
+        )(param, axes)
         if not pair:
-            return whole
+            return full_moments
 
         def shape(drop):
             return [1 if axis == drop else size for axis, size in enumerate(param.shape)]
 
-        return {"row": jnp.zeros(shape(pair[1])), "column": jnp.zeros(shape(pair[0])), **whole}
+        return {
+            "row": jnp.zeros(shape(pair[1])),
+            "column": jnp.zeros(shape(pair[0])),
+            **full_moments,
+        }
 
     def second(square, moments, pair, b2):
         if not pair:

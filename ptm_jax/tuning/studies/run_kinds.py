@@ -39,7 +39,7 @@ class Outcome:
     values: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
     baseline: float | None = None
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    there: Sequence[str] = ()
+    available: Sequence[str] = ()
     stopped: Any = None
 
 

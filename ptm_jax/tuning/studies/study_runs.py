@@ -201,7 +201,7 @@ def run_one(
             name for name, value in values.items() if value is not None and not math.isfinite(value)
         ]
         odd = [metrics[0]] if values[metrics[0]] is None else wrong
-        names = ", ".join(outcome.there) or "none"
+        names = ", ".join(outcome.available) or "none"
         status = (
             f"failed: the held-out {odd[0]} is {values[odd[0]]}; there are {names}"
             if odd
