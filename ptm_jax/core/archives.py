@@ -21,8 +21,10 @@ _ENDS_EARLY = "it ends before the end of its data"
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens a regular file for reading in binary, decompressed. Damaged data raise OSError,
-    EOFError or the module's own error, other files UserError."""
+    """Opens a regular file for reading in binary, decompressed.
+
+    Damaged data raise OSError, EOFError or the module's own error, other files UserError.
+    """
     suffix = path.suffix.lower()
     size_of(path)
     if suffix == ".zst":

@@ -20,8 +20,10 @@ def rows_of(batch: Batch, states: Array | None = None) -> Array:
 
 
 def segments_of(batch: Batch) -> Array:
-    """Returns the segments [B, L]. A batch without segments is one document per row, without
-    padding."""
+    """Returns the segments [B, L].
+
+    A batch without segments is one document per row, without padding.
+    """
     return batch["segment_ids"] if "segment_ids" in batch else jnp.ones_like(batch["input_ids"])
 
 

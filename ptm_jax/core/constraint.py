@@ -53,9 +53,11 @@ def current() -> Any:
 
 
 def constrain(x: jax.Array, *names: str | None) -> jax.Array:
-    """Shards x by the layout in use. `names` has an axis name for each dimension (None: not
-    sharded).
+    """Shards x by the layout in use.
 
-    The gradient of x gets the same sharding."""
+    `names` has an axis name for each dimension (None: not sharded).
+
+    The gradient of x gets the same sharding.
+    """
     layout = _CURRENT.get()
     return x if layout is None else layout.constrain(x, names)

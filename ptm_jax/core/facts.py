@@ -60,8 +60,10 @@ class CorpusFact(slots.Slot):
         raise NotImplementedError
 
     def filled(self, arrays: Arrays) -> CorpusFact:
-        """Returns a copy of the fact that holds the arrays, which are not copied. Raises ValueError
-        for other names than `array_names`."""
+        """Returns a copy of the fact that holds the arrays, which are not copied.
+
+        Raises ValueError for other names than `array_names`.
+        """
         named = arrays if isinstance(arrays, Mapping) else {"values": arrays}
         if {*named} != {*self.array_names}:
             raise ValueError(

@@ -39,10 +39,12 @@ class Precision:
         return jnp.dtype(self.compute)
 
     def einsum(self, spec: str, a: jax.Array, b: jax.Array, out=None) -> jax.Array:
-        """`jnp.einsum` of two operands. Every index of an operand must be in the other operand or
-        in the result.
+        """`jnp.einsum` of two operands.
 
-        The result has type `out` (default: the type of activations). Accumulation is in float32."""
+        Every index of an operand must be in the other operand or in the result.
+
+        The result has type `out` (default: the type of activations). Accumulation is in float32.
+        """
         return _einsum(spec, self.compute, jnp.dtype(out or self.dtype).name, a, b)
 
     def dense(self, x: jax.Array, kernel: jax.Array, axes: int = 1, out=None) -> jax.Array:
@@ -62,8 +64,9 @@ class Precision:
 
 @jax.custom_vjp
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
-    """Adds a bias to the last dimensions of x. The gradient of the bias is summed over flattened
-    rows, in float32.
+    """Adds a bias to the last dimensions of x.
+
+    The gradient of the bias is summed over flattened rows, in float32.
 
     On a CPU, a sum over two axes becomes a reduce-window, which takes as long as a weight gradient.
     """

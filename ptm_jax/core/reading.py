@@ -35,8 +35,10 @@ def broken(path: Path, why: str, tensor: str | None = None) -> UserError:
 
 
 def check_local(path: str | os.PathLike, name: str) -> None:
-    """Raises UserError for a URL, as gs://BUCKET/DIR: files are read and written in folders. `name`
-    is the option that gave it."""
+    """Raises UserError for a URL, as gs://BUCKET/DIR: files are read and written in folders.
+
+    `name` is the option that gave it.
+    """
     if _URL.match(place := os.fspath(path)):
         raise UserError(
             f"{name} is {place}; object stores are not supported: give a local folder, such as one "
@@ -54,8 +56,10 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def size_of(path: Path) -> int:
-    """Returns the bytes of a regular file. Refuses other files, since reading them could block or
-    never end."""
+    """Returns the bytes of a regular file.
+
+    Refuses other files, since reading them could block or never end.
+    """
     with reading(path):
         status = path.stat()
     if not stat.S_ISREG(status.st_mode):
@@ -64,8 +68,10 @@ def size_of(path: Path) -> int:
 
 
 def read_bytes(path: str | os.PathLike, limit: int = LARGEST_JSON) -> bytes:
-    """Returns the bytes of a regular file. Raises UserError if it is none, has more than `most`
-    bytes, or cannot be read."""
+    """Returns the bytes of a regular file.
+
+    Raises UserError if it is none, has more than `most` bytes, or cannot be read.
+    """
     path = Path(path)
     if size_of(path) > limit:
         raise broken(path, f"has {size_of(path):,} bytes; a file of its kind has at most {limit:,}")

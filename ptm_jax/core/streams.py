@@ -93,6 +93,8 @@ def keep_mask(
     full_shape=None,
     start=None,
 ) -> jax.Array:
-    """Returns booleans [B, *shape], True with probability 1 - rate (to 2**-32). For blocks, see
-    `uniform_bits`."""
+    """Returns booleans [B, *shape], True with probability 1 - rate (to 2**-32).
+
+    For blocks, see `uniform_bits`.
+    """
     return uniform_bits(key, rows, shape, full_shape, start) >= least_kept(rate)

@@ -54,8 +54,10 @@ class Tower:
         return self._apply("head", name, *args, key=key)
 
     def read(self, name: str, encoded: Encoded, batch: Batch, key: Array | None = None) -> Any:
-        """Applies the head `name` to its inputs from a batch and its encoding. `key` draws the
-        dropout of a task head."""
+        """Applies the head `name` to its inputs from a batch and its encoding.
+
+        `key` draws the dropout of a task head.
+        """
         self._need(name)
         return self._apply("read", name, encoded, batch, key=key)
 
@@ -84,8 +86,10 @@ def bind(modules: Mapping[str, Any], params: Params, train: bool = False) -> dic
 
 
 def init(modules: Mapping[str, Any], key: Array, batch: Batch) -> dict[str, Params]:
-    """Initialises the parameters of every tower, float32. The key of a tower depends only on `key`
-    and its name."""
+    """Initialises the parameters of every tower, float32.
+
+    The key of a tower depends only on `key` and its name.
+    """
     params = {}
     for name, module in modules.items():
         with below(name):

@@ -57,8 +57,10 @@ def budget(count: Array, rate: float, limit: int) -> Array:
 
 
 def rounded(rate: float, length: int) -> Array:
-    """Returns round(rate * n), in [1, ceil(rate * length)], for n = 0, ..., `length`. Halves round
-    up; n = 0 gives 0."""
+    """Returns round(rate * n), in [1, ceil(rate * length)], for n = 0, ..., `length`.
+
+    Halves round up; n = 0 gives 0.
+    """
     limit = capacity(length, rate)
     return table(lambda n: min(limit, max(1, math.floor(n * rate + 0.5))) if n else 0, length)
 
@@ -75,8 +77,10 @@ def up_to(drawn: Array, count: Array) -> Array:
 
 
 def capacity(length: int, rate: float) -> int:
-    """Returns the static number of predictions for a row. At BERT's rate of 0.15: 20 for length
-    128, 77 for 512."""
+    """Returns the static number of predictions for a row.
+
+    At BERT's rate of 0.15: 20 for length 128, 77 for 512.
+    """
     return min(length, math.ceil(length * rate))
 
 
@@ -122,8 +126,10 @@ def _ascending(positions: Array, length: int) -> tuple[Array, Array]:
 
 
 def stretches(batch: Batch, allowed: Array) -> Array:
-    """Numbers the runs of allowed tokens, [B, L]. Special tokens, padding and document boundaries
-    end a run."""
+    """Numbers the runs of allowed tokens, [B, L].
+
+    Special tokens, padding and document boundaries end a run.
+    """
     segments = segments_of(batch)
     goes_on = allowed[:, 1:] & allowed[:, :-1] & (segments[:, 1:] == segments[:, :-1])
     return jnp.cumsum(jnp.pad(~goes_on, ((0, 0), (1, 0)), constant_values=True), 1)

@@ -53,8 +53,10 @@ def in_document(segments: Array) -> Array:
 
 
 def per_document(values: Array, segments: Array) -> Array:
-    """Sums values [B, L] over the documents of each row, [B, L+1]. Column d is document d; column 0
-    is padding."""
+    """Sums values [B, L] over the documents of each row, [B, L+1].
+
+    Column d is document d; column 0 is padding.
+    """
     zeros = jnp.zeros(segments.shape[1] + 1, jnp.int32)
     return jax.vmap(lambda s, v: zeros.at[s].add(v))(segments, values.astype(jnp.int32))
 
@@ -95,7 +97,9 @@ def moved(batch: Batch, ids: Array, source: Array, real: Array, vocab: Vocab) ->
 
 def reordered(batch: Batch, key: Array, slots: Array) -> dict:
     """Returns the batch with the tokens at `slots` [B, L] stably sorted by an integer key [B, L].
-    Other tokens stay."""
+
+    Other tokens stay.
+    """
     order = jnp.argsort(
         jnp.where(slots, key, jnp.iinfo(jnp.int32).max), axis=1, stable=True
     ).astype(jnp.int32)
@@ -118,8 +122,10 @@ def shifted(labels: Array, segments: Array, start: int, vocab: Vocab) -> Array:
 def decoder(
     labels: Array, segments: Array, start: int, vocab: Vocab, positions: Array | None = None
 ) -> dict:
-    """Returns the five `decoder_` fields for labels [B, T] and segments [B, T]. Segment 0 is
-    padding with weight 0."""
+    """Returns the five `decoder_` fields for labels [B, T] and segments [B, T].
+
+    Segment 0 is padding with weight 0.
+    """
     real = segments > 0
     return {
         "decoder_input_ids": shifted(labels, segments, start, vocab),

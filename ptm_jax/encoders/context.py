@@ -45,8 +45,10 @@ def slots_of(ids):
 
 
 def context_of(batch: Batch, direction: slots.Direction, train: bool) -> Context:
-    """Returns visibility, positions and rows of the tokens of a batch. `direction` applies if the
-    batch has no `order`."""
+    """Returns visibility, positions and rows of the tokens of a batch.
+
+    `direction` applies if the batch has no `order`.
+    """
     segments, places = segments_of(batch), slots_of(batch["input_ids"])
     order, group = batch.get("order"), batch.get("group")
     if order is None and direction != "bidirectional":

@@ -24,8 +24,10 @@ class Reversible(slots.Encoder):
     """An encoder that can read a row from the other end."""
 
     def turned(self) -> slots.Encoder:
-        """Returns the encoder that reads the other direction with the same parameters. Raises
-        UserError if it reads both."""
+        """Returns the encoder that reads the other direction with the same parameters.
+
+        Raises UserError if it reads both.
+        """
         raise NotImplementedError
 
 

@@ -51,8 +51,10 @@ class Model(slots.Network, nn.Module):
         return self.encoder(batch, train=train, **options)
 
     def head(self, name: str, *args, train: bool = False, rows=None):
-        """Applies one head to its inputs. `rows` [B] determine its dropout; without them it has
-        none."""
+        """Applies one head to its inputs.
+
+        `rows` [B] determine its dropout; without them it has none.
+        """
         context = None if rows is None else Context(visibility=None, rows=rows, train=train)
         return self.heads[name](*args, table=self.encoder.table(), context=context)
 

@@ -17,8 +17,10 @@ from ptm_jax.kernels.scores import Scores, lines, most, skew, unskew
 
 @jax.custom_vjp
 def masked_softmax(logits: Array, seen: Array) -> Array:
-    """Softmax over the `seen` positions of the last axis. A row with none seen returns zeros and
-    has zero gradients."""
+    """Softmax over the `seen` positions of the last axis.
+
+    A row with none seen returns zeros and has zero gradients.
+    """
     logits = jnp.where(seen, logits, -1e30)
     top = jax.lax.stop_gradient(logits.max(-1, keepdims=True))
     weights = jnp.where(seen, jnp.exp(logits - top), 0.0)

@@ -85,8 +85,10 @@ class Scores:
 
 
 def joint(one: Scores, other: Scores) -> Scores:
-    """Returns the fields of both. Raises ValueError if both set the same field. Positions must
-    agree if both have them."""
+    """Returns the fields of both.
+
+    Raises ValueError if both set the same field. Positions must agree if both have them.
+    """
     names = {*one.holds, *other.holds}
     if twice := [name for name in one.holds if name in other.holds]:
         raise ValueError(f"scores.{twice[0]} is given twice: by the stack and by its attention")

@@ -97,7 +97,9 @@ class Triples(CorpusFact):
 
     def names(self) -> tuple[list[str], list[str]]:
         """Returns the names of the entities and of the relations, in the order of their numbers.
-        Reads the file."""
+
+        Reads the file.
+        """
         return self._names(self._found())
 
     def _found(self) -> list[Sequence[str]]:

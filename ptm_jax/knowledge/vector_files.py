@@ -16,8 +16,11 @@ from ptm_jax.core.reading import broken, reading, shown
 
 
 def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
-    """Returns {word: [D] float32} of the `words` in the file. Of a word on several lines the first
-    line counts. Numbers of other words are not read. Raises UserError with file and line."""
+    """Returns {word: [D] float32} of the `words` in the file.
+
+    Of a word on several lines the first line counts. Numbers of other words are not read. Raises
+    UserError with file and line.
+    """
     vectors: dict[str, np.ndarray] = {}
     width = None
     with reading(path), path.open("rb") as file:

@@ -99,8 +99,11 @@ class WordClasses(Lexicon):
 
 
 def senses_of(graph: GraphStore) -> dict[str, list[Sense]]:
-    """Returns the senses of every word, the likeliest first. SentiWordNet alone numbers senses and
-    has no types: then only the senses of the word's most frequent part of speech."""
+    """Returns the senses of every word, the likeliest first.
+
+    SentiWordNet alone numbers senses and has no types: then only the senses of the word's most
+    frequent part of speech.
+    """
     several = dict(graph_folder.senses(graph))
     if len(graph.type_names):
         return several

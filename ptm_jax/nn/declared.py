@@ -35,8 +35,10 @@ class Collector:
         return result
 
     def axes(self) -> dict[str, Axes]:
-        """Returns {path: axes} of the declared parameters. Raises ValueError for axes that are not
-        as many as the dimensions."""
+        """Returns {path: axes} of the declared parameters.
+
+        Raises ValueError for axes that are not as many as the dimensions.
+        """
         named = {}
         for path, rank in self._ranks.items():
             axes, kind = self._declared(path)

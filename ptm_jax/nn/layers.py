@@ -55,8 +55,10 @@ _ACTIVATIONS = {
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def activate(name: Activation, x: jax.Array) -> jax.Array:
-    """Applies the named activation in float32 and returns x's type. The backward pass stores only
-    x."""
+    """Applies the named activation in float32 and returns x's type.
+
+    The backward pass stores only x.
+    """
     return _ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
 
 
@@ -223,8 +225,10 @@ def _statistics(x, eps):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def normalise(x: jax.Array, scale: jax.Array, bias: jax.Array | None, eps: float) -> jax.Array:
-    """LayerNorm over the last axis of x, statistics in float32. The backward pass stores only x and
-    recomputes them."""
+    """LayerNorm over the last axis of x, statistics in float32.
+
+    The backward pass stores only x and recomputes them.
+    """
     mean, rate = _statistics(x, eps)
     f = (x.astype(jnp.float32) - mean) * rate * scale
     return (f if bias is None else f + bias).astype(x.dtype)
@@ -285,8 +289,10 @@ class Dropout(nn.Module):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def drop(x: jax.Array, key: jax.Array, rows: jax.Array, rate: float) -> jax.Array:
-    """Zeroes elements of x [B, ...] with probability `rate` and scales the rest. The backward pass
-    draws the mask again."""
+    """Zeroes elements of x [B, ...] with probability `rate` and scales the rest.
+
+    The backward pass draws the mask again.
+    """
     keep = keep_mask(key, rows, x.shape[1:], rate)
     return jnp.where(keep, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 

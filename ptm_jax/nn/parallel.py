@@ -86,9 +86,11 @@ def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
 
 
 def lookup(table, ids, name: str | None = None):
-    """Returns table[ids] [B, L, D] in the layout of the residual stream. If the rows of a table are
-    split over devices (`name`: "vocab"), each device looks up its own rows and the results are
-    summed. Every device has all rows of other tables."""
+    """Returns table[ids] [B, L, D] in the layout of the residual stream.
+
+    If the rows of a table are split over devices (`name`: "vocab"), each device looks up its own
+    rows and the results are summed. Every device has all rows of other tables.
+    """
     if current() is None:
         return table[ids]
     vectors = constrain(table, name, None)[ids]
@@ -98,9 +100,11 @@ def lookup(table, ids, name: str | None = None):
 
 
 def joined(x, *layers: Dense):
-    """Returns the results of several dense layers with the same features for x. If their columns
-    are split, computes one product, so that the gradient of x is summed over devices once, not once
-    for each layer."""
+    """Returns the results of several dense layers with the same features for x.
+
+    If their columns are split, computes one product, so that the gradient of x is summed over
+    devices once, not once for each layer.
+    """
     layout = current()
     if layout is None or not (layout.axes("heads") or layout.axes("hidden")):
         return [layer(x) for layer in layers]

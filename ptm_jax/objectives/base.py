@@ -26,8 +26,10 @@ def gather(hidden: Array, positions: Array) -> Array:
 
 
 def token_loss(nll: Array, weights: Array, right: Array | None = None, name: str = "nll") -> Loss:
-    """Returns the sum of weighted token losses in nats. Metrics are their mean and, given `right`,
-    the accuracy."""
+    """Returns the sum of weighted token losses in nats.
+
+    Metrics are their mean and, given `right`, the accuracy.
+    """
     weight = weights.sum()
     total = (nll * weights).sum()
     metrics = {name: Ratio(total, weight)}
@@ -77,8 +79,10 @@ def view_of(batch: Batch, name: str) -> Batch:
 
 
 def encode_view(tower: Tower, batch: Batch, name: str) -> Encoded:
-    """Encodes the second text of every row with the same tower, without memory. `batch["noise"]`
-    seeds the dropout."""
+    """Encodes the second text of every row with the same tower, without memory.
+
+    `batch["noise"]` seeds the dropout.
+    """
     key = batch.get("noise")
     return tower(view_of(batch, name), None if key is None else named(key, name))
 

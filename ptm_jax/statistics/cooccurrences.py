@@ -75,8 +75,10 @@ class Sums:
         self._whole, self._pending, self._held, self.runs = np.zeros((2, 0), np.int64), [], 0, []
 
     def add(self, sums: np.ndarray) -> None:
-        """Adds [2, N] of distinct ascending keys and units. They are merged when they outnumber the
-        merged ones, so each is moved seldom."""
+        """Adds [2, N] of distinct ascending keys and units.
+
+        They are merged when they outnumber the merged ones, so each is moved seldom.
+        """
         self._pending.append(sums)
         self._held += sums.shape[1]
         if self._folder is not None and self._held > self._limit:

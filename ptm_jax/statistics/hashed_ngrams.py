@@ -29,8 +29,9 @@ def fnv1a(text: bytes) -> int:
 def ngrams_of(
     words: Sequence[bytes], shortest: int, longest: int, buckets: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (bucket [M] of every n-gram of all words, bounds [n + 1]). The n-grams of word i are
-    at bounds[i] to bounds[i + 1].
+    """Returns (bucket [M] of every n-gram of all words, bounds [n + 1]).
+
+    The n-grams of word i are at bounds[i] to bounds[i + 1].
 
     words   UTF-8 without `<` and `>`; n-grams have `shortest` to `longest` characters, in
             fastText's order

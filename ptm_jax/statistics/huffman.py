@@ -47,10 +47,12 @@ class Huffman(CorpusFact):
 
 
 def tree_of(counts: np.ndarray) -> np.ndarray:
-    """Returns the paths [V, P] int32 of `Huffman`. Ties of counts take the lower number first,
-    leaves before nodes.
+    """Returns the paths [V, P] int32 of `Huffman`.
 
-    Raises UserError for a path of more than 40 nodes."""
+    Ties of counts take the lower number first, leaves before nodes.
+
+    Raises UserError for a path of more than 40 nodes.
+    """
     words = np.flatnonzero(counts)
     heap = [(int(counts[word]), number, number) for number, word in enumerate(words)]
     heapq.heapify(heap)

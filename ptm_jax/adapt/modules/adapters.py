@@ -82,8 +82,10 @@ class Pfeiffer(Houlsby):
 
 
 def blocks_replaced(module: Network, function: Any) -> Any:
-    """Returns the network with function(block) in place of every block. Raises ValueError if it has
-    no blocks."""
+    """Returns the network with function(block) in place of every block.
+
+    Raises ValueError if it has no blocks.
+    """
     network = spec.respell(module, Block, function)
     if network is module:
         raise ValueError(

@@ -48,8 +48,10 @@ class Place(str):
 
     @property
     def level(self) -> Any:
-        """An int, or an int array [N] for a stack of layers. Raises UserError if the encoder
-        declares no levels."""
+        """An int, or an int array [N] for a stack of layers.
+
+        Raises UserError if the encoder declares no levels.
+        """
         if self.known is None:
             raise self._undeclared()
         return (

@@ -38,8 +38,10 @@ class _Staged(slots.Wrapper):
         return self if self.total else dataclasses.replace(self, total=system.recipe.steps)
 
     def stage(self, step: Step, stages: int) -> Any:
-        """Returns the stage of a step, 0 ... `stages`. The last stage continues to the end of the
-        run."""
+        """Returns the stage of a step, 0 ... `stages`.
+
+        The last stage continues to the end of the run.
+        """
         each = self.steps or max(1, int(self.total * self.share) // stages)
         return jnp.minimum(step // each, stages)
 

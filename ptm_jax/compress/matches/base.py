@@ -209,8 +209,10 @@ class Match(slots.Slot):
         raise NotImplementedError
 
     def projections(self, student: Outline, teacher: Outline) -> dict[str, tuple[int, int]]:
-        """Returns {suffix: (width, width)} of trained projections. Raises ValueError if the
-        networks do not fit."""
+        """Returns {suffix: (width, width)} of trained projections.
+
+        Raises ValueError if the networks do not fit.
+        """
         return {}
 
     def scale(self, step: Step, steps: int) -> Any:

@@ -40,8 +40,10 @@ class LayerRemoval(Compression):
             )
 
     def chosen(self, layers: int) -> list[int]:
-        """Returns the numbers of the layers that stay, from 0. Raises ValueError for a layer that
-        is not there."""
+        """Returns the numbers of the layers that stay, from 0.
+
+        Raises ValueError for a layer that is not there.
+        """
         if not self.keep:
             return [number for number in range(layers) if (number + 1) % int(1 / self.drop)]
         if wrong := [number for number in self.keep if not -layers <= number < layers]:

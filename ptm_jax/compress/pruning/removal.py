@@ -31,8 +31,10 @@ removes one}."""
 
 
 def layers_of(tower: Any, params: Params) -> list[Layer]:
-    """Returns the layers of a tower. Raises ValueError for another encoder than a Transformer with
-    layers of their own."""
+    """Returns the layers of a tower.
+
+    Raises ValueError for another encoder than a Transformer with layers of their own.
+    """
     encoder = tower.encoder
     stack = encoder.stack if isinstance(encoder, Transformer) else None
     if isinstance(stack, UnevenStack):
@@ -92,8 +94,10 @@ def changed(
 
 
 def sizes(layers: Sequence[Layer], part: str) -> list[int]:
-    """Returns the number of heads or hidden units ("columns") of each layer. Raises ValueError for
-    layers without them."""
+    """Returns the number of heads or hidden units ("columns") of each layer.
+
+    Raises ValueError for layers without them.
+    """
     wanted = {"heads": ("attention", Attention), "columns": ("ffn", FeedForward)}
     name, kind = wanted[part]
     if any(type(vars(block)[name]) is not kind for block, _ in layers):

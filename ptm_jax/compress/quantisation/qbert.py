@@ -74,8 +74,10 @@ class QBERT(Q8BERT):
     def sensitivity(
         self, system: System, params: Params, batches: Iterable[Batch]
     ) -> sensitivity.Sensitivity:
-        """Returns the eigenvalues of each layer's matrices, by "layer n" from 0. Raises ValueError
-        without examples, and for a model without a stack of layers."""
+        """Returns the eigenvalues of each layer's matrices, by "layer n" from 0.
+
+        Raises ValueError without examples, and for a model without a stack of layers.
+        """
         shapes = {path: shape for path, shape in self.of(params).items() if len(shape) == 3}
         if not shapes:
             raise ValueError("its layers are no stack; give layer_bits")

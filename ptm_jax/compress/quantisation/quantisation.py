@@ -153,8 +153,10 @@ class Int8(Compression):
             )
 
     def of(self, params: Params) -> dict[str, tuple[int, ...]]:
-        """Returns {path: (layers .., in, out)} of the matrices. Raises ValueError if there is
-        none."""
+        """Returns {path: (layers .., in, out)} of the matrices.
+
+        Raises ValueError if there is none.
+        """
         flat = {
             path: leaf.shape
             for path, leaf in flatten(params).items()
@@ -196,8 +198,10 @@ class Int8(Compression):
         return jnp.clip(jnp.round(table / scale), -low, low).astype(jnp.int8), scale
 
     def whole(self, params: Params, limits: Any = None) -> Params:
-        """Returns the parameters with matrices and tables as integers. `limits`: ranges of
-        inputs by path, or None."""
+        """Returns the parameters with matrices and tables as integers.
+
+        `limits`: ranges of inputs by path, or None.
+        """
         flat = flatten(params)
         for path, shape in self.of(params).items():
             if flat[path].dtype == jnp.int8:
@@ -254,7 +258,9 @@ class Int8(Compression):
 
     def ranges(self, system: System, params: Params, batches: Iterable[Batch]) -> dict[str, Array]:
         """Returns the greatest magnitude of each matrix's inputs over batches, by path [layers ..].
-        Raises ValueError without a batch."""
+
+        Raises ValueError without a batch.
+        """
         objective, magnitudes = slots.objective(system.objective), {}
 
         def loss(trained, batch):

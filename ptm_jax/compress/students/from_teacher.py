@@ -31,8 +31,10 @@ class Student(slots.Slot):
 
 
 def stack_of(teacher: Any) -> Stack:
-    """Returns the stack of a tower's layers. Raises ValueError where layers share parameters, or
-    there is no stack."""
+    """Returns the stack of a tower's layers.
+
+    Raises ValueError where layers share parameters, or there is no stack.
+    """
     encoder = slots.encoder_in(teacher)
     stack = None if encoder is None else encoder.stacks.get("stack")
     if not isinstance(stack, Stack) or stack.levels != stack.layers:
@@ -68,8 +70,10 @@ class SomeLayers(Student):
             )
 
     def numbers(self, layers: int) -> tuple[int, ...]:
-        """Returns the numbers of the layers that stay, from 1. Raises ValueError for more than
-        there are."""
+        """Returns the numbers of the layers that stay, from 1.
+
+        Raises ValueError for more than there are.
+        """
         if isinstance(self.keep, int):
             count, first = self.keep, range(1, self.keep + 1)
             even = [number * layers // count for number in first]

@@ -13,9 +13,11 @@ import numpy as np
 
 
 def principal(vectors: np.ndarray, width: int | float) -> np.ndarray:
-    """Returns the scores [V, width] of vectors [V, D] in their first principal components. A
-    `width` below 1 is the share of the variance that is kept; the most is D. Vectors of no more
-    words than `width` stay."""
+    """Returns the scores [V, width] of vectors [V, D] in their first principal components.
+
+    A `width` below 1 is the share of the variance that is kept; the most is D. Vectors of no more
+    words than `width` stay.
+    """
     width = width if isinstance(width, float) else min(width, vectors.shape[1])
     if width >= len(vectors):
         return vectors

@@ -117,15 +117,19 @@ def _foreign(value: Any) -> Any:
 
 
 def fingerprint(value: Any) -> str:
-    """Returns the sha256 of the canonical JSON. It is equal for equal configurations, in every
-    process."""
+    """Returns the sha256 of the canonical JSON.
+
+    It is equal for equal configurations, in every process.
+    """
     text = json.dumps(to_json(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def to_text(value: Any) -> str:
-    """Returns the record as indented lines `name: value`. The first line of a nested record is
-    `name: Kind`."""
+    """Returns the record as indented lines `name: value`.
+
+    The first line of a nested record is `name: Kind`.
+    """
     record = to_json(value)
     if not isinstance(record, dict | list):
         return _plain(record)

@@ -32,8 +32,10 @@ class Named:
     names: Mapping[str, tuple[Callable[[], Any], tuple[int, ...]]]
 
     def read(self, text: str) -> Any:
-        """Returns the value for a text such as 'houlsby' or 'lora(rank=8, alpha=16)'. Raises
-        UserError."""
+        """Returns the value for a text such as 'houlsby' or 'lora(rank=8, alpha=16)'.
+
+        Raises UserError.
+        """
         name, words = self._call(text)
         if name not in self.names:
             raise unknown(self.what, name, self.names)

@@ -16,8 +16,10 @@ from ptm_jax.core.spec.walk import children, with_children
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
-    """Returns {path: text} of 'path=value' words. Raises UserError for other words and for a path
-    given twice."""
+    """Returns {path: text} of 'path=value' words.
+
+    Raises UserError for other words and for a path given twice.
+    """
     changes: dict[str, str] = {}
     for pair in pairs:
         path, equals, text = pair.partition("=")

@@ -58,8 +58,10 @@ def sources_of(value: Any, folder: Path) -> dict[str, Any]:
 
 
 def remember(classes: Mapping[str, Any], folder: Path) -> None:
-    """Adds a run that is written now to the user's list. Where that cannot be written, the run is
-    loaded with `trust` only."""
+    """Adds a run that is written now to the user's list.
+
+    Where that cannot be written, the run is loaded with `trust` only.
+    """
     with contextlib.suppress(OSError):
         file = _list()
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -123,8 +125,10 @@ def _named(value: Any) -> set[str]:
 
 
 def own_kinds(record: Mapping[str, Any], folder: Path) -> Kinds:
-    """Returns the kinds of a run's record. Imports the user's own classes if the run was written on
-    this machine."""
+    """Returns the kinds of a run's record.
+
+    Imports the user's own classes if the run was written on this machine.
+    """
     kinds, lost = {}, {}
     made, used = record.get("own") or {}, _named(record.get("config"))
     for kind, source in made.get("classes", {}).items():
@@ -157,8 +161,10 @@ def own_kinds(record: Mapping[str, Any], folder: Path) -> Kinds:
 
 
 def import_file(path: str | os.PathLike) -> ModuleType:
-    """Imports a Python file. Its folder is added at the end of the search path. Raises OSError,
-    ImportError."""
+    """Imports a Python file.
+
+    Its folder is added at the end of the search path. Raises OSError, ImportError.
+    """
     path = Path(path)
     name = f"config_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -20,8 +20,10 @@ from ptm_jax.core.spec.parsing import hints_of
 
 
 def rebuild(record: Any, kinds: Mapping[str, type], where: str = "") -> Any:
-    """Returns the value of a record. `where` is its path, for errors. Raises UserError for bad
-    kinds or fields."""
+    """Returns the value of a record.
+
+    `where` is its path, for errors. Raises UserError for bad kinds or fields.
+    """
     if isinstance(record, Mapping):
         record, known = current(record), "kind" in record
         parts = {field_of(k): v for k, v in record.items() if k != "kind"} if known else record

@@ -59,8 +59,10 @@ class Catalogue:
         return entries[0]
 
     def declare(self, module: str, names: Iterable[str]) -> None:
-        """Stores names of values that `systems()` of a module yields. The module is imported on
-        first access."""
+        """Stores names of values that `systems()` of a module yields.
+
+        The module is imported on first access.
+        """
         for name in names:
             self.register(name, functools.partial(_made, module, name), module)
 

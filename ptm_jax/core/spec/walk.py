@@ -33,8 +33,10 @@ def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def with_children(value: Any, changed: Mapping[Any, Any], where: str) -> Any:
-    """Returns `value` with some children replaced. Raises UserError if `__post_init__` refuses
-    them."""
+    """Returns `value` with some children replaced.
+
+    Raises UserError if `__post_init__` refuses them.
+    """
     if is_spec(value):
         try:
             return dataclasses.replace(value, **changed)

@@ -102,8 +102,10 @@ class GapSentences(slots.Corruption):
         return out
 
     def chosen(self, key: Array, batch: Batch, sentence: Array) -> Array:
-        """Returns True for the numbers of hidden sentences, [B, S+1]. `sentence` [B, L] is 0 where
-        there is no word."""
+        """Returns True for the numbers of hidden sentences, [B, S+1].
+
+        `sentence` [B, L] is 0 where there is no word.
+        """
         size = min(self.most, sentence.shape[1])
         number = jnp.arange(size + 1, dtype=jnp.int32)
         present = (sentence[..., None] == number).any(1) & (number > 0)

@@ -82,8 +82,10 @@ class AttentiveDecoder(Embedded):
 
     def begun(self, source: Source, take: Any) -> Any:
         """Returns the state before the first token of each token's document, leaves [B, T, ...].
+
         `take(x)` is the row of x [B, S, ...] at the first source token of that document, or zeros
-        [B, T, ...]."""
+        [B, T, ...].
+        """
         raise NotImplementedError
 
     def step(self, state: Any, read: Any, attend: Any, context: Context) -> tuple[Any, Any]:

@@ -54,8 +54,10 @@ class TransformerXL(Stacked, QueryStream):
         return 1 if self.query is None else 2
 
     def empty_memory(self, batch: int, dtype=jnp.float32) -> dict[str, jax.Array] | None:
-        """Returns the memory of the first row of a text, masked unless `zeros`. None if the encoder
-        keeps no memory."""
+        """Returns the memory of the first row of a text, masked unless `zeros`.
+
+        None if the encoder keeps no memory.
+        """
         if not self.memory:
             return None
         width = self.stack.block.block.attention.width

@@ -32,8 +32,10 @@ class XLNetEncoder(TransformerXL):
 
     @property
     def types(self) -> int:
-        """Number of sentence types: two for a pair and one for the classifying token. Only equality
-        of types has an effect."""
+        """Number of sentence types: two for a pair and one for the classifying token.
+
+        Only equality of types has an effect.
+        """
         return 3
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:

@@ -58,8 +58,10 @@ def attention(q: Array, k: Array, v: Array, args: Arguments) -> Array:
 
 
 def masked(function: Callable[..., Array], q: Array, k: Array, v: Array, args: Arguments) -> Array:
-    """Calls `function(q, k, v, bias=, mask=, scale=)` with a dense mask. A query that sees no key
-    returns zeros."""
+    """Calls `function(q, k, v, bias=, mask=, scale=)` with a dense mask.
+
+    A query that sees no key returns zeros.
+    """
     seen, dtype = args.visibility.dense(), args.precision.dtype
     bias = dense_bias(args.scores, q.shape[1], k.shape[1])
     bias = None if bias is None else bias.astype(dtype)

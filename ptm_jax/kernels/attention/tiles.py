@@ -336,8 +336,9 @@ class Grads:
 
 
 def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:
-    """Returns `distances`, `table` and `values` of `Parts`. `shift` is the position of the first
-    query.
+    """Returns `distances`, `table` and `values` of `Parts`.
+
+    `shift` is the position of the first query.
 
     Runs outside of the custom derivative, so autodiff computes the gradients of the given tables.
     With regular positions `distances` has one block per diagonal of blocks (all blocks on a

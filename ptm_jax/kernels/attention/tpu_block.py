@@ -88,8 +88,10 @@ def layout(plan: Plan, name: str, shape: tuple[int, ...]):
 
 
 def specs(plan: Plan, operands: dict, where) -> dict:
-    """Returns the block specs of operands, two for each operand in PAIRS. `where(*grid, *scalars)`
-    returns (b, h, i, j)."""
+    """Returns the block specs of operands, two for each operand in PAIRS.
+
+    `where(*grid, *scalars)` returns (b, h, i, j).
+    """
 
     def spec(name, shape, further=0):
         block, index = layout(plan, name, shape)

@@ -166,8 +166,10 @@ def race(
     precision: Precision = Precision(),
     impl: Impl = "auto",
 ) -> tuple[Array, Array]:
-    """Returns (the word of `draw`, its value [..] float32). For several softmaxes, take the word
-    with the greatest value."""
+    """Returns (the word of `draw`, its value [..] float32).
+
+    For several softmaxes, take the word with the greatest value.
+    """
     words = len(one.table)
     at_once = named(impl) == "reference" or (
         impl == "auto" and seeds.size * words / _devices() <= HELD
@@ -204,8 +206,10 @@ def score(
 def choose(
     impl: str, tokens: int, words: int, width: int, *, soft: bool = False, compute: str = "float32"
 ):
-    """Returns the module to use, or None for `plain`. Raises UserError if the named implementation
-    cannot compute this."""
+    """Returns the module to use, or None for `plain`.
+
+    Raises UserError if the named implementation cannot compute this.
+    """
     named(impl)
     if impl == "auto":
         if tokens * words / _devices() <= HELD:

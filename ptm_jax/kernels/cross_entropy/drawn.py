@@ -39,8 +39,10 @@ Drawn = tuple[Array, Array]
 def drawn(
     one: Linear, seeds: Array, *, temperature: float, precision: Precision, block: int | None = None
 ) -> Drawn:
-    """Returns (words [..] int32, their values) for seeds [..] uint32. `block` is the number of
-    words per block (None: as in `blocked`)."""
+    """Returns (words [..] int32, their values) for seeds [..] uint32.
+
+    `block` is the number of words per block (None: as in `blocked`).
+    """
     if temperature <= 0:
         raise ValueError(f"temperature is {temperature}; it must be above 0")
     one, layout = jax.lax.stop_gradient(one), current()

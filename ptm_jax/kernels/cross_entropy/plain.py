@@ -12,8 +12,10 @@ from ptm_jax.kernels.cross_entropy.scored import Linear, Scored
 
 
 def logits(one: Linear, precision: Precision) -> Array:
-    """Returns the scores [.., V] float32. If a layout splits the vocabulary, each device holds the
-    scores of its words."""
+    """Returns the scores [.., V] float32.
+
+    If a layout splits the vocabulary, each device holds the scores of its words.
+    """
     features, table, bias = one.features, one.table, one.bias
     if current() is not None:
         rows = "abcdefgh"[: features.ndim - 1]

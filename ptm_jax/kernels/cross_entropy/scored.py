@@ -157,8 +157,10 @@ def scored(
 
 
 def places_of(layout, student):
-    """Returns the `_Places` of a layout. A dimension that its mesh axes do not divide is not split,
-    nor is one token [D]."""
+    """Returns the `_Places` of a layout.
+
+    A dimension that its mesh axes do not divide is not split, nor is one token [D].
+    """
     shape = student.features.shape
     names = (
         ["rows", *["length"] * (len(shape) - 2), None][: len(shape)] if len(shape) > 1 else [None]

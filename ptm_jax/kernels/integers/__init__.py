@@ -60,15 +60,19 @@ def refusal() -> str | None:
 
 
 def step_of(x: Array, inputs: Array) -> Array:
-    """Returns the size of a step, [] or [.., 1] float32. `inputs` is [range, levels]; a range of 0
-    stands for the greatest magnitude of each row."""
+    """Returns the size of a step, [] or [.., 1] float32.
+
+    `inputs` is [range, levels]; a range of 0 stands for the greatest magnitude of each row.
+    """
     largest = jnp.max(jnp.abs(x), -1, keepdims=True)
     return jnp.maximum(jnp.where(inputs[0] > 0, inputs[0], largest), LEAST) / inputs[1]
 
 
 def rounded(x: Array, inputs: Array) -> tuple[Array, Array]:
-    """Returns (q [.., K] integers in float32, their steps [.., 1]). Halves round to the even
-    number."""
+    """Returns (q [.., K] integers in float32, their steps [.., 1]).
+
+    Halves round to the even number.
+    """
     step = step_of(x, inputs)
     largest = step * inputs[1]
     return jnp.clip(jnp.round(x * (inputs[1] / largest)), -inputs[1], inputs[1]), step

@@ -176,8 +176,10 @@ class Builder:
             fault["count"] += int(count)
 
     def arrays(self, most: int = MOST) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        """Returns ({file name without its ending: array}, counts). Raises UserError without
-        triples, aliases and texts."""
+        """Returns ({file name without its ending: array}, counts).
+
+        Raises UserError without triples, aliases and texts.
+        """
         declared = np.array(sorted(self._declared), np.int64)
         number = np.full(len(self.entities), -1, np.int64)
         number[declared] = np.arange(len(declared))

@@ -86,8 +86,10 @@ class Sense(NamedTuple):
 
 
 def senses(graph: GraphStore) -> Iterator[tuple[str, list[Sense]]]:
-    """Yields every alias with its senses, the likeliest first. Where the graph does not number
-    senses, their number is their place."""
+    """Yields every alias with its senses, the likeliest first.
+
+    Where the graph does not number senses, their number is their place.
+    """
     kinds, glosses, identifiers = _types(graph), list(graph.descriptions), list(graph.entities)
 
     def value(name):

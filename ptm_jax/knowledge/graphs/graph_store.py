@@ -158,8 +158,10 @@ class GraphStore:
         return self.manifest["digest"]
 
     def triples(self, split: str = "train") -> np.ndarray:
-        """Returns [N, 3] int32 of a split; none where the sources lack it. Raises UserError for
-        another name."""
+        """Returns [N, 3] int32 of a split; none where the sources lack it.
+
+        Raises UserError for another name.
+        """
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
         name = f"triples-{split}"
@@ -183,8 +185,10 @@ class GraphStore:
         return Lists(self.array("alias_senses"), self.alias_entities.ends)
 
     def value(self, name: str) -> np.ndarray:
-        """Returns [E] float32 of a number of entities, NaN for none. Raises UserError for a name
-        that it lacks."""
+        """Returns [E] float32 of a number of entities, NaN for none.
+
+        Raises UserError for a name that it lacks.
+        """
         if name not in self.manifest["values"]:
             raise unknown("value of entities", name, self.manifest["values"])
         return self.array(f"value-{name}")
@@ -214,8 +218,10 @@ class GraphStore:
         return Lists.of(heads[order], order, len(self.entities))
 
     def checked(self) -> GraphStore:
-        """Returns itself if all arrays have their hashes. Reads everything; raises UserError for
-        the first that does not."""
+        """Returns itself if all arrays have their hashes.
+
+        Reads everything; raises UserError for the first that does not.
+        """
         for name, expected in self.manifest["arrays"].items():
             if hashed(self.dir / name) != expected:
                 raise broken(
@@ -224,8 +230,10 @@ class GraphStore:
         return self
 
     def array(self, name: str) -> np.ndarray:
-        """Returns an array of the folder, memory-mapped. Raises UserError where it is missing or
-        damaged."""
+        """Returns an array of the folder, memory-mapped.
+
+        Raises UserError where it is missing or damaged.
+        """
         path = self.dir / f"{name}.npy"
         try:
             return np.load(path, mmap_mode="r")
@@ -250,9 +258,11 @@ def digest(manifest: dict[str, Any]) -> str:
 
 
 def open_graph(folder: str | Path, expected: str | None = None) -> GraphStore:
-    """Returns the graph in a folder. Raises UserError where there is none, where its manifest was
-    changed, or where its digest is not the `expected` one, which a run or a corpus has in its
-    record."""
+    """Returns the graph in a folder.
+
+    Raises UserError where there is none, where its manifest was changed, or where its digest is not
+    the `expected` one, which a run or a corpus has in its record.
+    """
     folder = Path(folder).expanduser()
     path = folder / MANIFEST
     if not path.is_file():

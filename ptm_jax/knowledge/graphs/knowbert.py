@@ -46,7 +46,9 @@ def priors(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
 
 def rows(path: Path) -> Iterator[tuple[tuple[Path, int], dict[str, Any]]]:
     """Yields the place and the object of every line of entities.jsonl, which has `id` and `type`.
-    Raises UserError with file and line."""
+
+    Raises UserError with file and line.
+    """
     for number, line in lines(path):
         try:
             row = json.loads(line)

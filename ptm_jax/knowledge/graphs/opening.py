@@ -26,7 +26,9 @@ ALL = 1 << 30
 
 def opened(path: Path, kind: str) -> GraphStore:
     """Returns the compiled graph in a folder, or the graph of a file of a kind (`formats.KINDS`).
-    Raises UserError."""
+
+    Raises UserError.
+    """
     return open_graph(path) if path.is_dir() else compiled([formats.source(f"{kind}:{path}")])
 
 

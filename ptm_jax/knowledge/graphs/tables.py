@@ -13,8 +13,10 @@ LONGEST = 1 << 24
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields (number from 1, line) of the lines that are not blank. Raises UserError with file and
-    line."""
+    """Yields (number from 1, line) of the lines that are not blank.
+
+    Raises UserError with file and line.
+    """
     number = 0
     with reading(path):
         try:

@@ -73,8 +73,11 @@ def source(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
 
 
 def senses(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
-    """`index.sense`, alone or in a folder with the files of synsets. An entity is a sense key; its
-    type is its lexicographer file, its alias the lemma, its description the gloss of the synset."""
+    """`index.sense`, alone or in a folder with the files of synsets.
+
+    An entity is a sense key; its type is its lexicographer file, its alias the lemma, its
+    description the gloss of the synset.
+    """
     file = path / SENSES if path.is_dir() else path
     data = {part: path / f"data.{name}" for name, part in FILE_PARTS.items()}
 
@@ -103,8 +106,10 @@ def senses(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
 
 
 def word_of(key: str) -> tuple[str, str]:
-    """Returns the lemma of a sense key, with underscores, and its part of speech. Raises ValueError
-    or KeyError."""
+    """Returns the lemma of a sense key, with underscores, and its part of speech.
+
+    Raises ValueError or KeyError.
+    """
     lemma, mark, numbers = key.partition("%")
     if not mark:
         raise ValueError(f"{key!r} is no sense key")

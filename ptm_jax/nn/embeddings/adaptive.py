@@ -36,8 +36,10 @@ class AdaptiveTable:
 
 
 def clusters(vocab: Vocab, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Returns first id and size of every cluster. Raises ValueError if the cutoffs do not rise
-    inside the vocabulary."""
+    """Returns first id and size of every cluster.
+
+    Raises ValueError if the cutoffs do not rise inside the vocabulary.
+    """
     sizes = [(low, high - low) for low, high in itertools.pairwise((0, *cutoffs, vocab.size))]
     if any(size <= 0 for _, size in sizes):
         raise ValueError(f"cutoffs {cutoffs} must rise and lie inside a vocabulary of {vocab.size}")

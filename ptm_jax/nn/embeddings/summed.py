@@ -188,8 +188,11 @@ def borrows_table(embed: object) -> bool:
 
 
 def reads_neighbours(embed: object) -> bool:
-    """Returns whether a token's vector depends on the neighbouring tokens (MobileBERT). Batches of
-    inference then have `in_row` [B, L]: 1 for the caller's tokens, 0 for padding of the bucket."""
+    """Returns whether a token's vector depends on the neighbouring tokens (MobileBERT).
+
+    Batches of inference then have `in_row` [B, L]: 1 for the caller's tokens, 0 for padding of the
+    bucket.
+    """
     return isinstance(embed, Embeddings) and embed.reads_neighbours
 
 

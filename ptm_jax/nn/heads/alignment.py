@@ -29,8 +29,10 @@ def texts_of(batch):
 
 
 def read_alone(layer, states, mask, rows, train: bool):
-    """Applies a BiLSTM `layer` only to the tokens of mask [B, L]. Returns [B, L, 2 hidden], 0 at
-    the other tokens."""
+    """Applies a BiLSTM `layer` only to the tokens of mask [B, L].
+
+    Returns [B, L, 2 hidden], 0 at the other tokens.
+    """
     return layer(
         Encoded(states), {"input_ids": mask, "segment_ids": mask, "rows": rows}, train=train
     ).hidden

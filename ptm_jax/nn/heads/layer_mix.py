@@ -13,8 +13,10 @@ from ptm_jax.nn.initializers import Zeros
 
 
 def layers_of(encoded: Encoded):
-    """Returns [N+1, B, L, D]: the embeddings and every layer. The last one includes the encoder's
-    final norm, if any."""
+    """Returns [N+1, B, L, D]: the embeddings and every layer.
+
+    The last one includes the encoder's final norm, if any.
+    """
     if encoded.layers is None:
         raise ValueError("this encoder returns its last layer alone; read that one")
     return jnp.concatenate([encoded.layers[:-1], encoded.hidden[None].astype(encoded.layers.dtype)])

@@ -40,8 +40,10 @@ class Readout:
         return cross_entropy.Linear(self.features, self.table, self.bias)
 
     def logits(self):
-        """Returns [.., V] float32. If a layout splits the vocabulary, each device has the logits of
-        its own words."""
+        """Returns [.., V] float32.
+
+        If a layout splits the vocabulary, each device has the logits of its own words.
+        """
         return cross_entropy.logits(self.linear, self.precision)
 
     def nll(self, labels):

@@ -286,8 +286,10 @@ class Recurrent(nn.Module):
         masks,
         ends: bool = False,
     ) -> tuple[Array, State]:
-        """`recur` from the given or the empty state; h is [B, L, P] float32. Raises UserError for a
-        state of other sizes."""
+        """`recur` from the given or the empty state; h is [B, L, P] float32.
+
+        Raises UserError for a state of other sizes.
+        """
 
         def sizes(state):
             return [list(jnp.shape(leaf)) for leaf in jax.tree.leaves((state.h, state.c))]

@@ -38,8 +38,11 @@ class Plan:
 
 
 def upwards(forest: Forest, slots: int = 1) -> tuple[Plan, int]:
-    """Returns (plan, R) of a walk from the leaves. With `slots` 1, the messages of all children are
-    added; with 2, the first child has a slot of its own and the others share the second."""
+    """Returns (plan, R) of a walk from the leaves.
+
+    With `slots` 1, the messages of all children are added; with 2, the first child has a slot of
+    its own and the others share the second.
+    """
     length = forest.heads.shape[1]
     root = forest.heads == length
     writes = forest.heads * slots + (jnp.where(forest.first, 0, 1) if slots == 2 else 0)

@@ -27,8 +27,10 @@ from ptm_jax.objectives.base import (
 
 
 def needs_scores(task: Any, instead: str = "") -> None:
-    """Raises ValueError if the task has no head with scores to compare. `instead` adds advice to
-    the message."""
+    """Raises ValueError if the task has no head with scores to compare.
+
+    `instead` adds advice to the message.
+    """
     if not isinstance(task, OnePass) or task.head is None:
         raise ValueError(
             f"{name_of(task)} has no scores to compare; {instead}take a task with one head"

@@ -22,8 +22,9 @@ _ABSENT = -1e30
 def in_batch(
     anchors: Array, positives: Array, real: Array, both_ways: bool = False
 ) -> tuple[Array, Array]:
-    """Returns (losses [B], hits [B]) for anchors and positives [B, D]. The other rows' positives
-    are the negatives.
+    """Returns (losses [B], hits [B]) for anchors and positives [B, D].
+
+    The other rows' positives are the negatives.
 
     The loss is -s_ii + log sum_j exp s_ij with dot products s, over rows j that are `real` [B].
     `both_ways` averages it with the loss of every positive against all anchors. Under `jit`,

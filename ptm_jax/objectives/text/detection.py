@@ -88,8 +88,10 @@ class RTD(slots.Objective):
         return Loss(loss.sum, loss.weight, {**mlm.metrics, **loss.metrics}, carry or None)
 
     def filled(self, generator: Tower, encoded: Encoded, batch: Batch, key: Array | None) -> Array:
-        """Returns the ids [B, L] with a word drawn at every chosen position. Seeds depend on row
-        and position index."""
+        """Returns the ids [B, L] with a word drawn at every chosen position.
+
+        Seeds depend on row and position index.
+        """
         places = gather(encoded.hidden, batch["mlm_positions"])
         seeds = uniform_bits(
             named(jax.random.key(0) if key is None else key, "draw"),

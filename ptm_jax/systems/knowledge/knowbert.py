@@ -78,13 +78,12 @@ def knowbert(
     (`adapt.modules.linkers.Linkers`), then all but the entities: `run` has the updates, the rows of
     one, and the share of the slanted triangle that rises; the rate is 1e-4, a fifth of it in BERT
     up to layer 10, and half of it in the layers above (allenai/kb, training_config/pretraining).
-    Rows of 128 tokens stand for its mixture of 90% with 128 and 10% with up to
-    512. Deviations: mentions do not overlap; the likeliest entity of a name stands for the
-         annotation where the text has
-    none, so that linking and masked words share a batch, where the original draws annotated batches
-    15 to 20% of the time; a name with a masked token is no mention, where the original gives it an
-    entity of its own; vectors of WordNet have no glosses and parts of speech; the vector of no
-    entity is 0.
+    Rows have 128 tokens; the original mixes 90% rows of 128 and 10% rows of up to 512.
+
+    Deviations: mentions do not overlap. In a text without annotation the likeliest entity of a name
+    is its label, so linking and masked words share a batch; the original draws annotated batches 15
+    to 20% of the time. A name with a masked token is no mention; the original gives it a separate
+    entity. Vectors of WordNet have no glosses and parts of speech. The vector of no entity is 0.
     """
     (width, heads), (steps, batch, cut) = sizes, run
     parent = bert(name, sum(depths), width, heads)
