@@ -115,8 +115,7 @@ class Line:
         return flat if self.shape is None else None
 
     def window(self, leaf: str, index: tuple[slice, ...], shape: tuple[int, ...]):
-        """Returns the slices of the published tensor that hold exactly our slices `index` of a
-        layer's array.
+        """Returns the slices of the published tensor that hold our slices `index` of a layer.
 
         Returns None if there are no such slices.
         """

@@ -147,8 +147,7 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
 
 
 def generation_of(model: str | os.PathLike) -> list[Path]:
-    """Returns [the file with the settings of generation] of a run or a published checkpoint, []
-    without one."""
+    """Returns [the file of generation settings] of a run or checkpoint, [] without one."""
     file = Run.at(model).folder / GENERATION
     return [file] if file.is_file() else []
 

@@ -26,8 +26,7 @@ SCORES = 1 << 25
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Projection:
-    """means [D] and directions [D, K] of both sides, and the correlations [K] of the pairs,
-    falling."""
+    """Means [D] and directions [D, K] of both sides, and the pairs' falling correlations [K]."""
 
     means: tuple[np.ndarray, np.ndarray]
     directions: tuple[np.ndarray, np.ndarray]

@@ -55,8 +55,7 @@ class WordVectors:
     def of(
         cls, words: Sequence[str], vectors: np.ndarray, counts: Sequence[int] | None = None
     ) -> WordVectors:
-        """Returns the model of an array [V, D] and its words, with their counts in the training
-        text where known."""
+        """Returns the model of an array [V, D] and its words, with training counts if known."""
         counts = None if counts is None else np.asarray(counts, np.int64)
         return cls(
             WordTable(words=list(words), rows=np.asarray(vectors, np.float32), counts=counts)
@@ -122,8 +121,8 @@ class WordVectors:
         method: Method = "3cosadd",
         among: int | None = None,
     ) -> list[Similar]:
-        """Returns the `top` words that are nearest to the `positive` words or vectors [D], and far
-        from the `negative` ones.
+        """Returns the `top` words nearest to `positive` words or vectors [D].
+        They are far from the `negative` ones.
 
         3cosadd: the cosine with the mean of their unit vectors, the negative ones turned round.
         3cosmul: the product of the cosines with the positive ones over the product with the

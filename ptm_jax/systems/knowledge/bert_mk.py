@@ -1,5 +1,4 @@
-"""BERT-MK: ERNIE of Tsinghua University whose vectors of entities are read from the facts of a
-medical graph."""
+"""BERT-MK: ERNIE of Tsinghua University with entity vectors from a medical graph's facts."""
 
 from __future__ import annotations
 
@@ -36,9 +35,8 @@ def bert_mk(
     *,
     entity: tuple[int, int, int] = (100, 4, 4),
 ) -> System:
-    """BERT-MK (He et al. 2019): ERNIE of Tsinghua University, whose vectors of entities are the
-    states of a Transformer over the facts of each entity, which also restores the triples; section
-    3.
+    """BERT-MK (He et al. 2019): ERNIE of Tsinghua University over encoded facts; section 3.
+    A Transformer over the facts of each entity gives the entity's vector, and restores the triples.
 
     Row 108. `entity`: width, heads and layers of that Transformer. ERNIE's tasks and recipe; the
     paper begins with BioBERT and PubMed, and its vectors of entities and relations with TransE's

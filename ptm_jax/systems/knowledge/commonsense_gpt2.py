@@ -1,5 +1,5 @@
-"""The commonsense GPT-2: post-trained on triples as sentences, then on stories that are true or
-fake."""
+"""The commonsense GPT-2: post-trained on triples, then on true and fake stories.
+Triples are written as sentences."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ STORY_SENTENCES = 88_344
 
 
 def knowledge_gpt2(name: str, layers: int, width: int, heads: int) -> System:
-    """The first stage: GPT-2 as a language model of triples, each a sentence by its relation's
-    template; section 3.3.
+    """The first stage: GPT-2 as a language model of triples; section 3.3.
+    Each triple is a sentence by its relation's template.
 
     Row 110. `ptm train commonsense_gpt2_triples --data sentences:GRAPH --init gpt2`, with graphs of
     ConceptNet and ATOMIC.
@@ -62,8 +62,8 @@ def knowledge_gpt2(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def commonsense_gpt2(name: str, layers: int, width: int, heads: int) -> System:
-    """The second stage (Guan et al. 2020): a language model of stories, and with the scale 0.5 the
-    classes of stories, true or one of three fakes; section 3.4.
+    """The second stage (Guan et al. 2020): a language model and classes of stories; section 3.4.
+    The classes, with the scale 0.5, are true or one of three fakes.
 
     Row 110. It begins with the model of the first stage (`--init RUN`). The scale multiplies a
     mean: the paper's 0.05 stands in the code before the sum over 10 stories. The classes read the

@@ -47,8 +47,8 @@ def ernie_thu(
     *,
     entity: tuple[int, int] = (100, 4),
 ) -> System:
-    """ERNIE (Zhang et al. 2019): half the layers of a BERT over tokens, the other half over tokens
-    and entities; masked words, next sentences and denoised entities; section 3.
+    """ERNIE (Zhang et al. 2019): BERT over tokens, then over tokens and entities; section 3.
+    Each part has half the layers. It learns masked words, next sentences and denoised entities.
 
     Rows 86 and 98. Vectors of entities are given (TransE of width 100; `--init
     main/encoder/entities=FILE`) and fixed. One epoch over Wikipedia with 256 tokens, batches of
@@ -101,8 +101,8 @@ def ernie_thu(
 
 
 def wklm(name: str, layers: int, width: int, heads: int) -> System:
-    """WKLM (Xiong et al. 2019): BERT that detects names replaced by names of the same type, and
-    predicts 5% of the other tokens; section 3.
+    """WKLM (Xiong et al. 2019): BERT that detects names replaced by others of their type.
+    It also predicts 5% of the other tokens; section 3.
 
     Rows 89 and 102. 1 million updates of 128 rows of 512 tokens at 1e-5, from cased BERT (section
     3.3); deviations: names are replaced anew in each step, where the paper writes each context 10

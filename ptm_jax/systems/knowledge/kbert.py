@@ -25,8 +25,8 @@ def kbert(
     *,
     longest: int = 16,
 ) -> System:
-    """K-BERT (Liu et al. 2020): a BERT whose rows are sentence trees, at most two triples a
-    mention; section 3.
+    """K-BERT (Liu et al. 2020): a BERT whose rows are sentence trees; section 3.
+    A mention has at most two triples.
 
     Row 100. It has BERT's parameters and pre-training. The paper starts from Google's Chinese BERT
     and adds its graphs when fine-tuning, in 5 epochs of batches of 32 (of 16 for tags) with rate

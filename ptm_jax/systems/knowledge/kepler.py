@@ -29,8 +29,8 @@ WIKIDATA5M = 822
 
 
 def libert(name: str, layers: int, width: int, heads: int) -> System:
-    """LIBERT (Lauscher et al. 2020): BERT with a third task, whether two words are synonyms or
-    hypernyms; section 3.
+    """LIBERT (Lauscher et al. 2020): BERT with a third task; section 3.
+    The task is whether two words are synonyms or hypernyms.
 
     Rows 90 and 104, trained from scratch with the settings of anlausch/LIBERT
     (code/poc_pretraining_libert.sh): 4 million steps of 16 rows of 128 tokens, half of them of
@@ -62,8 +62,8 @@ def libert(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def kepler(name: str, layers: int, width: int, heads: int) -> System:
-    """KEPLER (Wang et al. 2021): RoBERTa with masked words and, with equal weight, embeddings of a
-    graph whose entities are encoded from their descriptions; section 3.
+    """KEPLER (Wang et al. 2021): RoBERTa with masked words and graph embeddings; section 3.
+    Both have equal weight. The entities of the graph are encoded from their descriptions.
 
     Rows 88 and 101, KEPLER-Wiki, from RoBERTa (`--init`): gamma 4, one wrong head and one wrong
     tail for each triple, a table of the 822 relations, uniform in (gamma + 2) / width; 125,000
@@ -98,8 +98,8 @@ def kepler(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def kgbert(name: str, layers: int, width: int, heads: int) -> System:
-    """KG-BERT (Yao et al. 2019): BERT classifies the text of a triple as true or false; section
-    3.2, KG-BERT(a).
+    """KG-BERT (Yao et al. 2019): BERT classifies the text of a triple as true or false.
+    Section 3.2, KG-BERT(a).
 
     Row 107, with the settings of link prediction on WN18RR: 5 negatives, 5 epochs of 6 times 86,835
     triples in batches of 32, rate 5e-5, a tenth of the steps is warm-up, from BERT (`--init`);

@@ -25,8 +25,9 @@ none."""
 
 
 def kglm(name: str, parent: System, words: Vocab, graph: FactsOfNames, width: int = 256) -> System:
-    """KGLM (Logan et al. 2019): an AWD-LSTM that first chooses an entity of a graph, new or related
-    to an earlier one, and then writes a word or copies a token of the entity's name; section 3.
+    """KGLM (Logan et al. 2019): an AWD-LSTM that chooses entities of a graph; section 3.
+    It first chooses an entity, new or related to an earlier one, and then writes a word or copies a
+    token of the entity's name.
 
     Row 111. Three layers of 1,150 units on words of width 400, entities and relations of width 256;
     the rates of dropout and AWD-LSTM's penalties of the states, without which the carried memory

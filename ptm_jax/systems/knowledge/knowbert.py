@@ -68,8 +68,8 @@ def knowbert(
     sizes: tuple[int, int],
     run: tuple[int, int, float],
 ) -> System:
-    """KnowBERT (Peters et al. 2019): BERT with the knowledge of graphs between its layers, trained
-    to predict masked words, next sentences and the entity of each mention; section 3.
+    """KnowBERT (Peters et al. 2019): BERT with the knowledge of graphs between layers; section 3.
+    It predicts masked words, next sentences and the entity of each mention.
 
     Rows 87 and 99. `depths` are the layers before, between and after the `graphs`, each with its
     loss; `sizes` width and heads. Vectors of entities are given and fixed (width 300 of Wikipedia,

@@ -33,8 +33,9 @@ QUESTIONS = 100_730
 def kt_net(
     name: str, layers: int, width: int, heads: int, graphs: tuple[Entities, ...], *, size: int = 100
 ) -> System:
-    """KT-NET (Yang et al. 2019, ACL): BERT, attention over the concepts of each word in every graph
-    with a sentinel, self-matching, and the span of the answer; section 3.
+    """KT-NET (Yang et al. 2019, ACL): BERT with attention over concepts; section 3.
+    Each graph has attention over the concepts of each word, with a sentinel. Self-matching and the
+    span of the answer follow.
 
     Row 109. Cased BERT-large, vectors of concepts of width 100, given (BILINEAR, here `distmult`)
     and fixed. This is the second stage, which begins with the model of `kt_net_first` (`--init
@@ -75,8 +76,8 @@ def kt_net(
 
 
 def first_stage(second: System, name: str) -> System:
-    """KT-NET's first stage: BERT stays as it is, at the rate 3e-4 for 10 epochs of ReCoRD (of SQuAD
-    3e-5, 1 epoch).
+    """KT-NET's first stage: BERT stays as it is.
+    The rate is 3e-4 for 10 epochs of ReCoRD (of SQuAD 3e-5, 1 epoch).
 
     Compared with run_record_twomemory_pretrain.sh of PaddlePaddle/Research. BERT keeps its dropout,
     as there.

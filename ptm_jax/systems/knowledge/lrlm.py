@@ -22,8 +22,8 @@ of Wikidata."""
 
 
 def lrlm(name: str, parent: System, lexicon: Entities, width: int = 100) -> System:
-    """LRLM (Hayashi et al. 2020): a Transformer-XL with latent spans of words and relations;
-    section 2 and 3.
+    """LRLM (Hayashi et al. 2020): a Transformer-XL with latent spans of words and relations.
+    Sections 2 and 3.
 
     Row 112. The base model is the Transformer-XL of WikiText-103 with its recipe, which the
     original shares: 16 layers of width 410, 60 rows of 150 tokens, a memory of 150, 2.5e-4, cosine,

@@ -36,8 +36,8 @@ mask (section 3.1)."""
 def luke(
     name: str, layers: int, width: int, heads: int, lexicon: Entities = LINKS, *, entity: int = 256
 ) -> System:
-    """LUKE (Yamada et al. 2020): RoBERTa over words and entities, trained to predict masked words
-    and masked entities; section 3.
+    """LUKE (Yamada et al. 2020): RoBERTa over words and entities; section 3.
+    It predicts masked words and masked entities.
 
     Row 115. Entities have vectors of width 256, which are mapped to the words' width. 98,168
     updates of 2,048 rows, rate 1e-5, 2,500 steps of warm-up (studio-ousia/luke,

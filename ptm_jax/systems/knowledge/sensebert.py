@@ -55,8 +55,9 @@ def tied(*names: str) -> tuple[Tie, ...]:
 
 
 def sentilr(name: str, layers: int, width: int, heads: int) -> System:
-    """SentiLR (Ke et al. 2020; SentiLARE in its last version): RoBERTa with vectors of parts of
-    speech, of polarities and of the text's rating, which it also predicts; section 2.3.
+    """SentiLR (Ke et al. 2020): RoBERTa with sentiment vectors; section 2.3.
+    It has vectors of parts of speech, of polarities and of the text's rating, and also predicts
+    them. Its last version is SentiLARE.
 
     Rows 91 and 105. One epoch over 6.7 million Yelp reviews in batches of 400 with rate 5e-5, from
     RoBERTa (`--init`); thu-coai/SentiLARE, pretrain/post_pretrain.py. A word gets the polarity of
@@ -97,8 +98,8 @@ def sentilr(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def sensebert(name: str, layers: int, width: int, heads: int, vocab: Vocab = SENSEBERT) -> System:
-    """SenseBERT (Levine et al. 2020): BERT with the supersenses of WordNet in its embeddings and as
-    a second prediction for hidden words; section 3.
+    """SenseBERT (Levine et al. 2020): BERT with the supersenses of WordNet; section 3.
+    They are in its embeddings, and are a second prediction for hidden words.
 
     Rows 92 and 103, with 60,000 words, from scratch with BERT's recipe. Supersenses are those of
     WordNet's index.sense or of a compiled graph: `spec.respell(system, VocabularySenses,

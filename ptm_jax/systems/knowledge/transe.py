@@ -1,5 +1,5 @@
-"""Vectors of a knowledge graph (row 114): TransE, TransH, DistMult and ConvE, on triples alone
-(`--data triples:DIR`)."""
+"""Vectors of a knowledge graph (row 114): TransE, TransH, DistMult and ConvE.
+They train on triples alone (`--data triples:DIR`)."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ BYTES = Vocab(size=257, bos=0, eos=0)
 
 
 def flair(name: str, width: int = 100, hidden: int = 2048) -> System:
-    """The character language models of Flair (Akbik et al. 2018, sections 2.1 and 3.1): one layer
-    of 2,048 units in each direction. Row 36.
+    """The character language models of Flair: one layer of 2,048 units in each direction.
+    Akbik et al. 2018, sections 2.1 and 3.1. Row 36.
 
     Rows of 250 characters, 100 in a batch; SGD at 20, clip 0.25, dropout 0.25. Deviations:
     characters are bytes; both directions share the table and the softmax (theirs are two models);
@@ -78,8 +78,8 @@ def byte_letters() -> list[str]:
 
 
 def of_words(name: str, encoder: Strings, spelling: int, letters: tuple[str, ...]) -> System:
-    """Returns the system of the vectors of words, without a head: whatever stands between blanks is
-    a word."""
+    """Returns the system of word vectors, without a head.
+    A word is any text between blanks."""
     return dataclasses.replace(
         flair(name, encoder.width, encoder.right.hidden),
         rows=(),

@@ -56,8 +56,8 @@ def liu(name: str, kind: Sharing, hidden: int = 50, embed: int = 128) -> System:
 
 
 def liu_lm(name: str, parent: System) -> System:
-    """The language models in both directions with which the layer that all tasks share begins
-    (section 5.2)."""
+    """The language models in both directions that initialise the shared layer.
+    All tasks share this layer (section 5.2)."""
     encoder: Any = parent.towers["main"].encoder
     both = BiLanguageLSTM(
         embed=encoder.embed,

@@ -86,8 +86,8 @@ def charlstm(
     *,
     limit: float = 0.05,
 ) -> System:
-    """Two layers of LSTM over a character CNN (Kim et al. 2016, arXiv 1508.06615, Table 2, sections
-    2 and 4). Row 13.
+    """Two layers of LSTM over a character CNN.
+    Kim et al. 2016, arXiv 1508.06615, Table 2, sections 2 and 4. Row 13.
 
     25 epochs of rows of 35 tokens, 20 in a batch; rate 1 on the sum over a row, so 35 here; the
     gradient is clipped at 5; dropout 0.5; all parameters from U(-0.05, 0.05), the highway's gates

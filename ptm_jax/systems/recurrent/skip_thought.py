@@ -29,8 +29,8 @@ NEIGHBOURS = 26
 def skip_thought(
     name: str, kind: Literal["uni", "bi"], size: int = 2400, width: int = 620, limit: float = 0.1
 ) -> System:
-    """Skip-thought (Kiros et al. 2015, sections 2.1 and 3; row 18): uni-skip of 2400 units, or
-    bi-skip of 1200 in each direction.
+    """Skip-thought (row 18): uni-skip of 2400 units, or bi-skip of 1200 in each direction.
+    Kiros et al. 2015, sections 2.1 and 3.
 
     Words of width 620, GRU with the reset gate before the product, recurrent kernels orthogonal,
     others U(-0.1, 0.1); Adam, gradients clipped to norm 10, 128 sentences in a batch. combine-skip

@@ -1,5 +1,5 @@
-"""Encoder-decoders: the original Transformer, BART, MASS and PEGASUS. T5 is in `t5.py`, HIBERT in
-`hibert.py`.
+"""Encoder-decoders: the original Transformer, BART, MASS and PEGASUS.
+T5 is in `t5.py`, HIBERT in `hibert.py`.
 
 All use `EncoderDecoder`: encoder and decoder share one token table, and the vocabulary head is tied
 to it. Vocabularies are the published ones; if a paper publishes no ids, a comment names the style
@@ -52,8 +52,8 @@ PEGASUS_32K = dataclasses.replace(PEGASUS, size=32000)
 
 
 def with_decoder(encoder: Transformer, positions: Any) -> EncoderDecoder:
-    """Returns the encoder with a causal decoder of the same size and token table that attends to
-    the encoder.
+    """Returns the encoder with a causal decoder of the same size and token table.
+    The decoder attends to the encoder.
 
     Cross-attention has the norm placement, initializer and dropout of the self-attention (Vaswani
     et al. 2017, Figure 1).
@@ -142,8 +142,8 @@ def vaswani(
     steps: int,
     norm: Literal["post", "pre"] = "post",
 ) -> System:
-    """The Transformer (Vaswani et al. 2017): post-norm, ReLU, sinusoids, one table for both sides
-    and the output.
+    """The Transformer (Vaswani et al. 2017): post-norm, ReLU, sinusoids.
+    Both sides and the output share one table.
 
     Row 26; sizes of Table 3, recipe of section 5: Adam (0.9, 0.98, 1e-9), d^-0.5 min(s^-0.5, s
     4000^-1.5), label smoothing 0.1, batches of about 25,000 tokens. `norm="pre"` is tensor2tensor's
@@ -200,8 +200,8 @@ def vaswani(
 
 
 def denoising(vocab: Vocab) -> Reconstruct:
-    """Returns BART's final noise (Lewis et al. 2020, section 5.1): sentence permutation and 30%
-    text infilling."""
+    """Returns BART's final noise: sentence permutation and 30% text infilling.
+    Lewis et al. 2020, section 5.1."""
     noise = Chain(
         parts=(SentencePermutation(vocab=vocab), TextInfilling(vocab=vocab, rate=0.3, mean=3.0))
     )
@@ -209,8 +209,8 @@ def denoising(vocab: Vocab) -> Reconstruct:
 
 
 def bart(name: str, layers: int, width: int, heads: int, lr: float, *, warmup: int) -> System:
-    """BART (Lewis et al. 2020): RoBERTa's embeddings and vocabulary, post-norm, GELU; text
-    infilling and permutation.
+    """BART (Lewis et al. 2020): post-norm, GELU; text infilling and permutation.
+    Embeddings and vocabulary are RoBERTa's.
 
     Row 55. `layers` on each side; 8000 rows, 500,000 steps (section 5.1). The paper gives no
     optimiser. Large has the rate, warm-up, decay, clipping and epsilon of the authors' command, as
@@ -257,8 +257,8 @@ def bart(name: str, layers: int, width: int, heads: int, lr: float, *, warmup: i
 
 
 def mass(name: str, layers: int, width: int, heads: int) -> System:
-    """MASS (Song et al. 2019): the decoder predicts a fragment, half of the text, that is masked in
-    the encoder.
+    """MASS (Song et al. 2019): the decoder predicts a fragment masked in the encoder.
+    The fragment is half of the text.
 
     Row 54. Network and recipe are from microsoft/MASS (XLM's post-norm Transformer with 512 learned
     positions and a norm on the embeddings; Adam 1e-4, 3000 tokens on each of 8 devices), with the
@@ -302,8 +302,8 @@ def mass(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def pegasus(name: str, layers: int, width: int, heads: int, vocab: Vocab, *, batch: int) -> System:
-    """PEGASUS (Zhang et al. 2020): a pre-norm Transformer that generates the sentences masked in
-    its input.
+    """PEGASUS (Zhang et al. 2020): a pre-norm Transformer that generates masked sentences.
+    The sentences are masked in its input.
 
     Row 64, section 6: 512 tokens, 30% of the sentences, 500,000 steps, Adafactor at max(step,
     10,000)^-0.5 (google-research/ pegasus, params/estimator_utils.py; its pegasus_params.py is a

@@ -28,8 +28,8 @@ SUBWORDS = Vocab(size=32000, bos=0, cls=0, pad=1, eos=2, sep=2, unk=3, mask=4)
 def hibert(
     name: str, layers: int, width: int, heads: int, sentences: int = 30, *, tokens: int = 50
 ) -> System:
-    """HIBERT (Zhang et al. 2019): a sentence encoder, a document encoder, and a decoder for masked
-    sentences.
+    """HIBERT (Zhang et al. 2019): encoders of sentences and documents, a decoder.
+    The decoder predicts masked sentences.
 
     Row 65. Sentence encoder, document encoder and decoder have the same size (section 4.2):
     `layers` post-norm layers with sinusoids and one token table. Documents have 30 sentences of 50

@@ -190,8 +190,8 @@ def cove(name: str = "cove", embed: int = 300, width: int = 300) -> System:
 def language_pair(
     name: str, embed: int = 1024, cells: int = 4096, project: int = 1024, hidden: int = 1000
 ) -> System:
-    """A sequence-to-sequence model that begins with two language models (Ramachandran et al. 2017,
-    arXiv 1611.02683).
+    """A sequence-to-sequence model that begins with two language models.
+    Ramachandran et al. 2017, arXiv 1611.02683.
 
     Row 32. Both sides have three layers (section 3.1): a language model's, 4,096 cells projected to
     1,024, and two of 1,000 units. The losses of the pairs and of both language models count alike

@@ -41,8 +41,8 @@ def t5_network(
     head_width: int,
     hidden: int,
 ) -> EncoderDecoder:
-    """Returns T5's network: RMSNorm before every branch and after each stack, no biases, no
-    attention scale, one relative bias per stack.
+    """Returns T5's network: RMSNorm before every branch and after each stack.
+    No biases, no attention scale, one relative bias per stack.
 
     Initial standard deviations are mesh-tensorflow's: 1 for the table, fan-in^-0.5 for matrices. T5
     scales the initial queries by K^-0.5 instead of scaling attention. Here queries, keys and values
@@ -96,8 +96,8 @@ def t5(
     head_width: int,
     hidden: int,
 ) -> System:
-    """T5 (Raffel et al. 2020) and its version 1.1 (Shazeer 2020: GEGLU, untied output, no dropout
-    in pre-training).
+    """T5 (Raffel et al. 2020) and its version 1.1.
+    Version 1.1 (Shazeer 2020) has GEGLU, an untied output and no dropout in pre-training.
 
     Row 56. Spans of mean 3 over 15% of 568 tokens give 512 tokens to the encoder and 114 to the
     decoder; documents are concatenated without a separator. Adafactor at 1/sqrt(max(step, 10^4)); a

@@ -28,8 +28,8 @@ PAPERS = {
 def greedy(
     name: str, kind: Literal["rbm", "autoencoder"], widths: tuple[int, ...], steps: int
 ) -> System:
-    """Logistic layers 2000-500-250-125-10 on the words of a text as bits, each pre-trained alone,
-    then all fine-tuned.
+    """Logistic layers 2000-500-250-125-10 on the words of a text as bits.
+    Each is pre-trained alone, then all are fine-tuned.
 
     Rates follow the papers' code for binary units: 0.1 with momentum 0.9. Deviations: words are
     bits, not counts under a softmax; the momentum does not begin at 0.5; the phases, of 100 texts a

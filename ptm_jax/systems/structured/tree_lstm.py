@@ -144,8 +144,8 @@ def tree_lstm(
 
 
 def tree_lstm_replaced() -> System:
-    """Replaced tokens on a tree: ELECTRA's objective (Clark et al. 2020) on `tree_lstm`, the
-    generator half as wide."""
+    """Replaced tokens on a tree: ELECTRA's objective on `tree_lstm`.
+    Clark et al. 2020. The generator is half as wide."""
     judge, generator = tree_lstm(), tree_lstm(hidden=75)
     towers = {"main": dataclasses.replace(judge.towers["main"], heads={"rtd": Detector()})}
     return dataclasses.replace(
@@ -182,8 +182,8 @@ def syntactic_gcn() -> System:
 
 
 def s_lstm() -> System:
-    """S-LSTM of 300 units, window 1, 9 steps, words of width 300, dropout 0.5, Adam at 0.001 (Zhang
-    et al. 2018)."""
+    """S-LSTM of 300 units, window 1, 9 steps, words of width 300, dropout 0.5, Adam at 0.001.
+    Zhang et al. 2018."""
     embed = Embeddings(vocab=WORDS, width=300, initializer=Normal(0.1))
     encoder = TreeEncoder(embed=embed, layers=(SentenceStateLSTM(300, steps=9),), dropout=0.5)
     how = recipe(100_000, 10, 1e-3, AdamW(eps=1e-8, weight_decay=0.0), 128)
@@ -206,16 +206,16 @@ def star_transformer() -> System:
 
 
 def small(parent: System, name: str, updates: int, lr: float, **fields: Any) -> System:
-    """The parent in small: narrow layers, the 4,096 most frequent words, a few epochs of Universal
-    Dependencies."""
+    """The parent in small: narrow layers, the 4,096 most frequent words.
+    It takes a few epochs of Universal Dependencies."""
     for field, value in {"width": 64, "hidden": 64, **fields}.items():
         parent = with_field(parent, field, value)
     return miniature(parent, name, steps=updates, lr=lr, batch=16, length=64)
 
 
 def relations(parent: System, name: str, lr: float, **fields: Any) -> System:
-    """The kinds of phrases of binary trees from dependencies: the relation that joins their two
-    parts."""
+    """The kinds of phrases of binary trees from dependencies.
+    A kind is the relation that joins the two parts."""
     tower = dataclasses.replace(
         parent.towers["main"], heads={"tag": TokenHead(len(trees.UNIVERSAL))}
     )

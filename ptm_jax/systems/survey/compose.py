@@ -26,8 +26,7 @@ from ptm_jax.objectives.text.seq2seq import Seq2Seq
 
 
 def compose(encoder: System, task: System, *, name: str = "") -> System:
-    """Returns a system with the encoder, recipe and adaptations of `encoder` and the task of
-    `task`.
+    """Returns a system with encoder, recipe and adaptations of `encoder` and the task of `task`.
 
     From `task` come the tokenizer, vocabulary, examples, corruption, objective, heads and further
     towers (ELECTRA's generator). These adjustments are made:

@@ -105,8 +105,8 @@ def experiment(name: str) -> Experiment:
 
 
 def xlm_roberta_large() -> System:
-    """XLM-R large (Conneau et al. 2020): RoBERTa on 100 languages, 250,002 entries, 1.5 million
-    updates of 8192 rows.
+    """XLM-R large (Conneau et al. 2020): RoBERTa on 100 languages.
+    250,002 entries, 1.5 million updates of 8192 rows.
 
     Row 122; 560 million parameters. Deviation: peak rate and warm-up are RoBERTa-large's; the paper
     gives none.

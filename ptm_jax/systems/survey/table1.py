@@ -1,5 +1,5 @@
-"""Tasks of the survey's Table 1 that belong to no system here, on a small encoder: BiLM, contrast,
-ranking, noise."""
+"""Tasks of the survey's Table 1 that belong to no system here, on a small encoder.
+BiLM, contrast, ranking, noise."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""ALBERT: layers with shared parameters, narrow embeddings, n-gram masking, sentence order
-prediction."""
+"""ALBERT: shared layer parameters, narrow embeddings, n-gram masking, sentence order."""
 
 from __future__ import annotations
 
@@ -97,8 +96,7 @@ def albert(
 
 
 def sharing(parent: System, name: str, shared: str | None) -> System:
-    """Returns `parent` with layers that share only the parameters matching the pattern `shared`
-    (None: none)."""
+    """Returns `parent` with layers that share only parameters matching `shared` (None: none)."""
 
     def partly(stack):
         return dataclasses.replace(stack, share=False, shared=shared)

@@ -175,8 +175,8 @@ def roberta_wwm_ext(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def infoword(name: str, layers: int, width: int, heads: int) -> System:
-    """InfoWord (Kong et al. 2020): MLM plus, with equal weight, Deep InfoMax of a sentence and an
-    n-gram of it; section 4.
+    """InfoWord (Kong et al. 2020): MLM plus Deep InfoMax with equal weight; section 4.
+    Deep InfoMax is of a sentence and an n-gram of it.
 
     Row 57. Compares the pooled [CLS] of the sentence without the n-gram with the n-gram encoded
     separately; negatives are the n-grams of the other rows. Deviations: rows are packed documents,

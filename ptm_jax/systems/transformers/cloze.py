@@ -1,5 +1,4 @@
-"""Cloze-driven pre-training: two causal towers and a layer that predicts each token from both
-sides."""
+"""Cloze-driven pre-training: two causal towers predict each token from both sides."""
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ def cloze(
     steps: int,
     query: Literal["sum", "concat"] = "sum",
 ) -> System:
-    """The two-tower cloze model (Baevski et al. 2019): pre-norm towers in both directions predict
-    every token; section 3.
+    """The two-tower cloze model (Baevski et al. 2019); section 3.
+    Pre-norm towers in both directions predict every token.
 
     Row 58, byte-pair variant. Training as in section 4.3: learning rate 1, Nesterov momentum 0.99,
     gradients clipped to norm 0.1, 16,000 warm-up steps, one cosine period. Large has 302.3 M
@@ -113,8 +112,8 @@ def spelled(
     length: int = 50,
     **cnn,
 ) -> System:
-    """Returns the model on words: a character CNN embeds them, an adaptive softmax with untied
-    tables predicts them.
+    """Returns the model on words: a character CNN embeds them.
+    An adaptive softmax with untied tables predicts them.
 
     The default convolutions have the sizes of fairseq's branch bi_trans_lm, 10.3 M; `cnn` overrides
     them. The paper's parameter counts exclude the softmax: its first cluster of 60,000 vectors

@@ -26,8 +26,8 @@ CTRL = Vocab(size=246_534)
 def ctrl(
     name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 16, hidden: int = 8192
 ) -> System:
-    """CTRL (Keskar et al. 2019): pre-norm, ReLU, embeddings times sqrt(D) plus sinusoids, an output
-    bias; section 3.2.
+    """CTRL (Keskar et al. 2019): a pre-norm decoder with ReLU; section 3.2.
+    Embeddings are multiplied by sqrt(D), plus sinusoids. The output has a bias.
 
     Row 59; sizes from salesforce/ctrl, transformer.py. The control code is the first word of a
     document: write it into the text, and `Coded` repeats it at the start of every row of 256

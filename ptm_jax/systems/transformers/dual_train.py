@@ -22,8 +22,7 @@ from ptm_jax.systems.transformers.bert_gpt import BERT_UNCASED, WORDPIECE, minia
 
 
 def tower(layers: int, width: int, heads: int, second: int, words: Words) -> Model:
-    """Returns a BERT encoder with the table of the second vocabulary, and a head for each
-    vocabulary."""
+    """Returns a BERT encoder with the second vocabulary's table, and a head for each vocabulary."""
     encoder = transformer(
         vocab=BERT_UNCASED,
         layers=layers,
@@ -46,8 +45,8 @@ def tower(layers: int, width: int, heads: int, second: int, words: Words) -> Mod
 def dual_train(
     name: str, width: int, teacher: tuple[int, int, int] = (12, 768, 12), second: int = 4928
 ) -> System:
-    """A student of 12 layers of 48, 96 or 192 and 4,928 pieces, together with BERT-base (row 179;
-    Zhao et al. 2019).
+    """A student of 12 layers of 48, 96 or 192 and 4,928 pieces, together with BERT-base.
+    Row 179; Zhao et al. 2019.
 
     Each word of the teacher's rows has the student's pieces with the probability 0.5 (section 3.2);
     the loss is that of both networks' masked words and of the projections of their parameters

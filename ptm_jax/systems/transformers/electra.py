@@ -24,8 +24,8 @@ SHARED = ("token", "position/table", "type", "norm/scale", "norm/bias")
 
 
 def tower(embedding: int, layers: int, width: int, heads: int, named: Mapping[str, Any]) -> Model:
-    """Returns a BERT encoder with embeddings of width `embedding`, projected to the layers' width
-    if that differs."""
+    """Returns a BERT encoder with embeddings of width `embedding`.
+    They are projected to the layers' width if that differs."""
     encoder = transformer(
         vocab=BERT_UNCASED,
         layers=layers,
@@ -55,8 +55,8 @@ def electra(
     lr: float,
     rate: float = 0.15,
 ) -> System:
-    """ELECTRA (Clark et al. 2020): L_MLM(generator) + 50 L_RTD(discriminator), trained jointly
-    (section 3.1).
+    """ELECTRA (Clark et al. 2020): L_MLM(generator) + 50 L_RTD(discriminator); section 3.1.
+    Both are trained jointly.
 
     Row 50; Table 6, and google-research/electra, configure_pretraining.py and
     model/optimization.py. The generator has the discriminator's depth, `share` of its width and

@@ -1,5 +1,5 @@
-"""Megatron-LM's GPT-2 and BERT, and Turing-NLG: standard blocks at sizes that do not fit on one
-device.
+"""Megatron-LM's GPT-2 and BERT, and Turing-NLG.
+They are standard blocks at sizes that do not fit on one device.
 
 The tensor parallelism (matrices and vocabulary split over devices) is set by a table of
 `mesh.rules`, not by the system. The system recomputes activations layer by layer, as the paper
@@ -43,8 +43,8 @@ RECIPE = Recipe(
 
 
 def megatron_gpt2(name: str, layers: int, width: int, heads: int) -> System:
-    """Megatron-LM's GPT-2 (Shoeybi et al. 2019): GPT-2 with a padded vocabulary; sizes from Table
-    1, recipe of section 4.2.
+    """Megatron-LM's GPT-2 (Shoeybi et al. 2019): GPT-2 with a padded vocabulary.
+    Sizes are from Table 1, the recipe from section 4.2.
 
     Row 60. The learning rate falls from 1.5e-4 to 1e-5; every layer is recomputed in the backward
     pass. The numbers of heads are from the scaling study, except for 8.3 billion, which has the

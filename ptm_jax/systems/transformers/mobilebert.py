@@ -1,5 +1,5 @@
-"""IB-BERT, and MobileBERT that learns from it layer by layer (Sun et al. 2020, arXiv
-2004.02984)."""
+"""IB-BERT, and MobileBERT that learns from it layer by layer.
+Sun et al. 2020, arXiv 2004.02984."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STAGES, REST = 240_000, 500_000
 
 
 def ib_bert(name: str, sizes: mobile.Sizes = mobile.IB_BERT) -> System:
-    """IB-BERT_LARGE, MobileBERT's teacher, trained as BERT (row 177; Sun et al. 2020, sections 3.3
-    and 4.2).
+    """IB-BERT_LARGE, MobileBERT's teacher, trained as BERT (row 177).
+    Sun et al. 2020, sections 3.3 and 4.2.
 
     500,000 steps of 4,096 rows with LAMB; the rate is LAMB's for that batch (You et al. 2020, Table
     4) and the lengths are BERT's, which the paper leaves open. The released name is

@@ -43,8 +43,8 @@ def recurrent(
     attention_dropout: float,
     **kinds,
 ):
-    """Returns the stack of both models: blocks without attention biases, with relative positions
-    and memory.
+    """Returns the stack of both models, with relative positions and memory.
+    Its blocks have no attention biases.
 
     `kinds` must have `activation` and `inner` (dropout) of the feed-forward layer, `eps` of the
     norms, `scores` (relative attention) and `segments` (XLNet). It may have `initializer`, `clamp`
@@ -83,8 +83,8 @@ def recurrent(
 
 
 def xlnet(name: str, layers: int, width: int, heads: int, memory: int = 384) -> System:
-    """XLNet (Yang et al. 2019): permutation language modelling with two streams and a memory;
-    section 2.
+    """XLNet (Yang et al. 2019): permutation language modelling; section 2.
+    It has two streams and a memory.
 
     Row 49. Base and large have the recipe of Table 7 (XLNet-Large); clipping, end of the decay and
     no bias correction are from zihangdai/xlnet, train.py and model_utils.py. GELU has its tanh
@@ -141,8 +141,8 @@ PAPER = "Dai et al. 2019, arXiv 1901.02860"
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The settings that differ between the training scripts of kimiyoung/transformer-xl,
-    pytorch/run_*.sh."""
+    """Settings that differ between the training scripts of Transformer-XL.
+    kimiyoung/transformer-xl, pytorch/run_*.sh."""
 
     length: int
     batch: int
@@ -176,8 +176,8 @@ BILLION = Words(Vocab(size=793_470, eos=0), (60_000, 100_000, 640_000), "none", 
 def transformer_xl(
     name: str, embed, head, layers: int, heads: int, *, hidden: int, training: Training
 ) -> System:
-    """Transformer-XL (Dai et al. 2019, section 3): a causal model with relative positions and the
-    previous row in memory.
+    """Transformer-XL (Dai et al. 2019, section 3): a causal model with relative positions.
+    The previous row is in memory.
 
     Row 48. All layers share one pair u and v, as in the paper. The memory has the length of a row
     in training; in evaluation the paper's is longer (`memory`). Deviations: no dropout on the
@@ -282,8 +282,8 @@ def of_characters(
 
 
 def untied(system: System) -> System:
-    """Returns the system with separate u and v in each layer: `untie_r`, as in the released models
-    (transfo-xl-wt103).
+    """Returns the system with separate u and v in each layer (`untie_r`).
+    The released models (transfo-xl-wt103) have them.
 
     The large release on WikiText-103 has 285.2 M parameters in 18 layers, like this system. The
     paper prints 257 M, the size of 16 layers.

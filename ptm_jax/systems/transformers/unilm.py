@@ -25,8 +25,8 @@ from ptm_jax.systems.transformers.bert_gpt import BERT_CASED, BERT_UNCASED, bert
 
 
 def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:
-    """UniLM (Dong et al. 2019): BERT with four attention masks on 1/3, 1/3, 1/6 and 1/6 of the
-    rows; section 2.
+    """UniLM (Dong et al. 2019): BERT with four attention masks; section 2.
+    They are on 1/3, 1/3, 1/6 and 1/6 of the rows.
 
     Row 52, recipe of section 2.4 for large, which starts from BERT-large. 80% of the masked units
     are single tokens, 20% are bigrams or trigrams. Six token types mark the masks. NSP is trained
@@ -61,8 +61,8 @@ def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CA
 
 
 def unilmv2(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
-    """UniLMv2 (Bao et al. 2020): autoencoding and partially autoregressive in one pass, with pseudo
-    masks; section 3.
+    """UniLMv2 (Bao et al. 2020): autoencoding and partially autoregressive in one pass; section 3.
+    It uses pseudo masks.
 
     Row 53, recipe of section 4.1. T5's relative position bias is used in addition to absolute
     positions. [P] is a separate token, for which the paper gives no id: [unused0] in BERT's

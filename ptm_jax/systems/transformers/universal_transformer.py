@@ -1,5 +1,5 @@
-"""The Universal Transformer: one block is applied repeatedly; the number of steps may differ
-between tokens."""
+"""The Universal Transformer: one block is applied repeatedly.
+The number of steps may differ between tokens."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PAPER = "Dehghani et al. 2019, arXiv 1807.03819"
 def universal_transformer(
     name: str = "universal_transformer", steps: int = 6, width: int = 1024, heads: int = 16
 ) -> System:
-    """The Universal Transformer, base (Dehghani et al. 2019, section 2.1): one encoder and one
-    decoder block, 6 steps.
+    """The Universal Transformer, base (Dehghani et al. 2019, section 2.1).
+    One encoder and one decoder block, 6 steps.
 
     Row 62. Sizes, dropout, optimiser and pre-norm are from tensor2tensor's
     universal_transformer_base. A sinusoid of position and step is added at every step, so none is
@@ -62,8 +62,8 @@ def universal_transformer(
 
 
 def universal_lm(name: str, steps: int, width: int, heads: int) -> System:
-    """The Universal Transformer as a language model with an adaptive number of steps per token
-    (section 2.2).
+    """The Universal Transformer as a language model (section 2.2).
+    The number of steps per token is adaptive.
 
     Row 62. Tokens halt above 0.99 and a step costs 0.01 (tensor2tensor's act_epsilon and
     act_loss_weight); the maximum is twice the base's steps. Deviation: the paper trains on

@@ -69,8 +69,8 @@ def joint() -> System:
 
 
 def miniature(parent: System, name: str) -> System:
-    """The parent in small: width 64, words that occur twice, 5 noise words, AdaGrad, a few epochs
-    of Multi30k."""
+    """The parent in small: width 64, words that occur twice, 5 noise words, AdaGrad.
+    A few epochs of Multi30k."""
     small = static.miniature(parent, name, lr=0.1, steps=100)
     return dataclasses.replace(
         small,

@@ -1,5 +1,5 @@
-"""fastText: skip-gram and CBOW over words and their hashed n-grams (Bojanowski et al. 2017), and
-its classes of texts (Joulin et al. 2016)."""
+"""fastText: skip-gram and CBOW over words and their hashed n-grams, and classes of texts.
+Bojanowski et al. 2017; Joulin et al. 2016."""
 
 from __future__ import annotations
 
@@ -87,8 +87,7 @@ def supervised() -> System:
 def labelled(
     lr: float, examples: int, *, epochs: int = 5, length: int = 128, each: int = 1
 ) -> Recipe:
-    """Returns the recipe of classes: SGD on one example after another at a rate that falls from
-    `lr` to 0.
+    """Returns the recipe of classes: SGD on single examples, its rate falling from `lr` to 0.
 
     each     examples whose gradients an update sums; fastText's is 1. On an accelerator, where an
              update is a program of its own, more are faster
@@ -106,8 +105,8 @@ def labelled(
 
 
 def classes(config: Experiment, counts: tuple[int, ...] = ()) -> Experiment:
-    """Returns the experiment of `tuning.finetuning.from_scratch` with fastText's layer of classes:
-    no bias, zeros at first.
+    """Returns the experiment of `tuning.finetuning.from_scratch` with fastText's classes.
+    Their layer has no bias, and zeros at first.
 
     counts   of the classes in training, for the hierarchical softmax; (): softmax"""
     model = config.system.towers["main"]

@@ -40,8 +40,8 @@ def recipe(phase: Phase, each: int = EACH) -> Recipe:
 
 
 def glove() -> System:
-    """GloVe (row 11): width 300, window 10 to both sides, x_max 100, alpha 3/4; the exported
-    vectors are w + w~.
+    """GloVe (row 11): width 300, window 10 to both sides, x_max 100, alpha 3/4.
+    The exported vectors are w + w~.
 
     Of section 4.2: 100 passes over the matrix (`--epochs 100`), 50 for vectors below 300. The paper
     does not print the number of its cells; the steps here are one pass over a billion. Deviations:

@@ -29,8 +29,8 @@ WIDTH, LENGTH = 100, 74
 def described(
     name: str, paper: str, kind: str, objective: DescribedTriples, lr: float, *, steps: int
 ) -> System:
-    """A margin loss of triples whose entities have descriptions, on FB15k (row 113); batches of
-    1,024 triples."""
+    """A margin loss of triples with described entities, on FB15k (row 113).
+    Batches have 1,024 triples."""
     graph, initial = Graph(words=343), Uniform(6 / WIDTH**0.5)
     heads = {"description": DescriptionEncoder(width=WIDTH, kind=kind)}
     if objective.energies == "gated":

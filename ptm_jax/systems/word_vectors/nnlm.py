@@ -1,5 +1,5 @@
-"""The first neural models of words: NNLM (Bengio et al. 2003) and the ranking network of SENNA
-(Collobert et al. 2011)."""
+"""The first neural models of words: NNLM, and the ranking network of SENNA.
+Bengio et al. 2003; Collobert et al. 2011."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def growing(sizes: tuple[int, ...], steps: int) -> tuple[tuple[int, int], ...]:
 
 
 def small_senna(name: str, sizes: tuple[int, ...], *, steps: int, lr: float) -> System:
-    """Returns SENNA with dictionaries of these sizes for so many steps each, and AdaGrad, which
-    learns from a small text."""
+    """Returns SENNA with dictionaries of these sizes for so many steps each.
+    AdaGrad learns from a small text."""
     parent = senna()
     phases = (dataclasses.replace(parent.recipe.phases[0], steps=steps),) * len(sizes)
     return dataclasses.replace(

@@ -1,5 +1,5 @@
-"""Paragraph vectors: PV-DM and PV-DBOW (Le and Mikolov 2014), with negative sampling or a
-hierarchical softmax."""
+"""Paragraph vectors: PV-DM and PV-DBOW (Le and Mikolov 2014).
+With negative sampling or a hierarchical softmax."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Word vectors: skip-gram and CBOW, with negative sampling or a hierarchical softmax, and
-log-bilinear models with NCE."""
+"""Word vectors: skip-gram, CBOW, and log-bilinear models with NCE.
+Skip-gram and CBOW have negative sampling or a hierarchical softmax."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ CHUNK = 64 + 2 * WINDOW
 
 
 def rate(per_word: float, rows: int) -> float:
-    """Returns the rate of a mean over the 64 centres of `rows` rows for a rate of their sum, which
-    is the published one."""
+    """Returns the rate of a mean over the 64 centres of `rows` rows, from the rate of their sum.
+    The published rate is of the sum."""
     return per_word * rows * (CHUNK - 2 * WINDOW)
 
 
 def recipe(
     per_word: float, *, updates: int = 64, optimizer=SGD(row_limit=1.0), end: float = 0.0001 / 0.025
 ) -> Recipe:  # noqa: B008
-    """Returns a recipe of one epoch over a billion words: steps of 512 rows, in `updates`
-    updates."""
+    """Returns a recipe of one epoch over a billion words.
+    Steps have 512 rows, in `updates` updates."""
     return Recipe(
         phases=(Phase(steps=30_000, batch=512, length=CHUNK),),
         lr=rate(per_word, 512 // updates),
@@ -91,8 +91,8 @@ def hierarchical(parent: System, name: str, rows: tuple[int, ...]) -> System:
 
 
 def cbow() -> System:
-    """CBOW with negative sampling, as word2vec.c trains it: the rate 0.05, the mean of the
-    neighbours (rows 5, 7, 9)."""
+    """CBOW with negative sampling, as word2vec.c trains it (rows 5, 7, 9).
+    The rate is 0.05; the input is the mean of the neighbours."""
     parent = skipgram()
     head, encoder = parent.towers["main"].heads, parent.towers["main"].encoder
     encoder = ContextWords(vocab=VOCAB, width=WIDTH, initializer=encoder.initializer, window=WINDOW)
@@ -131,8 +131,8 @@ def bilinear(parent: System, name: str, predicts: str, k: int) -> System:
 
 
 def miniature(parent: System, name: str, *, lr: float, steps: int = 80, width: int = 64) -> System:
-    """Returns the parent in small: 4,096 words of width 64, AdaGrad, which learns from a small
-    text."""
+    """Returns the parent in small: 4,096 words of width 64, AdaGrad.
+    AdaGrad learns from a small text."""
     parent = with_field(parent, "width", width)
     examples = (
         parent.examples

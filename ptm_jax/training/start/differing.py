@@ -30,8 +30,7 @@ _OF_EPOCHS = re.compile(
 
 
 def resolve(config: Experiment, vocab: Vocab) -> Experiment:
-    """Returns the experiment with the corpus's vocabulary, its precision and its `impl` in every
-    slot."""
+    """Returns the experiment with the corpus's vocabulary, and precision and `impl` in slots."""
     return dataclasses.replace(config, system=_resolved(config.system, vocab, config))
 
 
