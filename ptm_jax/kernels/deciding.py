@@ -1,6 +1,4 @@
-"""Selects the implementation of a computation by a measurement on the device.
-
-The measurement runs at the first use of a class of shapes:
+"""Selects an implementation by a measurement on the device, at first use of a class of shapes:
 
     1. compile every candidate, forward and backward, for drawn inputs of two shapes, all at once
     2. compare result and gradients with the definition, computed in float32 from the same numbers
@@ -123,12 +121,8 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The result of a check.
-
-    It has the seconds of a call by name, with the candidate to take first; the reasons of the
-    candidates that refuse this class; the reasons of the candidates that failed; and the duration
-    of the check.
-    """
+    """The seconds of a call by name, with the candidate to take first; the reasons of refusals and
+    of failures, by name; and the duration of the check."""
 
     seconds: dict[str, float]
     refused: dict[str, str]

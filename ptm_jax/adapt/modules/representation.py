@@ -81,11 +81,9 @@ class Representation(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrent(slots.Wrapper):
-    """Puts a bidirectional LSTM between the encoder and the heads.
-
-    After `FeatureExtraction` and a mixture of the layers, this is the feature extraction of Peters
-    et al. 2019 (arXiv 1903.05987, section 2: 200 units).
-    """
+    """Puts a bidirectional LSTM between the encoder and the heads. After `FeatureExtraction` and a
+    mixture of the layers, this is the feature extraction of Peters et al. 2019 (arXiv 1903.05987,
+    section 2: 200 units)."""
 
     hidden: int = 200
     layers: int = 1
@@ -130,10 +128,10 @@ class StackedWords(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PooledStates(slots.Wrapper):
-    """Concatenates to each state the mean of all previous states of its word in the training.
+    """Concatenates the mean of all states of a word so far in the training with its state.
 
     Pooled contextual string embeddings (Akbik et al. 2019, NAACL, Algorithm 1), on a frozen model
-    (`FeatureExtraction`). The mean precedes the state. The memory is a parameter to which every
+    (`FeatureExtraction`). The memory is a parameter to which every
     step adds its states. It does not change when the trained model reads other texts.
 
     size    number of remembered words, the ones with the lowest ids; the memory has size x (D + 1)

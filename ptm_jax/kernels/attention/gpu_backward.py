@@ -290,10 +290,7 @@ def of_added(plan: Plan, arrays: dict, name: str):
 
 
 def _overlapped(slope, shape):
-    """Sums the gradients of diagonals [H, diagonals, 128, K] to the gradients of table lines.
-
-    Returns [H or 1, Lq + Lk, K].
-    """
+    """Sums gradients of diagonals [H, diagonals, 128, K] by table line: [H or 1, Lq + Lk, K]."""
     first, second = slope[:, :, :SIZE], slope[:, :, SIZE:]
     sums = jnp.pad(first, ((0, 0), (0, 1), (0, 0), (0, 0))) + jnp.pad(
         second, ((0, 0), (1, 0), (0, 0), (0, 0))
