@@ -58,7 +58,7 @@ def pretrain(
     fields     of the Experiment: seed=1, epochs=2, precision="float32", eval_every=100,
                metrics=("csv",), ...
 
-    Raises UserError for what the command line refuses, and for an unknown field.
+    Raises UserError where the command line refuses, and for an unknown field.
     """
     folder = Path(workdir)
     if isinstance(config, str | os.PathLike | Pretrained):

@@ -1,4 +1,4 @@
-"""Benchmark of an LSTM layer beside torch's nn.LSTM and Flax's RNN, forward and backward.
+"""Benchmark of an LSTM layer against torch's nn.LSTM and Flax's RNN, forward and backward.
 Its compile time by length."""
 
 from __future__ import annotations

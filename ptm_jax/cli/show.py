@@ -133,7 +133,7 @@ def _print_differences(a: Any, b: Any, as_json: bool) -> int:
     from ptm_jax.core import spec
 
     a, b = spec.to_json(a), spec.to_json(b)
-    if a.get("kind") != b.get("kind"):  # an Experiment beside a System: compare the systems
+    if a.get("kind") != b.get("kind"):  # an Experiment and a System: compare the systems
         a, b = a.get("system", a), b.get("system", b)
     differences = spec.differences(a, b)
     lines = [f"{path}: {spec.to_line(x)} | {spec.to_line(y)}" for path, x, y in differences]

@@ -113,7 +113,7 @@ def _stack(system: System) -> Any:
 
 
 def _gone(block: Any) -> int:
-    """Returns how many heads a block lacks beside its width.
+    """Returns the number of heads that a block lacks for its width.
     MobileBERT's block has none to lose."""
     if not isinstance(block, Block):
         return 0

@@ -98,7 +98,7 @@ def collectives(text: str, mesh: Any) -> list[Collective]:
         size = sum(_bytes(shape) for shape in shapes)
         if (
             window
-        ):  # all permutations of the loop, and the last one behind it, have the name of the product
+        ):  # all permutations of the loop, and the last one after it, have the name of the product
             loops = loops[:-1]
             kind, size = {"rs": "reduce-scatter", "ag": "all-gather"}[window], size * group
         if pairs and (name, loops) in windows:
@@ -162,7 +162,7 @@ def _walk(
 
 
 # A type has nested brackets, of tuples and layouts, but no word between a blank and "(" as the
-# opcode behind it.
+# opcode after it.
 _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?[\w.-]+ = (\S.*?) ([\w-]+)\((.*)")
 
 

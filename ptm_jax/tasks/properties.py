@@ -184,8 +184,8 @@ def measured(x: np.ndarray, y: np.ndarray, test: np.ndarray | None) -> dict[str,
 
 def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, binary: bool) -> np.ndarray:
     """Returns the predictions [m] for vectors [m, D]: classes of a logistic regression, or numbers
-    of a ridge regression, with a penalty of 1 on the squared weights (of half of it beside the sum
-    of the losses for classes)."""
+    of a ridge regression, with a penalty of 1 on the squared weights (for classes half of it, added
+    to the sum of the losses)."""
     from sklearn.linear_model import LogisticRegression, Ridge
 
     model = LogisticRegression(C=1.0, max_iter=1000, tol=1e-6) if binary else Ridge(alpha=1.0)

@@ -45,7 +45,7 @@ class TripleModel:
     and `arrays`, which it reads: as arguments of the compiled program they are no constants of it.
 
     queries    triples that are scored together; None: as many as the caller likes
-    sought     what is ranked
+    sought     the ranked part
     """
 
     tower: Tower

@@ -343,8 +343,8 @@ def _read(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), paths.unflatten(wanted)
     )
 
-    # Not strict: the padding of the saved mesh is removed and that of this mesh added. True shapes
-    # were compared.
+    # Not strict: the padding of the saved mesh is removed, the padding of this mesh added. True
+    # shapes were compared.
     def target(leaf):
         return _orbax().ArrayRestoreArgs(
             sharding=leaf.sharding or home,

@@ -1,5 +1,5 @@
-"""What this machine has: devices, versions, memory, variables, the cache, and which kernels its
-device takes and why.
+"""Describe this machine: devices, versions, memory, variables, the cache, and the kernels of its
+device with the reasons.
 
 On a TPU or GPU, kernels are checked against the definition and timed, once for each class of
 shapes: by a run at its first use, or here. On a CPU, attention is computed by XLA and nothing is

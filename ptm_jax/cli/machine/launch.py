@@ -145,7 +145,7 @@ def describe(args: Args):
 
 def _runs_of(args: Args) -> tuple[str, ...]:
     """The names of the runs of a study; none of another config.
-    Raises UserError for what a study does not take."""
+    Raises UserError for arguments that a study does not take."""
     from ptm_jax.tuning.studies import points, studies
 
     if not studies.defines(args.target):

@@ -1,5 +1,5 @@
-"""Reproduce a table of the survey as one study: its runs, a page with published figures beside
-ours, and pictures.
+"""Reproduce a table of the survey as one study: its runs, a page with published figures and ours,
+and pictures.
 
 Example:
   ptm reproduce scaling --workdir runs/scaling --dry-run

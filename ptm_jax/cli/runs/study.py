@@ -1,6 +1,6 @@
-"""Run a study: many runs of one experiment, as one value. What is missing is run; the same command
-goes on after a kill, and several processes may share a workdir. Results: results.csv, study.md and
-pictures in the workdir.
+"""Run a study: many runs of one experiment, as one value. Only missing runs are started. The same
+command goes on after a kill, and several processes may share a workdir. Results: results.csv,
+study.md and pictures in the workdir.
 
 Example:
   ptm study scaling --workdir runs/scaling --dry-run

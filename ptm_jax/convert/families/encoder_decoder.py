@@ -101,7 +101,7 @@ def config(system: System) -> dict[str, Any]:
         name = "roberta" if part.embed.position.offset else "bert"
         alone = Model(encoder=part, heads=heads if side == "decoder" else {})
         fields = families.get(name).config(dataclasses.replace(system, towers={"main": alone}))
-        if part.embed.position.offset:  # the first position stands after that of the padding
+        if part.embed.position.offset:  # the first position follows the position of the padding
             fields["pad_token_id"] = part.embed.position.offset - 1
         sides[side] = {**fields, "model_type": name, "add_cross_attention": side == "decoder"}
     ids = special_ids(core.encoder.embed.vocab, "pad", "bos", "eos")

@@ -2,8 +2,8 @@
 Howard and Ruder 2018.
 
 The file is a torch pickle of tensors, and the words, if they are there, a pickle of a list of texts
-beside it (`itos*.pkl`). No code of either runs. fastai has two biases in a layer, of which ours is
-the sum.
+in the same folder (`itos*.pkl`). No code of either runs. fastai has two biases in a layer, of which
+ours is the sum.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
 
 
 def write(path: Path, table: WordTable) -> list[Path]:
-    """Writes a pickle of gensim 4 and its arrays beside it; returns the files.
+    """Writes a pickle of gensim 4, and its arrays in the same folder; returns the files.
     Raises UserError for a pruned model."""
     if table.subwords is not None and table.subwords.bucket_rows is not None:
         raise UserError(

@@ -184,7 +184,7 @@ def _cleaned(documents, job: Job):
 
 
 def _judged(documents, step: cleaning.Rule, name: str):
-    """A rule on each document: the documents that pass, and ('counts') what it removes."""
+    """A rule on each document: the documents that pass, and the counts of removals ('counts')."""
 
     def judge(place, plain):
         return _verdict(place, step(_document(plain)))

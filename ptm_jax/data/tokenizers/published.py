@@ -36,7 +36,7 @@ FILES = (
 
 _ROLES = tuple(ROLES)
 _LARGEST = 1 << 28  # bytes of a tokenizer file at most
-_UNUSED = 100_000  # rows that may be unused, beside four times the pieces
+_UNUSED = 100_000  # rows that may be unused, in addition to four times the pieces
 
 
 def read_published(folder: str | Path) -> Tokenizer:

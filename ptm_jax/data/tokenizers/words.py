@@ -81,8 +81,8 @@ def spellings(
 
 def extended(tokenizer: Tokenizer, words: Iterable[str]) -> Tokenizer:
     """Returns a tokenizer of whole words with `words` after its pieces.
-    Those that it knows are left out. A word counts as it is written, in lower case if the tokenizer
-    writes text so. Raises UserError for a tokenizer of another kind."""
+    Known words are left out. A word counts as it is written, in lower case if the tokenizer writes
+    text so. Raises UserError for a tokenizer of another kind."""
     if (
         tokenizer.kind not in ("word", "spaced")
         or tokenizer.published is not None

@@ -92,7 +92,7 @@ def _rules(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
         for name, neutral in UNSUPPORTED.items()
         if config(name, None, None) and config[name] != neutral
     ]
-    if not pair:  # a decoder's first token is that of its prompt
+    if not pair:  # a decoder begins with its prompt's first token
         left += ["forced_bos_token_id"] if rules.pop("forced_bos") is not None else []
     return {name: value for name, value in rules.items() if value is not None}, left
 

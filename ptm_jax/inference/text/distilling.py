@@ -105,7 +105,7 @@ def _states(model: Pretrained, ids: np.ndarray, pool: Pool, progress: bool | Non
     ):
         part = rows[start : start + BATCH]
         batch = model._batch(np.concatenate([part, np.repeat(part[:1], BATCH - len(part), 0)]))
-        # Buckets are longer than a token and its frame: what lies behind is cut off.
+        # Buckets are longer than a token and its frame; the excess is cut off.
         cut = {key: value[:, :width] if value.ndim > 1 else value for key, value in batch.items()}
         states = np.asarray(_hidden(model.module, model.weights, cut))[: len(part)]
         pooled_states.append(

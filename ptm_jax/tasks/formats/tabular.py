@@ -312,7 +312,7 @@ def _folders(path: Path, encoding: str) -> Iterator[Row]:
     entries = sorted(path.iterdir())
     if any(
         entry.is_dir() for entry in entries
-    ):  # beside them IMDb has lists of addresses and counts of words
+    ):  # IMDb also has lists of addresses and counts of words
         entries = [entry for entry in entries if entry.is_dir()]
     for entry in entries:
         if entry.is_dir():

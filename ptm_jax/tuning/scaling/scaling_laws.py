@@ -245,7 +245,7 @@ def fit(
     for name in form.names if samples else ():
         low, high = np.percentile(
             [one[name] for one in samples], LEVELS, method="closest_observation"
-        )  # also beside inf
+        )  # also where a value is inf
         intervals[name] = float(low), float(high)
     error = float(np.sqrt(np.mean((target - fitted) ** 2)))
     return Fit(

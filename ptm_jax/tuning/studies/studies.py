@@ -43,7 +43,7 @@ class Axis:
 
     name    of the axis, and a key of `PATHS` where `paths` is empty
     values  the values, or {label: value}. On "system" and "size" a value is a System or a name of
-            the catalogue, which takes the recipe (beside its own rates by path) and the tokenizer
+            the catalogue, which takes the recipe (except its own rates by path) and the tokenizer
             of the base; on "task" a System or a name whose task the network gets
             (`systems.survey.compose`), or a function from System to System, as on "way"; on
             "budget" the budget's amount; on "compression" a `Compressed`, or None for the model
@@ -173,16 +173,16 @@ class Study:
 
     base     the experiment of all runs, with one phase
     task     of a base with labelled examples: its runs are fine-tunings, measured by the task's
-             metrics and by what the model weighs (`tuning.model_facts`). Data that are no absolute
-             paths lie below the folder of `--tasks`
+             metrics and the model's size (`tuning.model_facts`). Data that are no absolute paths
+             lie below the folder of `--tasks`
     axes     what varies; the runs are the product. `keep` selects among them: {axis: label} -> bool
              (default: all)
-    budget   what is equal; None: the recipe's steps
+    budget   the quantity that is equal; None: the recipe's steps
     metrics  held-out metrics of the table. Every run has the first; others are empty where the task
              has none of that name
     laws     what is fitted
     transfers  tasks on which every run is fine-tuned
-    published  published figures, beside the means over seeds
+    published  published figures, shown with the means over seeds
     pictures   of one column over another
     remark   of the page: what these sizes can show, and what not
     """

@@ -87,7 +87,7 @@ class WithLexicalPairs(Around):
         coded = np.concatenate([mark(cls), first, mark(sep), second, mark(sep)], 1)
         order = np.argsort(
             coded == 0, axis=1, kind="stable"
-        )  # the tokens to the left, padding behind them
+        )  # the tokens to the left, padding after them
         coded = np.where(real[:, None], np.take_along_axis(coded, order, 1), 0)
         kinds = np.where(coded > 0, order >= first.shape[1] + 2, False)
         parts = {
