@@ -43,8 +43,8 @@ class SenseAttention(WordClasses):
     row. Words whose senses agree in sign need no glosses. Vectors are constants of the compiled
     step, 4 V D bytes.
 
-    Deviations: the vector of a text or a gloss is the mean of the given vectors of those of its
-    words that are single pieces of the vocabulary; the original uses Sentence-BERT. The part of
+    Deviations: the vector of a text or a gloss is a mean of given word vectors, over its words that
+    are single pieces of the vocabulary; the original uses Sentence-BERT. The part of
     speech is the word's most frequent one; with a compiled graph of WordNet and SentiWordNet the
     senses of all parts of speech count, the likeliest first.
 
