@@ -45,8 +45,8 @@ _SKIPPED = {
     "turtledemo",
 }
 _RULE = re.compile(
-    r"^\s*(?:([-=~^*+#`'\"_.])\1{2,}|(?:Parameters|Returns|Yields|Raises|Args|Attributes|Notes?|Examples?"
-    r"|References|See Also|Other Parameters|Warns|Methods):?)\s*$"
+    r"^\s*(?:([-=~^*+#`'\"_.])\1{2,}|(?:Parameters|Returns|Yields|Raises|Args|Attributes|Notes?"
+    r"|Examples?|References|See Also|Other Parameters|Warns|Methods):?)\s*$"
 )
 _CODE = re.compile(
     r"^\s*(?:>>>|\.\.\.|\$|%|@|\.\. |:\w+[^:]*:|\||#|import |from \w+ import|def |class |return\b)"

@@ -85,3 +85,8 @@ def write(point: Point, workdir: Path, row: dict[str, Any]) -> None:
     with workdirs.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         workdirs.replace(path, (json.dumps(row, indent=1) + "\n").encode())
+
+
+def fail(point: Point, workdir: Path, reason: str) -> None:
+    """Writes the row of a failed run."""
+    write(point, workdir, new_row(point, status=f"failed: {reason}"))

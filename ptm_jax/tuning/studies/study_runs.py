@@ -176,23 +176,13 @@ def run_one(
         try:
             outcome = run_kinds.outcome(point, workdir, metrics, tasks, quiet)
         except UserError as error:
-            run_rows.write(
-                point,
-                workdir,
-                run_rows.new_row(point, status=f"failed: {' '.join(str(error).split())}"),
-            )
+            run_rows.fail(point, workdir, " ".join(str(error).split()))
             return 1
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            run_rows.write(
-                point,
-                workdir,
-                run_rows.new_row(
-                    point,
-                    status="failed: out of memory; give the run a smaller batch or more devices",
-                ),
-            )
+            advice = "out of memory; give the run a smaller batch or more devices"
+            run_rows.fail(point, workdir, advice)
             return 1
         if outcome.stopped is not None:
             return 128 + outcome.stopped.signal
@@ -313,25 +303,15 @@ def run_missing(
                 if (status := process.poll()) is None:
                     continue
                 del running[name]
-                if (
-                    status == BUSY or status > 128
-                ) and not asked:  # its other process may yet be killed; saved on a signal
+                # Its other process may yet be killed; one that a signal ends has saved.
+                if (status == BUSY or status > 128) and not asked:
                     waiting.append(point)
                     time.sleep(POLL)
                 elif not asked and run_rows.row_of(point, workdir) is None:
-                    why = (
-                        f"signal {signal.Signals(-status).name}"
-                        if status < 0
-                        else f"status {status}"
-                    )
+                    why = f"status {status}"
+                    why = f"signal {signal.Signals(-status).name}" if status < 0 else why
                     hint = "; out of memory, if nobody sent it" if status == -signal.SIGKILL else ""
-                    run_rows.write(
-                        point,
-                        workdir,
-                        run_rows.new_row(
-                            point, status=f"failed: its process ended with {why}{hint}"
-                        ),
-                    )
+                    run_rows.fail(point, workdir, f"its process ended with {why}{hint}")
                 if (row := run_rows.row_of(point, workdir)) is not None:
                     say(f"{name}: {row['status']}")
                     done()
