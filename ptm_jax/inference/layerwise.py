@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def layerwise(module: Network, params: Params) -> Any:
-    """Returns the parameters with each stack split by layer (`Stack.apart`), which a CPU reads
-    fastest.
+    """Returns the parameters with each stack split by layer, which a CPU reads fastest.
+    See `Stack.apart`.
 
     Otherwise a program copies each matrix out of the array [N, ...] of all layers before it
     multiplies: MiniLM on one row takes twice the time. The arrays are views, without further

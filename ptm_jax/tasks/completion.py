@@ -1,5 +1,6 @@
-"""Link prediction: the rank of the true entity among all, in place of the head and of the tail of
-every triple; or of the true relation, where a model predicts relations.
+"""Link prediction: the rank of the true entity among all entities.
+It replaces the head and the tail of every triple, or the true relation if a model predicts
+relations.
 
 Ranks are filtered (Bordes et al. 2013, section 4.1): other answers that make a triple of any split
 do not count. Of equal scores the true one has the mean rank. MRR is the mean of 1 / rank, Hits@k

@@ -62,8 +62,8 @@ def task_for(model: Pretrained, task: Task) -> Task:
 
 
 def assumed(model: Pretrained, task: Task) -> str | None:
-    """Returns a remark where the classes of a model have no names, or others than the task's, so
-    that they are taken in the task's order; else None."""
+    """Returns a remark if the names of a model's classes are absent or differ from the task's.
+    The classes are then taken in the task's order. None without a remark."""
     kind = kind_of(task.examples, model.module.encoder)
     if not kind.named or not isinstance(task.examples.labels, tuple) or not task.examples.labels:
         return None

@@ -1,6 +1,6 @@
-"""Trained models that score triples of a graph: by vectors of a table, by texts of triples
-(KG-BERT), by descriptions of entities (KEPLER). The objective of a run declares how
-(`objectives.vectors.vector_traits.ScoresTriples`)."""
+"""Trained models that score triples of a graph.
+They read vectors of a table, texts of triples (KG-BERT), or descriptions of entities (KEPLER). The
+objective of a run declares how (`objectives.vectors.vector_traits.ScoresTriples`)."""
 
 from __future__ import annotations
 

@@ -195,8 +195,8 @@ def _system(model: Initial) -> System:
 
 
 def keeping_towers(system: System, init: Init | Initials) -> System:
-    """Returns the system with the other towers of the run of `init`, and of its other models, that
-    the objective is given or the wrappers reach."""
+    """Returns the system with the other towers that the objective or the wrappers need.
+    They come from the run of `init` and from its other models."""
     init = opened(init)
     towers = _system(_model(init, bool(system.compress))).towers
     others = {name: tower for name, tower in towers.items() if name != _tuned(towers)}

@@ -50,8 +50,9 @@ class RatingMarks(CorpusFact):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rated(slots.Examples):
-    """A document in each row, between `begin` and `end`, and its rating: `label` [R] int32, 0, 1,
-    ... in the order of `marks.ratings`, -1 for none (thu-coai/SentiLARE, pretrain/data_label.py).
+    """A document in each row, between `begin` and `end`, and its rating.
+    `label` [R] int32 is 0, 1, ... in the order of `marks.ratings`, -1 for none (thu-coai/SentiLARE,
+    pretrain/data_label.py).
 
     A document begins with its rating, which stands in no row ("4 The room was clean."). A document
     longer than a row goes on in further rows with its rating, where the original cuts it; one that

@@ -77,8 +77,7 @@ def documents(max_bytes: int = MAX_BYTES) -> Iterator[Document]:
 
 
 def fingerprint(max_bytes: int = MAX_BYTES) -> str:
-    """Returns a hash of everything that the text depends on: interpreter, package versions,
-    size."""
+    """Returns a hash of all that determines the text: interpreter, package versions, size."""
     parts = [f"pydocs 1 {max_bytes}", sys.version.split()[0]]
     for package in PACKAGES:
         names = {

@@ -46,8 +46,8 @@ def _errors(name: str) -> Iterator[None]:
 
 
 def match(pattern: str) -> list[str]:
-    """Returns the URLs that a pattern matches, sorted; a pattern that ends in `/` means all files
-    in that folder."""
+    """Returns the URLs that a pattern matches, sorted.
+    A pattern that ends in `/` means all files in that folder."""
     pattern = pattern + "*" if pattern.endswith("/") else pattern
     with _errors(pattern):
         return sorted(file.path for file in _systems().match([pattern])[0].metadata_list)

@@ -33,8 +33,8 @@ def pieces_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
 
 
 def words_of(tokenizer: Tokenizer, words: Sequence[Sequence[str]]) -> list[list[np.ndarray]]:
-    """Returns the ids of every word of every sentence; a word without ids (invisible characters) is
-    the unknown piece."""
+    """Returns the ids of every word of every sentence.
+    A word without ids (invisible characters) is the unknown piece."""
     mark = " " if tokenizer.kind == "bytebpe" else ""
     every = list(dict.fromkeys(mark + word for sentence in words for word in sentence))
     known = dict(zip(every, tokenizer.encode_batch(every), strict=True))

@@ -40,8 +40,8 @@ class Span(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A predicted answer: the best span's text, score("no answer") - score(best span), and the n
-    best spans."""
+    """A predicted answer to a question.
+    The best span's text, score("no answer") - score(best span), and the n best spans."""
 
     text: str
     null: float
@@ -49,8 +49,9 @@ class Answer(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A row of a question: index of its record; index of its first text token and number of text
-    tokens; their offset in the row; place of the classifying token; ids and token types."""
+    """A row of a question.
+    Index of its record; index of its first text token and number of text tokens; their offset in
+    the row; place of the classifying token; ids and token types."""
 
     record: int
     first: int

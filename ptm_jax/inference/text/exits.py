@@ -1,6 +1,6 @@
-"""Adaptive inference of a model with a classifier on every layer (FastBERT: Liu et al. 2020, arXiv
-2004.02178, section 3.3): a row leaves the batch at the first layer that is certain, and the layers
-above compute the rows that are left."""
+"""Adaptive inference of a model with a classifier on every layer.
+FastBERT: Liu et al. 2020, arXiv 2004.02178, section 3.3. A row leaves the batch at the first layer
+that is certain, and the layers above compute the remaining rows."""
 
 from __future__ import annotations
 

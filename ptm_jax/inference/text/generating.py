@@ -88,8 +88,8 @@ def generate(
 
 
 def ends_of(model: Pretrained) -> tuple[int, ...]:
-    """Returns the ids that end an answer, from the checkpoint's generation settings or the
-    vocabulary."""
+    """Returns the ids that end an answer, from generation settings or the vocabulary.
+    The settings are the checkpoint's."""
     eos = model.vocab.eos
     return all_ends(model.published, "eos_token_id") or (() if eos is None else (eos,))
 
@@ -103,9 +103,10 @@ class WritesAnswers(slots.Examples):
 
 
 def start_of(model: Pretrained, start: int | str | None = None) -> int | Literal["last"]:
-    """Returns the id of a decoder's first token: the `start` id or piece, else the first that is
-    set by the published config, the encoder, or the training corruption or examples. "last" means
-    the last token of the source. Raises UserError."""
+    """Returns the id of a decoder's first token.
+    It is the `start` id or piece, else the first that is set by the published config, the encoder,
+    or the training corruption or examples. "last" means the last token of the source. Raises
+    UserError."""
     encoder, vocab, corruption = model.module.encoder, model.vocab, model.system.corruption
     if isinstance(start, str):
         index = model._tokenizer().id(start)

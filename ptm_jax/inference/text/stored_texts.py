@@ -29,8 +29,8 @@ class StoredTexts:
         )
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
-        """Returns [q, n] float32: the probability of the second class for each query, as first
-        text, with each stored text. Only the queries are read."""
+        """Returns [q, n] float32: the probability of the second class for queries and stored texts.
+        The query is the first text. Only the queries are read."""
         query_vectors, tower = (
             self.model.encode(queries),
             Tower(self.model.module, self.model.params[self.model.tower]),

@@ -49,8 +49,8 @@ PREFIXES = "BIOESUL"
 
 
 class Row(NamedTuple):
-    """A row of a sentence: ids and token types, its words from `first` to before `last`, and the
-    place of each word's first piece."""
+    """A row of a sentence: ids, token types, words from `first` to before `last`, and places.
+    A place is the position of a word's first piece."""
 
     ids: np.ndarray
     types: np.ndarray

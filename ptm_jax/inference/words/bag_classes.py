@@ -1,5 +1,6 @@
-"""Classes of a text by a supervised fastText model: the mean of the rows of its words and n-grams,
-and a linear layer (Joulin et al. 2017, arXiv 1607.01759, section 2).
+"""Classes of a text by a supervised fastText model.
+The mean of the rows of its words and n-grams, and a linear layer (Joulin et al. 2017, arXiv
+1607.01759, section 2).
 
 Deviation: fastText adds 1e-5 to each probability before it takes the logarithm that it prints; here
 probabilities are exact.

@@ -1,5 +1,5 @@
-"""Vectors of two languages in one space: canonical correlations of a dictionary's pairs, and how
-near translations are.
+"""Vectors of two languages in one space, and the similarity of translations.
+The space is of canonical correlations of a dictionary's pairs.
 
 Faruqui and Dyer 2014, EACL, section 3: both tables are projected on the directions in which the
 vectors of the dictionary's pairs correlate most, and the first 80% of these are kept.

@@ -19,8 +19,8 @@ _NAME = re.compile(r"(?:[A-Z][\w'’-]*|\d[\d,.]*\d|\d)(?: (?:[A-Z][\w'’-]*|\d
 
 
 class Hop(NamedTuple):
-    """A question, its documents (title, sentences), the answer, its kind, the supporting facts
-    (title, sentence)."""
+    """A question, its documents (title, sentences), the answer, its kind, the facts.
+    A supporting fact is (title, sentence)."""
 
     question: str
     documents: tuple[tuple[str, tuple[str, ...]], ...]
@@ -43,8 +43,8 @@ class Hop(NamedTuple):
 
 
 def names_in(text: str) -> set[str]:
-    """Returns the names in a text: runs of capitalised words and numbers, lower-cased, without
-    initial function words."""
+    """Returns the names in a text: runs of capitalised words and numbers, lower-cased.
+    Initial function words are left out."""
     names = set()
     for match in _NAME.finditer(text):
         words = match.group().lower().split()

@@ -354,8 +354,8 @@ class HopReading(_Hops):
 
 
 class HopRow(NamedTuple):
-    """A row, the offset of its text, the tokens of the record in it, and (document, sentence) of
-    its sentences."""
+    """A row, the offset of its text, its tokens of the record, and its sentences.
+    A sentence is (document, sentence)."""
 
     row: dict[str, Any]
     offset: int

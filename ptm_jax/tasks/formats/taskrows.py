@@ -157,8 +157,8 @@ def padded(
 def spec_of(
     length: int, along: Sequence[str] = (), one: Sequence[str] = ()
 ) -> dict[str, tuple[tuple[int, ...], type]]:
-    """{field: (shape of one row, dtype)} of int32 fields: `ALONG` and `along` have shape [L], `one`
-    has shape []."""
+    """{field: (shape of one row, dtype)} of int32 fields.
+    `ALONG` and `along` have shape [L], `one` has shape []."""
     return {name: ((length,), np.int32) for name in (*ALONG, *along)} | {
         name: ((), np.int32) for name in one
     }

@@ -140,8 +140,8 @@ def _answer(example: Hop, record, reading, scores) -> HopAnswer:
 
 
 def measure(examples, predictions, task=None) -> Metrics:
-    """The official figures as fractions: of the answer, of the facts ("sp"), and of both ("joint":
-    the product of their precisions and of their recalls, question by question)."""
+    """The official figures as fractions: of the answer, the facts ("sp"), and both ("joint").
+    "joint" is the product of their precisions and of their recalls, question by question."""
     totals: dict[str, list[float]] = collections.defaultdict(list)
     for example, one in zip(examples, predictions, strict=True):
         text = (

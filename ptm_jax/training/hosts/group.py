@@ -305,8 +305,8 @@ def quit_with(text: str, status: int) -> None:
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Context manager in which SIGTERM or Ctrl-C (SIGINT) to any process stops the group; a second
-    Ctrl-C ends it at once.
+    """Context manager in which SIGTERM or Ctrl-C (SIGINT) to any process stops the group.
+    A second Ctrl-C ends it at once.
 
     It has no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():

@@ -147,8 +147,8 @@ def coordinator() -> str | None:
 
 
 def quit_with(text: str, status: int) -> None:
-    """Prints one line and ends this process at once; a normal exit of JAX would wait for missing
-    processes."""
+    """Prints one line and ends this process at once.
+    A normal exit of JAX would wait for missing processes."""
     print(f"ptm: {' '.join(text.split())}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(status)

@@ -34,9 +34,9 @@ def bar(stage: str, done: int, total: int) -> None:
 
 
 class Progress:
-    """Steps, loss, tokens/s, utilisation and time left on stderr: a line that is overwritten on a
-    terminal, else a line every `seconds`. The time left is estimated from the steps so far, without
-    `compiling`."""
+    """Steps, loss, tokens/s, utilisation and time left on stderr.
+    A terminal has a line that is overwritten, other outputs a line every `seconds`. The time left
+    is estimated from the steps so far, without `compiling`."""
 
     def __init__(self, total: int, done: int = 0, *, quiet: bool = False, seconds: float = 10.0):
         self.total, self.done, self._every = total, done, seconds

@@ -137,8 +137,9 @@ def keys_of(tokenizer: Tokenizer) -> list[str | None]:
 
 
 def read(source: Initial) -> WordTable:
-    """Returns the vectors of a file or folder of them, or the token table of a run or a published
-    checkpoint, with the keys of its pieces as words. Raises UserError."""
+    """Returns the vectors of a file or folder of them, or the token table of a model.
+    The model is a run or a published checkpoint; its words are the keys of its pieces. Raises
+    UserError."""
     path = Path(source.path)
     if source.is_table and not static_folder.is_static(path):
         return wordfiles.read(path)

@@ -154,9 +154,8 @@ def rewritten(
     span: bool = True, mask: str = "<mask>",
     separator: str = SEPARATOR, seed: int = 0, **options: Any,
 ) -> list[str]:  # fmt: skip
-    """Texts of a denoising model (BART): after the label, `share` of the words of each text are
-    masked, a span by one mask, or each word by its own (section 3.3: 40% as a span, 20% as
-    words)."""
+    """Texts of a denoising model (BART): after the label, `share` of the words are masked.
+    A span gets one mask, or each word its own (section 3.3: 40% as a span, 20% as words)."""
     rng = np.random.default_rng(seed)
     noisy = [_noisy(rng, text.split(), share, span, mask) for text in texts]
     return model.generate(lines(noisy, labels, separator), seed=seed, **options)

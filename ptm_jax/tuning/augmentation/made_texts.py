@@ -1,5 +1,6 @@
-"""A task's training texts with as many new ones of the same labels, made by conditional BERT (Wu et
-al. 2019, arXiv 1812.06705), as a file that `ptm train --task` reads.
+"""A task's training texts with as many new ones, made by conditional BERT.
+Wu et al. 2019, arXiv 1812.06705. The new texts have the same labels. `ptm train --task` reads the
+file.
 
     made_texts.write("bert-base-uncased", "sst2", ("SST-2",), "runs/cbert")
     ptm train --init MODEL --task sst2 --data runs/cbert/train.tsv SST-2/dev.tsv
@@ -33,8 +34,8 @@ def write(
     seed: int = 0,
     fields: Sequence[str] = (),
 ) -> Path:
-    """Tunes a published BERT on the texts and labels of a task, and writes `train.tsv` into the
-    workdir. Returns its path. The tuning goes on where it was stopped.
+    """Tunes a published BERT on the texts and labels of a task, and writes `train.tsv`.
+    The file is in the workdir. Returns its path. The tuning goes on where it was stopped.
 
     task    on one text, with classes, whose table has no other column that counts
     epochs  of the conditional model; fields: of its experiment, "path=value" as in --set

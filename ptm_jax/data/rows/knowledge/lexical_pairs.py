@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithLexicalPairs(Around):
-    """The rows of `examples`, each with a related pair of words (w1, w2) and two unrelated ones: w1
-    and the word nearest to it, w2 and the word nearest to it (Lauscher et al. 2020, arXiv
-    1909.02339, section 3.2; anlausch/LIBERT, code/preprocess_wn.py).
+    """The rows of `examples`, each with a related pair of words (w1, w2) and two unrelated ones.
+    These are w1 and the word nearest to it, and w2 and the word nearest to it. Lauscher et al.
+    2020, arXiv 1909.02339, section 3.2; anlausch/LIBERT, code/preprocess_wn.py.
 
     The nearest word is the one of greatest cosine in the auxiliary space of the graph, among the
     words of the `batch` of related pairs that were drawn together, without those that are related

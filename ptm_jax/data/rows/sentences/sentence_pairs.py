@@ -78,8 +78,9 @@ class ThreeWayPairs(PairRows):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class XLNetPairs(slots.Examples):
-    """XLNet's rows: R tokens that the next row keeps in memory, then a pair: [text] A [SEP] B [SEP]
-    [CLS] (Yang et al. 2019, section 2.5; zihangdai/xlnet, data_utils.py).
+    """XLNet's rows: R tokens of text, then a pair: [text] A [SEP] B [SEP] [CLS].
+    The next row keeps the R tokens in memory. Yang et al. 2019, section 2.5; zihangdai/xlnet,
+    data_utils.py.
 
     The text is documents, each followed by `separator` as a sentence of its own. A row takes R =
     ceil(reuse * length) tokens, and the next row continues there (`continuing`). A is the text

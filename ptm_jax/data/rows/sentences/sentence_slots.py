@@ -143,9 +143,9 @@ class Sentences(WholeSentences):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceRuns(slots.Examples):
-    """Sentences in order, each followed by `end` and in a segment of its own, as many as fit in a
-    row: adjacent sentences with the same number in `documents` [R, L] int32 are neighbours in the
-    text (skip-thought).
+    """Sentences in order, as many as fit in a row.
+    Each is followed by `end`, in a segment of its own. Adjacent sentences with the same number in
+    `documents` [R, L] int32 are neighbours in the text (skip-thought).
 
     A sentence longer than a row is divided. Rows are in the order of the text.
     """
