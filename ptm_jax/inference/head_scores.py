@@ -73,8 +73,9 @@ def room(tokenizer: Tokenizer, pair: bool, length: int) -> int:
 
 
 def length_of(model: Pretrained, tuned: bool, default: int) -> int:
-    """Returns the row length in tokens, at most the length of the position table. It is the length
-    of the last training phase if the model was `tuned` on such rows, else `default`."""
+    """Returns the row length in tokens, at most the length of the position table.
+    It is the length of the last training phase if the model was `tuned` on such rows, else
+    `default`."""
     recipe, limit = model.system.recipe, model.limit
     length = recipe.phases[-1].length if tuned and recipe is not None else default
     return length if limit is None else min(length, limit)

@@ -117,9 +117,9 @@ class Pretrained(ArrayModel):
         return growing.expanded(self, vectors.table)
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Returns the similarity [n, m] float32 of vectors [n, D] and [m, D]. A
-        sentence-transformers folder may choose "cosine", "dot" or a negative distance; the default
-        is the cosine."""
+        """Returns the similarity [n, m] float32 of vectors [n, D] and [m, D].
+        A sentence-transformers folder may choose "cosine", "dot" or a negative distance; the
+        default is the cosine."""
         return vectors.similarity(a, b, (self.sentence or Sentence()).similarity)
 
     def search(

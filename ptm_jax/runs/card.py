@@ -150,8 +150,8 @@ def _shown(source: str) -> str:
 
 
 def _measured(run: Any) -> tuple[str | None, int | None, dict[str, float]]:
-    """Returns (task, step, held-out metrics) of the exported checkpoint. The metrics are from
-    fine-tuning, else from the last line of the log."""
+    """Returns (task, step, held-out metrics) of the exported checkpoint.
+    The metrics are from fine-tuning, else from the last line of the log."""
     choice = run.choice()
     if choice is not None:
         return choice["task"], choice["step"], choice["metrics"]

@@ -41,8 +41,8 @@ class Size:
 
 @dataclasses.dataclass(frozen=True)
 class Compressed:
-    """A compressed model and its original. If a signal stopped the run, `result` is the run's
-    result and `after` is None."""
+    """A compressed model and its original.
+    If a signal stopped the run, `result` is the run's result and `after` is None."""
 
     before: Size
     after: Size | None

@@ -206,8 +206,8 @@ def parted(
 
 
 def around(model: Any, last: Dense | None, layout: str | None) -> Sentence | None:
-    """Returns the settings of sentence-transformers that an export writes beside a model; None for
-    a folder of transformers alone. `last` is the layer of a classifier on the mean. Raises
+    """Returns the settings of sentence-transformers that an export writes beside a model.
+    None for a folder of transformers alone. `last` is the layer of a classifier on the mean. Raises
     UserError."""
     heads, sentence = sorted(set(model.module.heads) - {"pool"}), model.sentence
     if last is not None:

@@ -1,5 +1,5 @@
-"""A position in a memory-mapped binary file. Sizes in a header are checked against the file's
-size."""
+"""A position in a memory-mapped binary file.
+Sizes in a header are checked against the file's size."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RatingMarks(CorpusFact):
-    """The ids [C, 2] int32 of each rating at the start of a document and after a space. Each is one
-    piece."""
+    """The ids [C, 2] int32 of each rating at the start of a document and after a space.
+    Each is one piece."""
 
     ratings: tuple[str, ...] = ("1", "2", "3", "4", "5")
 

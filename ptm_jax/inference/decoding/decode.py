@@ -212,8 +212,8 @@ def prefill(
 
 
 def _by_layer(module: Network, params: Params, cache: Any) -> tuple[Any, Any]:
-    """Returns parameters and cache for a step of the loop over tokens. On a CPU they are split by
-    layer and stored by columns."""
+    """Returns parameters and cache for a step of the loop over tokens.
+    On a CPU they are split by layer and stored by columns."""
     path, stack = (
         list(module.encoder.stacks.items())[-1] if module.encoder.stacks else ("", None)
     )  # the decoder's

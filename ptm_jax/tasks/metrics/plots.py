@@ -57,8 +57,8 @@ def calibration(
 
 
 def draw(path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
-    """Draws the confusion matrix, and the calibration if predictions have probabilities. Raises
-    UserError for a task without classes."""
+    """Draws the confusion matrix, and the calibration if predictions have probabilities.
+    Raises UserError for a task without classes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

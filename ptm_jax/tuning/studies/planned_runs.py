@@ -22,8 +22,9 @@ def spoken(hours: float) -> str:
 def planned(
     study: Study, runs: Sequence[Point], where: str, price: float | None, chips: int
 ) -> tuple[list[str], list[list[str]]]:
-    """(header, cells) of the runs before they start, and of their sum. The time of a run is its
-    steps at the modelled rate, and `START` of its process; both are bounds from below."""
+    """(header, cells) of the runs before they start, and of their sum.
+    The time of a run is its steps at the modelled rate, and `START` of its process; both are bounds
+    from below."""
     header = [
         "run",
         "parameters",

@@ -58,8 +58,9 @@ POLL = 0.5
 
 
 def points(study: Study, workdir: Path, costs: Costs, only: str | None = None) -> list[Point]:
-    """The runs of a study on its corpora, which are prepared where they are missing; with `only`,
-    those whose models it needs, and it as the last. Raises UserError for an unknown one."""
+    """The runs of a study on its corpora, which are prepared where they are missing.
+    With `only`, those whose models it needs, and it as the last. Raises UserError for an unknown
+    one."""
     known = study_points.names(study)
     if only is not None and only not in dict(known):
         raise UserError(
