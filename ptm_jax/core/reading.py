@@ -70,7 +70,7 @@ def size_of(path: Path) -> int:
 def read_bytes(path: str | os.PathLike, limit: int = LARGEST_JSON) -> bytes:
     """Returns the bytes of a regular file.
 
-    Raises UserError if it is none, has more than `most` bytes, or cannot be read.
+    Raises UserError if it is none, has more than `limit` bytes, or cannot be read.
     """
     path = Path(path)
     if size_of(path) > limit:

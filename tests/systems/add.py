@@ -95,7 +95,7 @@ def unwritten(system, mini: bool, words: list[str]) -> list[str]:
         "the record has no group": bool(system.group),
         "the record has no rows, or rows that rows.json lacks": bool(system.rows)
         and {*system.rows} <= numbers,
-        "its published parameter count: a line in tests/systems/test_sizes_*.py or "
+        "its published parameter count: a line in tests/systems/test_sizes.py or "
         "test_catalogue.py": mini or counted,
         "a miniature of its rows (*_mini) that trains in a minute": any(
             one.endswith("_mini") for one in family
