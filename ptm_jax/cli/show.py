@@ -4,7 +4,7 @@ Example:
   ptm show bert_base
   ptm show bert_mini --set recipe.lr=1e-4 recipe.schedule='Cosine(warmup=100)'
   ptm show roberta_base --diff bert_base
-  ptm show luke_base --files
+  ptm show bert_base --files
 """
 
 from __future__ import annotations

@@ -91,6 +91,13 @@ def compress(
             plain = change(
                 finetuning.experiment(task, os.fspath(best_checkpoint(model)), data, **options)
             )
+            head = plain.system.objective.head
+            if head is not None and head not in first.module.heads:
+                raise UserError(
+                    f"{type(compression).__name__} measures the loss of a fine-tuned model, and "
+                    f"{model} has no head {head!r}; run ptm train --init {model} --task {task} "
+                    "first, and compress that run"
+                )
             place = workdir.with_name(f"{workdir.name}.measured")
             compression = _reading(
                 compression.measured, first, (plain, place, compression.measures)

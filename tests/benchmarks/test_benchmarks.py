@@ -102,7 +102,7 @@ def test_a_peer_is_measured_in_turn(name):
         assert (
             row["ratio"] > 0
             and any(peer.startswith("torch") for peer in row["peers"])
-            and len(row["peers"]) >= 3
+            and len(row["peers"]) >= 2  # settings that are slow in the trial are left out
         )
 
 

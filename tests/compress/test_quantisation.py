@@ -261,7 +261,9 @@ def test_a_published_folder_has_int8_tensors(tmp_path, method):
 def test_a_trained_method_ends_in_a_folder(method, tmp_path, capsys):
     """`ptm compress` with training: int8 with ranges that were seen, bits that were measured; the
     folder has the score."""
-    model = tiny_checkpoint.write(tmp_path / "bert")
+    model = tiny_checkpoint.write(
+        tmp_path / "bert", architectures=["BertForSequenceClassification"]
+    )
     data = str(tiny_checkpoint.written(tmp_path / "data"))
     words = [
         "compress",
@@ -293,3 +295,10 @@ def test_a_trained_method_ends_in_a_folder(method, tmp_path, capsys):
         main(["evaluate", str(tmp_path / "small"), "--task", "sst2", "--data", data, "--json"]) == 0
     )
     assert json.loads(capsys.readouterr().out)["metrics"] == found["after"]["metrics"]
+
+
+def test_measured_bits_need_a_fine_tuned_model(tmp_path, capsys):
+    model = tiny_checkpoint.write(tmp_path / "bert")
+    words = ["--task", "sst2", "--data", str(tiny_checkpoint.written(tmp_path / "data"))]
+    assert main(["compress", "qbert", str(model), *words, "--out", str(tmp_path / "small")]) == 1
+    assert "has no head 'classify'; run ptm train --init" in capsys.readouterr().err
