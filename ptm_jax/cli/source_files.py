@@ -14,6 +14,7 @@ from typing import Any
 import ptm_jax
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.networks import encoder_of
 from ptm_jax.core.system import System
 
 ROOT = Path(ptm_jax.__file__).resolve().parents[1]
@@ -85,6 +86,8 @@ def _family(system: System) -> Iterator[Place]:
     """The family that reads and writes the system's checkpoints, if there is one."""
     from ptm_jax.convert import checkpoint
 
+    if encoder_of(system) is None:
+        return
     try:
         family, _, architecture = checkpoint.published(system)
     except UserError:
