@@ -13,6 +13,7 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.types import Vocab
 from ptm_jax.kernels import words
+from ptm_jax.kernels.updates import Cells
 from ptm_jax.mesh import rules
 from ptm_jax.objectives.vectors.glove import GloVe
 from ptm_jax.systems.word_vectors import glove
@@ -133,7 +134,7 @@ def test_the_native_step_is_the_plain_one_whatever_the_threads():
     native = dataclasses.replace(
         work, native=in_place.kernel_of(work.system, rules.make_mesh(devices=jax.devices()[:1]))
     )
-    assert native.native[0] == "cells"
+    assert isinstance(native.native.settings, Cells)
     found, metrics = jax.jit(native.step)(state, batch)
 
     def close(a, b):
@@ -145,7 +146,7 @@ def test_the_native_step_is_the_plain_one_whatever_the_threads():
         if name not in ("tokens", "grad_norm"):
             np.testing.assert_allclose(ratio.sum, expected[name].sum, rtol=1e-5)
             assert ratio.weight == expected[name].weight
-    tables = tuple(flatten(state.params)[path] for path in native.native[1])
+    tables = tuple(flatten(state.params)[path] for path in native.native.paths)
     cells = (*ids, *work.system.objective.targets(batch))
     sums = jax.tree.map(jnp.ones_like, tables)
 

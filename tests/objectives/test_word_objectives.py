@@ -14,6 +14,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import SGD, Adagrad, Constant, Phase
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.kernels import words
+from ptm_jax.kernels.updates import Sampling
 from ptm_jax.mesh import rules
 from ptm_jax.objectives.vectors.windows import (
     NCE,
@@ -260,7 +261,8 @@ def test_the_native_step_is_the_plain_one_whatever_the_threads(name):
     plain, expected = jax.jit(work.step)(state, batch)
     mesh = rules.make_mesh(devices=jax.devices()[:1])
     native = dataclasses.replace(work, native=in_place.kernel_of(work.system, mesh))
-    assert native.native == ("sampling", ("main/encoder/token", "main/heads_context/table"))
+    assert native.native.settings == Sampling(window=5, k=5, means=name == "cbow")
+    assert native.native.paths == ("main/encoder/token", "main/heads_context/table")
     found, metrics = jax.jit(native.step)(state, batch)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5),
