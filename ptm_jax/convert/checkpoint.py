@@ -207,15 +207,19 @@ def published(
             return family, parsed, architecture
     nearest: list[str] = []
     full = pruned.whole(system)
-    more = {} if full is None else pruned.field(system)
-    for name in families.names() if full is None else pruned.READERS:
+    # T5's heads may be narrower than its states: then none is missing.
+    described = {name: (system, {}) for name in families.names() if name not in pruned.READERS}
+    for name in pruned.READERS:
+        described[name] = (system, {}) if full is None else (full, pruned.field(system))
+    for name in families.names():
+        described_system, more = described[name]
         family = families.get(name)
         try:
             architecture = family.architecture_of(system)
             fields = {
                 "model_type": name,
                 "architectures": [architecture],
-                **family.config(full or system),
+                **family.config(described_system),
                 **more,
             }
             difference = _same(family, Config(fields), architecture, system)
