@@ -41,7 +41,7 @@ def commands(path):
 
 QUICK = ("prepare", "import", "export", "predict", "evaluate", "average")
 RAN = {
-    "README": 3, "allennlp": 1, "checkpoints": 3, "fairseq": 1, "finetuning": 2, "gensim": 3,
+    "README": 5, "allennlp": 1, "checkpoints": 3, "fairseq": 1, "finetuning": 2, "gensim": 3,
     "performance": 1, "pod": 3,
     "pretraining": 4, "quickstart": 1, "sentence_transformers": 3, "systems": 3, "transformers": 4,
 }  # fmt: skip
