@@ -30,14 +30,12 @@ STAGES: tuple[dict[str, Limits], ...] = (
         "vocabulary": Limits(workers=3),
         "vectors": Limits(workers=2),
     },
-    {
-        "training": Limits(measure=150.0, together=False),
-        "torch_attention": Limits(workers=4),
-        "torch_steps": Limits(workers=3),
-    },
+    {"training": Limits(measure=150.0, together=False), "torch_attention": Limits(workers=4)},
+    {"torch_steps": Limits(workers=1)},
 )
 """Parts that run at the same time. Their processes end with their stage, which frees the memory of
-the device: with torch's models beside them, all parts at once filled 141 GB."""
+the device: with torch's models beside them, all parts at once filled 141 GB. One of torch's steps
+takes up to 119 GB, so that its steps have a stage and a process for themselves."""
 PARTS = {name: limits for stage in STAGES for name, limits in stage.items()}
 BUILDING = 90.0  # seconds after which workers do not wait for the programs of others
 

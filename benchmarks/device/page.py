@@ -28,7 +28,8 @@ def merged(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:
         kept = {key: row for key, row in rows.items() if row["name"] != "all"}
         for row in part["rows"]:
             reason = row.get("reason", "")
-            missed = reason.endswith("time was over") or "RESOURCE_EXHAUSTED" in reason
+            full = "RESOURCE_EXHAUSTED" in reason or "out of memory" in reason
+            missed = full or reason.endswith("time was over")
             if row["name"] != "all" and not (missed and _identity(row) in kept):
                 kept[_identity(row)] = {**row, "date": newer["facts"]["date"]}
         parts[name] = {**part, "rows": list(kept.values())}

@@ -1,7 +1,8 @@
 """Training steps of transformers' BERT on the same card, for part (d).
 
-bfloat16 autocast, SDPA, fused AdamW, logits at all positions as the library has it. Packed rows are
-what it cannot do: its rows hold the same documents one by one, padded to the longest of a batch.
+bfloat16 autocast, SDPA, fused AdamW, logits at all positions as the library has it. It cannot pack
+rows: its rows hold the same documents one by one, sorted by length. A step then adds the gradients
+of micro-batches, each padded to its longest document.
 """
 
 from __future__ import annotations
@@ -32,12 +33,20 @@ def prepare(item: dict[str, Any]) -> dict[str, Any]:
     sizes = sizes_of(item)
     draw = np.random.default_rng(0)
     segments = documents(item, sizes["batch"])
-    lengths = np.concatenate([np.bincount(row)[1:] for row in segments])
-    longest = int(lengths.max())
-    ids = draw.integers(min(1000, sizes["vocab"] // 2), sizes["vocab"], (len(lengths), longest))
-    mask = (np.arange(longest) < lengths[:, None]).astype(np.int64)
-    labels = np.where((draw.random(ids.shape) < 0.15) & (mask > 0), ids, -100)
-    return {"sizes": sizes, "ids": ids, "mask": mask, "labels": labels, "tokens": int(mask.sum())}
+    lengths = np.sort(np.concatenate([np.bincount(row)[1:] for row in segments]))
+    tokens, parts = sizes["batch"] * sizes["length"], []
+    while len(
+        lengths
+    ):  # the longest documents first, at most as many positions as in the full rows
+        rows = max(1, tokens // int(lengths[-1]))
+        lengths, chosen = lengths[:-rows], lengths[-rows:]
+        ids = draw.integers(
+            min(1000, sizes["vocab"] // 2), sizes["vocab"], (len(chosen), chosen[-1])
+        )
+        mask = (np.arange(chosen[-1]) < chosen[:, None]).astype(np.int64)
+        labels = np.where((draw.random(ids.shape) < 0.15) & (mask > 0), ids, -100)
+        parts.append((ids, mask, labels))
+    return {"sizes": sizes, "parts": parts, "tokens": sum(int(mask.sum()) for _, mask, _ in parts)}
 
 
 def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
@@ -57,16 +66,17 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
     with torch.device(device):
         model = BertForMaskedLM(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    arrays = (torch.as_tensor(context[key]).to(device) for key in ("ids", "mask", "labels"))
-    ids, mask, labels = arrays
-    given = {} if item["layout"] == "full" else {"attention_mask": mask}
+    parts = [[torch.as_tensor(x).to(device) for x in part] for part in context["parts"]]
+    words = sum(int((labels >= 0).sum()) for _, _, labels in parts)
     run = torch.compile(model) if "compiled" in name else model
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device, torch.bfloat16):
-            loss = run(input_ids=ids, labels=labels, **given).loss
-        loss.backward()
+        for ids, mask, labels in parts:
+            extra = {} if item["layout"] == "full" else {"attention_mask": mask}
+            with torch.autocast(device, torch.bfloat16):
+                loss = run(input_ids=ids, labels=labels, **extra).loss
+            (loss * ((labels >= 0).sum() / words)).backward()
         optimizer.step()
         return loss
 
