@@ -24,12 +24,44 @@ def home() -> Path | None:
 
 
 @contextlib.contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[int | None]:
+    """Holds a lock file among the processes of this machine, which end its lock with themselves.
+
+    Yields its open file (a descriptor), or None where another process holds it and `wait` is off.
+    The file is made if it is absent. It is never truncated and no link is followed. Raises OSError.
+    """
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield None
+                return
+            if same_file(path, handle):
+                yield handle
+                return
+            if not wait:  # the process that held the lock is ending
+                yield None
+                return
+        finally:
+            os.close(handle)
+
+
+def same_file(path: Path, handle: int) -> bool:
+    """Whether `path` is still the name of an open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+@contextlib.contextmanager
 def alone(path: Path, ready: bool) -> Iterator[None]:
     """Holds the lock file `path` among the processes of this machine, unless the entry is ready."""
     if ready:
         yield
         return
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(path, wait=True):
         yield
-    path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)

@@ -22,12 +22,9 @@ run may resume with another number of processes.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +93,7 @@ class Training:
         self.has_heldout = bool(heldout.sum())
         self.watch: Watch | None = None
         self.callbacks: Sequence[Callback] = ()
+        self.hold = workdirs.Hold(workdir)
         self.ended, self.parts = False, {}
         self.baseline = evaluation.unigram_baseline(
             corpus.counts("train"), heldout, corpus.uncounted
@@ -153,7 +151,9 @@ class Training:
         )(params)
 
     def save(self, state: TrainState, position: Mapping[str, Any], done: int) -> None:
-        """Starts saving a checkpoint. Raises UserError for a state that is not finite."""
+        """Starts saving a checkpoint.
+        Raises UserError for a state that is not finite, or if the workdir is no longer there."""
+        self.hold.check()
         self.check_finite(done)
         streams = group.current().gathered(
             position["stream"]
@@ -194,7 +194,9 @@ class Training:
         return dataclasses.replace(state, params=params)
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
-        """Logs the metrics of a step, and calls the callbacks."""
+        """Logs the metrics of a step, and calls the callbacks.
+        Raises UserError if the workdir is no longer there."""
+        self.hold.check()
         self.log.write(step, split, values, tokens=self.tokens, seconds=self.seconds)
         for callback in self.callbacks:
             self.ended |= callback(step, split, values) is True
@@ -240,12 +242,12 @@ def train(
     checkpoint.
     """
     check_local(workdir, "workdir")
-    with group.together(), _alone(Path(workdir)):
+    with group.together(), workdirs.alone(Path(workdir), jax.process_index() == 0) as hold:
         progress = None if quiet else console.bar
         if (result := results.finished(config, Path(workdir), progress)) is not None:
             return result
         run = Training(config, Path(workdir), progress)
-        run.watch, run.callbacks = watch, callbacks
+        run.watch, run.callbacks, run.hold = watch, callbacks, hold
         return _train(run, quiet)
 
 
@@ -261,6 +263,7 @@ def _train(run: Training, quiet: bool) -> Result:
             run.save(state, position, done)
         heldout = {} if stopped else _final(run, state)
         run.checkpoints.wait()
+        run.hold.check_complete(done)
     compared, name = slots.objective(run.config.system.objective).baseline, run.corpus.baseline
     ends = (name, compared, group.current().received)
     result = Result(
@@ -276,6 +279,7 @@ def _train(run: Training, quiet: bool) -> Result:
         result = results.with_facts(result, run.config.system, run.tokens, run.seconds)
         heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}
         logs.report(run.workdir, result.facts | heldout)
+    run.hold.check()
     return result
 
 
@@ -353,34 +357,3 @@ def _steps(run, state, done, end, phase, *, stream, bar):
         if config.save_every and done % config.save_every == 0 and done < end:
             run.save(state, {"phase": phase, "stream": stream.state()}, done)
     return state, done
-
-
-@contextlib.contextmanager
-def _alone(workdir: Path) -> Iterator[None]:
-    """Holds the lock of a workdir, which need not exist.
-    Two runs there would delete each other's checkpoints.
-
-    The operating system releases the lock when the process ends. The lock file is next to the
-    workdir, so a refused run does not create the workdir."""
-    if jax.process_index():
-        yield
-        return
-    path = workdir.absolute().parent / f".{workdir.name}.lock"
-    with workdirs.writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("w")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not path.exists() or not os.path.samestat(path.stat(), os.fstat(lock.fileno())):
-                raise BlockingIOError  # the run that held the lock is ending
-        except BlockingIOError:
-            message = (
-                f"another process is training in {workdir}; wait for it, or choose "
-                "another --workdir"
-            )
-            raise UserError(message) from None
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)

@@ -23,11 +23,11 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.core import spec
+from ptm_jax.core import cache, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import read_bytes, shown
 from ptm_jax.core.spec.legacy import renewed
@@ -35,6 +35,8 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers import saved
 
 SENTENCE = "sentence"
+LOCK = ".lock"
+"""The file in a workdir that the run which writes there holds locked."""
 
 _STEP = re.compile(r"step_(\d+)")
 
@@ -119,6 +121,72 @@ def check_tokenizer(workdir: Path, expected: str) -> Any:
             f"({expected[:12]}); put that one back, or choose another workdir"
         )
     return tokenizer
+
+
+class Hold:
+    """The folder that a run writes in.
+
+    handle  descriptor of its locked file; None in a process that holds none, which checks nothing
+    """
+
+    def __init__(self, workdir: Path, handle: int | None = None):
+        self.workdir, self.handle = workdir, handle
+
+    def check(self) -> None:
+        """Raises UserError if the workdir was removed, renamed or replaced."""
+        if self.handle is not None and not cache.same_file(self.workdir / LOCK, self.handle):
+            raise UserError(
+                f"{self.workdir} was removed, renamed or replaced while the run wrote there; put "
+                "it back and run the same command again, or start again in another workdir"
+            )
+
+    def check_complete(self, step: int) -> None:
+        """Raises UserError unless the workdir has all that loads the model of a step."""
+        self.check()
+        if self.handle is not None:
+            expected = read(self.workdir, corpus=True)["corpus"]["tokenizer"]
+            check_tokenizer(self.workdir, expected)
+            if step not in steps_of(self.workdir):
+                raise UserError(
+                    f"the checkpoint {checkpoint_of(self.workdir, step)} was removed while the "
+                    "run wrote there; run the same command again"
+                )
+
+
+@contextlib.contextmanager
+def alone(workdir: Path, writes: bool) -> Iterator[Hold]:
+    """Locks a workdir, which is made if it is absent. Yields its hold.
+    Two runs there would delete each other's checkpoints.
+
+    The locked file lies in the folder that links lead to, so that every name of the folder has the
+    same lock, and a folder above it need not be writable. The operating system ends the lock with
+    the process. A folder that was made here and stays empty is removed. A folder that cannot be
+    written is not locked."""
+    folder, made = workdir.absolute(), False
+    if not writes or (workdir.is_dir() and not os.access(workdir, os.W_OK)):
+        yield Hold(folder)
+        return
+    with contextlib.ExitStack() as stack:
+        with writing(workdir):
+            actual = folder.resolve()
+            actual.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                actual.mkdir()
+                made = True
+            handle = stack.enter_context(cache.locked(actual / LOCK, wait=False))
+        if handle is None:
+            raise UserError(
+                f"another process is training in {workdir}; wait for it, or choose "
+                "another --workdir"
+            )
+        try:
+            yield Hold(folder, handle)
+        finally:
+            if cache.same_file(actual / LOCK, handle):
+                (actual / LOCK).unlink(missing_ok=True)
+            if made:
+                with contextlib.suppress(OSError):
+                    actual.rmdir()
 
 
 @contextlib.contextmanager

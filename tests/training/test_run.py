@@ -434,8 +434,9 @@ def test_ctrl_c_is_left_alone_in_a_background_job(sigint):
 
 
 def test_two_runs_do_not_share_a_workdir(tmp_path):
-    with (tmp_path / ".run.lock").open("w") as other:
+    (tmp_path / "run").mkdir()
+    with (tmp_path / "run" / workdirs.LOCK).open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="another process is training"):
             loop.train(tiny.config, tmp_path / "run", quiet=True)
-    assert not (tmp_path / "run").exists()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [workdirs.LOCK]

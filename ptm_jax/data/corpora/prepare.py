@@ -12,7 +12,6 @@ import collections
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ptm_jax.core import cache
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_local
 from ptm_jax.data.corpora import direct, splits, spool, store, worker
@@ -360,13 +360,11 @@ def _begin(partial: Path, request: dict[str, Any]) -> None:
 @contextlib.contextmanager
 def _locked(partial: Path, out: Path) -> Iterator[None]:
     partial.mkdir(parents=True, exist_ok=True)
-    with (partial / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with cache.locked(partial / "lock", wait=False) as handle:
+        if handle is None:
             raise UserError(
                 f"another process is preparing {out}; wait for it or choose another --out"
-            ) from None
+            )
         yield
 
 

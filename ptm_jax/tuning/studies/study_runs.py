@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import math
@@ -32,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from ptm_jax.core import spec
+from ptm_jax.core import cache, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
@@ -349,13 +348,8 @@ def _forwarding(running: dict[str, tuple[Point, subprocess.Popen]]) -> Iterator[
 def _locked(path: Path, *, wait: bool) -> Iterator[bool]:
     """Holds a lock file, or yields False where another process does and `wait` is off.
     The file stays."""
-    with workdirs.writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("a")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+    with contextlib.ExitStack() as stack:
+        with workdirs.writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = stack.enter_context(cache.locked(path, wait=wait))
+        yield handle is not None
