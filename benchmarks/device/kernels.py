@@ -1,7 +1,7 @@
 """Part (a): every kernel and candidate against the definition, forward and backward.
 
-An item is a class of attention or cross-entropy (`kernels.deciding`), or a softmax. Its programs
-are the candidates of this platform. A program is right if result and gradients differ from the
+An item is a class of attention, cross-entropy or softmax (`kernels.deciding`). Its programs are the
+candidates of this platform. A program is right if result and gradients differ from the
 definition in float32 by at most `deciding.TOLERANCE` of the greatest number of an array. The first
 classes are checked in odd sizes and in whole ones, the others in odd ones, or in whole ones where a
 candidate refuses these.
@@ -52,7 +52,7 @@ VOCABULARIES = (
     {"compute": "float32", "width": 768, "tokens": 1024, "words": 32768},
     {"compute": "bfloat16", "width": 1024, "tokens": 256, "words": 4096},
 )
-SOFTMAXES = ({"length": 512}, {"length": 2048}, {"length": 77})
+SOFTMAXES = ({"compute": "float32", "keys": 512}, {"compute": "float32", "keys": 2048})
 _dry = False
 
 
@@ -72,7 +72,7 @@ def items(dry: bool) -> list[dict[str, Any]]:
         attention.append(PLAIN | small | {"relative": 16, "extras": ["dropout"]})
     words = [one | ({"tokens": 16, "words": 256} if dry else {}) for one in VOCABULARIES]
     words = words[: 1 if dry else None]
-    lines = SOFTMAXES[-1:] if dry else SOFTMAXES
+    lines = [one | ({"keys": 16} if dry else {}) for one in SOFTMAXES[: 1 if dry else None]]
     kinds = {"attention": attention, "cross-entropy": words, "softmax": lines}
     both = range(0 if dry else BOTH)
     return [
@@ -98,7 +98,7 @@ def names(item: dict[str, Any]) -> list[str]:
     """Returns the candidates of a class."""
     if item["kind"] == "attention":
         return ["reference", "xla", "native", "pallas"] if _dry else list(NAMES)
-    return ["xla", "pallas"]
+    return ["reference" if item["kind"] == "softmax" else "xla", "pallas"]
 
 
 def prepare(item: dict[str, Any]) -> dict[str, Any]:
@@ -131,12 +131,11 @@ def question_of(item: dict[str, Any]) -> Any:
     """Returns the question of `kernels.deciding` for an item."""
     from ptm_jax.kernels.attention import candidates as attention
     from ptm_jax.kernels.cross_entropy import candidates as cross_entropy
+    from ptm_jax.kernels.softmax import candidates as softmax
 
+    rooms = {"attention": attention, "cross-entropy": cross_entropy, "softmax": softmax}
     fields = {k: tuple(x) if isinstance(x, list) else x for k, x in item["fields"].items()}
-    if item["kind"] == "softmax":
-        return Softmaxes(fields["length"])
-    room = attention if item["kind"] == "attention" else cross_entropy
-    return room.Class(**fields)
+    return rooms[item["kind"]].Class(**fields)
 
 
 def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
@@ -171,13 +170,12 @@ def module_of(kind: str, name: str) -> Any:
 
     from ptm_jax.kernels.attention import candidates
     from ptm_jax.kernels.cross_entropy import blocked
+    from ptm_jax.kernels.softmax import plain
 
-    if kind == "softmax":
-        return name
-    if kind == "cross-entropy":
+    if kind != "attention":
         if name == "pallas":
-            raise ModuleNotFoundError("the kernel of cross-entropy is for TPUs")
-        return blocked
+            raise ModuleNotFoundError(f"the kernel of {kind} is for TPUs")
+        return blocked if kind == "cross-entropy" else plain
     if name == "pallas":
         return importlib.import_module("ptm_jax.kernels.attention.gpu")
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
@@ -233,53 +231,3 @@ def _in_interpreter(call, inputs):
         raise RuntimeError(mosaic_interpreter.absent())
     with mosaic_interpreter.interpreted():
         return jax.block_until_ready(jax.jit(call)(inputs))
-
-
-class Softmaxes:
-    """The softmax of scaled, masked scores: a question without a class in `deciding`."""
-
-    compute = "bfloat16"
-
-    def __init__(self, length: int):
-        self.length = length
-
-    def cases(self) -> list[Any]:
-        """Returns one case."""
-        import jax
-        import jax.numpy as jnp
-
-        from ptm_jax.kernels.deciding import Case
-        from ptm_jax.kernels.softmax import refusal, scale_mask_softmax
-
-        draw = np.random.default_rng(self.length)
-        shape = (4, 64, self.length)
-        logits = jnp.asarray(draw.normal(size=shape), jnp.bfloat16)
-        seen, cotangent = draw.random(shape) < 0.8, draw.normal(size=shape).astype(np.float32)
-        interpret = _dry
-
-        def outputs(softmax, given):
-            def loss(logits):
-                p = softmax(logits)
-                return (p.astype(jnp.float32) * given[2]).sum(), p
-
-            grad, p = jax.grad(loss, has_aux=True)(given[0])
-            return {"result": p, "gradient": grad}
-
-        def call(name, given):
-            more = {"interpret": interpret} if name == "pallas" else {}
-            run = functools.partial(scale_mask_softmax, seen=given[1], scale=0.5, impl=name)
-            return outputs(functools.partial(run, **more), given)
-
-        def right(given):
-            logits = given[0].astype(jnp.float32)
-
-            def plain(x):
-                return jnp.where(given[1], jax.nn.softmax(0.5 * x, where=given[1]), 0.0)
-
-            return outputs(plain, (logits, *given[1:]))
-
-        def refused(name):
-            platform = "tpu" if interpret else jax.default_backend()
-            return refusal(platform, self.length) if name == "pallas" else None
-
-        return [Case((logits, seen, cotangent), call, right, refused)]

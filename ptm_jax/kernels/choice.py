@@ -91,7 +91,7 @@ KERNELS = (
     Kernel("attention, backward", "attention.gpu_tile", "gpu", _CUDA, _GPU, _H200),
     Kernel("cross-entropy, forward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
     Kernel("cross-entropy, backward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
-    Kernel("scale-mask-softmax, forward and backward", "softmax", "tpu", _TPUS, _TPU),
+    Kernel("scale-mask-softmax, forward and backward", "softmax.tpu", "tpu", _TPUS, _TPU),
     Kernel(
         "ring attention (XLA, no Pallas)", "ring", "tpu", _TPUS, "one device, on eight of the CPU"
     ),

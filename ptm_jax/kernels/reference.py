@@ -5,6 +5,9 @@ They compute in the given precision, hold the full [Lq, Lk] matrix, and return t
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,27 +18,36 @@ from ptm_jax.core.types import Array, Visibility
 from ptm_jax.kernels.scores import Scores, lines, most, skew, unskew
 
 
-@jax.custom_vjp
-def masked_softmax(logits: Array, seen: Array) -> Array:
-    """Softmax over the `seen` positions of the last axis.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def masked_softmax(logits: Array, seen: Array, scale: float = 1.0) -> Array:
+    """Computes softmax(scale * logits) over the `seen` positions of the last axis.
 
     A row with none seen returns zeros and has zero gradients.
     """
-    logits = jnp.where(seen, logits, -1e30)
-    top = jax.lax.stop_gradient(logits.max(-1, keepdims=True))
-    weights = jnp.where(seen, jnp.exp(logits - top), 0.0)
+    return softmax_values(logits, seen, scale)
+
+
+def softmax_values(logits: Array, seen: Array, scale: float) -> Array:
+    """Returns the result of `masked_softmax`, without its gradient."""
+    logits = jnp.where(seen, logits * scale, -1e30)
+    weights = jnp.where(seen, jnp.exp(logits - logits.max(-1, keepdims=True)), 0.0)
     return weights / jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
 
 
-def _softmax_forward(logits, seen):
+def softmax_gradient(p: Array, g: Array, scale: float) -> Array:
+    """Returns the gradient of the logits from the probabilities p and their gradient g."""
+    return scale * (p * (g - (p * g).sum(-1, keepdims=True)))
+
+
+def _softmax_forward(logits, seen, scale):
     # Only the probabilities are kept: autodiff would keep three arrays of their size in every
     # layer.
-    probabilities = masked_softmax(logits, seen)
+    probabilities = masked_softmax(logits, seen, scale)
     return probabilities, probabilities
 
 
-def _softmax_backward(p, g):
-    return p * (g - (p * g).sum(-1, keepdims=True)), None
+def _softmax_backward(scale, p, g):
+    return softmax_gradient(p, g, scale), None
 
 
 masked_softmax.defvjp(_softmax_forward, _softmax_backward)
@@ -53,6 +65,7 @@ def attention(
     key: Array | None = None,
     rows: Array | None = None,
     precision: Precision = Precision(),
+    softmax: Callable[[Array, Array, float], Array] = masked_softmax,
 ) -> tuple[Array, Array]:
     """Computes softmax(scale * q k^T + scores) v over the visible keys.
 
@@ -60,11 +73,14 @@ def attention(
 
     q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. `dropout` on the
     probabilities needs `key` and `rows` [B]. float64 stays float64. Returns ([B, Lq, H, K],
-    probabilities [B, H, Lq, Lk] float32 before dropout).
+    probabilities [B, H, Lq, Lk] float32 before dropout). `softmax` is an implementation of
+    `masked_softmax` (`kernels.softmax`).
     """
     product = _product(q, precision)
-    logits = added(q, k, scale, scores, precision)
-    probabilities = masked_softmax(logits, visibility.dense())
+    logits, bias = products(q, k, scores, precision), dense_bias(scores, q.shape[1], k.shape[1])
+    if bias is not None:
+        logits, scale = logits * scale + bias.astype(logits.dtype), 1.0
+    probabilities = softmax(logits, visibility.dense(), scale)
     weights = probabilities
     if dropout > 0.0 and key is not None:
         keep = keep_mask(key, rows, probabilities.shape[1:], dropout)
@@ -83,11 +99,9 @@ def _product(q, precision):
     return precision.einsum
 
 
-def added(
-    q: Array, k: Array, scale: float, scores: Scores, precision: Precision = Precision()
-) -> Array:
-    """Returns the logits [B, H, Lq, Lk], scale * q k^T + scores; float32, or float64 if q is
-    float64."""
+def products(q: Array, k: Array, scores: Scores, precision: Precision) -> Array:
+    """Returns the logits before scale and bias [B, H, Lq, Lk]: q k^T, relative terms and types;
+    float32, or float64 if q is float64."""
     product = _product(q, precision)
     logits = product("bqhd,bkhd->bhqk", q, k, jnp.float32)
     if scores.relative is not None:
@@ -96,9 +110,7 @@ def added(
         same, other = jnp.moveaxis(scores.types.scores, (-1, 2), (0, 2))[..., None]
         differ = scores.types.q_types[:, None, :, None] != scores.types.k_types[:, None, None, :]
         logits += jnp.where(differ, other, same).astype(logits.dtype)
-    logits *= scale
-    bias = dense_bias(scores, q.shape[1], k.shape[1])
-    return logits if bias is None else logits + bias.astype(logits.dtype)
+    return logits
 
 
 def dense_bias(scores: Scores, queries: int, keys: int) -> Array | None:

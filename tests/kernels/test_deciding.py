@@ -349,15 +349,19 @@ def test_the_doctor_shows_and_repeats_the_checks(monkeypatch, capsys):
     made = deciding.Answer(
         {"splash": 5e-4, "reference": 1e-3}, {"xla": "no"}, wrong, 1.1, "2026-01-01"
     )
-    loss, checks = dataclasses.replace(made, seconds={"xla": 1e-3}, refused={}), []
+    others = {
+        kind: dataclasses.replace(made, seconds={name: 1e-3}, refused={})
+        for kind, name in (("cross-entropy", "xla"), ("softmax", "reference"))
+    }
+    checks = []
 
     def answer(question, candidates):
-        return checks.append(question.key) or (made if question.kind == "attention" else loss)
+        return checks.append(question.key) or others.get(question.kind, made)
 
     monkeypatch.setattr(deciding, "checked", answer)
     first = doctor(capsys)
     assert (
-        len(checks) == 3
+        len(checks) == 4
         and "512 x 512, heads of 64, bfloat16, order: splash (2.0 times reference)" in first.err
     )
     assert (
@@ -367,10 +371,10 @@ def test_the_doctor_shows_and_repeats_the_checks(monkeypatch, capsys):
     assert "    pallas     left out: its result is not finite\n" in first.out
     monkeypatch.setattr(deciding, "_known", {})
     again = doctor(capsys)
-    assert again.out == first.out and not again.err and len(checks) == 3
-    assert doctor(capsys, "--repeat").out == first.out and checks[3:] == checks[:3]
+    assert again.out == first.out and not again.err and len(checks) == 4
+    assert doctor(capsys, "--repeat").out == first.out and checks[4:] == checks[:4]
     found = json.loads(doctor(capsys, "--json").out)["kernels"]["classes"]
-    assert [one["takes"] for one in found] == ["splash", "splash", "xla"] and found[0][
+    assert [one["takes"] for one in found] == ["splash", "splash", "xla", "reference"] and found[0][
         "seconds"
     ] == made.seconds
 

@@ -78,8 +78,8 @@ def softmax_and_ring(name):
     from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
     from ptm_jax.core.types import Visibility
-    from ptm_jax.kernels import softmax
     from ptm_jax.kernels.ring import Ring, ring_attention
+    from ptm_jax.kernels.softmax import tpu
     from ptm_jax.mesh import rules
 
     devices = chips.devices(chips.topology(name))
@@ -99,7 +99,7 @@ def softmax_and_ring(name):
     lines = (2, 4, 128, 384), jnp.bfloat16
     one = SingleDeviceSharding(devices[0])
     kernel = text(
-        lambda x, seen: total(softmax._softmax(0.3, True, False, x, seen)),
+        lambda x, seen: total(tpu.softmax(x, seen, 0.3)),
         one,
         lines,
         (lines[0], bool),
@@ -135,6 +135,7 @@ def checked_programs(number):
     from ptm_jax.kernels import deciding
     from ptm_jax.kernels.attention import candidates as attention
     from ptm_jax.kernels.cross_entropy import candidates as losses
+    from ptm_jax.kernels.softmax import candidates as softmax
     from ptm_jax.mesh import rules
     from ptm_jax.mesh.layout import layout_of, use
 
@@ -145,8 +146,10 @@ def checked_programs(number):
         dataclasses.replace(plain, extras=("distances", "order", "dropout")),
         dataclasses.replace(plain, queries=1),
         losses.Class("bfloat16", 768, 1024, 32768),
+        softmax.Class("float32", 512),
     )
-    room = attention if questions[number].kind == "attention" else losses
+    rooms = {"attention": attention, "cross-entropy": losses, "softmax": softmax}
+    room = rooms[questions[number].kind]
     there, names, quick = (
         jax.sharding.SingleDeviceSharding(devices[0]),
         [],
@@ -167,7 +170,7 @@ def checked_programs(number):
 
 
 BY_ALL = {0: ["pallas", "reference", "splash", "xla"], 1: ["pallas", "reference", "xla"]}
-BY_ALL |= {2: BY_ALL[0], 3: ["pallas", "xla"]}
+BY_ALL |= {2: BY_ALL[0], 3: ["pallas", "xla"], 4: ["pallas", "reference"]}
 
 
 @pytest.mark.full

@@ -65,7 +65,8 @@ def run(args: Args) -> int:
 def kernels(repeat: bool) -> dict[str, Any]:
     """Returns the reason for the device's choice of kernels, and the answers of each class.
 
-    A TPU or GPU that was asked for none is asked for two kinds of attention and a cross-entropy."""
+    A TPU or GPU that was asked for none is asked for two kinds of attention, a cross-entropy and a
+    softmax."""
     from ptm_jax.kernels import choice, deciding
 
     here = deciding.device()
@@ -78,8 +79,9 @@ def kernels(repeat: bool) -> dict[str, Any]:
         return {"why": why, "classes": []}
     from ptm_jax.kernels.attention import candidates as attention
     from ptm_jax.kernels.cross_entropy import candidates as cross_entropy
+    from ptm_jax.kernels.softmax import candidates as softmax
 
-    rooms = {"attention": attention, "cross-entropy": cross_entropy}
+    rooms = {"attention": attention, "cross-entropy": cross_entropy, "softmax": softmax}
     plain = {"compute": "bfloat16", "dtype": "bfloat16", "width": 64, "queries": 512, "keys": 512}
     words = {
         "compute": "bfloat16",
@@ -92,6 +94,7 @@ def kernels(repeat: bool) -> dict[str, Any]:
         ("attention", plain),
         ("attention", {**plain, "extras": ["order"]}),
         ("cross-entropy", words),
+        ("softmax", {"compute": "float32", "keys": 512}),
     ]
     if repeat:
         deciding.forget()

@@ -1,6 +1,7 @@
 """Attention with several implementations; `kernels.choice` selects one by `impl`.
 
-`reference` defines the result and returns probabilities. `candidates` lists the others, which do
+`reference` defines the result and returns probabilities; a TPU may take the Pallas kernel for its
+softmax (`kernels.softmax`). `candidates` lists the others, which do
 not hold all scores of a row: `blocked` (impl="xla") runs on every platform, `tpu` and `gpu`
 (impl="pallas"), `splash`, `cudnn` and `tokamax` only on their devices. Their modules are imported
 when selected. With "auto" an attached TPU or GPU decides (`kernels.deciding`).
@@ -29,6 +30,7 @@ from ptm_jax.kernels.attention import candidates, cpu
 from ptm_jax.kernels.attention.arguments import Arguments
 from ptm_jax.kernels.choice import Impl
 from ptm_jax.kernels.scores import Scores
+from ptm_jax.kernels.softmax import scale_mask_softmax
 
 
 def attention(q: Array, k: Array, v: Array, **settings: Any) -> Array:
@@ -73,7 +75,9 @@ def attend(
         impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, args)
     )
     if chosen == "reference" or (chosen == "native" and q.shape[1] * k.shape[1] <= choice.SHORT):
-        heads, probabilities = reference.attention(q, k, v, **settings, precision=precision)
+        heads, probabilities = reference.attention(
+            q, k, v, **settings, precision=precision, softmax=scale_mask_softmax
+        )
         # A program that does not read the result of the definition does not compute it.
         return heads if chosen == "reference" else cpu.attention(q, k, v, args), probabilities
     run = candidates.module_of(chosen, platform).attention
