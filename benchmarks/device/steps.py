@@ -16,9 +16,6 @@ SIZES = {"base": (12, 768, 12, 32768), "large": (24, 1024, 16, 16384)}
 DOCUMENT = 96  # mean length of a document in packed rows
 VOCAB = 30522
 SEARCH = ", all products searched"
-CUBLAS = {"xla_gpu_enable_triton_gemm": False}
-"""cuBLAS's products alone: XLA finds the fastest of them in seconds. Without any search it takes
-products of Triton with tiles of 16, at 2% of the rate of the card."""
 _dry = False
 
 
@@ -79,6 +76,7 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
     """Compiles a step."""
     import jax
 
+    from benchmarks.device import kernels
     from ptm_jax.bench import programs
     from ptm_jax.core import spec
     from ptm_jax.nn.attention.multihead import Attention
@@ -91,7 +89,7 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
     work, batch = program(system, 0), context["batch"]
     state = jax.eval_shape(work.init, batch)
     quick = jax.default_backend() == "gpu" and impl == name
-    options = CUBLAS if quick else None
+    options = kernels.CUBLAS if quick else None
     step = jax.jit(work.step, donate_argnums=0).lower(state, batch)
     step = step.compile(compiler_options=options)
     init = jax.jit(work.init).lower(batch).compile()
