@@ -29,7 +29,8 @@ import numpy as np
 
 from benchmarks import frozen
 from benchmarks.tagger_features import BATCH, FILE, LENGTH, WORDS, labelled, results
-from ptm_jax.adapt.modules.representation import Recurrent, StackedWords
+from ptm_jax.adapt.modules.representation import Recurrent
+from ptm_jax.adapt.modules.word_features import StackedWords
 from ptm_jax.adapt.parameters.freezing import FeatureExtraction, Frozen
 from ptm_jax.core import paths
 from ptm_jax.core.recipe import AdamW

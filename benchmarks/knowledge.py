@@ -55,7 +55,8 @@ from ptm_jax.knowledge.graphs.formats import sources
 from ptm_jax.knowledge.graphs.graph_store import open_graph
 from ptm_jax.knowledge.word_classes import PARTS, POLARITIES, WordClasses
 from ptm_jax.nn.embeddings.lexical import Senses, WordClass
-from ptm_jax.nn.heads.tasks import Summary, TaskHead
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import TaskHead
 from ptm_jax.systems.knowledge.sensebert import with_parts
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue

@@ -32,13 +32,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import frozen
-from ptm_jax.adapt.modules.representation import (
-    PooledStates,
-    Recurrent,
-    Representation,
-    StackedWords,
-    TagLM,
-)
+from ptm_jax.adapt.modules.representation import Recurrent, Representation
+from ptm_jax.adapt.modules.word_features import PooledStates, StackedWords, TagLM
 from ptm_jax.adapt.parameters.freezing import FeatureExtraction
 from ptm_jax.core.recipe import AdamW
 from ptm_jax.core.spec import with_field

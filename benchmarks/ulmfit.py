@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.adapt.modules.representation import ConcatPooling, TruncatedGradient
+from ptm_jax.adapt.modules.text_classifiers import ConcatPooling
+from ptm_jax.adapt.modules.truncated_gradient import TruncatedGradient
 from ptm_jax.adapt.parameters.rates import LayerDecay
 from ptm_jax.adapt.parameters.unfreezing import GradualUnfreezing
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe, SlantedTriangular

@@ -88,7 +88,7 @@ def objectives() -> str:
     """Pre-training tasks: the value of each slot, the fields of a row before and after the
     corruption, the measures."""
     from ptm_jax import systems
-    from ptm_jax.cli.listing import label
+    from ptm_jax.cli.list_pages import label
     from ptm_jax.core import slots
     from ptm_jax.objectives.base import corruptions_of
     from ptm_jax.systems.survey.matrix import TASKS
@@ -142,7 +142,7 @@ def matrix() -> str:
 
 def tasks() -> str:
     """The downstream tasks, values of `--task`."""
-    from ptm_jax.cli.listing import label
+    from ptm_jax.cli.list_pages import label
     from ptm_jax.tasks.catalogue import catalogue
 
     found = [catalogue.get(name) for name in catalogue.names()]
@@ -184,7 +184,8 @@ def adaptations() -> str:
 def rows() -> str:
     """The rows of the survey with the values that implement them and the words that tests
     earned."""
-    from ptm_jax.cli.listing import fold, rows
+    from ptm_jax.cli.list_pages import fold
+    from ptm_jax.cli.listing import rows
     from ptm_jax.systems.survey.rows import WORDS
 
     found, blocks = rows(), {}

@@ -16,7 +16,7 @@ from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.core.recipe import spec as recipe_spec
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import WholeSentences
-from ptm_jax.nn.heads.tasks import TaskHead
+from ptm_jax.nn.heads.task_heads import TaskHead
 from ptm_jax.training.steps import step
 from ptm_jax.training.updates import optimizers, schedules
 from support import cutting

@@ -14,20 +14,12 @@ from ptm_jax.adapt.modules.linkers import Linkers
 from ptm_jax.adapt.modules.lora import LoRA
 from ptm_jax.adapt.modules.pals import PALs
 from ptm_jax.adapt.modules.prefix import Prefix
-from ptm_jax.adapt.modules.representation import (
-    Aligned,
-    Biattentive,
-    ConcatPooling,
-    LinearGain,
-    PooledStates,
-    Recurrent,
-    Representation,
-    StackedWords,
-    TagLM,
-    TruncatedGradient,
-)
+from ptm_jax.adapt.modules.representation import Recurrent, Representation
 from ptm_jax.adapt.modules.sentence_trees import SentenceTrees
 from ptm_jax.adapt.modules.side import KAdapter
+from ptm_jax.adapt.modules.text_classifiers import Aligned, Biattentive, ConcatPooling, LinearGain
+from ptm_jax.adapt.modules.truncated_gradient import TruncatedGradient
+from ptm_jax.adapt.modules.word_features import PooledStates, StackedWords, TagLM
 from ptm_jax.adapt.parameters.averaging import NTASGD, SelfDistillation, SelfEnsemble
 from ptm_jax.adapt.parameters.box import Bounded
 from ptm_jax.adapt.parameters.freezing import BitFit, FeatureExtraction, Frozen, Restart

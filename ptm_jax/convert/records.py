@@ -11,7 +11,8 @@ from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
-from ptm_jax.nn.heads.tasks import ChoiceHead, SequenceHead, SpanHead, Summary, TokenHead
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
 from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.tasks.downstream import (

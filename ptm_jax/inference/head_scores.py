@@ -11,7 +11,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import inputs
 from ptm_jax.nn.embeddings.summed import types_are_words
-from ptm_jax.nn.heads.tasks import ChoiceHead
+from ptm_jax.nn.heads.task_heads import ChoiceHead
 from ptm_jax.objectives.base import FirstToken
 
 if TYPE_CHECKING:

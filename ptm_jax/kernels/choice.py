@@ -87,8 +87,8 @@ _H200 = ("NVIDIA H200",)  # 2026-11-26, `python -m benchmarks.device`
 KERNELS = (
     Kernel("attention, forward", "attention.tpu_block", "tpu", _TPUS, _TPU),
     Kernel("attention, backward", "attention.tpu_block", "tpu", _TPUS, _TPU),
-    Kernel("attention, forward", "attention.gpu_tile", "gpu", _CUDA, _GPU, _H200),
-    Kernel("attention, backward", "attention.gpu_tile", "gpu", _CUDA, _GPU, _H200),
+    Kernel("attention, forward", "attention.gpu_pipeline", "gpu", _CUDA, _GPU, _H200),
+    Kernel("attention, backward", "attention.gpu_pipeline", "gpu", _CUDA, _GPU, _H200),
     Kernel("cross-entropy, forward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
     Kernel("cross-entropy, backward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
     Kernel("scale-mask-softmax, forward and backward", "softmax.tpu", "tpu", _TPUS, _TPU),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ptm_jax.convert import checkpoint, layouts
-from ptm_jax.convert.libraries import sentence_folder
+from ptm_jax.convert.libraries import sentence_export
 from ptm_jax.data.tokenizers.published import write_published
 from ptm_jax.runs import card
 from ptm_jax.runs.run import Run
@@ -55,11 +55,11 @@ def export(
             library.write(draft, model.module, model.params[model.tower], model.examples, dtype)
         return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
     with drafted(out) as draft:
-        module, params, last = sentence_folder.parted(model.module, model.params[model.tower])
+        module, params, last = sentence_export.parted(model.module, model.params[model.tower])
         named = checkpoint.task_names(
             model.system.objective, model.module.heads, model.examples.labels
         )
-        sentence = sentence_folder.around(model, last, layout)
+        sentence = sentence_export.around(model, last, layout)
         system = dataclasses.replace(model.system, towers={"main": module})
         options = {
             "config": config,
@@ -73,7 +73,7 @@ def export(
         for file in beside:
             shutil.copyfile(file, draft / file.name)
         if sentence is not None:
-            sentence_folder.write(draft, sentence)
+            sentence_export.write(draft, sentence)
         fields = json.loads((draft / "config.json").read_text(encoding="utf8"))
         (draft / "README.md").write_text(
             card.card(model, fields, sentence is not None, run), encoding="utf8"

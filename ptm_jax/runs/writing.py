@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptm_jax.convert import checkpoint
-from ptm_jax.convert.libraries import sentence_folder
+from ptm_jax.convert.libraries import sentence_export, sentence_folder
 from ptm_jax.core import paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_local
@@ -96,7 +96,7 @@ def _kept(
 ) -> Run:
     run = write(out, record, model.tokenizer, model.params, beside)
     if model.sentence is not None and not model.sentence.refused:
-        sentence_folder.write(run.folder / workdirs.SENTENCE, model.sentence)
+        sentence_export.write(run.folder / workdirs.SENTENCE, model.sentence)
     return run
 
 
@@ -126,7 +126,7 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
         mine["tokenizer"] = meta.get("tokenizer")
         mine["parameters"] = {path: leaf.shape for path, leaf in flat.items()}
         sentence = sentence_folder.sentence_of(run.folder / workdirs.SENTENCE)
-        mine["sentence settings"] = None if sentence is None else sentence_folder.settings(sentence)
+        mine["sentence settings"] = None if sentence is None else sentence_export.settings(sentence)
         if first is None:
             config = {**run.record["config"], "system": system}
             first, record = mine, {**run.record, "config": config, "averaged": list(models)}
@@ -142,7 +142,7 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
     mean = paths.unflatten({path: leaf.astype(np.float32) for path, leaf in total.items()})
     averaged = write(out, record, tokenizer, mean, generation_of(models[0]))
     if sentence is not None:
-        sentence_folder.write(averaged.folder / workdirs.SENTENCE, sentence)
+        sentence_export.write(averaged.folder / workdirs.SENTENCE, sentence)
     return mean
 
 

@@ -26,7 +26,8 @@ from ptm_jax.encoders.encoder_traits import Reversible
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.loading import system_of
 from ptm_jax.nn.conv.dynamic import DynamicCNN
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary, TaskHead
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead, TaskHead
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.tasks.formats.taskdata import TaskExamples

@@ -15,7 +15,7 @@ from ptm_jax.core.system import Experiment, System
 from ptm_jax.encoders.encoder_traits import SelectsTask
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.nn.heads.san import AnswerNetwork
+from ptm_jax.nn.heads.questions.san import AnswerNetwork
 from ptm_jax.objectives.task_of_batch import NamedTask, TaskOfBatch
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
@@ -44,7 +44,7 @@ def experiment(
 
     init             the model; with `parent`, a network of the catalogue, what its parts begin with
                      (`Experiment.init`)
-    answer_networks  tasks on pairs whose head is a stochastic answer network (`nn.heads.san`)
+    answer_networks  tasks on pairs that a stochastic answer network reads (`heads.questions.san`)
     kind             how the task of a batch is drawn (`tasks.formats.mixed.MixedTasks`)
     Raises UserError.
     """

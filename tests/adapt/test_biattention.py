@@ -15,7 +15,8 @@ from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Encoded
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.training.steps import step
 from support.by_hand import lstm, softmax

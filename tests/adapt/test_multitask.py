@@ -13,7 +13,7 @@ from ptm_jax import systems
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded, Loss, Ratio
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.nn.heads.san import AnswerNetwork
+from ptm_jax.nn.heads.questions.san import AnswerNetwork
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
 from ptm_jax.objectives.base import OnePass

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.adapt.modules.representation import PooledStates
+from ptm_jax.adapt.modules.word_features import PooledStates
 from ptm_jax.training.steps import step
 from support.classifier import batch, classifier
 

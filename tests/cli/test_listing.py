@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ptm_jax.adapt import catalogue as adaptations
-from ptm_jax.cli import listing, options
+from ptm_jax.cli import list_pages, listing, options
 from ptm_jax.cli.main import main
 from ptm_jax.compress import catalogue as compressions
 from ptm_jax.core.spec.classes import kinds_of
@@ -125,7 +125,7 @@ def test_bad_filters(capsys, words, part):
     ],
 )
 def test_fold(names, short):
-    assert listing.fold(names) == short
+    assert list_pages.fold(names) == short
 
 
 def test_the_rows_of_the_survey():

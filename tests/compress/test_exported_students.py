@@ -16,7 +16,8 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import adapted
 from ptm_jax.core.types import Vocab
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.systems.transformers.mobilebert import TINY_IB, ib_bert
 from support import tiny_checkpoint

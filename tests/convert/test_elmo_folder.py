@@ -18,10 +18,9 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.spec import with_field
 from ptm_jax.data.tokenizers import saved
-from ptm_jax.data.tokenizers.open_words import spaced
-from ptm_jax.data.tokenizers.words import spellings
+from ptm_jax.data.tokenizers.words import spaced, spellings
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.heads.tasks import TokenHead
+from ptm_jax.nn.heads.task_heads import TokenHead
 
 h5py = pytest.importorskip("h5py")
 FIXTURE = Path(os.environ.get("PTM_DATA", "../shared/data")) / "fixtures/elmo"

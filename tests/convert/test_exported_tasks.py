@@ -9,7 +9,7 @@ import pytest
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.libraries import sentence_folder
+from ptm_jax.convert.libraries import sentence_export, sentence_folder
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.runs import card, publishing
@@ -38,7 +38,7 @@ MISSING = {("t5", "choices")}
 def base(folder, name):
     tiny_checkpoint.write(folder, **BASES[name])
     if name == "sentence":
-        sentence_folder.write(folder, sentence_folder.Sentence(normalize=True, width=16))
+        sentence_export.write(folder, sentence_folder.Sentence(normalize=True, width=16))
     return folder
 
 

@@ -15,7 +15,8 @@ from ptm_jax.encoders.convolutional import TextCNN
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.conv.dynamic import DynamicCNN
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 
 VOCAB = Vocab(size=13, pad=0, unk=1, cls=2, sep=3, mask=4)
 

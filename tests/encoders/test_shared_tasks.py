@@ -10,7 +10,7 @@ from ptm_jax import systems
 from ptm_jax.core import spec, towers
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
 
 V, D, H, TASKS = 11, 4, 3, 2
 IDS = np.random.default_rng(1).integers(5, V, (2, 6))

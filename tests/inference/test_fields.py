@@ -14,7 +14,8 @@ from ptm_jax.core.fields import Field
 from ptm_jax.core.types import Encoded
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.nn.layers import Dense
 from support.tiny_models import drawn
 from support.tiny_systems import VOCAB, encoder, system

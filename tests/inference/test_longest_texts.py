@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ptm_jax
-from ptm_jax.convert.libraries import sentence_folder
+from ptm_jax.convert.libraries import sentence_export, sentence_folder
 from ptm_jax.core.errors import UserError
 from support import tiny_checkpoint
 
@@ -18,7 +18,7 @@ def folder(path, longest, lengths=None):
     tiny_checkpoint.write(path)
     config = json.loads((path / "tokenizer_config.json").read_text())
     (path / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": longest}))
-    sentence_folder.write(path, sentence_folder.Sentence())
+    sentence_export.write(path, sentence_folder.Sentence())
     (path / "sentence_bert_config.json").write_text(
         json.dumps(lengths or {"transformer_task": "x"})
     )

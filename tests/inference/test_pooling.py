@@ -18,7 +18,8 @@ from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.text.vectors import pooled, similarity, through
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.runs import publishing, resolving
 from ptm_jax.tasks.catalogue import catalogue

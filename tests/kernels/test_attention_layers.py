@@ -128,7 +128,7 @@ def test_auto_takes_no_kernel_that_was_not_run_on_hardware():
     waiting = {kernel.module for kernel in choice.KERNELS if not kernel.ran}
     for kernel in choice.KERNELS:
         assert kernel.hardware == (", ".join(kernel.ran) or "not run on hardware")
-    for platform, module in (("tpu", "attention.tpu_block"), ("gpu", "attention.gpu_tile")):
+    for platform, module in (("tpu", "attention.tpu_block"), ("gpu", "attention.gpu_pipeline")):
         taken = {
             choice.choose("auto", platform, length, length, lambda name: None)
             for length in (1, 128, 8192)

@@ -9,7 +9,8 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.compress import catalogue
 from ptm_jax.core import facts
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.training.steps import step

@@ -12,7 +12,7 @@ import pytest
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.rows import annotated, columns, examples
+from ptm_jax.data.rows import annotated, columns, examples, text_pairs
 from ptm_jax.data.rows.bitext import Translations
 from ptm_jax.data.rows.echoed import Echoed
 from ptm_jax.data.rows.knowledge import entities
@@ -31,7 +31,7 @@ OWN = {
     "columns": columns.WithColumns(),
     "entities": entities.WithEntities(),
     "trees": Trees(classes="phrases"),
-    "few next": examples.SentencePairs(next_probability=0.1, short_probability=0.5),
+    "few next": text_pairs.SentencePairs(next_probability=0.1, short_probability=0.5),
 }
 SLOTS = {"sentences": 4, "width": 8}
 
@@ -56,7 +56,7 @@ ELSEWHERE = {
 CASES = registered.distinct(
     {name: small(value) for name, value in GIVEN.items() if type(value) not in ELSEWHERE}
 )
-PAIRS = examples.PairRows, sentence_pairs.XLNetPairs
+PAIRS = text_pairs.PairRows, sentence_pairs.XLNetPairs
 """Kinds that cut sentences to fit, and take some of them twice."""
 LENGTHS = 32, 45
 

@@ -14,7 +14,7 @@ from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.embeddings.parts import Languages, WordTypes
-from ptm_jax.nn.heads.answers import AnswerHead
+from ptm_jax.nn.heads.questions.answers import AnswerHead
 from ptm_jax.nn.layerdrop import DroppedBlock
 from ptm_jax.objectives.tasks.downstream import AnswerBeams
 from support.bare_layers import context_of, dense, drawn, norm, run

@@ -17,7 +17,7 @@ from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.heads.crf import CRFHead, Links, allowed
-from ptm_jax.nn.heads.tasks import TokenHead
+from ptm_jax.nn.heads.task_heads import TokenHead
 from ptm_jax.objectives.tasks.crf import CRFTagging
 from ptm_jax.objectives.tasks.downstream import Tagging
 from support.bare_layers import drawn

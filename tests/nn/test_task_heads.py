@@ -6,19 +6,9 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Encoded, Vocab
-from ptm_jax.nn.heads.tasks import (
-    BoundaryHead,
-    ChoiceHead,
-    Detector,
-    Score,
-    SequenceHead,
-    SpanHead,
-    Summary,
-    SummaryHead,
-    TokenHead,
-    last_of,
-    last_token,
-)
+from ptm_jax.nn.heads.pooling import Summary, last_of, last_token
+from ptm_jax.nn.heads.pretraining import BoundaryHead, Detector, Score
+from ptm_jax.nn.heads.task_heads import ChoiceHead, SequenceHead, SpanHead, SummaryHead, TokenHead
 from support.bare_layers import dense, drawn, norm, run
 from support.by_hand import gelu
 

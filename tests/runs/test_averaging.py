@@ -9,7 +9,7 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
-from ptm_jax.convert.libraries import sentence_folder
+from ptm_jax.convert.libraries import sentence_export
 from ptm_jax.convert.libraries.sentence_folder import Dense, Sentence
 from ptm_jax.core import spec
 from ptm_jax.core.paths import flatten, unflatten
@@ -48,7 +48,7 @@ def test_the_mean_of_networks(runs, tmp_path, capsys):
         ("cls", "max"), True, dense=(layer,), prompts={"query": "q: "}, max_length=9
     )
     for folder in folders:
-        sentence_folder.write(folder / "sentence", sentence)
+        sentence_export.write(folder / "sentence", sentence)
     assert main(["average", *map(str, folders), "--out", str(out), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     found = flatten(ptm_jax.load(out).params)
@@ -58,13 +58,13 @@ def test_the_mean_of_networks(runs, tmp_path, capsys):
         expected = np.mean([np.asarray(one[path], np.float64) for one in used], 0)
         np.testing.assert_allclose(leaf, expected, rtol=1e-6, atol=1e-7, err_msg=path)
     assert (out / "config.txt").read_text().startswith("System\n  name: small\n")
-    assert sentence_folder.settings(ptm_jax.load(out).sentence) == sentence_folder.settings(
+    assert sentence_export.settings(ptm_jax.load(out).sentence) == sentence_export.settings(
         sentence
     )
     other = dataclasses.replace(
         sentence, dense=(dataclasses.replace(layer, kernel=2 * layer.kernel),)
     )
-    sentence_folder.write(folders[1] / "sentence", other)
+    sentence_export.write(folders[1] / "sentence", other)
     assert main(["average", *map(str, folders), "--out", str(tmp_path / "odd")]) == 1
     assert (
         f"{folders[1]} and {folders[0]} differ in their sentence settings"

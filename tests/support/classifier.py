@@ -18,7 +18,8 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.formats.labelled import Labelled

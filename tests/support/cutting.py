@@ -10,6 +10,7 @@ import numpy as np
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.block_records import Block, from_bytes
 from ptm_jax.data.rows import examples as ex
+from ptm_jax.data.rows import text_pairs
 
 VOCAB = Vocab(size=100_000, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6)
 FIRST = 10
@@ -19,7 +20,7 @@ KINDS = [
     ex.Packed(begin=None, end="eos"),
     ex.FullSentences(),
     ex.Contiguous(),
-    ex.SentencePairs(),
+    text_pairs.SentencePairs(),
 ]
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from ptm_jax.inference.head_scores import room, scored
-from ptm_jax.nn.heads.tasks import SequenceHead
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats import tabular, taskrows

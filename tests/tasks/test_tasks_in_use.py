@@ -16,7 +16,7 @@ from ptm_jax.cli.main import main
 from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text.classifying import Prediction
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.labelled import Example, Labelled

@@ -12,8 +12,9 @@ from ptm_jax import systems
 from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.tokenizers import open_words, vocabularies
+from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.data.tokenizers.words import spaced
 from ptm_jax.knowledge.lexicons import Entities
 from ptm_jax.training.start import given_vectors, init_models, initial
 from ptm_jax.training.start.init_models import Initial
@@ -93,7 +94,7 @@ def test_pieces_of_other_tokenizers_are_compared_as_words():
 
 def test_an_open_vocabulary_fills_the_rows_that_the_table_has(vectors):
     path, known = vectors
-    words = open_words.spaced()
+    words = spaced()
     words.encode_batch(
         ["the dog sees a bird"]
     )  # the next ids after the special tokens, in this order

@@ -12,7 +12,7 @@ from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.nn.heads.answers import AnswerHead
+from ptm_jax.nn.heads.questions.answers import AnswerHead
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.choices import Choices

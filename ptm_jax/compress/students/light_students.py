@@ -21,7 +21,8 @@ from ptm_jax.encoders.context import Embedded, context_of
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent.recurrent import LSTMEncoder
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.nn.layers import Dense, activate
 from ptm_jax.nn.recurrent.lstm import LSTM

@@ -22,7 +22,7 @@ from ptm_jax.corruptions.compact import in_document
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
-from ptm_jax.nn.heads.tasks import SequenceHead
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense
 from ptm_jax.nn.parallel import table_of

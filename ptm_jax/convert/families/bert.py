@@ -16,7 +16,7 @@ from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.multihead import CrossAttention, OptionalCrossAttention
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.systems.transformers.bert_gpt import bert

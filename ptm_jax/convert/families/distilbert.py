@@ -15,7 +15,8 @@ from ptm_jax.core.system import System
 from ptm_jax.data.rows.examples import Packed
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.nn.heads.tasks import SpanHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SpanHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Dropout
 from ptm_jax.objectives.text.language import MLM

@@ -17,7 +17,9 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer.transformer import Transformer
-from ptm_jax.nn.heads.tasks import ChoiceHead, Detector, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.pretraining import Detector
+from ptm_jax.nn.heads.task_heads import ChoiceHead
 from ptm_jax.nn.layers import Dense, Identity
 from ptm_jax.systems.transformers.electra import small as parent
 

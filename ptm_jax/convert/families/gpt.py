@@ -16,7 +16,8 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.depth import InverseDepth, NumberedStack
 from ptm_jax.nn.embeddings.summed import LearnedPositions, Sinusoids
-from ptm_jax.nn.heads.tasks import ChoiceHead, SequenceHead, SpanHead, Summary, TokenHead
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.transformers.bert_gpt import gpt, gpt2

@@ -28,7 +28,7 @@ from ptm_jax.encoders.knowledge.entity_tokens import MentionTransformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.knowledge.entity_states import EntityClasses, EntityWords, MentionClasses
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.vocabulary import Pooler
 from ptm_jax.nn.knowledge.entity_aware import EntityAwareAttention, EntityEmbeddings, mixed
 from ptm_jax.objectives.knowledge.masked_entities import MentionTypes

@@ -27,7 +27,7 @@ from ptm_jax.nn.bottleneck import (
 )
 from ptm_jax.nn.embeddings.parts import Types
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Identity, LayerNorm

@@ -21,7 +21,7 @@ from ptm_jax.data.rows.annotated import Annotated
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.vocabulary import Pooler
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.systems.transformers.bert_gpt import ROBERTA, roberta

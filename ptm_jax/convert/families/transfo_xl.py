@@ -24,7 +24,8 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.transformer.xl import TransformerXL
 from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.embeddings.adaptive import AdaptiveEmbeddings, AdaptiveHead, clusters
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.transformers.transformer_xl import CUTOFFS, Training, of_words, recurrent
 

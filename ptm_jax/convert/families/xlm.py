@@ -30,8 +30,9 @@ from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.adaptive import AdaptiveSoftmaxHead
 from ptm_jax.nn.embeddings.parts import Languages, WordTypes
 from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.nn.heads.answers import AnswerHead
-from ptm_jax.nn.heads.tasks import Summary, SummaryHead
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.questions.answers import AnswerHead
+from ptm_jax.nn.heads.task_heads import SummaryHead
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.text.language import LM

@@ -27,7 +27,7 @@ from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer.xlnet import XLNetEncoder
 from ptm_jax.nn.attention.directed import DirectedScores
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.heads.tasks import TokenHead
+from ptm_jax.nn.heads.task_heads import TokenHead
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.text.language import PLM

@@ -24,7 +24,7 @@ from ptm_jax.core.reading import broken, read_json, reading, shown, size_of
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Params
 from ptm_jax.data.rows.spelled import Spelled
-from ptm_jax.data.tokenizers.open_words import OpenWords, spaced
+from ptm_jax.data.tokenizers.words import OpenWords, spaced
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.readers import Reading
 from ptm_jax.encoders.recurrent.recurrent import BiLanguageLSTM

@@ -25,7 +25,8 @@ from ptm_jax.core.reading import broken
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Params, Vocab
-from ptm_jax.data.tokenizers.tokenizing import HuggingFace, Tokenizer
+from ptm_jax.data.tokenizers.backends import HuggingFace
+from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 from ptm_jax.nn.recurrent.lstm import LSTM
 from ptm_jax.systems.recurrent.ulmfit import ulmfit
 

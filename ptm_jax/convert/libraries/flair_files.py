@@ -22,7 +22,7 @@ from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.reading import broken, shown
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Params
-from ptm_jax.data.tokenizers.open_words import OpenWords, spaced
+from ptm_jax.data.tokenizers.words import OpenWords, spaced
 from ptm_jax.encoders.recurrent.recurrent import BiLanguageLSTM
 from ptm_jax.encoders.recurrent.strings import Strings
 from ptm_jax.nn.recurrent.lstm import LSTM

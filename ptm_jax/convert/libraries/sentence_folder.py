@@ -1,4 +1,4 @@
-"""The sentence-transformers files of a folder, both ways.
+"""The sentence-transformers files of a folder; `sentence_export` writes them.
 Reimers & Gurevych 2019, arXiv 1908.10084, section 3.
 
 modules.json lists the steps: the model, one `Pooling`, any number of `Dense` layers, `Normalize`.
@@ -23,15 +23,18 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ptm_jax.convert.files import open_tensors
-from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import read_bytes, shown
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import SequenceHead
 
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken"]
+
 MODES = get_args(Pooling)
+
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
 ACTIVATIONS = {
     "Identity": "linear",
     **dict.fromkeys(("GELU", "ReLU", "SiLU", "Sigmoid", "Tanh"), "activation"),
@@ -46,7 +49,9 @@ _FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+
 _UNLIMITED = 10**9
+
 _LENGTHS, _SETTINGS = "sentence_bert_config.json", "config_sentence_transformers.json"
 
 
@@ -130,105 +135,6 @@ def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | No
                 "refused", f"{folder}/modules.json has the step {shown(name)[1:-1]}; {known}"
             )
     return Sentence(modes or ("mean",), normalize, dense=tuple(dense), **facts)
-
-
-def write(folder: str | Path, sentence: Sentence) -> None:
-    """Writes the files of a `Sentence` around a model's, for `sentence_of` and
-    sentence-transformers."""
-    folder, parts = Path(folder), [("Pooling", _pooling(sentence))]
-    for layer in sentence.dense:
-        kind = f"torch.nn.modules.{ACTIVATIONS[layer.activation]}.{layer.activation}"
-        sizes = dict(zip(("in_features", "out_features"), layer.kernel.shape, strict=True))
-        parts.append(
-            ("Dense", {**sizes, "bias": layer.bias is not None, "activation_function": kind})
-        )
-    parts += [("Normalize", {})] * sentence.normalize
-    steps, layers = [], iter(sentence.dense)
-    for number, (name, fields) in enumerate([("Transformer", None), *parts]):
-        path = f"{number}_{name}" if number else ""
-        steps.append(
-            {
-                "idx": number,
-                "name": str(number),
-                "path": path,
-                "type": f"sentence_transformers.models.{name}",
-            }
-        )
-        if number:
-            (folder / path).mkdir(parents=True, exist_ok=True)
-            _write(folder / path / "config.json", fields)
-        if name == "Dense":
-            layer = next(layers)
-            named = {"linear.weight": layer.kernel.T, "linear.bias": layer.bias}
-            write_tensors(
-                folder / path, [(key, value) for key, value in named.items() if value is not None]
-            )
-    _write(folder / "modules.json", steps)
-    _write(
-        folder / _LENGTHS, {"max_seq_length": sentence.max_length, "do_lower_case": sentence.lower}
-    )
-    names = ("prompts", sentence.prompts), ("default_prompt_name", sentence.default_prompt)
-    _write(folder / _SETTINGS, {**dict(names), "similarity_fn_name": sentence.similarity})
-
-
-def settings(sentence: Sentence) -> dict[str, Any]:
-    """Returns the fields of a `Sentence` in a form that compares: the arrays of its layers as
-    bytes."""
-    arrays = [(layer.kernel, layer.bias) for layer in sentence.dense]
-    dense = [[None if part is None else part.tobytes() for part in pair] for pair in arrays]
-    return {
-        **vars(sentence),
-        "dense": dense,
-        "activations": [layer.activation for layer in sentence.dense],
-    }
-
-
-def parted(
-    module: Model, params: Mapping[str, Any]
-) -> tuple[Model, Mapping[str, Any], Dense | None]:
-    """Returns (module, parameters, None), or for a classifier on the mean of the states (module and
-    parameters without its head, its last layer)."""
-    head = module.heads.get("classify")
-    summary = head.summary if isinstance(head, SequenceHead) else None
-    if (
-        not isinstance(summary, Summary)
-        or (summary.at, summary.activation) != ("mean", "none")
-        or len(module.heads) > 1
-    ):
-        return module, params, None
-    last = {name: np.asarray(value) for name, value in params["heads_classify"]["classes"].items()}
-    others = {name: part for name, part in params.items() if name != "heads_classify"}
-    return (
-        dataclasses.replace(module, heads={}),
-        others,
-        Dense(last["kernel"], last.get("bias"), "Identity"),
-    )
-
-
-def around(model: Any, last: Dense | None, layout: str | None) -> Sentence | None:
-    """Returns the settings of sentence-transformers that an export writes beside a model.
-    None for a folder of transformers alone. `last` is the layer of a classifier on the mean. Raises
-    UserError."""
-    heads, sentence = sorted(set(model.module.heads) - {"pool"}), model.sentence
-    if last is not None:
-        if layout == "transformers":
-            raise UserError(
-                f"{model.system.name} classifies the mean of the states, of which transformers has "
-                "no class; take --layout sentence-transformers, or fine-tune the model again"
-            )
-        limits = {} if sentence is None else {"max_length": sentence.max_length}
-        limits |= {} if sentence is None else {"lower": sentence.lower}
-        return Sentence(dense=(last,), width=len(last.kernel), **limits)
-    if layout == "sentence-transformers" and heads:
-        raise UserError(
-            f"{model.system.name} has the head {heads[0]!r}, which sentence-transformers does not "
-            "read; leave --layout out"
-        )
-    if layout == "sentence-transformers" and sentence is None:
-        return Sentence(width=model.module.encoder.width)
-    if sentence is None or sentence.refused or heads or layout == "transformers":
-        return None
-    return sentence
 
 
 def classifier(module: Model, params: Mapping[str, Any], sentence: Sentence, classes: int):
@@ -402,7 +308,3 @@ def _json(file: Path, kind: type) -> Any:
             "the folder again"
         )
     return value
-
-
-def _write(file: Path, value: Any) -> None:
-    file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf8")

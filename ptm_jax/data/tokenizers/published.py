@@ -21,11 +21,12 @@ from tokenizers import Tokenizer as Backend
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import read_bytes, shown
+from ptm_jax.data.tokenizers.backends import HuggingFace
 from ptm_jax.data.tokenizers.framing import Added, Published, Template, content_of, needed
 from ptm_jax.data.tokenizers.published_families import CLASSES, FAMILIES, Family, Source
 from ptm_jax.data.tokenizers.published_json import files_of, lowers, serialized
 from ptm_jax.data.tokenizers.published_pieces import SENTINELS, sentinels_of
-from ptm_jax.data.tokenizers.tokenizing import ROLES, HuggingFace, Tokenizer
+from ptm_jax.data.tokenizers.tokenizing import ROLES, Tokenizer
 
 FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import published
-from ptm_jax.data.tokenizers.open_words import WORDS, OpenWords
-from ptm_jax.data.tokenizers.tokenizing import HuggingFace, SentencePiece, Tokenizer
+from ptm_jax.data.tokenizers.backends import HuggingFace, SentencePiece
+from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+from ptm_jax.data.tokenizers.words import WORDS, OpenWords
 
 
 def load(folder: str | Path) -> Tokenizer:

@@ -20,15 +20,9 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import published, saved, words
+from ptm_jax.data.tokenizers.backends import HuggingFace, SentencePiece
 from ptm_jax.data.tokenizers.published_families import wordpiece
-from ptm_jax.data.tokenizers.tokenizing import (
-    ROLES,
-    STYLES,
-    HuggingFace,
-    SentencePiece,
-    Tokenizer,
-    TokenizerSpec,
-)
+from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, Tokenizer, TokenizerSpec
 
 _LONGEST_ALPHABET = 6000
 

@@ -15,6 +15,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from ptm_jax.kernels.attention import gpu_pipeline as pipe
 from ptm_jax.kernels.attention import gpu_tile as tile
 from ptm_jax.kernels.attention.gpu_tile import COLUMNS, ROWS, SIZE, WIDE, Plan
 
@@ -65,11 +66,11 @@ def of_queries(plan: Plan, arrays: dict) -> dict:
     if plan.has("types"):
         memory["line"] = plgpu.SMEM((teams, 2, SIZE), jnp.float32)
     barrier = plgpu.Barrier(num_arrivals=len(names), num_barriers=teams)
-    scratch = [memory, tile.barriers(plan, 3 + teams * tile.extras(plan)), barrier]
-    of_q = tile.struct((plan.rows, plan.queries, plan.heads, plan.width), jnp.bfloat16)
+    scratch = [memory, pipe.barriers(plan, 3 + teams * tile.extras(plan)), barrier]
+    of_q = pipe.struct((plan.rows, plan.queries, plan.heads, plan.width), jnp.bfloat16)
     out = {name: of_q for name in names if name != "g"}
     if plan.has("types"):
-        out["types"] = tile.struct((plan.rows, plan.heads, 2, plan.queries), jnp.float32)
+        out["types"] = pipe.struct((plan.rows, plan.heads, 2, plan.queries), jnp.float32)
     names = tuple(out)
     grid = (("head", plan.heads), ("block", plan.queries // (teams * SIZE)), ("row", plan.rows))
 
@@ -77,7 +78,7 @@ def of_queries(plan: Plan, arrays: dict) -> dict:
         _queries_block(plan, arrays, dict(zip(names, others, strict=False)), *others[len(names) :])
 
     return dict(
-        zip(names, tile.launch(plan, body, list(out.values()), scratch, grid, arrays), strict=True)
+        zip(names, pipe.launch(plan, body, list(out.values()), scratch, grid, arrays), strict=True)
     )
 
 
@@ -152,7 +153,7 @@ def _queries_block(plan, arrays, out, memory, barriers, barrier):
             )
         plgpu.wait_smem_to_gmem(0)
 
-    tile.stream(plan, steps, barriers, copy, compute, first, last)
+    pipe.stream(plan, steps, barriers, copy, compute, first, last)
 
 
 def of_keys(plan: Plan, arrays: dict) -> dict:
@@ -169,15 +170,15 @@ def of_keys(plan: Plan, arrays: dict) -> dict:
     barrier = plgpu.Barrier(num_arrivals=2, num_barriers=teams)
     scratch = [
         memory,
-        tile.barriers(plan, 3 + len(_by_query(plan)) + teams * tile.extras(plan)),
+        pipe.barriers(plan, 3 + len(_by_query(plan)) + teams * tile.extras(plan)),
         barrier,
     ]
-    out = tile.struct((plan.rows, plan.keys, plan.heads, plan.width), jnp.bfloat16)
+    out = pipe.struct((plan.rows, plan.keys, plan.heads, plan.width), jnp.bfloat16)
     grid = (("head", plan.heads), ("block", plan.keys // (teams * SIZE)), ("row", plan.rows))
 
     body = functools.partial(_keys_block, plan)
     return dict(
-        zip(("k", "v"), tile.launch(plan, body, [out, out], scratch, grid, arrays), strict=True)
+        zip(("k", "v"), pipe.launch(plan, body, [out, out], scratch, grid, arrays), strict=True)
     )
 
 
@@ -251,7 +252,7 @@ def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
         plgpu.copy_smem_to_gmem(memory["v"].at[team], dv.at[here])
         plgpu.wait_smem_to_gmem(0)
 
-    tile.stream(plan, steps, barriers, copy, compute, first, last)
+    pipe.stream(plan, steps, barriers, copy, compute, first, last)
 
 
 def of_added(plan: Plan, arrays: dict, name: str):
@@ -284,8 +285,8 @@ def of_added(plan: Plan, arrays: dict, name: str):
         )
         _added_block(plan, name, arrays, *walk, memory, barriers)
 
-    scratch = [memory, tile.barriers(plan, 6 + len(_by_query(plan)) + tile.extras(plan))]
-    slope = tile.launch(plan, body, [tile.struct(shape, jnp.float32)], scratch, grid, arrays)[0]
+    scratch = [memory, pipe.barriers(plan, 6 + len(_by_query(plan)) + tile.extras(plan))]
+    slope = pipe.launch(plan, body, [pipe.struct(shape, jnp.float32)], scratch, grid, arrays)[0]
     return _overlapped(slope, arrays[name].shape) if table else slope
 
 
@@ -396,4 +397,4 @@ def _added_block(plan, name, arrays, steps, where, out, memory, barriers):
         plgpu.copy_smem_to_gmem(memory["out"], out)
         plgpu.wait_smem_to_gmem(0)
 
-    tile.stream(plan, steps, barriers, copy, compute, first, last)
+    pipe.stream(plan, steps, barriers, copy, compute, first, last)

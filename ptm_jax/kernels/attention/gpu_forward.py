@@ -9,6 +9,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from ptm_jax.kernels.attention import gpu_pipeline as pipe
 from ptm_jax.kernels.attention import gpu_tile as tile
 from ptm_jax.kernels.attention.gpu_tile import COLUMNS, LOW, SIZE, Plan
 
@@ -25,14 +26,14 @@ def forward(plan: Plan, arrays: dict):
     )
     memory |= {"fields": tile.integers(plan), "total": plgpu.SMEM((teams, SIZE), jnp.float32)}
     barrier = plgpu.Barrier(num_arrivals=len(sides), num_barriers=teams)
-    scratch = [memory, tile.barriers(plan, 3 + teams * tile.extras(plan)), barrier]
+    scratch = [memory, pipe.barriers(plan, 3 + teams * tile.extras(plan)), barrier]
     grid = (("head", plan.heads), ("block", plan.queries // (teams * SIZE)), ("row", plan.rows))
     out = [
-        tile.struct((plan.rows, plan.queries, plan.heads, plan.width), jnp.bfloat16),
-        tile.struct((plan.rows, plan.heads, plan.queries), jnp.float32),
+        pipe.struct((plan.rows, plan.queries, plan.heads, plan.width), jnp.bfloat16),
+        pipe.struct((plan.rows, plan.heads, plan.queries), jnp.float32),
     ]
 
-    return tile.launch(plan, functools.partial(_block, plan, sides), out, scratch, grid, arrays)
+    return pipe.launch(plan, functools.partial(_block, plan, sides), out, scratch, grid, arrays)
 
 
 def _block(plan, sides, arrays, out, total, memory, barriers, barrier):
@@ -99,4 +100,4 @@ def _block(plan, sides, arrays, out, total, memory, barriers, barrier):
         plgpu.copy_smem_to_gmem(memory["total"].at[team], total.at[row, head, pl.ds(q0, SIZE)])
         plgpu.wait_smem_to_gmem(0)
 
-    tile.stream(plan, steps, barriers, copy, compute, first, last)
+    pipe.stream(plan, steps, barriers, copy, compute, first, last)

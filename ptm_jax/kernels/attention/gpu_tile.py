@@ -18,7 +18,6 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
@@ -27,16 +26,23 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from ptm_jax.core.streams import counter_bits, least_kept
 
 SIZE = 64  # queries and keys of a tile: the height of a wgmma
+
 WIDE = 2 * SIZE  # lines of a table of distances that one tile reads: 127, padded by one
+
 LOW = -1e30
+
 MEMORY = 220 * 1024  # bytes of shared memory for a block of threads, without the compiler's share
+
 TILE = plgpu.Layout.WGMMA
+
 # A warp reads 32 numbers of one line, one per thread, so lines need no alignment. Threads are in
 # pairs: JAX 0.11 reads groups of four by ldmatrix, which faults on lines that start anywhere.
 LOOSE = plgpu.Layout.TILED(
     plgpu.Tiling(((4, 32), (2,), (1,))), warp_dims=(-4,), lane_dims=(-3, -2), vector_dim=-1
 )
+
 ROWS, COLUMNS = plgpu.Layout.WGMMA.reduce(1), plgpu.Layout.WGMMA.reduce(0)
+
 # JAX 0.10 requires an index beside the reference, 0.11 does not.
 _INDEX = (
     ((),)
@@ -319,85 +325,3 @@ def kept(plan: Plan, arrays: dict, place: tuple):
 
 def dropped(plan: Plan, x, keep):
     return jnp.where(keep, x * (1.0 / (1.0 - plan.dropout)), 0.0)
-
-
-def stream(
-    plan: Plan, steps, barriers: tuple, copy: Callable, compute: Callable, first, last: Callable
-) -> None:
-    """Runs a block of threads: one warpgroup copies ahead, the teams compute.
-
-    The copying warpgroup runs `copy(step, slot, arrived)`. Each team runs `first(team)`, which
-    returns (fixed, state), then `compute(step, slot, team, fixed, state)`, which returns the state,
-    and `last(team, state)`, which writes the result."""
-    full, free = barriers
-    thread = lax.axis_index("thread")
-
-    def place(step):
-        return lax.rem(step, jnp.int32(plan.stages))
-
-    @pl.when(thread == plan.teams)
-    def _():
-        if (
-            plan.teams == 2
-        ):  # three warpgroups share 512 registers; two have 255 each from the start
-            plgpu.set_max_registers(40, action="decrease")
-
-        def ahead(step, _):
-            slot = place(step)
-
-            @pl.when(step >= plan.stages)
-            def _():
-                plgpu.barrier_wait(free.at[slot])
-
-            @pl.when(step < steps)
-            def _():
-                copy(step, slot, full.at[slot])
-
-        # The last rounds only wait: the block must not end while a team is still reading.
-        lax.fori_loop(0, steps + jnp.minimum(steps, plan.stages), ahead, None)
-
-    @pl.when(thread < plan.teams)
-    def _():
-        if plan.teams == 2:
-            plgpu.set_max_registers(232, action="increase")
-
-        def meet(step, state):
-            slot = place(step)
-            plgpu.barrier_wait(full.at[slot])
-            state = compute(step, slot, thread, fixed, state)
-            plgpu.barrier_arrive(free.at[slot])
-            return state
-
-        fixed, state = first(thread)
-        last(thread, lax.fori_loop(0, steps, meet, state))
-
-
-def barriers(plan: Plan, copies: int) -> tuple:
-    """Returns the barriers of `stream` for this number of copies per step."""
-    full = plgpu.Barrier(num_arrivals=copies, num_barriers=plan.stages)
-    return full, plgpu.Barrier(num_arrivals=plan.teams, num_barriers=plan.stages)
-
-
-def launch(plan: Plan, body: Callable, out, scratch: list, grid: tuple, *operands):
-    """Runs `body(operands, outputs, scratch)` for every point of the grid, given as (name, size)
-    pairs."""
-    names, sizes = zip(*grid, strict=True)
-    # Layouts are set explicitly: the search that JAX 0.11 runs by default does not find them.
-    options = plgpu.CompilerParams(
-        approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Lane
-    )
-    kernel = plgpu.kernel(
-        body,
-        out_type=out,
-        scratch_types=scratch,
-        grid=sizes,
-        grid_names=names,
-        num_threads=plan.teams + 1,
-        thread_name="thread",
-        compiler_params=options,
-    )
-    return kernel(*operands)
-
-
-def struct(shape, dtype) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)

@@ -14,7 +14,8 @@ from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
 from ptm_jax.nn.heads.layer_mix import rows_of_states
-from ptm_jax.nn.heads.tasks import TaskHead, noisy
+from ptm_jax.nn.heads.pooling import noisy
+from ptm_jax.nn.heads.task_heads import TaskHead
 from ptm_jax.nn.initializers import FanIn
 from ptm_jax.nn.layers import Dense, Dropout, outside
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader

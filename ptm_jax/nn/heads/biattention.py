@@ -22,7 +22,7 @@ from ptm_jax.nn.heads.alignment import (
     texts_of,
 )
 from ptm_jax.nn.heads.layer_mix import rows_of_states
-from ptm_jax.nn.heads.tasks import noisy
+from ptm_jax.nn.heads.pooling import noisy
 from ptm_jax.nn.initializers import FanIn
 from ptm_jax.nn.layers import Dense, Dropout, LayerNorm, outside
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader

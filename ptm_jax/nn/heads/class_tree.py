@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.nn.heads.tasks import Summary, TaskHead
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.task_heads import TaskHead
 from ptm_jax.objectives.vectors.vector_traits import LinearClasses
 from ptm_jax.statistics.huffman import class_paths
 

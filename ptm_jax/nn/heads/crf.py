@@ -23,7 +23,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, record
-from ptm_jax.nn.heads.tasks import TokenHead
+from ptm_jax.nn.heads.task_heads import TokenHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.tasks.crf import LinkedClasses
 

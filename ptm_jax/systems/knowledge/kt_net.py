@@ -13,7 +13,7 @@ from ptm_jax.corruptions.knowledge.name_cloze import NameCloze
 from ptm_jax.encoders.knowledge.memories import MemoryTransformer
 from ptm_jax.encoders.model import Model
 from ptm_jax.knowledge.lexicons import Entities
-from ptm_jax.nn.heads.tasks import SpanHead
+from ptm_jax.nn.heads.task_heads import SpanHead
 from ptm_jax.nn.knowledge.memories import ConceptMemory
 from ptm_jax.objectives.tasks.downstream import AnswerSpan
 from ptm_jax.systems.knowledge.kbert import GROUP

@@ -14,7 +14,7 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent.recurrent import BiLanguageLSTM
 from ptm_jax.encoders.recurrent.sharing import SharingEncoder
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Uniform
 from ptm_jax.nn.recurrent.lstm import LSTM

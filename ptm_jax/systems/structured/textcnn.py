@@ -21,7 +21,7 @@ from ptm_jax.nn.conv.dynamic import DynamicCNN
 from ptm_jax.nn.conv.normed import NormedWordHead
 from ptm_jax.nn.embeddings.parts import StaticChannel
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.initializers import FanIn, Normal, Uniform
 from ptm_jax.objectives.text.contrastive import InfoNCE
 from ptm_jax.systems.sequence_to_sequence.bart import vaswani

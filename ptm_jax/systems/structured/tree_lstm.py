@@ -24,7 +24,8 @@ from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.graph.convolution import GCN, SyntacticGCN
 from ptm_jax.nn.graph.sentence_state import SentenceStateLSTM
 from ptm_jax.nn.graph.star import StarTransformer
-from ptm_jax.nn.heads.tasks import Detector, TokenHead
+from ptm_jax.nn.heads.pretraining import Detector
+from ptm_jax.nn.heads.task_heads import TokenHead
 from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.nn.initializers import Normal, Uniform
 from ptm_jax.nn.recurrent.lstm import LSTM

@@ -11,7 +11,7 @@ from ptm_jax.core.system import System
 from ptm_jax.corruptions.masking.noisywords import NoisyPairs, NoisyWords
 from ptm_jax.corruptions.views import ReplacedWord, TwoCrops
 from ptm_jax.data.rows.examples import Packed
-from ptm_jax.nn.heads.tasks import Detector, Score
+from ptm_jax.nn.heads.pretraining import Detector, Score
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.objectives.text.contrastive import InfoNCE, PairwiseRanking
 from ptm_jax.objectives.text.detection import AddedWords

@@ -15,7 +15,8 @@ from ptm_jax.core.spec import respell, with_field
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.masking.token import TokenMasking
-from ptm_jax.data.rows.examples import Contiguous, FullSentences, Packed, SentencePairs
+from ptm_jax.data.rows.examples import Contiguous, FullSentences, Packed
+from ptm_jax.data.rows.text_pairs import SentencePairs
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import transformer

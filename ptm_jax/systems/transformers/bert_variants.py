@@ -19,7 +19,7 @@ from ptm_jax.data.rows.annotated import Annotated
 from ptm_jax.data.rows.examples import Packed
 from ptm_jax.data.rows.sentences.sentence_pairs import ThreeWayPairs
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.heads.tasks import BoundaryHead
+from ptm_jax.nn.heads.pretraining import BoundaryHead
 from ptm_jax.nn.heads.vocabulary import Classifier
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.text.contrastive import DIM

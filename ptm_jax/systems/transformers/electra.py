@@ -14,7 +14,7 @@ from ptm_jax.data.rows.examples import Packed
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
-from ptm_jax.nn.heads.tasks import Detector
+from ptm_jax.nn.heads.pretraining import Detector
 from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.nn.layers import Dense
 from ptm_jax.objectives.text.detection import RTD

@@ -15,7 +15,7 @@ from ptm_jax.data.rows.examples import Packed
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.words.bags import BagOfNGrams
 from ptm_jax.nn.heads.class_tree import ClassTree
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.initializers import Uniform, Zeros
 from ptm_jax.statistics.subwords import HashedNGrams, HashedWordNGrams
 from ptm_jax.systems.structured.textcnn import sentences, small

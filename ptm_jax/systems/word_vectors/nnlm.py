@@ -17,7 +17,7 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.words.windows import WindowEncoder
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.heads.tasks import Score
+from ptm_jax.nn.heads.pretraining import Score
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal, Uniform
 from ptm_jax.objectives.text.language import LM

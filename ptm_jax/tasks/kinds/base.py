@@ -67,7 +67,7 @@ class Kind:
     examples     class of the examples: reads files and makes rows
     head         name of the head
     new_head     (examples, summary) -> head module, where the model has no published class with
-                 one; `summary` is how the model pools a row (`nn.heads.tasks.Summary`)
+                 one; `summary` is how the model pools a row (`nn.heads.pooling.Summary`)
     objective    examples -> objective
     predict      (model, examples, list of examples, length, batch) -> (one prediction per example,
                  `Remarks`); with the keyword `first` too where `first` is set

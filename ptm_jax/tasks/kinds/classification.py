@@ -14,7 +14,7 @@ import numpy as np
 
 from ptm_jax.inference.text.classifying import Prediction, predicted
 from ptm_jax.nn.heads.knowledge.entity_states import EntityClasses
-from ptm_jax.nn.heads.tasks import SequenceHead
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, json_lines, register, rows_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ptm_jax.inference.text.answering import Answer
-from ptm_jax.nn.heads.answers import RationaleHead
+from ptm_jax.nn.heads.questions.answers import RationaleHead
 from ptm_jax.objectives.tasks.answers import ConversationAnswers
 from ptm_jax.tasks.formats.conversations import KINDS, Conversations
 from ptm_jax.tasks.kinds import span_answers

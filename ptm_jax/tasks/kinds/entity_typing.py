@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptm_jax.nn.heads.knowledge.entity_states import EntityClasses
-from ptm_jax.nn.heads.tasks import SequenceHead
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.marked import TypedMentions

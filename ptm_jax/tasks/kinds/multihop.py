@@ -14,7 +14,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text.answering import best_spans, marked_end
-from ptm_jax.nn.heads.hotpot import HopHead, PairRanker
+from ptm_jax.nn.heads.questions.hotpot import HopHead, PairRanker
 from ptm_jax.objectives.tasks.hotpot import DocumentPairs, HopAnswers
 from ptm_jax.tasks.formats.hops import Hop
 from ptm_jax.tasks.formats.hotpot import KINDS, HopDocuments, HopReading

@@ -6,7 +6,7 @@ import json
 
 from ptm_jax.inference.head_scores import scored
 from ptm_jax.inference.text.classifying import predicted
-from ptm_jax.nn.heads.tasks import ChoiceHead
+from ptm_jax.nn.heads.task_heads import ChoiceHead
 from ptm_jax.objectives.tasks.downstream import Choosing
 from ptm_jax.tasks.formats.choices import Choices
 from ptm_jax.tasks.kinds.base import Kind, json_lines, register, rows_of

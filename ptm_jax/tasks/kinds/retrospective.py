@@ -16,7 +16,7 @@ import numpy as np
 from ptm_jax.inference.head_scores import scored
 from ptm_jax.inference.text.answering import Answer
 from ptm_jax.inference.text.classifying import Prediction, predicted
-from ptm_jax.nn.heads.answers import VerifiedSpanHead
+from ptm_jax.nn.heads.questions.answers import VerifiedSpanHead
 from ptm_jax.objectives.tasks.answers import VerifiedSpan
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.questions import Answerable, VerifiedQuestions

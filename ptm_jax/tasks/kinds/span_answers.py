@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptm_jax.inference.text import answering
-from ptm_jax.nn.heads.tasks import SpanHead
+from ptm_jax.nn.heads.task_heads import SpanHead
 from ptm_jax.objectives.tasks.downstream import AnswerSpan
 from ptm_jax.tasks.formats.questions import Questions
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register

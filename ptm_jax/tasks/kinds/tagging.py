@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptm_jax.inference.text import tags
 from ptm_jax.nn.heads.crf import CRFHead
-from ptm_jax.nn.heads.tasks import TokenHead
+from ptm_jax.nn.heads.task_heads import TokenHead
 from ptm_jax.objectives.tasks.crf import CRFTagging
 from ptm_jax.objectives.tasks.downstream import Tagging
 from ptm_jax.tasks.formats.tagged import Tagged

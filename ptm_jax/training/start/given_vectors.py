@@ -21,8 +21,8 @@ from ptm_jax.convert.words.wordtable import WordTable
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.data.tokenizers import vocabularies
-from ptm_jax.data.tokenizers.open_words import OpenWords
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.data.tokenizers.words import OpenWords
 from ptm_jax.training.logs import console
 from ptm_jax.training.start.init_models import TABLES, Initial
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.convert.libraries import sentence_folder
+from ptm_jax.convert.libraries import sentence_export
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Recipe
@@ -312,7 +312,7 @@ def _keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> 
         if not (workdir / "tokenizer").exists():
             workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
         if first and (sentence := init.sentence()) is not None:
-            sentence_folder.write(workdir / workdirs.SENTENCE, sentence)
+            sentence_export.write(workdir / workdirs.SENTENCE, sentence)
 
 
 def facts_of(corpus: Corpus) -> dict[str, Any]:

@@ -16,10 +16,16 @@ from ptm_jax.data.corpora import stream as streams
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.stream import Stream
 from ptm_jax.data.rows import examples as ex
+from ptm_jax.data.rows import text_pairs
 from ptm_jax.data.rows.annotated import Annotated
 from support.cutting import stored
 
-KINDS = [ex.Packed(), ex.FullSentences(), ex.Contiguous(separator="sep"), ex.SentencePairs()]
+KINDS = [
+    ex.Packed(),
+    ex.FullSentences(),
+    ex.Contiguous(separator="sep"),
+    text_pairs.SentencePairs(),
+]
 CONTINUING = ex.Contiguous(separator="sep", continuing=True)
 EVERY = [*KINDS, CONTINUING]
 

@@ -11,7 +11,7 @@ from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.stream import measure
 from ptm_jax.data.rows import examples as ex
-from ptm_jax.data.rows import packing
+from ptm_jax.data.rows import packing, text_pairs
 from ptm_jax.data.rows.sentences.sentence_pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
 from ptm_jax.data.rows.sentences.sentence_slots import DocumentSentences, DocumentSlots
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -129,12 +129,13 @@ def test_contiguous():
 def test_short_pairs():
     given = block(60, 5, longest=8, sentences=400)
     tenth, every = (
-        cut(ex.SentencePairs(short_probability=p), given, 64)["segment_ids"] for p in (0.1, 1.0)
+        cut(text_pairs.SentencePairs(short_probability=p), given, 64)["segment_ids"]
+        for p in (0.1, 1.0)
     )
     assert np.mean((tenth > 0).sum(1) > 48) > 0.7 > 0.5 > np.mean((every > 0).sum(1) > 48)
 
 
-@pytest.mark.parametrize("kind, random", [(ex.SentencePairs, 1), (ThreeWayPairs, 2)])
+@pytest.mark.parametrize("kind, random", [(text_pairs.SentencePairs, 1), (ThreeWayPairs, 2)])
 def test_unused_sentences_are_put_back(kind, random):
     """Whatever B was, every sentence is read as A or as the B of its document; truncation takes a
     few tokens."""
@@ -150,7 +151,7 @@ def test_unused_sentences_are_put_back(kind, random):
 def test_truncation_takes_from_the_longer_side():
     rng, fronts = np.random.default_rng(0), collections.Counter()
     for _ in range(2000):
-        start, size, b_start, b_size = ex.truncated(0, 10, 100, 104, 11, rng)
+        start, size, b_start, b_size = text_pairs.truncated(0, 10, 100, 104, 11, rng)
         assert (size, b_size, b_start) == (7, 4, 100)
         fronts[start] += 1
     assert (
@@ -159,7 +160,7 @@ def test_truncation_takes_from_the_longer_side():
         and abs(fronts[1] / 2000 - 3 / 8) < 0.04
     )
     for a, b, room in [(9, 9, 5), (3, 20, 6), (20, 3, 6), (4, 5, 9), (1, 9, 2)]:
-        _, size, _, b_size = ex.truncated(0, a, 50, 50 + b, room, rng)
+        _, size, _, b_size = text_pairs.truncated(0, a, 50, 50 + b, room, rng)
         while a + b > room:  # the rule, token by token
             a, b = (a - 1, b) if a > b else (a, b - 1)
         assert (size, b_size) == (a, b)
@@ -167,9 +168,9 @@ def test_truncation_takes_from_the_longer_side():
 
 @pytest.mark.parametrize("call, message", [
     (lambda: ex.Contiguous().spec(8, Vocab(size=10, pad=0, cls=1)), "has no eos token"),
-    (lambda: ex.SentencePairs().spec(8, Vocab(size=10, pad=0, cls=1)), "has no sep token"),
+    (lambda: text_pairs.SentencePairs().spec(8, Vocab(size=10, pad=0, cls=1)), "has no sep token"),
     (lambda: ex.Packed().spec(2, VOCAB), "have no room beside 2"),
-    (lambda: ex.SentencePairs().spec(4, VOCAB), "have no room"),
+    (lambda: text_pairs.SentencePairs().spec(4, VOCAB), "have no room"),
     (lambda: ex.Coded().spec(1, VOCAB), "no room"),
     (lambda: DocumentSentences().spec(2, VOCAB), "have no room beside 2"),
     (lambda: DocumentSlots(sentences=4, width=8).spec(64, VOCAB),
@@ -179,7 +180,7 @@ def test_truncation_takes_from_the_longer_side():
     (lambda: XLNetPairs(reuse=1.5), "expected a number"),
     (lambda: XLNetPairs(from_right=-0.1), "expected a number"),
     (lambda: OrderedPairs(short_probability=-0.5), "expected a probability"),
-    (lambda: ex.SentencePairs(next_probability=1.5), "expected a probability"),
+    (lambda: text_pairs.SentencePairs(next_probability=1.5), "expected a probability"),
 ])  # fmt: skip
 def test_bad_requests(call, message):
     with pytest.raises(UserError, match=message):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ptm_jax.data.corpora.stream import Stream
-from ptm_jax.data.rows.examples import SentencePairs
 from ptm_jax.data.rows.sentences.sentence_pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
+from ptm_jax.data.rows.text_pairs import SentencePairs
 from support.cutting import FIRST, VOCAB, block, bounds, cut, document, owners, sides
 
 

@@ -4,10 +4,11 @@ import numpy as np
 import published_families as families
 import pytest
 
-from ptm_jax.data.tokenizers import open_words, published_words, vocabularies
+from ptm_jax.data.tokenizers import published_words, vocabularies
 from ptm_jax.data.tokenizers.pieces import pieces_of
 from ptm_jax.data.tokenizers.published import read_published, write_published
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.data.tokenizers.words import spaced
 from ptm_jax.inference.text import answering
 from ptm_jax.tasks.formats import hops as hops_format
 from ptm_jax.tasks.formats import hotpot, marked
@@ -37,7 +38,7 @@ def tokenizer_of(tmp_path_factory):
             spec = KINDS[name]
             return vocabularies.make(spec, [line for line in nasty_texts.LINES * 2])
         if name == "open":
-            return open_words.spaced()
+            return spaced()
         if name == "json":
             write_published(of("unigram"), root / name)
             (root / name / "config.json").write_text("{}")

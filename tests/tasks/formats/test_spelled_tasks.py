@@ -7,8 +7,8 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers import vocabularies
-from ptm_jax.data.tokenizers.open_words import OpenWords, opened
 from ptm_jax.data.tokenizers.tokenizing import Tokenizer, TokenizerSpec
+from ptm_jax.data.tokenizers.words import OpenWords, opened
 from ptm_jax.tasks.formats.tagged import Tagged
 
 

@@ -17,7 +17,7 @@ from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference.text.answering import best_windows
 from ptm_jax.inference.text.tags import parts
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.tasks.formats import tabular, taskdata
+from ptm_jax.tasks.formats import tabular, task_corpus
 from ptm_jax.tasks.formats.choices import Choices
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.questions import Questions
@@ -382,8 +382,8 @@ def test_records_come_back(tmp_path_factory, records):
     records = [
         {name: np.array(value, np.int32) for name, value in record.items()} for record in records
     ]
-    taskdata.save_records(path, records)
-    for found, wanted in zip(taskdata.load_records(path), records, strict=True):
+    task_corpus.save_records(path, records)
+    for found, wanted in zip(task_corpus.load_records(path), records, strict=True):
         assert found.keys() == wanted.keys() and all(
             (found[name] == wanted[name]).all() for name in wanted
         )

@@ -14,7 +14,7 @@ from ptm_jax.core.types import Encoded
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference.text import answering
-from ptm_jax.nn.heads.answers import RationaleHead
+from ptm_jax.nn.heads.questions.answers import RationaleHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.tasks.answers import ConversationAnswers
 from ptm_jax.tasks import evaluating

@@ -12,8 +12,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
-from ptm_jax.nn.heads.hotpot import HopHead, PairRanker
-from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.questions.hotpot import HopHead, PairRanker
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.tasks.hotpot import DocumentPairs, HopAnswers
 from ptm_jax.tasks import evaluating

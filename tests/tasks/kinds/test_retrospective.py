@@ -11,7 +11,7 @@ from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded
 from ptm_jax.inference.text import answering
-from ptm_jax.nn.heads.answers import VerifiedSpanHead
+from ptm_jax.nn.heads.questions.answers import VerifiedSpanHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.tasks.answers import VerifiedSpan
 from ptm_jax.tasks import evaluating

@@ -10,7 +10,8 @@ import numpy as np
 from ptm_jax.core.fields import Field
 from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows import packing
-from ptm_jax.data.rows.examples import Around, Fields, SentencePairs, Spec
+from ptm_jax.data.rows.examples import Around, Fields, Spec
+from ptm_jax.data.rows.text_pairs import SentencePairs
 from ptm_jax.knowledge.lexical_relations import LexicalRelations
 
 if TYPE_CHECKING:

@@ -12,17 +12,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field
 from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows import packing
-from ptm_jax.data.rows.examples import (
-    COMMON,
-    Fields,
-    PairRows,
-    Range,
-    Spec,
-    Text,
-    join_text,
-    one_segment,
-    truncated,
-)
+from ptm_jax.data.rows.examples import COMMON, Fields, Range, Spec, join_text, one_segment
+from ptm_jax.data.rows.text_pairs import PairRows, Text, truncated
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
-from ptm_jax.nn.heads.tasks import TaskHead
+from ptm_jax.nn.heads.task_heads import TaskHead
 from ptm_jax.nn.heads.vocabulary import Readout, transformed
 from ptm_jax.nn.initializers import Normal, Zeros
 from ptm_jax.nn.layers import Activation

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.nn.heads.alignment import TextPairHead
-from ptm_jax.nn.heads.tasks import noisy
+from ptm_jax.nn.heads.pooling import noisy
 from ptm_jax.nn.layers import Context
 
 

@@ -13,7 +13,8 @@ from ptm_jax.core.batch import segments_of
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Visibility
 from ptm_jax.nn.attention.multihead import Attention
-from ptm_jax.nn.heads.tasks import ChoiceHead, TaskHead, noisy
+from ptm_jax.nn.heads.pooling import noisy
+from ptm_jax.nn.heads.task_heads import ChoiceHead, TaskHead
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense, activate
 

@@ -18,7 +18,8 @@ from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import record
-from ptm_jax.nn.heads.tasks import TaskHead, last_token, noisy
+from ptm_jax.nn.heads.pooling import last_token, noisy
+from ptm_jax.nn.heads.task_heads import TaskHead
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Dense, LayerNorm
 

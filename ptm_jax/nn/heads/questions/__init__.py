@@ -1,0 +1,1 @@
+"""Heads that answer questions about a text."""
