@@ -111,7 +111,7 @@ def open_tensors(
     """Opens the tensors of a checkpoint.
 
     folder        its directory, or one of its files: weights, or an index of shards
-    allow_pickle  whether a torch pickle may be read (with torch's weights_only)
+    allow_pickle  whether a torch pickle may be read (`formats.torch_pickle`)
     prefer        the format to read if the directory holds several
     """
     path = Path(folder)

@@ -23,6 +23,25 @@ def home() -> Path | None:
     return Path(named or os.path.join(default, "ptm_jax"))
 
 
+def trusted(folder: Path) -> bool:
+    """Whether only this user and root may have written a folder. One that is absent is."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return not folder.is_symlink()
+    shared = status.st_uid != os.geteuid() and status.st_mode & 0o022
+    return status.st_uid in (os.geteuid(), 0) and not shared
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder of the cache, which others cannot write. Raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid == os.geteuid() and status.st_mode & 0o022:
+        folder.chmod(status.st_mode & 0o755)
+
+
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[int | None]:
     """Holds a lock file among the processes of this machine, which end its lock with themselves.

@@ -1,16 +1,19 @@
-"""Reads untrusted files: regular files of a bounded size, JSON, and texts for error messages."""
+"""Reads untrusted files: regular files of a bounded size, JSON, pickles, and texts for errors."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import json
 import os
+import pickle
 import re
+import reprlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ptm_jax.core.errors import UserError
 
@@ -20,9 +23,34 @@ LARGEST_JSON = 100_000_000
 """Bytes of a JSON file that is read at most; it is safetensors' limit for a header."""
 
 
+class _Shown(reprlib.Repr):
+    """`repr` of a bounded part of a value: nested values may be far longer than their file."""
+
+    def __init__(self):
+        super().__init__()
+        self.maxlevel, self.maxdict, self.maxlist, self.maxtuple = 4, 24, 40, 40
+        self.maxset = self.maxfrozenset = self.maxdeque = self.maxarray = 40
+        self.maxstring = self.maxother = 400
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < 10_000 else hex(x)  # Python refuses longer decimals
+
+    def repr1(self, x: object, level: int) -> str:
+        if isinstance(x, dict):  # in its own order
+            parts = [
+                f"{self.repr1(key, level - 1)}: {self.repr1(x[key], level - 1)}"
+                for key in itertools.islice(x, self.maxdict if level > 0 else 0)
+            ]
+            return "{" + ", ".join([*parts, *["..."] * (len(parts) < len(x))]) + "}"
+        return super().repr1(x, level)
+
+
+_SHOWN = _Shown()
+
+
 def shown(name: Any) -> str:
     """Returns a value from a file for an error message: quoted, escaped and shortened."""
-    text = repr(name)
+    text = _SHOWN.repr(name)
     return text if len(text) <= 120 else f"{text[:100]}...{text[-10:]}"
 
 
@@ -98,3 +126,88 @@ def parse_json(path: Path, raw: bytes, what: str) -> Any:
 def read_json(path: Path, what: str) -> Any:
     """Reads a JSON file."""
     return parse_json(path, read_bytes(path), what)
+
+
+class Record:
+    """Stands for an object of any class of a pickle: its attributes, and nothing that runs."""
+
+    def __init__(self, *arguments: Any, **named: Any):
+        pass
+
+    def __call__(self, *arguments: Any, **named: Any) -> Record:
+        return self
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update(state)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+
+def _plain(key: Any) -> bool:
+    """Whether a value is hashed and compared in a time that its own size bounds."""
+    if isinstance(key, int):
+        return abs(key) < 1 << 60  # greater ones can share a hash
+    return key is None or isinstance(key, str | bytes | Record)
+
+
+def ordered(*pairs: Any) -> collections.OrderedDict:
+    """Returns the ordered dictionary that a pickle builds: empty, or of a list of pairs."""
+    table = collections.OrderedDict()
+    for key, value in pairs[0] if pairs else ():
+        if not _plain(key):
+            raise pickle.UnpicklingError("a key that is no text or number")
+        table[key] = value
+    return table
+
+
+class Unpickler(pickle._Unpickler):
+    """Reads a pickle in time and memory in proportion to its size, and calls nothing that it names.
+
+    Python's own unpickler, since the one in C takes memory for the numbers that it reads. A class
+    or function of the file is an entry of `builders`, or else `Record`. Keys are plain values, or
+    tuples of these. Damage may raise any of Python's errors.
+    """
+
+    builders: ClassVar[Mapping[tuple[str, str], Any]] = {("collections", "OrderedDict"): ordered}
+    dispatch: ClassVar[dict] = dict(pickle._Unpickler.dispatch)
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self.builders.get((module, name), Record)
+
+    def _checked(self, keys: list) -> None:
+        for key in keys:
+            if not (_plain(key) or (isinstance(key, tuple) and all(map(_plain, key)))):
+                raise pickle.UnpicklingError("a key that is no text or number")
+
+    def _load_keys(self, load: Any, keys: slice) -> None:
+        self._checked(self.stack[keys])
+        load(self)
+
+    def _load_bytearray(self) -> None:
+        raise pickle.UnpicklingError("a bytearray")
+
+    def _load_build(self) -> None:
+        state, target = self.stack.pop(), self.stack[-1]
+        if isinstance(target, Record):
+            target.__setstate__(state)
+        elif not isinstance(target, dict):
+            raise pickle.UnpicklingError("a state of what has none")
+
+
+def _limit(opcode: bytes, keys: slice) -> None:
+    load = pickle._Unpickler.dispatch[opcode[0]]
+    Unpickler.dispatch[opcode[0]] = lambda self: self._load_keys(load, keys)
+
+
+_limit(pickle.SETITEM, slice(-2, -1))
+for _opcode in (pickle.SETITEMS, pickle.DICT):
+    _limit(_opcode, slice(0, None, 2))
+for _opcode in (pickle.ADDITEMS, pickle.FROZENSET):
+    _limit(_opcode, slice(None))
+Unpickler.dispatch[pickle.BYTEARRAY8[0]] = Unpickler._load_bytearray
+Unpickler.dispatch[pickle.BUILD[0]] = Unpickler._load_build

@@ -19,12 +19,19 @@ from typing import Any
 
 import jax
 
-from ptm_jax.core.cache import home
+from ptm_jax.core.cache import home, make_private, trusted
 
 
 def folder() -> Path | None:
-    """Returns the folder of compiled programs, or None if the cache is disabled."""
-    return None if home() is None else home() / f"{platform.machine()}-{_processor()}"
+    """Returns the folder of compiled programs, or None if the cache is disabled.
+
+    Programs are code: a folder that another user may have written is not read, but a folder of this
+    user next to it."""
+    if home() is None:
+        return None
+    name = f"{platform.machine()}-{_processor()}"
+    places = (home() / name, home() / f"{name}-{os.geteuid()}")
+    return next(filter(trusted, places), None)
 
 
 def use() -> None:
@@ -33,7 +40,7 @@ def use() -> None:
     if place is None or jax.config.jax_compilation_cache_dir:
         return
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        make_private(place)
     except OSError:
         return  # the folder is not writable: every run compiles
     jax.config.update("jax_compilation_cache_dir", str(place))
@@ -60,7 +67,8 @@ def write(name: str, document: Any) -> None:
     path = place / "figures" / f"{name}.json.gz"
     draft = path.with_suffix(f".{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(place)
+        path.parent.mkdir(exist_ok=True)
         draft.write_bytes(gzip.compress(json.dumps(document).encode()))
         draft.replace(path)
     except OSError:

@@ -142,10 +142,10 @@ def test_an_index_that_lies_gets_one_line(tmp_path, content, words):
     refused(tmp_path, *words, allow_pickle=True)
 
 
-def test_a_pickle_is_refused_and_torch_is_not_needed_to_say_so(tmp_path, monkeypatch):
+def test_a_pickle_is_refused_and_torch_is_not_needed(tmp_path, monkeypatch):
     (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.chdir(tmp_path)
     refused(tmp_path, "pytorch_model.bin", "can hold code", "--allow-pickle")
-    refused(tmp_path, "pytorch_model.bin", "torch is not installed", allow_pickle=True)
+    refused(tmp_path, "pytorch_model.bin", "wants to run os.system", allow_pickle=True)
     assert os.listdir(tmp_path) == ["pytorch_model.bin"]

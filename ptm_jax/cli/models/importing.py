@@ -48,7 +48,7 @@ class Args:
     """MODEL is a run of flair, or a folder with Flair's models *forward*.pt and *backward*.pt; the
     result has vectors of words."""
     allow_pickle: options.Flag = False
-    """Read a torch pickle (weights_only) if there is no other file, or gensim's KeyedVectors."""
+    """Read a torch pickle if there is no other file, or gensim's KeyedVectors."""
     json: options.Flag = False
     """Print one JSON document: architecture, parameters, tensors, missing, extra, out."""
 

@@ -1,26 +1,23 @@
-"""Reads torch pickles (`pytorch_model.bin`) on request, by torch's restricted reader only.
+"""Reads torch pickles of named tensors (`pytorch_model.bin`) on request, without torch.
 
-A pickle is a program. `torch.load(weights_only=True)` only builds tensors and plain containers, and
-refuses everything else before any call. Files written before torch 1.6 are not zip archives and
-cannot be mapped; they are read as a whole.
+A pickle is a program. `torch_records` builds tensors and plain containers only, and refuses every
+other name before any call. Numbers are mapped from the file.
 """
 
 from __future__ import annotations
 
-import re
-import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, TYPES, Entry, box_of, bytes_of
+from ptm_jax.convert.formats import torch_records
+from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, TYPES, Entry, box_of
 from ptm_jax.core.reading import broken, shown, size_of
 
 
 class Pickled:
-    """A torch pickle of named tensors, memory-mapped if the file allows it."""
+    """A torch pickle of named tensors, memory-mapped."""
 
     def __init__(self, path: Path):
         self.path, self.size, self.metadata = path, size_of(path), {}
@@ -31,62 +28,40 @@ class Pickled:
 
     def read(self, name: str, index: tuple[slice, ...], keep: bool) -> np.ndarray:
         """Returns a copy of the part `index` of a tensor."""
-        import torch
-
         entry = self.entries[name]
-        part = self._tensors[name][tuple(slice(*bounds) for bounds in box_of(index, entry.shape))]
-        if entry.dtype in FLOATS and not keep:
-            return np.array(part.float().numpy())
-        if entry.dtype == "BF16":
-            return np.array(part.contiguous().view(torch.int16).numpy()).view(DTYPES["BF16"])
-        return np.array(part.numpy())
+        array = self._tensors[name].array(self.path)
+        part = array[tuple(slice(*bounds) for bounds in box_of(index, entry.shape))]
+        convert = entry.dtype in FLOATS and not keep
+        return np.array(part, np.float32 if convert else DTYPES[entry.dtype], order="C")
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Returns {name: tensor} of the file, without running any code from it."""
+    """Returns {name: value} of the file, without running any code from it."""
     try:
-        import torch
-    except ImportError:
+        table = torch_records.table(path, strict=True)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except torch_records.Foreign as error:
         raise broken(
-            path,
-            "is a torch pickle, and torch is not installed; pip install torch, or use safetensors",
+            path, f"wants to run {error}; tensors alone are read, and nothing was run"
         ) from None
-    try:
-        table = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
-    except Exception as error:
-        text = str(error)
-        if code := re.search(r"GLOBAL ([\w.]+)", text):
-            raise broken(
-                path,
-                f"wants to run {code[1]}; torch's weights_only refused it, and nothing was run",
-            ) from None
-        line = next(iter(text.splitlines()), "")[:200]
+    except Exception as error:  # a damaged pickle may end in any of Python's errors
+        line = next(iter(str(error).splitlines()), "")[:200]
         raise broken(
-            path, f"cannot be read by torch with weights_only: {type(error).__name__}: {line}"
+            path, f"cannot be read as a torch file: {type(error).__name__}: {line}"
         ) from None
-    if not isinstance(table, Mapping) or not all(isinstance(name, str) for name in table):
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table):
         raise broken(path, "holds no table of named tensors")
-    return dict(table)
+    return table
 
 
 def _entry(path: Path, name: str, tensor: Any) -> Entry:
-    import torch
-
-    if not isinstance(tensor, torch.Tensor):
+    dense = isinstance(tensor, torch_records.Tensor)
+    if not dense and not isinstance(tensor, torch_records.Sparse):
         raise broken(path, f"is no tensor but a {type(tensor).__name__}", name)
-    dtype = TYPES.get(str(tensor.dtype).removeprefix("torch."))
-    if dtype is None or tensor.layout is not torch.strided or tensor.device.type != "cpu":
-        kind = (
-            f"{str(tensor.dtype).removeprefix('torch.')}, "
-            f"{str(tensor.layout).removeprefix('torch.')}"
-        )
+    if not dense or tensor.dtype not in DTYPES:
+        kind = tensor.dtype if dense else "sparse"
         raise broken(
             path, f"is of type {shown(kind)}; these are read: {', '.join(TYPES)}, dense", name
         )
-    if bytes_of(dtype, tuple(tensor.shape)) is None:
-        raise broken(
-            path, f"has the shape {shown(list(tensor.shape))}, which no array can have", name
-        )
-    return Entry(dtype=dtype, stored=tuple(tensor.shape), extents=())
+    return Entry(dtype=tensor.dtype, stored=tensor.shape, extents=())

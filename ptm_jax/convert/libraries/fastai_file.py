@@ -8,8 +8,8 @@ ours is the sum.
 
 from __future__ import annotations
 
+import io
 import os
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tokenizers import models, pre_tokenizers
 from ptm_jax.convert.formats import torch_records
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.core.reading import broken
+from ptm_jax.core.reading import Unpickler, broken, read_bytes
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Params, Vocab
@@ -170,21 +170,15 @@ def _check(path: Path, params: Mapping[str, np.ndarray], sizes: list[int]) -> No
             )
 
 
-class _Texts(pickle.Unpickler):
-    """Reads plain values alone."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} is no text")
-
-
 def _tokenizer(file: Path, size: int) -> Tokenizer | None:
     """Returns the tokenizer of the words that are stored next to a file. Raises UserError."""
     files = sorted(file.parent.glob(WORDS))
     if not files:
         return None
     try:
-        with files[0].open("rb") as opened:
-            words = _Texts(opened).load()
+        words = Unpickler(io.BytesIO(read_bytes(files[0]))).load()
+    except UserError:
+        raise
     except Exception as error:  # a damaged pickle may end in any of Python's errors
         raise broken(
             files[0],

@@ -19,7 +19,7 @@ from ptm_jax.convert.formats import torch_records
 from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.core.reading import broken, shown
+from ptm_jax.core.reading import Record, broken, shown
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Params
 from ptm_jax.data.tokenizers.words import OpenWords, spaced
@@ -151,9 +151,7 @@ def _state(path: Path, way: str) -> dict[str, Any]:
         content.get("dictionary"),
         content.get("document_delimiter", "\n"),
     )
-    items = (
-        vars(dictionary).get("idx2item") if isinstance(dictionary, torch_records.Record) else None
-    )
+    items = vars(dictionary).get("idx2item") if isinstance(dictionary, Record) else None
     if (
         not isinstance(state, Mapping)
         or not isinstance(items, list)

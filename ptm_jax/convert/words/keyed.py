@@ -8,7 +8,6 @@ the same folder, which are memory-mapped without pickles.
 
 from __future__ import annotations
 
-import collections
 import io
 import pickle
 from collections.abc import Mapping
@@ -17,13 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.convert.formats.torch_records import Record
 from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, read_bytes, shown, size_of
+from ptm_jax.core.reading import (
+    Record,
+    Unpickler,
+    broken,
+    read_bytes,
+    shown,
+    size_of,
+)
 
 LARGEST = 1 << 32
 """Bytes of the pickle at most; arrays of more than 10 MB lie beside it."""
+NUMBERS = {f"{kind}{size}" for kind in "fiu" for size in (2, 4, 8)} | {"i1", "u1"}
+"""Types of numbers that an array of a pickle may have: f2 to f8, i1 to i8, u1 to u8."""
 CLASSES = {
     False: "gensim.models.keyedvectors\nKeyedVectors",
     True: "gensim.models.fasttext\nFastTextKeyedVectors",
@@ -35,21 +42,38 @@ def is_pickle(head: bytes) -> bool:
     return len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5
 
 
-class _Array:
-    """An array of a pickle, built from its bytes."""
+class _Type(Record):
+    """A type of numbers of a pickle: `dtype(name, align, copy)` and its state, of which the order
+    of the bytes is read. numpy's own takes any state, and some crash it."""
 
-    def __init__(self, *arguments: Any):
-        self.value = np.zeros(0)
+    def __init__(self, name: Any = "", *ignored: Any):
+        self.name, self.order = str(name), "<"
 
-    def __setstate__(self, state: tuple) -> None:
-        _, shape, dtype, by_columns, raw = state
+    def __setstate__(self, state: Any) -> None:
+        self.order = ">" if state[1] == ">" else "<"
+
+    def numbers(self, raw: Any, shape: Any, by_columns: bool) -> np.ndarray:
+        """Returns the array of its bytes. Raises ValueError for another type or size."""
+        if self.name not in NUMBERS:
+            raise ValueError(f"numbers of the type {shown(self.name)}")
         raw = raw.encode("latin-1") if isinstance(raw, str) else raw
-        self.value = np.frombuffer(raw, dtype).reshape(shape, order="F" if by_columns else "C")
+        flat = np.frombuffer(raw, f"{self.order}{self.name}")
+        return flat.reshape(shape, order="F" if by_columns else "C")
 
 
-def _from_buffer(raw: Any, dtype: np.dtype, shape: tuple, order: str) -> _Array:
+class _Array(Record):
+    """An array of a pickle, built from its bytes; None for one of objects, which is not read."""
+
+    value: np.ndarray | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, by_columns, raw = state
+        self.value = None if isinstance(raw, list) else dtype.numbers(raw, shape, by_columns)
+
+
+def _from_buffer(raw: Any, dtype: _Type, shape: tuple, order: str) -> _Array:
     array = _Array()
-    array.value = np.frombuffer(raw, dtype).reshape(shape, order=order)
+    array.value = dtype.numbers(raw, shape, order == "F")
     return array
 
 
@@ -57,21 +81,20 @@ def _bytes(text: str, encoding: str = "latin-1") -> bytes:
     return text.encode("latin-1" if encoding in ("latin1", "latin-1") else "utf8")
 
 
-_BUILT = {("numpy", "dtype"): np.dtype, ("numpy", "ndarray"): _Array, ("_codecs", "encode"): _bytes}
-_BUILT |= {(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")}
-_BUILT |= {(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")}
-_BUILT |= {
-    ("collections", "OrderedDict"): collections.OrderedDict,
-    ("collections", "defaultdict"): lambda *given: {},
-}
+class _Reader(Unpickler):
+    """Finds numpy's arrays and plain containers."""
 
-
-class _Reader(pickle._Unpickler):
-    """Python's own unpickler (the one in C takes memory for the numbers it reads), which finds no
-    class but those above."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        return _BUILT.get((module, name), Record)
+    builders = {
+        **Unpickler.builders,
+        ("numpy", "dtype"): _Type,
+        ("numpy", "ndarray"): _Array,
+        ("_codecs", "encode"): _bytes,
+        ("collections", "defaultdict"): lambda *ignored: {},
+    }
+    builders |= {(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")}
+    builders |= {
+        (f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")
+    }
 
 
 def read(path: Path, allow_pickle: bool) -> WordTable:
@@ -198,6 +221,7 @@ def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
     stored = stored.get("count") if isinstance(stored, dict) else None
     if (
         isinstance(stored, _Array)
+        and stored.value is not None
         and stored.value.shape == (len(words),)
         and stored.value.dtype.kind in "iu"
     ):

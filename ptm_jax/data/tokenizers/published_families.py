@@ -6,15 +6,14 @@ import dataclasses
 import functools
 import io
 import json
-import pickle
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import Unpickler
 from ptm_jax.data.tokenizers.framing import Template, needed, template
 from ptm_jax.data.tokenizers.published_pieces import (
     LANGUAGES,
@@ -191,33 +190,13 @@ def _word_bpe(family: str, source: Source, roles: Mapping[str, str]):
     return "bpe", WordBPE(vocab, merges, words, unk=roles["unk"], facts=f"{family} {bool(lower)}")
 
 
-class _Inert:
-    """Stands for every object of a pickle that is not a container; it does nothing."""
-
-    def __init__(self, *args, **kwargs):
-        pass
-
-    def __setstate__(self, state):
-        pass
-
-    def __call__(self, *args, **kwargs):
-        return self
-
-
-class _Words(pickle.Unpickler):
-    """Reads containers only. Any other class or function in the file becomes an inert object."""
-
-    def find_class(self, module: str, name: str):
-        return OrderedDict if (module, name) == ("collections", "OrderedDict") else _Inert
-
-
 def _transfo_xl(family: str, source: Source, roles: Mapping[str, str]):
     def listed(data: bytes) -> dict[str, int]:
         lines = [line.split() for line in data.decode().split("\n") if line.strip()]
         return {word: i for i, word in enumerate(dict.fromkeys(words[0] for words in lines))}
 
     def pickled(data: bytes) -> dict[str, int]:
-        content = _Words(io.BytesIO(data)).load()
+        content = Unpickler(io.BytesIO(data)).load()
         if not isinstance(content, dict) or not isinstance(content.get("idx2sym"), list):
             raise ValueError(
                 "it holds no list of words; a file that torch wrote must be saved as "
