@@ -11,7 +11,7 @@ import pickle
 import re
 import reprlib
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -131,31 +131,31 @@ def read_json(path: Path, what: str) -> Any:
 class Record:
     """Stands for an object of any class of a pickle: its attributes, and nothing that runs."""
 
-    def __init__(self, *arguments: Any, **named: Any):
+    def __init__(self, *arguments: object, **named: object):
         pass
 
-    def __call__(self, *arguments: Any, **named: Any) -> Record:
+    def __call__(self, *arguments: object, **named: object) -> Record:
         return self
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         if isinstance(state, dict):
             self.__dict__.update(state)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         pass
 
-    def append(self, value: Any) -> None:
+    def append(self, value: object) -> None:
         pass
 
 
-def _plain(key: Any) -> bool:
+def _plain(key: object) -> bool:
     """Whether a value is hashed and compared in a time that its own size bounds."""
     if isinstance(key, int):
         return abs(key) < 1 << 60  # greater ones can share a hash
     return key is None or isinstance(key, str | bytes | Record)
 
 
-def ordered(*pairs: Any) -> collections.OrderedDict:
+def ordered(*pairs: object) -> collections.OrderedDict:
     """Returns the ordered dictionary that a pickle builds: empty, or of a list of pairs."""
     table = collections.OrderedDict()
     for key, value in pairs[0] if pairs else ():
@@ -184,7 +184,7 @@ class Unpickler(pickle._Unpickler):
             if not (_plain(key) or (isinstance(key, tuple) and all(map(_plain, key)))):
                 raise pickle.UnpicklingError("a key that is no text or number")
 
-    def _load_keys(self, load: Any, keys: slice) -> None:
+    def _load_keys(self, load: Callable, keys: slice) -> None:
         self._checked(self.stack[keys])
         load(self)
 

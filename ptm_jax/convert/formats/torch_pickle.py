@@ -55,7 +55,7 @@ def _load(path: Path) -> dict[str, Any]:
     return table
 
 
-def _entry(path: Path, name: str, tensor: Any) -> Entry:
+def _entry(path: Path, name: str, tensor: object) -> Entry:
     dense = isinstance(tensor, torch_records.Tensor)
     if not dense and not isinstance(tensor, torch_records.Sparse):
         raise broken(path, f"is no tensor but a {type(tensor).__name__}", name)

@@ -12,8 +12,9 @@ import io
 import math
 import mmap
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -93,7 +94,9 @@ class Tensor:
         return np.lib.stride_tricks.as_strided(part, self.shape, steps, writeable=False)
 
 
-def _tensor(storage: Storage, offset: int, shape: Any, strides: Any, *more: Any) -> Tensor:
+def _tensor(
+    storage: Storage, offset: int, shape: Sequence[int], strides: Sequence[int], *more: object
+) -> Tensor:
     """`torch._utils._rebuild_tensor_v2`, and v3, whose last argument but one is a type.
     Refuses a tensor of more numbers than its storage has."""
     kind = more[2] if len(more) > 2 and isinstance(more[2], _Kind) else None
@@ -116,7 +119,7 @@ def _tensor(storage: Storage, offset: int, shape: Any, strides: Any, *more: Any)
     return Tensor(storage, dtype, offset, shape, strides)
 
 
-def _first(value: Any, *ignored: Any) -> Any:
+def _first(value: object, *ignored: object) -> Any:
     return value
 
 
@@ -140,7 +143,7 @@ class _Reader(Unpickler):
         ("torch", "device"): Record,
     }
 
-    def __init__(self, file: Any, storages: dict[str, Storage], strict: bool):
+    def __init__(self, file: BinaryIO, storages: dict[str, Storage], strict: bool):
         super().__init__(file, encoding="utf-8")
         self.storages, self.strict = storages, strict
 
@@ -153,7 +156,7 @@ class _Reader(Unpickler):
             raise Foreign(f"{module}.{name}")
         return Record
 
-    def persistent_load(self, pid: Any) -> Storage:
+    def persistent_load(self, pid: object) -> Storage:
         _, kind, key, _, count, *view = pid
         if kind.name not in SIZES or type(count) is not int or count < 0 or any(view):
             raise ValueError("an odd storage")
@@ -177,7 +180,7 @@ def read(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _made(path: Path, value: Any, made: dict[int, dict]) -> Any:
+def _made(path: Path, value: object, made: dict[int, dict]) -> Any:
     """Returns a value with arrays for tensors. A table that several others hold is made once."""
     if isinstance(value, dict):
         if id(value) not in made:
@@ -205,7 +208,7 @@ def table(path: Path, strict: bool = False) -> Any:
     return value
 
 
-def _archive(file: Any, storages: dict[str, Storage], strict: bool) -> Any:
+def _archive(file: BinaryIO, storages: dict[str, Storage], strict: bool) -> Any:
     with zipfile.ZipFile(file) as archive:
         members = {info.filename: info for info in archive.infolist()}
         place = next(name for name in members if name.endswith("/data.pkl"))

@@ -46,13 +46,13 @@ class _Type(Record):
     """A type of numbers of a pickle: `dtype(name, align, copy)` and its state, of which the order
     of the bytes is read. numpy's own takes any state, and some crash it."""
 
-    def __init__(self, name: Any = "", *ignored: Any):
+    def __init__(self, name: Any = "", *ignored: object):
         self.name, self.order = str(name), "<"
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.order = ">" if state[1] == ">" else "<"
 
-    def numbers(self, raw: Any, shape: Any, by_columns: bool) -> np.ndarray:
+    def numbers(self, raw: object, shape: object, by_columns: bool) -> np.ndarray:
         """Returns the array of its bytes. Raises ValueError for another type or size."""
         if self.name not in NUMBERS:
             raise ValueError(f"numbers of the type {shown(self.name)}")
@@ -66,12 +66,12 @@ class _Array(Record):
 
     value: np.ndarray | None = None
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         _, shape, dtype, by_columns, raw = state
         self.value = None if isinstance(raw, list) else dtype.numbers(raw, shape, by_columns)
 
 
-def _from_buffer(raw: Any, dtype: _Type, shape: tuple, order: str) -> _Array:
+def _from_buffer(raw: object, dtype: _Type, shape: tuple, order: str) -> _Array:
     array = _Array()
     array.value = dtype.numbers(raw, shape, order == "F")
     return array
