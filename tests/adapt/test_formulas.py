@@ -177,6 +177,20 @@ def test_the_last_parameters():
     assert mean(recent, "main", age > 0)["w"][0] == pytest.approx(2.5)
 
 
+@pytest.mark.parametrize(("last", "every"), [(2, 3), (3, 2), (2, 1)])
+def test_only_some_steps_count(last, every):
+    """The mean of the last parameters after each `every`-th step; the first ones count too."""
+    adaptation = SelfEnsemble(last=last, every=every)
+    params = adaptation.init({"main": {"w": jnp.zeros(1)}}, None)
+    values = np.random.default_rng(0).normal(size=9)
+    counted = [0.0]
+    for number, value in enumerate(values, 1):
+        params = adaptation.on_step({**params, "main": {"w": jnp.full(1, value)}}, number - 1)
+        counted += [value] if number % every == 0 else []
+        mean_of_steps = adaptation.finish(params)["main"]["w"]
+        np.testing.assert_allclose(mean_of_steps, np.mean(counted[-last:]), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.full
 def test_a_self_ensemble_is_evaluated_as_the_mean_of_its_last_steps():
     trace = run(classifier("self_ensemble(last=2)"), steps=3)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
-from ptm_jax.objectives.base import AroundTask, real_rows, real_tokens, scores_of, token_loss
+from ptm_jax.objectives.base import AroundTask, prediction_weights, scores_of, token_loss
 from ptm_jax.objectives.regularisation.agreement import needs_scores
 
 
@@ -44,8 +44,7 @@ class OwnTeacher(AroundTask):
             teacher = dataclasses.replace(towers[name], train=False)
             theirs.append(_scores(teacher, self.task.head, teacher(batch), batch))
         squared = jnp.square(mine - sum(theirs) / len(theirs)).mean(-1)
-        weights = real_tokens(batch) if squared.ndim > 1 else real_rows(batch)
-        weights = batch.get("label_weights" if squared.ndim == 1 else "token_weights", weights)
+        weights = prediction_weights(mine, batch)
         return add_losses(
             (1.0, task), (self.scale, token_loss(squared, weights, name="teacher_error"))
         )

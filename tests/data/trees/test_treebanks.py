@@ -7,8 +7,10 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.block_records import Block
+from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.text import sources
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.trees.parses import Tree, binary
 from ptm_jax.data.trees.treebanks import read
 from ptm_jax.statistics import trees
@@ -196,6 +198,19 @@ def test_sources_name_their_files(tmp_path):
 
 
 trees_kinds = ("trees", "binary")
+
+
+def test_a_baseline_counts_the_words_alone(tmp_path):
+    """The ids that a baseline leaves out are the special tokens and the marks, so that the rest are
+    the forms of the treebank."""
+    file = written(tmp_path, GOOD * 20)
+    spec = TokenizerSpec(kind="spaced", vocab=100, min_count=2)
+    corpus = prepare([f"binary:{file}"], tmp_path / "corpus", tokenizer=spec, heldout=0.2)
+    pieces = corpus.tokenizer().pieces
+    counted = set(range(len(pieces))) - set(corpus.uncounted)
+    counts = corpus.counts("train") + corpus.counts("heldout")
+    found = {pieces[number]: counts[number] for number in counted}
+    assert found == {"dogs": 20, "bark": 20, "at": 20, "cats": 20, "[UNK]": 0}
 
 
 @pytest.mark.full
