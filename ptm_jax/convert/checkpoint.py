@@ -19,10 +19,10 @@ from ptm_jax.convert.family import Family, families, family_of
 from ptm_jax.convert.files import open_tensors
 from ptm_jax.convert.records import PROBLEMS, label_fields
 from ptm_jax.convert.saving import write_tensors
+from ptm_jax.convert.untyped import read_config
 from ptm_jax.core import slots, spec, towers
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten
-from ptm_jax.core.reading import read_bytes
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
@@ -45,25 +45,21 @@ class Checkpoint:
     architecture: str
 
 
-def is_published(path: str | os.PathLike) -> bool:
-    """Returns whether a directory has a Hugging Face config.json with a model_type."""
-    try:
-        fields = json.loads(read_bytes(Path(path) / "config.json"))
-    except (UserError, ValueError, RecursionError):
-        return False
-    return isinstance(fields, dict) and "model_type" in fields and "config" not in fields
-
-
 def tokenizer_of(folder: Path) -> Any:
     """Returns the tokenizer of a published checkpoint, or None if the directory has none."""
     files = (next(folder.glob(pattern), None) for pattern in FILES)
     return read_published(folder) if folder.is_dir() and any(files) else None
 
 
-def example(system: System) -> dict[str, Any]:
+def example(system: System | None = None) -> dict[str, Any]:
     """Returns the smallest batch that initialises every tower of a published architecture."""
     ids = jnp.zeros((1, 2), jnp.int32)
     return {"input_ids": ids, "decoder_input_ids": ids, "segment_ids": jnp.ones_like(ids)}
+
+
+def config_of(folder: Path, allow_pickle: bool = False) -> Config:
+    """Returns the config of a published checkpoint, with its `model_type`. Raises UserError."""
+    return read_config(folder, example(), allow_pickle)
 
 
 def record_of(
@@ -112,9 +108,7 @@ def read(
     checkpoint is executed.
     """
     folder = Path(folder)
-    config = Config.read(
-        folder / "config.json" if folder.is_dir() else folder.parent / "config.json"
-    )
+    config = config_of(folder if folder.is_dir() else folder.parent, allow_pickle)
     family = family_of(config)
     tensors = open_tensors(folder, allow_pickle=allow_pickle)
     config = config.within(map(tensors.shape, tensors))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ptm_jax.core.errors import UserError, closest
-from ptm_jax.core.reading import read_bytes, shown
+from ptm_jax.core.reading import not_utf8, read_bytes, shown
 
 LARGEST = 2**31 - 1
 """The largest whole number in a config: sizes and ids are int32 in every framework."""
@@ -58,6 +58,8 @@ class Config(Mapping):
                 raise ValueError("it holds no object")
         except UserError as error:
             raise UserError(f"{error}; a checkpoint needs its config.json") from None
+        except UnicodeDecodeError as error:
+            raise not_utf8(file, error) from None
         except (ValueError, RecursionError) as error:
             raise UserError(f"{file} is not a config ({error})") from None
         return cls(fields, file)

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -26,6 +26,10 @@ from ptm_jax.core.paths import flatten, unflatten
 
 OLD = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
 """Norm names in checkpoints that were converted from TensorFlow."""
+WRAPPERS = re.compile(
+    r"(?:^|(?<=\.))(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+"""Parts of names that wrappers of torch add: DataParallel, compile, FSDP."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +136,9 @@ def read(
             f"{tensors.folder}: the table of {family.model_type} has no line for "
             f"{', '.join(unnamed[:3])}; report this"
         )
-    actual = _actual(tensors, family, {name for leaf in leaf_at.values() for name in leaf.names})
+    actual = names_in_file(
+        tensors.names(), family, {name for leaf in leaf_at.values() for name in leaf.names}
+    )
     missing = [
         path for path, leaf in leaf_at.items() if not any(name in actual for name in leaf.names)
     ]
@@ -151,6 +157,7 @@ def read(
         tensors,
         actual,
         {copy: source for copy, source in family.ties.items() if copy not in wanted},
+        separable={line.theirs for line in lines},
     )
     made = fresh(tuple(missing)) if missing else {}
     for path, leaf in leaf_at.items():
@@ -162,24 +169,46 @@ def read(
     return unflatten({path: made[path] for path in flat}), Report(len(used), tuple(missing), extra)
 
 
-def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str]:
+def names_in_file(names: Iterable[str], family: Family, wanted: set[str]) -> dict[str, str]:
     """Returns {name in the table: name in the file}.
-    File names may lack the bare model's root or use an older spelling."""
+    File names may lack the bare model's root, use an older spelling, or have the prefixes of a
+    wrapper. Of tied tensors a file may have any one."""
     others = {other for sources in family.fill.values() for other in sources}
     known, name_in_file = wanted | set(family.ties) | others, {}
-    for name in tensors.names():
-        spelled = name
-        for old, new in (*OLD, *family.renames):
-            spelled = re.sub(old, new, spelled)
-        candidates = (spelled, family.root + spelled, spelled.removeprefix(family.root))
-        chosen = next((c for names in (wanted, known) for c in candidates if c in names), None)
+    names = tuple(names)
+    outer = _outer_prefix(names, family, known)
+    for name in names:
+        candidates = _spellings(WRAPPERS.sub("", name).removeprefix(outer), family)
+        chosen = next((c for part in (wanted, known) for c in candidates if c in part), None)
         if chosen is not None:
             name_in_file.setdefault(chosen, name)
     for name in wanted & set(family.fill):
         sources = [name_in_file[other] for other in family.fill[name] if other in name_in_file]
         if sources:
             name_in_file.setdefault(name, sources[0])
+    for copy, source in family.ties.items():
+        if source in wanted and copy not in wanted and copy in name_in_file:
+            name_in_file.setdefault(source, name_in_file[copy])
     return name_in_file
+
+
+def _spellings(name: str, family: Family) -> tuple[str, ...]:
+    """Returns the names in the table that a name in a file may stand for."""
+    for old, new in (*OLD, *family.renames):
+        name = re.sub(old, new, name)
+    return name, family.root + name, name.removeprefix(family.root)
+
+
+def _outer_prefix(names: tuple[str, ...], family: Family, known: set[str]) -> str:
+    """Returns the prefix that all names have before those of the table, as "model." of a module
+    that holds the model."""
+    inner, prefix = [WRAPPERS.sub("", name) for name in names], ""
+    while inner and not any(known & set(_spellings(name, family)) for name in inner):
+        first = inner[0].partition(".")[0] + "."
+        if not all(name.startswith(first) for name in inner):
+            return ""
+        inner, prefix = [name.removeprefix(first) for name in inner], prefix + first
+    return prefix
 
 
 def _check_shapes(
@@ -199,15 +228,24 @@ def _check_shapes(
                 )
 
 
-def _check_ties(tensors: Tensors, actual: Mapping[str, str], ties: Mapping[str, str]) -> None:
-    """Raises UserError if a tied tensor differs from its source."""
+def _check_ties(
+    tensors: Tensors, actual: Mapping[str, str], ties: Mapping[str, str], separable: Collection[str]
+) -> None:
+    """Raises UserError if a tied tensor differs from its source.
+    `separable` are those that an untied config has for themselves."""
     for copy, source in ties.items():
         if copy in actual and source in actual and actual[copy] != actual[source]:
             if not np.array_equal(tensors.read(actual[copy]), tensors.read(actual[source])):
-                raise UserError(
-                    f"{tensors.file(actual[copy])}: {actual[copy]} differs from {actual[source]}, "
+                advice = (
                     "which the config ties it to; set tie_word_embeddings to false in "
                     "config.json for a table of its own"
+                    if copy in separable
+                    else "and the network has one table for both; a checkpoint with two is not "
+                    "supported"
+                )
+                raise UserError(
+                    f"{tensors.file(actual[copy])}: {actual[copy]} differs from {actual[source]}, "
+                    + advice
                 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import collections
 import contextlib
 import itertools
@@ -95,6 +96,28 @@ def size_of(path: Path) -> int:
     return status.st_size
 
 
+MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+"""{byte order mark: encoding}. The marks of UTF-32 come first: one begins as a mark of UTF-16."""
+
+
+def encoding_of(head: bytes) -> str | None:
+    """Returns the encoding that the byte order mark at the begin of a file names, if not UTF-8."""
+    return next((name for mark, name in MARKS.items() if head.startswith(mark)), None)
+
+
+def not_utf8(where: str | Path, error: UnicodeDecodeError, offset: int = 0) -> UserError:
+    """Returns the error for a text that is in another encoding. `offset` are the bytes before."""
+    name = encoding_of(error.object) if not offset else None
+    kind = f"{name} text" if name else f"not UTF-8 at byte {offset + error.start}"
+    tool = f"iconv -f {name} -t UTF-8" if name else "iconv -t UTF-8"
+    return UserError(f"{where} is {kind}; convert it, as `{tool}` does")
+
+
 def read_bytes(path: str | os.PathLike, limit: int = LARGEST_JSON) -> bytes:
     """Returns the bytes of a regular file.
 
@@ -119,6 +142,10 @@ def parse_json(path: Path, raw: bytes, what: str) -> Any:
 
     try:
         return json.loads(raw.decode("utf8"), object_pairs_hook=unique)
+    except UnicodeDecodeError as error:
+        if encoding_of(raw) is None:
+            raise broken(path, f"{what} is not JSON") from None
+        raise not_utf8(path, error) from None
     except (ValueError, RecursionError):
         raise broken(path, f"{what} is not JSON") from None
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ptm_jax.convert import adapterfile, checkpoint
-from ptm_jax.convert.checkpoint import is_published
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
 from ptm_jax.convert.layouts import LAYOUTS, Layout
@@ -23,6 +22,7 @@ from ptm_jax.convert.libraries.sentence_folder import (
     sentence_of,
 )
 from ptm_jax.convert.records import record_with
+from ptm_jax.convert.untyped import is_published
 from ptm_jax.convert.words import static_folder, wordfiles
 from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError

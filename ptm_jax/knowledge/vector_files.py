@@ -5,6 +5,7 @@ Files of word2vec and fastText begin with a line `V D`.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,15 @@ def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
     with reading(path), path.open("rb") as file:
         for number, line in enumerate(file, 1):
             name, _, numbers = line.rstrip().partition(b" ")
-            if number == 1 and name.isdigit() and numbers.strip().isdigit():
-                continue
+            if number == 1:
+                name = name.removeprefix(codecs.BOM_UTF8)
+                if name.isdigit() and numbers.strip().isdigit():
+                    width = int(numbers)
+                    continue
             word = name.decode(errors="replace")
             if word not in words or word in vectors:
+                continue
+            if width and len(numbers.split()) > width:  # a word that holds blanks
                 continue
             try:
                 vector = np.array(numbers.split(), np.float32)

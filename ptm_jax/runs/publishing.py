@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ptm_jax.convert import checkpoint, layouts
+from ptm_jax.convert import checkpoint, layouts, untyped
 from ptm_jax.convert.libraries import sentence_export
 from ptm_jax.data.tokenizers.published import write_published
 from ptm_jax.runs import card
@@ -26,9 +26,7 @@ def published_config(model: str | os.PathLike) -> Mapping[str, Any] | None:
     if run.exists:
         return run.published or None
     file = run.folder / "config.json"
-    return (
-        json.loads(file.read_text(encoding="utf8")) if checkpoint.is_published(run.folder) else None
-    )
+    return json.loads(file.read_text(encoding="utf8")) if untyped.is_published(run.folder) else None
 
 
 def export(

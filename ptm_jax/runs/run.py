@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert import adapterfile, checkpoint
+from ptm_jax.convert import adapterfile, untyped
 from ptm_jax.convert.libraries import sentence_folder
 from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
@@ -57,7 +57,7 @@ class Run:
     def exists(self) -> bool:
         """Whether the folder has the record of a run.
         A published checkpoint has a config.json too."""
-        return (self.folder / "config.json").is_file() and not checkpoint.is_published(self.folder)
+        return (self.folder / "config.json").is_file() and not untyped.is_published(self.folder)
 
     @functools.cached_property
     def record(self) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptm_jax.core.reading import broken, read_bytes, shown
+from ptm_jax.core.reading import broken, not_utf8, read_bytes, shown
 from ptm_jax.inference.loading import vectors_of
 from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.runs.evaluations import Request
@@ -48,7 +48,7 @@ def read(path: Path) -> Table:
     try:
         lines = read_bytes(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise broken(path, f"is not UTF-8 text (byte {error.start})") from None
+        raise not_utf8(path, error) from None
     head = lines[0].split("\t") if lines else []
     if len(head) < 2 or head[0] != "word":
         raise broken(path, "has no first line `word`, a tab and names of properties")

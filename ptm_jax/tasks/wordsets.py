@@ -17,7 +17,7 @@ import numpy as np
 import scipy.stats
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, read_bytes, shown
+from ptm_jax.core.reading import broken, not_utf8, read_bytes, shown
 from ptm_jax.inference.loading import vectors_of
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words.word_vectors import EPSILON, Method, WordVectors
@@ -182,7 +182,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise broken(path, f"is not UTF-8 text (byte {error.start})") from None
+        raise not_utf8(path, error) from None
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             yield number, line.strip()

@@ -41,6 +41,7 @@ import tyro
 
 from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.reading import not_utf8
 from ptm_jax.inference.uses import Request, Result, Use
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
@@ -298,9 +299,7 @@ def _texts(data: bytes, source: str) -> list[str]:
     try:
         lines = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{source} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does"
-        ) from error
+        raise not_utf8(source, error) from error
     if not lines:
         raise UserError(f"{source} holds no text; give one text per line, or --text")
     return lines

@@ -77,6 +77,10 @@ def _from_buffer(raw: object, dtype: _Type, shape: tuple, order: str) -> _Array:
     return array
 
 
+def _scalar(dtype: _Type, raw: object) -> int | float:
+    return dtype.numbers(raw, (1,), False)[0].item()
+
+
 def _bytes(text: str, encoding: str = "latin-1") -> bytes:
     return text.encode("latin-1" if encoding in ("latin1", "latin-1") else "utf8")
 
@@ -92,6 +96,7 @@ class _Reader(Unpickler):
         ("collections", "defaultdict"): lambda *ignored: {},
     }
     builders |= {(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")}
+    builders |= {(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")}
     builders |= {
         (f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")
     }
@@ -127,10 +132,16 @@ def _table(path: Path, state: Mapping[str, Any], prefix: str) -> WordTable:
         (state[name] for name in ("index_to_key", "index2word", "index2entity") if name in state),
         None,
     )
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+    if not isinstance(words, list) or not words:
         raise broken(
             path, "holds no vectors of words: it has no list of words as gensim's KeyedVectors"
         )
+    if odd := [word for word in words if not isinstance(word, str) and type(word) is not int]:
+        raise broken(
+            path,
+            f"the key {shown(odd[0])} is neither a word nor a whole number; write keys as texts",
+        )
+    keys, words = words, list(map(str, words))
 
     def array(*names):
         return _array(path, state, prefix, names, len(words))
@@ -170,7 +181,7 @@ def _table(path: Path, state: Mapping[str, Any], prefix: str) -> WordTable:
     return WordTable(
         words=words,
         rows=rows,
-        counts=_counts(state, words),
+        counts=_counts(state, keys),
         subwords=subwords,
         format="keyed-vectors",
     )
@@ -216,7 +227,7 @@ def _array(
     return None
 
 
-def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
+def _counts(state: Mapping[str, Any], words: list[str | int]) -> np.ndarray | None:
     stored = state.get("expandos")
     stored = stored.get("count") if isinstance(stored, dict) else None
     if (

@@ -17,7 +17,7 @@ import numpy as np
 from ptm_jax.convert.words import fasttext_bin, interleaved, keyed, static_folder, textual
 from ptm_jax.convert.words.wordtable import WordTable, decoded, encoded
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.reading import broken, reading, shown, size_of
+from ptm_jax.core.reading import broken, encoding_of, reading, shown, size_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,6 +110,8 @@ def _head(path: Path) -> bytes:
         head = file.read(4096)
     if not head:
         raise broken(path, "is empty")
+    if name := encoding_of(head):
+        raise broken(path, f"is {name} text; convert it, as `iconv -f {name} -t UTF-8` does")
     if head[:2] in (b"\x1f\x8b", b"PK", b"BZ", b"\xfd7"):
         raise broken(path, "is compressed; unpack it first (gunzip, unzip, bunzip2 or unxz)")
     return head
@@ -200,10 +202,16 @@ def _drafted(
 def _is_headed_text(path: Path, head: bytes) -> bool:
     """Whether a line of counts and lines of a word and numbers follow.
     Bytes of float32 numbers are no such lines."""
-    header, start = textual.header_of(head), head.find(b"\n") + 1
+    header, start = textual.header_of(head.removeprefix(textual.MARK)), head.find(b"\n") + 1
     if header is None:
         return False
-    return textual.is_text(path, start) or textual.is_written(path, start, header[1])
+    return textual.is_text(path, start, header[1]) or textual.is_written(path, start, header[1])
+
+
+def _is_glove(path: Path, head: bytes) -> bool:
+    """Whether one of the first two lines is a word and numbers."""
+    start = len(textual.MARK) if head.startswith(textual.MARK) else 0
+    return textual.is_text(path, start) or textual.is_text(path, head.find(b"\n") + 1)
 
 
 FORMATS = {
@@ -246,7 +254,7 @@ FORMATS = {
     ),
     "glove": Format(
         help="GloVe's text, without a first line",
-        detect=lambda path, head: textual.is_text(path, 0),
+        detect=_is_glove,
         read=lambda path, allow_pickle: textual.read(path, False),
         write=_drafted(functools.partial(textual.write, headed=False)),
     ),

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, reading, shown, size_of
+from ptm_jax.core.reading import broken, not_utf8, reading, shown, size_of
 from ptm_jax.data.text.documents import Document
 
 START = "parallel:"
@@ -95,7 +95,7 @@ def _lines(path: Path) -> Sequence[str]:
         with reading(path):
             return path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise broken(path, f"is not UTF-8 text (byte {error.start})") from None
+        raise not_utf8(path, error) from None
 
 
 def _pairs(path: Path, number: int, line: str, lengths: tuple[int, int]) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ptm_jax.core.archives import Xz
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import shown
+from ptm_jax.core.reading import not_utf8, shown
 from ptm_jax.data.text.bounded import Bounded
 from ptm_jax.data.text.documents import Document, document
 
@@ -93,6 +93,4 @@ def _decoded(content: bytes, what: str) -> str:
     try:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{what} is not UTF-8 at byte {error.start}; fetch it again or convert it"
-        ) from None
+        raise not_utf8(what, error) from None

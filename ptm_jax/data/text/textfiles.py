@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ptm_jax.core.archives import COMPRESSIONS, DAMAGED, opened
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import not_utf8
 from ptm_jax.data.text import crawl, parquet, wiki
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded
 from ptm_jax.data.text.documents import Document, document
@@ -90,10 +91,7 @@ def _lines(stream: Bounded, path: Path) -> Iterator[str]:
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path} is not UTF-8 at byte {offset + error.start} of its text; convert "
-                "it, say with iconv"
-            ) from None
+            raise not_utf8(path, error, offset) from None
         if offset == 0:
             line = line.removeprefix("\ufeff")
         offset += len(raw)

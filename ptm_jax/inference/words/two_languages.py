@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, read_bytes, shown
+from ptm_jax.core.reading import broken, not_utf8, read_bytes, shown
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words.word_vectors import WordVectors
 
@@ -113,7 +113,7 @@ def lines_of(path: Path) -> list[str]:
     try:
         return read_bytes(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise broken(path, f"is not UTF-8 text (byte {error.start})") from None
+        raise not_utf8(path, error) from None
 
 
 def of_language(model: WordVectors, language: str) -> WordVectors:

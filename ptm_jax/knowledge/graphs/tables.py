@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ptm_jax.core import archives
-from ptm_jax.core.reading import broken, reading, shown
+from ptm_jax.core.reading import broken, encoding_of, not_utf8, reading, shown
 
 LONGEST = 1 << 24
 """Bytes of a line at most."""
@@ -33,7 +33,8 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                     if text.strip():
                         yield number, text
         except UnicodeDecodeError as error:
-            raise broken(path, f"line {number:,} is not UTF-8 text (byte {error.start})") from None
+            where = path if encoding_of(error.object) else f"{path}: line {number:,}"
+            raise not_utf8(where, error) from None
         except archives.DAMAGED as error:
             raise broken(path, f"is a damaged archive after line {number:,} ({error})") from None
 

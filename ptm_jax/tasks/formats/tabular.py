@@ -29,7 +29,7 @@ import numpy as np
 
 from ptm_jax.core import archives
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, size_of
+from ptm_jax.core.reading import broken, not_utf8, size_of
 from ptm_jax.data.text import parquet, textfiles, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, RATIO, Bounded
 from ptm_jax.tasks.formats.json_text import Places, json_of, repeated
@@ -144,9 +144,7 @@ def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
         ) as file:
             return file.read().decode(encoding)
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does"
-        ) from None
+        raise not_utf8(path, error) from None
     except archives.DAMAGED as error:
         raise UserError(
             f"{path} is a damaged archive ({error}); fetch or compress it again"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert import checkpoint
+from ptm_jax.convert import checkpoint, untyped
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.engine import Report
 from ptm_jax.convert.family import family_of
@@ -72,12 +72,12 @@ class Initial:
     @functools.cached_property
     def published(self) -> bool:
         """Whether it is a published checkpoint; False: a run."""
-        return checkpoint.is_published(self.folder)
+        return untyped.is_published(self.folder)
 
     @functools.cached_property
     def config(self) -> Config:
         """The config.json of a published checkpoint."""
-        return Config.read(self.folder / "config.json")
+        return checkpoint.config_of(self.folder)
 
     @property
     def workdir(self) -> Path:

@@ -123,8 +123,12 @@ BAD_TEXTS = {
     "line 1 gives 2 words of 1,000,000,000": b"2 1000000000\na 1 2\n",
     "holds 1 words; line 1 gives 3": b"3 2\na 1.50000 2.00000\n",
     "line 3: the word 'b' has 1 numbers, expected 2": b"2 2\na 1 2\nb 1\n",
-    "line 3: 'york' after the word 'new' is no number; a word holds no "
-    "blank": b"2 2\na 1 2\nnew york 1 2\n",
+    "line 3: the word 'b' has 3 numbers, expected 2": b"2 2\na 1 2\nb 7 1 2\n",
+    "line 2: the word 'b' has 3 numbers, expected 2": b"a 1 2\nb 7 1 2\nc 1 2\n",
+    "line 4: 'two' after the word 'b' is no number": b"a 1 2\nb 1 2\nc 1 2\nb two\n",
+    "holds 2 words; line 1 gives 4": b"4 2\na 1.25 2.25\nb 1.25 2.25\n",
+    "holds 3 words; line 1 gives 4": b"4 2\na 1 2\nb 1 2\nc 1 2",
+    "line 4: the word 'c' has 1 numbers": b"4 2\na 1.25 2.25\nb 1.25 2\nc 1",
     "line 2: the vector of 'b' holds NaN": b"a 1 2\nb nan 2\n",
     "line 3: the vector of 'c' holds NaN or infinity": b"a 1 2\nb 1 2\nc 1e60 2\n",
     "line 2: a word of 0 bytes": b"a 1 2\n\nc 1 2\n",
@@ -263,3 +267,46 @@ def test_numbers_in_another_form_are_no_binary_vectors(tmp_path, head, value):
     assert ("is no number" in str(caught.value)) == bool(head)
     if head and "," in value and value.count(".") == 0:
         assert "a point in the place of the comma" in str(caught.value)
+
+
+BLANKS = ["the", ". . .", "at name@domain.com", "1 of", "\u00a0", "new york city"]
+
+
+@pytest.mark.parametrize("head", ["6 3\n", ""])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_words_that_hold_blanks(tmp_path, head, mark):
+    """GloVe's 840B has such words. The width is known from the header, or from the other lines."""
+    rows = np.arange(18, dtype=np.float32).reshape(6, 3) / 8
+    lines = (f"{w} {' '.join(map(str, row))}\n" for w, row in zip(BLANKS, rows, strict=True))
+    path = tmp_path / "v.txt"
+    path.write_text(mark + head + "".join(lines), encoding="utf8")
+    read = wordfiles.read(path)
+    assert list(read.words) == BLANKS and read.format == ("word2vec" if head else "glove")
+    np.testing.assert_array_equal(read.whole(), rows)
+
+
+def test_the_first_word_may_hold_blanks_or_be_one(tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text(". . . 0.5 1\na 2 3\nb 4 5\n")
+    assert list(wordfiles.read(path).words) == [". . .", "a", "b"]
+    path.write_text("2 2\n  0.5 1\na 2 3\n")  # gensim writes its own blank token so
+    read = wordfiles.read(path)
+    assert list(read.words) == [" ", "a"] and read.whole().tolist() == [[0.5, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("header", [4, 2, 1])
+def test_a_header_that_counts_wrong_is_remarked(tmp_path, capsys, header):
+    path = tmp_path / "v.vec"
+    path.write_text(f"{header} 2\na 1 0\nb 0.5 0.25\nc 0 1\n")
+    read = wordfiles.read(path)
+    assert list(read.words) == ["a", "b", "c"] and read.whole()[1].tolist() == [0.5, 0.25]
+    assert f"line 1 gives {header} words, and the file has 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_another_encoding_is_named(tmp_path, encoding):
+    path = tmp_path / "v.vec"
+    mark = "\ufeff" if encoding.endswith("be") else ""
+    path.write_bytes((mark + "2 2\na 1 0\nb 0 1\n").encode(encoding))
+    with pytest.raises(UserError, match=f"is {encoding[:6].upper()} text; convert it, as `iconv"):
+        wordfiles.read(path)

@@ -12,6 +12,7 @@ import pytest
 
 import ptm_jax
 from ptm_jax.convert.words import wordfiles
+from ptm_jax.core.errors import UserError
 
 try:
     import gensim
@@ -98,6 +99,49 @@ def test_saved_models_of_gensim_are_read_without_running_them(theirs, name):
         assert set(model.words) == set(known.index_to_key)
         np.testing.assert_allclose(model[known.index_to_key], known.vectors, atol=1e-6)
     assert model.table.counts is not None
+
+
+@pytest.mark.parametrize("kind", ["Word2Vec", "FastText", "Doc2Vec"])
+@pytest.mark.parametrize("settings", [dict(hs=1, negative=0), dict(hs=1, negative=3), {}])
+def test_models_with_codes_of_words_and_keys_that_are_numbers(tmp_path, kind, settings):
+    """Hierarchical softmax stores arrays of Python objects, which are no vectors."""
+    texts = [["the", "cat", "sat"], ["the", "dog", "ran"]] * 20
+    settings = {**settings, "vector_size": 4, "min_count": 1, "epochs": 1}
+    if kind == "Doc2Vec":
+        tagged = gensim.models.doc2vec.TaggedDocument
+        model = gensim.models.Doc2Vec([tagged(t, [n]) for n, t in enumerate(texts)], **settings)
+        model.dv.save(str(tmp_path / "tags.kv"))
+        tags = wordfiles.read(tmp_path / "tags.kv", allow_pickle=True)
+        assert list(tags.words) == list(map(str, range(40)))
+        np.testing.assert_array_equal(tags.whole(), model.dv.vectors)
+    else:
+        model = vars(gensim.models)[kind](texts, **settings)
+    model.save(str(tmp_path / "m"))
+    read = wordfiles.read(tmp_path / "m", allow_pickle=True)
+    assert list(read.words) == list(model.wv.index_to_key) and read.counts is not None
+    np.testing.assert_allclose(read.whole(), model.wv.vectors, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "keys", [[1, 2, 10], [np.int64(3), np.int32(-4), 0], ["a", 7, "8"], [1 << 40, "x", "y z"]]
+)
+def test_keys_that_are_whole_numbers(tmp_path, keys):
+    vectors = KeyedVectors(3)
+    vectors.add_vectors(keys, np.eye(3, dtype=np.float32))
+    vectors.allocate_vecattrs(attrs=["note"], types=[object])
+    vectors.set_vecattr(keys[0], "note", "text")
+    vectors.save(str(tmp_path / "n.kv"))
+    read = wordfiles.read(tmp_path / "n.kv", allow_pickle=True)
+    assert list(read.words) == list(map(str, keys))
+    np.testing.assert_array_equal(read.whole(), np.eye(3))
+
+
+def test_a_key_of_another_kind_is_named(tmp_path):
+    vectors = KeyedVectors(3)
+    vectors.add_vectors(["a", ("b", "c")], np.eye(3, dtype=np.float32)[:2])
+    vectors.save(str(tmp_path / "n.kv"))
+    with pytest.raises(UserError, match=r"the key \('b', 'c'\) is neither a word nor"):
+        wordfiles.read(tmp_path / "n.kv", allow_pickle=True)
 
 
 def test_gensim_reads_what_we_write_in_every_format(theirs, tmp_path):
