@@ -83,7 +83,7 @@ def _fits(family: Family, config: Config, names: tuple[str, ...], example: Batch
         lines = family.lines(typed, family.bare)
         shapes = towers.abstract(system.towers, example)["main"]
         flat = {path: leaf.shape for path, leaf in flatten(shapes).items()}
-        leaf_at, unnamed = engine.leaves(flat, lines, most=len(names))
+        leaf_at, unnamed = engine.leaves(flat, lines, len(names))
     except (UserError, ValueError, TypeError):
         return False
     wanted = {

@@ -111,7 +111,7 @@ def read(path: Path, headed: bool) -> WordTable:
         for number, lines in _blocks(path, file, 2 if headed else 1):
             width = width or _width_of(lines)
             names, _, rests = zip(*(line.partition(b" ") for line in lines), strict=True)
-            if not all(names) or any(rest.count(b" ") != width - 1 for rest in rests):
+            if not all(names) or any(line.count(b" ") != width for line in lines):
                 names, rests = zip(*(_divided(line, width) for line in lines), strict=True)
             parts.append(_numbers(path, number, names, rests, width))
             words += map(decoded, names)
