@@ -17,9 +17,9 @@ from ptm_jax.convert import engine, pruned, quantised
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import Family, families, family_of
 from ptm_jax.convert.files import open_tensors
+from ptm_jax.convert.formats.untyped import read_config
 from ptm_jax.convert.records import PROBLEMS, label_fields
 from ptm_jax.convert.saving import write_tensors
-from ptm_jax.convert.untyped import read_config
 from ptm_jax.core import slots, spec, towers
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten

@@ -12,6 +12,7 @@ from typing import Any
 
 from ptm_jax.convert import adapterfile, checkpoint
 from ptm_jax.convert.config import Config
+from ptm_jax.convert.formats.untyped import is_published
 from ptm_jax.convert.hub import locate
 from ptm_jax.convert.layouts import LAYOUTS, Layout
 from ptm_jax.convert.libraries import flair_files
@@ -22,7 +23,6 @@ from ptm_jax.convert.libraries.sentence_folder import (
     sentence_of,
 )
 from ptm_jax.convert.records import record_with
-from ptm_jax.convert.untyped import is_published
 from ptm_jax.convert.words import static_folder, wordfiles
 from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError

@@ -28,8 +28,8 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
     catalogue wins over a directory of that name without a published checkpoint. With `experiment`,
     a System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
     """
+    from ptm_jax.convert.formats.untyped import is_published
     from ptm_jax.convert.libraries.sentence_folder import model_folder
-    from ptm_jax.convert.untyped import is_published
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment, System
 
@@ -76,7 +76,7 @@ def _further(folder: str) -> Any:
     parameters."""
     from ptm_jax.convert.checkpoint import config_of
     from ptm_jax.convert.config import Config
-    from ptm_jax.convert.untyped import is_published
+    from ptm_jax.convert.formats.untyped import is_published
     from ptm_jax.core import slots
     from ptm_jax.core.system import Experiment
     from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec

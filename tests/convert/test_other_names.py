@@ -6,9 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from ptm_jax.convert import checkpoint, untyped
+from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import families
+from ptm_jax.convert.formats import untyped
 from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten

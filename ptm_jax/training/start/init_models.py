@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert import checkpoint, untyped
+from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.engine import Report
 from ptm_jax.convert.family import family_of
+from ptm_jax.convert.formats import untyped
 from ptm_jax.convert.hub import locate
 from ptm_jax.convert.libraries import sentence_folder
 from ptm_jax.convert.libraries.sentence_folder import Sentence
