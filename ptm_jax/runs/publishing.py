@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from ptm_jax.convert import checkpoint, layouts
 from ptm_jax.convert.formats import untyped
-from ptm_jax.convert.formats import untyped
 from ptm_jax.convert.libraries import sentence_export
 from ptm_jax.data.tokenizers.published import write_published
 from ptm_jax.runs import card

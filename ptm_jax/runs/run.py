@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert import adapterfile, untyped
+from ptm_jax.convert import adapterfile
+from ptm_jax.convert.formats import untyped
 from ptm_jax.convert.libraries import sentence_folder
 from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
