@@ -9,6 +9,7 @@ is compared before its numbers are read.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 OPTIONS, WEIGHTS = "*options.json", "*weights.hdf5"
 LARGEST = 1 << 20
 """The largest size of one dimension."""
+DEEPEST = 100
+"""The most layers, and convolutions, of a network."""
+EXPANSION = 64
+"""The most bytes of numbers for each byte of the file, whose data sets may be compressed."""
 
 
 def is_elmo(folder: str | os.PathLike) -> bool:
@@ -118,6 +123,11 @@ def _encoder(path: Path, tokenizer: OpenWords) -> tuple[BiLanguageLSTM, int]:
     if wrong := [name for name, size in sizes.items() if not _size(size)]:
         raise broken(path, f"{wrong[0]} is {sizes[wrong[0]]}; expected a size of 1 to {LARGEST:,}")
     cells, width, layers, size, spelling = sizes.values()
+    if max(layers, len(filters)) > DEEPEST:
+        raise broken(
+            path,
+            f"has {layers:,} layers and {len(filters):,} convolutions; at most {DEEPEST} are read",
+        )
     if (highway := get("char_cnn.n_highway", int, 0)) not in range(100):
         raise broken(path, f"char_cnn.n_highway is {highway}; expected a number of layers")
     encoder = elmo.network(
@@ -232,9 +242,16 @@ def _parameters(path: Path, encoder: BiLanguageLSTM) -> Iterator[tuple[str, np.n
     """Yields (path, array)."""
     import h5py
 
-    size_of(path)
+    room = EXPANSION * size_of(path)
     with reading(path), h5py.File(path, "r") as file:
         for sets, places, read_, _ in _layout(encoder):
+            room -= 4 * sum(map(math.prod, sets.values()))
+            if room < 0:
+                raise broken(
+                    path,
+                    f"has {size_of(path):,} bytes, too few for the sizes in its options; copy the "
+                    "whole file",
+                )
             yield from zip(
                 places, read_(*(_array(path, file, *part) for part in sets.items())), strict=True
             )

@@ -16,6 +16,7 @@ from ptm_jax.convert.files import open_tensors
 from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, parse_json, read_bytes, read_json, shown
+from ptm_jax.data.tokenizers.backends import check_growth, guarded
 
 KIND = "model2vec"
 
@@ -99,7 +100,10 @@ def _floats(folder: Path, name: str, array: np.ndarray, axes: int) -> np.ndarray
 def pieces_of(raw: bytes, file: Path) -> Sequence[str]:
     """Returns the tokens of a tokenizer.json in the order of their ids. Raises UserError."""
     try:
-        vocab = tokenizers.Tokenizer.from_str(raw.decode()).get_vocab(with_added_tokens=True)
+        with guarded():
+            backend = tokenizers.Tokenizer.from_str(raw.decode())
+            check_growth(backend)
+            vocab = backend.get_vocab(with_added_tokens=True)
     except Exception as error:  # the library raises bare Exceptions
         raise broken(file, f"is no tokenizer ({shown(str(error))})") from None
     return sorted(vocab, key=vocab.get)

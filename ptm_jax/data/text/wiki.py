@@ -7,6 +7,7 @@ cannot find where nested markup ends.
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import shown
 from ptm_jax.data.text.bounded import Bounded
 from ptm_jax.data.text.documents import Document, document
 
@@ -38,8 +40,17 @@ _NAMESPACES = frozenset(
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z-]+)?|simple")
 _LIST = "\0"
 _MAGIC = re.compile(r"__[A-Z]+__")
-_EMPTY = re.compile(r"\s*[(（][\s,;:/–-]*[)）]")
+_EMPTY = re.compile(r"(?:(?<!\s)\s+)?[(（][\s,;:/–-]*[)）]")
 _REST = re.compile(r"([(（])[\s,;:]+")
+OPEN = 1000
+"""Pieces of markup of a page that may stay open: the parser reads the page after each anew."""
+_MARKUP = re.compile(
+    r"(?P<open>\{\{|\[\[?|<!--|^[ \t:]*\{\||<[a-z]+)|"
+    r"(?P<close>\}\}|\]\]?|-->|^[ \t:]*\|\}(?!\})|</[a-z]+|/>)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_CLOSED = {"{{": "}}", "[[": "]]", "[": "]", "<!--": "-->", "{|": "|}"}
+_SINGLE = frozenset("<br <wbr <hr <meta <link <img <li <dt <dd <th <td <tr <p".split())
 _REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
 
 
@@ -49,11 +60,16 @@ def documents(stream: Bounded, path: Path) -> Iterator[Document]:
     _grammar()
     try:
         for title, text in pages(stream, path):
+            if unclosed(text) > OPEN:
+                raise UserError(
+                    f"{path}: the markup of {shown(title)} has more than {OPEN:,} pieces that are "
+                    "not closed; take that page out"
+                )
             try:
                 item = document(plain(text).splitlines())
             except RecursionError:
                 raise UserError(
-                    f"{path}: the markup of {title!r} is nested too deeply; take that page out"
+                    f"{path}: the markup of {shown(title)} is nested too deeply; take that page out"
                 ) from None
             if item:
                 yield item
@@ -115,6 +131,32 @@ def plain(text: str) -> str:
         if re.search(r"\w", line):
             lines.append(line)
     return "\n".join(lines)
+
+
+def unclosed(text: str) -> int:
+    """Returns how many templates, links, tables, comments and tags of a page are never closed, or
+    closed only after what holds them."""
+    waiting: list[str] = []
+    kinds: collections.Counter[str] = collections.Counter()
+    count = 0
+    for match in _MARKUP.finditer(text):
+        mark = match[0].strip(" \t:").lower()
+        if match["open"]:
+            if mark not in _SINGLE:
+                waiting.append(_CLOSED.get(mark, mark.replace("<", "</")))
+                kinds[waiting[-1]] += 1
+        else:
+            if mark == "/>" and waiting and waiting[-1].startswith("</"):
+                mark = waiting[-1]
+            while kinds[mark]:
+                last = waiting.pop()
+                kinds[last] -= 1
+                if last == mark:
+                    break
+                count += 1
+        if count + len(waiting) > OPEN:
+            break
+    return count + len(waiting)
 
 
 def _walk(code: Any, parts: list[str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,54 @@ from ptm_jax.data.tokenizers import framing
 from ptm_jax.data.tokenizers.framing import Added
 from ptm_jax.data.tokenizers.published_pieces import piece_spans
 
+GROWTH = 1000
+"""How often longer a text may become by the rules of a tokenizer."""
 GAPS = 100_000
 """Ids of a vocabulary that may have no piece, beside twice the pieces."""
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Converts a panic of the library's Rust code, which is no `Exception`, to a ValueError."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise ValueError(str(error).partition("\n")[0]) from None
+
+
+def encoded(encode: Callable, texts: Sequence[str]) -> list[tokenizers.Encoding]:
+    """Returns the encodings of texts by a method of the library. Raises UserError."""
+    try:
+        with guarded():
+            return encode(list(texts), add_special_tokens=False)
+    except Exception as error:  # bare ones, where the unknown token is missing
+        raise UserError(
+            f"the tokenizer cannot encode a text ({str(error)[:200]}); its vocabulary or one "
+            "of its rules is damaged"
+        ) from None
+
+
+def check_growth(tokenizer: tokenizers.Tokenizer) -> None:
+    """Raises ValueError for replacements that can make a text more than `GROWTH` times as long,
+    one after another."""
+    growth = 1.0
+    for part in (tokenizer.normalizer, tokenizer.decoder):
+        if part is not None:
+            growth = max(growth, _growth(json.loads(part.__getstate__())))
+    if growth > GROWTH:
+        raise ValueError(f"its replacements can make a text {growth:.3g} times as long")
+
+
+def _growth(step: Mapping) -> float:
+    parts = step.get("normalizers") or step.get("decoders") or ()
+    pattern = step.get("pattern") if step.get("type") == "Replace" else None
+    if pattern is None:
+        return math.prod(map(_growth, parts))
+    if "Regex" in pattern:
+        return max(1, len(step["content"]))
+    return max(1, len(step["content"]) / max(1, len(pattern["String"])))
 
 
 class HuggingFace:
@@ -25,6 +73,7 @@ class HuggingFace:
     file = "tokenizer.json"
 
     def __init__(self, tokenizer):
+        check_growth(tokenizer)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
@@ -40,7 +89,8 @@ class HuggingFace:
     @classmethod
     def read(cls, path: Path) -> HuggingFace:
         """Reads a tokenizer.json."""
-        return cls(tokenizers.Tokenizer.from_file(str(path)))
+        with guarded():
+            return cls(tokenizers.Tokenizer.from_file(str(path)))
 
     def encode(
         self, texts: Sequence[str], added: Mapping[str, Added] | None = None
@@ -59,16 +109,7 @@ class HuggingFace:
     def _encoded(self, texts, added, spans: bool):
         special = any(one.special for one in (added or {}).values())
         backend = self._finding if special else self._plain
-        try:
-            encode = backend.encode_batch if spans else backend.encode_batch_fast
-            return encode(list(texts), add_special_tokens=False)
-        except (
-            Exception
-        ) as error:  # the library raises bare Exceptions, where the unknown token is missing
-            raise UserError(
-                f"the tokenizer cannot encode a text ({str(error)[:200]}); its vocabulary is "
-                "not whole"
-            ) from None
+        return encoded(backend.encode_batch if spans else backend.encode_batch_fast, texts)
 
     @functools.cached_property
     def _finding(self):
@@ -100,15 +141,22 @@ class HuggingFace:
         rows = []
         for text in texts:
             parts = tokenizers.PreTokenizedString(text)
-            if normal is not None:
-                parts.normalize(normal.normalize)
-            before.pre_tokenize(parts)
+            with guarded():
+                if normal is not None:
+                    parts.normalize(normal.normalize)
+                before.pre_tokenize(parts)
             rows.append([(word, span) for word, span, _ in parts.get_splits()])
         return rows
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        try:
+            with guarded():
+                return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        except ValueError as error:
+            raise UserError(
+                f"the tokenizer cannot decode ids ({str(error)[:200]}); one of its rules is damaged"
+            ) from None
 
 
 class SentencePiece:

@@ -16,6 +16,7 @@ import tokenizers
 from ptm_jax.convert.words import static_folder
 from ptm_jax.convert.words.static_folder import StaticTable
 from ptm_jax.convert.words.wordtable import WordTable
+from ptm_jax.data.tokenizers.backends import encoded
 from ptm_jax.inference import inputs
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words.word_vectors import WordVectors
@@ -52,10 +53,7 @@ class StaticModel(WordVectors):
         Only the first 512 tokens count (or the folder's `max_length`)."""
         fields, longest = self.static.fields, self.static.fields.get("max_length", LONGEST)
         rows = [
-            row.ids
-            for row in self._tokenizer.encode_batch_fast(
-                inputs.texts_of(texts), add_special_tokens=False
-            )
+            row.ids for row in encoded(self._tokenizer.encode_batch_fast, inputs.texts_of(texts))
         ]
         vectors = np.zeros((len(rows), self.width), np.float32)
         for i, row in enumerate(rows):
