@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import family_words
+
 ROOT = Path(__file__).resolve().parents[1]
 
 _LINES = r"""
@@ -121,6 +123,24 @@ MEASURED = {
     "t5": "t5_11b",
 }
 """{page: first cells of the lines of `benchmarks/*.md` that measure or model the family}."""
+FIGURES = {
+    "bert": {
+        "amd-epyc-avx512-bf16-2-cores": "training steps beside torch",
+        "tasks": "tasks of a small model beside torch",
+    },
+    "word2vec": {"word_vectors": "quality beside gensim", "word_vector_speed": "speed"},
+    "glove": {"word_vectors": "quality of word vectors"},
+    "fasttext": {"word_vectors": "quality beside gensim", "word_vector_speed": "speed"},
+    "triples": {"links": "completion of triples beside pykeen"},
+    "lstm": {"recurrent_speed": "speed beside torch and Flax"},
+    "elmo": {"recurrent_features": "what its features bring to tasks"},
+    "flair": {"recurrent_features": "what its features bring to tasks"},
+    "ulmfit": {"ulmfit": "settings and results"},
+    "cove": {"cove": "settings and results"},
+    "ld_net": {"kept_layers": "settings and results"},
+    "senna": {"embedding_transfer": "taggers with given and random vectors"},
+}
+"""{page: {page of benchmarks: its question}} of families without a notebook in `configs/`."""
 QUIET = re.compile(r"name|paper|section|rows|group|.*\bvocab\.\w+|.*\binitializer(\.\w+)?")
 """Paths of a difference that no page shows: the description, ids of special tokens, initial
 scales."""
@@ -145,7 +165,8 @@ def pages() -> dict[str, str]:
     index = [
         "# Families",
         "",
-        "One page a family. Each shows what changes in the record against the parent.",
+        "One page a family: what it is, the command that trains it, a measured figure, and what "
+        "differs from its parent.",
         "",
     ]
     index += ["| family | paper | parent | systems | status |", "| --- | --- | --- | --- | --- |"]
@@ -165,41 +186,73 @@ def pages() -> dict[str, str]:
 
 def _page(page: str, names: list[str]) -> str:
     from ptm_jax import systems
+    from ptm_jax.systems.survey.rows import status
 
     title, shown, parent, config, _ = FAMILIES[page]
     system, note = systems.get(shown), _notebook(config) if config else {}
+    words = list(dict.fromkeys(word for name in names for word in status().get(name, {})))
     parts = [
         f"# {title}",
-        note.get("", ""),
+        f"{family_words.texts()[page]} {family_words.sizes(names, _published(), words)}",
         f"Paper: {system.paper}. Survey: section {system.section}.",
-        "## Difference",
-        "",
+        f"```\n{_command(note, names)}\n```",
+        _figure(page, note, names),
     ]
     if parent:
-        parts[-1] = _differences(systems.get(parent), system, parent, shown)
-    else:
-        parts[-1] = (
-            f"It begins a line of its own: `ptm show {shown}` prints the record, and other "
-            "pages their difference from it."
-        )
-    parts += ["## Sizes and status", _sizes(names), "## Oracle", _oracle(names)]
-    if note.get("commands"):
-        parts += ["## Commands", f"```\n{note['commands']}\n```"]
-    else:
         parts += [
-            "## Commands",
-            "```\n"
-            + "\n".join(
-                f"ptm train {n} --data TEXT --workdir runs/{n}" for n in names if "mini" in n
-            )
-            + "\n```",
+            f"## Differences from `{parent}`",
+            "\n".join(family_words.differences(systems.get(parent), system)),
         ]
-    parts += [
-        f"## {name}\n\n{note[name]}" for name in ("Data", "Expected", "Measured") if name in note
-    ]
+    parts += ["## Sizes and status", _sizes(names), "## Oracle", _oracle(names)]
+    if len(note.get("commands", "").splitlines()) > 1:
+        parts += ["## Commands", f"```\n{note['commands']}\n```"]
+    parts += [f"## {name}\n\n{note[name]}" for name in ("Data", "Expected") if name in note]
     if page in MEASURED:
         parts += ["## Speed", *_measured(MEASURED[page])]
+    parts += ["## The record", _record(parent, shown)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _command(note: dict[str, str], names: list[str]) -> str:
+    """The command that trains the family's smallest system on the reader's own text."""
+    for line in note.get("commands", "").splitlines():
+        if "_mini " in line:
+            return line
+    name = next((name for name in names if re.search("mini|tiny|L2_H128", name)), names[0])
+    return f"ptm train {name} --data TEXT --workdir runs/{name}"
+
+
+def _figure(page: str, note: dict[str, str], names: list[str]) -> str:
+    """The measured figure of a family: its notebook's, else the page of a benchmark, else the
+    date of the training or the comparison that passed."""
+    from ptm_jax.systems.survey.rows import WORDS, status
+
+    if "Measured" in note:
+        return f"**Measured:** {note['Measured']}"
+    links = [f"[{word}](../benchmarks/{stem}.md)" for stem, word in FIGURES.get(page, {}).items()]
+    passed = [(name, status()[name]["trains"][0]) for name in names if "trains" in status()[name]]
+    if passed:
+        name, date = passed[0]
+        links.append(
+            f"the loss of `{name}` on real text was below the baseline that the test computes "
+            f"({date})"
+        )
+    elif not links:
+        equal = [name for name in names if "matches" in status()[name]]
+        texts = [f"`{name}` {WORDS['matches']} ({status()[name]['matches'][0]})" for name in equal]
+        links += texts[:1]
+    return f"**Measured:** {'; '.join(links)}." if links else "**Measured:** nothing yet."
+
+
+def _record(parent: str | None, shown: str) -> str:
+    """The fields of the record that differ from the parent, folded."""
+    from ptm_jax import systems
+
+    if not parent:
+        return f"`ptm show {shown}` prints the record; other families are changes of it."
+    table = _differences(systems.get(parent), systems.get(shown), parent, shown)
+    summary = f"All fields that differ from <code>{parent}</code>"
+    return f"<details>\n<summary>{summary}</summary>\n\n{table}\n\n</details>"
 
 
 def _measured(pattern: str) -> list[str]:
@@ -241,7 +294,7 @@ def _differences(parent, system, one: str, other: str) -> str:
     from ptm_jax.core import spec
 
     def short(value):
-        return (line := spec.to_line(value))[:100] + ("…" if len(line) > 100 else "")
+        return (line := spec.to_line(value))[:300] + ("…" if len(line) > 300 else "")
 
     def code(text):
         return "" if text == "'(absent)'" else "`` " + text.replace("|", "\\|") + " ``"
@@ -273,7 +326,7 @@ def _sizes(names: list[str]) -> str:
     ]
     for name in names:
         record = spec.to_json(systems.get(name).towers["main"])
-        sizes = [_first(record, key) for key in ("layers", "width", "heads")]
+        sizes = [_first(record, "layers"), _width(record), _first(record, "heads")]
         vocab = (_first(record, "vocab") or {}).get("size", "")
         count = f"{exact[name]:,}" if name in exact else ""
         words = ", ".join(f"{word} ({date})" for word, (date, _) in status().get(name, {}).items())
@@ -290,6 +343,13 @@ def _sizes(names: list[str]) -> str:
         + "\n\n`ptm show NAME` counts the parameters of any system. A test compares "
         "those above with the released ones."
     )
+
+
+def _width(record):
+    """The width of the layers, or that of the table where no layer states one."""
+    encoder = record.get("encoder", record) if isinstance(record, dict) else record
+    layers = {key: part for key, part in encoder.items() if key not in ("embed", "width")}
+    return _first(layers, "width") or _first(record, "width")
 
 
 def _first(record, key: str):
@@ -333,17 +393,20 @@ def _oracle(names: list[str]) -> str:
 
     lines = []
     for word in ("matches", "reproduces", "sized", "trains"):
-        for name in names:
-            if word in status().get(name, {}):
-                date, commit = status()[name][word]
-                lines.append(
-                    f"- `{name}` {word}: {WORDS[word]}; {date}, commit `{commit.rstrip('+')}`."
-                )
+        earned = [name for name in names if word in status().get(name, {})]
+        if earned:
+            dates = sorted({status()[name][word][0] for name in earned})
+            commits = dict.fromkeys(status()[name][word][1].rstrip("+") for name in earned)
+            lines.append(
+                f"- **{word}** ({WORDS[word]}): {', '.join(f'`{name}`' for name in earned)}; "
+                f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, commit "
+                f"{', '.join(f'`{commit}`' for commit in commits)}."
+            )
     note = {
         True: "Hugging Face Transformers is the independent implementation of `matches`; "
         "`tests/encoders` has the tests."
     }
     return (
-        "\n".join([*lines, "", note.get(any("matches" in line for line in lines), "")])
+        "\n".join([*lines, "", note.get(any("**matches**" in line for line in lines), "")]).strip()
         or "No test has earned more than `built`."
     )

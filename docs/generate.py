@@ -10,11 +10,12 @@ import shutil
 from pathlib import Path
 
 import families
+import front
 
 from benchmarks import registry
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = {
+PACKAGES = {
     "core": "types system slots networks recipe precision spec paths towers streams errors fields",
     "data": "rows text tokenizers",
     "corruptions": "",
@@ -34,7 +35,34 @@ ROOMS = {
     "plan": "planning estimate roofline search",
     "launch": "job hardware",
 }
-"""{room: its modules and folders whose docstrings are shown; none: all of them}."""
+"""{package: its modules and folders whose docstrings are shown; none: all of them}."""
+PURPOSES = {
+    "core": "The values that everything else is made of: systems, recipes, types, parameter paths, "
+    "random streams, precision, and specs, which are read, changed, compared and recorded.",
+    "data": "From text to batches: sources of text, tokenizers, corpora on disk, and how rows are "
+    "cut.",
+    "corruptions": "Changes of a batch inside the compiled step: what is hidden, replaced or moved "
+    "before the model reads it.",
+    "mesh": "Devices: the mesh, and the tables that lay parameters and activations over it.",
+    "kernels": "Attention, cross-entropy and softmax: the definitions, and which implementation a "
+    "device takes.",
+    "objectives": "Losses: they run the networks on a batch and return a sum and a weight.",
+    "nn": "Layers with slots: embeddings, attention, blocks and heads.",
+    "encoders": "Networks from a batch to the states of its tokens.",
+    "adapt": "Adaptations of a pre-trained model, such as adapters and LoRA: values around an "
+    "unchanged model.",
+    "systems": "The catalogue of systems, and how two of them are combined.",
+    "convert": "Checkpoints of Hugging Face and of other libraries, in both directions.",
+    "training": "The training step, the loop, optimizers, schedules and checkpoints.",
+    "runs": "The folder of a run as a value: record, tokenizer, checkpoints, import, export, "
+    "average.",
+    "inference": "Using a model: encode, fill masks, classify, tag, answer, generate, search.",
+    "tasks": "Downstream tasks: their files, their kinds and their metrics.",
+    "tuning": "Fine-tuning, several tasks at once, model selection, and studies of many runs.",
+    "plan": "A training step compiled or modelled for hardware that is not there.",
+    "launch": "Jobs on several hosts: scripts of clusters, and hardware by name.",
+}
+"""{package: what it has}, the first sentence of its page."""
 
 
 def write(out: Path) -> None:
@@ -62,6 +90,8 @@ def write(out: Path) -> None:
     (out / "benchmarks" / "registry.md").write_text(registry.page(entries), encoding="utf8")
     for path in (ROOT / "benchmarks").glob("*.png"):
         shutil.copy(path, out / "benchmarks" / path.name)
+    (out / "drawing.html").write_text(front.drawing(), encoding="utf8")
+    (out / "figures.html").write_text(front.figures(), encoding="utf8")
     for name in ("CONTRIBUTING", "CHANGELOG"):
         (out / f"{name.lower()}.md").write_text(
             unlinked((ROOT / f"{name}.md").read_text(encoding="utf8")), encoding="utf8"
@@ -221,8 +251,8 @@ def errors() -> str:
                         path.relative_to(ROOT).parts[1].removesuffix(".py"), set()
                     ).add(text)
     blocks = "\n".join(
-        f"## {room}\n\n```text\n" + "\n".join(sorted(lines)) + "\n```\n"
-        for room, lines in sorted(found.items())
+        f"## {package}\n\n```text\n" + "\n".join(sorted(lines)) + "\n```\n"
+        for package, lines in sorted(found.items())
     )
     head = (
         "A message is one line on stderr after `ptm:`, or the text of a `UserError` in "
@@ -244,8 +274,8 @@ def _message(node: ast.AST) -> str:
 def _modules() -> dict[str, str]:
     """Pages of the API reference, one for each package, with its modules."""
     pages = {}
-    for room, chosen in ROOMS.items():
-        folder = ROOT / "ptm_jax" / room
+    for package, chosen in PACKAGES.items():
+        folder = ROOT / "ptm_jax" / package
         inside = chosen.split() or sorted(
             path.name.removesuffix(".py") for path in folder.iterdir() if path.name[0] not in "_."
         )
@@ -260,8 +290,35 @@ def _modules() -> dict[str, str]:
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             members = "   :no-members:\n" if path.name == "__init__.py" else ""
             blocks.append(f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n{members}```\n")
-        pages[f"api/{room}.md"] = f"# ptm_jax.{room}\n\n" + "\n".join(blocks)
+        text = f"{PURPOSES[package]}\n\n{_classes(found)}" + "\n".join(blocks)
+        pages[f"api/{package}.md"] = f"# ptm_jax.{package}\n\n{text}"
     return pages
+
+
+def _classes(paths: list[Path]) -> str:
+    """A table of the public classes of modules, in their order, with their purpose."""
+    rows = []
+    for path in paths:
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if path.name == "__init__.py":
+            continue
+        for node in ast.parse(path.read_text(encoding="utf8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                link = f"{{py:class}}`{node.name} <{module}.{node.name}>`"
+                inside = ".".join(module.split(".")[2:])
+                rows.append([link, _sentence(ast.get_docstring(node) or ""), f"`{inside}`"])
+    return table("class|purpose|module", rows) + "\n" if rows else ""
+
+
+def _sentence(text: str) -> str:
+    """The first sentence of a docstring, with signs of Markdown and HTML outside code escaped."""
+    first = " ".join(text.split("\n\n")[0].split())
+    sentence = re.split(r"(?<!et al)(?<!Eq)(?<=\.) (?=[A-Z])", first)[0]
+    pieces = re.split(r"(`[^`]*`)", sentence)
+    return "".join(
+        piece if piece.startswith("`") else re.sub(r"([\[\]*_<>$\\{}])", r"\\\1", piece)
+        for piece in pieces
+    )
 
 
 PAGES = {

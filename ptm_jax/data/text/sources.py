@@ -1,6 +1,7 @@
 """Sources of text, as one stream of documents. `SOURCES` lists their kinds.
 
-To add a kind: write a module with its functions and an entry of `SOURCES`.
+To add a kind: write a module with its functions and an entry of `SOURCES`. A file of the user's own
+calls `add` (`ptm new reader`).
 """
 
 from __future__ import annotations
@@ -112,6 +113,30 @@ SOURCES = (
 """The kinds of sources, each detected by its own prefix."""
 
 KINDS = {source.kind: source for source in (*SOURCES, FILES)}
+"""{kind: source}, with the sources of the user's own files."""
+
+
+def add(source: Source) -> None:
+    """Adds a kind of source of the user's own file to this process.
+
+    Raises UserError if a form has no prefix, or if another source has the kind or a prefix.
+    """
+    prefixes = {form.partition(":")[0] for form in source.forms if ":" in form}
+    if not prefixes or len(prefixes) < len({*source.forms}):
+        raise UserError(
+            f"the source {source.kind!r} has a form without a prefix; write PREFIX:NAME"
+        )
+    taken = {
+        form.partition(":")[0]: known.kind
+        for known in KINDS.values()
+        if known.kind != source.kind or known in (*SOURCES, FILES)
+        for form in known.forms
+    }
+    if source.kind in {*taken.values()}:
+        raise UserError(f"there is a source {source.kind!r} already; give yours another kind")
+    if clash := sorted(prefixes & taken.keys()):
+        raise UserError(f"--data {clash[0]}: is a source already; give yours another prefix")
+    KINDS[source.kind] = source
 
 
 def documents(sources: Sequence[str], document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]:
@@ -141,7 +166,7 @@ def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
 
 def expand(source: str) -> list[tuple[str, str]]:
     """Returns the parts of one source as [(kind, name)]. Raises UserError."""
-    kind = next((kind for kind in SOURCES if kind.detect(source)), FILES)
+    kind = next((kind for kind in KINDS.values() if kind.detect(source)), FILES)
     kind.check(source)
     return [(kind.kind, name) for name in kind.parts(source)]
 
