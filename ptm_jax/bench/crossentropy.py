@@ -50,20 +50,22 @@ def run(
     return [_entry(sizes, vocab, repeats, say, peers) for vocab in sizes.vocabularies]
 
 
+def _compiled(ours, arguments):
+    """Returns the compiled programs of loss and gradients by name: `ours` and optax's."""
+    optax = {name: functools.partial(_optax, *types) for name, types in OTHERS.items()}
+    return {
+        name: jax.jit(jax.value_and_grad(f, (0, 1, 2))).lower(*arguments).compile()
+        for name, f in {**ours, **optax}.items()
+    }
+
+
 def _entry(
     sizes: CrossEntropySizes, vocab: int, repeats: int, say: timing.Say, others: Peers
 ) -> Entry:
     say(f"cross_entropy: compiling for {vocab:,} words")
     arguments = _arguments(sizes, vocab)
     ours = {name: _ours(Precision(name)) for name in ("bfloat16", "float32")}
-    programs = {
-        **ours,
-        **{name: functools.partial(_optax, *types) for name, types in OTHERS.items()},
-    }
-    steps = {
-        name: jax.jit(jax.value_and_grad(f, (0, 1, 2))).lower(*arguments).compile()
-        for name, f in programs.items()
-    }
+    steps = _compiled(ours, arguments)
     meters = {
         name: timing.clocked(functools.partial(step, *arguments)) for name, step in steps.items()
     }

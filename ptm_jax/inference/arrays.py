@@ -156,22 +156,11 @@ class ArrayModel:
             *(f"scores/{name}" for name in scored),
         )
         module = with_maps(self.module) if attention else self.module
-        try:
-            outputs = forward(module, self.head, wanted, self.weights, batch)
-        except KeyError as error:
-            if self.examples is not self.system.examples or error.args[0] not in self.examples.spec(
-                length, self.vocab
-            ):
-                raise
-            raise UserError(
-                f"{self.system.name} reads the field {error} of a batch; give it in fields={{...}}"
-            ) from error
-        cut, scores = inputs.cuts(rows, length, target), {}
-        for name in scored:
-            head, value = self.module.heads[name], outputs.pop(f"scores/{name}")
-            per_row = np.s_[: rows // head_scores.readings_of(head)]
-            part = np.s_[:rows, :length] if head.per_token else per_row
-            scores[name] = jax.tree.map(lambda array, part=part: np.asarray(array)[part], value)
+        outputs = self._outputs(module, wanted, batch, length)
+        scores = {
+            name: self._scores(name, outputs.pop(f"scores/{name}"), rows, length) for name in scored
+        }
+        cut = inputs.cuts(rows, length, target)
         arrays = {name: np.asarray(value)[cut[name]] for name, value in outputs.items()}
         if (
             self.head is None
@@ -180,6 +169,26 @@ class ArrayModel:
         ):
             arrays["logits"] = only
         return Output(**arrays, scores=scores)
+
+    def _outputs(self, module, wanted, batch, length: int):
+        """Returns {name: output}. Raises UserError if the batch lacks a field of the examples."""
+        try:
+            return forward(module, self.head, wanted, self.weights, batch)
+        except KeyError as error:
+            if self.examples is not self.system.examples or error.args[0] not in self.examples.spec(
+                length, self.vocab
+            ):
+                raise
+            raise UserError(
+                f"{self.system.name} reads the field {error} of a batch; give it in fields={{...}}"
+            ) from error
+
+    def _scores(self, name, value, rows: int, length: int):
+        """Returns the scores of a task head without those of padding."""
+        head = self.module.heads[name]
+        per_row = np.s_[: rows // head_scores.readings_of(head)]
+        part = np.s_[:rows, :length] if head.per_token else per_row
+        return jax.tree.map(lambda array: np.asarray(array)[part], value)
 
     def _wanted(self, *, layers: bool, attention: bool, logits: bool) -> list[str]:
         """Returns the names of the outputs that are not scores of task heads."""

@@ -218,6 +218,12 @@ def memory(step: Step, work: Work) -> dict[str, int]:
     return {**step.held(), "activations": int(activations), "temporaries": int(temporaries)}
 
 
+def _split_axes(leaf) -> set[str]:
+    """Returns the names of the mesh axes over which an array is split."""
+    entries = [entry for entry in leaf.sharding.spec if entry]
+    return {axis for entry in entries for axis in ((entry,) if isinstance(entry, str) else entry)}
+
+
 def messages(step: Step, work: Work) -> list[Traffic]:
     """Returns the messages of a step."""
     mesh = step.mesh.shape
@@ -241,13 +247,7 @@ def messages(step: Step, work: Work) -> list[Traffic]:
     split = _parts(step, "positions") > mesh["seq"]
     layered = levels.stacked(step.state.params, step.config.system.towers)
     for path, leaf in flatten(step.state.params).items():
-        axes = {
-            axis
-            for entry in leaf.sharding.spec
-            if entry
-            for axis in ((entry,) if isinstance(entry, str) else entry)
-        }
-        axes = {axis for axis in axes if mesh[axis] > 1}
+        axes = {axis for axis in _split_axes(leaf) if mesh[axis] > 1}
         if "model" in axes and (row := re.search(r"/(out|down)/kernel$", path)):
             layers = leaf.shape[0] if leaf.ndim == (4 if row[1] == "out" else 3) else 1
             times, size = micro * layers, tokens / micro * leaf.shape[-1] * 2

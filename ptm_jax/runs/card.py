@@ -50,11 +50,6 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
               command
     """
     system, record = model.system, {} if run is None else run.record
-    facts = {
-        "system": system.name,
-        "paper": system.paper,
-        "architecture": config["architectures"][0],
-    }
     heads = [PIPELINES[name] for name in PIPELINES if name in model.module.heads]
     pipeline = (heads or ["sentence-similarity" if sentence else "feature-extraction"])[0]
     head: dict[str, Any] = {
@@ -63,17 +58,13 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
     }
     head["tags"] = ["ptm_jax", "jax", str(config["model_type"])]
     experiment = record.get("config", {})
-    if isinstance(init := experiment.get("init"), str):
-        facts["begun with"] = _shown(init)
-        if _HUB_NAME.fullmatch(init) and not Path(init).exists():
-            head["base_model"] = init
-    corpus, measured = record.get("corpus", {}), {}
+    facts = {"system": system.name, "paper": system.paper}
+    facts |= {"architecture": config["architectures"][0]} | _origin(record)
+    init = experiment.get("init")
+    if isinstance(init, str) and _HUB_NAME.fullmatch(init) and not Path(init).exists():
+        head["base_model"] = init
+    measured: dict[str, float] = {}
     if experiment.get("data"):
-        facts |= {
-            "data": ", ".join(map(_shown, experiment["data"])),
-            "hash of the data": corpus.get("digest"),
-        }
-        facts |= {"hash of the tokenizer": corpus.get("tokenizer"), "seed": experiment.get("seed")}
         task, step, measured = _measured(run)
         measured = {name: value for name, value in measured.items() if math.isfinite(value)}
         facts["step"] = step
@@ -88,10 +79,37 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
         "---",
         yaml.safe_dump({k: v for k, v in head.items() if v}, sort_keys=False, allow_unicode=True)
         + "---",
+        *_text(system.name, facts, measured, record),
     ]
-    lines += [
+    return "\n".join(lines) + "\n"
+
+
+def _origin(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the rows of the table about the model that a run begins with, its data and its
+    seed."""
+    experiment, corpus, facts = record.get("config", {}), record.get("corpus", {}), {}
+    if isinstance(init := experiment.get("init"), str):
+        facts["begun with"] = _shown(init)
+    if experiment.get("data"):
+        facts |= {
+            "data": ", ".join(map(_shown, experiment["data"])),
+            "hash of the data": corpus.get("digest"),
+            "hash of the tokenizer": corpus.get("tokenizer"),
+            "seed": experiment.get("seed"),
+        }
+    return facts
+
+
+def _text(
+    name: str,
+    facts: Mapping[str, Any],
+    measured: Mapping[str, float],
+    record: Mapping[str, Any],
+) -> list[str]:
+    """Returns the lines of the page: a table of facts, the metrics, the recipe and the command."""
+    lines = [
         "",
-        f"# {system.name}",
+        f"# {name}",
         "",
         "Trained with ptm_jax." if measured else "Written by ptm_jax.",
         "",
@@ -108,6 +126,7 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
     if measured:
         lines += ["", "## Held-out metrics", "", "| metric | value |", "|---|---|"]
         lines += [f"| {cell(name)} | {value:.6g} |" for name, value in measured.items()]
+    experiment = record.get("config", {})
     if experiment.get("data"):
         lines += ["", "## Recipe", "", "```", spec.to_text(experiment["system"]["recipe"]), "```"]
     if command := record.get("command"):
@@ -119,7 +138,7 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
             shlex.join(_shown(word) for word in shlex.split(command)),
             "```",
         ]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def loading(out: str, config: Mapping[str, Any], sentence: bool) -> list[str]:

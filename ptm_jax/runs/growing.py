@@ -143,16 +143,7 @@ def expanded(model: Any, table: WordTable) -> Any:
             "too few for a map from width "
             f"{table.width}; give a table with at least as many words that it knows"
         )
-    fitted = np.linalg.lstsq(
-        vectors[known].astype(np.float64),
-        np.asarray(table_of_tokens, np.float64)[index[known]],
-        rcond=None,
-    )[0]
-    rows = np.zeros((len(larger.pieces), table_of_tokens.shape[1]), np.float32)
-    rows[: len(table_of_tokens)], rows[index[~known]] = (
-        table_of_tokens,
-        vectors[~known] @ fitted.astype(np.float32),
-    )
+    rows = _mapped(np.asarray(table_of_tokens), len(larger.pieces), index, vectors)
     dropped = {f"heads_{name}" for name, head in model.module.heads.items() if head.scores_words}
     heads = {
         name: head for name, head in model.module.heads.items() if f"heads_{name}" not in dropped
@@ -165,6 +156,19 @@ def expanded(model: Any, table: WordTable) -> Any:
     return dataclasses.replace(
         model, system=system, params=params, tokenizer=larger, vocab=larger.vocab
     )
+
+
+def _mapped(old: np.ndarray, size: int, index: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Returns the table [size, D] of `old` [V, D] and of the words `index` [n] with the `vectors`
+    [n, E]: by least squares from those below V to their rows."""
+    known = index < len(old)
+    fitted = np.linalg.lstsq(
+        vectors[known].astype(np.float64), old.astype(np.float64)[index[known]], rcond=None
+    )[0]
+    rows = np.zeros((size, old.shape[1]), np.float32)
+    rows[: len(old)] = old
+    rows[index[~known]] = vectors[~known] @ fitted.astype(np.float32)
+    return rows
 
 
 def _extended(tokenizer: Tokenizer, new: Sequence[str]) -> Any:

@@ -68,15 +68,8 @@ def compress(
     fit.
     """
     check_free(out)
-    if (compression.trains or compression.rows or compression.measures) and not (task and data):
-        needs = (
-            "trains the model"
-            if compression.trains
-            else f"reads {compression.rows + compression.measures:,} examples"
-        )
-        raise UserError(
-            f"{type(compression).__name__} {needs}; give the task (--task) and its data (--data)"
-        )
+    if not (task and data):
+        _check_needs_none(compression)
     first = loading.load(best_checkpoint(model))
     if not isinstance(first, Pretrained):
         raise UserError(
@@ -91,13 +84,7 @@ def compress(
             plain = change(
                 finetuning.experiment(task, os.fspath(best_checkpoint(model)), data, **options)
             )
-            head = plain.system.objective.head
-            if head is not None and head not in first.module.heads:
-                raise UserError(
-                    f"{type(compression).__name__} measures the loss of a fine-tuned model, and "
-                    f"{model} has no head {head!r}; run ptm train --init {model} --task {task} "
-                    "first, and compress that run"
-                )
+            _check_head(compression, first, plain.system.objective.head, (model, task))
             place = workdir.with_name(f"{workdir.name}.measured")
             compression = _reading(
                 compression.measured, first, (plain, place, compression.measures)
@@ -119,6 +106,31 @@ def compress(
     after = smaller(compression, first, config, workdir)
     after.save(out)
     return Compressed(before, measure(after))
+
+
+def _check_needs_none(compression: Compression) -> None:
+    """Raises UserError if the method needs a task with its data."""
+    if compression.trains or compression.rows or compression.measures:
+        needs = (
+            "trains the model"
+            if compression.trains
+            else f"reads {compression.rows + compression.measures:,} examples"
+        )
+        raise UserError(
+            f"{type(compression).__name__} {needs}; give the task (--task) and its data (--data)"
+        )
+
+
+def _check_head(compression: Compression, model: Pretrained, head: str | None, names) -> None:
+    """Raises UserError if the model lacks the head of the task; `names` are its path and the
+    task's name."""
+    if head is not None and head not in model.module.heads:
+        path, task = names
+        raise UserError(
+            f"{type(compression).__name__} measures the loss of a fine-tuned model, and "
+            f"{path} has no head {head!r}; run ptm train --init {path} --task {task} "
+            "first, and compress that run"
+        )
 
 
 def smaller(

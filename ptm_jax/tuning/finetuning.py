@@ -28,7 +28,7 @@ from ptm_jax.inference.loading import system_of
 from ptm_jax.nn.conv.dynamic import DynamicCNN
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.task_heads import SequenceHead, TaskHead
-from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.kinds.base import kind_of
@@ -71,17 +71,9 @@ def experiment(
 
     Raises UserError for an unknown task, data in another format, or a model without a text encoder.
     """
-    value, sources, asked = catalogue.get(task), opened(init), length
+    value, sources = catalogue.get(task), opened(init)
     model = _model(sources, bool(compress))
-    epochs = value.epochs if epochs is None else epochs
-    batch = value.batch if batch is None else batch
-    length = value.length if length is None else length
-    lr = value.lr if lr is None else lr
-    if not 0 < epochs < math.inf or batch < 1 or not 0 <= lr < math.inf:
-        raise UserError(
-            f"epochs is {epochs}, batch {batch}, lr {lr}; they must be positive, lr finite "
-            "and at least 0"
-        )
+    epochs, batch, lr = _numbers(value, epochs, batch, lr)
     examples = value.examples.settled(data)
     kind = kind_of(examples)
     if kind.writes and examples.start is None:
@@ -92,7 +84,7 @@ def experiment(
     objective = kind.objective(examples := _spelled(examples, system.examples))
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
-    length = fitting(length, asked, system.towers["main"].encoder.limit, model.path)
+    length = fitting(value.length, length, system.towers["main"].encoder.limit, model.path)
     steps = steps or math.ceil(epochs * math.ceil(examples.count(data, tokenizer, length) / batch))
     system = dataclasses.replace(
         system,
@@ -104,9 +96,24 @@ def experiment(
         compress=tuple(compress),
         recipe=usual(Phase(steps=steps, batch=batch * examples.readings, length=length), lr),
     )
-    begin = init if isinstance(init, tuple) else _start_of(model.path, compress)
     system = keeping_towers(system, sources)
+    begin = init if isinstance(init, tuple) else _start_of(model.path, compress)
     return Experiment(system=system, data=tuple(data), init=begin, seed=seed)
+
+
+def _numbers(
+    task: Task, epochs: float | None, batch: int | None, lr: float | None
+) -> tuple[float, int, float]:
+    """Returns epochs, batch and learning rate, with the task's in the place of None."""
+    epochs = task.epochs if epochs is None else epochs
+    batch = task.batch if batch is None else batch
+    lr = task.lr if lr is None else lr
+    if not 0 < epochs < math.inf or batch < 1 or not 0 <= lr < math.inf:
+        raise UserError(
+            f"epochs is {epochs}, batch {batch}, lr {lr}; they must be positive, lr finite "
+            "and at least 0"
+        )
+    return epochs, batch, lr
 
 
 def usual(phase: Phase, lr: float) -> Recipe:
@@ -216,13 +223,14 @@ def keeping_towers(system: System, init: Init | Initials) -> System:
 
 
 def fitting(length: int, asked: int | None, limit: int | None, model: object) -> int:
-    """Returns the row length: a task's, cut to the position table.
+    """Returns the row length: `asked`, or a task's `length`, which is cut to the position table.
     Raises UserError where the caller asked for a longer one."""
     if limit is not None and asked is not None and asked > limit:
         raise UserError(
             f"length is {asked}, the position table of {model} has {limit} rows; give "
             f"{limit} or less, or a model of longer texts"
         )
+    length = length if asked is None else asked
     return min(length, limit or length)
 
 

@@ -19,6 +19,7 @@ from ptm_jax.nn.heads.questions.san import AnswerNetwork
 from ptm_jax.objectives.task_of_batch import NamedTask, TaskOfBatch
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
+from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.training.start.init_models import opened
 from ptm_jax.tuning.finetuning import headed, keeping_towers, with_head
@@ -48,34 +49,19 @@ def experiment(
     kind             how the task of a batch is drawn (`tasks.formats.mixed.MixedTasks`)
     Raises UserError.
     """
-    sources = {
-        name: (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths)
-        for name, paths in data.items()
-    }
+    sources = {name: _paths(several) for name, several in data.items()}
     parts, heads, tasks, system, models = {}, {}, [], None, opened(init)
     for name, paths in sources.items():
-        examples = catalogue.get(name).examples.settled(paths)
-        task_kind = kind_of(examples)
-        if task_kind.head != "classify":
-            raise UserError(
-                f"{name} is no task on whole texts; mix tasks with a class or a number for a "
-                "text or a pair"
-            )
+        examples = _examples(name, paths, name in answer_networks)
         system = with_head(models, examples) if parent is None else headed(parent, examples)
-        head = system.towers["main"].heads[task_kind.head]
-        if name in answer_networks:
-            if not examples.second:
-                raise UserError(
-                    f"{name} has one text a row, and an answer network reads two; leave it out"
-                )
-            head = AnswerNetwork(examples.outputs)
-        parts[name], heads[f"classify_{name}"] = examples, head
-        tasks.append(
-            NamedTask(
-                name=name,
-                task=dataclasses.replace(task_kind.objective(examples), head=f"classify_{name}"),
-            )
+        parts[name], objective = examples, kind_of(examples).objective(examples)
+        heads[f"classify_{name}"] = (
+            AnswerNetwork(examples.outputs)
+            if name in answer_networks
+            else system.towers["main"].heads["classify"]
         )
+        task = dataclasses.replace(objective, head=f"classify_{name}")
+        tasks.append(NamedTask(name=name, task=task))
     if system is None:
         raise UserError("data names no task; give at least one")
     mixture = MixedTasks(parts=parts, kind=kind, epochs=epochs)
@@ -98,6 +84,24 @@ def experiment(
     if parent is None:
         system, init = keeping_towers(system, models), os.fspath(init)
     return Experiment(system=system, data=words, init=init, seed=seed)
+
+
+def _paths(paths: Sequence[str] | str | os.PathLike) -> tuple[str | os.PathLike, ...]:
+    return (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths)
+
+
+def _examples(name: str, paths: Sequence[str], pairs: bool) -> TaskExamples:
+    """Returns the examples of a task. Raises UserError if it has no class or number for a text, or
+    (`pairs`) no second text."""
+    examples = catalogue.get(name).examples.settled(paths)
+    if kind_of(examples).head != "classify":
+        raise UserError(
+            f"{name} is no task on whole texts; mix tasks with a class or a number for a "
+            "text or a pair"
+        )
+    if pairs and not examples.second:
+        raise UserError(f"{name} has one text a row, and an answer network reads two; leave it out")
+    return examples
 
 
 def _recipe(phase: Phase, lr: float) -> Recipe:

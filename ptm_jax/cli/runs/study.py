@@ -58,14 +58,7 @@ def run(args: Args) -> int:
     from ptm_jax.kernels.choice import platform
     from ptm_jax.mesh.chips import topology
     from ptm_jax.plan import costs
-    from ptm_jax.tuning.studies import (
-        planned_runs,
-        points,
-        run_rows,
-        studies,
-        study_page,
-        study_runs,
-    )
+    from ptm_jax.tuning.studies import run_rows, studies, study_page, study_runs
 
     if args.at_once < 1:
         raise UserError(f"--at-once is {args.at_once}; it must be at least 1")
@@ -79,15 +72,7 @@ def run(args: Args) -> int:
         return costs.of(config, where, args.measure)
 
     if args.dry_run:
-        known = study_runs.remembered(price, None)
-
-        def expect(config):
-            return known(study_runs.expected(config))
-
-        runs = [points.point(study, name, labels, expect) for name, labels in points.names(study)]
-        header, lines = planned_runs.planned(study, runs, args.topology, args.price, where.count)
-        document = [dict(zip(header, line, strict=True)) for line in lines]
-        return options.report(document, options.table(header, lines, width=240), args.json)
+        return _planned(study, where.count, price, args)
     study_runs.check_data(study, args.tasks)
     if args.only is not None:
         return train.joined(lambda: _one(study, workdir, price, args))
@@ -121,6 +106,21 @@ def run(args: Args) -> int:
     )
     options.say(f"page: {place}")
     return status or int(any(row["status"] != "done" for row in last))
+
+
+def _planned(study, devices: int, price, args: Args) -> int:
+    """Prints the planned runs with their expected times, and runs none."""
+    from ptm_jax.tuning.studies import planned_runs, points, study_runs
+
+    known = study_runs.remembered(price, None)
+
+    def expect(config):
+        return known(study_runs.expected(config))
+
+    runs = [points.point(study, name, labels, expect) for name, labels in points.names(study)]
+    header, lines = planned_runs.planned(study, runs, args.topology, args.price, devices)
+    document = [dict(zip(header, line, strict=True)) for line in lines]
+    return options.report(document, options.table(header, lines, width=240), args.json)
 
 
 def _one(study, workdir: Path, price, args: Args) -> int:

@@ -176,11 +176,17 @@ def _layout(encoder: BiLanguageLSTM) -> Iterator[Part]:
     """Yields every part of the file.
     It has gates in the order i, g, f, o of TensorFlow, and highways with the gate of the new value,
     sigmoid(-x) = 1 - sigmoid(x). It has no character 0."""
-    embed, place = encoder.embed, "encoder/embed"
+    yield from _characters(encoder.embed)
+    yield from _layers(encoder)
 
-    def same(*arrays):
-        return arrays
 
+def _same(*arrays):
+    return arrays
+
+
+def _characters(embed: CharacterCNN) -> Iterator[Part]:
+    """Yields the parts of the word vectors: characters, filters, highways and the projection."""
+    place, same = "encoder/embed", _same
     shape = (embed.alphabet - 1, embed.size)
 
     def whole(x):
@@ -210,6 +216,11 @@ def _layout(encoder: BiLanguageLSTM) -> Iterator[Part]:
             yield sets, (f"{place}/highway{i}/{name}",), both, halves
     yield {"CNN_proj/W_proj": (total, embed.width)}, (f"{place}/project/kernel",), same, same
     yield {"CNN_proj/b_proj": (embed.width,)}, (f"{place}/project/bias",), same, same
+
+
+def _layers(encoder: BiLanguageLSTM) -> Iterator[Part]:
+    """Yields the parts of the recurrent layers of both directions."""
+    embed, same = encoder.embed, _same
 
     def split(x):
         return tuple(np.split(_gates(x), [embed.width]))

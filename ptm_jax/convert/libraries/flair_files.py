@@ -145,7 +145,33 @@ def _place(letters: tuple[str, ...], letter: str) -> int:
 
 def _state(path: Path, way: str) -> dict[str, Any]:
     """Returns letters, delimiter, hidden, table and the parameters of a layer. Raises UserError."""
-    content = torch_records.read(path)
+    state, items, delimiter = _checked(path, torch_records.read(path), way)
+
+    def array(name):
+        return _array(path, state, name)
+
+    hidden = array("rnn.weight_hh_l0").shape[-1]
+    params = {
+        "inputs/kernel": array("rnn.weight_ih_l0").T,
+        "inputs/bias": array("rnn.bias_ih_l0") + array("rnn.bias_hh_l0"),
+        "state": array("rnn.weight_hh_l0").T,
+    }
+    letters = tuple(item.decode("utf-8", "replace") for item in items)
+    table = array("encoder.weight")
+    if table.ndim != 2 or len(table) != len(letters):
+        raise broken(path, f"has {len(letters)} characters and a table {list(table.shape)}")
+    return {
+        "letters": letters,
+        "delimiter": delimiter,
+        "hidden": hidden,
+        "table": table,
+        "params": params,
+    }
+
+
+def _checked(path: Path, content: Mapping[str, Any], way: str) -> tuple[Any, list[bytes], str]:
+    """Returns the tensors, the characters and the delimiter of a model's file. Raises UserError if
+    it is another model than one that `_state` can read."""
     state, dictionary, delimiter = (
         content.get("state_dict"),
         content.get("dictionary"),
@@ -193,27 +219,7 @@ def _state(path: Path, way: str) -> dict[str, Any]:
             f"has {sizes}; one layer of LSTM without a projection and a delimiter of one "
             "character are read",
         )
-
-    def array(name):
-        return _array(path, state, name)
-
-    hidden = array("rnn.weight_hh_l0").shape[-1]
-    params = {
-        "inputs/kernel": array("rnn.weight_ih_l0").T,
-        "inputs/bias": array("rnn.bias_ih_l0") + array("rnn.bias_hh_l0"),
-        "state": array("rnn.weight_hh_l0").T,
-    }
-    letters = tuple(item.decode("utf-8", "replace") for item in items)
-    table = array("encoder.weight")
-    if table.ndim != 2 or len(table) != len(letters):
-        raise broken(path, f"has {len(letters)} characters and a table {list(table.shape)}")
-    return {
-        "letters": letters,
-        "delimiter": delimiter,
-        "hidden": hidden,
-        "table": table,
-        "params": params,
-    }
+    return state, items, delimiter
 
 
 def _array(path: Path, state: Mapping[str, Any], name: str) -> np.ndarray:

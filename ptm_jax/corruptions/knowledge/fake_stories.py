@@ -92,18 +92,27 @@ class FakeStories(slots.Corruption):
             [jnp.where(gone, end, keys), jnp.where(texts, length + 3 + place, end)], 1
         )
         chosen = jnp.argsort(keys, axis=1, stable=True)[:, :length]
-        real, source = jnp.take_along_axis(keys, chosen, 1) < end, chosen % length
+        real = jnp.take_along_axis(keys, chosen, 1) < end
+        out = self._moved(batch, real, chosen)
+        weights = story.any(1).astype(jnp.float32)
+        return {**out, "truth_labels": kind[:, 0].astype(jnp.int32), "truth_weights": weights}
+
+    def _moved(self, batch, real, chosen):
+        """Returns the batch with the `chosen` tokens [B, L]; numbers from L on are copies that join
+        the story, and places that are not `real` become padding."""
+        length = chosen.shape[1]
+        source = chosen % length
 
         def take(x):
             return jnp.take_along_axis(x, source.reshape(*source.shape, *(1,) * (x.ndim - 2)), 1)
 
         out = {**batch, **{name: take(batch[name]) for name in moving(batch)}}
         out["input_ids"] = jnp.where(real, take(batch["input_ids"]), self.vocab.pad or 0)
-        out["segment_ids"] = jnp.where(real, jnp.where(chosen >= length, 1, take(segments)), 0)
+        segments = jnp.where(chosen >= length, 1, take(segments_of(batch)))
+        out["segment_ids"] = jnp.where(real, segments, 0)
         new = out["segment_ids"]
         out["positions"] = jnp.where(new > 0, jnp.arange(length) - _begins(new), 0)
-        weights = story.any(1).astype(jnp.float32)
-        return {**out, "truth_labels": kind[:, 0].astype(jnp.int32), "truth_weights": weights}
+        return out
 
 
 def _begins(segments: Array) -> Array:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora.shards import Shard
 from ptm_jax.data.text import cleaning
+from ptm_jax.data.text import sources as text_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
@@ -50,3 +55,22 @@ class Job:
     def shard_name(split: str, number: int, count: int) -> str:
         """Returns the name of a shard's file, without its suffix."""
         return f"{split}-{number:05d}-of-{count:05d}"
+
+
+def request_of(
+    sources: Sequence[str], spec: TokenizerSpec, heldout: float, seed: int, block_tokens: int
+) -> dict[str, Any]:
+    """Returns the inputs that determine a corpus. Raises UserError for numbers out of range."""
+    if not 0 <= heldout < 1 or block_tokens < 16:
+        raise UserError(
+            f"heldout={heldout}, block_tokens={block_tokens}; expected a share in [0, 1) and "
+            "at least 16"
+        )
+    described = {f"tokenizer.{k}": v for k, v in dataclasses.asdict(spec).items()}
+    if spec.path is not None:
+        path = Path(spec.path)
+        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        content = hashlib.sha256(b"".join(p.read_bytes() for p in files if p.exists()))
+        described["tokenizer.path"] = content.hexdigest()
+    inputs = {"heldout": heldout, "seed": seed, "block_tokens": block_tokens}
+    return {"sources": text_sources.fingerprints(sources)} | described | inputs

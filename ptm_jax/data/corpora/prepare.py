@@ -26,7 +26,7 @@ from ptm_jax.core import cache
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_local
 from ptm_jax.data.corpora import direct, splits, spool, store, worker
-from ptm_jax.data.corpora.jobs import CHUNK_BYTES, REPORT, Job
+from ptm_jax.data.corpora.jobs import CHUNK_BYTES, REPORT, Job, request_of
 from ptm_jax.data.corpora.runners import Runner
 from ptm_jax.data.corpora.shards import Shard
 from ptm_jax.data.text import cleaning as clean_text
@@ -77,45 +77,55 @@ def prepare(
     Raises UserError for bad sources, for an `out` of other inputs (naming them), and for a full or
     read-only disk.
     """
-    if not 0 <= heldout < 1 or block_tokens < 16:
-        raise UserError(
-            f"heldout={heldout}, block_tokens={block_tokens}; expected a share in [0, 1) and "
-            "at least 16"
-        )
     pairs.check(cooccurrence)
     check_local(out, "out")
     out = Path(out).expanduser()
-    request = _request(sources, tokenizer, heldout, seed, block_tokens)
+    request = request_of(sources, tokenizer, heldout, seed, block_tokens)
     request |= {"cleaning": clean_text.described(cleaning)} if cleaning else {}
     if (out / "manifest.json").exists():
         return _counted(_same(store.open_corpus(out), request), cooccurrence)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(
-            f"{out} exists and is not a prepared corpus; choose another --out or delete it"
-        )
+    _check_free(out)
     partial = out.absolute().parent / f".{out.name}.preparing"
     with _plain_errors(out, partial), _locked(partial, out):
         if (out / "manifest.json").exists():  # another run finished while this one waited
             return _counted(_same(store.open_corpus(out), request), cooccurrence)
-        try:
-            _begin(partial, request)
+
+        def make():
             job = Job(
                 tuple(text_sources.parts(sources)), partial, str(partial), tokenizer, heldout, seed,
-                    block_tokens,
-                tuple(cleaning), SHARD_BYTES, document_bytes,
+                block_tokens, tuple(cleaning), SHARD_BYTES, document_bytes,
             )  # fmt: skip
-            shards = (
+            return (
                 _here(job, workers, progress) if runner is None else _there(job, runner, progress)
             )
-            _write_manifest(partial, shards, request)
-        except UserError:  # bad input: there is nothing to continue
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        _clear(partial)
-        if out.exists():
-            out.rmdir()
-        partial.rename(out)
+
+        _write(partial, out, request, make)
     return _counted(store.open_corpus(out), cooccurrence)
+
+
+def _check_free(out: Path) -> None:
+    """Raises UserError for a path that is neither free nor an empty folder."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(
+            f"{out} exists and is not a prepared corpus; choose another --out or delete it"
+        )
+
+
+def _write(partial: Path, out: Path, request: dict[str, Any], make: Callable[[], Any]) -> None:
+    """Writes the shards of `make()` and the manifest into `partial`, then renames it to `out`.
+
+    After a UserError, which is a bad input, nothing is left to continue; after any other stop the
+    next run continues."""
+    try:
+        _begin(partial, request)
+        _write_manifest(partial, make(), request)
+    except UserError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    _clear(partial)
+    if out.exists():
+        out.rmdir()
+    partial.rename(out)
 
 
 def _counted(corpus: store.Corpus, window: int | None) -> store.Corpus:
@@ -301,20 +311,6 @@ def _clear(partial: Path) -> None:
         *partial.glob(".*"),
     ]:
         path.unlink()
-
-
-def _request(
-    sources, spec: TokenizerSpec, heldout: float, seed: int, block_tokens: int
-) -> dict[str, Any]:
-    """Returns the inputs that determine the corpus."""
-    described = {f"tokenizer.{k}": v for k, v in dataclasses.asdict(spec).items()}
-    if spec.path is not None:
-        path = Path(spec.path)
-        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        content = hashlib.sha256(b"".join(p.read_bytes() for p in files if p.exists()))
-        described["tokenizer.path"] = content.hexdigest()
-    inputs = {"heldout": heldout, "seed": seed, "block_tokens": block_tokens}
-    return {"sources": text_sources.fingerprints(sources)} | described | inputs
 
 
 def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:

@@ -103,15 +103,11 @@ def build(
     )  # the file of the special tokens
     file_roles, wanted = source.guard(naming, lambda: _tokens(source, rules))
     spelled = {**(rules.roles if rules else {}), **file_roles}
-    template = None
     if "tokenizer.json" in files:
-        kind, backend, template = source.read(
-            "tokenizer.json", lambda data: serialized(data, config)
-        )
+        read = source.read("tokenizer.json", lambda data: serialized(data, config))
     else:
-        kind, backend = source.guard(
-            "tokenizer_config.json", lambda: rules.read(family, source, spelled)
-        )
+        read = source.guard("tokenizer_config.json", lambda: rules.read(family, source, spelled))
+    kind, backend, template = read if len(read) == 3 else (*read, None)
     if isinstance(backend, Backend):
         added = source.guard(naming, lambda: _extend(backend, wanted, source))
         backend = source.guard(_main(files), lambda: HuggingFace(backend))
@@ -122,20 +118,13 @@ def build(
     known = {piece: i for i, piece in enumerate(backend.pieces)} | {
         p: one.id for p, one in added.items()
     }
-    roles = {role: piece for role, piece in spelled.items() if piece in known}
-    if rules is None:
-        usual = {
-            role: next((n for n in names if n in known), None) for role, names in ROLES.items()
-        }
-        roles = {role: piece for role, piece in usual.items() if piece is not None} | roles
+    roles = _roles(spelled, known, rules)
     if rules is not None and (template is None or family.startswith("mbart")):
         template = source.guard(naming, lambda: rules.template(spelled, config))
     if rows > 4 * len(known) + _UNUSED:
         raise UserError(
             f"{folder}/config.json has vocab_size {rows}, the tokenizer has {len(known)} pieces"
         )
-    if roles.get("unk") in (roles.get("eos"), roles.get("bos")):
-        roles.pop("unk", None)  # GPT-2: bytes have no unknown piece
     published = Published(
         family=family, roles=roles, added=added, template=template or Template(), rows=rows,
         files=dict(files),
@@ -149,6 +138,22 @@ def build(
         f"{folder}/{_main(files)}",
     )
     return tokenizer
+
+
+def _roles(
+    spelled: Mapping[str, str], known: Mapping[str, int], rules: Family | None
+) -> dict[str, str]:
+    """Returns {role: special piece} of the pieces that are known. Without rules of a family, roles
+    that no file names have their usual pieces."""
+    roles = {role: piece for role, piece in spelled.items() if piece in known}
+    if rules is None:
+        usual = {
+            role: next((n for n in names if n in known), None) for role, names in ROLES.items()
+        }
+        roles = {role: piece for role, piece in usual.items() if piece is not None} | roles
+    if roles.get("unk") in (roles.get("eos"), roles.get("bos")):
+        roles.pop("unk", None)  # GPT-2: bytes have no unknown piece
+    return roles
 
 
 def _side(config: Mapping[str, Any], folder: Any) -> Literal["right", "left"] | None:

@@ -69,14 +69,19 @@ def planted(
     for name in moving(batch):
         out[name] = filled(batch[name], spread(batch[name]))
     branch = filled(jnp.zeros_like(ids), jnp.broadcast_to(number, used.shape))
-    stem = filled(stems, spread(stems))
+    return {**out, "visible": _visible(branch, filled(stems, spread(stems)))}, hard
+
+
+def _visible(branch: Array, stem: Array) -> Array:
+    """Returns which tokens see each other [B, L, L], from the numbers of branches (0: the trunk)
+    and of mentions [B, L]."""
 
     def same(x):
         return x[:, :, None] == x[:, None, :]
 
     trunk = branch == 0
     beside = same(stem) & (stem > 0)[:, :, None] & (trunk[:, :, None] != trunk[:, None, :])
-    return {**out, "visible": same(branch) | beside}, hard
+    return same(branch) | beside
 
 
 class TreeTransformer(Transformer):

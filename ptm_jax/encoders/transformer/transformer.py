@@ -158,19 +158,14 @@ def transformer(
     `out_init` initialises the two layers that write into the residual stream (GPT-2 scales them by
     depth).
     """
+    init = {"initializer": initializer, "out_init": out_init}
     attention = Attention(
         heads=heads,
         width=width,
         dropout=dropout if attention_dropout is None else attention_dropout,
-        initializer=initializer,
-        out_init=out_init,
+        **init,
     )
-    ffn = FeedForward(
-        hidden=hidden or 4 * width,
-        activation=activation,
-        initializer=initializer,
-        out_init=out_init,
-    )
+    ffn = FeedForward(hidden=hidden or 4 * width, activation=activation, **init)
     return Transformer(
         embed=Embeddings(
             vocab=vocab,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
@@ -22,6 +23,7 @@ from ptm_jax.inference import inputs
 from ptm_jax.inference.words.static_model import StaticModel
 
 if TYPE_CHECKING:
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
     from ptm_jax.inference.pretrained import Pretrained
 
 
@@ -64,18 +66,7 @@ def distil(
         )
     tokenizer = model._tokenizer()
     content = whole_json(tokenizer)
-    kept_pieces = {
-        content["model"].get("unk_token"),
-        *(tokenizer.piece(i) for i in [tokenizer.vocab.pad] if i is not None),
-    }
-    dropped = {one["content"] for one in content.get("added_tokens", ())} - kept_pieces
-    if drop is not None:
-        try:
-            pattern = re.compile(drop)
-        except re.error as error:
-            raise UserError(f"the pattern {drop!r} is no regular expression ({error})") from None
-        dropped |= {piece for piece in tokenizer.pieces if pattern.match(piece)}
-    reduced_tokenizer, pieces = reduced(content, dropped)
+    reduced_tokenizer, pieces = reduced(content, _dropped(tokenizer, content, drop))
     if not pieces:
         raise UserError(
             f"no token is left without those that match {drop!r}; give a narrower pattern"
@@ -93,6 +84,21 @@ def distil(
     return StaticModel.made(
         StaticTable(vectors=vectors.astype(np.float32), tokenizer=reduced_tokenizer, fields=fields)
     )
+
+
+def _dropped(tokenizer: Tokenizer, content: Mapping[str, Any], drop: str | None) -> set[str]:
+    """Returns the pieces that match `drop`, and the special tokens other than the unknown one and
+    padding. Raises UserError for a pattern that is none."""
+    padding = [tokenizer.piece(i) for i in [tokenizer.vocab.pad] if i is not None]
+    special = {one["content"] for one in content.get("added_tokens", ())}
+    dropped = special - {content["model"].get("unk_token"), *padding}
+    if drop is None:
+        return dropped
+    try:
+        pattern = re.compile(drop)
+    except re.error as error:
+        raise UserError(f"the pattern {drop!r} is no regular expression ({error})") from None
+    return dropped | {piece for piece in tokenizer.pieces if pattern.match(piece)}
 
 
 def _states(model: Pretrained, ids: np.ndarray, pool: Pool, progress: bool | None) -> np.ndarray:

@@ -17,7 +17,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from ptm_jax.kernels.attention import gpu_pipeline as pipe
 from ptm_jax.kernels.attention import gpu_tile as tile
-from ptm_jax.kernels.attention.gpu_tile import COLUMNS, ROWS, SIZE, WIDE, Plan
+from ptm_jax.kernels.attention.gpu_added import of_added
+from ptm_jax.kernels.attention.gpu_tile import COLUMNS, ROWS, SIZE, Plan
 
 
 def backward(plan: Plan, arrays: dict) -> dict:
@@ -30,33 +31,11 @@ def backward(plan: Plan, arrays: dict) -> dict:
     return slopes
 
 
-def _slopes(plan, arrays, s, seen, sides, total, inner, place, memory, number, team):
-    """Returns (weights after dropout, dS) of a tile, [64, 64] float32; `sides` are (g, values) in
-    shared memory."""
-    g, v = sides
-    p = jnp.where(seen, jnp.exp(s - tile.across(total)), 0.0)
-    above = tile.product(g, tile.turned(v))
-    if plan.has("mixes"):
-        above += tile.slanted(
-            memory["slant"].at[team], tile.product(g, tile.turned(memory["mixes"].at[number]))
-        )
-    weights = p
-    if plan.dropout:
-        keep = tile.kept(plan, arrays, place)
-        weights, above = tile.dropped(plan, p, keep), tile.dropped(plan, above, keep)
-    return weights, p * (above - tile.across(inner))
-
-
-def _by_query(plan) -> tuple[str, ...]:
-    """Names of the matrices with a line per query."""
-    return ("q", "g", "relative") if plan.has("window") else ("q", "g")
-
-
 def of_queries(plan: Plan, arrays: dict) -> dict:
     """Returns the gradients of queries, relative queries and types. It loops over keys, like the
     forward kernel."""
     teams, stages = plan.teams, plan.stages
-    names = _by_query(plan)
+    names = tile.by_query(plan)
     memory = (
         tile.matrices(plan, names, teams)
         | tile.matrices(plan, ("k", "v"), stages)
@@ -96,7 +75,7 @@ def _queries_block(plan, arrays, out, memory, barriers, barrier):
 
     def first(team):
         q0 = queries(team)
-        for name in _by_query(plan):
+        for name in tile.by_query(plan):
             plgpu.copy_gmem_to_smem(
                 arrays[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[team], barrier.at[team]
             )
@@ -123,7 +102,7 @@ def _queries_block(plan, arrays, out, memory, barriers, barrier):
         s, seen = tile.scores(plan, (q, k, more), rows, columns, types, memory, number, team)
         place = row, head, queries(team), (begin + step) * SIZE
         sides = memory["g"].at[team], v
-        _, ds = _slopes(plan, arrays, s, seen, sides, total, inner, place, memory, number, team)
+        _, ds = tile.slopes(plan, arrays, s, seen, sides, total, inner, place, memory, number, team)
         if plan.has("types"):
             all_types += ds.sum(axis=1)
             other_types += jnp.where(tile.other_type(rows, columns), ds, 0.0).sum(axis=1)
@@ -133,27 +112,30 @@ def _queries_block(plan, arrays, out, memory, barriers, barrier):
         return tile.added(of_q, ds.astype(jnp.bfloat16), k), relative, all_types, other_types
 
     def last(team, state):
-        of_q, relative, all_types, other_types = state
-        q0 = queries(team)
-        for name, slope in (("q", of_q), ("relative", relative)):
-            if name in out:
-                memory[name].at[team][...] = (slope * plan.scale).astype(jnp.bfloat16)
-        if plan.has("types"):
-            memory["line"].at[team, 0][...] = all_types - other_types
-            memory["line"].at[team, 1][...] = other_types
-        plgpu.commit_smem()
-        for name in ("q", "relative"):
-            if name in out:
-                plgpu.copy_smem_to_gmem(
-                    memory[name].at[team], out[name].at[row, pl.ds(q0, SIZE), head]
-                )
-        if plan.has("types"):
-            plgpu.copy_smem_to_gmem(
-                memory["line"].at[team], out["types"].at[row, head, :, pl.ds(q0, SIZE)]
-            )
-        plgpu.wait_smem_to_gmem(0)
+        _write_queries(plan, out, memory, (row, head, queries(team), team), state)
 
     pipe.stream(plan, steps, barriers, copy, compute, first, last)
+
+
+def _write_queries(plan, out, memory, place, state):
+    """Writes the gradients of 64 queries, of their relative queries and of their types."""
+    row, head, q0, team = place
+    of_q, relative, all_types, other_types = state
+    for name, slope in (("q", of_q), ("relative", relative)):
+        if name in out:
+            memory[name].at[team][...] = (slope * plan.scale).astype(jnp.bfloat16)
+    if plan.has("types"):
+        memory["line"].at[team, 0][...] = all_types - other_types
+        memory["line"].at[team, 1][...] = other_types
+    plgpu.commit_smem()
+    for name in ("q", "relative"):
+        if name in out:
+            plgpu.copy_smem_to_gmem(memory[name].at[team], out[name].at[row, pl.ds(q0, SIZE), head])
+    if plan.has("types"):
+        plgpu.copy_smem_to_gmem(
+            memory["line"].at[team], out["types"].at[row, head, :, pl.ds(q0, SIZE)]
+        )
+    plgpu.wait_smem_to_gmem(0)
 
 
 def of_keys(plan: Plan, arrays: dict) -> dict:
@@ -162,7 +144,7 @@ def of_keys(plan: Plan, arrays: dict) -> dict:
     teams, stages = plan.teams, plan.stages
     memory = (
         tile.matrices(plan, ("k", "v"), teams)
-        | tile.matrices(plan, _by_query(plan), stages)
+        | tile.matrices(plan, tile.by_query(plan), stages)
         | tile.extra_memory(plan)
     )
     memory |= {name: plgpu.SMEM((stages, SIZE), jnp.float32) for name in ("total", "inner")}
@@ -170,7 +152,7 @@ def of_keys(plan: Plan, arrays: dict) -> dict:
     barrier = plgpu.Barrier(num_arrivals=2, num_barriers=teams)
     scratch = [
         memory,
-        pipe.barriers(plan, 3 + len(_by_query(plan)) + teams * tile.extras(plan)),
+        pipe.barriers(plan, 3 + len(tile.by_query(plan)) + teams * tile.extras(plan)),
         barrier,
     ]
     out = pipe.struct((plan.rows, plan.keys, plan.heads, plan.width), jnp.bfloat16)
@@ -191,17 +173,7 @@ def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
 
     def copy(step, slot, arrived):
         q0 = (begin + step) * SIZE
-        for name in _by_query(plan):
-            plgpu.copy_gmem_to_smem(
-                arrays[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[slot], arrived
-            )
-        for name in ("total", "inner"):
-            plgpu.copy_gmem_to_smem(
-                arrays[name].at[row, head, pl.ds(q0, SIZE)], memory[name].at[slot], arrived
-            )
-        plgpu.copy_gmem_to_smem(
-            arrays["q_fields"].at[row, :, pl.ds(q0, SIZE)], memory["fields"].at[slot], arrived
-        )
+        _copy_queries(plan, arrays, memory, (slot, arrived), (row, head, q0))
         for team in range(plan.teams):
             tile.copy_extras(
                 plan, arrays, memory, arrived, slot * plan.teams + team, (row, head, q0, keys(team))
@@ -214,10 +186,8 @@ def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
                 arrays[name].at[row, pl.ds(k0, SIZE), head], memory[name].at[team], barrier.at[team]
             )
         plgpu.barrier_wait(barrier.at[team])
-        return tile.column_fields(plan, arrays, row, k0), (
-            tile.zeros(plan.width),
-            tile.zeros(plan.width),
-        )
+        zeros = tile.zeros(plan.width), tile.zeros(plan.width)
+        return tile.column_fields(plan, arrays, row, k0), zeros
 
     def compute(step, slot, team, columns, state):
         of_k, of_v = state
@@ -229,7 +199,7 @@ def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
         tiles = q, memory["k"].at[team], memory["relative"].at[slot] if plan.has("window") else None
         s, seen = tile.scores(plan, tiles, rows, columns, types, memory, number, team)
         place, sides = (row, head, q0, keys(team)), (g, memory["v"].at[team])
-        weights, ds = _slopes(
+        weights, ds = tile.slopes(
             plan, arrays, s, seen, sides, total, inner, place, memory, number, team
         )
         # The products need the transposes: wgmma reads a transposed left side from shared memory,
@@ -255,146 +225,17 @@ def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
     pipe.stream(plan, steps, barriers, copy, compute, first, last)
 
 
-def of_added(plan: Plan, arrays: dict, name: str):
-    """Returns the gradient of the bias, of the shifted distances, or of the lines of a table.
-
-    The bias sums over the rows and heads that share it, the others over rows and along diagonals.
-    Each block of threads computes one tile of the result."""
-    stages = plan.stages
-    memory = tile.matrices(plan, (*_by_query(plan), "k", "v"), stages) | tile.extra_memory(plan)
-    memory |= {key: plgpu.SMEM((stages, SIZE), jnp.float32) for key in ("total", "inner")}
-    memory |= {key: tile.integers(plan) for key in ("q_fields", "k_fields")}
-    table = name in ("window", "mixes")
-    if table:
-        memory["straight"] = tile.memory((SIZE, WIDE))
-    else:
-        memory["out"] = tile.memory((SIZE, SIZE), jnp.float32)
-    q_blocks, k_blocks = plan.queries // SIZE, plan.keys // SIZE
-    diagonals = q_blocks + k_blocks - 1
-    shape = (plan.heads, diagonals, WIDE, plan.width) if table else arrays[name].shape
-    if name == "bias":
-        grid = (("key", k_blocks), ("query", q_blocks), ("shared", shape[0] * shape[1]))
-    else:
-        grid = (("head", plan.heads), ("diagonal", diagonals))
-
-    def body(arrays, out, memory, barriers):
-        walk = (
-            _bias_walk(plan, shape, out)
-            if name == "bias"
-            else _diagonal_walk(plan, arrays, out, table)
+def _copy_queries(plan, arrays, memory, target, place):
+    """Copies 64 queries with their gradients, sums and fields to a slot of the shared memory."""
+    (slot, arrived), (row, head, q0) = target, place
+    for name in tile.by_query(plan):
+        plgpu.copy_gmem_to_smem(
+            arrays[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[slot], arrived
         )
-        _added_block(plan, name, arrays, *walk, memory, barriers)
-
-    scratch = [memory, pipe.barriers(plan, 6 + len(_by_query(plan)) + tile.extras(plan))]
-    slope = pipe.launch(plan, body, [pipe.struct(shape, jnp.float32)], scratch, grid, arrays)[0]
-    return _overlapped(slope, arrays[name].shape) if table else slope
-
-
-def _overlapped(slope, shape):
-    """Sums gradients of diagonals [H, diagonals, 128, K] by table line: [H or 1, Lq + Lk, K]."""
-    first, second = slope[:, :, :SIZE], slope[:, :, SIZE:]
-    sums = jnp.pad(first, ((0, 0), (0, 1), (0, 0), (0, 0))) + jnp.pad(
-        second, ((0, 0), (1, 0), (0, 0), (0, 0))
+    for name in ("total", "inner"):
+        plgpu.copy_gmem_to_smem(
+            arrays[name].at[row, head, pl.ds(q0, SIZE)], memory[name].at[slot], arrived
+        )
+    plgpu.copy_gmem_to_smem(
+        arrays["q_fields"].at[row, :, pl.ds(q0, SIZE)], memory["fields"].at[slot], arrived
     )
-    sums = sums.reshape(len(slope), shape[1], shape[2])
-    return sums.sum(0, keepdims=True) if shape[0] == 1 else sums
-
-
-def _bias_walk(plan, shape, out):
-    """Returns (steps, function from step to (row, head, first query, first key), output reference)
-    of a bias tile."""
-    q0, k0 = (lax.axis_index(name) * SIZE for name in ("query", "key"))
-    shared = lax.axis_index("shared")
-    of_row, of_head = lax.div(shared, jnp.int32(shape[1])), lax.rem(shared, jnp.int32(shape[1]))
-    heads = plan.heads // shape[1]
-
-    def place(step):
-        return (
-            of_row + lax.div(step, jnp.int32(heads)),
-            of_head + lax.rem(step, jnp.int32(heads)),
-            q0,
-            k0,
-        )
-
-    return (
-        jnp.int32(plan.rows // shape[0] * heads),
-        place,
-        out.at[of_row, of_head, pl.ds(q0, SIZE), pl.ds(k0, SIZE)],
-    )
-
-
-def _diagonal_walk(plan, arrays, out, table):
-    """Returns the same as `_bias_walk` for scores by distance: all rows and all tiles of one
-    diagonal."""
-    head, diagonal = lax.axis_index("head"), lax.axis_index("diagonal")
-    q_blocks, k_blocks = plan.queries // SIZE, plan.keys // SIZE
-    apart = diagonal - (q_blocks - 1)
-    begin, end = jnp.maximum(0, -apart), jnp.minimum(q_blocks, k_blocks - apart)
-
-    def place(step):
-        block = begin + lax.rem(step, end - begin)
-        return lax.div(step, end - begin), head, block * SIZE, (block + apart) * SIZE
-
-    steps = jnp.where(arrays["diagonals"][diagonal] > 0, plan.rows * (end - begin), 0)
-    return (
-        steps,
-        place,
-        out.at[head, diagonal] if table else out.at[head, :, pl.ds(diagonal * SIZE, SIZE)],
-    )
-
-
-def _added_block(plan, name, arrays, steps, where, out, memory, barriers):
-    table = name in ("window", "mixes")
-
-    def copy(step, slot, arrived):
-        row, head, q0, k0 = where(step)
-        for side, start in (*((side, q0) for side in _by_query(plan)), ("k", k0), ("v", k0)):
-            plgpu.copy_gmem_to_smem(
-                arrays[side].at[row, pl.ds(start, SIZE), head], memory[side].at[slot], arrived
-            )
-        for line in ("total", "inner"):
-            plgpu.copy_gmem_to_smem(
-                arrays[line].at[row, head, pl.ds(q0, SIZE)], memory[line].at[slot], arrived
-            )
-        for fields, start in (("q_fields", q0), ("k_fields", k0)):
-            plgpu.copy_gmem_to_smem(
-                arrays[fields].at[row, :, pl.ds(start, SIZE)], memory[fields].at[slot], arrived
-            )
-        tile.copy_extras(plan, arrays, memory, arrived, slot, (row, head, q0, k0))
-
-    def compute(step, slot, team, fixed, state):
-        row, head, q0, k0 = where(step)
-        rows = tile.staged(plan, memory["q_fields"], slot, ROWS)
-        columns = tile.staged(plan, memory["k_fields"], slot, COLUMNS)
-        total, inner = (tile.load(memory[line].at[slot], ROWS) for line in ("total", "inner"))
-        types = tile.types_of(plan, arrays, row, head, q0)
-        q, g, k, v = (memory[side].at[slot] for side in ("q", "g", "k", "v"))
-        more = memory["relative"].at[slot] if plan.has("window") else None
-        s, seen = tile.scores(plan, (q, k, more), rows, columns, types, memory, slot, team)
-        weights, ds = _slopes(
-            plan, arrays, s, seen, (g, v), total, inner, (row, head, q0, k0), memory, slot, team
-        )
-        if not table:
-            return state + ds
-        x, side = (ds * plan.scale, more) if name == "window" else (weights, g)
-        memory["straight"][...] = tile.straightened(memory["slant"].at[team], x).astype(
-            jnp.bfloat16
-        )
-        plgpu.commit_smem()
-        return tile.added(state, tile.turned(memory["straight"]), side)
-
-    def first(team):
-        return (), tile.zeros(plan.width, WIDE) if table else tile.zeros(SIZE)
-
-    def last(team, state):
-        if table:
-            # Written from registers: it does not fit into shared memory, and it is written only
-            # once.
-            out[...] = state
-            return
-        memory["out"][...] = state
-        plgpu.commit_smem()
-        plgpu.copy_smem_to_gmem(memory["out"], out)
-        plgpu.wait_smem_to_gmem(0)
-
-    pipe.stream(plan, steps, barriers, copy, compute, first, last)

@@ -89,15 +89,20 @@ def _block(plan, sides, arrays, out, total, memory, barriers, barrier):
         return higher, total, mixed
 
     def last(team, state):
-        top, sums, mixed = state
-        sums = jnp.maximum(sums, 1e-30)
-        result = mixed / lax.broadcast_in_dim(sums, mixed.shape, [0])
-        memory["q"].at[team][...] = result.astype(jnp.bfloat16)
-        memory["total"].at[team][...] = top + jnp.log(sums)
-        plgpu.commit_smem()
-        q0 = queries(team)
-        plgpu.copy_smem_to_gmem(memory["q"].at[team], out.at[row, pl.ds(q0, SIZE), head])
-        plgpu.copy_smem_to_gmem(memory["total"].at[team], total.at[row, head, pl.ds(q0, SIZE)])
-        plgpu.wait_smem_to_gmem(0)
+        _write(out, total, memory, (row, head, queries(team), team), state)
 
     pipe.stream(plan, steps, barriers, copy, compute, first, last)
+
+
+def _write(out, total, memory, place, state):
+    """Writes the result of 64 queries, and the log of their sums of exponentials."""
+    row, head, q0, team = place
+    top, sums, mixed = state
+    sums = jnp.maximum(sums, 1e-30)
+    result = mixed / lax.broadcast_in_dim(sums, mixed.shape, [0])
+    memory["q"].at[team][...] = result.astype(jnp.bfloat16)
+    memory["total"].at[team][...] = top + jnp.log(sums)
+    plgpu.commit_smem()
+    plgpu.copy_smem_to_gmem(memory["q"].at[team], out.at[row, pl.ds(q0, SIZE), head])
+    plgpu.copy_smem_to_gmem(memory["total"].at[team], total.at[row, head, pl.ds(q0, SIZE)])
+    plgpu.wait_smem_to_gmem(0)

@@ -325,3 +325,23 @@ def kept(plan: Plan, arrays: dict, place: tuple):
 
 def dropped(plan: Plan, x, keep):
     return jnp.where(keep, x * (1.0 / (1.0 - plan.dropout)), 0.0)
+
+
+def slopes(plan, arrays, s, seen, sides, total, inner, place, memory, number, team):
+    """Returns (weights after dropout, dS) of a tile, [64, 64] float32; `sides` are (g, values) in
+    shared memory."""
+    g, v = sides
+    p = jnp.where(seen, jnp.exp(s - across(total)), 0.0)
+    above = product(g, turned(v))
+    if plan.has("mixes"):
+        above += slanted(memory["slant"].at[team], product(g, turned(memory["mixes"].at[number])))
+    weights = p
+    if plan.dropout:
+        keep = kept(plan, arrays, place)
+        weights, above = dropped(plan, p, keep), dropped(plan, above, keep)
+    return weights, p * (above - across(inner))
+
+
+def by_query(plan: Plan) -> tuple[str, ...]:
+    """Returns the names of the matrices with a line per query."""
+    return ("q", "g", "relative") if plan.has("window") else ("q", "g")

@@ -49,27 +49,10 @@ def luke(
     beginning, `mention_ids` of a batch any file.
     """
     parent, init = roberta(name, layers, width, heads, lr=1e-5, warmup=2_500), Normal(0.02)
-    low: Any = parent.towers["main"].encoder
-    beside = EntityEmbeddings(
-        size=lexicon.entities + 1,
-        width=entity,
-        words=width,
-        position=LearnedPositions(514, initializer=init),
-        types=1,
-        norm=low.embed.norm,
-        dropout=0.1,
-        initializer=init,
-    )
-    embed = dataclasses.replace(low.embed, vocab=WORDS)
-    encoder = MentionTransformer(
-        embed=embed,
-        entities=beside,
-        stack=dataclasses.replace(low.stack, block=mixed(low.stack.block)),
-        masks=(lexicon.entities,),
-    )
+    encoder = _encoder(parent, lexicon, entity, init)
     named = {
         "mlm": MLMHead(vocab=WORDS, eps=1e-5, initializer=init, tied=False),
-        "entity_words": EntityWords(beside.size, eps=1e-5, initializer=init),
+        "entity_words": EntityWords(encoder.entities.size, eps=1e-5, initializer=init),
     }
     return dataclasses.replace(
         parent,
@@ -95,6 +78,27 @@ def luke(
             schedule=Linear(warmup=2_500),
             clip=None,
         ),
+    )
+
+
+def _encoder(parent: System, lexicon: Entities, entity: int, init: Normal) -> MentionTransformer:
+    """Returns the parent's encoder over words and entities, whose vectors have width `entity`."""
+    low: Any = parent.towers["main"].encoder
+    entities = EntityEmbeddings(
+        size=lexicon.entities + 1,
+        width=entity,
+        words=low.embed.width,
+        position=LearnedPositions(514, initializer=init),
+        types=1,
+        norm=low.embed.norm,
+        dropout=0.1,
+        initializer=init,
+    )
+    return MentionTransformer(
+        embed=dataclasses.replace(low.embed, vocab=WORDS),
+        entities=entities,
+        stack=dataclasses.replace(low.stack, block=mixed(low.stack.block)),
+        masks=(lexicon.entities,),
     )
 
 

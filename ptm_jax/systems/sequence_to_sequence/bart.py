@@ -156,35 +156,30 @@ def vaswani(
     all rows but big's, and 35,368 to 36,344 for big's (`tests/systems/test_sizes.py`).
     """
     rate = width**-0.5
+    encoder = seq2seq(
+        vocab=WMT14,
+        layers=layers,
+        width=width,
+        heads=heads,
+        positions=Sinusoids(interleave=True),
+        norm=norm,
+        eps=1e-6,
+        activation="relu",
+        embed_norm=False,
+        scale=width**0.5,
+        dropout=dropout,
+        attention_dropout=0.0,
+        initializer=Normal(rate),
+        # Glorot's standard deviation for [D, 4 D] and [4 D, D]; for [D, D] it equals the table's.
+        ffn_init=(Normal((2 / 5) ** 0.5 * rate),) * 2,
+    )
     return System(
         name=name,
         paper="Vaswani et al. 2017, arXiv 1706.03762",
         section="2.3",
         group=GROUP,
         rows=(26,),
-        towers={
-            "main": Model(
-                encoder=seq2seq(
-                    vocab=WMT14,
-                    layers=layers,
-                    width=width,
-                    heads=heads,
-                    positions=Sinusoids(interleave=True),
-                    norm=norm,
-                    eps=1e-6,
-                    activation="relu",
-                    embed_norm=False,
-                    scale=width**0.5,
-                    dropout=dropout,
-                    attention_dropout=0.0,
-                    initializer=Normal(rate),
-                    # Glorot's standard deviation for [D, 4 D] and [4 D, D]; for [D, D] it equals
-                    # the table's.
-                    ffn_init=(Normal((2 / 5) ** 0.5 * rate),) * 2,
-                ),
-                heads={"lm": LMHead()},
-            )
-        },
+        towers={"main": Model(encoder=encoder, heads={"lm": LMHead()})},
         tokenizer=TokenizerSpec(kind="bpe", vocab=37000, lowercase=False, specials="roberta"),
         examples=Annotated(examples=Packed(), fields=("sentences",)),
         corruption=denoising(WMT14),

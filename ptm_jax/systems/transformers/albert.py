@@ -65,22 +65,15 @@ def albert(
     def narrow(embed):
         return dataclasses.replace(embed, width=embedding, project=Dense(width))
 
+    mlm = MLMHead(vocab=ALBERT, activation="gelu_tanh")
+    named_heads = {"mlm": mlm, "pool": Pooler(), "sop": Classifier(2)}
     return System(
         name=name,
         paper="Lan et al. 2020, arXiv 1909.11942",
         section="3.1.5",
         group="Transformer encoders",
         rows=(51,),
-        towers={
-            "main": Model(
-                encoder=respell(encoder, Embeddings, narrow),
-                heads={
-                    "mlm": MLMHead(vocab=ALBERT, activation="gelu_tanh"),
-                    "pool": Pooler(),
-                    "sop": Classifier(2),
-                },
-            )
-        },
+        towers={"main": Model(encoder=respell(encoder, Embeddings, narrow), heads=named_heads)},
         tokenizer=TokenizerSpec(kind="unigram", vocab=ALBERT.size, lowercase=True, specials="bert"),
         examples=Annotated(examples=OrderedPairs(short_probability=0.1), fields=("word_starts",)),
         corruption=Masking(vocab=ALBERT, units=NGrams()),

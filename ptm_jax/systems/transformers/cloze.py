@@ -51,39 +51,7 @@ def cloze(
     pairs, a combination that the paper does not have. Deviation: no learned extra key and value in
     the towers' attention (fairseq's `bias_kv`, 2 D for each layer).
     """
-    init = Normal(width**-0.5)
-    attention = Attention(heads=heads, width=width, dropout=0.1, initializer=Normal(0.02))
-    ffn = FeedForward(hidden=4 * width, activation="relu", initializer=Normal(0.02))
-    block = Block(
-        attention=attention,
-        ffn=ffn,
-        norm="pre",
-        dropout=0.1,
-        attention_norm=LayerNorm(1e-5),
-        ffn_norm=LayerNorm(1e-5),
-    )
-    stack = Stack(block=block, layers=layers, final_norm=LayerNorm(1e-5))
-    encoder = TwoTowers(
-        embed=Embeddings(
-            vocab=BPE,
-            width=width,
-            position=Sinusoids(),
-            scale=width**0.5,
-            dropout=0.1,
-            initializer=init,
-        ),
-        forward=stack,
-        backward=stack,
-        merge=Combination(
-            attention=dataclasses.replace(attention, heads=last_heads),
-            ffn=ffn,
-            query=query,
-            dropout=0.1,
-            forward_norm=LayerNorm(1e-5),
-            backward_norm=LayerNorm(1e-5),
-            ffn_norm=LayerNorm(1e-5),
-        ),
-    )
+    encoder = _towers(layers, width, heads, last_heads, query=query)
     return System(
         name=name,
         paper="Baevski et al. 2019, arXiv 1903.07785",
@@ -100,6 +68,42 @@ def cloze(
             optimizer=SGD(momentum=0.99, nesterov=True),
             schedule=Cosine(warmup=16_000, end=1e-4),
             clip=0.1,
+        ),
+    )
+
+
+def _towers(layers: int, width: int, heads: int, last_heads: int, query: str) -> TwoTowers:
+    """Returns both towers, of the same sizes, and the layer that combines them."""
+    attention = Attention(heads=heads, width=width, dropout=0.1, initializer=Normal(0.02))
+    ffn = FeedForward(hidden=4 * width, activation="relu", initializer=Normal(0.02))
+    block = Block(
+        attention=attention,
+        ffn=ffn,
+        norm="pre",
+        dropout=0.1,
+        attention_norm=LayerNorm(1e-5),
+        ffn_norm=LayerNorm(1e-5),
+    )
+    stack = Stack(block=block, layers=layers, final_norm=LayerNorm(1e-5))
+    return TwoTowers(
+        embed=Embeddings(
+            vocab=BPE,
+            width=width,
+            position=Sinusoids(),
+            scale=width**0.5,
+            dropout=0.1,
+            initializer=Normal(width**-0.5),
+        ),
+        forward=stack,
+        backward=stack,
+        merge=Combination(
+            attention=dataclasses.replace(attention, heads=last_heads),
+            ffn=ffn,
+            query=query,
+            dropout=0.1,
+            forward_norm=LayerNorm(1e-5),
+            backward_norm=LayerNorm(1e-5),
+            ffn_norm=LayerNorm(1e-5),
         ),
     )
 

@@ -344,6 +344,10 @@ def systems() -> Iterator[System]:
             "transformer_xl_lm1b_large", 24, 1280, 16, 8192, divide=4, training=short, words=BILLION
         )
     )
+    yield from _miniatures()
+
+
+def _miniatures() -> Iterator[System]:
     short = Training(length=64, batch=16, steps=1)
     small = of_words(
         "", 2, 128, 2, 512, divide=1, training=short, words=Words(cutoffs=(1000, 2000), text=None)

@@ -202,34 +202,9 @@ class Study:
 
     def __post_init__(self):
         names = [axis.name for axis in self.axes]
-        places = [place for axis in self.axes for place in axis.places]
-        twice = sorted(
-            {
-                name
-                for name in [*names, *places]
-                if (names + places).count(name) > 1 and name not in PATHS
-            }
-        )
-        twice += sorted(
-            {name for name in names if names.count(name) > 1}
-            | {p for p in places if places.count(p) > 1}
-        )
-        if twice:
-            raise ValueError(
-                f"two axes set {twice[0]}; the axes contradict each other: leave one out"
-            )
+        self._check_axes(names)
         if not self.metrics:
             raise ValueError("metrics is empty; name at least one held-out metric, as loss")
-        if self.budget is not None and "recipe.phases.0.steps" in places:
-            raise ValueError(
-                f"an axis sets the steps, which the budget of {self.budget.kind} gives; "
-                "leave one out"
-            )
-        if self.budget is None and "budget" in names:
-            raise ValueError(
-                "there is an axis of budgets and no budget; give budget=Budget(kind=..., "
-                "amount=...)"
-            )
         if len(self.base.system.recipe.phases) > 1:
             raise ValueError(
                 f"{self.base.system.name} has several phases; a study needs a base with one"
@@ -261,6 +236,35 @@ class Study:
                     f"a published figure has the label {unknown[0]!r}, which is no axis: "
                     f"{', '.join(names)}"
                 )
+
+    def _check_axes(self, names: list[str]) -> None:
+        """Raises ValueError if two axes set the same, or an axis contradicts the budget."""
+        places = [place for axis in self.axes for place in axis.places]
+        twice = sorted(
+            {
+                name
+                for name in [*names, *places]
+                if (names + places).count(name) > 1 and name not in PATHS
+            }
+        )
+        twice += sorted(
+            {name for name in names if names.count(name) > 1}
+            | {p for p in places if places.count(p) > 1}
+        )
+        if twice:
+            raise ValueError(
+                f"two axes set {twice[0]}; the axes contradict each other: leave one out"
+            )
+        if self.budget is not None and "recipe.phases.0.steps" in places:
+            raise ValueError(
+                f"an axis sets the steps, which the budget of {self.budget.kind} gives; "
+                "leave one out"
+            )
+        if self.budget is None and "budget" in names:
+            raise ValueError(
+                "there is an axis of budgets and no budget; give budget=Budget(kind=..., "
+                "amount=...)"
+            )
 
     @property
     def columns(self) -> tuple[str, ...]:
