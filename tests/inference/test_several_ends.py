@@ -7,7 +7,7 @@ import pytest
 
 import ptm_jax
 from ptm_jax.convert.config import Config
-from ptm_jax.inference.decoding import decode
+from ptm_jax.inference.decoding import decode, defaults
 from ptm_jax.inference.decoding.settings import Generation
 from ptm_jax.inference.text import generating
 from support import tiny_decoders
@@ -38,6 +38,22 @@ def test_none_of_them_comes_before_the_minimum():
         assert len(row) > 5 and all(token % 2 for token in row[:5])
 
 
+@pytest.mark.parametrize("options", [{}, {"beams": 3}, {"temperature": 1.5}])
+def test_the_last_token_is_one_of_several(options):
+    tower = tiny_decoders.causal()
+    for row in answers(tower, (1,), forced_eos=(7, 2), **options):
+        assert row[-1] in ((7, 2) if len(row) == 12 else (1,))
+    if not options:  # their scores are equal: the lower id, as argmax takes it
+        assert {row[-1] for row in answers(tower, None, forced_eos=(7, 2))} == {2}
+
+
+@pytest.mark.parametrize(("value", "last"), [([29, 8], (29, 8)), ([8], 8), (8, 8), (None, None)])
+def test_the_checkpoints_last_tokens(value, last):
+    fields = {} if value is None else {"forced_eos_token_id": value}
+    settings, _ = defaults.completed(Config(fields, "c.json"), False, {})
+    assert settings.get("forced_eos") == last
+
+
 @pytest.mark.parametrize(
     ("value", "ends"), [([29, 8], (29, 8)), (8, (8,)), ([8], (8,)), (None, (2,)), ([], (2,))]
 )
@@ -49,7 +65,9 @@ def test_the_checkpoints_ends_come_before_the_vocabularys(value, ends):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options", [{}, {"beams": 3}, {"beams": 2, "min_new_tokens": 3}])
+@pytest.mark.parametrize(
+    "options", [{}, {"beams": 3}, {"beams": 2, "min_new_tokens": 3}, {"forced_eos": (7, 3)}]
+)
 def test_answers_are_those_of_transformers(tmp_path, options):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = transformers.GPT2Config(n_embd=12, n_layer=1, n_head=2, n_positions=48, vocab_size=30)
@@ -69,13 +87,14 @@ def test_answers_are_those_of_transformers(tmp_path, options):
     ends = tuple(tokens[np.argsort(-counts)[1:4]].tolist())
     plan = Generation(max_new_tokens=12, length_rule="power", length_penalty=1.0,
         early_stopping=False, **options)  # fmt: skip
-    names, last = {"beams": "num_beams"}, set()
+    names, last = {"beams": "num_beams", "forced_eos": "forced_eos_token_id"}, set()
     for prompt in prompts:
         theirs = peer.generate(
             torch.tensor(prompt)[None].long(), attention_mask=torch.ones(1, 4).long(),
             max_new_tokens=12, do_sample=False,
             eos_token_id=list(ends), pad_token_id=0,
-            **{names.get(name, name): value for name, value in options.items()},
+            **{names.get(name, name): list(value) if isinstance(value, tuple) else value
+               for name, value in options.items()},
         )[0, 4:].tolist()  # fmt: skip
         found = decode.decode(tower, [prompt], plan, head=model.head, eos=ends)
         ours = found.tokens[0][0][: found.lengths[0][0]].tolist()

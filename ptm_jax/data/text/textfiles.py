@@ -126,6 +126,9 @@ def _jsonl(stream: Bounded, path: Path) -> Iterator[Document]:
             raise UserError(
                 f"{path}:{number} is not JSON ({error}); expected one object on each line"
             ) from None
+        if isinstance(value, dict) and line.count('"text"') > 1:
+            names = [name for name, _ in json.loads(line, object_pairs_hook=tuple)]
+            _check_once(f"{path}:{number}", "fields", "text", names)
         fields = [value.get("text"), *value.values()] if isinstance(value, dict) else [value]
         text = next((field for field in fields if isinstance(field, str)), None)
         if text is None:
@@ -184,6 +187,7 @@ def _rows(
     column = known[0] if known else sizes.index(max(sizes))
     bare = len(head) > 1 and all(re.fullmatch(r"[A-Za-z_#][\w#.-]{0,30}|", name) for name in names)
     start = 1 if known or (bare and len(names) > 1) else 0
+    _check_once(f"{path}:{head[0][0]}", "columns", names[column], names if start else [])
     for line, row in itertools.chain(head[start:], rows):
         if len(row) != len(names):
             raise UserError(
@@ -192,6 +196,15 @@ def _rows(
             )
         if item := document(row[column].splitlines()):
             yield item
+
+
+def _check_once(place: str, what: str, name: str, names: list[str]) -> None:
+    """Raises UserError if the text's name stands for two columns or fields."""
+    if names.count(name) > 1:
+        raise UserError(
+            f"{place}: {names.count(name)} {what} are named {name!r}; rename the others, so that "
+            "it is clear which is the text"
+        )
 
 
 def _parquet(stream: Bounded, path: Path) -> Iterator[Document]:
@@ -207,6 +220,7 @@ def _parquet(stream: Bounded, path: Path) -> Iterator[Document]:
         if column is None:
             first = list(itertools.islice(parquet.rows(file, path, stream.limit, texts), 100))
             column = max(texts, key=lambda name: sum(len(row[name] or "") for row in first))
+        _check_once(str(path), "columns", column, file.schema_arrow.names)
         for row in parquet.rows(file, path, stream.limit, [column]):
             if row[column] and (item := document(row[column].splitlines())):
                 yield item

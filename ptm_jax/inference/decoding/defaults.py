@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.records import ends
+from ptm_jax.convert.records import all_ends, ends
 
 BEAMS = ("num_beams", "length_penalty", "early_stopping")
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p")
@@ -81,7 +81,9 @@ def _lengths(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
 
 
 def _rules(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
-    forced = {name: ends(config, f"{name}_token_id", None) for name in ("forced_bos", "forced_eos")}
+    forced = {"forced_bos": ends(config, "forced_bos_token_id", None)}
+    last = all_ends(config, "forced_eos_token_id")
+    forced["forced_eos"] = last if len(last) > 1 else next(iter(last), None)
     penalty, ngram = (
         config("repetition_penalty", float, None),
         config("no_repeat_ngram_size", int, None),

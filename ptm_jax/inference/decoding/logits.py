@@ -58,9 +58,10 @@ def forbid(logits: Array, token: int, when: Array) -> Array:
     return logits.at[:, token].set(jnp.where(when, NEVER, logits[:, token]))
 
 
-def force(logits: Array, token: int, when: Array) -> Array:
-    """Sets the log-probability of `token` to 0 and forbids all others, where `when` is true."""
-    only = jnp.where(jnp.arange(logits.shape[1]) == token, 0.0, NEVER)
+def force(logits: Array, token: int | tuple[int, ...], when: Array) -> Array:
+    """Sets the log-probability of `token`, or of each of several, to 0 and forbids all others,
+    where `when` is true."""
+    only = jnp.where(jnp.isin(jnp.arange(logits.shape[1]), jnp.asarray(token)), 0.0, NEVER)
     return jnp.where(when, only, logits)
 
 

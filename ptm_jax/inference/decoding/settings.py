@@ -35,7 +35,7 @@ class Generation:
     temperature, top_k, top_p   of sampling, applied in this order
     repetition_penalty, no_repeat_ngram   over prompt and answer; 1.0 and 0 are off
     forced_bos, forced_eos   ids of the first token of every answer, and of the last one at
-                             `max_new_tokens`
+                             `max_new_tokens`: one of several, if several are given
     """
 
     max_new_tokens: int = 64
@@ -52,7 +52,7 @@ class Generation:
     repetition_penalty: float = 1.0
     no_repeat_ngram: int = 0
     forced_bos: int | None = None
-    forced_eos: int | None = None
+    forced_eos: int | tuple[int, ...] | None = None
 
     def __post_init__(self):
         fields = vars(self)

@@ -16,7 +16,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import tabular, taskrows
-from ptm_jax.tasks.formats.tabular import needs
+from ptm_jax.tasks.formats.tabular import needed_text, needs, one_text, texts_of
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
 
@@ -115,12 +115,14 @@ class Choices(TaskExamples):
 
 
 def _label(fields: Mapping[str, Any]) -> str | None:
-    return str(fields["label"]) if fields.get("label") not in (None, "") else None
+    label = fields.get("label")
+    return None if label in (None, "") else tabular.whole(str(label)) or str(label)
 
 
 def _copa(path: str | Path) -> Iterator[tuple]:
     for place, fields in tabular.rows(path):
-        premise, asked, *choices = needs(place, fields, "premise", "question", "choice1", "choice2")
+        named = ("premise", "question", "choice1", "choice2")
+        premise, asked, *choices = (needed_text(place, fields, name) for name in named)
         if asked not in CONNECTORS:
             raise UserError(
                 f"{place}: the question is {asked!r}; COPA asks for {' or '.join(CONNECTORS)}"
@@ -157,10 +159,13 @@ def _race(path: str | Path) -> Iterator[tuple]:
     for file in files:
         for place, fields in tabular.rows(file):
             article, questions, options = needs(place, fields, "article", "questions", "options")
+            article = one_text(place, "article", article)
+            questions = texts_of(place, "questions", questions)
             answers = fields.get("answers", [None] * len(questions))
-            for number, (asked, choices, answer) in enumerate(
+            for number, (asked, listed, answer) in enumerate(
                 zip(questions, options, answers, strict=True)
             ):
+                choices = texts_of(place, "options", listed)
                 label = None if answer is None else str(ord(answer) - ord("A"))
                 filled = [
                     asked.replace("_", f" {c} ") if "_" in asked else f"{asked} {c}"
@@ -174,8 +179,8 @@ def _jsonl(path: str | Path) -> Iterator[tuple]:
         asked, choices = needs(place, fields, "question", "choices")
         yield (
             place,
-            asked,
-            [str(choice) for choice in choices],
+            one_text(place, "question", asked),
+            texts_of(place, "choices", choices),
             _label(fields),
             fields.get("idx", fields.get("id")),
         )

@@ -117,7 +117,7 @@ class Conversations(Questions):
             turns = zip(asked[begin:number], answered[begin:number], strict=False)
             before = [part for turn in turns for part in turn]
             words = " ".join(
-                [*(str(need(here, part, "input_text")).strip() for part in before), question]
+                [*(needed_text(here, part, "input_text").strip() for part in before), question]
             )
             turn = Turn(words, context, (), here, (index, int(entry.get("turn_id", number + 1))))
             turn = turn._replace(source=str(story.get("source", "")))

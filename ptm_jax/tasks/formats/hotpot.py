@@ -19,7 +19,7 @@ from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import json_text, tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.hops import Hop, named, names_of
-from ptm_jax.tasks.formats.tabular import need, needed_text
+from ptm_jax.tasks.formats.tabular import need, needed_text, one_text, texts_of
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import ALONG, Record
 
@@ -60,7 +60,7 @@ class _Hops(TaskExamples):
     def _hop(place, index, row, remarks, labels) -> Hop:
         question = needed_text(place, row, "question")
         documents = tuple(
-            (str(t), tuple(map(str, s)))
+            (one_text(place, "title", t), texts_of(place, "sentences", s))
             for t, s in _pairs(row, "context", ("title", "sentences"), place)
         )
         if (

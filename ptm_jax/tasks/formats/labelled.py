@@ -125,7 +125,13 @@ class Labelled(TaskExamples):
         needed = [
             names for names in (self.first, self.second, self.label if labels else ()) if names
         ]
-        records = tabular.rows(path, self.format, self.columns, needed, self.encoding)
+
+        def broken_row(place: str) -> None:
+            taskdata.note(remarks, "broken lines, left out", place)
+
+        records = tabular.rows(
+            path, self.format, self.columns, needed, self.encoding, broken_row=broken_row
+        )
         for number, (place, fields) in enumerate(records):
             if remark := fields.get(""):
                 taskdata.note(remarks, remark, place)
@@ -151,6 +157,9 @@ class Labelled(TaskExamples):
         texts = [first, *(str(fields[name]).strip() for name in self.more if fields.get(name))]
         index = next((fields[name] for name in self.index if name in fields), number)
         label = dict(self.spellings).get(label, label)
+        if label and self.labels != "found" and label not in self.labels:
+            spelled = tabular.whole(label)  # pandas writes 1.0 for 1
+            label = spelled if spelled in self.labels else label
         facts = fields.get("facts", {})
         return Example(
             " ".join(filter(None, texts)),
@@ -198,6 +207,8 @@ class Labelled(TaskExamples):
             return self
         every = self.files(sources).values()
         named = {example.label for source in every for example in self.read(source.path)}
+        if None not in (numbers := {tabular.whole(label) for label in named}):
+            named = numbers
         if len(named) < 2:
             raise UserError(
                 f"{' '.join(map(str, sources))}: every label is {''.join(named)!r}; a classifier "

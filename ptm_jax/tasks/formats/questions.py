@@ -1,5 +1,9 @@
 """Extractive question answering: SQuAD 1.1 and 2.0, XQuAD, CMRC and other data in this format.
 
+The format is articles of paragraphs, a list of paragraphs with their questions, or an entry for
+each question with its own text and answers by columns, as the Hub's `datasets` writes it: in a
+list, in the field `data` of an object, one object a line, or parquet.
+
 A text longer than a row is read in windows (`inference.text.answering`). If `answer_start` does not
 match the answer, the nearest occurrence of the answer is used and counted (CMRC 2018 has such
 offsets). It is an error if none of the answers is in the text.
@@ -8,6 +12,7 @@ offsets). It is an error if none of the answers is in the text.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -75,17 +80,9 @@ class Questions(TaskExamples, answering.LongTexts):
         if str(path).startswith(tfds_sources.START):
             yield from self._tfds(str(path), remarks, labels)
             return
-        articles, places = tabular.json_data(
-            Path(path), self.encoding, "articles, which SQuAD's format has"
-        )
         unique = json_text.Unique()
-        for article in articles:
-            for paragraph in need(f"{path}:1", article, "paragraphs"):
-                context = needed_text(f"{path}:1", paragraph, "context")
-                for entry in need(f"{path}:1", paragraph, "qas"):
-                    index = str(need(f"{path}:1", entry, "id"))
-                    place = unique(places.of(index), index)
-                    yield self._asked(place, index, context, entry, remarks, labels=labels)
+        for place, index, context, entry in _entries(Path(path), self.encoding):
+            yield self._asked(unique(place, index), index, context, entry, remarks, labels=labels)
 
     def _asked(self, place, index, context, entry, remarks, *, labels) -> Asked:
         question = needed_text(place, entry, "question")
@@ -94,7 +91,8 @@ class Questions(TaskExamples, answering.LongTexts):
                 f"{place}: the {'question' if context.strip() else 'text'} is empty; correct "
                 "it, or remove it"
             )
-        given_answers = entry.get("answers", []) if not labels else need(place, entry, "answers")
+        impossible = entry.get("is_impossible") is True and not entry.get("answers")
+        given_answers = [] if impossible else _answers(place, entry, labels)
         if labels and not given_answers and not self.unanswered:
             raise UserError(
                 f"{place}: the question has no answer; take a task with such questions, as squad2"
@@ -131,12 +129,7 @@ class Questions(TaskExamples, answering.LongTexts):
 
     def _tfds(self, path: str, remarks: Remarks | None, labels: bool) -> Iterator[Asked]:
         for place, row in tabular.rows(path):
-            answers = row.get("answers", {})
-            both = zip(answers.get("text", ()), answers.get("answer_start", ()), strict=True)
-            entry = {
-                "question": row["question"],
-                "answers": [{"text": t, "answer_start": s} for t, s in both],
-            }
+            entry = {"answers": {}, **row}
             yield self._asked(place, str(row["id"]), row["context"], entry, remarks, labels=labels)
 
     def texts(self, example: Asked) -> Iterator[str]:
@@ -189,6 +182,58 @@ class Questions(TaskExamples, answering.LongTexts):
         if several := len({window.record for window in rows if window.first}):
             remarks[f"texts are longer than {length} tokens and are read in windows"] += several
         return rows, remarks
+
+
+def _entries(path: Path, encoding: str) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+    """Yields (place, id, text, entry) of each question, in any of the layouts.
+    Raises UserError."""
+    if path.suffix == ".parquet" or _is_lines(text := tabular.text_of(path, encoding)):
+        for place, entry in tabular.rows(path, encoding=encoding):
+            context = needed_text(place, entry, "context")
+            yield place, str(need(place, entry, "id")), context, entry
+        return
+    content, places, start = (
+        json_text.json_of(path, text),
+        json_text.Places(path, text),
+        f"{path}:1",
+    )
+    entries = content.get("data") if isinstance(content, dict) else content
+    if not isinstance(entries, list):
+        raise UserError(f"{start}: no field data with a list of articles, which SQuAD's format has")
+    for part in entries:
+        names = part if isinstance(part, dict) else {}
+        if not {"qas", "question", "paragraphs"} & {*names}:
+            need(start, part, "paragraphs", "qas", "question")
+        for paragraph in need(start, part, "paragraphs") if "paragraphs" in names else [part]:
+            context = needed_text(start, paragraph, "context")
+            alone = "question" in paragraph
+            for entry in [paragraph] if alone else need(start, paragraph, "qas"):
+                index = str(need(start, entry, "id"))
+                yield places.of(index), index, context, entry
+
+
+def _is_lines(text: str) -> bool:
+    """Whether a text has a JSON object of a question on each line."""
+    first = text.lstrip().partition("\n")[0]
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and "question" in value
+
+
+def _answers(place: str, entry: Mapping[str, Any], labels: bool) -> list[Mapping[str, Any]]:
+    """Returns the answers of a question, which may be given by columns. Raises UserError."""
+    answers = need(place, entry, "answers") if labels else entry.get("answers") or []
+    if not isinstance(answers, dict):
+        return list(answers)
+    columns = [list(answers.get(name, ())) for name in ("text", "answer_start")]
+    if len({*map(len, columns)}) > 1:
+        raise UserError(
+            f"{place}: {len(columns[0])} answers have {len(columns[1])} offsets (answer_start); "
+            "give one for each"
+        )
+    return [{"text": text, "answer_start": at} for text, at in zip(*columns, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

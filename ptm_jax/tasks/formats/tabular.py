@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +30,12 @@ import numpy as np
 
 from ptm_jax.core import archives
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, not_utf8, size_of
+from ptm_jax.core.reading import broken, not_utf8, shown, size_of
 from ptm_jax.data.text import parquet, textfiles, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, RATIO, Bounded
 from ptm_jax.tasks.formats.json_text import Places, json_of, repeated
 
+_WHOLE = re.compile(r"([+-]?[0-9]{1,18})(?:\.0+)?")
 Fields = dict[str, Any]
 Row = tuple[str, Fields]
 """("FILE:LINE", {column: value})."""
@@ -68,15 +70,21 @@ class Source(NamedTuple):
         return self.path.rsplit("/", 1)[-1]
 
 
+QQP = frozenset(("qid1", "qid2", "question1", "question2", "is_duplicate"))
+"""Columns of the published file of QQP, in which some rows are broken into two lines."""
+
+
 def rows(
     path: str | Path, format: str = "", columns: Sequence[str] = (),
     needed: Sequence[Sequence[str]] = (),
-    encoding: str = "utf-8-sig",
+    encoding: str = "utf-8-sig", *, broken_row: Callable[[str], None] | None = None,
 ) -> Iterator[Row]:  # fmt: skip
     """The rows of a source.
 
     needed   groups of names: a table must have a column of each group
     columns  names for a table whose first line has none of these names
+    broken_row  called with the place of each broken row of a published file that has such rows,
+             which are left out
     Raises UserError with file and line.
     """
     if str(path).startswith(tfds_sources.START):
@@ -96,7 +104,7 @@ def rows(
     yield from (
         _json(path, text)
         if text.lstrip()[:1] in ("{", "[")
-        else _table(path, text, kind == ".csv", columns, needed)
+        else _table(path, text, kind == ".csv", columns, needed, broken_row=broken_row)
     )
 
 
@@ -120,14 +128,32 @@ def need(place: str, record: Any, *names: str) -> Any:
 def needed_text(place: str, record: Mapping[str, Any], *names: str) -> str:
     """`need` of a field that is a text. Raises UserError for a list or an object."""
     value = need(place, record, *names)
-    if isinstance(value, list | tuple | dict | np.ndarray):
-        name = next(name for name in names if name in record)
-        kind = "an object" if isinstance(value, dict) else "a list"
+    return one_text(place, next(name for name in names if name in record), value)
+
+
+def one_text(place: str, name: str, value: Any) -> str:
+    """A value that stands for a text. Raises UserError for a list, an object or a null."""
+    if value is None or isinstance(value, list | tuple | dict | np.ndarray):
+        kind = "null" if value is None else "an object" if isinstance(value, dict) else "a list"
         raise UserError(
             f"{place}: the field {name} is {kind}; expected a text. Join its parts, or write an "
             "entry for each"
         )
     return str(value)
+
+
+def texts_of(place: str, name: str, values: Any) -> tuple[str, ...]:
+    """A list of texts. Raises UserError for a single text, and for parts that are no texts."""
+    if not isinstance(values, list | tuple | np.ndarray):
+        raise UserError(f"{place}: the field {name} is {shown(values)}; expected a list of texts")
+    return tuple(one_text(f"{place}, entry {n}", name, part) for n, part in enumerate(values, 1))
+
+
+def whole(label: str) -> str | None:
+    """The spelling of a whole number that pandas writes as `1.0` beside a missing value; None for
+    another text."""
+    match = _WHOLE.fullmatch(label)
+    return None if match is None else match[1]
 
 
 def needs(place: str, record: Any, *names: str) -> list[Any]:
@@ -190,8 +216,9 @@ def digest(path: str) -> str:
 
 
 def _table(
-    path: Path, text: str, commas: bool, columns: Sequence[str], needed: Sequence[Sequence[str]]
-) -> Iterator[Row]:
+    path: Path, text: str, commas: bool, columns: Sequence[str], needed: Sequence[Sequence[str]],
+    *, broken_row: Callable[[str], None] | None = None,
+) -> Iterator[Row]:  # fmt: skip
     """Tabs separate the fields, quotes are ordinary characters; a .csv is read as spreadsheets
     write it."""
     rows = textfiles.csv_rows(path, io.StringIO(text, newline="")) if commas else _tsv(text)
@@ -210,6 +237,9 @@ def _table(
             )
     for number, row in rows if named else itertools.chain([(line, first)], rows):
         if len(row) < len(names) or (named and len(row) > len(names)):
+            if broken_row is not None and QQP.issubset(names):
+                broken_row(f"{path}:{number}")
+                continue
             what = "the first line has" if named else f"expected {', '.join(names)}, which are"
             raise UserError(f"{path}:{number}: {len(row)} columns; {what} {len(names)}")
         fields = dict(zip(names, row, strict=False))

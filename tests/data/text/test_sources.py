@@ -129,6 +129,13 @@ def test_endless_line_is_cut():
     ("x.txt.bz2", b"not bzip", "cannot be read"),
     ("x.parquet", b"not parquet", "not a readable parquet"),
     ("x.pdf", b"%PDF", "no format that is read"),
+    ("x.csv", b"text,text\na,b\n", "x.csv:1: 2 columns are named 'text'"),
+    ("x.csv", b"id,Text,TEXT\n1,a,b\n", "x.csv:1: 2 columns are named 'text'"),
+    ("x.tsv", b"n\tbody\tbody\n1\tlong text\tb\n2\tlong text\tb\n", "2 columns are named 'body'"),
+    ("x.jsonl", b'{"text": "a", "text": "b"}\n', "x.jsonl:1: 2 fields are named 'text'"),
+    ("x.txt", "good\n".encode("utf-16"), "x.txt is UTF-16 text; convert it, as `iconv -f UTF-16"),
+    ("x.csv", "text\ngood\n".encode("utf-16"), "x.csv is UTF-16 text; convert it"),
+    ("x.jsonl", '{"text": "a"}\n'.encode("utf-32"), "x.jsonl is UTF-32 text; convert it"),
 ])  # fmt: skip
 def test_bad_files(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)

@@ -9,6 +9,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.inference.text.tags import entities
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.choices import Choices
 from ptm_jax.tasks.formats.hotpot import HopReading
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.questions import Questions
@@ -214,3 +215,142 @@ def test_examples_of_one_of_two_classes_have_a_remark(tmp_path, capsys):
     spec = TokenizerSpec(kind="word", vocab=7)
     Labelled().corpus([str(path)], tmp_path / "prepared", spec)
     assert "27 examples are all of one class" in capsys.readouterr().err
+
+
+QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+WHOLE = ["1\t1\t2\tHow do I boil an egg?\tHow long?\t1", "3\t5\t6\tWhat is snow?\tWhat is ice?\t0"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        ["2\t3\t4\tWas he real?", '"\tWhat is the evidence?\t0'],
+        ["2\t3\t4\tWas he", "real?", "", "\tWhat is the evidence?\t0"],
+        ["2\t3\t4\tWas he real?\tIs\tit\t0"],
+        ["2\t3\t4"],
+    ],
+)
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_the_broken_rows_of_the_published_qqp_are_counted(tmp_path, broken, at):
+    lines = [*WHOLE[:at], *broken, *WHOLE[at:]]
+    remarks = Remarks()
+    path = written(tmp_path, "train.tsv", QQP + "\n".join(lines) + "\n")
+    read = list(catalogue.get("qqp").examples.read(path, remarks))
+    assert [(e.first, e.label) for e in read] == [
+        ("How do I boil an egg?", "1"),
+        ("What is snow?", "0"),
+    ]
+    first = next(n for n, line in enumerate(lines, 2) if line == broken[0])
+    assert dict(remarks) == {
+        f"broken lines, left out (first at {path}:{first})": sum(map(bool, broken))
+    }
+
+
+def test_other_tables_keep_every_row(tmp_path):
+    path = written(tmp_path, "a.tsv", "question1\tquestion2\tis_duplicate\na\tb\t1\na\t1\n")
+    with pytest.raises(UserError, match="a.tsv:3: 2 columns; the first line has 3"):
+        list(catalogue.get("qqp").examples.read(path))
+
+
+FLAT = {"id": "1", "context": "the cat sat", "question": "who sat?"}
+FLAT_ANSWERS = {"text": ["cat"], "answer_start": [4]}
+SPANS = [{"text": "cat", "answer_start": 4}]
+PARAGRAPH = {"context": FLAT["context"], "qas": [{"id": "1", "question": "who sat?"}]}
+
+
+def layouts(answers):
+    """{layout: text of a file} of the same question."""
+    flat = {**FLAT, **answers}
+    listed = {**FLAT, **({"answers": SPANS} if answers.get("answers") else answers)}
+    nested = {**PARAGRAPH, "qas": [{**PARAGRAPH["qas"][0], **answers}]}
+    return {
+        "the Hub's in data": json.dumps({"data": [{**flat, "title": "t"}]}),
+        "the Hub's in a list": json.dumps([flat]),
+        "the Hub's in lines": json.dumps(flat) + "\n",
+        "flat, with spans": json.dumps([listed], indent=1),
+        "paragraphs in a list": json.dumps([nested]),
+        "paragraphs in data": json.dumps({"data": [nested]}),
+        "articles in a list": json.dumps([{"title": "t", "paragraphs": [nested]}]),
+        "SQuAD's": json.dumps({"version": "2", "data": [{"paragraphs": [nested]}]}),
+    }
+
+
+@pytest.mark.parametrize("layout", layouts({}))
+def test_questions_in_every_layout(tmp_path, layout):
+    text = layouts({"answers": FLAT_ANSWERS})[layout]
+    (read,) = Questions().read(written(tmp_path, "train.json", text))
+    assert (read.question, read.context, read.index) == ("who sat?", "the cat sat", "1")
+    assert read.answers == (("cat", 4),) and "train.json:" in read.place
+    plausible = {"is_impossible": True, "plausible_answers": SPANS}
+    for entry in (plausible, {"is_impossible": True, "answers": []}, {"answers": {"text": []}}):
+        entry = {**entry, "answers": {}} if entry.get("answers") == {"text": []} else entry
+        path = written(tmp_path, "train.json", layouts(entry)[layout])
+        (read,) = Questions(unanswered=True).read(path)
+        assert read.answers == ()
+        with pytest.raises(UserError, match="no answer; take a task with such questions"):
+            list(Questions().read(path))
+    path = written(tmp_path, "train.json", layouts({})[layout])
+    with pytest.raises(UserError, match="train.json.* has no field answers"):
+        list(Questions(unanswered=True).read(path))
+    assert len(list(Questions().read(path, labels=False))) == 1
+
+
+def test_answers_by_columns_of_other_lengths(tmp_path):
+    text = json.dumps([{**FLAT, "answers": {"text": ["cat", "sat"], "answer_start": [4]}}])
+    with pytest.raises(UserError, match="2 answers have 1 offsets"):
+        list(Questions().read(written(tmp_path, "a.json", text)))
+
+
+@pytest.mark.parametrize("values", ["1.0 0.0", "1.0 0", "1.00 0", "1 0.0", "1 0"])
+@pytest.mark.parametrize("form", ["tsv", "csv", "json"])
+def test_whole_numbers_as_pandas_writes_them(tmp_path, values, form):
+    """A column with a missing value becomes one of floats: `1.0` for the class 1."""
+    separator = {"tsv": "\t", "csv": ","}.get(form)
+    if form == "json":
+        lines = [f'{{"text": "a", "label": {value}}}' for value in values.split()]
+    else:
+        lines = [f"text{separator}label", *(f"a{separator}{value}" for value in values.split())]
+    path = written(tmp_path, f"train.{form}", "\n".join(lines) + "\n")
+    assert [e.label for e in Labelled().read(path)] == ["1", "0"]
+    settled = OPEN.settled([str(path), str(path)])
+    assert settled.labels == ("0", "1")
+    assert [e.label for e in settled.read(path)] == ["1", "0"]
+
+
+def test_classes_that_are_no_whole_numbers_keep_their_spelling(tmp_path):
+    path = written(tmp_path, "a.tsv", "text\tlabel\na\t1.0\nb\t1.5\nc\t2.0\n")
+    assert OPEN.settled([str(path), str(path)]).labels == ("1.0", "1.5", "2.0")
+    with pytest.raises(UserError, match="the label is '1.5'; there are 0, 1"):
+        list(Labelled().read(path))
+
+
+CHOICE = {"question": "why?", "choices": ["a", "b"], "label": 1}
+HOP = {"_id": "1", "question": "who?", "answer": "cat", "supporting_facts": [["t", 0]]}
+HOP["context"] = [["t", ["the cat sat"]]]
+
+
+@pytest.mark.parametrize(
+    ("reader", "entry", "message"),
+    [
+        ("choices", {**CHOICE, "choices": [["a", "b"], "c"]}, "entry 1: the field choices is a li"),
+        ("choices", {**CHOICE, "choices": ["a", {"text": "b"}]}, "entry 2: .*choices is an object"),
+        ("choices", {**CHOICE, "choices": ["a", None]}, "entry 2: the field choices is null"),
+        ("choices", {**CHOICE, "choices": "ab"}, "the field choices is 'ab'; expected a list"),
+        ("choices", {**CHOICE, "choices": {"text": ["a", "b"]}}, "choices is {.*expected a list"),
+        ("choices", {**CHOICE, "question": ["why"]}, "the field question is a list"),
+        ("hops", {**HOP, "context": [["t", [["the"], "cat"]]]}, "entry 1: the field sentences is"),
+        ("hops", {**HOP, "context": [["t", "the cat"]]}, "sentences is 'the cat'; expected a list"),
+        ("hops", {**HOP, "context": [[["t"], ["the cat"]]]}, "the field title is a list"),
+        ("hops", {**HOP, "context": [["t", [None]]]}, "the field sentences is null"),
+    ],
+)
+def test_lists_in_the_place_of_texts_of_choices_and_documents(tmp_path, reader, entry, message):
+    examples = Choices() if reader == "choices" else HopReading()
+    text = json.dumps(entry) if reader == "choices" else json.dumps([entry])
+    with pytest.raises(UserError, match=f"a.json.*{message}"):
+        list(examples.read(written(tmp_path, "a.json", text)))
+
+
+def test_the_label_of_a_choice_as_pandas_writes_it(tmp_path):
+    text = json.dumps({**CHOICE, "label": 1.0})
+    assert [e.label for e in Choices().read(written(tmp_path, "a.json", text))] == ["1"]
