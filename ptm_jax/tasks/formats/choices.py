@@ -16,7 +16,8 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import tabular, taskrows
-from ptm_jax.tasks.formats.tabular import needed_text, needs, one_text, texts_of
+from ptm_jax.tasks.formats.json_text import one_text, texts_of, whole
+from ptm_jax.tasks.formats.tabular import needed_text, needs
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
 
@@ -116,7 +117,7 @@ class Choices(TaskExamples):
 
 def _label(fields: Mapping[str, Any]) -> str | None:
     label = fields.get("label")
-    return None if label in (None, "") else tabular.whole(str(label)) or str(label)
+    return None if label in (None, "") else whole(str(label)) or str(label)
 
 
 def _copa(path: str | Path) -> Iterator[tuple]:

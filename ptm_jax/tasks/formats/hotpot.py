@@ -19,7 +19,8 @@ from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import json_text, tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.hops import Hop, named, names_of
-from ptm_jax.tasks.formats.tabular import need, needed_text, one_text, texts_of
+from ptm_jax.tasks.formats.json_text import one_text, texts_of
+from ptm_jax.tasks.formats.tabular import need, needed_text
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import ALONG, Record
 

@@ -1,13 +1,19 @@
-"""JSON of task files: errors with their place, the line of an entry, unique ids."""
+"""JSON of task files: errors with their place, texts and labels, the line of an entry, unique ids."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import shown
+
+_WHOLE = re.compile(r"([+-]?[0-9]{1,18})(?:\.0+)?")
 
 
 def json_of(path: Path, text: str, line: int = 0) -> Any:
@@ -33,6 +39,31 @@ def repeated(names: Iterable[str]) -> str | None:
     """Returns the first name that occurs twice, or None."""
     known: set[str] = set()
     return next((name for name in names if name in known or known.add(name)), None)
+
+
+def one_text(place: str, name: str, value: Any) -> str:
+    """A value that stands for a text. Raises UserError for a list, an object or a null."""
+    if value is None or isinstance(value, list | tuple | dict | np.ndarray):
+        kind = "null" if value is None else "an object" if isinstance(value, dict) else "a list"
+        raise UserError(
+            f"{place}: the field {name} is {kind}; expected a text. Join its parts, or write an "
+            "entry for each"
+        )
+    return str(value)
+
+
+def texts_of(place: str, name: str, values: Any) -> tuple[str, ...]:
+    """A list of texts. Raises UserError for a single text, and for parts that are no texts."""
+    if not isinstance(values, list | tuple | np.ndarray):
+        raise UserError(f"{place}: the field {name} is {shown(values)}; expected a list of texts")
+    return tuple(one_text(f"{place}, entry {n}", name, part) for n, part in enumerate(values, 1))
+
+
+def whole(label: str) -> str | None:
+    """The spelling of a whole number that pandas writes as `1.0` beside a missing value; None for
+    another text."""
+    match = _WHOLE.fullmatch(label)
+    return None if match is None else match[1]
 
 
 class Unique:

@@ -158,7 +158,7 @@ class Labelled(TaskExamples):
         index = next((fields[name] for name in self.index if name in fields), number)
         label = dict(self.spellings).get(label, label)
         if label and self.labels != "found" and label not in self.labels:
-            spelled = tabular.whole(label)  # pandas writes 1.0 for 1
+            spelled = json_text.whole(label)  # pandas writes 1.0 for 1
             label = spelled if spelled in self.labels else label
         facts = fields.get("facts", {})
         return Example(
@@ -207,7 +207,7 @@ class Labelled(TaskExamples):
             return self
         every = self.files(sources).values()
         named = {example.label for source in every for example in self.read(source.path)}
-        if None not in (numbers := {tabular.whole(label) for label in named}):
+        if None not in (numbers := {json_text.whole(label) for label in named}):
             named = numbers
         if len(named) < 2:
             raise UserError(

@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,12 +29,11 @@ import numpy as np
 
 from ptm_jax.core import archives
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, not_utf8, shown, size_of
+from ptm_jax.core.reading import broken, not_utf8, size_of
 from ptm_jax.data.text import parquet, textfiles, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, RATIO, Bounded
-from ptm_jax.tasks.formats.json_text import Places, json_of, repeated
+from ptm_jax.tasks.formats.json_text import Places, json_of, one_text, repeated
 
-_WHOLE = re.compile(r"([+-]?[0-9]{1,18})(?:\.0+)?")
 Fields = dict[str, Any]
 Row = tuple[str, Fields]
 """("FILE:LINE", {column: value})."""
@@ -129,31 +127,6 @@ def needed_text(place: str, record: Mapping[str, Any], *names: str) -> str:
     """`need` of a field that is a text. Raises UserError for a list or an object."""
     value = need(place, record, *names)
     return one_text(place, next(name for name in names if name in record), value)
-
-
-def one_text(place: str, name: str, value: Any) -> str:
-    """A value that stands for a text. Raises UserError for a list, an object or a null."""
-    if value is None or isinstance(value, list | tuple | dict | np.ndarray):
-        kind = "null" if value is None else "an object" if isinstance(value, dict) else "a list"
-        raise UserError(
-            f"{place}: the field {name} is {kind}; expected a text. Join its parts, or write an "
-            "entry for each"
-        )
-    return str(value)
-
-
-def texts_of(place: str, name: str, values: Any) -> tuple[str, ...]:
-    """A list of texts. Raises UserError for a single text, and for parts that are no texts."""
-    if not isinstance(values, list | tuple | np.ndarray):
-        raise UserError(f"{place}: the field {name} is {shown(values)}; expected a list of texts")
-    return tuple(one_text(f"{place}, entry {n}", name, part) for n, part in enumerate(values, 1))
-
-
-def whole(label: str) -> str | None:
-    """The spelling of a whole number that pandas writes as `1.0` beside a missing value; None for
-    another text."""
-    match = _WHOLE.fullmatch(label)
-    return None if match is None else match[1]
 
 
 def needs(place: str, record: Any, *names: str) -> list[Any]:
