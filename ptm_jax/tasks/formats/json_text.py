@@ -1,4 +1,4 @@
-"""JSON of task files: errors with their place, texts and labels, the line of an entry, unique ids."""
+"""JSON of task files: errors with their place, texts and labels, lines of entries, unique ids."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from ptm_jax.inference import head_scores
 
 # `marked`, `senses` and `unrolled` register formats.
 from ptm_jax.tasks.formats import (  # noqa: F401
+    json_text,
     marked,
     senses,
     tabular,
