@@ -29,7 +29,7 @@ def clocked(function: Callable[[], Any]) -> Meter:
     def meter() -> float:
         start = time.perf_counter()
         jax.block_until_ready(function())
-        return time.perf_counter() - start
+        return max(time.perf_counter() - start, 1e-9)
 
     return meter
 
@@ -62,7 +62,7 @@ class Step:
         start = time.perf_counter()
         self.state, metrics = self._step(self.state, *self._args)
         jax.block_until_ready((self.state, metrics))
-        return time.perf_counter() - start
+        return max(time.perf_counter() - start, 1e-9)
 
 
 def products(size: int = 2048) -> Meter:
@@ -103,7 +103,7 @@ def read_raw(paths: list[Path]) -> float:
         with open(path, "rb", buffering=0) as file:
             while count := file.readinto(buffer):
                 size += count
-    return size / (time.perf_counter() - start)
+    return size / max(time.perf_counter() - start, 1e-9)
 
 
 def forget(paths: list[Path]) -> None:

@@ -20,7 +20,7 @@ NEXT_STEP = {
 }
 
 
-def explain(error: Exception) -> str:
+def explain(error: BaseException) -> str:
     """One line for an exception."""
     if isinstance(error, UserError):
         return str(error)
@@ -35,6 +35,8 @@ def explain(error: Exception) -> str:
             f"; {step}" if step else "",
         ]
         return "".join(parts)
+    if isinstance(error, RecursionError):
+        return "a file or a value is nested too deeply to be read"
     if isinstance(error, MemoryError):
         return "out of memory; take a smaller batch or a smaller system"
     return (

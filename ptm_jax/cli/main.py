@@ -18,7 +18,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from ptm_jax.cli import allocator
+from ptm_jax.cli import allocator, terminal
 from ptm_jax.cli.explaining import explain
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.reading import check_local
@@ -87,6 +87,8 @@ PLACES = (
 )
 """Options of all commands that name a file or folder."""
 TRUST = "--trust"
+SEEDS = 2**31
+"""The number of seeds: int32 holds them."""
 BROKEN_PIPE = 141  # exit status of a writer whose reader has closed, as shells report it
 
 
@@ -121,7 +123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
+            raise  # a panic of Rust code is no Exception
         if os.environ.get("PTM_DEBUG"):
             traceback.print_exc()
         return _fail(explain(error), 1)
@@ -156,14 +160,18 @@ def _command(name: str, *words: str) -> int:
             raise UserError(f"--{option} is empty; give a path, or . for the folder you are in")
         if isinstance(place, str):
             check_local(place, f"--{option}")
-    return module.run(args)
+    if isinstance(seed := vars(args).get("seed"), int) and not 0 <= seed < SEEDS:
+        raise UserError(f"--seed is {seed}; it must be a whole number from 0 to {SEEDS - 1:,}")
+    with terminal.only_printable():
+        return module.run(args)
 
 
 def _fail(message: str, status: int) -> int:
     def short(number):
         return f"{number[0][:12]}... ({len(number[0]):,} digits)"
 
-    print(f"ptm: {re.sub(r'[0-9]{30,}', short, ' '.join(message.split()))}", file=sys.stderr)
+    line = re.sub(r"[0-9]{30,}", short, " ".join(message.split()))
+    print(f"ptm: {terminal.printable(line)}", file=sys.stderr)
     return status
 
 

@@ -22,6 +22,7 @@ RANGES: dict[str, tuple[float, float]] = {
     ),
     **dict.fromkeys(("warmup", "full"), (0, WHOLE)),
     **dict.fromkeys(("steps", "batch", "length", "every", "accumulate", "updates"), (1, WHOLE)),
+    "experiment.seed": (0, WHOLE),
     "adagrad.eps": NOT_NEGATIVE,  # GloVe's sum of squares begins at 1
     "decay_rate": (math.ulp(0.0), 1.0),
     "cut": (math.ulp(0.0), 1.0),
@@ -47,7 +48,7 @@ class Ranged:
 
 def range_of(path: str) -> tuple[float, float]:
     """Returns the (least, largest) number of "class.field"."""
-    return RANGES.get(path, RANGES[path.partition(".")[2]])
+    return RANGES[path] if path in RANGES else RANGES[path.partition(".")[2]]
 
 
 def check_range(path: str, number: float) -> None:

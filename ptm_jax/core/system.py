@@ -19,7 +19,7 @@ from typing import Any, get_args
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Impl, Precision
-from ptm_jax.core.recipe import Recipe
+from ptm_jax.core.recipe import Recipe, check_range
 from ptm_jax.core.types import Params
 
 
@@ -229,6 +229,7 @@ class Experiment:
                 f"epochs is {self.epochs}; it must be a finite number above 0, or None for "
                 "the recipe's steps"
             )
+        check_range("experiment.seed", self.seed)
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; it must be a fraction in [0, 1)")
         for name in ("log_every", "eval_every", "save_every", "eval_batches"):

@@ -19,7 +19,10 @@ from typing import Any
 
 import jax
 
+from ptm_jax.core import archives
 from ptm_jax.core.cache import home, make_private, trusted
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import LARGEST_JSON
 
 
 def folder() -> Path | None:
@@ -47,15 +50,26 @@ def use() -> None:
 
 
 def read(name: str) -> Any:
-    """Returns the JSON document `name` from the cache folder, or None."""
+    """Returns the JSON document `name` of the cache, or None if it is absent or damaged."""
     place = folder()
+    if place is None:
+        return None
+    path = place / "figures" / f"{name}.json.gz"
     try:
-        return (
-            json.loads(gzip.decompress((place / "figures" / f"{name}.json.gz").read_bytes()))
-            if place
-            else None
-        )
-    except (OSError, EOFError, ValueError):  # absent or damaged
+        with archives.opened(path) as file:
+            raw = file.read(LARGEST_JSON + 1)
+        sealed = json.loads(raw[:LARGEST_JSON])
+        document = sealed["document"]
+        return document if sealed["sha256"] == _hash(document) else None
+    except (
+        OSError,
+        UserError,
+        *archives.DAMAGED,
+        ValueError,
+        LookupError,
+        TypeError,
+        RecursionError,
+    ):
         return None
 
 
@@ -69,11 +83,16 @@ def write(name: str, document: Any) -> None:
     try:
         make_private(place)
         path.parent.mkdir(exist_ok=True)
-        draft.write_bytes(gzip.compress(json.dumps(document).encode()))
+        sealed = {"sha256": _hash(document), "document": document}
+        draft.write_bytes(gzip.compress(json.dumps(sealed).encode()))
         draft.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
             draft.unlink()
+
+
+def _hash(document: Any) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def remove(name: str) -> None:

@@ -336,7 +336,8 @@ def _steps(run, state, done, end, phase, *, stream, bar):
         if (config.log_every and done % config.log_every == 0) or done == end:
             run.check_finite(done)
             values, steps, tokens = run.window.close()
-            seconds, clock = time.perf_counter() - clock, time.perf_counter()
+            # A clock may stand still between two readings.
+            seconds, clock = max(time.perf_counter() - clock, 1e-9), time.perf_counter()
             run.tokens, run.seconds = run.tokens + tokens, run.seconds + seconds
             run.write(done, "train", values)
             use = devices.utilisation(

@@ -126,6 +126,12 @@ def test_a_folder_that_was_made_and_stays_empty_goes(tmp_path):
     assert not list((tmp_path / "a/run").iterdir())
 
 
+def test_a_clock_that_stands_still_ends_no_run(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: 7.0)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: 7.0)
+    assert loop.train(config, tmp_path / "run").done
+
+
 def test_a_waiting_process_gets_the_file_that_has_the_name(tmp_path):
     """The holder removes its file when it ends; a lock on that file would hold nothing."""
     path = tmp_path / "lock"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 import sys
 import types
 import typing
@@ -24,6 +25,8 @@ from ptm_jax.core.errors import UserError, closest, unknown
 from ptm_jax.core.spec.describe import field_names, is_spec, to_line, values_of
 
 Kinds = Mapping[str, type]
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""Errors of Python's parser, also for what is nested too deeply."""
 
 
 def hints_of(cls: type) -> dict[str, Any]:
@@ -33,6 +36,29 @@ def hints_of(cls: type) -> dict[str, Any]:
         return typing.get_type_hints(cls)
     except (NameError, TypeError, AttributeError):
         return {}
+
+
+_LARGE, _WHOLE = sys.float_info.max, 2**31 - 1
+_BOUNDS = (
+    (r"(^|_)(dropout|drop|zoneout|smoothing|probability|share)$", 0, 1),
+    (r"(^|_)(eps|epsilon|std|temperature|decay|margin)$", 0, _LARGE),
+    (r"(^|_)(width|widths|heads|size|sizes|vocab|filters|length|groups)$", 1, _WHOLE),
+    (r"(^|_)hidden$", 0, _WHOLE),
+    (r"(^|_)(layers|highway)$", 0, 10_000),
+)
+"""(pattern of a field's name, its least and its largest number)."""
+
+
+def check_number(field: str, value: object) -> None:
+    """Raises ValueError for a number that no field of this name may have, such as a share above 1,
+    a negative deviation or a size of 0. The numbers of a tuple are checked one by one."""
+    for part in value if isinstance(value, tuple) else (value,):
+        if isinstance(part, bool) or not isinstance(part, int | float):
+            continue
+        for pattern, least, largest in _BOUNDS:
+            if re.search(pattern, field) and not least <= part <= largest:
+                number = "a finite number of" if largest == _LARGE else f"at most {largest:,} and"
+                raise ValueError(f"{field} is {part}; it must be {number} at least {least}")
 
 
 def refusal(where: str, error: ValueError) -> UserError:
@@ -111,7 +137,7 @@ _SCALARS: dict[Any, Callable[[str], Any]] = {
 def _scalar(text: str, kind: Any, where: str) -> Any:
     try:
         return _SCALARS[kind](text)
-    except (ValueError, KeyError, SyntaxError, OverflowError) as error:
+    except (*_UNREADABLE, KeyError, OverflowError) as error:
         raise _mismatch(text, kind, where) from error
 
 
@@ -168,7 +194,7 @@ def _elements(text: str) -> list[str]:
         return []
     try:
         node = ast.parse(text, mode="eval").body
-    except SyntaxError:  # paths and globs are not Python
+    except _UNREADABLE:  # paths and globs are not Python
         inner = text[1:-1] if text[0] + text[-1] in ("()", "[]") else text
         return [part.strip() for part in inner.split(",") if part.strip()]
     if isinstance(node, ast.Tuple | ast.List):
@@ -200,7 +226,7 @@ def _read_tuple(
 def _read_mapping(text: str, args: tuple[Any, ...], current: Any, where: str, kinds: Kinds) -> Any:
     try:
         node = ast.parse(text, mode="eval").body
-    except SyntaxError:
+    except _UNREADABLE:
         node = None
     if not isinstance(node, ast.Dict) or not all(
         isinstance(key, ast.Constant) for key in node.keys
@@ -219,7 +245,7 @@ def _call(text: str, where: str) -> tuple[str, dict[str, str]] | None:
     """Returns (name, {keyword: text}) of `Name` or `Name(keyword=text, ...)`, else None."""
     try:
         node = ast.parse(text, mode="eval").body
-    except SyntaxError:
+    except _UNREADABLE:
         return None
     if isinstance(node, ast.Name):
         return node.id, {}
@@ -294,7 +320,7 @@ def _read_like(text: str, current: Any, where: str, kinds: Kinds) -> Any:
         return _read_variant(text, allowed, current, where, kinds)
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError) as error:
+    except _UNREADABLE as error:
         message = (
             f"{where} is {to_line(current)}, which {text!r} cannot replace; write a "
             "config file that sets it"

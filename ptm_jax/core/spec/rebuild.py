@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from typing import Any, Union
 
 from ptm_jax.core.errors import UserError, closest, unknown
+from ptm_jax.core.reading import shown
 from ptm_jax.core.spec.describe import field_names, field_of
 from ptm_jax.core.spec.legacy import current
-from ptm_jax.core.spec.parsing import hints_of
+from ptm_jax.core.spec.parsing import check_number, hints_of
 
 
 def rebuild(record: Any, kinds: Mapping[str, type], where: str = "") -> Any:
@@ -55,8 +56,11 @@ def _build(name: Any, values: dict[str, Any], kinds: Mapping[str, type], where: 
             raise unknown(f"field of {name} in {place}", field, field_names(cls))
     hints = hints_of(cls)
     try:
-        return cls(**{field: _as(hints.get(field), value) for field, value in values.items()})
-    except (TypeError, ValueError) as error:
+        values = {field: _as(hints.get(field), value) for field, value in values.items()}
+        for field, value in values.items():
+            check_number(field, value)
+        return cls(**values)
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         raise UserError(f"{place} cannot be built as {name}: {error}") from error
 
 
@@ -70,6 +74,8 @@ def _as(hint: Any, value: Any) -> Any:
         if math.isfinite(number):
             raise ValueError(f"{value!r} is a text, where a number was expected")
         return number
+    if isinstance(value, str | tuple | dict) and kinds <= {int, float, bool, types.NoneType}:
+        raise ValueError(f"{shown(value)} was found, where a number was expected")
     if isinstance(value, tuple) and kinds & {set, frozenset} and tuple not in kinds:
         return frozenset(value) if frozenset in kinds else set(value)
     return value

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ptm_jax.core.spec.describe import field_names, is_spec, values_of
-from ptm_jax.core.spec.parsing import refusal
+from ptm_jax.core.spec.parsing import check_number, refusal
 
 
 def children(value: Any) -> dict[Any, Any]:
@@ -39,6 +39,8 @@ def with_children(value: Any, changed: Mapping[Any, Any], where: str) -> Any:
     """
     if is_spec(value):
         try:
+            for field, part in changed.items():
+                check_number(field, part)
             return dataclasses.replace(value, **changed)
         except ValueError as error:
             raise refusal(where, error) from error

@@ -89,5 +89,5 @@ def _measured(
             for _ in range(repeats):
                 start = time.perf_counter()
                 product(x, x).block_until_ready()
-                best = max(best, 2.0 * size**3 / (time.perf_counter() - start))
+                best = max(best, 2.0 * size**3 / max(time.perf_counter() - start, 1e-9))
     return best
