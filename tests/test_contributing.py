@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import linen as nn
 
+from ptm_jax import systems
 from ptm_jax.core import slots, spec, system
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.recipe import Phase, Recipe
@@ -17,9 +19,12 @@ from ptm_jax.core.recipe import spec as recipe_spec
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import WholeSentences
 from ptm_jax.nn.heads.task_heads import TaskHead
+from ptm_jax.objectives.base import OnePass, real_tokens, token_loss
+from ptm_jax.objectives.joint import Joint
 from ptm_jax.training.steps import step
 from ptm_jax.training.updates import optimizers, schedules
-from support import cutting
+from support import cutting, plain_towers, published
+from support.baselines import constant
 from support.classifier import batch, classifier
 from support.corrupting import VOCAB
 
@@ -115,6 +120,53 @@ def test_a_fact_is_filled_from_a_corpus():
     np.testing.assert_allclose(filled.values, np.log([1, 2, 8]), rtol=1e-6)
     assert filled.corpus_sha256 and filled.values.dtype == fact.stand_in(VOCAB).dtype
     assert "corpus_sha256" in spec.field_names(fact)
+
+
+def test_the_figures_of_a_system_stand_in_a_file_of_its_own():
+    """No table of all systems is edited for a new one."""
+    one = {"SIZES": {"x": 3}, "TRAINS": {"x_mini": [(constant("loss", 1.0), 0.5)]}}
+    assert published.collected("SIZES", {"x.py": one, "y.py": {}}) == {"x": 3}
+    with pytest.raises(ValueError, match=r"x.py and y.py have SIZES of x; keep one"):
+        published.collected("SIZES", {"x.py": one, "y.py": {"SIZES": {"x": 4}}})
+    (metric, baseline), margin = published.collected("TRAINS", {"x.py": one})["x_mini"][0]
+    assert (metric, baseline(None), margin) == ("loss", 1.0, 0.5)
+    for table in ("SIZES", "TRAINS", "TEXT"):
+        assert {*published.collected(table)} <= {*systems.names()}
+    assert published.collected("TEXT")["transe_mini"] == "triples:kg/umls"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effort(OnePass):
+    """An objective on the entry of an encoder's trait that no other objective reads."""
+
+    tower: str = "main"
+
+    def of(self, tower, encoded, batch):
+        return token_loss(encoded.extra["effort"], real_tokens(batch), name="effort")
+
+
+class Untowered(OnePass):
+    """An objective whose class has no field `tower`."""
+
+
+def test_an_objective_on_an_own_trait_needs_no_edit_of_the_shared_tower():
+    """The laws and `Joint` take it; another entry than those of the tower is [B, L]."""
+    fields = plain_towers.batch_of()
+    towers = {"main": plain_towers.PlainTower(plain_towers.params_of())}
+    loss = Joint(parts=((2.0, Effort()),))(towers, fields, jax.random.key(0))
+    states = np.asarray(towers["main"](fields).hidden, np.float64)
+    real = np.asarray(fields["segment_ids"]) > 0
+    expected = 2 * (np.square(states).sum(-1) * real).sum() / real.sum()
+    np.testing.assert_allclose(loss.sum / loss.weight, expected, rtol=1e-5)
+
+
+def test_an_objective_without_a_tower_is_refused_with_what_to_add():
+    bare = dataclasses.dataclass(frozen=True, kw_only=True)(Untowered)
+    with pytest.raises(
+        ValueError, match=r"^Untowered has no field `tower`.*add `tower: str"
+    ) as why:
+        Joint(parts=((1.0, bare()),))
+    assert "\n" not in str(why.value)
 
 
 def test_the_map_and_the_sections_name_what_exists():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ptm_jax.adapt.parameters.levels import Place
 from ptm_jax.core import slots, spec
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, Params
@@ -24,10 +25,11 @@ NORMS = r"(^|/|_)norm/(scale|bias)$"
 def tower_of(path: str) -> str:
     """Returns the tower of a parameter.
 
-    A path outside of the towers, such as 'lora/main/...', belongs to the tower that it names.
+    A `Place` outside of the towers, such as 'lora/main/...', belongs to the tower that it names.
+    Another path begins with its tower.
     """
-    first, _, below = path.partition("/")
-    return below.partition("/")[0] if first == "lora" else first
+    known = path.tower if isinstance(path, Place) else None
+    return known or path.partition("/")[0]
 
 
 def is_head(path: str) -> bool:

@@ -40,6 +40,11 @@ class Joint(OnePass):
                     f"{name_of(part)} makes its own forward passes; only objectives with "
                     "`of` share one"
                 )
+            if "tower" not in {field.name for field in dataclasses.fields(part)}:
+                raise ValueError(
+                    f"{name_of(part)} has no field `tower`, which Joint sets; add "
+                    f'`tower: str = "main"` to the class'
+                )
 
     @property
     def baseline(self) -> str | None:

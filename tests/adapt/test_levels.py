@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.adapt.base import tower_of
 from ptm_jax.adapt.parameters import levels
+from ptm_jax.adapt.parameters.freezing import FeatureExtraction
 from ptm_jax.adapt.parameters.rates import LayerDecay
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
@@ -80,6 +82,24 @@ def test_what_stands_beside_a_tower_has_the_level_of_what_it_stands_for():
         "lora/main/encoder/stack/block/a": True,
         "recent/count": False,
     }
+
+
+def test_the_tower_of_a_parameter_is_that_of_the_one_it_adapts():
+    """Whatever an adaptation names what it keeps beside the towers."""
+    paths = {
+        "main/encoder/a": "main",
+        "generator/heads_mlm/a": "generator",
+        "lora/generator/encoder/a": "generator",
+        "ranks/main/encoder/a": "main",
+        "recent/count": "recent",
+    }
+    params = unflatten({path: np.zeros(()) for path in paths})
+    known = levels.places(params, systems.get("electra_mini").towers)
+    assert {path: tower_of(place) for path, place in known.items()} == paths
+    assert tower_of("main/encoder/a") == "main"
+    frozen = FeatureExtraction()
+    free = {path for path, place in known.items() if frozen.trainable(place, 0)}
+    assert free == {*paths} - {"main/encoder/a", "ranks/main/encoder/a"}
 
 
 class Bag(slots.Encoder, nn.Module):

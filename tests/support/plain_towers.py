@@ -7,6 +7,7 @@ of every parameter, which is taken of the definition by central differences.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import types
 from typing import Any
@@ -173,9 +174,8 @@ class PlainTower:
         both = {name: states @ self.params[name] for name in ("forward", "backward")}
         ponder = jnp.square(states).sum(-1)
         both |= layer_of(self.params, ids, batch.get("segment_ids", jnp.ones_like(ids)))
-        return Encoded(
-            states,
-            extra=both
+        entries = (
+            both
             | {
                 "last": states @ self.params["match"],
                 "query": states @ self.params["forward"],
@@ -193,8 +193,10 @@ class PlainTower:
                 {"linking": (linking_of(states, self.params, batch),) * 2}
                 if "candidates" in batch
                 else {}
-            ),
+            )
         )
+        # Another entry is a number for each token, as that of an encoder's trait may be.
+        return Encoded(states, extra=collections.defaultdict(lambda: ponder, entries))
 
     def read(self, name, encoded, batch, key=None):
         """What the heads of tasks return, by their names; rows of a question are `CHOICES`."""

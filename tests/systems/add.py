@@ -21,7 +21,7 @@ from ptm_jax import systems  # noqa: E402
 from ptm_jax.core.errors import UserError  # noqa: E402
 from ptm_jax.core.slots import objective  # noqa: E402
 from ptm_jax.systems.survey import rows as survey  # noqa: E402
-from support import splitting  # noqa: E402
+from support import published, splitting  # noqa: E402
 
 
 def add(name: str) -> list[str]:
@@ -85,22 +85,28 @@ def unwritten(system, mini: bool, words: list[str]) -> list[str]:
     """What a person must write: facts of the record, tests, the order of the catalogue."""
     name, numbers = system.name, {row.number for row in survey.rows()}
     tests = {path.name: path.read_text(encoding="utf8") for path in HERE.glob("test_*.py")}
-    counted = any(re.search(rf'"{re.escape(name)}":\s*[\dA-Z(]', text) for text in tests.values())
+    counted = name in published.collected("SIZES") or any(
+        re.search(rf'"{re.escape(name)}":\s*[\dA-Z(]', text) for text in tests.values()
+    )
     family = [one for one in systems.names() if {*systems.get(one).rows} & {*system.rows}]
     baseline = objective(system.objective).baseline
-    named = bool(baseline) or f'"{name}"' in tests["test_training.py"]
+    named = (
+        bool(baseline)
+        or name in published.collected("TRAINS")
+        or f'"{name}"' in tests["test_training.py"]
+    )
     checks = {
         "the record has no paper": bool(system.paper),
         "the record has no section of the survey": bool(system.section),
         "the record has no group": bool(system.group),
         "the record has no rows, or rows that rows.json lacks": bool(system.rows)
         and {*system.rows} <= numbers,
-        "its published parameter count: a line in tests/systems/test_sizes.py or "
-        "test_catalogue.py": mini or counted,
+        "its published parameter count: SIZES of a file in tests/systems/published": mini
+        or counted,
         "a miniature of its rows (*_mini) that trains in a minute": any(
             one.endswith("_mini") for one in family
         ),
-        "its baseline: a line of TRAINS in test_training.py": not mini or named,
+        "its baseline: TRAINS of a file in tests/systems/published": not mini or named,
         "the word `trains`: make status, or --write-status on its training test": not mini
         or "trains" in words,
     }

@@ -15,6 +15,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.systems.sequence_to_sequence.t5 import t5_network
+from support import published
 
 # Sun et al. 2020, Table 1: 24 bottlenecks from 512 to 1024 and back, 4 heads; trigrams of vectors
 # of 128; BERT's heads
@@ -233,16 +234,6 @@ EXACT = {
     + 100 * (100 + 1)
     + 100 * 100
     + 100,
-    # Bordes et al. 2013, Table 1: 0.81 million at width 50 (and three specials); TransH has
-    # normals, ConvE vectors of reverse relations and a bias in every row
-    "transe": 16_299 * 50,
-    "transh": 2 * 16_299 * 100,
-    "distmult": 16_299 * 100,
-    "conve": 2 * 16_299 * 200
-    + 16_299
-    + 32 * (9 + 1)
-    + (18 * 18 * 32 + 1) * 200
-    + 2 * (1 + 32 + 200),
     # Wang et al. 2014 and Zhong et al. 2015: vectors of words, entities and relations, and output
     # vectors, of width 150
     **{name: 2 * 131_072 * 150 for name in ("wang_joint", "zhong_joint")},
@@ -294,6 +285,7 @@ EXACT = {
         for d in (48, 96, 192)
     },  # fmt: skip
 }
+EXACT |= published.collected("SIZES")
 # ElectraForPreTraining and ElectraForMaskedLM of the released configurations (14M, 110M, 335M
 # discriminators); the small generator is the paper's, a quarter wide, and small_plus' the released
 # one.

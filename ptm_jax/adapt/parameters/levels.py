@@ -33,17 +33,25 @@ HEADS = r"^(heads|readers)_\w+(/|$)"
 class Place(str):
     """A parameter path 'tower/a/b/c' (a str) with its `level` and the `top` of its network.
 
-    `known` is the level, or None if the encoder class named `encoder` declares no levels.
+    `known` is the level, or None if the encoder class named `encoder` declares no levels. `tower`
+    is the tower that the parameter belongs to, or None.
     """
 
     known: int | range | None
     encoder: str
+    tower: str | None
 
     def __new__(
-        cls, path: str, known: int | range | None = 0, top: int | None = 1, encoder: str = ""
+        cls,
+        path: str,
+        known: int | range | None = 0,
+        top: int | None = 1,
+        *,
+        encoder: str = "",
+        tower: str | None = None,
     ) -> Place:
         place = super().__new__(cls, path)
-        place.known, place._top, place.encoder = known, top, encoder
+        place.known, place._top, place.encoder, place.tower = known, top, encoder, tower
         return place
 
     @property
@@ -83,8 +91,8 @@ def known_level(path: str) -> int | range | None:
 def places(params: Params, towers: Mapping[str, Any]) -> dict[str, Place]:
     """Returns {path: Place} of a nested dict of parameters or shapes. `towers` is {name: network}.
 
-    A parameter that an adaptation keeps outside the towers ('lora/main/...') has the level of the
-    parameter it adapts. Other parameters outside the towers have level 0.
+    A parameter that an adaptation keeps outside the towers ('lora/main/...') has the tower and the
+    level of the parameter it adapts. Other parameters outside the towers have level 0.
     """
     places_of, split = {}, {path: _split(path, towers) for path in flatten(params)}
     levels = {
@@ -103,12 +111,12 @@ def places(params: Params, towers: Mapping[str, Any]) -> dict[str, Place]:
         if name is None:
             places_of[path] = Place(path)
         elif name in undeclared:
-            places_of[path] = Place(
-                path, None, None, type(slots.encoder_in(towers[name]) or towers[name]).__name__
-            )
+            encoder = type(slots.encoder_in(towers[name]) or towers[name]).__name__
+            places_of[path] = Place(path, None, None, encoder=encoder, tower=name)
         else:
             top = highest[name] + 1
-            places_of[path] = Place(path, top if levels[path] == "top" else levels[path], top)
+            level = top if levels[path] == "top" else levels[path]
+            places_of[path] = Place(path, level, top, tower=name)
     return places_of
 
 
