@@ -55,6 +55,9 @@ def test_numbers_by_hand():
     )
     np.testing.assert_array_equal(Grid.of(w, 2).whole(w), [[0, 0], [1, 0]])
     np.testing.assert_array_equal(Grid.of(w, 8, None).whole(w), [[64, -127], [127, 0]])
+    table, step = Int8(table_bits=3).table(w)  # 3 steps to 2: 1 is 1.5, which rounds to 2
+    np.testing.assert_array_equal(table, [[2, -1], [3, 0]])
+    assert step == pytest.approx(2 / 3)
     four = Grid.of(jnp.asarray([[0.0, 1.0, 2.0, 3.5]]), 2, symmetric=False)
     codes = four.whole(jnp.asarray([[0.0, 1.0, 2.0, 3.5]]))
     np.testing.assert_array_equal(codes, [[-2, -1, 0, 1]])

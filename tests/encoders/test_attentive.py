@@ -45,6 +45,8 @@ def narrow(name):
     tower = spec.with_field(
         tower, "project", 4, lambda part: isinstance(part, LSTM) and part.project is not None
     )
+    if name == "dot":
+        tower = spec.with_field(tower, "feeds", False, lambda part: isinstance(part, LuongDecoder))
     if name == "cove":
         tower = spec.with_field(tower, "hidden", 2 * H, lambda part: isinstance(part, LuongDecoder))
     return spec.respell(tower, SoftAttention, attention)
@@ -215,7 +217,8 @@ class Loops:
             last.append((h, c))
         values, fed, features = torch.stack(x), zeros, []
         for t, y in enumerate(p["embed"]["token"][target]):
-            read = self.dense(p["dense_inputs_0"], y) + self.dense(p["feeding"], fed)
+            read = self.dense(p["dense_inputs_0"], y)
+            read = read + self.dense(p["feeding"], fed) if "feeding" in p else read
             for layer, (h, c) in enumerate(last):
                 read = read if layer == 0 else self.dense(p["dense_inputs_1"], last[0][0])
                 last[layer] = self.lstm(read + h @ p[f"state{layer}"], h, c)

@@ -42,7 +42,7 @@ def by_definition(x, network, params):
                 np.array([np.convolve(line, kernel[::-1, d, c, f]) for d, line in enumerate(part)])
                 for c, part in enumerate(maps)
             )
-            rows = rows[0::2] + rows[1::2]
+            rows = rows[0::2] + rows[1::2] if network.folding else rows
             kept = [line[np.sort(np.argsort(-line, kind="stable")[:k])] for line in rows]
             after.append(np.tanh(np.array(kept) + bias[:, f : f + 1]))
         maps = after
@@ -52,8 +52,10 @@ def by_definition(x, network, params):
     return found.ravel()
 
 
-def test_the_dynamic_network_is_its_definition():
-    network, draw = DynamicCNN(layers=((4, 2), (2, 3))), np.random.default_rng(1)
+@pytest.mark.parametrize(("k_top", "folding"), [(4, True), (2, False)])
+def test_the_dynamic_network_is_its_definition(k_top, folding):
+    network = DynamicCNN(layers=((4, 2), (2, 3)), k_top=k_top, folding=folding)
+    draw = np.random.default_rng(1)
     sizes, hidden = [9, 1, 6], draw.normal(size=(3, 9, 8)).astype(np.float32)
     segments = jnp.asarray(np.arange(9) < np.array(sizes)[:, None], jnp.int32)
     params = network.init(jax.random.key(0), hidden, segments)["params"]

@@ -26,6 +26,8 @@ def test_layer_norm_equals_its_definition():
     )
     expected = (x - mean) / np.sqrt(var + 1e-5) * np.arange(16) + 1
     np.testing.assert_allclose(LayerNorm(1e-5).apply({"params": params}, x), expected, atol=1e-5)
+    scaled, params = LayerNorm(1e-5, center=False), {"scale": jnp.arange(16.0)}
+    np.testing.assert_allclose(scaled.apply({"params": params}, x), expected - 1, atol=1e-5)
 
 
 def test_activations_equal_their_definitions():

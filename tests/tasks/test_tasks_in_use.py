@@ -277,6 +277,23 @@ def test_a_long_text_is_answered_as_each_of_its_windows(models_of):
     assert set(evaluating.measured(catalogue.get("squad"), examples, [long])) == {"f1", "exact"}
 
 
+def test_only_a_model_of_questions_without_answers_is_silent(models_of):
+    """An answer is empty where the score of no answer is above the best span's, if the model learnt
+    from such questions. A model of others, or of an unknown task, answers always."""
+    (model,) = models_of(Questions(unanswered=True))
+    contexts = ["the film is bad", "a good story", "not very long and sad", "the plot was funny"]
+    silent = {}
+    for examples in (Questions(unanswered=True), Questions(), slots.Examples()):
+        system = dataclasses.replace(model.system, examples=examples)
+        answers = dataclasses.replace(model, system=system).answer(["is it good"] * 4, contexts)
+        silent[examples] = [answer.text == "" for answer in answers]
+    assert {answer.null > 0 for answer in answers} == {True, False}
+    nothing = [answer.null > 0 for answer in answers]
+    assert list(silent.values()) == [nothing, [False] * 4, [False] * 4]
+    with pytest.raises(UserError, match="text 2: the question or the text is empty"):
+        model.answer(["is it good", " "], contexts[:2])
+
+
 def test_classes_come_in_the_models_order(models_of, tmp_path):
     task = catalogue.get("rte")
     (tmp_path / "a.tsv").write_text(
