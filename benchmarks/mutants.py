@@ -49,7 +49,7 @@ CLOSEST = 4
 """Number of test files whose tests run first."""
 CHECK = 60
 """Seconds that a test may take without a change."""
-OPTIONS = ("-v", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-p", "benchmarks.closest_first")
+OPTIONS = ("-vv", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-p", "benchmarks.closest_first")
 PLANTED = (
     ("corruptions/masking/gaps.py", "n * self.rate + 0.5", "n * self.rate - 0.5"),
     ("objectives/text/contrastive.py", "(down, 0) - matching) / 2", "(down, 0) + matching) / 2"),
@@ -248,6 +248,18 @@ def table(records: Sequence[dict]) -> Iterator[str]:
         yield f"| {number} | {place} | `{texts[0]}` -> `{texts[1]}` | {result} |"
 
 
+def shares(records: Sequence[dict]) -> Iterator[str]:
+    """Yields the lines of the Markdown table of the rooms."""
+    yield "| room | found | of |"
+    yield "|---|---|---|"
+    rooms = [record["file"].split("/")[1] for record in records]
+    for room in dict.fromkeys(rooms):
+        count = sum(
+            bool(r["found"]) for r, name in zip(records, rooms, strict=True) if name == room
+        )
+        yield f"| {room} | {count} | {rooms.count(room)} |"
+
+
 def _chosen(options: argparse.Namespace, records: Sequence[dict]) -> list[Mutant]:
     if options.again is not None:
         return [_mutant(records[number]) for number in options.again]
@@ -298,7 +310,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 options.out.write_text(json.dumps(records, indent=1) + "\n")
             copy.broken |= broken(copy, [r for r in records if _mutant(r) in waiting])
             waiting = [_mutant(r) for r in records if r.get("test") in copy.broken]
-    print("\n".join(table(records)))
+    print("\n".join([*table(records), "", *shares(records)]))
     print(f"{sum(bool(record['found']) for record in records)} of {len(records)} found")
 
 

@@ -158,3 +158,4 @@ def test_a_fault_is_found_and_one_without_a_test_survives(tree, tmp_path):
     lines = list(mutants.table([minus, endless]))
     assert "| 0 | nn/adding.py:3 | `a + b` -> `a - b` | make test-full: `test_adding" in lines[2]
     assert "survived (ended by the limit)" in lines[3]
+    assert list(mutants.shares([minus, endless]))[2:] == ["| nn | 1 | 2 |"]

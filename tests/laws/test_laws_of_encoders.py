@@ -14,6 +14,7 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.convert.families.bert import crossed
 from ptm_jax.core import facts, slots, spec, towers
+from ptm_jax.core.paths import flatten
 from ptm_jax.core.precision import Precision
 from ptm_jax.corruptions.masking.sentence_masking import SentenceSlots
 from ptm_jax.encoders.model import Model
@@ -25,6 +26,7 @@ from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.encoders.trees import TreeEncoder
 from ptm_jax.encoders.words.bags import BagOfNGrams
 from ptm_jax.encoders.words.windows import SentenceEncoder
+from ptm_jax.nn.embeddings.adaptive import AdaptiveTable
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.graph.convolution import SyntacticGCN
 from ptm_jax.nn.initializers import Uniform
@@ -262,6 +264,20 @@ def test_the_declared_direction_is_what_changes(name):
     if direction == "decoder" and not isinstance(module(name).encoder, SentenceSlots):
         source = compiled(name)(other(name, "input_ids", row & (np.arange(LENGTH) == PLACE)))
         assert (source != plain(name))[3].any(-1).all(), "the whole target sees the source"
+
+
+@each
+def test_the_table_that_heads_share_holds_the_tokens(name):
+    """The table of the words, in a pair of the decoder's words; none if the encoder has no such
+    table."""
+    params = params_of(name)
+    table = module(name).apply({"params": params}, method=lambda model: model.encoder.table())
+    tables = {p: x for p, x in flatten(params["encoder"]).items() if p.endswith("token")}
+    decoders = {path: x for path, x in tables.items() if path.startswith("decoder/")}
+    if table is None or isinstance(table, AdaptiveTable):
+        assert not tables
+    else:
+        assert any(np.array_equal(table, x) for x in (decoders or tables).values())
 
 
 @pytest.mark.full
