@@ -3,6 +3,7 @@ values that name them."""
 
 import json
 import re
+from collections import defaultdict
 
 import pytest
 
@@ -147,6 +148,33 @@ def test_every_row_that_a_value_names_is_there_and_every_part_exists():
     commands = {part for row in survey.rows() for part in row.parts if part.startswith("ptm ")}
     assert {part for row in survey.rows() for part in row.parts} - commands <= {*kinds_of()}
     assert all(system.rows for system in listing.systems())
+
+
+OTHER_WORDS = {"vectors", "words", "adversarial", "heads", "layers"}
+"""Names that mean another thing than the row in whose name they stand."""
+
+
+def test_a_name_that_stands_in_the_name_of_a_row_has_this_row():
+    def bare(text):
+        return re.sub(r"[^a-z0-9]", "", text.lower())
+
+    count, claims = 0, defaultdict(set)
+    for name, (_, numbers) in [*adaptations.NAMES.items(), *compressions.NAMES.items()]:
+        claims[name] |= {*numbers}
+    words = {
+        row.number: {
+            bare(word)
+            for cut in (r"$", r"[\s,/()]+", r"[\s,/()-]+")
+            for word in re.split(cut, row.name)
+        }
+        for row in survey.rows()
+    }
+    for name, numbers in claims.items():
+        named = {number for number, spelled in words.items() if bare(name) in spelled}
+        if named and name not in OTHER_WORDS:
+            count += 1
+            assert named & numbers, f"{name}: rows {numbers}, and the survey's are {named}"
+    assert count > 25
 
 
 def test_the_help_of_a_command_that_a_row_names_has_its_words(capsys):
