@@ -241,7 +241,9 @@ def table(records: Sequence[dict]) -> Iterator[str]:
         texts = [" ".join(record[key].split()).replace("|", "\\|") for key in ("before", "after")]
         result = "survived"
         if record["found"]:
-            result = f"{record['found']}: `{record['test'].split('/')[-1]}`".replace("|", "\\|")
+            result = f"{record['found']}: `{record['test'].split('[')[0].split('/')[-1]}`".replace(
+                "|", "\\|"
+            )
         elif record["limit"]:
             result = "survived (ended by the limit)"
         place = f"{record['file'].removeprefix('ptm_jax/')}:{record['line']}"
