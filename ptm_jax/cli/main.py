@@ -80,6 +80,7 @@ PLACES = (
     "plot",
     "predictions",
     "input",
+    "index",
     "adapter",
     "config",
     "grow",

@@ -9,17 +9,15 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Vocab
+from ptm_jax.inference import steady
 from ptm_jax.inference.decoding.settings import bucket
+from ptm_jax.inference.steady import SHORTEST as SHORTEST
 from ptm_jax.nn.embeddings.summed import languages_of, reads_neighbours
 from ptm_jax.objectives.text.text_traits import NeighbourDecoders
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Encoder
     from ptm_jax.inference.pretrained import Pretrained
-
-
-SHORTEST = 16
-"""Minimum length of a bucket. Below it, compiling another program costs more than padding."""
 
 
 def batch_of(
@@ -165,7 +163,8 @@ def bucketed(
     width = bucket(length, SHORTEST, None if limit is None or length > limit else limit)
     if rows % multiple:
         raise UserError(f"{rows} rows are not questions of {multiple} readings each")
-    pads = ((0, bucket(rows // multiple) * multiple - rows), (0, max(width, length) - length))
+    padded = steady.rows_for(rows // multiple, length) * multiple
+    pads = ((0, padded - rows), (0, max(width, length) - length))
     return {name: np.pad(part, pads).astype(np.int32) for name, part in batch.items()}
 
 
@@ -215,12 +214,12 @@ def rectangle(rows: Sequence[np.ndarray], pad: int | None) -> tuple[np.ndarray, 
     return ids, mask
 
 
-def batches(rows: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """Returns the row indices of batches of at most `size` rows of similar length."""
+def batches(rows: Sequence[np.ndarray], size: int, *, decoded: bool = False) -> list[np.ndarray]:
+    """Returns the row indices of batches of at most `size` rows of similar length
+    (`steady.batches`); `decoded`: they are prompts."""
     if size < 1:
         raise UserError(f"batch_size is {size}; it must be at least 1")
-    order = np.argsort([len(row) for row in rows], kind="stable")
-    return [order[start : start + size] for start in range(0, len(order), size)]
+    return steady.batches([len(row) for row in rows], size, decoded=decoded)
 
 
 def padded_batches(

@@ -122,13 +122,14 @@ def test_predict_fills_compares_and_embeds(run, tmp_path, ptm):
     assert status == 0 and "1.0000  the king" in out
     vectors = tmp_path / "v.npy"
     assert ptm(run, "--task", "embed", "--input", lines, "--output", vectors)[0] == 0
-    assert np.load(vectors).shape == (2, 16)
+    stored = np.load(vectors)  # the empty line has a row too
+    assert stored.shape == (3, 16) and np.isnan(stored).all(1).tolist() == [False, True, False]
     refused(
         ptm, run,
         (("--task", "generate", "--text", "x"), "does not generate"),
         (("--task", "similar", "--text", "x"), "give both"),
         (("--task", "fill-mask", "--text", "x", "--beams", "2"), "--beams needs --task generate"),
-        (("--task", "embed", "--text", "x", "--output", "v.txt"), ".npy or .json"),
+        (("--task", "embed", "--text", "x", "--output", "v.txt"), "written as .npy, .jsonl"),
         (("--task", "fill-mask", "--input", vectors), "not UTF-8"),
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
+import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,8 +40,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ptm_jax.cli import options, target
+from ptm_jax.cli.models import predict_files
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.reading import not_utf8
 from ptm_jax.inference.uses import Request, Result, Use
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
@@ -62,7 +62,8 @@ class Args:
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """classify: second text of a pair. qa: the passage of a question. One for each --text."""
     input: options.Path = None
-    """A file with one text per line, or a task's file of examples."""
+    """A file with one text per line, a .csv, .tsv or .jsonl, or a task's file of examples. Any
+    length: it is read in blocks, and the same command goes on where it stopped."""
     adapter: options.Path = None
     """An adapter of MODEL that `ptm export --adapter` wrote."""
     tower: options.Text = None
@@ -74,7 +75,21 @@ class Args:
     """Model of the first stage of a two-stage task (squad2_retro: squad2_sketchy; hotpot:
     hotpot_rank)."""
     output: options.Path = None
-    """Write the result to this file (embed: .npy or .json; default: print it)."""
+    """Write the results to this file: .jsonl, .csv, .tsv, .json, .npy (embed), else text (default:
+    print them)."""
+    overwrite: options.Flag = False
+    """Begin --output anew where it holds other results, or --index where it is of other texts."""
+    index: options.Path = None
+    """similar, search: folder of the vectors of --input. Made at first use; then --input may be
+    left out."""
+    strict: options.Flag = False
+    """End at the first line that is refused (default: its row gives the reason)."""
+    block: Annotated[int, tyro.conf.arg(metavar="N")] = 1024
+    """Lines of --input that are computed and written together."""
+    text_column: options.Text = None
+    """Column of the texts in an --input of .csv, .tsv or .jsonl (default: text, sentence, ...)."""
+    pair_column: options.Text = None
+    """Column of the second texts (default: pair, sentence2; qa: context)."""
     json: options.Flag = False
     """Print one JSON document."""
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
@@ -137,16 +152,22 @@ def run(args: Args) -> int:
     use = chosen(args.task, args.model, uses, words=is_words(args.model))
     _check(args, use, uses)
     request = _request(args, use)
-    if not args.text and args.input is None and sys.stdin.isatty():
-        model = _loaded(args, use)
+    asked = not args.text and args.input is None and sys.stdin.isatty()
+    streams = not (args.text or use.ranking or asked)
+    predict_files.check(args, use, streams)
+    if asked:
+        model, _ = _loaded(args, use)
         for text in _asked():
             for result in use.run(model, dataclasses.replace(request, text=(text,))):
                 print("\n".join(use.lines(result)))
         return 0
-    lines = _texts(Path(args.input).read_bytes(), args.input) if args.input is not None else []
-    texts = args.text or tuple(lines) or _texts(sys.stdin.buffer.read(), "standard input")
-    request = dataclasses.replace(request, text=tuple(texts), lines=tuple(lines))
-    _put(args, use, use.run(_loaded(args, use), request))
+    model, parts = _loaded(args, use)
+    if streams:
+        return predict_files.run(args, use, request, model, parts)
+    if use.ranking is not None:
+        _put(args, use, predict_files.rank(args, use, request, model, parts))
+    else:
+        _put(args, use, use.run(model, dataclasses.replace(request, text=args.text)))
     return 0
 
 
@@ -200,11 +221,11 @@ def _check_network(args: Args, use: Use) -> None:
         raise UserError(
             f"--method is for word vectors; {args.model} is no file of them: leave it out"
         )
-    if use.ranks and (args.input is None or not args.text):
+    if use.ranking and (args.input is None and args.index is None or not args.text):
         raise UserError(
             f"{use.name} ranks the lines of --input by their similarity to --text; give both"
         )
-    if not use.ranks and args.input is not None and args.text:
+    if not use.ranking and args.input is not None and args.text:
         raise UserError("give the texts by --text or by --input, not both")
     if args.ensemble and use.several is None:
         others = "fill-mask and generate take a single model"
@@ -221,35 +242,39 @@ def _request(args: Args, use: Use) -> Request:
     return Request(settings=settings, **{name: vars(args)[name] for name in names})
 
 
-def _loaded(args: Args, use: Use) -> Any:
-    """Returns the model, or several as one."""
+def _loaded(args: Args, use: Use) -> tuple[Any, Sequence[Any]]:
+    """Returns (the model, or several as one; the models)."""
     if use.words:
         import ptm_jax
 
-        return ptm_jax.load(args.model)
+        model = ptm_jax.load(args.model)
+        return model, (model,)
     from ptm_jax.inference.text.vectors import SideBySide
     from ptm_jax.tuning import scoring
 
     models = scoring.load((args.model, *args.ensemble), args.adapter, args.tower)
     side = args.ensemble and use.several == "vectors"
-    return SideBySide(models) if side else scoring.together(models)
+    return SideBySide(models) if side else scoring.together(models), models
 
 
 def _put(args: Args, use: Use, results: Sequence[Result]) -> None:
     """Prints the results, or writes them to --output."""
-    if args.output is not None and (ending := Path(args.output).suffix) in use.write:
-        _write(Path(args.output), use.write[ending](results))
-        options.say(f"wrote {len(results)} vectors to {args.output}")
-        return
-    if args.json or use.as_json:
-        document = json.dumps(results, indent=2, ensure_ascii=False)
+    from ptm_jax.inference.streams import formats
+
+    output = None if args.output is None else Path(args.output)
+    form = formats.format_of(use, output, args.json, lambda: len(results[0]["vector"]))
+    if form.arrays:
+        results = [result["vector"] for result in results]
+    data = io.BytesIO(form.begin())
+    data.seek(0, io.SEEK_END)
+    data.write(form.rows([formats.Row(None, result) for result in results], True))
+    data.write(form.end(len(results)))
+    form.finish(data, len(results))
+    if output is None:
+        print(data.getvalue().decode(), end="")
     else:
-        document = "\n".join(line for result in results for line in use.lines(result))
-    if args.output is None:
-        print(document)
-    else:
-        _write(Path(args.output), (document + "\n").encode())
-        options.say(f"wrote {args.output}")
+        _write(output, data.getvalue())
+        options.say(f"wrote {len(results)} rows to {args.output}")
 
 
 def _is_task(name: str) -> bool:
@@ -292,17 +317,6 @@ def _asked() -> Iterator[str]:
     with contextlib.suppress(EOFError):
         while text := input("> ").strip():
             yield text
-
-
-def _texts(data: bytes, source: str) -> list[str]:
-    """The lines of `data` that are not empty."""
-    try:
-        lines = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise not_utf8(source, error) from error
-    if not lines:
-        raise UserError(f"{source} holds no text; give one text per line, or --text")
-    return lines
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -33,6 +33,7 @@ from ptm_jax.core.streams import row_keys, stream
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, record
 from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
+from ptm_jax.inference import steady
 from ptm_jax.inference.decoding import beams
 from ptm_jax.inference.decoding import logits as rules
 from ptm_jax.inference.decoding.settings import (
@@ -77,7 +78,7 @@ class Walk:
 def pad_left(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Returns (ids [B', P], segments [B', P]) of prompts, right-aligned in their bucket.
     Padding is 0 in both."""
-    rows, width = bucket(len(prompts)), bucket(max(map(len, prompts)), least=16)
+    rows, width = steady.answers_for(len(prompts)), bucket(max(map(len, prompts)), least=16)
     ids, segments = np.zeros((rows, width), np.int32), np.zeros((rows, width), np.int32)
     for row, prompt in enumerate(prompts):
         ids[row, width - len(prompt) :] = prompt

@@ -287,7 +287,7 @@ def _lines(result: Result) -> Iterator[str]:
 
 
 def _check(request: Request) -> None:
-    if not (request.text and request.pair):
+    if request.input is None and not (request.text and request.pair):
         raise UserError("qa needs a question (--text) and its passage (--pair); give both")
     classifying.check_pairs(request)
 
@@ -298,6 +298,8 @@ USES = (
         run=_results,
         lines=_lines,
         help="answers to questions from their passages",
+        paired=True,
+        columns=("question", "context", "text", "null"),
         options=("pair",),
         check=_check,
         several="scores",

@@ -135,6 +135,12 @@ def lines_of(result: Result) -> Iterator[str]:
         yield f"  {value:7.4f}  {label}" if number else f"  {value:6.1%}  {label}"
 
 
+def cells_of(result: Result) -> Mapping[str, object]:
+    """Returns the best class and its probability, or the number of a regression as the score."""
+    label = max(result["labels"], key=result["labels"].get)
+    return {**result, "label": result.get("label", label), "score": result["labels"][label]}
+
+
 def check_pairs(request: Request) -> None:
     """Raises UserError unless every text has its pair, or none has one."""
     if request.pair and len(request.pair) != len(request.text):
@@ -152,5 +158,7 @@ USES = (
         options=("pair",),
         check=check_pairs,
         several="scores",
+        columns=("text", "pair", "label", "score"),
+        cells=cells_of,
     ),
 )

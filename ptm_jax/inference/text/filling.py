@@ -62,9 +62,14 @@ def fill(model: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Fi
             shown = textwrap.shorten(texts[number], 60, placeholder=" ...")
             raise UserError(f"text {number + 1} has no mask: {shown!r}; write [MASK] for a word")
     rows = [_ids(model, tokenizer, pieces, number) for number, pieces in enumerate(parts)]
-    predictions: list[Any] = []
-    for start in range(0, len(rows), BATCH):
-        predictions += _likeliest(model, rows[start : start + BATCH], top)
+    predictions: list[Any] = [None] * len(rows)
+    masks = np.array([bucket(len(pieces) - 1) for pieces in parts], np.int64)
+    for count in np.unique(masks):  # the shape of a batch depends on its masks too
+        alike = np.flatnonzero(masks == count)
+        for chosen in inputs.batches([rows[i] for i in alike], BATCH):
+            filled = _likeliest(model, [rows[i] for i in alike[chosen]], top)
+            for index, fillings in zip(alike[chosen], filled, strict=True):
+                predictions[index] = fillings
     return [
         [_fillings(tokenizer, pieces, place, *best) for place, best in enumerate(several)]
         for pieces, several in zip(parts, predictions, strict=True)
@@ -191,4 +196,13 @@ def _lines(result: Result) -> Iterator[str]:
             yield f"  {filling['probability']:6.1%}  {token}  {filling['sentence']}"
 
 
-USES = (Use(name="fill-mask", run=_results, lines=_lines, help="words in the place of masks"),)
+USES = (
+    Use(
+        name="fill-mask",
+        run=_results,
+        lines=_lines,
+        help="words in the place of masks",
+        columns=("text", "masks"),
+        probe="[MASK]",
+    ),
+)

@@ -52,6 +52,8 @@ def generate(
     seed: int,
     batch_size: int,
     start: int | str | None,
+    *,
+    numbers: Sequence[int] | None = None,
     **options: Any,
 ) -> list[Any]:
     """`Pretrained.generate`."""
@@ -71,17 +73,18 @@ def generate(
     else:
         rows = _prompts(model, texts, plan.max_new_tokens)
         starts = [None] * len(rows)
-    end = ends_of(model)
+    end, numbers = ends_of(model), np.arange(len(rows)) if numbers is None else np.asarray(numbers)
     tower, answers = Tower(model.module, model.params[model.tower]), [None] * len(rows)
     for first, chosen in _grouped(rows, starts, batch_size):
         decoded = decode.decode(
             tower, [rows[i] for i in chosen], plan,
-            head=model.head, eos=end, pad=model.vocab.pad or 0, seed=seed, rows=chosen, start=first,
+            head=model.head, eos=end, pad=model.vocab.pad or 0, seed=seed, rows=numbers[chosen],
+            start=first,
         )  # fmt: skip
-        for place, number in enumerate(chosen):
+        for place, index in enumerate(chosen):
             several = zip(decoded.tokens[place], decoded.lengths[place], strict=True)
-            answers[number] = [
-                _text(model, texts[number], rows[number], tokens[:length])
+            answers[index] = [
+                _text(model, texts[index], rows[index], tokens[:length])
                 for tokens, length in several
             ]
     return answers if plan.answers > 1 else [several[0] for several in answers]
@@ -146,7 +149,8 @@ def _grouped(
     for first in dict.fromkeys(starts):
         mine = np.flatnonzero([start == first for start in starts])
         groups += [
-            (first, mine[chosen]) for chosen in inputs.batches([rows[i] for i in mine], size)
+            (first, mine[chosen])
+            for chosen in inputs.batches([rows[i] for i in mine], size, decoded=True)
         ]
     return groups
 
@@ -248,8 +252,13 @@ def _results(model: Pretrained, request: Request) -> list[Result]:
     if "early_stopping" in options:
         ends = {"true": True, "false": False}
         options["early_stopping"] = ends.get(options["early_stopping"], "never")
+    if request.numbers:
+        options["numbers"] = request.numbers
     answers = model.generate(
-        request.text, max_new_tokens=request.max_new_tokens, seed=request.seed, **options
+        request.text,
+        max_new_tokens=request.max_new_tokens,
+        seed=request.seed,
+        **options,
     )
     return [
         {"prompt": text, "text": answer} for text, answer in zip(request.text, answers, strict=True)
@@ -261,6 +270,7 @@ USES = (
         name="generate",
         run=_results,
         help="continuations of texts, or answers of an encoder with a decoder",
+        columns=("prompt", "text"),
         options=(
             "start", "temperature", "top_k", "top_p", "beams", "length_penalty", "length_rule",
             "early_stopping", "repetition_penalty", "no_repeat_ngram",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.uses import Request, Result, Use
+from ptm_jax.inference.text.vectors import DOCUMENTS, QUERIES, prompt_for
+from ptm_jax.inference.uses import Ranking, Request, Result, Use
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
@@ -19,37 +19,43 @@ if TYPE_CHECKING:
 SETTINGS = ("pooling", "prompt", "prompt_name", "truncate", "exact")
 
 
+def arrays(model: Pretrained, request: Request) -> np.ndarray:
+    """Returns the vectors [texts, D] float32."""
+    return model.encode(request.text, normalize=None, **request.settings)
+
+
 def vectors(model: Pretrained, request: Request) -> list[Result]:
     """Returns the vector of each text."""
-    rows = model.encode(request.text, normalize=None, **request.settings)
+    rows = arrays(model, request)
     return [
         {"text": text, "vector": row.tolist()} for text, row in zip(request.text, rows, strict=True)
     ]
 
 
-def similar(model: Pretrained, request: Request) -> list[Result]:
-    """Returns the lines with the largest cosines to each text. Raises UserError."""
-    rows = model.encode(request.text, normalize=True, **request.settings)
-    if request.top < 1:
-        raise UserError(f"--top is {request.top}; it must be at least 1")
-    cosines = rows @ model.encode(request.lines, normalize=True, **request.settings).T
-    results = []
-    for text, row in zip(request.text, cosines, strict=True):
-        best = (-row).argsort(kind="stable")[: request.top]
-        nearest = [
-            {"line": int(i) + 1, "cosine": float(row[i]), "text": request.lines[i]} for i in best
-        ]
-        results.append({"text": text, "similar": nearest})
-    return results
+def units(model: Pretrained, request: Request) -> np.ndarray:
+    """Returns the vectors of length 1, [texts, D]."""
+    return model.encode(request.text, normalize=True, **request.settings)
 
 
-def search(model: Pretrained, request: Request) -> list[Result]:
-    """Returns the lines that answer each text best, by the similarity of the model."""
-    answers = model.search(request.text, request.lines, request.top, **request.settings)
-    return [
-        {"text": text, "found": [{"line": i + 1, "score": s, "text": t} for i, s, t in best]}
-        for text, best in zip(request.text, answers, strict=True)
-    ]
+def cosines(model: Pretrained, asked: np.ndarray, stored: np.ndarray) -> np.ndarray:
+    """Returns the products [q, n] of vectors of length 1."""
+    return asked @ stored.T
+
+
+def prompted(*names: str) -> Callable[[Pretrained, Request], np.ndarray]:
+    """Returns the function of vectors with the first of the model's prompts `names` before the
+    texts, unless a prompt is given."""
+
+    def encoded(model: Pretrained, request: Request) -> np.ndarray:
+        options = {name: value for name, value in request.settings.items() if value is not None}
+        return model.encode(request.text, **{**prompt_for(model, options, names), **options})
+
+    return encoded
+
+
+def likeness(model: Pretrained, asked: np.ndarray, stored: np.ndarray) -> np.ndarray:
+    """Returns the similarity of the model, [q, n]."""
+    return model.similarity(asked, stored)
 
 
 def scored_lines(result: Result) -> Iterator[str]:
@@ -60,16 +66,13 @@ def scored_lines(result: Result) -> Iterator[str]:
         yield f"  {score:7.4f}  {one['text']}"
 
 
-def npy(results: Sequence[Result]) -> bytes:
-    """Returns the vectors as a .npy file, float32."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.array([result["vector"] for result in results], np.float32))
-    return buffer.getvalue()
-
-
 def _check_vectors(request: Request) -> None:
-    if request.output is not None and not request.output.endswith((".npy", ".json")):
-        raise UserError(f"embeddings are written as .npy or .json; given --output {request.output}")
+    endings = (".npy", ".jsonl", ".csv", ".tsv", ".json")
+    if request.output is not None and not request.output.lower().endswith(endings):
+        raise UserError(
+            f"vectors are written as {', '.join(endings[:-1])} or .json; given --output "
+            f"{request.output}"
+        )
     if not request.text and request.input is None and sys.stdin.isatty():
         raise UserError("give the texts to embed by --text, --input or standard input")
 
@@ -83,24 +86,31 @@ USES = (
         check=_check_vectors,
         several="vectors",
         as_json=True,
-        write={".npy": npy},
+        arrays=arrays,
+        columns=("text", "vector"),
     ),
     Use(
         name="similar",
-        run=similar,
         lines=scored_lines,
         help="lines of a file by the cosine of their vectors with that of a text",
         options=SETTINGS,
-        ranks=True,
         several="vectors",
+        columns=("text", "similar"),
+        ranking=Ranking(stored=units, asked=units, scores=cosines, field="similar", score="cosine"),
     ),
     Use(
         name="search",
-        run=search,
         lines=scored_lines,
         help="lines of a file that answer a text, with the prompts and the similarity of the model",
         options=SETTINGS,
-        ranks=True,
         several="vectors",
+        columns=("text", "found"),
+        ranking=Ranking(
+            stored=prompted(*DOCUMENTS),
+            asked=prompted(*QUERIES),
+            scores=likeness,
+            field="found",
+            score="score",
+        ),
     ),
 )

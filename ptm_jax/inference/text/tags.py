@@ -235,6 +235,10 @@ def _lines(result: Result) -> Iterator[str]:
     yield " ".join(f"{one['word']}/{one['tag']}" for one in result["tags"])
 
 
+def _cells(result: Result) -> Mapping[str, Any]:
+    return {"text": result["text"], "tags": " ".join(one["tag"] for one in result["tags"])}
+
+
 USES = (
     Use(
         name="tag",
@@ -242,5 +246,7 @@ USES = (
         lines=_lines,
         help="a tag for each word of texts",
         several="scores",
+        columns=("text", "tags"),
+        cells=_cells,
     ),
 )

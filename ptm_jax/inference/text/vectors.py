@@ -8,17 +8,16 @@ Reimers & Gurevych 2019, arXiv 1908.10084.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.spatial
 import scipy.special
-from tqdm import tqdm
 
 from ptm_jax.convert.libraries.sentence_folder import MODES, SIMILARITIES, Dense, Sentence
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.inference import inputs
+from ptm_jax.inference import bars, inputs, steady
 from ptm_jax.inference.decoding.settings import bucket
 
 if TYPE_CHECKING:
@@ -26,15 +25,14 @@ if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
 
 
-TOKENS = 256
-"""Tokens of a batch of the exact mode: a constant, so that the shape of a text's batch depends on
-its own length only. 800 sentences took 1.5% more time than without the mode (MiniLM, 2 cores)."""
 FEW = 64
 """Tokens of a batch of few texts, where the compiler adds in the same order for it as for one of
-`TOKENS`. On CPUs it does from 64 tokens on (JAX 0.10, products of 384 and 1,536); below, the sums
-of a product depend on the number of tokens. A single text of 4 words takes 26 ms (without the mode
-11), of 21 words 28 (19), of 42 words 25 (24): MiniLM, one core."""
+`steady.tokens()`. On CPUs it does from 64 tokens on (JAX 0.10, products of 384 and 1,536); below,
+the sums of a product depend on the number of tokens. A single text of 4 words takes 26 ms (without
+the mode 11), of 21 words 28 (19), of 42 words 25 (24): MiniLM, one core."""
 
+QUERIES, DOCUMENTS = ("query",), ("document", "passage", "corpus")
+"""Names of prompts for the texts that are searched with, and for those that are searched."""
 _ACTIVATIONS = {
     "Identity": lambda x: x,
     "GELU": lambda x: x * scipy.special.ndtr(x),
@@ -120,16 +118,11 @@ def encode(
     rows = _rows(model, sentence, texts, specials, truncate)
     skip = _prompt_length(model, prompt) if prompt and not sentence.include_prompt else 0
     vector_of_row: dict[int, np.ndarray] = {}
-    with tqdm(
-        total=len(rows),
-        unit="text",
-        delay=1,
-        leave=False,
-        disable=None if progress is None else not progress,
-    ) as bar:
+    shown = False if steady.inside() else progress
+    with bars.bar(len(rows), "text", shown=shown) as bar:
         for chosen, ids, mask in (
             _alike(model, rows)
-            if exact
+            if exact or steady.inside()
             else inputs.padded_batches(rows, batch_size, model.vocab.pad)
         ):
             vector_of_row.update(
@@ -164,6 +157,17 @@ def prompt_of(sentence: Sentence, prompt: str | None, name: str | None) -> str:
     return sentence.prompts.get(name, "") if prompt is None else prompt
 
 
+def prompt_for(
+    model: Pretrained, options: Mapping[str, Any], names: Sequence[str]
+) -> dict[str, str]:
+    """Returns the option with the first of the folder's prompts `names`, or with no prompt.
+    Nothing where `options` have one."""
+    if {"prompt", "prompt_name"} & options.keys():
+        return {}
+    prompts = (model.sentence or Sentence()).prompts
+    return {"prompt": next((prompts[name] for name in names if name in prompts), "")}
+
+
 def similarity(a: Any, b: Any, kind: str = "cosine") -> np.ndarray:
     """Returns the similarity [n, m] float32 of vectors [n, D] (or [D]) and [m, D].
     `kind` is "cosine", "dot", or a negative distance: "euclidean" or "manhattan". Raises UserError
@@ -190,22 +194,12 @@ def search(
     """`Pretrained.search`."""
     if top < 1:
         raise UserError(f"top is {top}; it must be at least 1")
-    prompts = (model.sentence or Sentence()).prompts
-    prompt_options = options.keys() & {"prompt", "prompt_name"}
-
-    def name_of(*names):
-        return (
-            {}
-            if prompt_options
-            else {"prompt": next((prompts[name] for name in names if name in prompts), "")}
-        )
-
-    sought = model.encode(queries, **name_of("query"), **options)
+    sought = model.encode(queries, **prompt_for(model, options, QUERIES), **options)
     texts = None if isinstance(corpus, np.ndarray) else inputs.texts_of(corpus, "corpus")
     stored = (
         corpus
         if texts is None
-        else model.encode(texts, **name_of("document", "passage", "corpus"), **options)
+        else model.encode(texts, **prompt_for(model, options, DOCUMENTS), **options)
     )
     hits = []
     for row in (
@@ -285,11 +279,11 @@ def _prompt_length(model: Pretrained, prompt: str) -> int:
 
 def _alike(model: Pretrained, rows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
     """Yields (indices [b], ids [B, L], mask [B, L]): L is the bucket of each row's own length, and
-    B = TOKENS / L rows are filled with copies. One program computes a row, whatever the other rows
-    are."""
+    B = steady.tokens() / L rows are filled with copies. One program computes a row, whatever the
+    other rows are."""
     widths = np.array([bucket(len(row), inputs.SHORTEST, model.limit) for row in rows])
     for width in np.unique(widths):
-        few, size = (max(1, tokens // int(width)) for tokens in (FEW, TOKENS))
+        few, size = (max(1, tokens // int(width)) for tokens in (FEW, steady.tokens()))
         those = np.flatnonzero(widths == width)
         if len(those) <= 2 * few < size and _agree(
             model, _block(model, rows, those[:few], int(width), size), few

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text import classifying, ranking
 from ptm_jax.inference.uses import Request, Result, Use
 from ptm_jax.inference.words.graph_vectors import GraphVectors
+from ptm_jax.inference.words.word_vectors import WordVectors
 
 
 def similar(model: Any, request: Request) -> list[Result]:
@@ -22,9 +25,16 @@ def similar(model: Any, request: Request) -> list[Result]:
     return results
 
 
+def arrays(model: WordVectors, request: Request) -> np.ndarray:
+    """Returns the vectors [texts, D] float32 of words, or of texts where the model has a
+    tokenizer."""
+    rows = model.encode(request.text) if model.encodes else [model[text] for text in request.text]
+    return np.asarray(rows, np.float32)
+
+
 def vectors(model: Any, request: Request) -> list[Result]:
     """Returns the vector of each word, or of each text where the model has a tokenizer."""
-    rows = model.encode(request.text) if model.encodes else [model[text] for text in request.text]
+    rows = arrays(model, request)
     return [
         {"text": text, "vector": row.tolist()} for text, row in zip(request.text, rows, strict=True)
     ]
@@ -93,6 +103,7 @@ USES = (
         lines=ranking.scored_lines,
         help="nearest words of a word, or of a sum such as 'king - man + woman'",
         options=("method",),
+        columns=("text", "similar"),
     ),
     Use(
         name="links",
@@ -100,6 +111,7 @@ USES = (
         run=links,
         lines=ranking.scored_lines,
         help="entities that complete 'head | relation' in a graph",
+        columns=("text", "similar"),
     ),
     Use(
         name="embed",
@@ -107,7 +119,8 @@ USES = (
         run=vectors,
         help="vectors of words",
         as_json=True,
-        write={".npy": ranking.npy},
+        arrays=arrays,
+        columns=("text", "vector"),
     ),
     Use(
         name="classify",
@@ -115,5 +128,7 @@ USES = (
         run=classes,
         lines=classifying.lines_of,
         help="classes of texts by fastText",
+        columns=("text", "label", "score"),
+        cells=classifying.cells_of,
     ),
 )

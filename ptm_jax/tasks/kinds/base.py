@@ -27,7 +27,7 @@ from ptm_jax.core.errors import unknown
 from ptm_jax.core.spec.registry import discover
 from ptm_jax.core.towers import Tower
 from ptm_jax.encoders.encoder_traits import ReadsMentions
-from ptm_jax.inference import head_scores, inputs
+from ptm_jax.inference import head_scores, inputs, steady
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.text.classifying import Prediction
 from ptm_jax.tasks.formats import taskrows
@@ -172,7 +172,8 @@ def scores_of_fields(
     ):
         rows = [row for number in chosen for row in groups[number]]
         width = bucket(max(len(row["input_ids"]) for row in rows), inputs.SHORTEST, limit)
-        fields = taskrows.padded(rows, spec, model.vocab, width, bucket(len(chosen)) * each)
+        count = steady.rows_for(len(chosen), width) * each
+        fields = taskrows.padded(rows, spec, model.vocab, width, count)
         scores = jax.tree.map(np.asarray, _forward(model.module, head, model.weights, fields))
         for place, number in enumerate(chosen):
             results[number] = jax.tree.map(lambda part, place=place: part[place], scores)

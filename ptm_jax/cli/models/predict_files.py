@@ -1,0 +1,151 @@
+"""`ptm predict` over the lines of a file or of standard input: written as it goes, and resumed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ptm_jax.cli import options
+from ptm_jax.core.errors import UserError
+from ptm_jax.inference.uses import Request, Result, Use
+
+if TYPE_CHECKING:
+    from ptm_jax.cli.models.predict import Args
+    from ptm_jax.inference.streams.lines import Source
+    from ptm_jax.inference.streams.running import Summary
+
+OPTIONS = ("block", "strict", "text_column", "pair_column")
+"""Options that need a file of texts."""
+
+
+def check(args: Args, use: Use, streams: bool) -> None:
+    """Raises UserError for options of a file without one, and for a block without lines."""
+    if not (streams or use.ranking) and (flags := options.given(args, OPTIONS)):
+        raise UserError(f"{flags[0]} is for lines of --input or of standard input: leave it out")
+    if args.index is not None and use.ranking is None:
+        raise UserError(f"--index is for --task similar or search; the task is {use.name}")
+    if use.ranking is not None and args.strict:
+        raise UserError("--strict is for a result for each line; leave it out")
+    if args.block < 1:
+        raise UserError(f"--block is {args.block}; a block has at least one line")
+
+
+def run(args: Args, use: Use, request: Request, model: object, parts: Sequence[object]) -> int:
+    """Writes a result for each line, or what is missing of them; `parts`: the models whose hash the
+    record has. Raises UserError."""
+    from ptm_jax.inference.streams import formats, running
+
+    source = _source(args, use)
+    output = None if args.output is None else Path(args.output)
+    settled = output is not None and (not output.exists() or stat.S_ISREG(output.stat().st_mode))
+    digest, total = (None, None) if source.path is None else source.digest()
+    stream = running.Stream(
+        use=use, model=model, request=request, source=source, block=args.block,
+        strict=args.strict, total=total,
+    )  # fmt: skip
+    form = formats.format_of(use, output, args.json, stream.width)
+    if settled:
+        record = _record(args, use, digest, parts, ("top", "seed", "max_new_tokens"))
+        record["ending"] = output.suffix
+        summary = running.written(stream, form, output, record, overwrite=args.overwrite)
+    elif output is not None:
+        with output.open("wb") as target:
+            summary = running.printed(stream, form, target)
+    else:
+        sys.stdout.flush()
+        summary = running.printed(stream, form, sys.stdout.buffer)
+    _report(summary, args.output)
+    return 0
+
+
+def rank(
+    args: Args, use: Use, request: Request, model: object, parts: Sequence[object]
+) -> list[Result]:
+    """Returns the nearest lines of --input, or of the --index, to each --text. Raises UserError."""
+    from ptm_jax.inference.streams import journal, nearest, running
+
+    folder = None if args.index is None else Path(args.index)
+    if args.input is None:
+        args = dataclasses.replace(args, input=nearest.source_of(folder))
+    source = _source(args, use)
+    digest, total = source.digest()
+    stream = running.Stream(
+        use=use, model=model, request=request, source=source, block=args.block, total=total
+    )
+    if folder is None:
+        results, summary = nearest.nearest(stream, args.text)
+    else:
+        record = _record(args, use, digest, parts)
+        results, summary = nearest.indexed(stream, args.text, folder, record, args.overwrite)
+        if summary.before < summary.rows:
+            options.say(f"wrote {summary.rows:,} vectors to {folder}")
+    if summary.refused:
+        options.say(f"left out: {journal.named(summary.refused)}, empty or refused")
+    return results
+
+
+def _source(args: Args, use: Use) -> Source:
+    """The lines of --input or of standard input. Raises UserError."""
+    from ptm_jax.inference.streams import lines
+
+    path = None if args.input is None else Path(args.input)
+    source = lines.Source(path)
+    if not source.format and (flags := options.given(args, ("text_column", "pair_column"))):
+        raise UserError(
+            f"{flags[0]} names a column of a table, .csv, .tsv or .jsonl; {source.name} has a text "
+            "in each line"
+        )
+    if use.paired and not source.format:
+        raise UserError(
+            f"{use.name} reads questions and passages: give a .csv, .tsv or .jsonl with columns "
+            "question and context (or --text-column and --pair-column)"
+        )
+    if args.pair_column is not None and "pair" not in use.options:
+        raise UserError(f"--pair-column is for --task classify or qa; the task is {use.name}")
+    text, pair = (lines.QUESTIONS, lines.PASSAGES) if use.paired else (lines.TEXTS, lines.PAIRS)
+    text = text if args.text_column is None else (args.text_column,)
+    pair = pair if args.pair_column is None else (args.pair_column,)
+    known = use.paired or args.pair_column is not None
+    if "pair" not in use.options or not (known or set(pair) & set(_columns(source))):
+        pair = ()
+    return dataclasses.replace(source, text=text, pair=pair)
+
+
+def _columns(source: Source) -> list[str]:
+    return source.columns() if source.format else []
+
+
+def _record(
+    args: Args, use: Use, digest: str | None, parts: Sequence[object], more: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the bytes of an output depend on; `more`: options of its rows."""
+    from ptm_jax.inference.streams import identity
+
+    names = ("text_column", "pair_column", "tower", *more, *use.options)
+    settings = {name: vars(args)[name] for name in names}
+    return {
+        "version": version("ptm_jax"),
+        "task": use.name,
+        "options": dict(sorted(settings.items())),
+        "model": identity.of_model(*parts),
+        "input": digest,
+    }
+
+
+def _report(summary: Summary, output: str | None) -> None:
+    """Prints what was written, and the refused lines."""
+    from ptm_jax.inference.streams import journal
+
+    if output is not None and summary.before == summary.rows:
+        options.say(f"{os.fspath(output)} is complete: {summary.rows:,} rows")
+    elif output is not None:
+        before = f", {summary.before:,} of them before" if summary.before else ""
+        options.say(f"wrote {summary.rows:,} rows to {os.fspath(output)}{before}")
+    if summary.refused:
+        options.say(f"refused: {journal.named(summary.refused)}; the reason is in the row")

@@ -1,0 +1,169 @@
+"""The record of a stream beside its output: OUTPUT.progress.
+
+The first line has the command and the hashes of model and input. Each block
+adds a line before its rows are written: rows and bytes after it, its refused lines, a hash of the
+texts so far. A cut output is thus continued after its last complete row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.inference.streams.formats import Format
+from ptm_jax.inference.streams.lines import Line
+
+SHOWN = 10
+"""Numbers of refused lines that are named at the end."""
+
+
+class Texts:
+    """A running sha256 of texts."""
+
+    def __init__(self):
+        self.state = hashlib.sha256()
+
+    def add(self, lines: Sequence[Line]) -> str:
+        """Adds lines. Returns the hash of all so far."""
+        for line in lines:
+            part = json.dumps([line.text, line.pair]).encode()
+            self.state.update(part)
+        return self.state.hexdigest()
+
+
+Refused = list[tuple[int, int]]
+"""(number of the row, number of its line) of each refused line."""
+
+
+def named(refused: Refused) -> str:
+    """'3 (lines 4, 9, 12)'."""
+    lines = [str(line) for _, line in refused[:SHOWN]]
+    more = ", ..." if len(refused) > SHOWN else ""
+    return f"{len(refused):,} (line{'s' * (len(refused) > 1)} {', '.join(lines)}{more})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """The part of an output that is complete: rows, bytes, refused lines; `texts`: (rows, hash of
+    their texts) at the last block; whether nothing is left to do."""
+
+    rows: int = 0
+    size: int = 0
+    refused: Refused = dataclasses.field(default_factory=list)
+    texts: tuple[int, str] = (0, "")
+    complete: bool = False
+
+
+def path_of(output: Path) -> Path:
+    """Returns the path of the record of an output."""
+    return output.with_name(f"{output.name}.progress")
+
+
+def locked(output: Path) -> BinaryIO:
+    """Opens the record of an output. Raises UserError where another process writes it."""
+    path = path_of(output)
+    try:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644), "r+b")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror})") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise UserError(f"another process writes {output}; wait for its end") from None
+    return file
+
+
+def check(output: Path, overwrite: bool, option: str) -> None:
+    """Raises UserError for an output without a record, which other commands have written."""
+    if not overwrite and output.exists() and output.stat().st_size and not path_of(output).exists():
+        raise UserError(f"{output} exists, without a record of its command; {_advice(option)}")
+
+
+def begun(
+    file: BinaryIO, output: Path, record: Mapping[str, Any], form: Format, option: str
+) -> Begun:
+    """Returns the complete part of an output; nothing where it begins anew. Raises UserError for an
+    output of another command, model or input."""
+    entries = list(_entries(file))
+    if not output.exists() or output.stat().st_size <= len(form.begin()) or not entries:
+        return Begun()
+    if other := [name for name in record if entries[0].get(name) != record[name]]:
+        raise UserError(
+            f"{output} was begun with another {' and another '.join(other)}; {_advice(option)}"
+        )
+    return _restored(entries[1:], output, form)
+
+
+def _advice(option: str) -> str:
+    return f"give another {option}, or --overwrite to begin anew"
+
+
+def _restored(points: Sequence[Mapping[str, Any]], output: Path, form: Format) -> Begun:
+    actual = output.stat().st_size if output.exists() else 0
+    if points and points[-1].get("complete") and points[-1]["bytes"] == actual:
+        return Begun(
+            points[-1]["rows"], actual, _refused(points, points[-1]["rows"]), complete=True
+        )
+    points = [point for point in points if not point.get("complete")]
+    complete = form.complete(output) if output.exists() else (0, 0)
+    if complete is None:
+        complete = max(
+            ((p["rows"], p["bytes"]) for p in points if p["bytes"] <= actual), default=(0, 0)
+        )
+    rows, size = complete
+    if size > actual or not any(rows <= point["rows"] for point in points):
+        return Begun()
+    known = [(p["rows"], p["texts"]) for p in points if p["rows"] <= rows]
+    return Begun(rows, size, _refused(points, rows), max(known, default=(0, "")))
+
+
+def _refused(points: Sequence[Mapping[str, Any]], rows: int) -> Refused:
+    """The refused lines among the first rows."""
+    return [(row, line) for p in points for row, line in p.get("refused", ()) if row <= rows]
+
+
+def _entries(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    """The entries of a record; a torn last one is left out."""
+    file.seek(0)
+    for line in file:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            return
+        if not line.endswith(b"\n") or not isinstance(entry, dict):
+            return
+        yield entry
+
+
+def write(file: BinaryIO, fields: Mapping[str, Any]) -> None:
+    """Appends an entry, on the disk when this returns."""
+    file.write(json.dumps(fields).encode() + b"\n")
+    flush(file)
+
+
+def flush(file: BinaryIO) -> None:
+    """Writes what the process holds to the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def restart(file: BinaryIO, record: Mapping[str, Any], begun: Begun, texts: str) -> None:
+    """Writes the record of an output, and one entry for its complete part."""
+    file.seek(0)
+    file.truncate()
+    write(file, record)
+    if begun.rows:
+        write(file, entry(begun.rows, begun.size, begun.refused, texts))
+
+
+def entry(rows: int, size: int, refused: Refused, texts: str, **more: object) -> dict[str, Any]:
+    """Returns the entry of a record after so many rows."""
+    return {"rows": rows, "bytes": size, "refused": refused, "texts": texts, **more}

@@ -1,0 +1,239 @@
+"""The lines of a file or of standard input, one text each, read one after the other.
+
+A line feed ends a line. `.csv`, `.tsv` and `.jsonl` have columns: one row is one text, and may have
+a second one, the pair. Files may be compressed. A line that holds no text has a `fault`, and the
+next line follows: memory is bounded by the longest line, of which `LONGEST` bytes are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ptm_jax.core.archives import COMPRESSIONS, DAMAGED, opened
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import broken
+
+LONGEST = 1 << 24
+"""Bytes of a line that are read at most."""
+TEXTS = ("text", "sentence", "sentence1", "question", "content", "review")
+PAIRS = ("pair", "sentence2", "text2")
+QUESTIONS, PASSAGES = ("question", "text"), ("context", "passage", "pair")
+TABLES = (".csv", ".tsv", ".jsonl")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A text with its number from 1, its pair or "", and why it is refused, or ""."""
+
+    number: int
+    text: str
+    pair: str = ""
+    fault: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file of texts, or standard input (`path` None).
+
+    text, pair   names of the column of the texts in a table, and of their pairs: the first that the
+                 table has. () for no pairs
+    """
+
+    path: Path | None
+    text: tuple[str, ...] = TEXTS
+    pair: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "standard input" if self.path is None else str(self.path)
+
+    @property
+    def format(self) -> str:
+        """'.csv', '.tsv', '.jsonl', or '' for a file with a text in each line."""
+        if self.path is None:
+            return ""
+        name = self.path.name.lower()
+        for ending in COMPRESSIONS:
+            name = name.removesuffix(ending)
+        return next((ending for ending in TABLES if name.endswith(ending)), "")
+
+    def columns(self) -> list[str]:
+        """Returns the columns of the first row of a table. Raises UserError."""
+        with opened(self.path) as stream:
+            first = next(_raw(self, stream), (1, "", ""))[1]
+        if self.format == ".jsonl":
+            with contextlib.suppress(ValueError, RecursionError):
+                fields = json.loads(first)
+                return list(fields) if isinstance(fields, dict) else []
+            return []
+        separator = "," if self.format == ".csv" else "\t"
+        return [name.strip(' "') for name in first.split(separator)]
+
+    def lines(self) -> Iterator[Line]:
+        """Yields the lines, in order. Raises UserError for a file that cannot be read, and for a
+        table without the columns."""
+        read = {".csv": _csv, ".tsv": _tsv, ".jsonl": _jsonl}.get(self.format, _plain)
+        try:
+            with _stdin() if self.path is None else opened(self.path) as stream:
+                yield from map(_checked, read(self, stream))
+        except DAMAGED as error:
+            raise broken(Path(self.name), f"is a damaged archive ({error})") from None
+        except OSError as error:
+            raise UserError(f"{self.name} cannot be read ({error.strerror or error})") from None
+
+    def digest(self) -> tuple[str, int | None]:
+        """Returns (sha256 of the file, its number of lines; None where it is compressed)."""
+        state, count, last = hashlib.sha256(), 0, b"\n"
+        with self.path.open("rb") as stream:
+            while piece := stream.read(1 << 20):
+                state.update(piece)
+                count, last = count + piece.count(b"\n"), piece[-1:]
+        plain = self.path.suffix.lower() not in COMPRESSIONS
+        return state.hexdigest(), count + (last != b"\n") if plain else None
+
+
+def _stdin() -> contextlib.AbstractContextManager[BinaryIO]:
+    return contextlib.nullcontext(sys.stdin.buffer)
+
+
+def _raw(source: Source, stream: BinaryIO) -> Iterator[tuple[int, str, str]]:
+    """Yields (number, line without its end, fault). Bytes that are not UTF-8 become surrogates,
+    which `_checked` refuses."""
+    number = 0
+    while raw := stream.readline(LONGEST):
+        number, fault = number + 1, ""
+        if number == 1 and raw.startswith(_UTF16):
+            raise UserError(f"{source.name} is UTF-16 text; convert it, as iconv -t utf-8 does")
+        if number == 1 and b"\0" in raw:
+            raise UserError(
+                f"{source.name} is not UTF-8 text (byte {raw.index(0)} is zero); give a text file"
+            )
+        end = raw
+        while len(end) == LONGEST and not end.endswith(b"\n"):
+            end, fault = stream.readline(LONGEST), f"it has more than {LONGEST:,} bytes"
+        text = raw.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
+        yield number, text[:100] if fault else text.rstrip("\r\n"), fault
+
+
+def _plain(source: Source, stream: BinaryIO) -> Iterator[Line]:
+    for number, text, fault in _raw(source, stream):
+        yield Line(number, text.strip(), fault=fault)
+
+
+def _jsonl(source: Source, stream: BinaryIO) -> Iterator[Line]:
+    for number, text, fault in _raw(source, stream):
+        if fault or not text.strip():
+            yield Line(number, text.strip(), fault=fault)
+            continue
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            yield Line(number, text, fault=f"it is not JSON ({error})")
+            continue
+        if not isinstance(fields, dict):
+            yield Line(number, text, fault="it is no JSON object")
+            continue
+        yield _of_fields(source, number, fields)
+
+
+def _tsv(source: Source, stream: BinaryIO) -> Iterator[Line]:
+    rows = (
+        (number, text.split("\t") if text else [], text, fault)
+        for number, text, fault in _raw(source, stream)
+    )
+    return _table(source, rows)
+
+
+def _csv(source: Source, stream: BinaryIO) -> Iterator[Line]:
+    csv.field_size_limit(LONGEST)
+    reader = csv.reader((f"{text}\n" for _, text, _ in _raw(source, stream)), strict=True)
+
+    def rows():
+        start = 1
+        try:
+            for row in reader:
+                yield start, row, ",".join(row), ""
+                start = reader.line_num + 1
+        except csv.Error as error:
+            raise UserError(
+                f"{source.name}:{start} is not CSV ({error}); check its quotes"
+            ) from None
+
+    return _table(source, rows())
+
+
+def _table(source: Source, rows: Iterator[tuple[int, list[str], str, str]]) -> Iterator[Line]:
+    """The rows below the first, whose cells are the names of the columns."""
+    names = [name.strip() for name in next(rows, (0, [], "", ""))[1]]
+    _column(source, names, "text", source.text)
+    if source.pair:
+        _column(source, names, "pair", source.pair)
+    for number, row, text, fault in rows:
+        if fault or not row:
+            yield Line(number, text, fault=fault)
+        elif len(row) != len(names):
+            yield Line(number, text, fault=f"it has {len(row)} columns, not {len(names)}")
+        else:
+            yield _of_fields(source, number, dict(zip(names, row, strict=True)))
+
+
+def _column(source: Source, names: list[str], what: str, wanted: tuple[str, ...]) -> None:
+    """Raises UserError for a table without a column of the texts, or of the pairs."""
+    if not set(wanted) & set(names):
+        listed = ", ".join(filter(None, names)) or "nothing"
+        raise UserError(
+            f"{source.name} has no column {' or '.join(wanted)}; it has: {listed}. Name the column "
+            f"by --{what}-column"
+        )
+
+
+def _of_fields(source: Source, number: int, fields: dict) -> Line:
+    """The text of a row, and its pair."""
+    values = {}
+    for what, wanted in (("text", source.text), ("pair", source.pair)):
+        name = next((name for name in wanted if name in fields), None)
+        if name is None and wanted:
+            fault = f"it has no field {' or '.join(wanted)}"
+            return Line(number, values.get("text", ""), fault=fault)
+        if name is not None and not isinstance(fields[name], str):
+            return Line(number, str(fields[name]), fault=f"its field {name} is no text")
+        values[what] = "" if name is None else fields[name].strip()
+    return Line(number, **values)
+
+
+def _checked(line: Line) -> Line:
+    """The line, refused where it is empty or has no UTF-8 form."""
+    fault = line.fault or ("" if line.text else "it is empty")
+    try:
+        f"{line.text}{line.pair}".encode()
+    except UnicodeEncodeError:
+        fault = fault or "it is not UTF-8 text"
+        line = dataclasses.replace(line, text=_escaped(line.text), pair=_escaped(line.pair))
+    return dataclasses.replace(line, fault=fault) if fault else line
+
+
+def _escaped(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def blocks(lines: Iterator[Line], size: int, largest: int = LONGEST) -> Iterator[list[Line]]:
+    """Yields `size` lines at a time; fewer where their texts have more than `largest`
+    characters."""
+    block, characters = [], 0
+    for line in lines:
+        block.append(line)
+        characters += len(line.text) + len(line.pair)
+        if len(block) == size or characters > largest:
+            yield block
+            block, characters = [], 0
+    if block:
+        yield block
