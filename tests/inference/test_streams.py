@@ -16,7 +16,7 @@ import pytest
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.streams import formats, journal, lines, running
+from ptm_jax.inference.streams import journal, lines, row_formats, running
 from ptm_jax.inference.uses import Request, Use
 from support import tiny_models
 
@@ -221,7 +221,7 @@ def test_rows_are_alive_for_a_block_or_two(tmp_path):
     use = Use(name="echo", run=lambda _, r: [Result(text) for text in r.text], help="")
     source = lines.Source(path)
     stream = running.Stream(use=use, model=None, request=Request(model=""), source=source, block=10)
-    summary = running.written(stream, formats.JsonLines(), out, {}, overwrite=False)
+    summary = running.written(stream, row_formats.JsonLines(), out, {}, overwrite=False)
     assert summary.rows == 3000 and 10 <= Counted.most <= 20
     assert Counted.alive <= 10
 

@@ -259,15 +259,15 @@ def _loaded(args: Args, use: Use) -> tuple[Any, Sequence[Any]]:
 
 def _put(args: Args, use: Use, results: Sequence[Result]) -> None:
     """Prints the results, or writes them to --output."""
-    from ptm_jax.inference.streams import formats
+    from ptm_jax.inference.streams import row_formats
 
     output = None if args.output is None else Path(args.output)
-    form = formats.format_of(use, output, args.json, lambda: len(results[0]["vector"]))
+    form = row_formats.format_of(use, output, args.json, lambda: len(results[0]["vector"]))
     if form.arrays:
         results = [result["vector"] for result in results]
     data = io.BytesIO(form.begin())
     data.seek(0, io.SEEK_END)
-    data.write(form.rows([formats.Row(None, result) for result in results], True))
+    data.write(form.rows([row_formats.Row(None, result) for result in results], True))
     data.write(form.end(len(results)))
     form.finish(data, len(results))
     if output is None:

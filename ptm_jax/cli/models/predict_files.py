@@ -39,7 +39,7 @@ def check(args: Args, use: Use, streams: bool) -> None:
 def run(args: Args, use: Use, request: Request, model: object, parts: Sequence[object]) -> int:
     """Writes a result for each line, or what is missing of them; `parts`: the models whose hash the
     record has. Raises UserError."""
-    from ptm_jax.inference.streams import formats, running
+    from ptm_jax.inference.streams import row_formats, running
 
     source = _source(args, use)
     output = None if args.output is None else Path(args.output)
@@ -49,7 +49,7 @@ def run(args: Args, use: Use, request: Request, model: object, parts: Sequence[o
         use=use, model=model, request=request, source=source, block=args.block,
         strict=args.strict, total=total,
     )  # fmt: skip
-    form = formats.format_of(use, output, args.json, stream.width)
+    form = row_formats.format_of(use, output, args.json, stream.width)
     if settled:
         record = _record(args, use, digest, parts, ("top", "seed", "max_new_tokens"))
         record["ending"] = output.suffix
@@ -68,21 +68,21 @@ def rank(
     args: Args, use: Use, request: Request, model: object, parts: Sequence[object]
 ) -> list[Result]:
     """Returns the nearest lines of --input, or of the --index, to each --text. Raises UserError."""
-    from ptm_jax.inference.streams import journal, nearest, running
+    from ptm_jax.inference.streams import journal, nearest_lines, running
 
     folder = None if args.index is None else Path(args.index)
     if args.input is None:
-        args = dataclasses.replace(args, input=nearest.source_of(folder))
+        args = dataclasses.replace(args, input=nearest_lines.source_of(folder))
     source = _source(args, use)
     digest, total = source.digest()
     stream = running.Stream(
         use=use, model=model, request=request, source=source, block=args.block, total=total
     )
     if folder is None:
-        results, summary = nearest.nearest(stream, args.text)
+        results, summary = nearest_lines.nearest(stream, args.text)
     else:
         record = _record(args, use, digest, parts)
-        results, summary = nearest.indexed(stream, args.text, folder, record, args.overwrite)
+        results, summary = nearest_lines.indexed(stream, args.text, folder, record, args.overwrite)
         if summary.before < summary.rows:
             options.say(f"wrote {summary.rows:,} vectors to {folder}")
     if summary.refused:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.streams.formats import Format
 from ptm_jax.inference.streams.lines import Line
+from ptm_jax.inference.streams.row_formats import Format
 
 SHOWN = 10
 """Numbers of refused lines that are named at the end."""

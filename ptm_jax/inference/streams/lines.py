@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from ptm_jax.core.archives import COMPRESSIONS, DAMAGED, opened
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken
+from ptm_jax.core.reading import broken, encoding_of
 
 LONGEST = 1 << 24
 """Bytes of a line that are read at most."""
@@ -27,7 +27,6 @@ TEXTS = ("text", "sentence", "sentence1", "question", "content", "review")
 PAIRS = ("pair", "sentence2", "text2")
 QUESTIONS, PASSAGES = ("question", "text"), ("context", "passage", "pair")
 TABLES = (".csv", ".tsv", ".jsonl")
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +110,8 @@ def _raw(source: Source, stream: BinaryIO) -> Iterator[tuple[int, str, str]]:
     number = 0
     while raw := stream.readline(LONGEST):
         number, fault = number + 1, ""
-        if number == 1 and raw.startswith(_UTF16):
-            raise UserError(f"{source.name} is UTF-16 text; convert it, as iconv -t utf-8 does")
+        if number == 1 and (name := encoding_of(raw)):
+            raise UserError(f"{source.name} is {name} text; convert it by iconv -f {name}")
         if number == 1 and b"\0" in raw:
             raise UserError(
                 f"{source.name} is not UTF-8 text (byte {raw.index(0)} is zero); give a text file"

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import bars, steady
 from ptm_jax.inference.streams import journal
-from ptm_jax.inference.streams.formats import Format, Row
 from ptm_jax.inference.streams.lines import Line, Source, blocks
+from ptm_jax.inference.streams.row_formats import Format, Row
 from ptm_jax.inference.uses import Request, Use
 
 BLOCK = 1024

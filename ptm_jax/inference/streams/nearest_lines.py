@@ -19,8 +19,8 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import read_json
 from ptm_jax.inference import bars
-from ptm_jax.inference.streams.formats import Array
 from ptm_jax.inference.streams.lines import Line, blocks
+from ptm_jax.inference.streams.row_formats import Array
 from ptm_jax.inference.streams.running import Stream, Summary, written
 from ptm_jax.inference.uses import Result
 
