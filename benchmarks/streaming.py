@@ -204,7 +204,6 @@ def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
     import jax
 
     from ptm_jax.convert import checkpoint
-    from ptm_jax.core.paths import flatten
 
     shardings = shardings_over(folder / "small", sizes, rules)
     checkpoint.read(folder / "small", shardings=shardings)
@@ -213,6 +212,16 @@ def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
     found = checkpoint.read(folder, shardings=shardings)
     jax.block_until_ready(found.params)
     times, peak, after = clock(), memory("VmHWM") - before, memory("VmRSS") - before
+    return {**times, "peak": peak, "after": after, **checked(found)}
+
+
+def checked(found) -> dict:
+    """Returns what an import holds, and whether some of its values are right: bytes of its shards,
+    devices that have a part of a kernel, and names of tensors that were left over or absent."""
+    import jax
+
+    from ptm_jax.core.paths import flatten
+
     flat = flatten(found.params["main"])
     pieces = [shard.data for leaf in flat.values() for shard in leaf.addressable_shards]
     held = {piece.unsafe_buffer_pointer(): piece.nbytes for piece in pieces}
@@ -236,9 +245,6 @@ def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
         }
     )
     return {
-        **times,
-        "peak": peak,
-        "after": after,
         "held": sum(held.values()),
         "right": bool(right),
         "spread": spread,
