@@ -90,7 +90,7 @@ def experiment(way: str, args: argparse.Namespace, seed: int, folder: Path) -> E
         config.system, "layer_drop", 0.0, lambda part: isinstance(part, DenseBiLSTM)
     )
     if most is not None:
-        system = selecting(system, strength=args.strength, most=most, rate=args.mask_rate)
+        system = selecting(system, strength=args.strength, limit=most, rate=args.mask_rate)
     recipe = dataclasses.replace(system.recipe, optimizer=AdamW(weight_decay=0.0))
     system = dataclasses.replace(system, recipe=recipe)
     fields = {

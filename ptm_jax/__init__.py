@@ -11,34 +11,40 @@ from __future__ import annotations
 
 from typing import Any
 
-_LAZY = {
-    "Pretrained": "ptm_jax.inference.pretrained:Pretrained",
-    "Generation": "ptm_jax.inference.decoding.settings:Generation",
-    "load": "ptm_jax.inference.loading:load",
-    "train": "ptm_jax.api:pretrain",
-    "pretrain": "ptm_jax.api:pretrain",
-    "finetune": "ptm_jax.api:finetune",
-    "evaluate": "ptm_jax.api:evaluate",
-}
-
 __all__ = ["Generation", "Pretrained", "evaluate", "finetune", "load", "pretrain", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used, so that importing the package costs nothing."""
-    import importlib
-
     if name == "__version__":
         from importlib.metadata import version
 
         value = version("ptm_jax")
-    elif name in _LAZY:
-        module, _, attribute = _LAZY[name].partition(":")
-        value = vars(importlib.import_module(module))[attribute]
+    elif name in __all__:
+        value = _imported(name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals().setdefault(name, value)
 
 
+def _imported(name: str) -> Any:
+    """Returns a public name from its module."""
+    if name == "Pretrained":
+        from ptm_jax.inference.pretrained import Pretrained
+
+        return Pretrained
+    if name == "Generation":
+        from ptm_jax.inference.decoding.settings import Generation
+
+        return Generation
+    if name == "load":
+        from ptm_jax.inference.loading import load
+
+        return load
+    from ptm_jax import api
+
+    return vars(api)["pretrain" if name == "train" else name]
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, "__version__"})
+    return sorted({*globals(), *__all__, "__version__"})

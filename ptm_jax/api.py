@@ -61,7 +61,7 @@ def pretrain(
     Raises UserError where the command line refuses, and for an unknown field.
     """
     folder = Path(workdir)
-    if isinstance(config, str | os.PathLike | Pretrained):
+    if not isinstance(config, System | Experiment):
         config = resolving.resolve(_path_of(config, folder), experiment=True)
     config = setup.experiment(
         _with(setup.experiment(config), fields), () if data is None else _sources(data, folder)
@@ -139,7 +139,7 @@ def evaluate(
     or, without either, the means of a run's own objective on its held-out text or on the text of
     `data` (nats per token). Raises UserError."""
     if task is None and texts is None:
-        if isinstance(model, Pretrained):
+        if not isinstance(model, str | os.PathLike):
             raise UserError(
                 "a loaded model has no text of its own; give texts and labels, a task and "
                 "data, or a workdir"
@@ -154,7 +154,7 @@ def evaluate(
                 return dict(heldout.measure(run, config, corpus, part).metrics)
     with _folder(None) as folder:
         name, sources = _labelled(texts, labels, task, data, folder)
-        loaded = model if isinstance(model, Pretrained) else load(best_checkpoint(model))
+        loaded = load(best_checkpoint(model)) if isinstance(model, str | os.PathLike) else model
         loaded = multitask.of_task(loaded, name) if multitask.has_task(loaded, name) else loaded
         source = evaluating.source_of(catalogue.get(name), sources, split)
         return dict(evaluating.evaluate(loaded, catalogue.get(name), source, batch=batch).metrics)
@@ -184,7 +184,7 @@ def _folder(workdir: str | os.PathLike | None) -> Iterator[Path]:
 
 def _path_of(model: str | os.PathLike | Pretrained, folder: Path) -> str:
     """Returns the path of a model, which is saved first if it is a loaded one."""
-    return os.fspath(_saved(model, folder) if isinstance(model, Pretrained) else model)
+    return os.fspath(model if isinstance(model, str | os.PathLike) else _saved(model, folder))
 
 
 def _saved(model: Pretrained, folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ptm_jax.adapt.parameters.levels import Place
@@ -48,6 +49,11 @@ class ReadsEvaluations(slots.Wrapper):
     def on_heldout(self, params: Params, loss: Array | float) -> Params:
         """Returns the parameters after an evaluation with this mean loss of a token."""
         raise NotImplementedError
+
+
+def listeners(wrappers: Iterable[slots.Wrapper]) -> list[ReadsEvaluations]:
+    """Returns the adaptations that read the loss of each evaluation."""
+    return [wrapper for wrapper in wrappers if isinstance(wrapper, ReadsEvaluations)]
 
 
 class OnFrozen(slots.Wrapper):

@@ -67,7 +67,7 @@ class Case:
         slots = jnp.arange(self.sizes.length)
         return t5_bucket(slots[None] - slots[:, None], BUCKETS, MOST, True)
 
-    def compiled(self, attend: Callable[..., jax.Array], dtype: Any) -> Program:
+    def compiled(self, attend: Callable[..., jax.Array], dtype: jax.typing.DTypeLike) -> Program:
         """Compiles the forward and backward pass of `attend(q, k, v, table)`.
         Returns (callable, bytes of temporaries)."""
         operands = _operands(self.sizes, dtype)
@@ -142,7 +142,7 @@ def _entry(case: Case, repeats: int, say: timing.Say, peers: Peers) -> Entry:
     )
 
 
-def _operands(sizes: AttentionSizes, dtype: Any) -> tuple[jax.Array, ...]:
+def _operands(sizes: AttentionSizes, dtype: jax.typing.DTypeLike) -> tuple[jax.Array, ...]:
     """Returns (q, k, v, bucket table)."""
     draw = np.random.default_rng(0)
     shape = sizes.batch, sizes.length, sizes.heads, sizes.width

@@ -52,7 +52,7 @@ def run(
 
 def _compiled(ours, arguments):
     """Returns the compiled programs of loss and gradients by name: `ours` and optax's."""
-    optax = {name: functools.partial(_optax, *types) for name, types in OTHERS.items()}
+    optax = {name: functools.partial(_optax, types=types) for name, types in OTHERS.items()}
     return {
         name: jax.jit(jax.value_and_grad(f, (0, 1, 2))).lower(*arguments).compile()
         for name, f in {**ours, **optax}.items()
@@ -138,7 +138,8 @@ def _ours(precision: Precision) -> Callable[..., jax.Array]:
     ).mean()
 
 
-def _optax(dtype, accumulated, features, table, bias, labels) -> jax.Array:
+def _optax(features, table, bias, labels, *, types) -> jax.Array:
+    dtype, accumulated = types
     scores = jnp.einsum(
         "td,vd->tv", features.astype(dtype), table.astype(dtype), preferred_element_type=accumulated
     )

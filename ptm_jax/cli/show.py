@@ -76,12 +76,13 @@ def _print_files(value: Any, args: Args) -> int:
 
 def layers_at_once(value: Any) -> list[str]:
     """A line for every stack: its layers in one iteration on this device (`Stack.unroll`)."""
-    from ptm_jax.core import spec
     from ptm_jax.kernels.choice import platform
-    from ptm_jax.nn.blocks import Stack
+    from ptm_jax.nn.stacks import stacks_in
 
-    stacks = [(path, part) for path, part in spec.walk(value) if isinstance(part, Stack)]
-    lines = [f"  {path}: {stack.at_once()} of {stack.layers} layers" for path, stack in stacks]
+    lines = [
+        f"  {path}: {stack.at_once()} of {stack.layers} layers"
+        for path, stack in stacks_in(value).items()
+    ]
     return [f"unrolled on {platform()}", *lines] if lines else []
 
 

@@ -23,6 +23,8 @@ class Compression(slots.Wrapper):
     measures    number of training examples that `measured` reads (0: it is not called)
     stored      whether it reads stored scores of the model in place of the model
     minimises   the loss of its fine-tuning, in words
+    distils     whether a student learns from the model, its teacher
+    remakes     whether the fine-tuning trains another tower in place of the model's
     """
 
     trains: bool = True
@@ -30,6 +32,12 @@ class Compression(slots.Wrapper):
     measures: int = 0
     stored: bool = False
     minimises: str = "task"
+    distils: bool = False
+    remakes: bool = False
+
+    def continued(self, before: str) -> Compression:
+        """Returns the compression as a later stage: a student begins with the model `before`."""
+        return self
 
     def measured(
         self, system: System, params: Params, batches: Callable[[], Iterator[Batch]]

@@ -31,14 +31,14 @@ class AdapterFile:
     params  {path: array} of the adapter
     system  the record of the adapted system
     base    hash of the base parameters
-    rest    paths of the base parameters
+    paths   paths of the base parameters
     name    name of the model
     """
 
     params: Mapping[str, np.ndarray]
     system: Mapping[str, Any]
     base: str
-    rest: tuple[str, ...]
+    paths: tuple[str, ...]
     name: str
 
 
@@ -60,7 +60,7 @@ def write(path: str | os.PathLike, file: AdapterFile) -> int:
         name: np.ascontiguousarray(np.asarray(array, "<f4")) for name, array in file.params.items()
     }
     metadata = {"format": FORMAT, "base": file.base, "name": file.name}
-    metadata |= {"rest": json.dumps(list(file.rest)), "system": json.dumps(file.system)}
+    metadata |= {"rest": json.dumps(list(file.paths)), "system": json.dumps(file.system)}
     head, order = layout([(name, "F32", array.shape) for name, array in arrays.items()], metadata)
     draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -116,12 +116,12 @@ def read(path: str | os.PathLike) -> AdapterFile:
 def joined(file: AdapterFile, base: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Returns {path: array} of the adapted system: base parameters and adapter.
     Raises UserError for another base."""
-    absent = [path for path in file.rest if path not in base]
-    if absent or digest({path: base[path] for path in file.rest}) != file.base:
+    absent = [path for path in file.paths if path not in base]
+    if absent or digest({path: base[path] for path in file.paths}) != file.base:
         other = f"; it has no parameter {absent[0]}" if absent else ""
         raise UserError(
             f"the adapter was trained on {file.name or 'another model'} ({file.base[:12]}), "
             f"and {where} is not that "
             f"model{other}; load it on the one it was trained on"
         )
-    return {**{path: base[path] for path in file.rest}, **file.params}
+    return {**{path: base[path] for path in file.paths}, **file.params}

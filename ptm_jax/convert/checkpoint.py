@@ -27,7 +27,7 @@ from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.published import FILES, read_published
-from ptm_jax.objectives.tasks.downstream import Classification
+from ptm_jax.objectives.tasks.downstream import label_kind
 
 if TYPE_CHECKING:
     from ptm_jax.core.slots import Objective
@@ -263,10 +263,8 @@ def task_names(objective: Objective, heads: Mapping[str, Any], labels: Any) -> d
         fields = label_fields(head.classes, labels)
     if "classify" in heads:
         kinds = {kind: name for name, kind in PROBLEMS.items()}
-        known = isinstance(objective, Classification)
-        fields["problem_type"] = kinds[
-            objective.kind if known else "number" if head.classes == 1 else "classes"
-        ]
+        default = "number" if head.classes == 1 else "classes"
+        fields["problem_type"] = kinds[label_kind(objective) or default]
     return fields
 
 

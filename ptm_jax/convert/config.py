@@ -35,18 +35,18 @@ class Config(Mapping):
     """The fields of a config.json.
     `config("hidden_size", int)` is required; a default makes the field optional.
 
-    `most` is the largest size (`positive`) and `parts` the largest number of parts (`count`) that
-    it may have.
+    `largest` is the largest size (`positive`) that it may have, `parts` the largest number of parts
+    (`count`).
     """
 
     def __init__(
         self,
         fields: Mapping[str, Any],
         file: str | Path = "config.json",
-        most: int = LARGEST,
+        largest: int = LARGEST,
         parts: int = PARTS,
     ):
-        self._fields, self.file, self.most, self.parts = dict(fields), str(file), most, parts
+        self._fields, self.file, self.largest, self.parts = dict(fields), str(file), largest, parts
 
     @classmethod
     def read(cls, file: str | Path) -> Config:
@@ -104,14 +104,14 @@ class Config(Mapping):
             raise UserError(f"{self.file}: {name} is {value}; expected a number of at least 0")
 
     def positive(self, name: str, default: Any = _MISSING) -> int:
-        """Returns an integer field from 1 to `most`."""
+        """Returns an integer field from 1 to `largest`."""
         value = self(name, int, default)
         if value is not None and value < 1:
             raise UserError(f"{self.file}: {name} is {value}; it must be at least 1")
-        if value is not None and value > self.most:
+        if value is not None and value > self.largest:
             raise UserError(
                 f"{self.file}: {name} is {value:,}, too large for its tensors: expected at "
-                f"most {self.most:,}"
+                f"most {self.largest:,}"
             )
         return value
 
@@ -175,7 +175,7 @@ class Config(Mapping):
 
     def filled(self, **defaults: Any) -> Config:
         """Returns the config with values for the fields that the file lacks."""
-        return Config({**defaults, **self}, self.file, self.most, self.parts)
+        return Config({**defaults, **self}, self.file, self.largest, self.parts)
 
     def renamed(self, **names: str) -> Config:
         """Returns the config with current names for old fields: `old=current`.

@@ -78,12 +78,12 @@ class Leaf:
 
 
 def leaves(
-    shapes: Mapping[str, tuple[int, ...]], lines: tuple[Line, ...], most: int | None = None
+    shapes: Mapping[str, tuple[int, ...]], lines: tuple[Line, ...], limit: int | None = None
 ) -> tuple[dict[str, Leaf], tuple[str, ...]]:
     """Returns ({path: Leaf}, paths without a line) for {path: shape}.
 
-    Raises UserError, before it builds their names, for a parameter that is made of more than `most`
-    tensors.
+    Raises UserError, before it builds their names, for a parameter that is made of more than
+    `limit` tensors.
     """
     leaf_of, unmatched = {}, []
     for path, shape in shapes.items():
@@ -92,10 +92,10 @@ def leaves(
             unmatched.append(path)
             continue
         line, (name, part) = match
-        if most is not None and math.prod(shape[: line.depth]) > most:
+        if limit is not None and math.prod(shape[: line.depth]) > limit:
             several = " x ".join(map(str, shape[: line.depth]))
             raise UserError(
-                f"the config has {several} layers of {name}, and the checkpoint has {most} "
+                f"the config has {several} layers of {name}, and the checkpoint has {limit} "
                 "tensors in all"
             )
         counts = itertools.product(*(range(n) for n in shape[: line.depth]))
@@ -129,7 +129,7 @@ def read(
     flat = flatten(shapes)
     where = None if shardings is None else flatten(shardings)
     leaf_at, unnamed = leaves(
-        {path: leaf.shape for path, leaf in flat.items()}, lines, most=len(tensors)
+        {path: leaf.shape for path, leaf in flat.items()}, lines, limit=len(tensors)
     )
     if unnamed:
         raise UserError(

@@ -12,7 +12,7 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.spec.registry import Catalogue
 from ptm_jax.core.system import System
-from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer import seq2seq
 
 TASKS = {
     "ForMaskedLM": ("mlm",),
@@ -125,7 +125,7 @@ class Family:
 
 def is_pair(system: System) -> bool:
     """Returns whether the main tower is an encoder-decoder."""
-    return isinstance(system.towers["main"].encoder, EncoderDecoder)
+    return seq2seq.is_pair(system.towers["main"].encoder)
 
 
 families = Catalogue("model_type", f"{__package__}.families")

@@ -16,10 +16,8 @@ from ptm_jax.convert.config import Config
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
-from ptm_jax.encoders.transformer.transformer import Transformer
-from ptm_jax.nn.attention.multihead import Attention
-from ptm_jax.nn.blocks import Block, Stack
-from ptm_jax.nn.uneven import UnevenStack, blocks_of, stack_of, with_heads
+from ptm_jax.encoders.transformer import transformer
+from ptm_jax.nn.uneven import blocks_of, is_uneven, missing_heads, stack_of, with_heads
 
 FIELD = "pruned_heads"
 READERS = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
@@ -39,7 +37,7 @@ def smaller(system: System, config: Config) -> System:
             f"{config.file}: {FIELD} is for {', '.join(READERS)}; remove it for whole layers"
         )
     stack = _stack(system)
-    if not isinstance(stack, Stack):
+    if is_uneven(stack) or not blocks_of(stack):
         raise UserError(
             f"{config.file}: {FIELD} is for layers with parameters of their own; remove it "
             "for whole layers"
@@ -68,7 +66,7 @@ def smaller(system: System, config: Config) -> System:
 def lines(table: tuple[Line, ...], system: System) -> tuple[Line, ...]:
     """Returns the rename table for a system whose layers differ: a line for each of them."""
     stack = _stack(system)
-    if not isinstance(stack, UnevenStack):
+    if not is_uneven(stack):
         return table
     made: list[Line] = []
     for line in table:
@@ -87,14 +85,11 @@ def whole(system: System) -> System | None:
     """Returns the system with all heads in every layer, where only heads are missing.
     None where none is."""
     stack = _stack(system)
-    if not isinstance(stack, Stack | UnevenStack) or not any(
-        _gone(block) for block in blocks_of(stack)
-    ):
+    if not any(missing_heads(block) for block in blocks_of(stack)):
         return None
-    full = stack_of(
-        [_with(block, block.attention.heads + _gone(block)) for block in blocks_of(stack)], stack
-    )
-    return _with_stack(system, full) if isinstance(full, Stack) else None
+    blocks = [_with(each, each.attention.heads + missing_heads(each)) for each in blocks_of(stack)]
+    full = stack_of(blocks, stack)
+    return None if is_uneven(full) else _with_stack(system, full)
 
 
 def field(system: System) -> Mapping[str, dict[str, list[int]]]:
@@ -102,25 +97,13 @@ def field(system: System) -> Mapping[str, dict[str, list[int]]]:
     The place of a head is of no effect."""
     missing = {}
     for number, block in enumerate(blocks_of(_stack(system))):
-        if gone := _gone(block):
+        if gone := missing_heads(block):
             missing[str(number)] = list(range(block.attention.heads, block.attention.heads + gone))
     return {FIELD: missing}
 
 
 def _stack(system: System) -> Any:
-    encoder = system.towers["main"].encoder
-    return encoder.stack if isinstance(encoder, Transformer) else None
-
-
-def _gone(block: Any) -> int:
-    """Returns the number of heads that a block lacks for its width.
-    MobileBERT's block has none to lose."""
-    if not isinstance(block, Block):
-        return 0
-    attention = block.attention
-    if type(attention) is not Attention or attention.width % attention.each[1]:
-        return 0
-    return max(0, attention.width // attention.each[1] - attention.heads)
+    return transformer.stack_of(system.towers["main"].encoder)
 
 
 def _with(block: Any, heads: int) -> Any:

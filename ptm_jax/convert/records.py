@@ -10,10 +10,11 @@ from ptm_jax.convert.config import Config
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer.seq2seq import is_pair
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.task_heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
 from ptm_jax.nn.heads.vocabulary import MLMHead
+from ptm_jax.nn.initializers import Initializer
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.tasks.downstream import (
     AnswerBeams,
@@ -89,7 +90,7 @@ def task_dropout(config: Config) -> float:
 
 
 def task_heads(
-    config: Config, summary: Any, init: Any, dropout: float | None = None
+    config: Config, summary: Summary, init: Initializer, dropout: float | None = None
 ) -> dict[str, Any]:
     """Returns the four task heads of a config: `classify`, `choose`, `tag`, `span` (`dropout`:
     `task_dropout`)."""
@@ -104,7 +105,7 @@ def task_heads(
     }
 
 
-def pair_heads(config: Config, init: Any, eos: int | None) -> dict[str, Any]:
+def pair_heads(config: Config, init: Initializer, eos: int | None) -> dict[str, Any]:
     """Returns the task heads of an encoder-decoder.
     The summary of a text is the decoder's state at its last `eos`."""
     rate = config("classifier_dropout", float, 0.0)
@@ -162,7 +163,7 @@ def _objective_of(config: Config, core: Any, heads: Mapping[str, Any], parent: A
         "answer": AnswerBeams(),
         "nsp": NSP(),
     }
-    objectives |= {"mlm": MLM(), "lm": Seq2Seq() if isinstance(core, EncoderDecoder) else LM()}
+    objectives |= {"mlm": MLM(), "lm": Seq2Seq() if is_pair(core) else LM()}
     return next((objective for name, objective in objectives.items() if name in heads), parent)
 
 

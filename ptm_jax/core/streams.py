@@ -90,6 +90,7 @@ def keep_mask(
     rows: jax.Array,
     shape: tuple[int, ...],
     rate: float,
+    *,
     full_shape=None,
     start=None,
 ) -> jax.Array:

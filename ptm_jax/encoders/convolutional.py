@@ -155,7 +155,7 @@ class StepAttention(nn.Module):
     precision: Precision = Precision()
 
     @nn.compact
-    def __call__(self, x, e, keys, values, segments, source_segments):
+    def __call__(self, x, e, keys, values, *, segments, source_segments):
         def dense(width, name):
             return NormedDense(width, precision=self.precision, name=name)
 

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
 
 
 class ReadsMentions(slots.Encoder):
     """An encoder that reads a batch's entities, at the tokens `mention_places` [B, E, M]."""
+
+
+def reads_mentions(encoder: slots.Encoder | None) -> bool:
+    """Returns whether an encoder reads a batch's entities."""
+    return isinstance(encoder, ReadsMentions)
 
 
 class SelectsTask(slots.Encoder):
@@ -18,6 +24,11 @@ class SelectsTask(slots.Encoder):
     def of_task(self, number: int) -> slots.Encoder:
         """Returns the encoder that reads every batch as one of this task."""
         raise NotImplementedError
+
+
+def of_task(encoder: slots.Encoder, number: int) -> slots.Encoder:
+    """Returns the encoder for the rows of a task; one that treats all tasks alike is itself."""
+    return encoder.of_task(number) if isinstance(encoder, SelectsTask) else encoder
 
 
 class Reversible(slots.Encoder):
@@ -29,6 +40,15 @@ class Reversible(slots.Encoder):
         Raises UserError if it reads both.
         """
         raise NotImplementedError
+
+
+def turned(encoder: slots.Encoder) -> slots.Encoder:
+    """Returns the encoder that reads the other direction. Raises UserError for one without."""
+    if isinstance(encoder, Reversible):
+        return encoder.turned()
+    raise UserError(
+        f"{type(encoder).__name__} has no other direction; a backward model is a recurrent one"
+    )
 
 
 class EntityTables(slots.Encoder):

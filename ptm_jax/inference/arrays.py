@@ -19,13 +19,14 @@ from ptm_jax.convert.config import Config
 from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Params, Vocab
-from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer.seq2seq import is_pair
 from ptm_jax.inference import head_scores, inputs
 from ptm_jax.inference.forward_pass import forward
 from ptm_jax.inference.layerwise import layerwise
 from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
 from ptm_jax.nn.embeddings.summed import languages_of
+from ptm_jax.nn.heads.task_heads import readings_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -99,7 +100,7 @@ class ArrayModel:
     @property
     def pair(self) -> bool:
         """Whether the model is an encoder with a decoder."""
-        return isinstance(self.module.encoder, EncoderDecoder)
+        return is_pair(self.module.encoder)
 
     @property
     def limit(self) -> int | None:
@@ -118,8 +119,8 @@ class ArrayModel:
         token_type_ids=None,
         position_ids=None,
         language_ids=None,
-        decoder_input_ids=None,
         *,
+        decoder_input_ids=None,
         fields: Mapping[str, Any] | None = None,
         layers: bool = False,
         attention: bool = False,
@@ -186,7 +187,7 @@ class ArrayModel:
     def _scores(self, name, value, rows: int, length: int):
         """Returns the scores of a task head without those of padding."""
         head = self.module.heads[name]
-        per_row = np.s_[: rows // head_scores.readings_of(head)]
+        per_row = np.s_[: rows // readings_of(head)]
         part = np.s_[:rows, :length] if head.per_token else per_row
         return jax.tree.map(lambda array: np.asarray(array)[part], value)
 
@@ -225,8 +226,16 @@ class ArrayModel:
             )
         if language_ids is None and languages_of(encoder.embeddings) and self._language is not None:
             language_ids = np.full(np.shape(input_ids), self._language)
-        arrays = input_ids, attention_mask, token_type_ids, position_ids, language_ids
-        batch = inputs.batch_of(encoder, self.vocab, *arrays, multiple=self._readings)
+        batch = inputs.batch_of(
+            encoder,
+            self.vocab,
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            language_ids=language_ids,
+            multiple=self._readings,
+        )
         if self.examples.alphabet is not None:  # words are read by their characters
             ids, places = np.unique(batch["input_ids"], return_inverse=True)
             table = self.examples.table(self._tokenizer(), ids).astype(np.int32)
@@ -262,7 +271,7 @@ class ArrayModel:
     @property
     def _readings(self) -> int:
         """Rows of an example: the choices of a question."""
-        return max(map(head_scores.readings_of, self.module.heads.values()), default=1)
+        return max(map(readings_of, self.module.heads.values()), default=1)
 
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:

@@ -11,8 +11,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import inputs
 from ptm_jax.nn.embeddings.summed import types_are_words
-from ptm_jax.nn.heads.task_heads import ChoiceHead
-from ptm_jax.objectives.base import FirstToken
+from ptm_jax.objectives.base import reads_first
 
 if TYPE_CHECKING:
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -83,9 +82,4 @@ def length_of(model: Pretrained, tuned: bool, default: int) -> int:
 
 def is_of_task(head: slots.Head) -> bool:
     """Whether a head is neither a vocabulary head nor one that reads only the first token."""
-    return not (head.scores_words or isinstance(head, FirstToken))
-
-
-def readings_of(head: slots.Head) -> int:
-    """Returns the number of batch rows of an example: the choices of a question, else 1."""
-    return head.choices if isinstance(head, ChoiceHead) else 1
+    return not (head.scores_words or reads_first(head))

@@ -24,6 +24,7 @@ def batch_of(
     encoder: Encoder,
     vocab: Vocab,
     input_ids,
+    *,
     attention_mask=None,
     token_type_ids=None,
     position_ids=None,
@@ -98,9 +99,9 @@ def fields_of(
     row_count, width = (
         next(iter(batch.values())).shape if batch else (bucket(rows), bucket(length, SHORTEST))
     )
-    found = {**batch, "rows": np.arange(row_count, dtype=np.int32)}
+    full_batch = {**batch, "rows": np.arange(row_count, dtype=np.int32)}
     if not fields:
-        return found
+        return full_batch
     exact, padded = examples.spec(length, vocab), examples.spec(width, vocab)
     for name, value in fields.items():
         if name not in exact:
@@ -112,18 +113,18 @@ def fields_of(
                 f"{(rows, *wanted)} and {np.dtype(kind)}"
             )
         pads = [(0, b - a) for a, b in zip(value.shape, (row_count, *padded[name][0]), strict=True)]
-        found[name] = np.pad(value, pads).astype(kind)
-    if "segment_ids" in exact and "segment_ids" not in found:
-        found["segment_ids"] = np.pad(
+        full_batch[name] = np.pad(value, pads).astype(kind)
+    if "segment_ids" in exact and "segment_ids" not in full_batch:
+        full_batch["segment_ids"] = np.pad(
             np.ones((rows, length), np.int32), ((0, row_count - rows), (0, width - length))
         )
-    return found
+    return full_batch
 
 
 def decoder_of(
     encoder: Encoder, vocab: Vocab, ids, rows: int, row_count: int
 ) -> dict[str, np.ndarray]:
-    """Returns the checked `decoder_input_ids` [B, T] of `rows` sources, padded to `most` rows.
+    """Returns the checked `decoder_input_ids` [B, T] of `rows` sources, padded to `row_count` rows.
     Raises UserError."""
     if not encoder.reads_source:
         raise UserError("decoder_input_ids are for an encoder with a decoder; this model has none")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.kernels.choice import platform
-from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.stacks import stacks_of
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Network
@@ -27,8 +27,8 @@ def layerwise(module: Network, params: Params) -> Any:
     """
     if platform() != "cpu" or not isinstance(module, slots.Network) or module.encoder is None:
         return params
-    for path, stack in module.encoder.stacks.items():
-        if isinstance(stack, Stack) and stack.separable and stack.at_once() == stack.layers:
+    for path, stack in stacks_of(module.encoder).items():
+        if stack.separable and stack.at_once() == stack.layers:
             params = replaced(
                 params,
                 f"encoder/{path}/block",

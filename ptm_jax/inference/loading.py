@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from ptm_jax.convert import adapterfile, checkpoint
 from ptm_jax.convert.config import Config
@@ -113,6 +113,11 @@ class Request:
 
 
 Model = Pretrained | WordVectors | ParagraphModel | TopicModel | StaticModel
+
+
+def has_encoder(model: Model) -> TypeGuard[Pretrained]:
+    """Returns whether a loaded model is a network with an encoder."""
+    return isinstance(model, Pretrained)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -103,13 +103,17 @@ class Pretrained(ArrayModel):
         if layers or carry:
             return token_states.encode(self, texts, batch_size, specials, carry)
         options = {
+            "pooling": pooling,
+            "batch_size": batch_size,
+            "normalize": normalize,
+            "specials": specials,
             "prompt": prompt,
             "prompt_name": prompt_name,
             "truncate": truncate,
             "exact": exact,
             "progress": progress,
         }
-        return vectors.encode(self, texts, pooling, batch_size, normalize, specials, **options)
+        return vectors.encode(self, texts, **options)
 
     def expanded(self, vectors: Any) -> Pretrained:
         """Returns the model with the words of `WordVectors` added to its own

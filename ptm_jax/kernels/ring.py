@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -109,7 +109,8 @@ def ring_attention(
     keys = _fields(visibility.k_segments, visibility.k_order, visibility.k_group, k.shape)
     rows = jnp.arange(len(q), dtype=jnp.int32) if rows is None else rows
     allow = None if visibility.allow is None else visibility.allow.astype(jnp.int8)
-    return _ring(plan, q, k, v, bias, _Given(queries, keys, rows, allow, key if noisy else None))
+    constants = _Given(queries, keys, rows, allow, key if noisy else None)
+    return _ring(plan, _Operands(q, k, v, bias), constants)
 
 
 def _fields(segments, order, group, shape):
@@ -160,31 +161,44 @@ def _mapped(plan, function, inputs, outputs):
     )
 
 
+class _Operands(NamedTuple):
+    """The inputs with a gradient: [B, L, H, D], and the bias [.., Lq, Lk] or None."""
+
+    q: Array
+    k: Array
+    v: Array
+    bias: Array | None
+
+
+class _Results(NamedTuple):
+    """The result of the forward pass, its log-sums, and the gradient of the result."""
+
+    out: Array
+    total: Array
+    g: Array
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _ring(plan, q, k, v, bias, constants):
-    return _ring_forward(plan, q, k, v, bias, constants)[0]
+def _ring(plan, operands, constants):
+    return _ring_forward(plan, operands, constants)[0]
 
 
-def _ring_forward(plan, q, k, v, bias, constants):
-    place, sums, bias_at, constant_specs = _specs(plan, bias, constants)
-    run = _mapped(
-        plan,
-        functools.partial(_forward, plan),
-        (place, place, place, bias_at, constant_specs),
-        (place, sums),
-    )
-    out, total = run(q, k, v, bias, constants)
+def _ring_forward(plan, operands, constants):
+    place, sums, bias_at, constant_specs = _specs(plan, operands.bias, constants)
+    inputs = (_Operands(place, place, place, bias_at), constant_specs)
+    run = _mapped(plan, functools.partial(_forward, plan), inputs, (place, sums))
+    out, total = run(operands, constants)
     out = out.astype(plan.precision.dtype)
-    return out, (q, k, v, bias, constants, out, total)
+    return out, (operands, constants, out, total)
 
 
 def _ring_backward(plan, residuals, g):
-    q, k, v, bias, constants, out, total = residuals
-    place, sums, bias_at, constant_specs = _specs(plan, bias, constants)
-    inputs = (place, place, place, bias_at, constant_specs, place, sums, place)
-    run = _mapped(plan, functools.partial(_backward, plan), inputs, (place, place, place, bias_at))
-    dq, dk, dv, dbias = run(q, k, v, bias, constants, out, total, g)
-    return dq, dk, dv, dbias, None
+    operands, constants, out, total = residuals
+    place, sums, bias_at, constant_specs = _specs(plan, operands.bias, constants)
+    places = _Operands(place, place, place, bias_at)
+    inputs = (places, constant_specs, _Results(place, sums, place))
+    run = _mapped(plan, functools.partial(_backward, plan), inputs, places)
+    return run(operands, constants, _Results(out, total, g)), None
 
 
 _ring.defvjp(_ring_forward, _ring_backward)
@@ -201,9 +215,10 @@ def _source(plan, turns):
     return jax.lax.rem(jax.lax.axis_index(plan.ring.length) - turns + plan.size, plan.size)
 
 
-def _scores(plan, q, k, fields, bias, constants, number):
+def _scores(plan, operands, constants, keys, number):
     """Returns (scores [b, h, lq, lk] float32, their mask) of the device's queries and block
-    `number` of the keys."""
+    `number` of the keys: (k, their fields)."""
+    (k, fields), q, bias = keys, operands.q, operands.bias
     scores = plan.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * plan.scale
     size = k.shape[1]
     if bias is not None:
@@ -229,19 +244,25 @@ def _dropped(plan, weights, constants, number):
         first = first * plan.ring.mesh.shape[axis] + jax.lax.axis_index(axis)
     start = (first * heads, jax.lax.axis_index(plan.ring.length) * queries, number * keys)
     keep = keep_mask(
-        constants.key, constants.rows, weights.shape[1:], plan.dropout, plan.full_size, start
+        constants.key,
+        constants.rows,
+        weights.shape[1:],
+        plan.dropout,
+        full_shape=plan.full_size,
+        start=start,
     )
     return jnp.where(keep, weights / (1.0 - plan.dropout), 0.0)
 
 
-def _forward(plan, q, k, v, bias, constants):
+def _forward(plan, operands, constants):
     """Returns one device's part: (result [b, lq, h, d] float32, log of the sum of exponentials [b,
     h, lq])."""
+    q, k, v, _ = operands
 
     def meet(state, block, turns):
         (k, v, fields), (top, total, mixed) = block, state
         number = _source(plan, turns)
-        scores, seen = _scores(plan, q, k, fields, bias, constants, number)
+        scores, seen = _scores(plan, operands, constants, (k, fields), number)
         higher = jnp.maximum(top, jnp.where(seen, scores, _LOW).max(-1))
         weights = jnp.where(seen, jnp.exp(scores - higher[..., None]), 0.0)
         fade = jnp.exp(top - higher)
@@ -264,9 +285,10 @@ def _forward(plan, q, k, v, bias, constants):
     return (mixed / total[..., None]).swapaxes(1, 2), top + jnp.log(total)
 
 
-def _backward(plan, q, k, v, bias, constants, out, total, g):
-    """Returns one device's part of the gradients of q, k, v and the bias."""
+def _backward(plan, operands, constants, results):
+    """Returns one device's part of the gradients of the operands."""
     product = plan.precision.einsum
+    (q, k, v, bias), (out, total, g) = operands, results
     g = g.astype(jnp.float32)
     inner = jnp.einsum("bqhd,bqhd->bhq", g, out.astype(jnp.float32))[..., None]
     slopes = None if bias is None else jnp.zeros(bias.shape, jnp.float32)
@@ -274,7 +296,7 @@ def _backward(plan, q, k, v, bias, constants, out, total, g):
     def meet(dq, slopes, block, grads, turns):
         (k, v, fields), (dk, dv) = block, grads
         number = _source(plan, turns)
-        scores, seen = _scores(plan, q, k, fields, bias, constants, number)
+        scores, seen = _scores(plan, operands, constants, (k, fields), number)
         p = jnp.where(seen, jnp.exp(scores - total[..., None]), 0.0)
         dv = dv + product("bhqk,bqhd->bkhd", _dropped(plan, p, constants, number), g, jnp.float32)
         above = _dropped(plan, product("bqhd,bkhd->bhqk", g, v, jnp.float32), constants, number)
@@ -310,4 +332,4 @@ def _backward(plan, q, k, v, bias, constants, out, total, g):
             if alone
             else slopes.astype(bias.dtype)
         )
-    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), slopes
+    return _Operands(dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), slopes)

@@ -16,9 +16,10 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from jax.sharding import AbstractMesh, Mesh
 
 Kind = Literal[
     "all-reduce",
@@ -81,7 +82,7 @@ class _Instruction(NamedTuple):
         return match[1] if match else ""
 
 
-def collectives(text: str, mesh: Any) -> list[Collective]:
+def collectives(text: str, mesh: Mesh | AbstractMesh) -> list[Collective]:
     """Returns the collectives of an optimized HLO module, in the order of the program.
 
     `mesh` is the mesh of the compilation, or {axis: size}. Devices are numbered in its order."""

@@ -246,6 +246,11 @@ class Stack(slots.Layered, nn.Module):
         return scanned(layer, self.layers, self.share)(self.block, x, cache, context)
 
     @property
+    def attends(self) -> bool:
+        """Whether the layers are blocks of attention and a feed-forward layer."""
+        return isinstance(self.block, Block)
+
+    @property
     def separable(self) -> bool:
         """Whether each layer has parameters of its own in a plain loop, so that `apart` suits
         them."""
@@ -255,11 +260,7 @@ class Stack(slots.Layered, nn.Module):
     def alike(self) -> bool:
         """Whether the layers are blocks that differ in nothing but their parameters: `apart` and
         `ByLayer` suit them."""
-        return (
-            self.separable
-            and isinstance(self.block, Block)
-            and type(self.block.attention) is Attention
-        )
+        return self.separable and self.attends and type(self.block.attention) is Attention
 
     def apart(self, params, view=lambda leaf: leaf):
         """Splits the block's parameters [N, ...] by layer: {"0": ..., "1": ...}.

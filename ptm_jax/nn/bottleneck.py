@@ -5,11 +5,13 @@ MobileBERT: Sun et al. 2020, arXiv 2004.02984.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 
+from ptm_jax.core import slots, spec
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block
@@ -121,6 +123,51 @@ class FeedForwards(nn.Module):
         for ffn, norm in zip(self.ffns, self.norms, strict=True):
             x = norm(x + ffn(x, context))
         return x
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What the layers of a MobileBERT, or of a network that it is made from, consist of.
+
+    attention  the attention, without projections around it
+    ffn        the last feed-forward layer
+    narrow     whether a layer computes in a narrower space than its states
+    wide       whether the attention reads the wide states
+    shared     whether queries and keys read one narrow projection of these
+    stacked    number of feed-forward layers
+    eps        epsilon of the layer norms; None: `ScaleShift`
+    """
+
+    attention: Attention
+    ffn: nn.Module
+    narrow: bool
+    wide: bool
+    shared: bool
+    stacked: int
+    eps: float | None
+
+    @classmethod
+    def of(cls, block: nn.Module) -> Layout:
+        """Returns the layout of a `Bottleneck` or a plain block."""
+        narrow = isinstance(block, Bottleneck)
+        inner = block.block if narrow else block
+        attention, norm = inner.attention, inner.attention_norm
+        wide = isinstance(attention, WideAttention)
+        return cls(
+            attention=attention.attention if wide else attention,
+            ffn=inner.ffn,
+            narrow=narrow,
+            wide=wide,
+            shared=wide and isinstance(attention.shared, Narrowing),
+            stacked=1 + (len(inner.cross.ffns) if isinstance(inner.cross, FeedForwards) else 0),
+            eps=norm.eps if isinstance(norm, LayerNorm) else None,
+        )
+
+
+def expansion_of(embed: slots.Embedding) -> Expansion | None:
+    """Returns the layer that widens the token vectors of embeddings; None: there is none."""
+    expand = spec.values_of(embed).get("expand")
+    return expand if isinstance(expand, Expansion) else None
 
 
 class Bottleneck(nn.Module):

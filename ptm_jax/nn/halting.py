@@ -114,6 +114,11 @@ class AdaptiveStack(slots.Layered, nn.Module):
         return (x, mean, total, remainder + last_share, updates + running), attention, cache
 
 
+def halts(stack: slots.Layered) -> bool:
+    """Returns whether a stack applies another number of layers to each token."""
+    return isinstance(stack, AdaptiveStack) and stack.halting is not None
+
+
 class DepthwiseConv(nn.Module):
     """Convolves every feature along the sequence [B, L, D] separately.
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+
+Initializer = Callable[..., jax.Array]
+"""initializer(key, shape, dtype) -> array: a value of this file, or a function of `jax.nn`."""
 
 
 @dataclasses.dataclass(frozen=True)

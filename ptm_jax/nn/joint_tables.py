@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import flax.linen as nn
 
+from ptm_jax.core.types import Batch
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.heads.vocabulary import MLMHead, Readout
 from ptm_jax.nn.initializers import Zeros
-from ptm_jax.nn.layers import Dense, Dropout, LayerNorm, activate
+from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm, activate
 from ptm_jax.nn.parallel import table_of
 
 Words = Literal["both", "second"]
@@ -39,7 +40,7 @@ class JointHead(MLMHead):
     of: Literal["first", "second"] = "second"
 
     @nn.compact
-    def __call__(self, hidden, *, table, context: Any = None):
+    def __call__(self, hidden, *, table, context: Context | None = None):
         cut = table.shape[0] - self.second
         table = table[:cut] if self.of == "first" else table[cut:]
         h = Dense(
@@ -59,7 +60,7 @@ class SharedMatrices(nn.Module):
 
     sizes: tuple[tuple[int, int], ...]
 
-    def initialise(self, batch: Any) -> None:
+    def initialise(self, batch: Batch) -> None:
         self()
 
     @nn.compact

@@ -18,7 +18,7 @@ from ptm_jax.core.batch import rows_of
 from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.streams import keep_mask
-from ptm_jax.core.types import Visibility, record, static
+from ptm_jax.core.types import Array, Batch, Visibility, record, static
 from ptm_jax.kernels import integers
 from ptm_jax.kernels.scores import Scores
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
@@ -105,7 +105,7 @@ class Context:
         return Scores(**parts, q_places=self.places, k_places=self.k_places)
 
 
-def outside(batch: Any, states: Any, train: bool) -> Context:
+def outside(batch: Batch, states: Array, train: bool) -> Context:
     """Returns the context for layers outside of a stack, which need it only for dropout."""
     return Context(visibility=None, rows=rows_of(batch, states), train=train)
 
@@ -160,11 +160,9 @@ class Dense(nn.Module):
         """Returns the product with an integer kernel. `columns`: scale, offset and bias, or
         None."""
         rows, size = x.shape[: x.ndim - self.axes], math.prod(kernel.shape[: self.axes])
-        flat = (None if leaf is None else leaf.reshape(-1) for leaf in columns)
-        inputs = self.get_variable("params", "kernel_inputs")
-        y = integers.product(
-            x.reshape(-1, size), kernel.reshape(size, -1), next(flat), inputs, *flat
-        )
+        scale, offset, bias = (None if leaf is None else leaf.reshape(-1) for leaf in columns)
+        inputs, flat = self.get_variable("params", "kernel_inputs"), kernel.reshape(size, -1)
+        y = integers.product(x.reshape(-1, size), flat, scale, inputs, offset=offset, bias=bias)
         return y.reshape(*rows, *kernel.shape[self.axes :]).astype(self.precision.dtype)
 
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from ptm_jax.core.constraint import constrain, current
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import add_bias
+from ptm_jax.nn.initializers import Initializer
 from ptm_jax.nn.layers import Dense
 
 
@@ -74,7 +75,7 @@ class Rounded(NamedTuple):
         return self.numbers.astype(jnp.float32) * self.scale
 
 
-def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
+def table_of(module: nn.Module, name: str, init: Initializer, shape: tuple[int, ...]):
     """Returns a parameter table; with the parameter `<name>_scale` an int8 table.
 
     A step that reads a few rows may give the module only those (`training.updates.sparse`);

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ptm_jax.core import slots, spec
-from ptm_jax.core.types import Encoded
+from ptm_jax.core.types import Encoded, Params
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.nn.layers import Context, Identity
@@ -59,12 +59,41 @@ class UnevenStack(slots.Layered, nn.Module):
         return Encoded(hidden, jnp.stack(outputs), _stacked(attention))
 
 
-def blocks_of(stack: Any) -> tuple[Block, ...]:
-    """Returns the blocks of the layers of a stack."""
-    return stack.blocks if isinstance(stack, UnevenStack) else (stack.block,) * stack.layers
+def is_uneven(stack: slots.Layered | None) -> bool:
+    """Returns whether the layers of a stack may differ in size."""
+    return isinstance(stack, UnevenStack)
 
 
-def stack_of(blocks: Sequence[Block], like: Any) -> Stack | UnevenStack:
+def is_separate(stack: slots.Layered | None) -> bool:
+    """Returns whether every layer of a stack is a block with parameters of its own."""
+    return isinstance(stack, UnevenStack) or (isinstance(stack, Stack) and stack.alike)
+
+
+def blocks_of(stack: slots.Layered | None) -> tuple[Block, ...]:
+    """Returns the blocks of the layers of a stack; () of a stack that is not made of blocks."""
+    if isinstance(stack, UnevenStack):
+        return stack.blocks
+    return (stack.block,) * stack.layers if isinstance(stack, Stack) else ()
+
+
+def layers_of(stack: Stack | UnevenStack, params: Params) -> list[Params]:
+    """Returns the parameters of each layer of a stack (`is_separate`) from the stack's."""
+    if isinstance(stack, UnevenStack):
+        return [params[f"blocks_{number}"] for number in range(stack.layers)]
+    return [
+        jax.tree.map(lambda leaf, number=number: np.asarray(leaf[number]), params["block"])
+        for number in range(stack.layers)
+    ]
+
+
+def of_layers(stack: Stack | UnevenStack, layers: Sequence[Params]) -> dict[str, Params]:
+    """Returns the parameters of a stack from each layer's: the inverse of `layers_of`."""
+    if isinstance(stack, UnevenStack):
+        return {f"blocks_{number}": layer for number, layer in enumerate(layers)}
+    return {"block": jax.tree.map(lambda *leaves: np.stack(leaves), *layers)}
+
+
+def stack_of(blocks: Sequence[Block], like: Stack | UnevenStack) -> Stack | UnevenStack:
     """Returns a stack of these blocks with the other fields of `like`: a `Stack` if they are
     equal."""
     if any(spec.differences(blocks[0], other) for other in blocks[1:]):
@@ -80,6 +109,14 @@ def with_heads(attention: Attention, heads: int) -> Attention:
     return dataclasses.replace(
         attention, heads=heads, head_width=None if heads * each == attention.width else each
     )
+
+
+def missing_heads(block: nn.Module) -> int:
+    """Returns the number of heads that a block lacks for its width; 0 for another kind of block."""
+    attention = block.attention if isinstance(block, Block) else None
+    if type(attention) is not Attention or attention.width % attention.each[1]:
+        return 0
+    return max(0, attention.width // attention.each[1] - attention.heads)
 
 
 def _stacked(attention):

@@ -122,10 +122,15 @@ class FirstToken(slots.Head):
     """Trait: a head that reads only the first token of a text."""
 
 
+def reads_first(head: slots.Head | None) -> bool:
+    """Returns whether a head reads only the first token of a text."""
+    return isinstance(head, FirstToken)
+
+
 def blind(system: System, tower: str, pool: str) -> str | None:
     """Refuses to pool the first token of a causal encoder: it sees no other token."""
     encoder, head = slots.encoder_of(system, tower), slots.heads_of(system, tower).get(pool)
-    if encoder is not None and encoder.direction == "causal" and isinstance(head, FirstToken):
+    if encoder is not None and encoder.direction == "causal" and reads_first(head):
         return (
             "the pooled first token of a causal encoder has seen nothing else; take an encoder "
             "that sees both ways"
@@ -155,6 +160,11 @@ def first_memory(tower: Tower, batch: Batch) -> Any:
     its length is 0."""
     encoder = slots.encoder_in(tower.module)
     return None if encoder is None else encoder.empty_memory(batch["input_ids"].shape[0])
+
+
+def makes_one_pass(objective: slots.Objective) -> bool:
+    """Returns whether an objective makes one forward pass, which others may share."""
+    return isinstance(objective, OnePass)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,18 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
-from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
+from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, Step, add_losses
 from ptm_jax.objectives.base import OnePass, name_of
 
 if TYPE_CHECKING:
     from ptm_jax.core.system import System
+
+
+def parts_of(objective: slots.Objective) -> tuple[slots.Objective, ...]:
+    """Returns the objectives that a joint one adds; only `objective` itself of another one."""
+    if isinstance(objective, Joint):
+        return tuple(part for _, part in objective.parts)
+    return (objective,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,7 +103,7 @@ class TaskMixing(slots.Objective):
         if min(self.rates) < 0 or not sum(self.rates) > 0:
             raise ValueError(f"rates are {self.rates}; they must not be negative, nor all zero")
 
-    def drawn(self, key: Array, step: Any = 0) -> Array:
+    def drawn(self, key: Array, step: Step = 0) -> Array:
         """Draws the index of a task, a scalar."""
         scores = jnp.log(
             jnp.asarray(self.rates, jnp.float32)
@@ -142,7 +149,7 @@ class TaskMixing(slots.Objective):
         return _first_reason(self.tasks, system)
 
 
-def _widened(terms: Any, count: int) -> Array:
+def _widened(terms: Array, count: int) -> Array:
     """Returns the terms of a loss as float32, zero-padded to [count]."""
     terms = jnp.atleast_1d(jnp.asarray(terms, jnp.float32))
     return jnp.pad(terms, (0, count - terms.size))

@@ -25,7 +25,6 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from typing import Any
 
 import jax
 import numpy as np
@@ -36,7 +35,8 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.mesh.axes import ParameterAxes
-from ptm_jax.nn.blocks import Block, Stack
+from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.stacks import stacks_in
 from ptm_jax.plan.lowering import Step, batch_of, vocab_of, with_remat
 from ptm_jax.training.steps.building import building
 from ptm_jax.training.steps.flops import products
@@ -181,12 +181,12 @@ def _formula_holds(config: Experiment) -> bool:
 
 def _stacks(value: object) -> list[Stack]:
     """Returns the stacks inside a value."""
-    return [part for _, part in spec.walk(value) if isinstance(part, Stack)]
+    return list(stacks_in(value).values())
 
 
 def _of_attention(stacks: list[Stack]) -> list[Stack]:
     """Returns the stacks of blocks with attention."""
-    return [stack for stack in stacks if isinstance(stack.block, Block)]
+    return [stack for stack in stacks if stack.attends]
 
 
 def memory(step: Step, work: Work) -> dict[str, int]:
@@ -302,7 +302,7 @@ def weights(step: Step) -> float:
     return micro * gathered * (2 * passes + 4) + 2 * sum(step.held().values())
 
 
-def stacks(config: Any) -> list[Stack]:
+def stacks(config: Experiment) -> list[Stack]:
     """Returns the towers' stacks of blocks with attention."""
     return _of_attention(_stacks(config.system.towers))
 

@@ -20,10 +20,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, Mesh
 
 from ptm_jax.mesh.chips import Topology
 from ptm_jax.mesh.rules import AXES
@@ -81,7 +80,7 @@ class Links:
         return self.coordinates[index].reshape(-1, self.coordinates.shape[-1])
 
 
-def links(topology: Topology, mesh: Any) -> Links:
+def links(topology: Topology, mesh: Mesh | AbstractMesh) -> Links:
     """Returns the links of a mesh.
     The chips of an abstract mesh are in the order of the topology."""
     shape = tuple(mesh.shape[axis] for axis in AXES)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
@@ -56,7 +56,9 @@ def vocab_of(config: Experiment) -> Vocab:
     )
 
 
-def batch_of(config: Experiment, phase: int, mesh: Any = None) -> dict[str, jax.ShapeDtypeStruct]:
+def batch_of(
+    config: Experiment, phase: int, mesh: Mesh | AbstractMesh | None = None
+) -> dict[str, jax.ShapeDtypeStruct]:
     """Returns the shapes of a phase's batch, sharded if a mesh is given."""
     shape = config.system.recipe.phases[phase]
     fields = config.system.examples.batch_spec(shape.length, vocab_of(config))
@@ -79,7 +81,7 @@ class Step:
     """A step on a mesh: its program and the shapes of its state and batch there."""
 
     config: Experiment
-    mesh: Any
+    mesh: Mesh
     program: Program
     state: TrainState
     batch: Any
@@ -110,7 +112,7 @@ class Step:
 
 def step_of(
     config: Experiment,
-    mesh: Any,
+    mesh: Mesh | AbstractMesh,
     phase: int,
     known: tuple[TrainState, ParameterAxes] | None = None,
 ) -> Step:
@@ -152,7 +154,7 @@ class Compiled:
     memory   bytes per device by kind
     needs    total bytes that the compiler asks for
     limit    bytes of the device, if the program does not fit
-    kept     whether an earlier process compiled it
+    from_cache   whether an earlier process compiled it
     cpu      CPU seconds of the compilation
     """
 
@@ -161,7 +163,7 @@ class Compiled:
     memory: dict[str, int]
     needs: int
     limit: int | None = None
-    kept: bool = False
+    from_cache: bool = False
     cpu: float = 0.0
 
 

@@ -39,7 +39,7 @@ class Plan:
     days: float
     utilisation: float
     compile_seconds: float
-    kept: bool = False
+    from_cache: bool = False
     cpu: float = 0.0
     advice: tuple[str, ...] = ()
 
@@ -82,7 +82,7 @@ class Plan:
                 "exposed_without_overlap": self.times.blocking + self.times.hideable,
             },
             "compile_cpu_seconds": self.cpu,
-            "from_cache": self.kept,
+            "from_cache": self.from_cache,
             "days": self.days,
             "advice": list(self.advice),
         }
@@ -150,7 +150,7 @@ def plan(
         efficiency=efficiency,
         source="compiled", bytes_per_device=parts, needs=program.needs, limit=limit,
         messages=messages, seconds=program.seconds,
-        kept=program.kept, cpu=program.cpu,
+        from_cache=program.from_cache, cpu=program.cpu,
     )  # fmt: skip
 
 

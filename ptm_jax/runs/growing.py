@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 WORD = re.compile(r"\w+")
 
 
-def candidates(tokenizer: Tokenizer, texts: Iterable[str], most: int, least: int = 5) -> list[str]:
-    """Returns up to `most` words of several pieces, most frequent first.
+def candidates(tokenizer: Tokenizer, texts: Iterable[str], limit: int, least: int = 5) -> list[str]:
+    """Returns up to `limit` words of several pieces, most frequent first.
     They occur at least `least` times."""
     lower = tokenizer.encode("A").tolist() == tokenizer.encode("a").tolist()
     counts: collections.Counter = collections.Counter()
@@ -44,7 +44,7 @@ def candidates(tokenizer: Tokenizer, texts: Iterable[str], most: int, least: int
         counts.update(WORD.findall(text.lower() if lower else text))
     frequent = [word for word, count in counts.most_common() if count >= least]
     cut = tokenizer.encode_batch(frequent)
-    return [word for word, ids in zip(frequent, cut, strict=True) if len(ids) > 1][:most]
+    return [word for word, ids in zip(frequent, cut, strict=True) if len(ids) > 1][:limit]
 
 
 def grown(model: Any, words: Sequence[str]) -> Any:

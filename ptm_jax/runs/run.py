@@ -155,21 +155,23 @@ class Run:
             )
         return corpus
 
-    def experiment(self, given: Experiment | None = None, **slots: Any) -> Experiment:
+    def experiment(self, defined: Experiment | None = None, **slots: Any) -> Experiment:
         """Returns the resolved Experiment of the run, without a tokenizer.
         `slots` are records that replace its system's.
 
-        Slots with the user's own code are taken from `given`. Raises UserError if one is missing or
-        differs.
+        Slots with the user's own code are taken from `defined`. Raises UserError if one is missing
+        or differs.
         """
         config = self.record["config"]
-        own = None if given is None else differing.resolve(given, self.vocab).system
+        source = None if defined is None else differing.resolve(defined, self.vocab).system
         records = {
             name: part
             for name, part in config["system"].items()
             if name not in ("kind", "tokenizer")
         }
-        built = {name: self._slot(name, part, own) for name, part in {**records, **slots}.items()}
+        built = {
+            name: self._slot(name, part, source) for name, part in {**records, **slots}.items()
+        }
         remaining = {
             name: part
             for name, part in config.items()

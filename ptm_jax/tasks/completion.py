@@ -125,10 +125,10 @@ def graph_of(names: Sequence[str]) -> GraphStore:
 
 
 def evaluate(
-    path: str | Path, data: Sequence[str], split: str = "valid", batch: int = 256, most: int = 0
+    path: str | Path, data: Sequence[str], split: str = "valid", batch: int = 256, limit: int = 0
 ) -> Outcome:
     """Returns the metrics of a run on a split of a graph, filtered by all splits: of all triples,
-    or of `most` of them at equal distances. `batch` is that of vectors; a model that reads texts
+    or of `limit` of them at equal distances. `batch` is that of vectors; a model that reads texts
     has its own. Raises UserError."""
     model = triple_models.read(path)
     graph = graph_of(data)
@@ -148,9 +148,9 @@ def evaluate(
         remarks[
             "triples have an entity or relation that the model does not know; they are left out"
         ] = left
-    if 0 < most < len(triples):
+    if 0 < limit < len(triples):
         remarks["triples are there, of which a part was ranked"] = len(triples)
-        triples = triples[np.arange(most) * len(triples) // most]
+        triples = triples[np.arange(limit) * len(triples) // limit]
     if seen:
         remarks[
             f"triples of {split} stand in the training triples too; their ranks are too good"

@@ -23,7 +23,7 @@ from ptm_jax.inference.loading import system_of
 from ptm_jax.inference.words.graph_vectors import entity_rows, entity_scores
 from ptm_jax.knowledge.graphs.graph_store import GraphStore
 from ptm_jax.knowledge.triples import Triples
-from ptm_jax.objectives.vectors.vector_traits import ScoresTriples
+from ptm_jax.objectives.vectors.vector_traits import triple_scorer
 from ptm_jax.runs.run import Run
 
 if TYPE_CHECKING:
@@ -282,8 +282,7 @@ def read(path: str | Path) -> TripleModel:
     """Reads a run. Raises UserError where it scores no triples."""
     run = Run.at(Path(path))
     system = system_of(run.system, "float32", run.kinds)
-    parts = (part for _, part in spec.walk(system.objective))
-    objective = next((part for part in parts if isinstance(part, ScoresTriples)), None)
+    objective = triple_scorer(system.objective)
     if objective is None:
         raise UserError(
             f"{path} scores no triples; give a run of transe, transh, distmult, conve, "

@@ -31,7 +31,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ptm_jax.adapt.base import ReadsEvaluations
+from ptm_jax.adapt.base import listeners
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_local
@@ -187,10 +187,9 @@ class Training:
     def heard(self, state: TrainState, values: Mapping[str, float]) -> TrainState:
         """Returns the state after the adaptations were given the loss of an evaluation."""
         name, params = slots.objective(self.config.system.objective).baseline, state.params
-        for wrapper in self.program.system.wrappers:
-            if isinstance(wrapper, ReadsEvaluations):
-                change = jax.jit(wrapper.on_heldout, out_shardings=self.shardings.params)
-                params = change(params, values[name if name in values else "loss"])
+        for wrapper in listeners(self.program.system.wrappers):
+            change = jax.jit(wrapper.on_heldout, out_shardings=self.shardings.params)
+            params = change(params, values[name if name in values else "loss"])
         return dataclasses.replace(state, params=params)
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:

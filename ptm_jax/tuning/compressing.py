@@ -71,7 +71,7 @@ def compress(
     if not (task and data):
         _check_needs_none(compression)
     first = loading.load(best_checkpoint(model))
-    if not isinstance(first, Pretrained):
+    if not loading.has_encoder(first):
         raise UserError(
             f"{model} has no encoder; give a model with one, or compress word vectors with "
             "`ptm compress static`"

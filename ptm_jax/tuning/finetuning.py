@@ -19,17 +19,15 @@ from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System, adapted
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.rows.backward import Backward
+from ptm_jax.data.rows.backward import is_backward
 from ptm_jax.data.rows.spelled import Spelled
-from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.encoders.encoder_traits import Reversible
+from ptm_jax.encoders.encoder_traits import turned
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.loading import system_of
-from ptm_jax.nn.conv.dynamic import DynamicCNN
 from ptm_jax.nn.heads.pooling import Summary
-from ptm_jax.nn.heads.task_heads import SequenceHead, TaskHead
+from ptm_jax.nn.heads.task_heads import TaskHead, pooling_of
 from ptm_jax.tasks.catalogue import Task, catalogue
-from ptm_jax.tasks.formats.mixed import MixedTasks
+from ptm_jax.tasks.formats.mixed import parts_of
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.training.start.init_models import Init, Initial, Initials, opened
@@ -145,7 +143,7 @@ def from_scratch(
     kind = kind_of(examples)
     system = _writer(parent, parent.name) if kind.writes else headed(parent, examples)
     objective = kind_of(examples, system.towers["main"].encoder).objective(examples)
-    system = with_field(system, "dropout", dropout, lambda part: isinstance(part, TaskHead))
+    system = with_field(system, "dropout", dropout, TaskHead)
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
     system = dataclasses.replace(
@@ -261,13 +259,9 @@ def _tagged(system: System, examples: TaskExamples, tagger: str) -> tuple[System
 def per_epoch(config: Experiment) -> int:
     """Steps of an epoch of a task's experiment, or of several tasks'."""
     examples, phase = config.system.examples, config.system.recipe.phases[-1]
-    spec = config.tokenizer.path if isinstance(config.tokenizer, TokenizerSpec) else None
-    mixed = isinstance(examples, MixedTasks)
-    parts, files = (
-        (examples.parts, examples.files(config.data))
-        if mixed
-        else ({"": examples}, {"": config.data})
-    )
+    spec = None if config.tokenizer is None else config.tokenizer.path
+    parts = parts_of(examples) or {"": examples}
+    files = examples.files(config.data) if parts_of(examples) else {"": config.data}
     made = bool(config.system.compress)
     model = Initial("", spec) if spec else _model(opened(config.init), made)
     tokenizer = model.tokenizer()
@@ -311,22 +305,11 @@ def headed(system: System, examples: TaskExamples) -> System:
         name
     ].encoder.without_memory()  # texts of a task do not follow one another
     kind = kind_of(examples, encoder)
-    if isinstance(system.examples, Backward):
-        if not isinstance(encoder, Reversible):
-            raise UserError(
-                f"{type(encoder).__name__} has no other direction; a backward model is a "
-                "recurrent one"
-            )
-        encoder = encoder.turned()
+    if is_backward(system.examples):
+        encoder = turned(encoder)
     # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that
     # of its task.
-    heads = system.towers[name].heads
-    before, pool = heads.get("classify"), heads.get("pool")
-    summary = _summary(encoder)
-    if isinstance(before, SequenceHead):
-        summary = before.summary or summary
-    elif isinstance(pool, Summary | DynamicCNN):
-        summary = pool
+    summary = pooling_of(system.towers[name].heads, _summary(encoder))
     tower = Model(encoder=encoder, heads={kind.head: kind.new_head(examples, summary)})
     return dataclasses.replace(system, towers={"main": tower}, ties=(), adapt=())
 

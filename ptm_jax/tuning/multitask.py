@@ -12,13 +12,13 @@ from typing import Any
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.recipe import Adamax, Linear, Phase, Recipe
 from ptm_jax.core.system import Experiment, System
-from ptm_jax.encoders.encoder_traits import SelectsTask
+from ptm_jax.encoders.encoder_traits import of_task as of_number
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.nn.heads.questions.san import AnswerNetwork
 from ptm_jax.objectives.task_of_batch import NamedTask, TaskOfBatch
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.tasks.formats.mixed import MixedTasks
+from ptm_jax.tasks.formats.mixed import MixedTasks, parts_of
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.training.start.init_models import opened
@@ -116,8 +116,7 @@ def _recipe(phase: Phase, lr: float) -> Recipe:
 
 def has_task(model: Pretrained, task: str | None) -> bool:
     """Whether a model was fine-tuned for several tasks, this one among them."""
-    examples = model.system.examples
-    return isinstance(examples, MixedTasks) and task in examples.parts
+    return task in parts_of(model.system.examples)
 
 
 def of_task(model: Pretrained, name: str) -> Pretrained:
@@ -130,9 +129,7 @@ def of_task(model: Pretrained, name: str) -> Pretrained:
     tower_params = {path: leaf for path, leaf in params.items() if not path.startswith("heads_")}
     if f"heads_classify_{name}" in params:
         tower_params["heads_classify"] = params[f"heads_classify_{name}"]
-    encoder = tower.encoder
-    if isinstance(encoder, SelectsTask):
-        encoder = encoder.of_task(list(parts).index(name))
+    encoder = of_number(tower.encoder, list(parts).index(name))
     towers = {
         **model.system.towers,
         "main": dataclasses.replace(tower, encoder=encoder, heads=heads),

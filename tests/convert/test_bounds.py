@@ -79,23 +79,23 @@ def test_names_are_not_built_for_more_layers_than_tensors():
     with pytest.raises(
         UserError, match="10000 x 10000 layers of .*, and the checkpoint has 40 tensors in all"
     ):
-        engine.leaves({"stack/scale": (PARTS, PARTS, 8)}, (line,), most=40)
+        engine.leaves({"stack/scale": (PARTS, PARTS, 8)}, (line,), limit=40)
     assert (
-        len(engine.leaves({"stack/scale": (5, 8, 8)}, (line,), most=40)[0]["stack/scale"].names)
+        len(engine.leaves({"stack/scale": (5, 8, 8)}, (line,), limit=40)[0]["stack/scale"].names)
         == 40
     )
 
 
 def test_the_bounds_of_a_config_grow_with_its_tensors():
     config = Config({"width": 3 << 20, "layers": 300})
-    assert (config.positive("width"), config.count("layers"), config.most) == (
+    assert (config.positive("width"), config.count("layers"), config.largest) == (
         3 << 20,
         300,
         LARGEST,
     )
     wide = config.within([(3 << 20,), *[(1,)] * 299])
     assert (wide.positive("width"), wide.count("layers")) == (3 << 20, 300)
-    assert wide.filled(more=1).most == wide.most and wide.renamed(layers="deep").parts == 300
+    assert wide.filled(more=1).largest == wide.largest and wide.renamed(layers="deep").parts == 300
     narrow = config.within([(1 << 20,)])
     for name, read in (("width", narrow.positive), ("layers", narrow.count)):
         with pytest.raises(UserError, match=f"{name} is .* for its tensors: expected at most"):

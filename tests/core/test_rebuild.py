@@ -10,7 +10,7 @@ from ptm_jax import systems
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Phase, Recipe
-from ptm_jax.core.spec import respell
+from ptm_jax.core.spec import legacy, respell
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.spec.describe import to_json
 from ptm_jax.core.spec.legacy import renewed
@@ -18,6 +18,7 @@ from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.embeddings.parts import Languages, TaskTypes, Types, WordTypes
 from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.layers import Identity
 from ptm_jax.systems.survey.order import ORDER
 
 KINDS = kinds_of()
@@ -66,6 +67,23 @@ def test_a_record_of_the_options_of_embeddings_is_read_as_their_parts(old, parts
     value = Embeddings(vocab=Vocab(size=7), width=4, parts=parts)
     record = {name: part for name, part in through_json(value).items() if name != "parts"} | old
     assert rebuild(record, KINDS) == value and renewed([record]) == [through_json(value)]
+
+
+@pytest.mark.parametrize("kind", legacy.FIELDS)
+def test_a_record_with_old_names_of_fields_is_read(kind):
+    """Each kind, with values for its required fields, from its record with the old names."""
+    needed = {"vocab": Vocab(size=7), "heads": 2, "cutoffs": (3,), "task": Identity()}
+    needed |= {"embed": Identity(), "kind": "uniform"}
+    required = [
+        field.name
+        for field in dataclasses.fields(KINDS[kind])
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    value = KINDS[kind](**{name: needed[name] for name in required if name in needed})
+    record, old = through_json(value), {new: old for old, new in legacy.FIELDS[kind].items()}
+    assert {*old} <= record.keys() and not {*old.values()} & record.keys()
+    before = {old.get(name, name): part for name, part in record.items()}
+    assert before != record and rebuild(before, KINDS) == value
 
 
 @dataclasses.dataclass(frozen=True)

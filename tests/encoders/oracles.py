@@ -144,7 +144,7 @@ def ours(family):
         FeedForward: change(hidden=HIDDEN),
         Dense: change(features=width),
         LearnedPositions: lambda p: dataclasses.replace(p, size=LIMIT + p.offset),
-        Buckets: change(heads=HEADS, buckets=8, most=12),
+        Buckets: change(heads=HEADS, buckets=8, farthest=12),
         Embeddings: lambda e: dataclasses.replace(
             e, width=TABLE.get(family, 24), scale=power(e.scale)
         ),

@@ -86,7 +86,7 @@ def test_the_penalty_and_its_gradient(most):
         (),
         {"tower": "main", "__call__": lambda *given: Loss(jnp.float32(6.0), jnp.float32(3.0))},
     )()
-    objective = Selecting(task=task, strength=0.1, most=most)
+    objective = Selecting(task=task, strength=0.1, limit=most)
 
     def loss(mask):
         return objective({"main": Tower(None, {"encoder": {"mask": mask}})}, {}, None)

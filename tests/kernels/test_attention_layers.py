@@ -35,13 +35,13 @@ discover("ptm_jax.systems")
 B, L, H, K = 2, 21, 2, 6
 SEGMENTS = np.array([[1] * 9 + [2] * 12, [1] * 18 + [0] * 3])
 CASES = {
-    "t5": (None, Buckets(heads=H, buckets=8, most=16), None),
+    "t5": (None, Buckets(heads=H, buckets=8, farthest=16), None),
     "alibi": (None, Alibi(heads=H), None),
     "xlnet": (ShiftedScores(segments=True), None, None),
     "xlnet, both directions": (DirectedScores(clamp=7), None, [[1], [-1]]),
-    "nezha": (RelativeKeysValues(most=4), None, None),
+    "nezha": (RelativeKeysValues(farthest=4), None, None),
     "nezha, places": (
-        RelativeKeysValues(most=4),
+        RelativeKeysValues(farthest=4),
         None,
         np.random.default_rng(0).integers(0, 9, (B, L)),
     ),

@@ -169,7 +169,7 @@ def test_faults_are_counted_with_file_and_line(tmp_path):
         relation2text__txt="isa\tis\nmakes\tmakes\n",
         aliases__txt="a\tone\tone\n" + "".join(f"{x}\tmany\n" for x in range(2000)),
     )
-    graph = built(tmp_path, folder, most=50)
+    graph = built(tmp_path, folder, per_alias=50)
     faults = graph.manifest["faults"]
     assert {
         kind: (fault["count"], fault["first"].rpartition("/")[2]) for kind, fault in faults.items()

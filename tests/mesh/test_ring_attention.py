@@ -160,7 +160,7 @@ def test_results_and_gradients_are_those_of_the_definition_and_no_device_holds_t
 def test_a_block_of_a_mask_is_a_part_of_the_whole_mask():
     key, rows, shape = jax.random.key(3), jnp.arange(3), (4, 6, 10)
     whole = keep_mask(key, rows, shape, 0.4)
-    part = keep_mask(key, rows[1:], (2, 3, 5), 0.4, shape, (2, 3, jnp.int32(5)))
+    part = keep_mask(key, rows[1:], (2, 3, 5), 0.4, full_shape=shape, start=(2, 3, jnp.int32(5)))
     np.testing.assert_array_equal(part, whole[1:, 2:, 3:6, 5:])
 
 

@@ -112,7 +112,7 @@ def test_t5_buckets_equal_transformers(buckets, most, both_ways):
 
 @pytest.mark.parametrize("placed", [False, True])
 def test_a_bias_is_read_at_the_distance_of_key_and_query(placed):
-    module = Buckets(heads=H, buckets=8, most=16)
+    module = Buckets(heads=H, buckets=8, farthest=16)
     places = jnp.asarray([[0, 1, 2, 9, 3, 30, 4], [0, 1, 2, 3, 4, 5, 6]]) if placed else None
     given = context(places=places)
     params = jax.jit(lambda: module.init(jax.random.key(0), given, LQ, LK)["params"])()

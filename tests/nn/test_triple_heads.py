@@ -10,6 +10,7 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.heads.knowledge.graph_vectors import Convolution, Hyperplanes, Product, Translation
+from ptm_jax.objectives.vectors.vector_traits import Query
 
 B, T, K, D, V = 2, 3, 4, 12, 9
 SHAPE = {"vocab": Vocab(size=V), "width": D}
@@ -37,9 +38,8 @@ def inputs(name):
         jnp.asarray(draw.random((B, T)) < 0.5),
     )
     c, ids = some(B, K, D), jnp.asarray(draw.integers(0, V, (B, K)))
-    tree = (
-        HEADS[name].init(jax.random.key(0), *values, c[:, :T], ids[:, :T], True).get("params", {})
-    )
+    query = Query(*values, c[:, :T], ids[:, :T], paired=True)
+    tree = HEADS[name].init(jax.random.key(0), query).get("params", {})
     return jax.tree.map(lambda leaf: some(*leaf.shape), tree), *values, c, ids
 
 
@@ -73,7 +73,7 @@ def test_scores_are_the_formula(name):
     head = HEADS[name]
 
     def run(c, ids, paired):
-        return head.apply({"params": tree}, x, r, links, sides, c, ids, paired)[0]
+        return head.apply({"params": tree}, Query(x, r, links, sides, c, ids, paired))[0]
 
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
 
@@ -99,7 +99,7 @@ def test_a_relation_along_its_normal_is_penalised():
     table = np.asarray(tree["table"])
     r = jnp.asarray(table[np.asarray(links)]).at[0].set(0.0)
     _, penalty = HEADS["transh l2"].apply(
-        {"params": tree}, x, r, links, sides, c[:, :T], ids[:, :T], True
+        {"params": tree}, Query(x, r, links, sides, c[:, :T], ids[:, :T], True)
     )
     np.testing.assert_allclose(penalty, [[0.0] * T, [1 - 1e-6] * T], atol=1e-5)
 
@@ -160,7 +160,8 @@ def test_scores_and_gradients_equal_pykeens(name, monkeypatch):
     weights = jnp.asarray(np.random.default_rng(1).normal(size=(B, T)), jnp.float32)
 
     def ours(tree, x, r, c):
-        score = HEADS[name].apply({"params": tree}, x, r, links, sides, c, ids, True)[0]
+        query = Query(x, r, links, sides, c, ids, True)
+        score = HEADS[name].apply({"params": tree}, query)[0]
         return (score * weights).sum(), score
 
     (_, scores), slopes = jax.value_and_grad(ours, argnums=(0, 1, 2, 3), has_aux=True)(
@@ -195,7 +196,7 @@ def test_candidates_that_lie_close_are_told_apart(name, distance):
     step *= distance * np.arange(48)[:, None] / 48 / np.linalg.norm(step, axis=1, keepdims=True)
     c = jnp.asarray(np.asarray(x[0, 0], np.float64) + step, jnp.float32)
     scores = HEADS[name].apply(
-        {"params": tree}, x, r, links, sides, c, jnp.zeros(48, jnp.int32), False
+        {"params": tree}, Query(x, r, links, sides, c, jnp.zeros(48, jnp.int32), False)
     )[0][0, 0]
     assert int(scores.argmax()) == 0
     if distance > 1e-5:

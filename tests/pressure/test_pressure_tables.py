@@ -205,7 +205,8 @@ class GloVe(slots.Objective):
         x = batch["x"]
         error = towers["main"](batch).hidden - jnp.log(x)
         return Loss(
-            (jnp.minimum(1.0, (x / self.most) ** self.power) * error**2).sum(), jnp.float32(len(x))
+            (jnp.minimum(1.0, (x / self.ceiling) ** self.power) * error**2).sum(),
+            jnp.float32(len(x)),
         )
 
     def select(self, system, batch):

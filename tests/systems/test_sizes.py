@@ -523,7 +523,8 @@ def test_t5_starts_with_the_published_products_of_its_attention_matrices():
     what scores and branches are made of are the products, which is where the scale of attention
     went (Raffel et al. 2020, section 2.1)."""
     width, heads, inner = 128, 4, 64
-    network = t5_network("1.0", Vocab(size=64, pad=0, eos=1), 2, width, heads, inner, 256)
+    sizes = {"layers": 2, "width": width, "heads": heads, "head_width": inner, "hidden": 256}
+    network = t5_network("1.0", Vocab(size=64, pad=0, eos=1), **sizes)
     ids = jnp.ones((1, 8), jnp.int32)
     tower = {"main": Model(encoder=network, heads={})}
     params = jax.jit(lambda: init(tower, jax.random.key(0), {"input_ids": ids}))()["main"]

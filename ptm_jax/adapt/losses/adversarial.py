@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core import slots, spec
-from ptm_jax.nn.embeddings.perturbation import ShiftedWords
-from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.embeddings.perturbation import shifted
+from ptm_jax.nn.embeddings.summed import Embeddings, word_width
 from ptm_jax.objectives.regularisation.adversarial import AdversarialLoss
 
 if TYPE_CHECKING:
@@ -48,21 +48,20 @@ class AdversarialTraining(slots.Wrapper):
     def rewrite(self, system: System) -> Any:
         encoder = slots.encoder_of(system, self.tower)
         embed = None if encoder is None else encoder.embeddings
-        if not isinstance(embed, Embeddings):
+        width = word_width(embed)
+        if width is None:
             raise ValueError(
                 f"the words of {type(embed).__name__} are no vectors of a table that could be moved"
             )
-        loss = AdversarialLoss(
-            task=system.objective, width=embed.summed_width, **spec.values_of(self)
-        )
+        loss = AdversarialLoss(task=system.objective, width=width, **spec.values_of(self))
         return dataclasses.replace(system, objective=loss)
 
     def wrap(self, module: Network) -> Any:
         mine = module.encoder.embeddings  # not the decoder's: its rows have another length
 
         def movable(embed: Embeddings) -> Embeddings:
-            if embed is not mine or isinstance(embed.expand, ShiftedWords):
+            if embed is not mine:
                 return embed
-            return dataclasses.replace(embed, expand=ShiftedWords(embed.summed_width, embed.expand))
+            return dataclasses.replace(embed, expand=shifted(embed.expand, embed.summed_width))
 
         return spec.respell(module, Embeddings, movable)

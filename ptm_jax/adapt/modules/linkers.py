@@ -12,13 +12,12 @@ from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.types import Params
 from ptm_jax.corruptions.base import Chain
-from ptm_jax.corruptions.knowledge.entities import GoldEntities
+from ptm_jax.corruptions.knowledge.entities import gold_writers
 from ptm_jax.objectives.base import corruptions_of
-from ptm_jax.objectives.joint import Joint
-from ptm_jax.objectives.knowledge.entities import EntityLinking
+from ptm_jax.objectives.joint import parts_of
+from ptm_jax.objectives.knowledge.entities import linking_of
 
 if TYPE_CHECKING:
-    from ptm_jax.core.slots import Objective
     from ptm_jax.core.system import System
     from ptm_jax.core.types import Step
 
@@ -44,28 +43,11 @@ class Linkers(slots.Wrapper):
     source: int = 0
 
     def rewrite(self, system: System) -> Any:
-        linking = self._linking(system.objective)
+        linking = linking_of(parts_of(system.objective), self.source)
         if linking is None:
             return system
-        gold = [
-            part
-            for part in corruptions_of(system)
-            if isinstance(part, GoldEntities) and part.source == self.source
-        ]
-        return dataclasses.replace(system, objective=linking, corruption=Chain(parts=tuple(gold)))
-
-    def _linking(self, objective: Objective) -> EntityLinking | None:
-        parts = (
-            [part for _, part in objective.parts] if isinstance(objective, Joint) else [objective]
-        )
-        return next(
-            (
-                part
-                for part in parts
-                if isinstance(part, EntityLinking) and part.source == self.source
-            ),
-            None,
-        )
+        gold = gold_writers(corruptions_of(system), self.source)
+        return dataclasses.replace(system, objective=linking, corruption=Chain(parts=gold))
 
     def trainable(self, path: str, step: Step) -> bool:
         return re.search(rf"/knowledge_{self.source}/layer/({_LINKER})/", path) is not None
@@ -85,7 +67,7 @@ class Linkers(slots.Wrapper):
         return unflatten(flat)
 
     def refusal(self, system: System) -> str | None:
-        if self._linking(system.objective) is None:
+        if linking_of(parts_of(system.objective), self.source) is None:
             return (
                 f"there is no EntityLinking(source={self.source}) in objective; take KnowBERT, "
                 "whose encoder has linkers"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +39,7 @@ class LoRA(OnFrozen):
         if self.rank < 1:
             raise ValueError(f"rank is {self.rank}; it must be at least 1")
 
-    def init(self, params: Params, source: Any) -> Params:
+    def init(self, params: Params, source: Params | None) -> Params:
         if "lora" in params:
             return params
         made = {}

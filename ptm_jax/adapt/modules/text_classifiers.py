@@ -12,7 +12,7 @@ from ptm_jax.nn.heads.alignment import AlignedReader, PairHead
 from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.task_heads import SequenceHead
-from ptm_jax.objectives.tasks.downstream import Classification, LabelGain
+from ptm_jax.objectives.tasks.downstream import LabelGain, label_kind
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Network
@@ -138,7 +138,7 @@ class LinearGain(slots.Wrapper):
 
     def rewrite(self, system: System) -> Any:
         task = system.objective
-        if not isinstance(task, Classification) or task.kind != "classes":
+        if label_kind(task) != "classes":
             raise ValueError("it is for tasks on the class of a text")
         tower = system.towers[task.tower]
         leftwards = tower.encoder.direction == "backward"

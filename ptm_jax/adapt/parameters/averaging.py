@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from ptm_jax.adapt.base import ReadsEvaluations
 from ptm_jax.core import slots
-from ptm_jax.core.types import Params
+from ptm_jax.core.types import Array, Params
 from ptm_jax.objectives.regularisation.averaging import OwnTeacher
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def begin(params: Params, tower: str, slots: int) -> Params:
     return {tower: ring, "count": jnp.ones((), jnp.float32)}
 
 
-def remember(recent: Params, params: Params, tower: str, due: Any = True) -> Params:
+def remember(recent: Params, params: Params, tower: str, due: Array | bool = True) -> Params:
     """Returns `recent` with its oldest parameters replaced by the newest, if `due`.
 
     One slot is written in both cases: a choice between two rings would copy them whole.
@@ -57,7 +57,7 @@ def ages(recent: Params, tower: str) -> Any:
     return jnp.where(age < recent["count"], age, -1.0)
 
 
-def mean(recent: Params, tower: str, chosen: Any) -> Params:
+def mean(recent: Params, tower: str, chosen: Array) -> Params:
     """Returns the mean of the parameters in the chosen slots [slots]; if none is chosen, the newest
     parameters."""
     chosen = jnp.where(chosen.any(), chosen, ages(recent, tower) == 0).astype(jnp.float32)
@@ -101,7 +101,7 @@ class SelfEnsemble(_Averaging):
         if min(self.last, self.every) < 1:
             raise ValueError(f"last is {self.last} and every {self.every}; both must be at least 1")
 
-    def init(self, params: Params, source: Any) -> Params:
+    def init(self, params: Params, source: Params | None) -> Params:
         return {**params, "recent": begin(params, self.tower, self.last)}
 
     def on_step(self, params: Params, step: Step) -> Params:
@@ -159,7 +159,7 @@ class SelfDistillation(_Averaging):
         objective = OwnTeacher(task=system.objective, teachers=self.teachers, scale=self.scale)
         return dataclasses.replace(system, towers=towers, objective=objective)
 
-    def init(self, params: Params, source: Any) -> Params:
+    def init(self, params: Params, source: Params | None) -> Params:
         trained = {name: tree for name, tree in params.items() if name not in self.teachers}
         return {**trained, "recent": begin(params, self.tower, self.last + 1)}
 
@@ -209,7 +209,7 @@ class NTASGD(_Averaging, ReadsEvaluations):
     def trainable(self, path: str, step: Step) -> bool:
         return not path.startswith("average/")
 
-    def init(self, params: Params, source: Any) -> Params:
+    def init(self, params: Params, source: Params | None) -> Params:
         """`count`: averaged steps; `best`: the least loss before the last `patience` evaluations,
         whose are `losses`."""
         largest = jnp.finfo(jnp.float32).max  # a checkpoint has no infinite numbers
@@ -232,7 +232,7 @@ class NTASGD(_Averaging, ReadsEvaluations):
         )
         return {**params, "average": {**average, self.tower: mean, "count": count}}
 
-    def on_heldout(self, params: Params, loss: Any) -> Params:
+    def on_heldout(self, params: Params, loss: Array | float) -> Params:
         average, loss = params["average"], jnp.asarray(loss, jnp.float32)
         begins = (average["count"] == 0) & (loss > average["best"])
         queue = jnp.append(average["losses"], loss)

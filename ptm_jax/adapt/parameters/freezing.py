@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ptm_jax.adapt.base import OnFrozen
@@ -42,6 +43,11 @@ class Restart(slots.Wrapper):
     fresh: str = r"/heads_\w+/"
 
 
+def renewed(wrappers: Iterable[slots.Wrapper]) -> list[str]:
+    """Returns the patterns of the parameters that a run draws anew."""
+    return [wrapper.fresh for wrapper in wrappers if isinstance(wrapper, Restart)]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureExtraction(OnFrozen):
     """Freezes the encoder and turns its dropout off.
@@ -58,6 +64,11 @@ class FeatureExtraction(OnFrozen):
 
     def wrap(self, module: Network) -> Any:
         return reading(module, quiet=True)
+
+
+def keeps_features(wrappers: Iterable[slots.Wrapper]) -> bool:
+    """Returns whether a run computes the features of each text once."""
+    return any(isinstance(wrapper, FeatureExtraction) and wrapper.cache for wrapper in wrappers)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -110,8 +110,7 @@ def run(args: Args) -> int:
 def _graph(args: Args) -> int:
     import ptm_jax
     from ptm_jax.core.errors import UserError
-    from ptm_jax.inference import serving
-    from ptm_jax.inference.pretrained import Pretrained
+    from ptm_jax.inference import loading, serving
     from ptm_jax.runs import run, writing
 
     if excluded := options.given(args, ("adapter", "push", "private")):
@@ -121,7 +120,7 @@ def _graph(args: Args) -> int:
         )
     writing.check_free(args.out)
     model = ptm_jax.load(run.best_checkpoint(args.model), tower=args.tower)
-    if not isinstance(model, Pretrained):
+    if not loading.has_encoder(model):
         raise UserError(
             f"{args.model} holds word vectors; --format {args.format} is for models with an encoder"
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.cli import options
 from ptm_jax.core.errors import UserError
+
+if TYPE_CHECKING:
+    from ptm_jax.cli.models import exporting, importing
 
 
 def load(path: str, allow_pickle: bool = False) -> Any:
@@ -15,7 +18,7 @@ def load(path: str, allow_pickle: bool = False) -> Any:
     return ptm_jax.load(path, allow_pickle=allow_pickle)
 
 
-def export(args: Any) -> int:
+def export(args: exporting.Args) -> int:
     """Writes word vectors, of a file or of a trained table, in a format."""
     from pathlib import Path
 
@@ -43,7 +46,7 @@ def export(args: Any) -> int:
     return 0
 
 
-def take(args: Any) -> int:
+def take(args: importing.Args) -> int:
     """Writes word vectors as a folder of ours."""
     if excluded := options.given(args, ("architecture", "revision", "grow", "expand")):
         raise UserError(

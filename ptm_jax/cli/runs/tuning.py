@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.cli import options
 from ptm_jax.cli.options import figure
 from ptm_jax.core.errors import UserError
 
+if TYPE_CHECKING:
+    from ptm_jax.cli.runs.train import Args
+    from ptm_jax.core.system import Experiment
 
-def run(args: Any, config: Any) -> int:
+
+def run(args: Args, config: Experiment) -> int:
     """Fine-tunes, and prints the held-out metrics. `config` is the experiment of the arguments."""
     from ptm_jax.training.hosts import group
     from ptm_jax.tuning import selection
@@ -43,7 +48,7 @@ def run(args: Any, config: Any) -> int:
     return options.status(runs[-1].result) if stopped else 0
 
 
-def _figures(metrics: Any) -> str:
+def _figures(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {figure(value)}" for name, value in metrics.items())
 
 
@@ -69,7 +74,7 @@ def _best(runs: list[Any]) -> Any:
     return max(runs, key=lambda run: selection.ranked(run.main))
 
 
-def _tasks(run: Any, metrics: Any) -> dict[str, Any]:
+def _tasks(run: Any, metrics: Mapping[str, float]) -> dict[str, Any]:
     """{"tasks": {task: examples, remarks and metrics}} of a run on several tasks; {} for one."""
     named = [(*name.partition("/")[::2], value) for name, value in metrics.items()]
 

@@ -231,7 +231,7 @@ def summed(parts: Sequence[Loss], name: str) -> Loss:
     )
 
 
-def check_term(match: Any) -> None:
+def check_term(match: Match) -> None:
     """Raises ValueError for a weight below 0 or a span that is none."""
     first, last = match.span
     if match.weight < 0 or not 0 <= first < last <= 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -154,6 +154,6 @@ class Gram(_States):
         return token_loss(distance, real_rows(compared.student.batch), name=name)
 
 
-def _unit(x: Any) -> Array:
+def _unit(x: Array) -> Array:
     """Returns x / |x|; 0 for 0."""
     return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(-1, keepdims=True), 1e-24))

@@ -143,7 +143,7 @@ class HeadGates(Compression):
         )
         return dataclasses.replace(system, objective=objective)
 
-    def init(self, params: Params, source: Any) -> Params:
+    def init(self, params: Params, source: Params | None) -> Params:
         new = {}
         for name in self.towers:
             shapes = [leaf.shape for leaf in _outputs(params[name])]

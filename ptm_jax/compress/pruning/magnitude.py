@@ -109,7 +109,7 @@ class Magnitude(Compression):
             )
         return matrices
 
-    def init(self, params: Params, source: Any) -> Params:
+    def init(self, params: Params, source: Params | None) -> Params:
         weights = self.pruned(params)
         if not self.masked:
             return params if source is None or not self.trains else self._restored(params, weights)

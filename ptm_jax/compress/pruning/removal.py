@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core import towers
+from ptm_jax.core.networks import Network
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.types import Batch, Params
-from ptm_jax.encoders.transformer.transformer import Transformer
+from ptm_jax.encoders.transformer import transformer
+from ptm_jax.nn import uneven
 from ptm_jax.nn.attention.multihead import Attention
-from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.uneven import UnevenStack, stack_of, with_heads
+from ptm_jax.nn.blocks import Block, FeedForward
 
 if TYPE_CHECKING:
     from ptm_jax.core.system import System
@@ -30,44 +31,31 @@ KERNELS = {"heads": "attention/out/kernel", "columns": "ffn/down/kernel"}
 removes one}."""
 
 
-def layers_of(tower: Any, params: Params) -> list[Layer]:
+def layers_of(tower: Network, params: Params) -> list[Layer]:
     """Returns the layers of a tower.
 
     Raises ValueError for another encoder than a Transformer with layers of their own.
     """
-    encoder = tower.encoder
-    stack = encoder.stack if isinstance(encoder, Transformer) else None
-    if isinstance(stack, UnevenStack):
-        return [
-            (block, params["encoder"]["stack"][f"blocks_{i}"])
-            for i, block in enumerate(stack.blocks)
-        ]
-    if not isinstance(stack, Stack) or not stack.alike:
+    stack = transformer.stack_of(tower.encoder)
+    if not uneven.is_separate(stack):
         raise ValueError(
             "its layers share parameters, or are no Transformer's; take a BERT, RoBERTa, "
             "ELECTRA or GPT"
         )
-    tree = params["encoder"]["stack"]["block"]
-    return [
-        (stack.block, jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), tree))
-        for i in range(stack.layers)
-    ]
+    trees = uneven.layers_of(stack, params["encoder"]["stack"])
+    return list(zip(uneven.blocks_of(stack), trees, strict=True))
 
 
-def with_layers(tower: Any, params: Params, layers: Sequence[Layer]) -> tuple[Any, Params]:
+def with_layers(tower: Network, params: Params, layers: Sequence[Layer]) -> tuple[Any, Params]:
     """Returns the tower and its parameters with these layers: a `Stack` if they are of one size,
     else an `UnevenStack`."""
-    trees = [tree for _, tree in layers]
-    stack = stack_of([block for block, _ in layers], tower.encoder.stack)
-    if isinstance(stack, Stack):
-        inner = {"block": jax.tree.map(lambda *leaves: np.stack(leaves), *trees)}
-    else:
-        if tower.encoder.writes:
-            raise ValueError(
-                "it decodes with one cache for all layers, which must be of one size; remove "
-                "hidden units"
-            )
-        inner = {f"blocks_{i}": tree for i, tree in enumerate(trees)}
+    stack = uneven.stack_of([block for block, _ in layers], tower.encoder.stack)
+    if uneven.is_uneven(stack) and tower.encoder.writes:
+        raise ValueError(
+            "it decodes with one cache for all layers, which must be of one size; remove "
+            "hidden units"
+        )
+    inner = uneven.of_layers(stack, [tree for _, tree in layers])
     others = {
         name: tree
         for name, tree in params["encoder"]["stack"].items()
@@ -125,7 +113,7 @@ def _kept(layer: Layer, part: str, indices: np.ndarray) -> Layer:
                 "remove hidden units"
             )
         block, names = (
-            dataclasses.replace(block, attention=with_heads(attention, len(indices))),
+            dataclasses.replace(block, attention=uneven.with_heads(attention, len(indices))),
             r"^attention/(query|key|value)/",
         )
     else:

@@ -325,7 +325,7 @@ class Q8BERT(Int8):
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay is {self.decay}; it must be at least 0 and below 1")
 
-    def init(self, params: Params, source: Any) -> Params:
+    def init(self, params: Params, source: Params | None) -> Params:
         return self.watched(params, self.decay)
 
     def trainable(self, path: str, step: Step) -> bool:

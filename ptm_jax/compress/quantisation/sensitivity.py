@@ -119,10 +119,10 @@ def measure(
     return Sensitivity({name: np.asarray(values) for name, values in values_of.items()})
 
 
-def _dot(a: Any, b: Any) -> Any:
+def _dot(a: Params, b: Params) -> Any:
     return sum(jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
-def _unit(v: Any) -> Any:
+def _unit(v: Params) -> Any:
     norm = jnp.sqrt(_dot(v, v))
     return jax.tree.map(lambda leaf: leaf / jnp.maximum(norm, 1e-30), v)

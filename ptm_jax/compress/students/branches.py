@@ -26,7 +26,13 @@ from ptm_jax.core.types import Array, Batch, Loss, Params, Visibility, add_losse
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense
-from ptm_jax.objectives.base import AroundTask, OnePass, name_of, prediction_weights, token_loss
+from ptm_jax.objectives.base import (
+    AroundTask,
+    makes_one_pass,
+    name_of,
+    prediction_weights,
+    token_loss,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,7 +95,7 @@ class Branched(AroundTask):
     branches: tuple[str, ...]
 
     def __post_init__(self):
-        if not isinstance(self.task, OnePass) or self.task.head is None:
+        if not makes_one_pass(self.task) or self.task.head is None:
             raise ValueError(
                 f"{name_of(self.task)} has no head on texts for branches to learn from; take "
                 "a classification"

@@ -20,12 +20,13 @@ from ptm_jax.compress.matches.predictions import SoftTargets
 from ptm_jax.compress.students.from_teacher import SomeLayers
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.networks import Network
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, Params, add_losses
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.layers import Dense
-from ptm_jax.objectives.base import AroundTask, OnePass, name_of, next_memory
+from ptm_jax.objectives.base import AroundTask, makes_one_pass, name_of, next_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,7 +75,7 @@ class Distilled(AroundTask):
     steps: int = 1
 
     def __post_init__(self):
-        if not isinstance(self.task, OnePass):
+        if not makes_one_pass(self.task):
             raise ValueError(
                 f"{name_of(self.task)} makes its own forward passes; take a task of one pass"
             )
@@ -158,6 +159,8 @@ class Distillation(Compression):
     tower: str = "main"
 
     owns = rf"^{PROJECTIONS}/"
+    distils = True
+    remakes = True
 
     def __post_init__(self):
         if not self.matches or not (self.teachers or self.stored):
@@ -194,6 +197,14 @@ class Distillation(Compression):
             return None if self.begin else self.student
         layers = self.student if isinstance(self.student, SomeLayers) else SomeLayers()
         return dataclasses.replace(layers, keep=self.keep)
+
+    @property
+    def minimises(self) -> str:
+        terms = [f"{match.weight:g} {type(match).__name__}" for match in self.terms]
+        return " + ".join([*([f"{self.hard:g} task"] if self.hard else []), *terms])
+
+    def continued(self, before: str) -> Distillation:
+        return dataclasses.replace(self, begin=before)
 
     @property
     def terms(self) -> tuple[Match, ...]:
@@ -237,7 +248,7 @@ class Distillation(Compression):
             )
         if any(match.reads_heads for match in self.terms):
             for name in (self.tower, *self.teachers):
-                towers[name] = with_field(towers[name], "expose", "heads", _is_attention)
+                towers[name] = with_field(towers[name], "expose", "heads", Attention)
         if not self.stored:
             for name in self.teachers:
                 _same_words(towers[self.tower], towers[name], name)
@@ -296,7 +307,7 @@ class Distillation(Compression):
     ) -> tuple[Any, Params]:
         params = self.finish(params)
         towers = {
-            name: with_field(system.towers[name], "expose", "probabilities", _is_attention)
+            name: with_field(system.towers[name], "expose", "probabilities", Attention)
             for name in params
         }
         task = (
@@ -306,7 +317,7 @@ class Distillation(Compression):
         return dataclasses.replace(system, towers=towers, objective=task, compress=others), params
 
 
-def _same_words(student: Any, teacher: Any, name: str) -> None:
+def _same_words(student: Network, teacher: Network, name: str) -> None:
     """Raises ValueError for a student whose token ids are not the teacher's."""
     sizes = [_words(tower) for tower in (student, teacher)]
     if None not in sizes and sizes[0] != sizes[1]:
@@ -317,10 +328,6 @@ def _same_words(student: Any, teacher: Any, name: str) -> None:
         )
 
 
-def _words(tower: Any) -> int | None:
+def _words(tower: Network) -> int | None:
     encoder = slots.encoder_in(tower)
     return None if encoder is None or encoder.embeddings is None else encoder.embeddings.vocab.size
-
-
-def _is_attention(part: object) -> bool:
-    return isinstance(part, Attention)

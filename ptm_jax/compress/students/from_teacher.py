@@ -10,18 +10,18 @@ from typing import Any, Literal
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
+from ptm_jax.core.networks import Network
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.nn.attention.multihead import Attention
-from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.embeddings.parts import Types
-from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.layers import Dropout, Identity
+from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.embeddings.summed import has_free_width
+from ptm_jax.nn.layers import Dropout
+from ptm_jax.nn.stacks import has_free_sizes, stacks_of
 
 
 class Student(slots.Slot):
     """The network of a student, and its first parameters."""
 
-    def tower(self, teacher: Any) -> Any:
+    def tower(self, teacher: Network) -> Any:
         """Returns the student's network. Raises ValueError if the teacher does not fit."""
         raise NotImplementedError
 
@@ -30,14 +30,14 @@ class Student(slots.Slot):
         return params
 
 
-def stack_of(teacher: Any) -> Stack:
+def stack_of(teacher: Network) -> Stack:
     """Returns the stack of a tower's layers.
 
     Raises ValueError where layers share parameters, or there is no stack.
     """
     encoder = slots.encoder_in(teacher)
-    stack = None if encoder is None else encoder.stacks.get("stack")
-    if not isinstance(stack, Stack) or stack.levels != stack.layers:
+    stack = None if encoder is None else stacks_of(encoder).get("stack")
+    if stack is None or stack.levels != stack.layers:
         raise ValueError(
             f"{type(encoder).__name__} is no stack of layers with parameters of their own; "
             "give the student"
@@ -90,16 +90,14 @@ class SomeLayers(Student):
             )
         return tuple(numbers)
 
-    def tower(self, teacher: Any) -> Any:
+    def tower(self, teacher: Network) -> Any:
         stack, encoder, heads = stack_of(teacher), teacher.encoder, dict(teacher.heads)
         stack = stack.clone(layers=len(self.numbers(stack.layers)))
         if self.layout == "same":
             return teacher.clone(encoder=encoder.clone(stack=stack))
         block, embed = stack.block, encoder.embed
         stack = stack.clone(block=block.clone(dropout=0.0, after_ffn=Dropout(block.dropout)))
-        embed = embed.clone(
-            parts=tuple(part for part in embed.parts if not isinstance(part, Types))
-        )
+        embed = embed.without_types()
         heads = {name: head for name, head in heads.items() if name not in ("pool", "nsp")}
         for name in heads.keys() & {"classify", "choose"}:
             heads[name] = heads[name].clone(summary=heads[name].summary.clone(activation="relu"))
@@ -141,19 +139,10 @@ class Narrow(Student):
                 "correct them"
             )
 
-    def tower(self, teacher: Any) -> Any:
+    def tower(self, teacher: Network) -> Any:
         stack, encoder = stack_of(teacher), teacher.encoder
         block, embed = stack.block, encoder.embed
-        plain = (
-            isinstance(block, Block)
-            and isinstance(block.attention, Attention)
-            and isinstance(block.ffn, FeedForward)
-        )
-        if (
-            not plain
-            or not isinstance(embed, Embeddings)
-            or not isinstance(embed.project, Identity)
-        ):
+        if not has_free_sizes(block) or not has_free_width(embed):
             raise ValueError(
                 f"the layers of a {type(block).__name__} have sizes of their own; give the "
                 "student as begin=MODEL"

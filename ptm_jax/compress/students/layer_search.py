@@ -25,7 +25,7 @@ from ptm_jax.compress.students.from_teacher import SomeLayers, stack_of
 from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import adapted
-from ptm_jax.core.types import Params
+from ptm_jax.core.types import Array, Params
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,7 @@ class Controller:
     samples: int = 8
     decay: float = 0.9
 
-    def init(self, key: Any, sizes: Sequence[int]) -> dict[str, Any]:
+    def init(self, key: Array, sizes: Sequence[int]) -> dict[str, Any]:
         """Returns parameters for choices of these numbers of options."""
         options, h = max(sizes), self.hidden
         shapes = {
@@ -73,7 +73,7 @@ class Controller:
         }
 
     def run(
-        self, params: Mapping[str, Any], sizes: Sequence[int], key: Any, choice: Any = None
+        self, params: Mapping[str, Any], sizes: Sequence[int], key: Array, choice: Any = None
     ) -> tuple[Any, Any]:
         """Returns (choices [T], the log probability of each [T]): drawn with a key, or of a given
         `choice` [T]."""

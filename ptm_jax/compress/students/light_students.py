@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from ptm_jax.compress.students.from_teacher import Student
 from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
+from ptm_jax.core.networks import Network
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.context import Embedded, context_of
@@ -22,7 +23,7 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent.recurrent import LSTMEncoder
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.heads.pooling import Summary
-from ptm_jax.nn.heads.task_heads import SequenceHead
+from ptm_jax.nn.heads.task_heads import SequenceHead, text_classes
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.nn.layers import Dense, activate
 from ptm_jax.nn.recurrent.lstm import LSTM
@@ -89,19 +90,20 @@ class _Light(Student):
     width: int = 300
     dropout: float = 0.1
 
-    def tower(self, teacher: Any) -> Any:
+    def tower(self, teacher: Network) -> Any:
         encoder = slots.encoder_in(teacher)
         head = teacher.heads.get("classify") if isinstance(teacher, slots.Network) else None
-        if encoder is None or encoder.embeddings is None or not isinstance(head, SequenceHead):
+        classes = text_classes(head)
+        if encoder is None or encoder.embeddings is None or classes is None:
             raise ValueError(
                 f"{type(self).__name__} classifies texts; its teacher has no such head"
             )
         embed = Embeddings(
             vocab=encoder.embeddings.vocab, width=self.width, initializer=Normal(0.1)
         )
-        return self.network(embed, head.classes)
+        return self.network(embed, classes)
 
-    def network(self, embed: Any, classes: int) -> Any:
+    def network(self, embed: Embeddings, classes: int) -> Any:
         """Returns the network on these embeddings."""
         raise NotImplementedError
 
@@ -115,7 +117,7 @@ class BiLSTM(_Light):
     hidden: int = 150
     dense: int = 200
 
-    def network(self, embed: Any, classes: int) -> Any:
+    def network(self, embed: Embeddings, classes: int) -> Any:
         both = Bidirectional(LSTM(self.hidden), LSTM(self.hidden, backward=True))
         encoder = LastStates(embed=embed, layers=(both,), stateful=False)
         summary = Summary("relu", width=self.dense)
@@ -136,7 +138,7 @@ class BlendCNN(_Light):
     window: int = 5
     dense: int = 100
 
-    def network(self, embed: Any, classes: int) -> Any:
+    def network(self, embed: Embeddings, classes: int) -> Any:
         encoder = Convolutions(
             embed=embed, layers=self.layers, filters=self.filters, window=self.window
         )

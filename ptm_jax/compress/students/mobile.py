@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ptm_jax.compress.students.from_teacher import Student, stack_of
 from ptm_jax.core import slots
+from ptm_jax.core.networks import Network
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
@@ -24,9 +25,11 @@ from ptm_jax.nn.bottleneck import (
     Bottleneck,
     Expansion,
     FeedForwards,
+    Layout,
     Narrowing,
     ScaleShift,
     WideAttention,
+    expansion_of,
 )
 from ptm_jax.nn.embeddings.parts import Types
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
@@ -129,23 +132,17 @@ class Mobile(Student):
         if min(self.inner, self.hidden, self.stacked) < 1:
             raise ValueError(f"{self} has sizes below 1; correct them")
 
-    def tower(self, teacher: Any) -> Any:
+    def tower(self, teacher: Network) -> Any:
         stack, embed = stack_of(teacher), slots.encoder_in(teacher).embed
-        block = stack.block
-        if not isinstance(block, Bottleneck) or not isinstance(embed.expand, Expansion):
+        layout, expansion = Layout.of(stack.block), expansion_of(embed)
+        if not layout.narrow or expansion is None:
             raise ValueError(
                 "MobileBERT is made from an IB-BERT, a network of bottlenecks; give the "
                 "student as begin=MODEL"
             )
-        attention_slot = block.block.attention
-        attention = (
-            attention_slot.attention
-            if isinstance(attention_slot, WideAttention)
-            else attention_slot
-        )
         sizes = Sizes(
-            layers=stack.layers, states=embed.expand.width, inner=self.inner, tables=embed.width,
-            heads=attention.heads,
+            layers=stack.layers, states=expansion.width, inner=self.inner, tables=embed.width,
+            heads=layout.attention.heads,
             hidden=self.hidden, stacked=self.stacked,
         )  # fmt: skip
         made = network(embed.vocab, sizes)

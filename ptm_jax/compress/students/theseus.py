@@ -166,6 +166,8 @@ class Theseus(Compression):
                 "(0, 1], a module has 2 layers or more, and tuned is layers or all"
             )
 
+    remakes = True
+
     def start(self, model: str) -> Any:
         return ((PREDECESSOR, model),)
 

@@ -22,7 +22,7 @@ from ptm_jax.corruptions.compact import in_document
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
-from ptm_jax.nn.heads.task_heads import SequenceHead
+from ptm_jax.nn.heads.task_heads import text_classes
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense
 from ptm_jax.nn.parallel import table_of
@@ -183,15 +183,10 @@ class TwinBERT(Student):
                 "or first, and cosine or residual"
             )
 
-    def tower(self, teacher: Any) -> Any:
+    def tower(self, teacher: Network) -> Any:
         encoder = slots.encoder_in(teacher)
         head = teacher.heads.get("classify") if isinstance(teacher, slots.Network) else None
-        if (
-            encoder is None
-            or encoder.embeddings is None
-            or not isinstance(head, SequenceHead)
-            or head.classes != 2
-        ):
+        if encoder is None or encoder.embeddings is None or text_classes(head) != 2:
             raise ValueError(
                 "TwinBERT separates two classes of pairs; its teacher has no such head"
             )

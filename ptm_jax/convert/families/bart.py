@@ -111,7 +111,7 @@ class BartKind:
         if width % heads:
             raise ValueError(f"d_model {width} is not a multiple of {side}_attention_heads {heads}")
         limit = config.positive("max_position_embeddings")
-        if self.waves and limit * width > config.most:
+        if self.waves and limit * width > config.largest:
             raise ValueError(
                 f"max_position_embeddings {limit} x d_model {width} is too large a table for "
                 "its tensors"

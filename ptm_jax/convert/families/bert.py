@@ -15,6 +15,7 @@ from ptm_jax.core.spec import override
 from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.multihead import CrossAttention, OptionalCrossAttention
+from ptm_jax.nn.blocks import Block
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
@@ -135,7 +136,7 @@ def lines(config: Config, architecture: str, root: str = "bert.") -> tuple[Line,
     )
 
 
-def crossing(block: Any) -> dict[str, bool]:
+def crossing(block: Block) -> dict[str, bool]:
     """Returns the field of a config for a block with attention to other states."""
     return {"add_cross_attention": True} if isinstance(block.cross, CrossAttention) else {}
 

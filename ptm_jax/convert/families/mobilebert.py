@@ -21,15 +21,17 @@ from ptm_jax.nn.bottleneck import (
     Bottleneck,
     Expansion,
     FeedForwards,
+    Layout,
     Narrowing,
     ScaleShift,
     WideAttention,
+    expansion_of,
 )
 from ptm_jax.nn.embeddings.parts import Types
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
-from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.initializers import Initializer, TruncatedNormal
 from ptm_jax.nn.layers import Identity, LayerNorm
 from ptm_jax.systems.transformers.bert_gpt import bert as bert_system
 
@@ -82,7 +84,7 @@ def _norm(config: Config, eps: float | None = None) -> Any:
     return LayerNorm(config("layer_norm_eps", float, 1e-12) if eps is None else eps)
 
 
-def _block(config: Config, sizes: Sizes, init: Any) -> Any:
+def _block(config: Config, sizes: Sizes, init: Initializer) -> Any:
     """Returns a block of width `true_hidden_size`, in an optional bottleneck."""
     inside, rate = config("use_bottleneck", bool, True), config("hidden_dropout_prob", float, 0.0)
     activation = config.one_of("hidden_act", ACTIVATIONS, "relu")
@@ -201,35 +203,29 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     )
 
 
-def _block_fields(block: Any) -> dict[str, Any]:
+def _block_fields(block: Block | Bottleneck) -> dict[str, Any]:
     """Returns the config fields that describe a layer."""
-    narrow = isinstance(block, Bottleneck)
-    fields: dict[str, Any] = {"use_bottleneck": narrow}
-    if narrow:
-        block = block.block
-        wide = isinstance(block.attention, WideAttention)
-        fields["use_bottleneck_attention"] = not wide
-        fields["key_query_shared_bottleneck"] = wide and isinstance(
-            block.attention.shared, Narrowing
-        )
-        block = dataclasses.replace(block, attention=block.attention.attention) if wide else block
-        fields["intra_bottleneck_size"] = block.attention.width
-    if isinstance(block.attention_norm, LayerNorm):
-        fields["layer_norm_eps"] = block.attention_norm.eps
+    layout = Layout.of(block)
+    fields: dict[str, Any] = {"use_bottleneck": layout.narrow}
+    if layout.narrow:
+        fields["use_bottleneck_attention"] = not layout.wide
+        fields["key_query_shared_bottleneck"] = layout.shared
+        fields["intra_bottleneck_size"] = layout.attention.width
+    if layout.eps is not None:
+        fields["layer_norm_eps"] = layout.eps
     return fields | {
-        "num_attention_heads": block.attention.heads,
-        "attention_probs_dropout_prob": block.attention.dropout,
-        "intermediate_size": block.ffn.hidden,
-        "hidden_act": PUBLISHED[block.ffn.activation],
-        "num_feedforward_networks": 1
-        + (len(block.cross.ffns) if isinstance(block.cross, FeedForwards) else 0),
+        "num_attention_heads": layout.attention.heads,
+        "attention_probs_dropout_prob": layout.attention.dropout,
+        "intermediate_size": layout.ffn.hidden,
+        "hidden_act": PUBLISHED[layout.ffn.activation],
+        "num_feedforward_networks": layout.stacked,
     }
 
 
 def config(system: System) -> dict[str, Any]:
     core, heads = system.towers["main"].encoder, system.towers["main"].heads
     embed, fields = core.embed, _block_fields(core.stack.block)
-    expands = isinstance(embed.expand, Expansion)
+    expansion = expansion_of(embed)
     poolers = [heads["pool"]] if "pool" in heads else []
     poolers += [heads[name].summary for name in ("classify", "choose") if name in heads]
     if "mlm" in heads:
@@ -240,8 +236,8 @@ def config(system: System) -> dict[str, Any]:
             "vocab_size": embed.vocab.size,
             "pad_token_id": embed.vocab.pad,
             "embedding_size": embed.width,
-            "trigram_input": expands and embed.expand.trigrams,
-            "hidden_size": embed.expand.width if expands else embed.width,
+            "trigram_input": expansion is not None and expansion.trigrams,
+            "hidden_size": embed.width if expansion is None else expansion.width,
             "num_hidden_layers": core.stack.layers,
             "hidden_dropout_prob": embed.dropout,
             "max_position_embeddings": embed.position.size,

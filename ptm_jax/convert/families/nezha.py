@@ -29,7 +29,7 @@ PARENT = dataclasses.replace(
 
 def build(config: Config, architecture: str) -> System:
     config.refuse("add_cross_attention", False, "cross-attention of this family is not supported")
-    relative = RelativeKeysValues(most=config.positive("max_relative_position", 64))
+    relative = RelativeKeysValues(farthest=config.positive("max_relative_position", 64))
     core = spec.override(
         bert.encoder(config), {"stack.block.attention.relative": relative, "embed.position": None}
     )
@@ -47,7 +47,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 def config(system: System) -> dict[str, Any]:
     relative = system.towers["main"].encoder.stack.block.attention.relative
-    return bert.config(system) | {"max_relative_position": relative.most}
+    return bert.config(system) | {"max_relative_position": relative.farthest}
 
 
 IGNORE = (r"(^|\.)position_ids$", r"\.positions_encoding$")

@@ -72,10 +72,13 @@ def network(config: Config) -> EncoderDecoder:
     """Returns the encoder-decoder of a config."""
     act, gated = activation(config)
     vocab = vocab_of(config, pad=0, eos=1)
-    names = ("num_layers", "d_model", "num_heads", "d_kv", "d_ff")
-    sizes = [
-        config.count(name) if name == "num_layers" else config.positive(name) for name in names
-    ]
+    sizes = {
+        "layers": config.count("num_layers"),
+        "width": config.positive("d_model"),
+        "heads": config.positive("num_heads"),
+        "head_width": config.positive("d_kv"),
+        "hidden": config.positive("d_ff"),
+    }
     rate, factor = config("dropout_rate", float, 0.1), config("initializer_factor", float, 1.0)
 
     def change(**words):
@@ -88,18 +91,18 @@ def network(config: Config) -> EncoderDecoder:
             f"relative_attention_num_buckets {buckets} needs to be 4 or more, and less than "
             f"twice the max_distance {farthest}"
         )
-    net = t5_network("1.1" if gated else "1.0", vocab, *sizes)
+    net = t5_network("1.1" if gated else "1.0", vocab, **sizes)
     edits = {
         FeedForward: change(activation=act, dropout=rate),
         RMSNorm: change(eps=config("layer_norm_epsilon", float, 1e-6)),
-        Buckets: change(buckets=buckets, most=farthest),
+        Buckets: change(buckets=buckets, farthest=farthest),
         Normal: lambda init: Normal(init.std * factor),
         **dict.fromkeys((Attention, CrossAttention, Block, Embeddings), change(dropout=rate)),
     }
     for kind, edit in edits.items():
         net = respell(net, kind, edit)
     layers, start = (
-        config.count("num_decoder_layers", sizes[0]),
+        config.count("num_decoder_layers", sizes["layers"]),
         config("decoder_start_token_id", int, vocab.pad),
     )
     return override(net, {"decoder.stack.layers": layers, "start": start})
@@ -166,7 +169,7 @@ def config(system: System) -> dict[str, Any]:
         "num_layers": first.stack.layers,
         "num_decoder_layers": last.stack.layers,
         "relative_attention_num_buckets": first.relative.buckets,
-        "relative_attention_max_distance": first.relative.most,
+        "relative_attention_max_distance": first.relative.farthest,
         "dropout_rate": block.dropout,
         "layer_norm_epsilon": block.attention_norm.eps,
         "initializer_factor": core.embed.initializer.std,

@@ -120,7 +120,7 @@ def _lm(config: Config, init: Normal) -> AdaptiveHead:
     tied = config("tie_word_embeddings", bool, True)
     kinds = {
         "tied": tied,
-        "own": "all" if tied else "tables",
+        "parts": "all" if tied else "tables",
         "projections": _projections(config),
         "initializer": init,
     }

@@ -9,6 +9,7 @@ checkpoint and is trained.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from ptm_jax.convert import table
@@ -23,7 +24,7 @@ from ptm_jax.convert.records import (
     vocab_of,
 )
 from ptm_jax.convert.table import Line
-from ptm_jax.core import spec
+from ptm_jax.core import slots, spec
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
@@ -34,7 +35,7 @@ from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.questions.answers import AnswerHead
 from ptm_jax.nn.heads.task_heads import SummaryHead
 from ptm_jax.nn.heads.vocabulary import LMHead
-from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.initializers import Initializer, Normal
 from ptm_jax.objectives.text.language import LM
 from ptm_jax.systems.transformers.bert_gpt import roberta
 
@@ -53,7 +54,7 @@ def todays(config: Config) -> Config:
 
 
 def summary_of(
-    config: Config, init: Any, kind: str, activation: str | None, width: int | None = None
+    config: Config, init: Initializer, kind: str, activation: str | None, width: int | None = None
 ) -> Summary:
     """Returns the equivalent of Transformers' SequenceSummary.
 
@@ -88,7 +89,7 @@ def summary_fields(summary: Summary) -> dict[str, Any]:
     }
 
 
-def heads_of(config: Config, vocab: Vocab, init: Any) -> dict[str, Any]:
+def heads_of(config: Config, vocab: Vocab, init: Initializer) -> dict[str, Any]:
     """Returns all heads of XLM's classes.
     The summary's projection has one feature per class in every task."""
     for name in ("summary_proj_to_labels", "summary_use_proj"):
@@ -106,7 +107,7 @@ def heads_of(config: Config, vocab: Vocab, init: Any) -> dict[str, Any]:
     }
 
 
-def vocabulary_head(config: Config, vocab: Vocab, init: Any) -> Any:
+def vocabulary_head(config: Config, vocab: Vocab, init: Initializer) -> Any:
     """Returns a tied head with a bias, or an adaptive softmax.
 
     (Transformers can neither run its adaptive softmax on a batch nor load a tied one.)
@@ -121,7 +122,7 @@ def vocabulary_head(config: Config, vocab: Vocab, init: Any) -> Any:
     )
 
 
-def answer_head(config: Config, init: Any) -> AnswerHead:
+def answer_head(config: Config, init: Initializer) -> AnswerHead:
     """Returns the head of `ForQuestionAnswering` in XLNet, XLM and FlauBERT."""
     eps = config("layer_norm_eps", float, 1e-12)
     return AnswerHead(
@@ -241,7 +242,7 @@ def answer_lines(root: str) -> tuple[Line, ...]:
     )
 
 
-def head_fields(heads: Any) -> dict[str, Any]:
+def head_fields(heads: Mapping[str, slots.Head]) -> dict[str, Any]:
     """Returns the config fields that describe the heads of XLM's or XLNet's classes."""
     fields: dict[str, Any] = {}
     classes = next((heads[name].classes for name in ("classify", "tag") if name in heads), None)

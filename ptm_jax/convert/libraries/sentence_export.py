@@ -21,8 +21,7 @@ from ptm_jax.convert.libraries.sentence_folder import (
 from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core.errors import UserError
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.heads.pooling import Summary
-from ptm_jax.nn.heads.task_heads import SequenceHead
+from ptm_jax.nn.heads.task_heads import summary_of
 
 
 def write(folder: str | Path, sentence: Sentence) -> None:
@@ -81,10 +80,9 @@ def parted(
 ) -> tuple[Model, Mapping[str, Any], Dense | None]:
     """Returns (module, parameters, None), or for a classifier on the mean of the states (module and
     parameters without its head, its last layer)."""
-    head = module.heads.get("classify")
-    summary = head.summary if isinstance(head, SequenceHead) else None
+    summary = summary_of(module.heads.get("classify"))
     if (
-        not isinstance(summary, Summary)
+        summary is None
         or (summary.at, summary.activation) != ("mean", "none")
         or len(module.heads) > 1
     ):

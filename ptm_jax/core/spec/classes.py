@@ -26,19 +26,21 @@ PACKAGE = Path(__file__).parents[2]
 class Kinds(Mapping[str, Any]):
     """{kind: class} of the package and of the user.
 
-    own   {kind: class or function of the user}
-    lost  {kind: why it is missing}
+    defined   {kind: class or function of the user}
+    lost      {kind: why it is missing}
 
     An imported class of the user is found too if it inherits a slot and no class of the package has
     its name.
     """
 
-    def __init__(self, own: Mapping[str, Any] | None = None, lost: Mapping[str, str] | None = None):
-        self.own, self.lost = dict(own or {}), dict(lost or {})
+    def __init__(
+        self, defined: Mapping[str, Any] | None = None, lost: Mapping[str, str] | None = None
+    ):
+        self.defined, self.lost = dict(defined or {}), dict(lost or {})
 
     def __getitem__(self, kind: str) -> Any:
-        if kind in self.own:
-            return self.own[kind]
+        if kind in self.defined:
+            return self.defined[kind]
         if kind in self.lost:
             raise UserError(f"{kind} {self.lost[kind]}")
         classes = _classes(kind) or _imported(slots.Slot, kind)
@@ -52,13 +54,13 @@ class Kinds(Mapping[str, Any]):
         return classes[0]
 
     def __contains__(self, kind: object) -> bool:
-        if kind in self.own or kind in self.lost:
+        if kind in self.defined or kind in self.lost:
             return True
         return isinstance(kind, str) and bool(_classes(kind) or _imported(slots.Slot, kind))
 
     def __iter__(self) -> Iterator[str]:
         classes = (cls for name in _index() if not name.startswith("_") for cls in _classes(name))
-        return iter({**self.own, **dict.fromkeys(map(kind_of, classes))})
+        return iter({**self.defined, **dict.fromkeys(map(kind_of, classes))})
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

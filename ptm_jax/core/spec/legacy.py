@@ -32,6 +32,19 @@ def _triple_loss(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in ("own", "biased")}
 
 
+FIELDS: Mapping[str, Mapping[str, str]] = {
+    "AdaptiveHead": {"own": "parts"},
+    "Buckets": {"most": "farthest"},
+    "GapSentences": {"most": "limit"},
+    "GloVe": {"most": "ceiling"},
+    "RelativeKeysValues": {"most": "farthest"},
+    "Selecting": {"most": "limit"},
+    "SharingEncoder": {"own": "task_width"},
+    "SingleSenseMasking": {"most": "limit"},
+}
+"""{kind: {old field: current field}}."""
+
+
 RULES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "Embeddings": _embeddings,
     "Chain": _chain,
@@ -52,7 +65,11 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
 def current(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns one record with current fields; nested records are not converted."""
     kind = record.get("kind")
-    return RULES[kind](dict(record)) if isinstance(kind, str) and kind in RULES else record
+    if not isinstance(kind, str):
+        return record
+    if kind in FIELDS:
+        return {FIELDS[kind].get(name, name): value for name, value in record.items()}
+    return RULES[kind](dict(record)) if kind in RULES else record
 
 
 def renewed(record: Any) -> Any:

@@ -63,14 +63,15 @@ def respell(value: Any, kind: type | tuple[type, ...], new: Any) -> Any:
 
 
 def with_field(
-    value: Any, field: str, new: Any, where: Callable[[Any], bool] = lambda part: True
+    value: Any, field: str, new: Any, where: type | Callable[[Any], bool] = object
 ) -> Any:
-    """Sets `field` to `new` in every dataclass in `value` that has the field and satisfies
-    `where`."""
+    """Sets `field` to `new` in every dataclass in `value` that has the field and satisfies `where`:
+    the class of its instances, or a function of the part."""
+    chosen = (lambda part: isinstance(part, where)) if isinstance(where, type) else where
 
     def changed(part, inner):
         part = inner()
-        mine = is_spec(part) and field in field_names(part) and where(part)
+        mine = is_spec(part) and field in field_names(part) and chosen(part)
         return dataclasses.replace(part, **{field: new}) if mine else part
 
     return _mapped(value, changed)

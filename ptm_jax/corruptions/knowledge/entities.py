@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +83,13 @@ class GoldEntities(slots.Corruption):
             **batch,
             gold_of(self.source): jnp.where(mentions.starts, mentions.values[..., 0], 0),
         }
+
+
+def gold_writers(corruptions: Iterable[slots.Corruption], source: int) -> tuple[GoldEntities, ...]:
+    """Returns the corruptions that write the true entities for linker number `source`."""
+    return tuple(
+        each for each in corruptions if isinstance(each, GoldEntities) and each.source == source
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,10 +174,17 @@ class EntityReplacement(slots.Corruption):
         )
         changed = (draw < self.rate) & (draw < beside) & (used > 0) & different
         out, bounds = _rewritten(batch, mentions.first, starts, changed, name, vocab=self.vocab)
-        return self._labelled(key, out, bounds, starts, used, changed)
+        return self._labelled(key, out, bounds, starts, used=used, changed=changed)
 
     def _labelled(
-        self, key: Array, out: Batch, bounds: tuple[Array, Array], starts, used, changed
+        self,
+        key: Array,
+        out: Batch,
+        bounds: tuple[Array, Array],
+        starts: Array,
+        *,
+        used: Array,
+        changed: Array,
     ) -> Batch:
         """Returns the fields of the mentions, whose first and last places `kept` [B, P] are, and
         masks other tokens."""

@@ -128,22 +128,22 @@ class AllowedSenses(slots.Corruption):
 class SingleSenseMasking(slots.Corruption):
     """`TokenMasking` that prefers tokens with one allowed supersense.
 
-    Selects a fraction `single` of the one-sense tokens, at most `most` of the predictions. The
-    remaining predictions are uniform over the other tokens (Levine et al. 2020, arXiv 1908.05646,
-    section 3.5). Reads `allowed_senses`; without them it draws among all tokens.
+    Selects a fraction `single` of the one-sense tokens, at most a fraction `limit` of the
+    predictions. The remaining predictions are uniform over the other tokens (Levine et al. 2020,
+    arXiv 1908.05646, section 3.5). Reads `allowed_senses`; without them it draws among all tokens.
     """
 
     vocab: Vocab
     rate: float = 0.15
     single: float = 0.5
-    most: float = 0.4
+    limit: float = 0.4
     mask: float = 0.8
     random: float = 0.1
 
     def __post_init__(self):
         check_shares(self.rate, self.mask, self.random)
-        if not (0 <= self.single <= 1 and 0 <= self.most <= 1):
-            raise ValueError(f"single is {self.single} and most {self.most}; both are shares")
+        if not (0 <= self.single <= 1 and 0 <= self.limit <= 1):
+            raise ValueError(f"single is {self.single} and limit {self.limit}; both are shares")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         rows, room = rows_of(batch), capacity(batch["input_ids"].shape[1], self.rate)
@@ -152,7 +152,7 @@ class SingleSenseMasking(slots.Corruption):
         senses = batch.get("allowed_senses", jnp.zeros((*words.shape, 2), jnp.int32))
         clear = words & (allowed(senses).sum(-1) == 1)
         favoured = jnp.floor(
-            jnp.minimum(clear.sum(1) * self.single + 0.5, count * self.most)
+            jnp.minimum(clear.sum(1) * self.single + 0.5, count * self.limit)
         ).astype(jnp.int32)
         first, used = choose(named(key, "single"), rows, clear, favoured, room)
         scores = jnp.where(words, draws(named(key, "choose"), rows, words.shape[1]), -1.0)

@@ -38,7 +38,7 @@ class GapSentences(slots.Corruption):
                 not in its final model)
     width       number of decoder tokens T; None: L / 2, as the published 256 of 512. Longer targets
                 are cut
-    most        only the first `most` sentences of a row may be hidden
+    limit       only the first `limit` sentences of a row may be hidden
     gap         id of the sentence mask; None: the vocabulary's mask (the published vocabularies
                 have [MASK1])
 
@@ -53,7 +53,7 @@ class GapSentences(slots.Corruption):
     select: Selection = "ind_orig"
     mask_rate: float = 0.0
     width: int | None = None
-    most: int = 64
+    limit: int = 64
     gap: int | None = None
 
     def __post_init__(self):
@@ -69,8 +69,10 @@ class GapSentences(slots.Corruption):
             raise ValueError(
                 f"gap is id {self.gap}, a word of this vocabulary; list it in `Vocab.extra`"
             )
-        if self.most < 2 or (self.width is not None and self.width < 1):
-            raise ValueError(f"most {self.most} must be at least 2, width {self.width} at least 1")
+        if self.limit < 2 or (self.width is not None and self.width < 1):
+            raise ValueError(
+                f"limit {self.limit} must be at least 2, width {self.width} at least 1"
+            )
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         pad, eos = self.vocab.need("pad", "eos")
@@ -106,7 +108,7 @@ class GapSentences(slots.Corruption):
 
         `sentence` [B, L] is 0 where there is no word.
         """
-        size = min(self.most, sentence.shape[1])
+        size = min(self.limit, sentence.shape[1])
         number = jnp.arange(size + 1, dtype=jnp.int32)
         present = (sentence[..., None] == number).any(1) & (number > 0)
         wanted = table(

@@ -120,8 +120,10 @@ class SentinelSpans(slots.Corruption):
         noise = table(lambda n: counts[n][0], length)[count]
         spans = table(lambda n: counts[n][1], length)[count]
         rows = rows_of(batch)
-        hidden = _division(named(key, "noise"), rows, noise, spans, length, limit)
-        visible = _division(named(key, "kept"), rows, count - noise, spans, length, limit)
+        hidden = _division(named(key, "noise"), rows, noise, spans, length=length, limit=limit)
+        visible = _division(
+            named(key, "kept"), rows, count - noise, spans, length=length, limit=limit
+        )
         # Span k starts after the kept pieces 0..k and the spans 0..k-1.
         start = visible + jnp.pad(hidden, ((0, 0), (1, 0)))[:, :-1]
         stop = visible + hidden
@@ -146,10 +148,10 @@ class SentinelSpans(slots.Corruption):
 
 
 def _division(
-    key: Array, rows: Array, items: Array, parts: Array, length: int, limit: int
+    key: Array, rows: Array, items: Array, parts: Array, *, length: int, limit: int
 ) -> Array:
     """Divides `items` [B] uniformly into `parts` [B] non-empty pieces. Returns their ends [B,
-    most], padded with `items`."""
+    limit], padded with `items`."""
     between = jnp.arange(length) < (items - 1)[:, None]
     cuts, used = choose(key, rows, between, jnp.maximum(parts - 1, 0), limit)
     return jnp.where(used > 0, cuts + 1, items[:, None]).astype(jnp.int32)

@@ -13,6 +13,11 @@ from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.rows.examples import Around, Contiguous, Fields, Spec
 
 
+def is_backward(examples: slots.Examples) -> bool:
+    """Returns whether rows hold the tokens of a text in reverse."""
+    return isinstance(examples, Backward)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Backward(Around):
     """The rows that `examples` cut from each block with its tokens in reverse.

@@ -47,7 +47,7 @@ class Spelled(Around):
         """Number of character ids."""
         return 1 + len(self.letters) if self.style == "alphabet" else ALPHABETS[self.style]
 
-    def table(self, tokenizer: Tokenizer, ids: Any = None) -> np.ndarray:
+    def table(self, tokenizer: Tokenizer, ids: np.ndarray | None = None) -> np.ndarray:
         """Returns [V, C] for `Block.spellings`, or the rows of `ids`."""
         return spellings(tokenizer, self.length, self.style, ids, self.letters)
 

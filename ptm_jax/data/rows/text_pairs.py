@@ -81,7 +81,7 @@ class PairRows(slots.Examples):
                 start = end
                 if pair:
                     a, b, label, start = pair
-                    spans.append((*truncated(*a, *b, room, rng), label))
+                    spans.append((*truncated(a, b, room, rng), label))
         return spans
 
 
@@ -147,14 +147,15 @@ class SentencePairs(PairRows):
 
 
 def truncated(
-    a0: int, a1: int, b0: int, b1: int, room: int, rng: np.random.Generator | None = None
+    a: Range, b: Range, room: int, rng: np.random.Generator | None = None
 ) -> tuple[int, int, int, int]:
-    """Returns (start, size) of A and of B, truncated until both fit.
+    """Returns (start, size) of A and of B, truncated until both fit into `room` tokens.
     The longer one loses tokens, B where both are equal.
 
     Each token is taken from the front or the back with equal chance, so the number from the front
     is binomial. Without `rng` all are taken from the back.
     """
+    (a0, a1), (b0, b1) = a, b
     excess = (a1 - a0) + (b1 - b0) - room
     if excess > 0:
         difference = (a1 - a0) - (b1 - b0)

@@ -155,7 +155,9 @@ def pruned(
     return dataclasses.replace(encoder, **smaller, selects=False), jax.tree.map(np.asarray, new)
 
 
-def _rows(kernel: Any, numbers: list[int], z: np.ndarray, width: int, below: int) -> np.ndarray:
+def _rows(
+    kernel: np.ndarray, numbers: list[int], z: np.ndarray, width: int, below: int
+) -> np.ndarray:
     """Returns the rows of a kernel [E + below * width, G] that read the embeddings and the layers
     `kept`, times their z."""
     kernel = np.asarray(kernel)

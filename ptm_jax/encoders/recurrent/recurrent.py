@@ -18,7 +18,7 @@ from ptm_jax.core.types import Batch, Encoded, record
 from ptm_jax.encoders.context import Embedded, context_of
 from ptm_jax.encoders.encoder_traits import Reversible
 from ptm_jax.nn.layers import Context, Dropout
-from ptm_jax.nn.recurrent.recurrence import Bidirectional, Recurrent
+from ptm_jax.nn.recurrent.recurrence import Recurrent, reads_both
 from ptm_jax.objectives.text.text_traits import LastStates, TwoDirections
 
 
@@ -64,7 +64,7 @@ class LSTMEncoder(Embedded, LastStates, Reversible):
 
     @property
     def direction(self) -> slots.Direction:
-        if any(isinstance(layer, Bidirectional) for layer in self.layers):
+        if any(map(reads_both, self.layers)):
             return "bidirectional"
         return "backward" if self.layers[0].backward else "causal"
 

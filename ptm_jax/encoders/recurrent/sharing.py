@@ -27,8 +27,8 @@ class SharingEncoder(Embedded, BeginsWithLanguageModels, SelectsTask):
 
     count    number of tasks. The task is `batch["task"][0]`, as in `tasks.formats.mixed`, or
              `task`; else it is the first
-    own      "uniform": width of each task's word vectors, which are concatenated with the vectors
-             of `embed` (section 4.1)
+    task_width   "uniform": width of each task's word vectors, which are concatenated with the
+             vectors of `embed` (section 4.1)
     shared   "shared": the layer that all tasks share (section 4.3). `Experiment.init` may name it
              "shared": it and the embeddings begin with a bidirectional language model of one layer
              (section 5.2)
@@ -41,7 +41,7 @@ class SharingEncoder(Embedded, BeginsWithLanguageModels, SelectsTask):
     hidden: int = 50
     count: int = 2
     task: int | None = None
-    own: int = 0
+    task_width: int = 0
     shared: Bidirectional | None = None
     dropout: float = 0.0
     initializer: Any = FanIn()
@@ -68,9 +68,9 @@ class SharingEncoder(Embedded, BeginsWithLanguageModels, SelectsTask):
         task = jnp.asarray(
             batch["task"][0] if self.task is None and "task" in batch else self.task or 0
         )
-        if self.own:
+        if self.task_width:
             tables = self.param(
-                "own", self.initializer, (self.count, self.embed.vocab.size, self.own)
+                "own", self.initializer, (self.count, self.embed.vocab.size, self.task_width)
             )
             x = jnp.concatenate([x, tables[task, batch["input_ids"]].astype(x.dtype)], -1)
         x = Dropout(self.dropout)(x, context)

@@ -18,7 +18,7 @@ from ptm_jax.encoders.transformer.cloze import neighbour
 from ptm_jax.nn.initializers import Uniform
 from ptm_jax.nn.layers import Dense
 from ptm_jax.nn.recurrent.gru import GRU
-from ptm_jax.nn.recurrent.recurrence import Bidirectional
+from ptm_jax.nn.recurrent.recurrence import reads_both
 from ptm_jax.objectives.text.text_traits import NeighbourDecoders
 from ptm_jax.statistics.sentences import beside, ends_of, take
 
@@ -47,7 +47,7 @@ class SkipThought(Embedded, NeighbourDecoders):
 
     @property
     def direction(self) -> slots.Direction:
-        return "bidirectional" if isinstance(self.sentence, Bidirectional) else "causal"
+        return "bidirectional" if reads_both(self.sentence) else "causal"
 
     def level_of(self, path: str) -> int:
         part = path.split("/")[1]
@@ -60,7 +60,7 @@ class SkipThought(Embedded, NeighbourDecoders):
         hidden = self.sentence(x, segments, context=context)[0]
         first, last = ends_of(segments)
         vectors = take(hidden, last)
-        if isinstance(self.sentence, Bidirectional):
+        if reads_both(self.sentence):
             size = self.sentence.right.width
             vectors = jnp.concatenate([vectors[..., :size], take(hidden[..., size:], first)], -1)
         read, extra = neighbour(x, segments, -1), {"vectors": vectors}

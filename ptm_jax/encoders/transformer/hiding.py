@@ -23,8 +23,9 @@ class HidingDecoder(Transformer):
         cache=None,
         source=None,
         source_segments=None,
+        *,
         table=None,
     ) -> Encoded:
         if source is not None:
             source_segments = batch.get("source_segments", source_segments)
-        return super().__call__(batch, train, cache, source, source_segments, table)
+        return super().__call__(batch, train, cache, source, source_segments, table=table)

@@ -32,6 +32,11 @@ class PairCache:
         return PairCache(self.decoder.take(rows), self.across.take(rows), self.segments[rows])
 
 
+def is_pair(encoder: slots.Encoder) -> bool:
+    """Returns whether an encoder is a Transformer with a decoder."""
+    return isinstance(encoder, EncoderDecoder)
+
+
 class EncoderDecoder(Embedded):
     """A Transformer over `input_ids` and a causal one over `decoder_input_ids` with attention to it
     (Vaswani et al. 2017).

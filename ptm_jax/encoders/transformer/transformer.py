@@ -9,14 +9,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, Visibility, Vocab, record
 from ptm_jax.encoders.context import Stacked, context_of
 from ptm_jax.nn.attention.multihead import Attention, KeyValues
 from ptm_jax.nn.blocks import Block, FeedForward, Stack, with_input
 from ptm_jax.nn.embeddings.parts import Types
-from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.halting import AdaptiveStack
-from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.embeddings.summed import Embeddings, Positions
+from ptm_jax.nn.halting import halts
+from ptm_jax.nn.initializers import Initializer, TruncatedNormal
 from ptm_jax.nn.layers import Activation, Identity, LayerNorm
 from ptm_jax.objectives.text.text_traits import AdaptiveDepth
 
@@ -58,7 +59,7 @@ class Transformer(Stacked, AdaptiveDepth):
 
     @property
     def ponders(self) -> bool:
-        return isinstance(self.stack, AdaptiveStack) and self.stack.halting is not None
+        return halts(self.stack)
 
     @property
     def writes(self) -> bool:
@@ -72,6 +73,7 @@ class Transformer(Stacked, AdaptiveDepth):
         cache: Cache | None = None,
         source=None,
         source_segments=None,
+        *,
         table=None,
         across: KeyValues | None = None,
     ) -> Encoded:
@@ -117,6 +119,11 @@ class Transformer(Stacked, AdaptiveDepth):
         return Cache(layers, jnp.zeros((batch, length), jnp.int32), jnp.zeros((), jnp.int32))
 
 
+def stack_of(encoder: slots.Encoder | None) -> slots.Layered | None:
+    """Returns the stack of a Transformer; None for another encoder."""
+    return encoder.stack if isinstance(encoder, Transformer) else None
+
+
 def _extend(cache, context):
     """Returns the context of tokens that follow those in a cache, with all its slots as keys, and
     the cache with their segments."""
@@ -139,7 +146,7 @@ def transformer(
     width: int,
     heads: int,
     hidden: int | None = None,
-    positions: Any = None,
+    positions: Positions | None = None,
     types: int = 0,
     norm: Literal["post", "pre", "none"] = "post",
     eps: float = 1e-12,
@@ -149,8 +156,8 @@ def transformer(
     embed_norm: bool = True,
     final_norm: bool = False,
     direction: Direction = "bidirectional",
-    initializer: Any = TruncatedNormal(),
-    out_init: Any = None,
+    initializer: Initializer = TruncatedNormal(),
+    out_init: Initializer | None = None,
 ) -> Transformer:
     """Returns a Transformer of the given sizes. `hidden` (F) defaults to 4 D, `attention_dropout`
     to `dropout`. Use `replace` on a slot for other settings.

@@ -20,8 +20,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import row_keys, stream
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, record
-from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer.seq2seq import is_pair
 from ptm_jax.inference import steady
 from ptm_jax.inference.decoding import beams
 from ptm_jax.inference.decoding import logits as rules
@@ -46,9 +46,9 @@ from ptm_jax.inference.decoding.settings import (
 from ptm_jax.inference.layerwise import replaced
 from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.attention.multihead import KeyValues
-from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.layers import by_columns
+from ptm_jax.nn.stacks import stacks_of
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Network
@@ -109,7 +109,7 @@ def decode(
     if not prompts or min(map(len, prompts)) == 0:
         raise ValueError("decoding needs at least one prompt, and a token in each")
     encoder = tower.module.encoder
-    if start is None and isinstance(encoder, EncoderDecoder):
+    if start is None and is_pair(encoder):
         start = encoder.start
     if encoder.reads_source and not isinstance(start, int):
         raise ValueError("a decoder begins with a token: give its id as start")
@@ -118,10 +118,9 @@ def decode(
     number[: len(prompts)] = range(len(prompts)) if rows is None else rows
     numbers = {**options.numbers(), "rows": number}
     ends = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
-    static = tower.module, options.shape(), head, ends, pad, start
-    decoded = jax.tree.map(
-        np.asarray, _decode(*static, tower.params, ids, segments, numbers, stream(seed, "generate"))
-    )
+    plan = _Plan(tower.module, options.shape(), head, ends, pad, start)
+    key = stream(seed, "generate")
+    decoded = jax.tree.map(np.asarray, _decode(plan, tower.params, (ids, segments), numbers, key))
     cut = (slice(len(prompts)), slice(options.answers))
     return Decoded(
         decoded.tokens[cut][..., : options.max_new_tokens],
@@ -130,30 +129,40 @@ def decode(
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+class _Plan(NamedTuple):
+    """What a compiled decoding depends on besides arrays (see `decode`)."""
+
+    module: Network
+    shape: Generation
+    head: str
+    eos: tuple[int, ...]
+    pad: int
+    start: int | Literal["last"] | None
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def _decode(
-    module, shape: Generation, head, eos, pad, start, params, ids, segments, numbers, key
+    plan: _Plan,
+    params: Params,
+    prompts: tuple[Array, Array],
+    numbers: Mapping[str, Array],
+    key: Array,
 ) -> Decoded:
-    tower = Tower(module, params)
+    """Decodes prompts (ids [B, L], segments [B, L])."""
+    module, shape, head, eos, pad, start = plan
+    tower, (ids, segments) = Tower(module, params), prompts
     slots = shape.max_new_tokens + (1 if module.encoder.reads_source else ids.shape[1])
     readout, cache = prefill(tower, head, ids, segments, slots, start=start)
     logits = readout.logits()
     if module.encoder.reads_source:  # the answer follows only `start`
         ids, segments = jnp.full_like(ids[:, :1], start), segments.max(1, keepdims=True)
     params, cache = _by_layer(module, params, cache)
-    forward = functools.partial(_forward, Tower(module, params), head, _by_words(readout))
+    forward = functools.partial(
+        _forward, tower=Tower(module, params), head=head, tables=_by_words(readout)
+    )
     if shape.kind == "beam":
-        return beams.search(
-            shape,
-            forward,
-            eos,
-            pad,
-            ids,
-            segments=segments,
-            logits=logits,
-            cache=cache,
-            numbers=numbers,
-        )
+        state = {"segments": segments, "logits": logits, "cache": cache, "numbers": numbers}
+        return beams.search(shape, forward, eos, pad, ids, **state)
     prompt, rows = ids.shape[1], jnp.repeat(jnp.arange(ids.shape[0]), shape.answers)
     grown = jnp.pad(
         jnp.stack([ids, segments])[:, rows], ((0, 0), (0, 0), (0, shape.max_new_tokens))
@@ -215,10 +224,9 @@ def prefill(
 def _by_layer(module: Network, params: Params, cache: Any) -> tuple[Any, Any]:
     """Returns parameters and cache for a step of the loop over tokens.
     On a CPU they are split by layer and stored by columns."""
-    path, stack = (
-        list(module.encoder.stacks.items())[-1] if module.encoder.stacks else ("", None)
-    )  # the decoder's
-    if platform() != "cpu" or not (isinstance(stack, Stack) and stack.alike):
+    path = list(module.encoder.stacks)[-1] if module.encoder.stacks else ""  # the decoder's
+    stack = stacks_of(module.encoder).get(path)
+    if platform() != "cpu" or stack is None or not stack.alike:
         return params, cache
     dtype = next(
         (part.dtype for _, part in spec.walk(stack) if isinstance(part, Precision)), jnp.float32
@@ -254,7 +262,7 @@ def _kept(cache: Any) -> Any:
 
 
 def _forward(
-    tower: Tower, head: str, tables: Any, tokens: Array, positions: Array, cache: Any
+    tokens: Array, positions: Array, cache: Any, *, tower: Tower, head: str, tables: list[Array]
 ) -> tuple[Array, Any]:
     """Returns the logits [R, V] after one more token [R, 1] at positions [R]."""
     encoded = tower({"input_ids": tokens, "positions": positions[:, None]}, cache=cache)

@@ -172,6 +172,7 @@ def read(
     contexts: Sequence[str],
     records: Sequence[Mapping[str, Any]],
     rows: Sequence[Window],
+    *,
     batch: int,
 ) -> list[tuple[Answer, list[Any]]]:
     """Returns (answer, scores of the windows) of every record.

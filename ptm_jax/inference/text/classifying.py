@@ -11,7 +11,7 @@ from scipy.special import softmax
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.uses import Request, Result, Use
-from ptm_jax.objectives.tasks.downstream import Classification
+from ptm_jax.objectives.tasks.downstream import label_kind
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
@@ -82,10 +82,8 @@ def names_of(model: Pretrained, classes: int) -> tuple[str, ...]:
 def kind_of(model: Pretrained) -> str:
     """Returns the kind of scores.
     Mutually exclusive `classes`, independent `labels`, or a `number`."""
-    objective = model.system.objective
-    if isinstance(objective, Classification):
-        return objective.kind
-    return "number" if model.module.heads[HEAD].classes == 1 else "classes"
+    default = "number" if model.module.heads[HEAD].classes == 1 else "classes"
+    return label_kind(model.system.objective) or default
 
 
 def _framed(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ import numpy as np
 from ptm_jax.compress.students.branches import BRANCH
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
-from ptm_jax.core.types import Encoded
+from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.context import context_of
 from ptm_jax.inference import inputs
 from ptm_jax.inference.outputs import Output
@@ -85,7 +84,7 @@ def uncertainty(scores: np.ndarray) -> np.ndarray:
     return -(p * np.log(np.maximum(p, 1e-30))).sum(-1) / np.log(scores.shape[-1])
 
 
-def classify(model: Pretrained, batch: Any, speed: float) -> Early:
+def classify(model: Pretrained, batch: Batch, speed: float) -> Early:
     """Classifies the rows of a batch (`input_ids` [R, L] and the encoder's other inputs).
     A row leaves at the first layer whose uncertainty is below `speed`, in [0, 1]; 0: none does.
 

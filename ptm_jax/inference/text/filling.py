@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.networks import Network
 from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Array, Batch, Params
 from ptm_jax.corruptions.masking.noise import Reconstruct
 from ptm_jax.encoders.transformer.seq2seq import shifted
 from ptm_jax.inference import inputs
@@ -105,8 +107,9 @@ def _likeliest(
     for number, place in enumerate(places):
         positions[number, : len(place)] = place
     count = min(bucket(top, 8), model.vocab.size)
-    static = model.module, _head(model), count, (*model.vocab.specials, *_unknown(model))
-    best, probabilities = _fill(*static, model.weights, batch, positions)
+    specials = (*model.vocab.specials, *_unknown(model))
+    question = _Question(model.module, _head(model), count, specials)
+    best, probabilities = _fill(question, model.weights, batch, positions)
     best, probabilities = np.asarray(best)[..., :top], np.asarray(probabilities)[..., :top]
     return [
         [(best[r, p], probabilities[r, p]) for p in range(len(place))]
@@ -136,10 +139,20 @@ def _reconstructs(model: Pretrained) -> bool:
     return model.pair and model.head == "lm" and isinstance(model.system.corruption, Reconstruct)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _fill(module, head: str, count: int, specials: tuple[int, ...], params, batch, positions):
+class _Question(NamedTuple):
+    """A head of a network, the number of its best words, and the ids that it may not predict."""
+
+    module: Network
+    head: str
+    count: int
+    specials: tuple[int, ...]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _fill(question: _Question, params: Params, batch: Batch, positions: Array):
     """Returns (ids, probabilities) [B, P, count] at positions [B, P].
     The vocabulary head runs only there."""
+    module, head, count, specials = question
     tower = Tower(module, params)
     hidden = jnp.take_along_axis(tower(batch).hidden, positions[..., None], 1)
     vectors = module.heads[head].gives_rows

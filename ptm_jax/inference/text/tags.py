@@ -22,7 +22,7 @@ from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.text import classifying
 from ptm_jax.inference.uses import Request, Result, Use
-from ptm_jax.nn.heads.crf import CRFHead
+from ptm_jax.nn.heads.crf import decoder_of
 
 if TYPE_CHECKING:
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -113,10 +113,10 @@ def predict(
         [{"input_ids": row.ids, "token_type_ids": row.types}] for several in rows for row in several
     ]
     scores = iter(head_scores.scored(model, HEAD, groups, batch))
-    head = model.module.heads[HEAD]
-    decode = head.decode if isinstance(head, CRFHead) else lambda model, scores: scores.argmax(-1)
+    decode = decoder_of(model.module.heads[HEAD])
     numbers = [
-        [n for row in several for n in decode(model, next(scores)[row.places])] for several in rows
+        [number for row in several for number in decode(model, next(scores)[row.places])]
+        for several in rows
     ]
     return [tuple(labels[int(number)] for number in several) for several in numbers]
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Batch
 from ptm_jax.inference import inputs
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _states(
 
 
 @functools.partial(jax.jit, static_argnums=(0,))
-def _forward(module: Network, params: Params, batch: Any) -> tuple[Any, Any]:
+def _forward(module: Network, params: Params, batch: Batch) -> tuple[Any, Any]:
     encoded = Tower(module, params)(batch)
     layers = encoded.layers
     return None if layers is None else layers.at[-1].set(encoded.hidden), encoded.memory

@@ -90,11 +90,11 @@ def through(layer: Dense, vectors: np.ndarray) -> np.ndarray:
 def encode(
     model: Pretrained,
     texts: Sequence[str],
+    *,
     pooling: str | None,
     batch_size: int,
     normalize: bool | None,
     specials: bool,
-    *,
     prompt: str | None,
     prompt_name: str | None,
     truncate: bool,

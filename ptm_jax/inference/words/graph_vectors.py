@@ -17,6 +17,7 @@ from ptm_jax.inference.words import trained_words
 from ptm_jax.inference.words.word_vectors import Similar, WordVectors
 from ptm_jax.knowledge.vocabulary_graph import ENTITY, kinds_of
 from ptm_jax.objectives.vectors.graph_vectors import TripleLoss, unit
+from ptm_jax.objectives.vectors.vector_traits import Query
 
 RELATION = "r:"
 
@@ -38,8 +39,11 @@ def entity_scores(
     known, links, tails = queries
     table = tower.params["encoder"]["token"]
     every = unit(table[rows]) if loss.unit else table[rows]
-    arguments = every[known][None], table[links][None], links[None], tails[None]
-    return tower.head(loss.head, *arguments, every, jnp.asarray(rows), False)[0][0]
+    query = Query(
+        every[known][None], table[links][None], links[None], tails[None],
+        candidates=every, ids=jnp.asarray(rows), paired=False,
+    )  # fmt: skip
+    return tower.head(loss.head, query)[0][0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -17,7 +17,7 @@ from ptm_jax.core import towers as core_towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
-from ptm_jax.core.types import Array, Params
+from ptm_jax.core.types import Array, Batch, Params
 from ptm_jax.data.rows.windows import kept
 from ptm_jax.encoders.words.paragraphs import ParagraphVectors
 from ptm_jax.inference import inputs
@@ -166,7 +166,7 @@ class ParagraphModel:
         words of a text's row."""
         objective, corruption = slots.objective(self.system.objective), self.system.corruption
 
-        def loss(documents: dict[str, Array], params: Params, batch: Any, key: Array) -> Array:
+        def loss(documents: dict[str, Array], params: Params, batch: Batch, key: Array) -> Array:
             count = len(batch["input_ids"])
 
             def sized(fact):

@@ -12,7 +12,6 @@ from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.rows.windows import Chunks
-from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.words import static
 from ptm_jax.encoders.words.bags import BagOfNGrams
 from ptm_jax.encoders.words.windows import WindowEncoder
@@ -109,7 +108,7 @@ def _settings(model: Any, numbers: np.ndarray) -> dict[str, Any]:
     }
     if isinstance(system.examples, Chunks):
         settings["sample"] = system.examples.sample or 0.0
-    if isinstance(system.tokenizer, TokenizerSpec):
+    if system.tokenizer is not None:
         settings["min_count"] = system.tokenizer.min_count
     output = model.params[model.tower][f"heads_{objective.head}"]["table"]
     return {**settings, "output": np.asarray(output, np.float32)[numbers]}

@@ -82,7 +82,7 @@ def attend(
         return heads if chosen == "reference" else cpu.attention(q, k, v, args), probabilities
     run = candidates.module_of(chosen, platform).attention
     return run(q, k, v, args) if current() is None else _divided(
-        run, chosen == "xla", q, k, v, args
+        run, q, k, v, args, by_query=chosen == "xla"
     ), None
 
 
@@ -111,7 +111,7 @@ AXES = {
 """Names of the dimensions of every operand by the name of its field. Others are scalars."""
 
 
-def _divided(run, by_query, q, k, v, args):
+def _divided(run, q, k, v, args, *, by_query):
     """Calls `run` on each device's part of the arrays."""
     layout = current()
     sizes = {"rows": q.shape[0], "length": q.shape[1], "heads": q.shape[2]}

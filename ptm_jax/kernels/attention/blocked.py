@@ -27,6 +27,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +41,7 @@ from ptm_jax.kernels.attention.tiles import (
     Grads,
     Parts,
     Plan,
+    Tile,
     cut,
     dropped,
     mixed,
@@ -140,12 +143,14 @@ def _blocked_forward(plan, parts, constants):
 def _blocked_backward(plan, residuals, g):
     mapped = functools.partial(_backward_one_by_one, plan)
     batched = functools.partial(_backward_at_once, plan)
-    grads = jax.lax.platform_dependent(*residuals, g, cpu=mapped, default=batched)
+    parts, constants, out, total = residuals
+    results = _Results(out, total, g)
+    grads = jax.lax.platform_dependent(parts, constants, results, cpu=mapped, default=batched)
 
     def like(grad, part):
         return grad.astype(part.dtype)
 
-    return jax.tree.map(like, Parts(**grads), residuals[0]), None
+    return jax.tree.map(like, Parts(**grads), parts), None
 
 
 _blocked.defvjp(_blocked_forward, _blocked_backward)
@@ -159,12 +164,35 @@ def _visits(visible):
     )
 
 
-def _over_queries(plan, visits, at, state, start, meet, finish):
-    """Loops over blocks of queries and, for each, over its visible blocks of keys.
+class _Operands(NamedTuple):
+    """The inputs of a pass, and the visible blocks (`_visits`)."""
 
-    `start(i)` returns the initial inner state of query block i, `meet(i, j, inner, state)`
-    processes key block j, and `finish(i, inner, state)` returns the state after query block i."""
-    counts, order = visits
+    parts: Parts
+    constants: Given
+    visits: tuple[Array, Array]
+
+
+class _Results(NamedTuple):
+    """The result [B, H, Lq, K] of the forward pass, its log-sums [B, H, Lq, 1], and the gradient of
+    the result."""
+
+    out: Array
+    total: Array
+    g: Array
+
+
+class _Steps(NamedTuple):
+    """start(i) returns the initial inner state of query block i, meet(i, j, inner, state) processes
+    key block j, finish(i, inner, state) returns the state after query block i."""
+
+    start: Callable
+    meet: Callable
+    finish: Callable
+
+
+def _over_queries(plan, visits, at, state, steps):
+    """Loops over blocks of queries and, for each, over its visible blocks of keys (`_Steps`)."""
+    (counts, order), (start, meet, finish) = visits, steps
 
     def queries(i, state):
         inner = start(i)
@@ -185,9 +213,10 @@ def _over_queries(plan, visits, at, state, start, meet, finish):
     )
 
 
-def _forward(plan, parts, constants, visits, at, state):
+def _forward(plan, operands, at, state):
     """Writes the lines of one row and head into `state` (out [.., Lq, K] float32, log-sums [.., Lq,
     1])."""
+    parts, constants, visits = operands
     width = parts.v.shape[-1]
 
     def start(i):
@@ -196,13 +225,12 @@ def _forward(plan, parts, constants, visits, at, state):
         return zeros + FLOOR, zeros, jnp.zeros((plan.q_block, width), jnp.float32)
 
     def meet(i, j, inner, state):
-        top, total, out = inner
-        s = scores_of(plan, parts, constants, at, i, j)
+        (top, total, out), tile = inner, Tile(at, i, j)
+        s = scores_of(plan, parts, constants, tile)
         higher = jnp.maximum(top, s.max(1, keepdims=True))
         weights, fade = jnp.exp(s - higher), jnp.exp(top - higher)
-        out = out * fade + mixed(
-            plan, dropped(plan, weights, constants, at, i, j), parts, constants, at, i, j
-        )
+        left = dropped(plan, weights, constants, tile)
+        out = out * fade + mixed(plan, left, parts, constants, tile)
         return (higher, total * fade + weights.sum(1, keepdims=True), out), state
 
     def finish(i, inner, state):
@@ -211,11 +239,12 @@ def _forward(plan, parts, constants, visits, at, state):
         place = (i * plan.q_block, 0)
         return put(state[0], at, place, out / total), put(state[1], at, place, top + jnp.log(total))
 
-    return _over_queries(plan, visits, at, state, start, meet, finish)
+    return _over_queries(plan, visits, at, state, _Steps(start, meet, finish))
 
 
-def _backward(plan, parts, constants, visits, at, out, total, g, grads, alone):
-    """Adds the gradients of one row and head to `grads` {name: leaf}."""
+def _backward(plan, operands, results, at, grads, *, alone):
+    """Adds the gradients of one row and head to `grads` {name: leaf} (`Grads`)."""
+    (parts, constants, visits), (out, total, g) = operands, results
 
     def start(i):
         upper = rows_of(plan, g, at, i).astype(jnp.float32)
@@ -228,14 +257,14 @@ def _backward(plan, parts, constants, visits, at, out, total, g, grads, alone):
         )
 
     def meet(i, j, inner, grads):
-        upper, product, total, dq = inner
+        (upper, product, total, dq), tile = inner, Tile(at, i, j)
         grads = Grads(plan, dict(grads), at, alone)
-        p = jnp.exp(scores_of(plan, parts, constants, at, i, j) - total)
-        weights = dropped(plan, p, constants, at, i, j)
+        p = jnp.exp(scores_of(plan, parts, constants, tile) - total)
+        weights = dropped(plan, p, constants, tile)
         if plan.dropout:  # otherwise the bits are drawn again in every operation that reads them
             p, weights = jax.lax.optimization_barrier((p, weights))
-        ds = weights * grads.of_weights(parts, constants, weights, upper, i, j) - p * product
-        dq = dq + grads.of_scores(parts, constants, ds, i, j)
+        ds = weights * grads.of_weights(parts, constants, weights, upper, tile) - p * product
+        dq = dq + grads.of_scores(parts, constants, ds, tile)
         return (upper, product, total, dq), grads.leaves
 
     def finish(i, inner, grads):
@@ -243,31 +272,29 @@ def _backward(plan, parts, constants, visits, at, out, total, g, grads, alone):
         grads.add("q", (i * plan.q_block, 0), inner[-1])
         return grads.leaves
 
-    return _over_queries(plan, visits, at, grads, start, meet, finish)
+    return _over_queries(plan, visits, at, grads, _Steps(start, meet, finish))
 
 
 def _forward_one_by_one(plan, parts, constants):
     rows, heads, queries, _ = parts.q.shape
-    visits = _visits(constants.visible)
+    operands = _Operands(parts, constants, _visits(constants.visible))
 
     def zeros(width):
         return jnp.zeros((rows, heads, queries, width), jnp.float32)
 
     def one(n, state):
-        return _forward(plan, parts, constants, visits, (n // heads, n % heads), state)
+        return _forward(plan, operands, (n // heads, n % heads), state)
 
     return jax.lax.fori_loop(0, rows * heads, one, (zeros(parts.v.shape[-1]), zeros(1)))
 
 
-def _backward_one_by_one(plan, parts, constants, out, total, g):
+def _backward_one_by_one(plan, parts, constants, results):
     rows, heads = parts.q.shape[:2]
-    visits = _visits(constants.visible)
+    operands = _Operands(parts, constants, _visits(constants.visible))
     grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), vars(parts))
 
     def one(n, grads):
-        return _backward(
-            plan, parts, constants, visits, (n // heads, n % heads), out, total, g, grads, {}
-        )
+        return _backward(plan, operands, results, (n // heads, n % heads), grads, alone={})
 
     return jax.lax.fori_loop(0, rows * heads, one, grads)
 
@@ -278,12 +305,12 @@ def _forward_at_once(plan, parts, constants):
 
     def one(parts, constants, visits):
         state = tuple(jnp.zeros(shape[2:], jnp.float32) for shape in shapes)
-        return _forward(plan, parts, constants, visits, (), state)
+        return _forward(plan, _Operands(parts, constants, visits), (), state)
 
     return _at_once(one, (parts, constants), shapes)
 
 
-def _backward_at_once(plan, parts, constants, out, total, g):
+def _backward_at_once(plan, parts, constants, results):
     shapes = jax.tree.map(lambda x: x.shape, vars(parts))
     alone = {
         name: tuple(axis for axis, size in zip(("rows", "heads"), shape, strict=False) if size == 1)
@@ -291,11 +318,12 @@ def _backward_at_once(plan, parts, constants, out, total, g):
         if shape is not None
     }
 
-    def one(parts, constants, visits, out, total, g):
+    def one(parts, constants, visits, results):
         grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), vars(parts))
-        return _backward(plan, parts, constants, visits, (), out, total, g, grads, alone)
+        operands = _Operands(parts, constants, visits)
+        return _backward(plan, operands, results, (), grads, alone=alone)
 
-    return _at_once(one, (parts, constants, out, total, g), shapes)
+    return _at_once(one, (parts, constants, results), shapes)
 
 
 def _at_once(function, args, shapes):

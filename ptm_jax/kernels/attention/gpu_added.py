@@ -43,7 +43,7 @@ def of_added(plan: Plan, arrays: dict, name: str):
             if name == "bias"
             else _diagonal_walk(plan, arrays, out, table)
         )
-        _added_block(plan, name, arrays, *walk, memory, barriers)
+        _added_block(tile.Run(plan, arrays, memory), name, walk, barriers)
 
     scratch = [memory, pipe.barriers(plan, 6 + len(tile.by_query(plan)) + tile.extras(plan))]
     slope = pipe.launch(plan, body, [pipe.struct(shape, jnp.float32)], scratch, grid, arrays)[0]
@@ -103,7 +103,8 @@ def _diagonal_walk(plan, arrays, out, table):
     )
 
 
-def _added_block(plan, name, arrays, steps, where, out, memory, barriers):
+def _added_block(run, name, walk, barriers):
+    (plan, arrays, memory), (steps, where, out) = run, walk
     table = name in ("window", "mixes")
 
     def copy(step, slot, arrived):
@@ -120,20 +121,19 @@ def _added_block(plan, name, arrays, steps, where, out, memory, barriers):
             plgpu.copy_gmem_to_smem(
                 arrays[fields].at[row, :, pl.ds(start, SIZE)], memory[fields].at[slot], arrived
             )
-        tile.copy_extras(plan, arrays, memory, arrived, slot, (row, head, q0, k0))
+        tile.copy_extras(run, arrived, slot, (row, head, q0, k0))
 
     def compute(step, slot, team, fixed, state):
-        row, head, q0, k0 = where(step)
+        place = row, head, q0, _ = where(step)
+        spot = tile.Spot(place, slot, team)
         rows = tile.staged(plan, memory["q_fields"], slot, ROWS)
         columns = tile.staged(plan, memory["k_fields"], slot, COLUMNS)
-        total, inner = (tile.load(memory[line].at[slot], ROWS) for line in ("total", "inner"))
+        sums = [tile.load(memory[line].at[slot], ROWS) for line in ("total", "inner")]
         types = tile.types_of(plan, arrays, row, head, q0)
         q, g, k, v = (memory[side].at[slot] for side in ("q", "g", "k", "v"))
         more = memory["relative"].at[slot] if plan.has("window") else None
-        s, seen = tile.scores(plan, (q, k, more), rows, columns, types, memory, slot, team)
-        weights, ds = tile.slopes(
-            plan, arrays, s, seen, (g, v), total, inner, (row, head, q0, k0), memory, slot, team
-        )
+        scored = tile.scores(run, spot, (q, k, more), (rows, columns), types)
+        weights, ds = tile.slopes(run, spot, scored, (g, v), sums)
         if not table:
             return state + ds
         x, side = (ds * plan.scale, more) if name == "window" else (weights, g)
@@ -157,4 +157,4 @@ def _added_block(plan, name, arrays, steps, where, out, memory, barriers):
         plgpu.copy_smem_to_gmem(memory["out"], out)
         plgpu.wait_smem_to_gmem(0)
 
-    pipe.stream(plan, steps, barriers, copy, compute, first, last)
+    pipe.stream(plan, steps, barriers, pipe.Work(copy, first, compute, last))

@@ -54,14 +54,17 @@ def of_queries(plan: Plan, arrays: dict) -> dict:
     grid = (("head", plan.heads), ("block", plan.queries // (teams * SIZE)), ("row", plan.rows))
 
     def body(arrays, *others):
-        _queries_block(plan, arrays, dict(zip(names, others, strict=False)), *others[len(names) :])
+        out, (memory, *barriers) = others[: len(names)], others[len(names) :]
+        run = tile.Run(plan, arrays, memory)
+        _queries_block(run, dict(zip(names, out, strict=True)), *barriers)
 
     return dict(
         zip(names, pipe.launch(plan, body, list(out.values()), scratch, grid, arrays), strict=True)
     )
 
 
-def _queries_block(plan, arrays, out, memory, barriers, barrier):
+def _queries_block(run, out, barriers, barrier):
+    plan, arrays, memory = run
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
     begin, steps = arrays["first_keys"][row, block], arrays["many_keys"][row, block]
 
@@ -69,9 +72,7 @@ def _queries_block(plan, arrays, out, memory, barriers, barrier):
         return (block * plan.teams + team) * SIZE
 
     def copy(step, slot, arrived):
-        tile.copy_keys(
-            plan, arrays, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE)
-        )
+        tile.copy_keys(run, arrived, slot, queries, (row, head, (begin + step) * SIZE))
 
     def first(team):
         q0 = queries(team)
@@ -93,28 +94,27 @@ def _queries_block(plan, arrays, out, memory, barriers, barrier):
         return fixed, (tile.zeros(plan.width), relative, tile.line(0.0), tile.line(0.0))
 
     def compute(step, slot, team, fixed, state):
-        total, inner, rows, types = fixed
+        *sums, rows, types = fixed
         of_q, relative, all_types, other_types = state
         columns = tile.staged(plan, memory["fields"], slot, COLUMNS)
-        number = slot * plan.teams + team
+        place = row, head, queries(team), (begin + step) * SIZE
+        spot = tile.Spot(place, slot * plan.teams + team, team)
         q, k, v = memory["q"].at[team], memory["k"].at[slot], memory["v"].at[slot]
         more = memory["relative"].at[team] if plan.has("window") else None
-        s, seen = tile.scores(plan, (q, k, more), rows, columns, types, memory, number, team)
-        place = row, head, queries(team), (begin + step) * SIZE
-        sides = memory["g"].at[team], v
-        _, ds = tile.slopes(plan, arrays, s, seen, sides, total, inner, place, memory, number, team)
+        scored = tile.scores(run, spot, (q, k, more), (rows, columns), types)
+        _, ds = tile.slopes(run, spot, scored, (memory["g"].at[team], v), sums)
         if plan.has("types"):
             all_types += ds.sum(axis=1)
             other_types += jnp.where(tile.other_type(rows, columns), ds, 0.0).sum(axis=1)
         if plan.has("window"):
             straight = tile.straightened(memory["slant"].at[team], ds).astype(jnp.bfloat16)
-            relative = tile.added(relative, straight, memory["window"].at[number])
+            relative = tile.added(relative, straight, memory["window"].at[spot.number])
         return tile.added(of_q, ds.astype(jnp.bfloat16), k), relative, all_types, other_types
 
     def last(team, state):
         _write_queries(plan, out, memory, (row, head, queries(team), team), state)
 
-    pipe.stream(plan, steps, barriers, copy, compute, first, last)
+    pipe.stream(plan, steps, barriers, pipe.Work(copy, first, compute, last))
 
 
 def _write_queries(plan, out, memory, place, state):
@@ -164,7 +164,9 @@ def of_keys(plan: Plan, arrays: dict) -> dict:
     )
 
 
-def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
+def _keys_block(plan, arrays, *refs):
+    dk, dv, memory, barriers, barrier = refs
+    run = tile.Run(plan, arrays, memory)
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
     begin, steps = arrays["first_queries"][row, block], arrays["many_queries"][row, block]
 
@@ -173,11 +175,10 @@ def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
 
     def copy(step, slot, arrived):
         q0 = (begin + step) * SIZE
-        _copy_queries(plan, arrays, memory, (slot, arrived), (row, head, q0))
+        _copy_queries(run, (slot, arrived), (row, head, q0))
         for team in range(plan.teams):
-            tile.copy_extras(
-                plan, arrays, memory, arrived, slot * plan.teams + team, (row, head, q0, keys(team))
-            )
+            place = row, head, q0, keys(team)
+            tile.copy_extras(run, arrived, slot * plan.teams + team, place)
 
     def first(team):
         k0 = keys(team)
@@ -193,15 +194,13 @@ def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
         of_k, of_v = state
         q0 = (begin + step) * SIZE
         rows = tile.staged(plan, memory["fields"], slot, ROWS)
-        total, inner = (tile.load(memory[name].at[slot], ROWS) for name in ("total", "inner"))
+        sums = [tile.load(memory[name].at[slot], ROWS) for name in ("total", "inner")]
         types = tile.types_of(plan, arrays, row, head, q0)
-        q, g, number = memory["q"].at[slot], memory["g"].at[slot], slot * plan.teams + team
+        spot = tile.Spot((row, head, q0, keys(team)), slot * plan.teams + team, team)
+        q, g = memory["q"].at[slot], memory["g"].at[slot]
         tiles = q, memory["k"].at[team], memory["relative"].at[slot] if plan.has("window") else None
-        s, seen = tile.scores(plan, tiles, rows, columns, types, memory, number, team)
-        place, sides = (row, head, q0, keys(team)), (g, memory["v"].at[team])
-        weights, ds = tile.slopes(
-            plan, arrays, s, seen, sides, total, inner, place, memory, number, team
-        )
+        scored = tile.scores(run, spot, tiles, (rows, columns), types)
+        weights, ds = tile.slopes(run, spot, scored, (g, memory["v"].at[team]), sums)
         # The products need the transposes: wgmma reads a transposed left side from shared memory,
         # not from registers.
         shared = memory["weights"].at[team]
@@ -222,12 +221,12 @@ def _keys_block(plan, arrays, dk, dv, memory, barriers, barrier):
         plgpu.copy_smem_to_gmem(memory["v"].at[team], dv.at[here])
         plgpu.wait_smem_to_gmem(0)
 
-    pipe.stream(plan, steps, barriers, copy, compute, first, last)
+    pipe.stream(plan, steps, barriers, pipe.Work(copy, first, compute, last))
 
 
-def _copy_queries(plan, arrays, memory, target, place):
+def _copy_queries(run, target, place):
     """Copies 64 queries with their gradients, sums and fields to a slot of the shared memory."""
-    (slot, arrived), (row, head, q0) = target, place
+    (plan, arrays, memory), (slot, arrived), (row, head, q0) = run, target, place
     for name in tile.by_query(plan):
         plgpu.copy_gmem_to_smem(
             arrays[name].at[row, pl.ds(q0, SIZE), head], memory[name].at[slot], arrived

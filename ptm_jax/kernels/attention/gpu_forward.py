@@ -36,9 +36,11 @@ def forward(plan: Plan, arrays: dict):
     return pipe.launch(plan, functools.partial(_block, plan, sides), out, scratch, grid, arrays)
 
 
-def _block(plan, sides, arrays, out, total, memory, barriers, barrier):
+def _block(plan, sides, arrays, *refs):
     """Computes 64 queries of one row and head per team, over all blocks of keys that one of them
     may see."""
+    out, total, memory, barriers, barrier = refs
+    run = tile.Run(plan, arrays, memory)
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
     begin, steps = arrays["first_keys"][row, block], arrays["many_keys"][row, block]
 
@@ -46,9 +48,7 @@ def _block(plan, sides, arrays, out, total, memory, barriers, barrier):
         return (block * plan.teams + team) * SIZE
 
     def copy(step, slot, arrived):
-        tile.copy_keys(
-            plan, arrays, memory, arrived, slot, queries, (row, head, (begin + step) * SIZE)
-        )
+        tile.copy_keys(run, arrived, slot, queries, (row, head, (begin + step) * SIZE))
 
     def first(team):
         q0 = queries(team)
@@ -64,34 +64,31 @@ def _block(plan, sides, arrays, out, total, memory, barriers, barrier):
         rows, types = fixed
         top, total, mixed = state
         columns = tile.staged(plan, memory["fields"], slot, COLUMNS)
-        number = slot * plan.teams + team
+        place = row, head, queries(team), (begin + step) * SIZE
+        spot = tile.Spot(place, slot * plan.teams + team, team)
         tiles = (
             memory["q"].at[team],
             memory["k"].at[slot],
             memory["relative"].at[team] if plan.has("window") else None,
         )
-        s, seen = tile.scores(plan, tiles, rows, columns, types, memory, number, team)
+        s, seen = tile.scores(run, spot, tiles, (rows, columns), types)
         higher = jnp.maximum(top, jnp.where(seen, s, LOW).max(axis=1))
         weights = jnp.where(seen, jnp.exp(s - tile.across(higher)), 0.0)
         fade = jnp.exp(top - higher)
         total = total * fade + weights.sum(axis=1)
         if plan.dropout:
-            weights = tile.dropped(
-                plan,
-                weights,
-                tile.kept(plan, arrays, (row, head, queries(team), (begin + step) * SIZE)),
-            )
+            weights = tile.dropped(plan, weights, tile.kept(plan, arrays, place))
         mixed = mixed * lax.broadcast_in_dim(fade, mixed.shape, [0])
         mixed = tile.added(mixed, weights.astype(jnp.bfloat16), memory["v"].at[slot])
         if plan.has("mixes"):
             straight = tile.straightened(memory["slant"].at[team], weights).astype(jnp.bfloat16)
-            mixed = tile.added(mixed, straight, memory["mixes"].at[number])
+            mixed = tile.added(mixed, straight, memory["mixes"].at[spot.number])
         return higher, total, mixed
 
     def last(team, state):
         _write(out, total, memory, (row, head, queries(team), team), state)
 
-    pipe.stream(plan, steps, barriers, copy, compute, first, last)
+    pipe.stream(plan, steps, barriers, pipe.Work(copy, first, compute, last))
 
 
 def _write(out, total, memory, place, state):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,26 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from ptm_jax.kernels.attention.gpu_tile import Plan
 
 
-def stream(
-    plan: Plan, steps, barriers: tuple, copy: Callable, compute: Callable, first, last: Callable
-) -> None:
+class Work(NamedTuple):
+    """The functions of `stream`.
+
+    copy       copy(step, slot, arrived) starts the copies of a step
+    first      first(team) returns (fixed, state)
+    compute    compute(step, slot, team, fixed, state) returns the state
+    last       last(team, state) writes the result
+    """
+
+    copy: Callable
+    first: Callable
+    compute: Callable
+    last: Callable
+
+
+def stream(plan: Plan, steps, barriers: tuple, work: Work) -> None:
     """Runs a block of threads: one warpgroup copies ahead, the teams compute.
 
-    The copying warpgroup runs `copy(step, slot, arrived)`. Each team runs `first(team)`, which
-    returns (fixed, state), then `compute(step, slot, team, fixed, state)`, which returns the state,
-    and `last(team, state)`, which writes the result."""
+    The copying warpgroup runs `work.copy` at each step. Each team runs `work.first`, then
+    `work.compute` at each step, then `work.last`."""
     full, free = barriers
     thread = lax.axis_index("thread")
 
@@ -43,7 +56,7 @@ def stream(
 
             @pl.when(step < steps)
             def _():
-                copy(step, slot, full.at[slot])
+                work.copy(step, slot, full.at[slot])
 
         # The last rounds only wait: the block must not end while a team is still reading.
         lax.fori_loop(0, steps + jnp.minimum(steps, plan.stages), ahead, None)
@@ -56,12 +69,12 @@ def stream(
         def meet(step, state):
             slot = place(step)
             plgpu.barrier_wait(full.at[slot])
-            state = compute(step, slot, thread, fixed, state)
+            state = work.compute(step, slot, thread, fixed, state)
             plgpu.barrier_arrive(free.at[slot])
             return state
 
-        fixed, state = first(thread)
-        last(thread, lax.fori_loop(0, steps, meet, state))
+        fixed, state = work.first(thread)
+        work.last(thread, lax.fori_loop(0, steps, meet, state))
 
 
 def barriers(plan: Plan, copies: int) -> tuple:

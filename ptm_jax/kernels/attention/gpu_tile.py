@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -79,6 +80,24 @@ class Plan:
         return name in self.holds
 
 
+class Run(NamedTuple):
+    """What every function of a block of threads reads: the plan, the arrays in global memory, the
+    shared memory by name."""
+
+    plan: Plan
+    arrays: dict
+    memory: dict
+
+
+class Spot(NamedTuple):
+    """A tile: its place (row, head, first query, first key), the number of its copies of added
+    terms in shared memory, the team that computes it."""
+
+    place: tuple
+    number: Any
+    team: Any
+
+
 def memory(shape: tuple[int, ...], dtype=jnp.bfloat16):
     """Returns shared memory for matrices that TMA writes and wgmma reads: tiles of 8 lines of 128
     bytes, swizzled."""
@@ -113,9 +132,9 @@ def extra_memory(plan: Plan) -> dict:
     return extra
 
 
-def copy_extras(plan: Plan, arrays: dict, places: dict, arrived, number, place: tuple) -> None:
+def copy_extras(run: Run, arrived, number, place: tuple) -> None:
     """Starts the copies of a tile's added terms; `place` is (row, head, first query, first key)."""
-    row, head, q0, k0 = place
+    (plan, arrays, places), (row, head, q0, k0) = run, place
     for name in ("bias", "allow"):
         if plan.has(name):
             of_row = 0 if arrays[name].shape[0] == 1 else row
@@ -135,12 +154,10 @@ def copy_extras(plan: Plan, arrays: dict, places: dict, arrived, number, place: 
         )
 
 
-def copy_keys(
-    plan: Plan, arrays: dict, places: dict, arrived, slot, queries: Callable, place: tuple
-) -> None:
+def copy_keys(run: Run, arrived, slot, queries: Callable, place: tuple) -> None:
     """Starts the copies of 64 keys and values and of every team's added terms; `place` is (row,
     head, first key)."""
-    row, head, k0 = place
+    (plan, arrays, places), (row, head, k0) = run, place
     for name in ("k", "v"):
         plgpu.copy_gmem_to_smem(
             arrays[name].at[row, pl.ds(k0, SIZE), head], places[name].at[slot], arrived
@@ -149,9 +166,7 @@ def copy_keys(
         arrays["k_fields"].at[row, :, pl.ds(k0, SIZE)], places["fields"].at[slot], arrived
     )
     for team in range(plan.teams):
-        copy_extras(
-            plan, arrays, places, arrived, slot * plan.teams + team, (row, head, queries(team), k0)
-        )
+        copy_extras(run, arrived, slot * plan.teams + team, (row, head, queries(team), k0))
 
 
 def extras(plan: Plan) -> int:
@@ -283,14 +298,13 @@ def other_type(rows: dict, columns: dict):
     return across(rows["types"]) != down(columns["types"])
 
 
-def scores(
-    plan: Plan, sides: tuple, rows: dict, columns: dict, types: tuple, places: dict, number, team
-):
+def scores(run: Run, spot: Spot, sides: tuple, fields: tuple[dict, dict], types: tuple):
     """Returns (scores [64, 64] float32, mask) of a tile.
 
-    `sides` are (queries, keys, relative queries) in shared memory; `types` is the result of
-    `types_of`."""
-    q, k, relative = sides
+    `sides` are (queries, keys, relative queries) in shared memory; `fields` are the integers (of
+    the queries, of the keys); `types` is the result of `types_of`."""
+    (plan, _, places), (_, number, team) = run, spot
+    (q, k, relative), (rows, columns) = sides, fields
     s = product(q, turned(k))
     if plan.has("window"):
         s += slanted(
@@ -327,10 +341,12 @@ def dropped(plan: Plan, x, keep):
     return jnp.where(keep, x * (1.0 / (1.0 - plan.dropout)), 0.0)
 
 
-def slopes(plan, arrays, s, seen, sides, total, inner, place, memory, number, team):
-    """Returns (weights after dropout, dS) of a tile, [64, 64] float32; `sides` are (g, values) in
-    shared memory."""
-    g, v = sides
+def slopes(run: Run, spot: Spot, scored: tuple, sides: tuple, sums: tuple):
+    """Returns (weights after dropout, dS) of a tile, [64, 64] float32, from its (scores, mask).
+
+    `sides` are (g, values) in shared memory; `sums` are (total, inner) of the queries."""
+    (plan, arrays, memory), (place, number, team) = run, spot
+    (s, seen), (g, v), (total, inner) = scored, sides, sums
     p = jnp.where(seen, jnp.exp(s - across(total)), 0.0)
     above = product(g, turned(v))
     if plan.has("mixes"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -96,6 +96,15 @@ class Given:
     key: Any = None
 
 
+class Tile(NamedTuple):
+    """A block of scores: the row and head `at` (or () for arrays of one row and head), the number i
+    of its block of queries, and j of its block of keys."""
+
+    at: tuple
+    i: Any
+    j: Any
+
+
 def cut(x: Array, at: tuple, starts: tuple, sizes: tuple[int, ...]) -> Array:
     """Returns x[at][starts : starts + sizes]. An axis of size 1 is shared by all rows or heads."""
     lead = tuple(0 if size == 1 else place for place, size in zip(at, x.shape, strict=False))
@@ -133,8 +142,9 @@ def _line(plan, i, j):
     return j * plan.k_block - i * plan.q_block + (plan.q_blocks - 1) * plan.q_block
 
 
-def table_of(plan: Plan, table: Array, at: tuple, i, j) -> Array:
+def table_of(plan: Plan, table: Array, tile: Tile) -> Array:
     """Returns the lines [T, K] of a table for a block of scores."""
+    at, i, j = tile
     if plan.regular:
         return cut(
             table, at, (_line(plan, i, j), 0), (plan.q_block + plan.k_block, table.shape[-1])
@@ -158,67 +168,60 @@ def collect(plan: Plan, scores: Array, index: Array | None, count: int) -> Array
     )
 
 
-def index_of(plan: Plan, constants: Given, at: tuple, i, j, limit: int) -> Array | None:
+def index_of(plan: Plan, constants: Given, tile: Tile, limit: int) -> Array | None:
     """Returns the line of every score of a block in a table of 2 `limit` + 1 lines; None for
     regular positions."""
     if plan.regular:
         return None
-    q, k = _field(plan, constants, at, i, j, "places")
+    q, k = _field(plan, constants, tile, "places")
     return lines(k - q, limit)
 
 
-def _field(plan, constants, at, i, j, name):
+def _field(plan, constants, tile, name):
     """Returns a field of a block as (column of queries [q_block, 1], row of keys [1, k_block]).
 
     Reads one field at a time: on a CPU, reading three at once takes as long as the products."""
-    place = plan.fields.index(name)
+    (at, i, j), place = tile, plan.fields.index(name)
     q = cut(constants.q_fields, at, (place, i * plan.q_block), (1, plan.q_block))
     return q.reshape(-1, 1), cut(
         constants.k_fields, at, (place, j * plan.k_block), (1, plan.k_block)
     )
 
 
-def seen(plan: Plan, constants: Given, at: tuple, i, j) -> Array:
+def seen(plan: Plan, constants: Given, tile: Tile) -> Array:
     """Returns the mask [q_block, k_block] of a block of scores."""
-    q, k = _field(plan, constants, at, i, j, "segments")
+    q, k = _field(plan, constants, tile, "segments")
     visible = q == k
     if "order" in plan.fields:
-        q, k = _field(plan, constants, at, i, j, "order")
+        q, k = _field(plan, constants, tile, "order")
         visible &= k <= q
     if "group" in plan.fields:
-        q, k = _field(plan, constants, at, i, j, "group")
+        q, k = _field(plan, constants, tile, "group")
         visible &= (k == 0) | (k == q)
     if constants.allow is not None:
-        visible &= (
-            cut(
-                constants.allow,
-                at,
-                (i * plan.q_block, j * plan.k_block),
-                (plan.q_block, plan.k_block),
-            )
-            > 0
-        )
+        starts = (tile.i * plan.q_block, tile.j * plan.k_block)
+        visible &= cut(constants.allow, tile.at, starts, (plan.q_block, plan.k_block)) > 0
     return visible
 
 
-def _other_type(plan, constants, at, i, j):
-    q, k = _field(plan, constants, at, i, j, "types")
+def _other_type(plan, constants, tile):
+    q, k = _field(plan, constants, tile, "types")
     return q != k
 
 
-def scores_of(plan: Plan, parts: Parts, constants: Given, at: tuple, i, j) -> Array:
+def scores_of(plan: Plan, parts: Parts, constants: Given, tile: Tile) -> Array:
     """Returns the scores [q_block, k_block] float32 of a block, LOW where masked."""
-    product = plan.precision.einsum
+    (at, i, j), product = tile, plan.precision.einsum
     s = product(
         "qd,kd->qk", rows_of(plan, parts.q, at, i), keys_of(plan, parts.k, at, j), jnp.float32
     )
     if parts.queries is not None:
-        table = table_of(plan, parts.table, at, i, j)
+        table = table_of(plan, parts.table, tile)
         by_line = product("qd,td->qt", rows_of(plan, parts.queries, at, i), table, jnp.float32)
-        s += spread(plan, by_line, index_of(plan, constants, at, i, j, most(parts.table, -2)))
+        s += spread(plan, by_line, index_of(plan, constants, tile, most(parts.table, -2)))
     if parts.types is not None:
         same, other = rows_of(plan, parts.types, at, i).T[..., None]
-        s += jnp.where(_other_type(plan, constants, at, i, j), other, same)
+        s += jnp.where(_other_type(plan, constants, tile), other, same)
     s *= plan.scale
     if parts.bias is not None:
         s += cut(parts.bias, at, (i * plan.q_block, j * plan.k_block), s.shape)
@@ -227,37 +230,42 @@ def scores_of(plan: Plan, parts: Parts, constants: Given, at: tuple, i, j) -> Ar
             s += cut(parts.distances, at, (_line(plan, i, j) // plan.step, 0, 0), (1, *s.shape))[0]
         else:
             table = cut(parts.distances, at, (0,), parts.distances.shape[-1:])
-            s += table[index_of(plan, constants, at, i, j, most(table, 0))]
-    return jnp.where(seen(plan, constants, at, i, j), s, LOW)
+            s += table[index_of(plan, constants, tile, most(table, 0))]
+    return jnp.where(seen(plan, constants, tile), s, LOW)
 
 
-def dropped(plan: Plan, weights: Array, constants: Given, at: tuple, i, j) -> Array:
+def dropped(plan: Plan, weights: Array, constants: Given, tile: Tile) -> Array:
     """Applies dropout to the weights [q_block, k_block]; its bits depend on their global
     positions."""
     if not plan.dropout:
         return weights
+    at, i, j = tile
     start = (
         number(constants.head, at),
         number(constants.first, at) + i * plan.q_block,
         j * plan.k_block,
     )
     row = number(constants.row, at)[None]
-    keep = keep_mask(constants.key, row, (1, *weights.shape), plan.dropout, plan.full_size, start)[
-        0, 0
-    ]
+    keep = keep_mask(
+        constants.key,
+        row,
+        (1, *weights.shape),
+        plan.dropout,
+        full_shape=plan.full_size,
+        start=start,
+    )[0, 0]
     return jnp.where(keep, weights / (1.0 - plan.dropout), 0.0)
 
 
-def mixed(plan: Plan, weights: Array, parts: Parts, constants: Given, at: tuple, i, j) -> Array:
+def mixed(plan: Plan, weights: Array, parts: Parts, constants: Given, tile: Tile) -> Array:
     """Returns the weighted sum [q_block, K] float32 of v and of the relative values; `weights` are
     after dropout."""
     product = plan.precision.einsum
-    out = product("qk,kd->qd", weights, keys_of(plan, parts.v, at, j), jnp.float32)
+    out = product("qk,kd->qd", weights, keys_of(plan, parts.v, tile.at, tile.j), jnp.float32)
     if parts.values is not None:
-        table = table_of(plan, parts.values, at, i, j)
-        by_line = collect(
-            plan, weights, index_of(plan, constants, at, i, j, most(parts.values, -2)), len(table)
-        )
+        table = table_of(plan, parts.values, tile)
+        index = index_of(plan, constants, tile, most(parts.values, -2))
+        by_line = collect(plan, weights, index, len(table))
         out += product("qt,td->qd", by_line, table, jnp.float32)
     return out
 
@@ -279,10 +287,10 @@ class Grads:
         x = self.leaves[name]
         self.leaves[name] = put(x, self.at, starts, cut(x, self.at, starts, block.shape) + block)
 
-    def of_scores(self, parts: Parts, constants: Given, ds: Array, i, j) -> Array:
+    def of_scores(self, parts: Parts, constants: Given, ds: Array, tile: Tile) -> Array:
         """Adds the gradients that follow from `ds` to all leaves but q; returns the block's
         gradient of q."""
-        plan, at, product = self.plan, self.at, self.plan.precision.einsum
+        plan, (at, i, j), product = self.plan, tile, self.plan.precision.einsum
         begin, end = i * plan.q_block, j * plan.k_block
         if parts.bias is not None:
             self.add("bias", (begin, end), ds)
@@ -291,25 +299,22 @@ class Grads:
                 self.add("distances", (_line(plan, i, j) // plan.step, 0, 0), ds[None])
             else:
                 limit = most(parts.distances, -1)
-                index = index_of(plan, constants, at, i, j, limit)
+                index = index_of(plan, constants, tile, limit)
                 self.add("distances", (0,), jnp.zeros(2 * limit + 1).at[index].add(ds))
         ds = ds * plan.scale
         self.add(
             "k", (end, 0), product("qk,qd->kd", ds, rows_of(plan, parts.q, at, i), jnp.float32)
         )
         if parts.queries is not None:
-            table, queries = (
-                table_of(plan, parts.table, at, i, j),
-                rows_of(plan, parts.queries, at, i),
-            )
-            by_line = collect(
-                plan, ds, index_of(plan, constants, at, i, j, most(parts.table, -2)), len(table)
-            )
+            table = table_of(plan, parts.table, tile)
+            queries = rows_of(plan, parts.queries, at, i)
+            index = index_of(plan, constants, tile, most(parts.table, -2))
+            by_line = collect(plan, ds, index, len(table))
             self.add("queries", (begin, 0), product("qt,td->qd", by_line, table, jnp.float32))
             first = _line(plan, i, j) if plan.regular else 0
             self.add("table", (first, 0), product("qt,qd->td", by_line, queries, jnp.float32))
         if parts.types is not None:
-            other = _other_type(plan, constants, at, i, j)
+            other = _other_type(plan, constants, tile)
             self.add(
                 "types",
                 (begin, 0),
@@ -317,17 +322,19 @@ class Grads:
             )
         return product("qk,kd->qd", ds, keys_of(plan, parts.k, at, j), jnp.float32)
 
-    def of_weights(self, parts: Parts, constants: Given, weights: Array, g: Array, i, j) -> Array:
+    def of_weights(
+        self, parts: Parts, constants: Given, weights: Array, g: Array, tile: Tile
+    ) -> Array:
         """Returns the gradient [q_block, k_block] of the weights after dropout, from the result's
         gradient g [q_block, K].
 
         Adds the gradients of v and of the relative values."""
-        plan, at, product = self.plan, self.at, self.plan.precision.einsum
+        plan, (at, i, j), product = self.plan, tile, self.plan.precision.einsum
         self.add("v", (j * plan.k_block, 0), product("qk,qd->kd", weights, g, jnp.float32))
         above = product("qd,kd->qk", g, keys_of(plan, parts.v, at, j), jnp.float32)
         if parts.values is not None:
-            table = table_of(plan, parts.values, at, i, j)
-            index = index_of(plan, constants, at, i, j, most(parts.values, -2))
+            table = table_of(plan, parts.values, tile)
+            index = index_of(plan, constants, tile, most(parts.values, -2))
             by_line = collect(plan, weights, index, len(table))
             first = _line(plan, i, j) if plan.regular else 0
             self.add("values", (first, 0), product("qt,qd->td", by_line, g, jnp.float32))

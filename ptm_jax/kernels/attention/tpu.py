@@ -43,6 +43,7 @@ from ptm_jax.kernels.attention.tpu_block import (
     FLOOR,
     LANES,
     Plan,
+    Refs,
     call,
     dot,
     dropped,
@@ -198,7 +199,7 @@ def _attention_forward(plan, operands, constants):
 
 
 def _attention_backward(plan, residuals, g):
-    return tpu_backward.gradients(plan, *residuals, g), None
+    return tpu_backward.gradients(plan, residuals, g), None
 
 
 _attention.defvjp(_attention_forward, _attention_backward)
@@ -218,11 +219,11 @@ def _forward(plan: Plan, operands, constants):
     results = call(
         plan,
         kernel,
-        grid,
-        where,
-        constants["spans"][0],
         operands,
         constants,
+        grid=grid,
+        where=where,
+        spans=constants["spans"][0],
         outputs=outputs,
         scratch=scratch,
         name="attention",
@@ -230,9 +231,10 @@ def _forward(plan: Plan, operands, constants):
     return results["out"], results["total"]
 
 
-def _forward_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, top, total, mixed):
+def _forward_kernel(plan: Plan, every: Refs):
     head, row, i, step = (pl.program_id(axis) for axis in range(4))
-    place, seed, number = row * plan.counts[0] + i, seed[row], first_head[0] + head
+    refs, outputs, (top, total, mixed) = every.operands, every.outputs, every.scratch
+    place = row * plan.counts[0] + i
 
     @pl.when(step == 0)
     def _():
@@ -240,7 +242,7 @@ def _forward_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, t
         total[...] = jnp.zeros(total.shape, jnp.float32)
         mixed[...] = jnp.zeros(mixed.shape, jnp.float32)
 
-    @pl.when(step < count[place])
+    @pl.when(step < every.count[place])
     def _():
         s = scores_of(plan, refs)
         higher = jnp.maximum(top[...], s.max(0, keepdims=True))
@@ -248,7 +250,7 @@ def _forward_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, t
         fade = jnp.exp(top[...] - higher)
         top[...] = higher
         total[...] = total[...] * fade + p.sum(0, keepdims=True)
-        weights = dropped(plan, p, seed, number, i, first[place] + step)
+        weights = dropped(plan, p, every.spot(head, row, i, every.first[place] + step))
         weighed = dot(plan, refs["v"][...], weights, 0, 0)
         if "values" in refs:
             weighed += dot(plan, unskew(weights.T), tables(refs["values"]), 1, 0).T

@@ -29,6 +29,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ptm_jax.kernels.attention.tpu_block import (
     Plan,
+    Refs,
     call,
     dot,
     dropped,
@@ -43,9 +44,10 @@ from ptm_jax.kernels.attention.tpu_block import (
 )
 
 
-def gradients(plan: Plan, operands, constants, out, total, g):
-    """Returns {name: gradient} of the operands, for out and g [B, Lq, H, K] and log-sums `total`
-    [B, H, 1, Lq]."""
+def gradients(plan: Plan, residuals, g):
+    """Returns {name: gradient} of the operands, for the residuals (operands, constants, out [B, Lq,
+    H, K], log-sums [B, H, 1, Lq]) and the gradient g [B, Lq, H, K] of out."""
+    operands, constants, out, total = residuals
     width, queries = operands["q"].shape[-1], plan.padded[0]
     inner = jnp.einsum("bqhk,bqhk->bhq", g, out, preferred_element_type=jnp.float32)
     behind = (0, queries - plan.lengths[0])
@@ -63,13 +65,13 @@ def gradients(plan: Plan, operands, constants, out, total, g):
     return {name: slopes[name].astype(operands[name].dtype) for name in operands}
 
 
-def _slopes(plan: Plan, refs, seed, head, i, j):
+def _slopes(plan: Plan, refs, spot):
     """Returns (p, ds) of a block, [keys, queries] float32."""
     p = jnp.exp(scores_of(plan, refs) - refs["total"][...])
     dp = dot(plan, refs["v"][...], refs["g"][...], 1, 1)
     if "values" in refs:
         dp += skew(dot(plan, refs["g"][...], tables(refs["values"]), 1, 1)).T
-    return p, p * (dropped(plan, dp, seed, head, i, j) - refs["inner"][...])
+    return p, p * (dropped(plan, dp, spot) - refs["inner"][...])
 
 
 def _of_queries(plan: Plan, operands, constants, further):
@@ -91,8 +93,9 @@ def _of_queries(plan: Plan, operands, constants, further):
         outputs[name] = jax.ShapeDtypeStruct(shape, jnp.float32), of_head
     kernel, grid = functools.partial(_queries_kernel, plan), (heads, rows, nq, nk)
     made = call(
-        plan, kernel, grid, where, constants["spans"][0], operands | further, constants,
-        outputs=outputs, scratch=[scratch], name="attention_queries", parallel=not full_shape,
+        plan, kernel, operands | further, constants,
+        grid=grid, where=where, spans=constants["spans"][0], outputs=outputs, scratch=[scratch],
+        name="attention_queries", parallel=not full_shape,
     )  # fmt: skip
     shared = {
         name: x.sum(0, keepdims=True)
@@ -102,10 +105,10 @@ def _of_queries(plan: Plan, operands, constants, further):
     return made | {"q": made["q"].swapaxes(2, 3)} | shared
 
 
-def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, sums):
+def _queries_kernel(plan: Plan, every: Refs):
     head, row, i, step = (pl.program_id(axis) for axis in range(4))
-    (nq, nk), (bq, _) = plan.counts, plan.blocks
-    place, seed, number = row * nq + i, seed[row], first_head[0] + head
+    refs, outputs, (sums,) = every.operands, every.outputs, every.scratch
+    (nq, nk), (bq, _), place = plan.counts, plan.blocks, row * plan.counts[0] + i
     resident = [outputs[name] for name in ("strip", "table", "values") if name in outputs]
 
     @pl.when((row == 0) & (i == 0) & (step == 0))
@@ -118,10 +121,11 @@ def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, s
         for ref in sums.values():
             ref[...] = jnp.zeros(ref.shape, ref.dtype)
 
-    @pl.when(step < count[place])
+    @pl.when(step < every.count[place])
     def _():
-        j = first[place] + step
-        p, ds = _slopes(plan, refs, seed, number, i, j)
+        j = every.first[place] + step
+        spot = every.spot(head, row, i, j)
+        p, ds = _slopes(plan, refs, spot)
         sums["q"][...] += dot(plan, refs["k"][...], ds, 0, 0)
         rising = pl.ds(pl.multiple_of((j - i + nq - 1) * bq, bq), 2 * bq)
         if "table" in refs:
@@ -131,7 +135,7 @@ def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, s
                 plan, by_distance, refs["queries"][...], 0, 0
             )
         if "values" in refs:
-            weights = unskew(dropped(plan, p, seed, number, i, j).T)
+            weights = unskew(dropped(plan, p, spot).T)
             outputs["values"][rising, :] += dot(plan, weights, refs["g"][...], 0, 0)
         if "strip" in refs:
             falling = pl.ds(pl.multiple_of((i - j + nk - 1) * bq, bq), 2 * bq)
@@ -157,26 +161,28 @@ def _of_keys(plan: Plan, operands, constants, further):
     scratch = [{name: pltpu.VMEM((bk, width), jnp.float32) for name in ("k", "v")}]
     kernel, grid = functools.partial(_keys_kernel, plan), (heads, rows, nk, nq)
     return call(
-        plan, kernel, grid, where, constants["spans"][1], operands | further, constants,
-        outputs=outputs, scratch=scratch, name="attention_keys",
+        plan, kernel, operands | further, constants,
+        grid=grid, where=where, spans=constants["spans"][1], outputs=outputs, scratch=scratch,
+        name="attention_keys",
     )  # fmt: skip
 
 
-def _keys_kernel(plan: Plan, first, count, seed, first_head, refs, outputs, sums):
+def _keys_kernel(plan: Plan, every: Refs):
     head, row, j, step = (pl.program_id(axis) for axis in range(4))
-    place, seed, number = row * plan.counts[1] + j, seed[row], first_head[0] + head
+    refs, outputs, (sums,) = every.operands, every.outputs, every.scratch
+    place = row * plan.counts[1] + j
 
     @pl.when(step == 0)
     def _():
         for ref in sums.values():
             ref[...] = jnp.zeros(ref.shape, ref.dtype)
 
-    @pl.when(step < count[place])
+    @pl.when(step < every.count[place])
     def _():
-        i = first[place] + step
-        p, ds = _slopes(plan, refs, seed, number, i, j)
+        spot = every.spot(head, row, every.first[place] + step, j)
+        p, ds = _slopes(plan, refs, spot)
         sums["k"][...] += dot(plan, ds, refs["q"][...], 1, 0)
-        sums["v"][...] += dot(plan, dropped(plan, p, seed, number, i, j), refs["g"][...], 1, 0)
+        sums["v"][...] += dot(plan, dropped(plan, p, spot), refs["g"][...], 1, 0)
 
     @pl.when(step == plan.counts[0] - 1)
     def _():
@@ -203,23 +209,25 @@ def _of_bias(plan: Plan, operands, constants, further):
         (of_heads[1], of_rows[1], *plan.counts, steps),
     )
     return call(
-        plan, kernel, grid, where, constants["spans"][0], operands | further, constants,
-        outputs=outputs, scratch=[pltpu.VMEM(plan.blocks, jnp.float32)], name="attention_bias",
+        plan, kernel, operands | further, constants,
+        grid=grid, where=where, spans=constants["spans"][0], outputs=outputs,
+        scratch=[pltpu.VMEM(plan.blocks, jnp.float32)], name="attention_bias",
     )  # fmt: skip
 
 
-def _bias_kernel(plan: Plan, steps, where, first, count, seed, first_head, refs, outputs, total):
+def _bias_kernel(plan: Plan, steps, where, every: Refs):
     step = pl.program_id(4)
     row, head, i, j = where(*(pl.program_id(axis) for axis in range(5)))
-    place, seed, number = row * plan.counts[0] + i, seed[row], first_head[0] + head
+    refs, outputs, (total,) = every.operands, every.outputs, every.scratch
+    place = row * plan.counts[0] + i
 
     @pl.when(step == 0)
     def _():
         total[...] = jnp.zeros(total.shape, jnp.float32)
 
-    @pl.when((j >= first[place]) & (j < first[place] + count[place]))
+    @pl.when((j >= every.first[place]) & (j < every.first[place] + every.count[place]))
     def _():
-        _, ds = _slopes(plan, refs, seed, number, i, j)
+        _, ds = _slopes(plan, refs, every.spot(head, row, i, j))
         total[...] += ds.T
 
     @pl.when(step == steps - 1)

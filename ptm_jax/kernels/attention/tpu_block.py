@@ -12,7 +12,7 @@ rotating row r by r lanes (Dai et al. 2019, appendix B, use a reshape); `unskew`
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -119,7 +119,8 @@ def over(plan: Plan, inner: str):
     ("queries")."""
     outer = plan.counts[0 if inner == "keys" else 1]
 
-    def where(h, b, block, step, first, count, *_):
+    def where(h, b, block, step, *scalars):
+        first, count, *_ = scalars
         at = b * outer + block
         met = first[at] + jnp.minimum(step, jnp.maximum(count[at] - 1, 0))
         return (b, h, block, met) if inner == "keys" else (b, h, met, block)
@@ -133,34 +134,70 @@ def output(plan: Plan, where, name: str, shape: tuple[int, ...], dtype=jnp.float
     return jax.ShapeDtypeStruct(shape, dtype), pl.BlockSpec(block, lambda *ids: index(*where(*ids)))
 
 
+class Refs(NamedTuple):
+    """The references of a kernel.
+
+    first, count            the first block that a block of the outer axis meets, and their number
+    seeds, first_head       the seeds of dropout, and the global number of the first head
+    operands, outputs       by name
+    scratch                 memory of the core
+    """
+
+    first: Any
+    count: Any
+    seeds: Any
+    first_head: Any
+    operands: dict
+    outputs: dict
+    scratch: tuple
+
+    def spot(self, head, row, i, j) -> Spot:
+        """Returns the block (i, j) of scores of a row and head of this device."""
+        return Spot(self.seeds[row], self.first_head[0] + head, i, j)
+
+
+class Spot(NamedTuple):
+    """A block of scores of one row and head: the row's seed, the head's global number, the numbers
+    of its block of queries and of its block of keys."""
+
+    seed: Any
+    head: Any
+    i: Any
+    j: Any
+
+
 def call(
     plan: Plan,
     kernel,
-    grid,
-    where,
-    spans,
     operands,
     constants,
     *,
+    grid,
+    where,
+    spans,
     outputs: dict,
     scratch,
     name: str,
     parallel=True,
 ):
-    """Runs `kernel` over the grid.
+    """Runs `kernel(refs: Refs)` over the grid.
 
-    The kernel is called as `kernel(first, count, seeds, first_head, refs of operands, refs of
-    outputs, *scratch)`. `outputs` are results of `output` by name. Steps along the last axis of the
-    grid run in order. Steps along the first axis (heads) may run in any order, and steps along the
-    other axes only if `parallel`.
+    `outputs` are results of `output` by name. Steps along the last axis of the grid run in order.
+    Steps along the first axis (heads) may run in any order, and steps along the other axes only if
+    `parallel`.
     """
     operands = operands | {
         key: constants[key] for key in ("q_fields", "k_fields", "allow") if key in constants
     }
     arrays = {key: (x, x) if key in PAIRS else x for key, x in operands.items()}
     middle = "parallel" if parallel else "arbitrary"
+    inputs = len(Refs._fields) - 1
+
+    def run(*refs):
+        kernel(Refs(*refs[:inputs], scratch=refs[inputs:]))
+
     return pl.pallas_call(
-        kernel,
+        run,
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=4,
             grid=grid,
@@ -301,11 +338,12 @@ def _seen(plan, refs):
     return seen
 
 
-def dropped(plan: Plan, x, seed, head, i, j):
+def dropped(plan: Plan, x, spot: Spot):
     """Applies dropout to a block [keys, queries], with the bits of `core.streams.keep_mask` at the
     global positions."""
     if not plan.dropout:
         return x
+    seed, head, i, j = spot
     _, queries, keys = plan.full_size
 
     def place(axis, number):

@@ -221,7 +221,7 @@ def choose(
             candidates,
         )  # with Pallas, which takes a quarter of a second to import
 
-        return candidates.best(here, tokens, words, width, soft, compute)
+        return candidates.best(here, tokens, words, width, soft=soft, compute=compute)
     if impl in ("reference", "xla"):
         return None if impl == "reference" else blocked
     if impl != "pallas":

@@ -107,8 +107,9 @@ def forward(plan, student, labels, teacher, first):
     return loop(words, words_of_block(len(labels), words), meet, sums)
 
 
-def backward(plan, student, labels, teacher, log_sums, grads, first):
+def backward(plan, operands, log_sums, grads, first):
     """Returns (d features [T, D], d table, d bias or None), float32, for one device's words."""
+    student, labels, teacher = operands
     student, teacher = cast(plan, student), cast(plan, teacher)
     (log_sum, soft_log_sum), (tokens, width) = log_sums, student.features.shape
     words, product = len(student.table), plan.precision.einsum

@@ -91,7 +91,7 @@ def _outputs(function, student: Linear, labels, slopes) -> dict[str, Any]:
     return {"result": both} | {f"gradient of {name}": grad for name, grad in vars(grads).items()}
 
 
-def best(platform: str, tokens: int, words: int, width: int, soft: bool, compute: str) -> Any:
+def best(platform: str, tokens: int, words: int, width: int, *, soft: bool, compute: str) -> Any:
     """Returns the fastest module that is right on the attached device and computes this."""
 
     def size(number, limit):

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,12 +49,13 @@ def drawn(
     one, layout = jax.lax.stop_gradient(one), current()
     plan = Plan(None, len(one.table), precision)
     if layout is None:
-        words, values = _best(plan, one.flat(), seeds.reshape(-1), temperature, block, None)
+        settings = _Settings(plan, temperature, block)
+        words, values = _best(settings, one.flat(), seeds.reshape(-1), None)
         return words.reshape(seeds.shape), values.reshape(seeds.shape)
     places = places_of(layout, one)
     one = padded(one, places.parts)
     plan = dataclasses.replace(plan, padded=len(one.table) != plan.words)
-    share = functools.partial(_share, plan, places, temperature, block)
+    share = functools.partial(_share, _Settings(plan, temperature, block), places)
     return mapped(places, share, (places.linear(one), places.labels), (places.labels,) * 2)(
         one, seeds
     )
@@ -69,8 +71,17 @@ def gumbel(numbers: Array, seeds: Array) -> Array:
     return -jnp.log(-jnp.log1p(-v))
 
 
-def _best(plan, one, seeds, temperature, block, first):
+class _Settings(NamedTuple):
+    """The computation, the temperature and the number of words per block (None: `blocked`'s)."""
+
+    plan: Plan
+    temperature: float
+    block: int | None
+
+
+def _best(settings, one, seeds, first):
     """Returns (the best word, its value) for tokens [T] over one device's words."""
+    plan, temperature, block = settings
     one = blocked.cast(plan, one)
 
     def meet(start, size, best):
@@ -89,10 +100,11 @@ def _best(plan, one, seeds, temperature, block, first):
     )
 
 
-def _share(plan, places, temperature, block, one, seeds):
+def _share(settings, places, one, seeds):
     """Samples for one device's tokens; returns the best word of all devices."""
+    plan = settings.plan
     first = jax.lax.axis_index(places.words) * len(one.table) if places.words else None
-    word, top = _best(plan, one.flat(), seeds.reshape(-1), temperature, block, first)
+    word, top = _best(settings, one.flat(), seeds.reshape(-1), first)
     if places.words:
         best = jax.lax.pmax(top, places.words)
         word, top = jax.lax.pmin(jnp.where(top == best, word, plan.words), places.words), best

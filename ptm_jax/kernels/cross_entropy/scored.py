@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -86,14 +86,22 @@ class Sums:
     soft_sum: Any = None
 
 
+class Operands(NamedTuple):
+    """What a backward pass reads: the scores, the labels [T], and a teacher's scores or None."""
+
+    student: Linear
+    labels: Array
+    teacher: Linear | None
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """Static arguments of the computation.
 
     kernel      a module with `forward(plan, student, labels, teacher, first) -> Sums` and
-                `backward(plan, student, labels, teacher, log_sums, grads, first) -> (d features, d
-                table, d bias)` for one device's tokens [T] and words, float32; `first` is the
-                number of its first word, or None
+                `backward(plan, operands, log_sums, grads, first) -> (d features, d table, d bias)`
+                for one device's tokens [T] and words, float32; `first` is the number of its first
+                word, or None
     words       size of the whole vocabulary
     padded      whether a device may have rows of zeros beyond the vocabulary
     interpret   passed to `pallas_call`, to run a kernel without its device
@@ -251,25 +259,20 @@ def _backward(plan, places, residuals, g):
     grads = Scored(
         g.log_sum, g.label, None, None if g.mean is None else g.mean / plan.words, g.soft
     )
-    log_sums = log_sum, soft_log_sum
+    log_sums, operands = (log_sum, soft_log_sum), Operands(student, labels, teacher)
     if places is None:
-        slopes = plan.kernel.backward(plan, student, labels, teacher, log_sums, grads, None)
+        slopes = plan.kernel.backward(plan, operands, log_sums, grads, None)
     else:
         one = places.labels
-        inputs = (
-            places.linear(student),
-            one,
-            None if teacher is None else places.linear(teacher),
-            one,
-            one,
-        )
+        soft = None if teacher is None else places.linear(teacher)
+        inputs = (Operands(places.linear(student), one, soft), one, one)
         outputs = (
             places.features,
             P(places.words or None, places.width or None),
             places.linear(student).bias,
         )
         share = functools.partial(_share_backward, plan, places)
-        slopes = mapped(places, share, inputs, outputs)(student, labels, teacher, log_sums, grads)
+        slopes = mapped(places, share, inputs, outputs)(operands, log_sums, grads)
     features, table, bias = slopes
 
     def cast(x, like):
@@ -282,12 +285,13 @@ def _backward(plan, places, residuals, g):
 _scored.defvjp(_forward, _backward)
 
 
-def _share_backward(plan, places, student, labels, teacher, log_sums, grads):
+def _share_backward(plan, places, operands, log_sums, grads):
+    student, labels, teacher = operands
     shape, flat = student.features.shape, lambda tree: jax.tree.map(lambda x: x.reshape(-1), tree)
     teacher = None if teacher is None else teacher.flat()
     first = jax.lax.axis_index(places.words) * len(student.table) if places.words else None
-    arrays = student.flat(), flat(labels), teacher, flat(log_sums), flat(grads), first
-    features, table, bias = plan.kernel.backward(plan, *arrays)
+    operands = Operands(student.flat(), flat(labels), teacher)
+    features, table, bias = plan.kernel.backward(plan, operands, flat(log_sums), flat(grads), first)
     # Cast before the psum, so that devices exchange the type of the result, as for every other
     # product.
     features = features.astype(student.features.dtype)

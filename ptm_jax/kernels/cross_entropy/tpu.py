@@ -60,16 +60,18 @@ def forward(plan, student, labels, teacher, first):
     out = jax.ShapeDtypeStruct((len(operands["x"]), 128), jnp.float32)
     scratch = [pltpu.VMEM((shape.t, 128), jnp.float32)]
     columns_of_tokens = _called(
-        plan, shape, _forward, (0, 1), words, operands, out, shape.column(0, 128), scratch
-    )
+        plan, shape, _forward, (0, 1), (words, operands),
+        out=out, out_specs=shape.column(0, 128), scratch=scratch,
+    )  # fmt: skip
     columns = dict(zip(COLUMNS, columns_of_tokens[: len(labels), : len(COLUMNS)].T, strict=True))
     return Sums(
         columns["top"], columns["total"], columns["label"], columns["all"] if plan.mean else None
     )
 
 
-def backward(plan, student, labels, teacher, log_sums, grads, first):
+def backward(plan, operands, log_sums, grads, first):
     """Returns (d features [T, D], d table, d bias or None), float32, for one device's words."""
+    student, labels, teacher = operands
     del teacher
     tokens, shape = len(labels), _Shape(plan, student, len(labels))
     words, operands = _operands(plan, shape, student, labels, first)
@@ -83,20 +85,24 @@ def backward(plan, student, labels, teacher, log_sums, grads, first):
         return jax.ShapeDtypeStruct(sizes, jnp.float32)
 
     x, table = operands["x"].shape, student.table.shape
-    features = _called(plan, shape, _features, (0, 1), words, operands, of(*x), shape.tokens(0))
+    features = _called(
+        plan, shape, _features, (0, 1), (words, operands),
+        out=of(*x), out_specs=shape.tokens(0),
+    )  # fmt: skip
     specs = [shape.lines(0), pl.BlockSpec((8, shape.v), lambda i, j, *_: (0, i))]
     table, slopes = _called(
-        plan, shape, _table, (1, 0), words, operands, [of(*table), of(8, table[0])], specs
-    )
+        plan, shape, _table, (1, 0), (words, operands),
+        out=[of(*table), of(8, table[0])], out_specs=specs,
+    )  # fmt: skip
     return features[:tokens], table, None if student.bias is None else slopes[0]
 
 
-def _called(plan, shape, kernel, axes, words, operands, out, out_specs, scratch=()):
-    """Runs `kernel(plan, words, refs of operands, *outputs, *scratch)`.
+def _called(plan, shape, kernel, axes, arrays, *, out, out_specs, scratch=()):
+    """Runs `kernel(plan, words, refs of operands, *outputs, *scratch)` on arrays (words, operands).
 
     `axes` are the grid axes of tokens and words.
     """
-    t, v = axes
+    (words, operands), (t, v) = arrays, axes
     specs = {
         "x": shape.tokens(t),
         "labels": shape.column(t),

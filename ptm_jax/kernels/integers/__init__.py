@@ -83,6 +83,7 @@ def product(
     kernel: Array,
     scale: Array,
     inputs: Array,
+    *,
     offset: Array | None = None,
     bias: Array | None = None,
 ):

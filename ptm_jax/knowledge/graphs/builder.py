@@ -6,8 +6,8 @@ cycle               entities that are above one another in a hierarchy (hypernym
 duplicate triple    the same triple again in its split; left out
 duplicate alias     the same alias of the same entity again; left out
 empty relation      a declared relation without triples; kept
-crowded alias       an alias of more than `most` entities; the entities with the highest priors are
-                    kept
+crowded alias       an alias of more than `per_alias` entities; the entities with the highest priors
+                    are kept
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Builder:
             )
             fault["count"] += int(count)
 
-    def arrays(self, most: int = MOST) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    def arrays(self, per_alias: int = MOST) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Returns ({file name without its ending: array}, counts).
 
         Raises UserError without triples, aliases and texts.
@@ -209,7 +209,7 @@ class Builder:
             for name, value in out.items()
             if len(value) or name not in ("triples-valid", "triples-test")
         }
-        out |= self._alias_arrays(number, most) | self._type_arrays(number)
+        out |= self._alias_arrays(number, per_alias) | self._type_arrays(number)
         for name, by_entity in sorted(self.values.items()):
             column = np.full(len(declared), np.nan, np.float32)
             ids, numbers = number[list(by_entity)], np.array(list(by_entity.values()), np.float32)

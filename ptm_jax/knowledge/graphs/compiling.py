@@ -36,7 +36,7 @@ class Source:
 
 
 def compile_graph(
-    sources: Iterable[Source], out: str | Path, most: int = MOST, strict: bool = False
+    sources: Iterable[Source], out: str | Path, per_alias: int = MOST, strict: bool = False
 ) -> GraphStore:
     """Returns the graph of sources, in the folder `out`.
 
@@ -44,14 +44,14 @@ def compile_graph(
 
     Raises UserError for a file that cannot be read, with its line, where `out` holds another graph,
     and, if `strict`, for the first fault."""
-    if most < 1:
-        raise UserError(f"an alias must keep at least 1 entity; {most} were asked for")
+    if per_alias < 1:
+        raise UserError(f"an alias must keep at least 1 entity; {per_alias} were asked for")
     out, sources = Path(out).expanduser(), tuple(sources)
     named = [
         {"name": s.name, "files": {path.name: graph_store.hashed(path) for path in s.files}}
         for s in sources
     ]
-    asked = {"sources": named, "most": most}
+    asked = {"sources": named, "most": per_alias}
     if out.exists() and any(out.iterdir()):
         graph = graph_store.open_graph(out)
         if {name: graph.manifest.get(name) for name in asked} == asked:
@@ -63,7 +63,7 @@ def compile_graph(
     for source in sources:
         builder.closed = source.closed
         source.read(builder)
-    arrays, counts = builder.arrays(most)
+    arrays, counts = builder.arrays(per_alias)
     if strict and builder.faults:
         kind, fault = next(iter(builder.faults.items()))
         raise UserError(

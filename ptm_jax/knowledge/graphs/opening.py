@@ -45,7 +45,7 @@ def compiled(sources: Sequence[Source]) -> GraphStore:
     folder = _folder() / name
     with cache.alone(folder.with_name(f"{name}.lock"), folder.is_dir()):
         if not folder.is_dir():
-            compile_graph(sources, folder, most=ALL)
+            compile_graph(sources, folder, per_alias=ALL)
     return open_graph(folder)
 
 

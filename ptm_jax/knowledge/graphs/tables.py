@@ -40,12 +40,12 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def cells(
-    path: Path, least: int, most: int | None = None, mark: str = "\t", *, comments: bool = False
+    path: Path, least: int, largest: int | None = None, mark: str = "\t", *, comments: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields (number, cells without blanks around) of lines of `least` to `most` cells (None:
+    """Yields (number, cells without blanks around) of lines of `least` to `largest` cells (None:
     exactly `least`; 0: any number more); the first `least` are not empty. With `comments`, lines
     that begin with # are left out. Raises UserError with file and line."""
-    top = least if most is None else most
+    top = least if largest is None else largest
     for number, line in lines(path):
         if comments and line.startswith("#"):
             continue

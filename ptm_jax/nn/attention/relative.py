@@ -41,7 +41,7 @@ def sinusoids(places: jax.Array, width: int, interleave: bool = False) -> jax.Ar
 
 def t5_bucket(distance: jax.Array, buckets: int, farthest: int, both_ways: bool) -> jax.Array:
     """Returns the bucket [..] int32 of distances key - query: half exact, half logarithmic up to
-    `most` (Raffel et al. 2020, 2.1).
+    `farthest` (Raffel et al. 2020, 2.1).
 
     With `both_ways` keys to the right have their own buckets; otherwise they fall into bucket 0.
     """
@@ -68,16 +68,19 @@ class Buckets(nn.Module):
 
     heads: int
     buckets: int = 32
-    most: int = 128
+    farthest: int = 128
     both_ways: bool = True
     initializer: Any = Normal(0.05)
 
     @nn.compact
     def __call__(self, context: Context, queries: int, keys: int) -> Scores:
-        del queries, keys  # all distances above `most` share a bucket
+        del queries, keys  # all distances above `farthest` share a bucket
         table = self.param("table", self.initializer, (self.buckets, self.heads))
         bucket = t5_bucket(
-            jnp.arange(-self.most, self.most + 1), self.buckets, self.most, self.both_ways
+            jnp.arange(-self.farthest, self.farthest + 1),
+            self.buckets,
+            self.farthest,
+            self.both_ways,
         )
         return context.placed(distances=table[bucket].T)
 
@@ -162,11 +165,11 @@ class RelativeKeysValues(nn.Module):
     """NEZHA's relative positions (Wei et al. 2019, section 2.1): sinusoids of the clipped distance,
     not trained, added to every key and every value; one table for all heads."""
 
-    most: int = 64
+    farthest: int = 64
     precision: Precision = Precision()
 
     def __call__(self, q, k, context: Context):
         del k
-        waves = sinusoids(jnp.arange(2 * self.most + 1), q.shape[-1], interleave=True)
+        waves = sinusoids(jnp.arange(2 * self.farthest + 1), q.shape[-1], interleave=True)
         waves = waves.astype(self.precision.dtype)[:, None]
         return q, context.placed(relative=Relative(q, waves), values=waves)

@@ -12,10 +12,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array
+from ptm_jax.nn.heads.pooling import TextPooling
 from ptm_jax.nn.initializers import FanIn, Zeros
 from ptm_jax.nn.layers import Activation, activate
 
@@ -53,7 +53,7 @@ def largest(x: Array, count: Array, k: Array, width: int) -> Array:
     return jnp.moveaxis(jnp.where(at < length, chosen, 0), -1, 1)
 
 
-class DynamicCNN(slots.Head, nn.Module):
+class DynamicCNN(TextPooling, nn.Module):
     """[B, L, D] -> [B, k_top * D / 2^N * F]: layers of wide convolution, folding, dynamic k-max
     pooling, bias and f(.) (Kalchbrenner et al. 2014, section 3).
 
@@ -77,7 +77,7 @@ class DynamicCNN(slots.Head, nn.Module):
     def reads(self, encoded, batch):
         return encoded.hidden, segments_of(batch)
 
-    def pooled(self, layer: int, size: Any) -> Any:
+    def pooled(self, layer: int, size: Array) -> Any:
         """Returns k of the layer, from 1, for texts of `size` tokens: an int, or an array [B]."""
         above = len(self.layers) - layer
         if isinstance(size, int):

@@ -13,10 +13,10 @@ from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.kernels.choice import Impl
 from ptm_jax.nn.conv.taps import Past, past_taps, taps
 from ptm_jax.nn.heads.vocabulary import Readout, WordHead
-from ptm_jax.nn.initializers import FanIn, Zeros
+from ptm_jax.nn.initializers import FanIn, Initializer, Zeros
 
 
-def normed(module: nn.Module, name: str, init: Any, shape: tuple[int, int], axis: int):
+def normed(module: nn.Module, name: str, init: Initializer, shape: tuple[int, int], axis: int):
     """Returns g v / ||v|| for a parameter v, `name`, and its `scale` g; norms are over `axis`. g
     begins as ||v||."""
     v = module.param(name, init, shape)

@@ -29,7 +29,7 @@ def empty_past(batch: int, count: int, width: int) -> Past:
     return Past(jnp.zeros((batch, count, width)), jnp.zeros((batch, count), jnp.int32))
 
 
-def taps(x: Array, segments: Array, offsets: Sequence[int], outside: Any = 0.0) -> Array:
+def taps(x: Array, segments: Array, offsets: Sequence[int], outside: Array | float = 0.0) -> Array:
     """Returns the states of x [B, L, D] at each offset from every token, [B, L, n D]; `outside` (a
     number, or a vector [D]) where the place is not in the token's segment [B, L]."""
     parts = []
@@ -47,7 +47,7 @@ def taps(x: Array, segments: Array, offsets: Sequence[int], outside: Any = 0.0) 
 
 
 def past_taps(
-    x: Array, segments: Array, before: int, past: Past | None, outside: Any = 0.0
+    x: Array, segments: Array, before: int, past: Past | None, outside: Array | float = 0.0
 ) -> tuple[Array, Past | None]:
     """Returns (`taps` at -before, ..., 0 of rows that continue `past`, the past of the next
     tokens)."""

@@ -224,7 +224,7 @@ class AdaptiveHead(WordHead):
     `tied` uses the embeddings' tables. Otherwise the head has its own tables and does not project
     the first cluster. `projections` selects the clusters of a tied head that use the embeddings'
     projections: all, all but the first (Transformer-XL on WikiText-103), or none. It also applies
-    to an untied head with own="tables". `table_width` is the embeddings'.
+    to an untied head with parts="tables". `table_width` is the embeddings'.
     """
 
     logical_axes = {
@@ -240,7 +240,7 @@ class AdaptiveHead(WordHead):
     divide: int = 4
     tied: bool = True
     projections: Literal["all", "tail", "none"] = "tail"
-    own: Literal["all", "tables"] = "all"
+    parts: Literal["all", "tables"] = "all"
     table_width: int | None = None
     bias: bool = True
     initializer: Any = Normal(0.02)
@@ -277,7 +277,7 @@ class AdaptiveHead(WordHead):
     def _project(self, hidden, i: int, narrow: int, table):
         """Maps [.., D] to [.., D_i], by the transpose of the embeddings' projection or by the
         head's own."""
-        apart = not self.tied and self.own == "all"
+        apart = not self.tied and self.parts == "all"
         if (self.divide == 1 and narrow == hidden.shape[-1]) or (apart and i == 0):
             return hidden
         if not apart and (self.projections == "all" or (self.projections == "tail" and i > 0)):

@@ -7,6 +7,11 @@ import flax.linen as nn
 from ptm_jax.nn.layers import Identity
 
 
+def shifted(expand: nn.Module, width: int) -> ShiftedWords:
+    """Returns the module of the slot `expand` with a perturbation of its word vectors."""
+    return expand if isinstance(expand, ShiftedWords) else ShiftedWords(width, expand)
+
+
 class ShiftedWords(nn.Module):
     """Adds `batch["perturbation"]` [B, L, D], if the batch has one, to the word vectors x [B, L,
     D]. For `Embeddings.expand`. `before` is the module that the slot held; its parameters keep

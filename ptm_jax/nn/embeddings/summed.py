@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import slots
+from ptm_jax.core import slots, spec
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Vocab
@@ -28,6 +28,16 @@ class Positions(nn.Module):
 
     longest = None
     counts_tokens = False
+
+
+def length_limits(value: Any, path: str = "") -> dict[str, int]:
+    """Returns {path: maximum length of a row in tokens} of the positions inside a value that have
+    one."""
+    return {
+        place: part.longest
+        for place, part in spec.walk(value, path)
+        if isinstance(part, Positions) and part.longest is not None
+    }
 
 
 class LearnedPositions(Positions):
@@ -143,6 +153,11 @@ class Embeddings(slots.Embedding, nn.Module):
         """Number of pre-training task vectors (0: none)."""
         return self._size(TaskTypes)
 
+    def without_types(self) -> Embeddings:
+        """Returns the embeddings without vectors of sentence types."""
+        parts = tuple(part for part in self.parts if not isinstance(part, Types))
+        return self.clone(parts=parts)
+
     def _size(self, *kinds: type) -> int:
         return sum(part.size for part in self.parts if isinstance(part, kinds))
 
@@ -165,6 +180,17 @@ class Embeddings(slots.Embedding, nn.Module):
             x = x + part(batch, table, x.shape[-1], self.initializer)
         x = self.norm(x.astype(jnp.float32))
         return self.project(self.drop(x.astype(self.precision.dtype), context))
+
+
+def word_width(embed: slots.Embedding | None) -> int | None:
+    """Returns the width of the token vectors before positions are added; None: the words are not
+    the rows of a table."""
+    return embed.summed_width if isinstance(embed, Embeddings) else None
+
+
+def has_free_width(embed: slots.Embedding) -> bool:
+    """Returns whether the width of embeddings is the stack's, without a projection."""
+    return isinstance(embed, Embeddings) and isinstance(embed.project, Identity)
 
 
 def types_of(embed: object) -> int:

@@ -12,7 +12,7 @@ them, because the labels of a cut sentence may break the scheme, unless `constra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, record
@@ -253,6 +254,11 @@ class CRFHead(TokenHead, LinkedClasses):
         padded[0, : len(scores)] = scores
         links = Tower(model.module, model.params[model.tower]).head(head)
         return np.asarray(_best(links, padded, places)[0])[0, : len(scores)]
+
+
+def decoder_of(head: slots.Head) -> Callable[..., np.ndarray]:
+    """Returns the function (loaded model, logits [n, C] of a text) -> classes [n] of a head."""
+    return head.decode if isinstance(head, CRFHead) else lambda model, scores: scores.argmax(-1)
 
 
 _best = jax.jit(Links.best)

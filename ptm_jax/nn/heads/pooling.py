@@ -32,7 +32,11 @@ def noisy(rate: float, x, context: Context | None):
     return x if context is None else Dropout(rate)(x, context)
 
 
-class Summary(slots.Head, nn.Module):
+class TextPooling(slots.Head):
+    """Trait: a head that returns the vector of a text, for the slot `summary` of other heads."""
+
+
+class Summary(TextPooling, nn.Module):
     """[B, L, D] -> [B, D]: a dense layer and activation on one token (the first, the `last` that is
     not padding, or the last `eos` of the input) or on the `mean` of the tokens that are not
     padding. `concat`: the last token, the maximum and the mean, [B, 3 D] (Howard and Ruder 2018,

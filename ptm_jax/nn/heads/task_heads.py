@@ -6,6 +6,7 @@ encoder's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
-from ptm_jax.nn.heads.pooling import Summary, noisy
+from ptm_jax.nn.heads.pooling import Summary, TextPooling, noisy
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Dense
 from ptm_jax.objectives.vectors.vector_traits import LinearClasses
@@ -64,6 +65,26 @@ class SequenceHead(LinearClasses, TaskHead):
             "classes",
             bias=self.bias,
         )
+
+
+def text_classes(head: slots.Head | None) -> int | None:
+    """Returns the number of classes of a text's head; None of another head."""
+    return head.classes if isinstance(head, SequenceHead) else None
+
+
+def summary_of(head: slots.Head | None) -> Summary | None:
+    """Returns the `Summary` that a text's head reads; None: it reads another one, or none."""
+    summary = head.summary if isinstance(head, SequenceHead) else None
+    return summary if isinstance(summary, Summary) else None
+
+
+def pooling_of(heads: Mapping[str, slots.Head], default: Summary) -> nn.Module:
+    """Returns the module by which the heads of a tower read the vector of a text: of the head of
+    classes, else the pooler, else `default`."""
+    classes, pool = heads.get("classify"), heads.get("pool")
+    if isinstance(classes, SequenceHead):
+        return classes.summary or default
+    return pool if isinstance(pool, TextPooling) else default
 
 
 class SummaryHead(slots.ClassHead, nn.Module):
@@ -124,6 +145,11 @@ class ChoiceHead(TaskHead):
         return self.scores(
             self.summary(hidden, where, context=context), context, 1, "score"
         ).reshape(-1, self.choices)
+
+
+def readings_of(head: slots.Head) -> int:
+    """Returns the number of batch rows of an example: the choices of a question, else 1."""
+    return head.choices if isinstance(head, ChoiceHead) else 1
 
 
 class SpanHead(TaskHead):

@@ -74,6 +74,7 @@ class GRU(Recurrent):
         segments,
         state: State | None = None,
         context: Context | None = None,
+        *,
         condition=None,
         ends: bool = False,
     ):

@@ -84,6 +84,7 @@ class LSTM(Recurrent):
         segments,
         state: State | None = None,
         context: Context | None = None,
+        *,
         condition=None,
         ends: bool = False,
     ):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -59,26 +59,40 @@ def recur(
     `masks[name]` [B, in] multiplies the operand of a product: dropout that is the same for all
     tokens of a row (Gal and Ghahramani 2016, arXiv 1512.05287, section 4).
     """
-    arguments = (
-        dict(inputs),
-        dict(kernels),
-        masks or {},
-        segments.T,
-        state.h,
-        state.c,
-        state.segment,
-    )
-    states, h, c, segment = _recur(cell, backward, precision, *arguments)
-    return states, State(h, c, segment)
+    rule = _Rule(cell, backward, precision)
+    arrays = _Arrays(dict(inputs), dict(kernels), masks or {}, segments.T, state)
+    return _recur(rule, arrays)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _recur(cell, backward, precision, inputs, kernels, masks, segments, h, c, segment):
-    return _forward(cell, backward, precision, inputs, kernels, masks, segments, h, c, segment)[0]
+class _Rule(NamedTuple):
+    """The static arguments of a scan."""
+
+    cell: Cell
+    backward: bool
+    precision: Precision
 
 
-def _forward(cell, backward, precision, inputs, kernels, masks, segments, h, c, segment):
-    real, same, last = continuing(segments, segment, backward)
+class _Arrays(NamedTuple):
+    """The arrays of a scan: inputs [L, B, ...], kernels, masks, segments [L, B], the state before
+    it."""
+
+    inputs: dict[str, Array]
+    kernels: dict[str, Array]
+    masks: Mapping[str, Array]
+    segments: Array
+    state: State
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recur(rule, arrays):
+    return _forward(rule, arrays)[0]
+
+
+def _forward(rule, arrays):
+    cell, backward, precision = rule
+    inputs, kernels, masks, segments, before = arrays
+    h, c = before.h, before.c
+    real, same, last = continuing(segments, before.segment, backward)
     rounded = _rounded(kernels, precision)
 
     def step(state, token):
@@ -98,10 +112,11 @@ def _forward(cell, backward, precision, inputs, kernels, masks, segments, h, c, 
     (h, c), (states, *residuals) = jax.lax.scan(
         step, (h, c), (inputs, real, same), reverse=backward
     )
-    return (states, h, c, last), (inputs, kernels, masks, real, same, *residuals)
+    return (states, State(h, c, last)), (inputs, kernels, masks, real, same, *residuals)
 
 
-def _backward(cell, backward, precision, residuals, gradients):
+def _backward(rule, residuals, gradients):
+    cell, backward, precision = rule
     inputs, kernels, masks, real, same, h, c, products = residuals
     rounded = _rounded(kernels, precision)
 
@@ -127,15 +142,17 @@ def _backward(cell, backward, precision, residuals, gradients):
         )
 
     tokens = gradients[0], _others(inputs, kernels), real, same, h, c, products
+    last = gradients[1]
     (dh, dc), (dread, dfound, fed) = jax.lax.scan(
-        step, gradients[1:3], tokens, reverse=not backward
+        step, (last.h, last.c), tokens, reverse=not backward
     )
     dkernels = {}
     for name, kernel in kernels.items():
         product = functools.partial(precision.dense, fed.get(name, h), out=jnp.float32)
         dkernels[name] = jax.vjp(product, kernel)[1](dfound[name])[0]
     dinputs = {name: (dfound | dread)[name].astype(x.dtype) for name, x in inputs.items()}
-    return dinputs, dkernels, jax.tree.map(jnp.zeros_like, masks), None, dh, dc, None
+    dmasks = jax.tree.map(jnp.zeros_like, masks)
+    return (_Arrays(dinputs, dkernels, dmasks, None, State(dh, dc, None)),)
 
 
 _recur.defvjp(_forward, _backward)
@@ -318,6 +335,11 @@ class Recurrent(nn.Module):
             None if state.c is None else last_states[..., self.width :],
         )
         return states[..., : self.width], State(h, c, segments)
+
+
+def reads_both(layer: nn.Module) -> bool:
+    """Returns whether a recurrent layer reads a row in both directions."""
+    return isinstance(layer, Bidirectional)
 
 
 class Bidirectional(nn.Module):

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
-from ptm_jax.nn.initializers import FanIn, Zeros
+from ptm_jax.nn.initializers import FanIn, Initializer, Zeros
 from ptm_jax.nn.recurrent.recurrence import State, recur
 
 Sharing = Literal["uniform", "coupled", "shared"]
@@ -126,7 +126,7 @@ class SharingLSTM(nn.Module):
         h = jnp.moveaxis(h, 0, 1).reshape(*segments.shape, together, size)
         return (h[:, :, task] if self.kind == "coupled" else h[:, :, 0]).astype(x.dtype)
 
-    def _own(self, name: str, task, shape: tuple[int, ...], initializer: Any = None):
+    def _own(self, name: str, task, shape: tuple[int, ...], initializer: Initializer | None = None):
         """Returns the parameters [M, ...] of all LSTMs that read together: of all tasks, of the
         given task, or the one."""
         number = 1 if self.kind == "uniform" else self.count

@@ -9,7 +9,8 @@ is kept.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,12 +68,20 @@ def walk(cell, params: Params, inputs: Any, plan: tuple[Plan, int], hidden: int)
     at the nodes, `read` the messages' leaves [B, W, K, H] of their slots. A message has the leaves
     of `cell.message`, a number of vectors [H].
     """
-    return _walk(cell, plan[1], hidden, params, inputs, plan[0])
+    return _walk(_Rule(cell, plan[1], hidden), params, inputs, plan[0])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _walk(cell, slots, hidden, params, inputs, plan):
-    return _forward(cell, slots, hidden, params, inputs, plan)[0]
+class _Rule(NamedTuple):
+    """The static arguments of a walk: the cell, the number R of messages, and H."""
+
+    cell: Callable[..., tuple[Array, tuple[Array, ...]]]
+    messages: int
+    hidden: int
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _walk(rule, params, inputs, plan):
+    return _forward(rule, params, inputs, plan)[0]
 
 
 def _at(plan, inputs, memory, step):
@@ -88,9 +97,10 @@ def _at(plan, inputs, memory, step):
     return nodes, reads, writes, gathered, tuple(take(leaf, reads) for leaf in memory)
 
 
-def _forward(cell, slots, hidden, params, inputs, plan):
+def _forward(rule, params, inputs, plan):
+    cell, messages, hidden = rule
     rows, length = plan.writes.shape
-    empty = tuple(jnp.zeros((rows, slots + 1, hidden)) for _ in range(cell.message))
+    empty = tuple(jnp.zeros((rows, messages + 1, hidden)) for _ in range(cell.message))
 
     def body(step, state):
         out, memory = state
@@ -103,7 +113,7 @@ def _forward(cell, slots, hidden, params, inputs, plan):
     return out, (params, inputs, plan, memory)
 
 
-def _backward(cell, slots, hidden, residuals, g):
+def _backward(rule, residuals, g):
     params, inputs, plan, memory = residuals
 
     def zeros(tree):
@@ -112,7 +122,7 @@ def _backward(cell, slots, hidden, residuals, g):
     def body(number, state):
         dparams, dinputs, dmemory = state
         nodes, reads, writes, x, read = _at(plan, inputs, memory, plan.steps - 1 - number)
-        _, pull = jax.vjp(cell, params, x, read)
+        _, pull = jax.vjp(rule.cell, params, x, read)
         gradients = pull((take(g, nodes), tuple(take(leaf, writes) for leaf in dmemory)))
         dparams = jax.tree.map(jnp.add, dparams, gradients[0])
         dinputs = jax.tree.map(lambda leaf, part: _add(leaf, nodes, part), dinputs, gradients[1])

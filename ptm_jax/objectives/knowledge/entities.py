@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import jax
@@ -167,3 +168,9 @@ class EntityLinking(OnePass):
                 f"GoldEntities(source={self.source}) to corruption"
             )
         return needs(system, "GoldEntities", "known entity")
+
+
+def linking_of(objectives: Iterable[slots.Objective], source: int) -> EntityLinking | None:
+    """Returns the first of some objectives that trains linker number `source`, or None."""
+    linkings = (each for each in objectives if isinstance(each, EntityLinking))
+    return next((each for each in linkings if each.source == source), None)

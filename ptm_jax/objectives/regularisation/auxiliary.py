@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
-from ptm_jax.core.types import Array, Batch, Loss, add_losses
+from ptm_jax.core.types import Array, Batch, Loss, Step, add_losses
 from ptm_jax.objectives.base import AroundTask
 
 
@@ -33,7 +33,7 @@ class FadingLanguage(AroundTask):
                 f"first is {self.first} and last {self.last}; the weight must fall and stay above 0"
             )
 
-    def gamma(self, step: Any) -> Any:
+    def gamma(self, step: Step) -> Any:
         """Returns first * (last / first)^(step / steps)."""
         return self.first * (self.last / self.first) ** (
             jnp.asarray(step, jnp.float32) / self.steps

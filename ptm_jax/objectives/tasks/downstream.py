@@ -115,6 +115,11 @@ class Classification(InPlace, OnePass):
         )
 
 
+def label_kind(objective: slots.Objective | None) -> str | None:
+    """Returns the kind of the labels of a text classification; None for another objective."""
+    return objective.kind if isinstance(objective, Classification) else None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelGain(OnePass):
     """Cross-entropy of a text's class after each of its tokens (linear gain).

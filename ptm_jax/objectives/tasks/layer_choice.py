@@ -25,20 +25,20 @@ class Selecting(AroundTask):
     """L_task + strength R(z), with the mask z of `encoders.recurrent.dense_recurrent` (Liu et al.
     2018, section 3.3, R_3):
 
-        R(z) = [|z|_0 > most] |z|_1 + |z (1 - z)|_1
+        R(z) = [|z|_0 > limit] |z|_1 + |z (1 - z)|_1
 
-    z covers the layers of both directions; `most` of them may stay. `most` = 2 and the default
+    z covers the layers of both directions; `limit` of them may stay. `limit` = 2 and the default
     `strength` come from the authors' code. The metric `layers` is |z|_0.
     """
 
     strength: float = 0.05
-    most: int = 2
+    limit: int = 2
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         loss = self.task(towers, batch, key)
         z = cut(towers[self.task.tower].params["encoder"]["mask"])
         count = (z > 0).sum()
-        penalty = jnp.where(count > self.most, z.sum(), 0.0) + (z * (1.0 - z)).sum()
+        penalty = jnp.where(count > self.limit, z.sum(), 0.0) + (z * (1.0 - z)).sum()
         metrics = {**loss.metrics, "layers": Ratio(count.astype(jnp.float32), jnp.ones(()))}
         return dataclasses.replace(
             loss, sum=loss.sum + self.strength * penalty * loss.weight, metrics=metrics

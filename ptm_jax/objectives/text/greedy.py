@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -111,7 +111,7 @@ def unrolled(weights: Sequence[Weights], code: Array) -> Array:
     return _down(weights[0], code)
 
 
-def drawn(key: Any, name: str, rows: Array, p: Array) -> Array:
+def drawn(key: Array, name: str, rows: Array, p: Array) -> Array:
     """Returns bits of probabilities p [B, ..]; p itself without a key."""
     if key is None:
         return p

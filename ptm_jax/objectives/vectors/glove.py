@@ -34,7 +34,7 @@ class GloVe(InPlace):
                 "plain": XLA; "auto": native if the host has a C++ compiler. They differ by rounding
     """
 
-    most: float = 100.0
+    ceiling: float = 100.0
     power: float = 0.75
     head: str = "context"
     impl: Literal["auto", "plain", "native"] = "auto"
@@ -89,4 +89,4 @@ class GloVe(InPlace):
         """Returns log X and f(X), [B, L]; 0 where there is no cell."""
         real = segments_of(batch) > 0
         x = jnp.where(real, batch["cooccurrences"], 1.0)
-        return jnp.log(x), jnp.where(real, jnp.minimum(1.0, (x / self.most) ** self.power), 0.0)
+        return jnp.log(x), jnp.where(real, jnp.minimum(1.0, (x / self.ceiling) ** self.power), 0.0)

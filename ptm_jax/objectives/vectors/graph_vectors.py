@@ -28,7 +28,7 @@ from ptm_jax.core.types import Array, Batch, Loss, Ratio
 from ptm_jax.kernels.updates import Native, Triples
 from ptm_jax.knowledge.vocabulary_graph import ENTITY, Graph, KnownTriples
 from ptm_jax.objectives.row_updates import InPlace, with_encoder_rows
-from ptm_jax.objectives.vectors.vector_traits import ScoresTriples, TripleHead, WordTable
+from ptm_jax.objectives.vectors.vector_traits import Query, ScoresTriples, TripleHead, WordTable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,16 +155,10 @@ class TripleLoss(InPlace, ScoresTriples):
             x, true, answer = where(t, h), where(h, t), where(triples[..., 0], triples[..., 2])
             links = batch.get("links", triples[..., 1])
 
-            def scored(c, ids, paired, x=x, links=links, sides=sides):
-                return tower.read(
-                    self.head,
-                    encoded,
-                    {**batch, "scored": (x, r, links, sides, c, ids, paired)},
-                    key,
-                )
-
-            good, penalty = scored(true, answer, True)
-            bad, _ = scored(c, others, False)
+            query = Query(x, r, links, sides, true, answer, paired=True)
+            good, penalty = tower.read(self.head, encoded, {**batch, "scored": query}, key)
+            query = query._replace(candidates=c, ids=others, paired=False)
+            bad, _ = tower.read(self.head, encoded, {**batch, "scored": query}, key)
             same = answer[..., None] == others[..., None, :]
             total += jnp.where(
                 present > 0, self._loss(good, bad, same, (triples, sides)), 0.0

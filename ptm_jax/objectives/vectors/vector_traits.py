@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from ptm_jax.core import slots
+from ptm_jax.core import slots, spec
 from ptm_jax.core.types import Array, Batch
 
 
@@ -39,8 +39,28 @@ class BagOfGrams(slots.Encoder):
         raise NotImplementedError
 
 
+class Query(NamedTuple):
+    """Triples with one side left open, and candidates for it.
+
+    x, relations   vectors [B, T, D] of the known side and of the relations
+    links          ids [B, T] of the relations
+    sides          whether the head is sought, [B, T]; otherwise the tail
+    candidates     vectors of the candidates, with the ids `ids`: one for each triple, [B, T, D], if
+                   `paired`, else [B, N, D] or [N, D] for all of them
+    """
+
+    x: Array
+    relations: Array
+    links: Array
+    sides: Array
+    candidates: Array
+    ids: Array
+    paired: bool
+
+
 class TripleHead(slots.Head):
-    """A head that scores triples (head, relation, tail) from vectors (`TripleLoss`).
+    """A head that scores triples (head, relation, tail) from vectors (`TripleLoss`):
+    `head(query: Query)`.
 
     relations       source of the relation vectors: "shared" = rows of the encoder's table, "own" =
                     these and rows of a table of the head, `table` [V, D]
@@ -63,6 +83,12 @@ class ScoresTriples(slots.Objective):
     """
 
     triples: Literal["vectors", "texts", "descriptions", "pairs"]
+
+
+def triple_scorer(objective: slots.Objective) -> ScoresTriples | None:
+    """Returns the loss inside an objective that scores triples, or None."""
+    parts = (part for _, part in spec.walk(objective))
+    return next((part for part in parts if isinstance(part, ScoresTriples)), None)
 
 
 class LinearClasses(slots.ClassHead):

@@ -136,9 +136,7 @@ def systems() -> Iterator[System]:
     yield wklm("wklm_base", 12, 768, 12)
     small = ernie_thu("", 2, 128, 2, Entities(entities=256), entity=(32, 2))
     mini = miniature(small, "ernie_thu_mini", steps=150, lr=2e-3, std=0.08, length=64)
-    mini = spec.with_field(
-        mini, "initializer", Normal(0.2), lambda part: isinstance(part, EntityTransformer)
-    )
+    mini = spec.with_field(mini, "initializer", Normal(0.2), EntityTransformer)
     yield dataclasses.replace(mini, objective=Joint(parts=((1.0, MLM()), (1.0, DEA()))))
     yield miniature(
         wklm("", 2, 128, 2), "wklm_mini", steps=1500, lr=1e-3, std=0.08, batch=32, length=32

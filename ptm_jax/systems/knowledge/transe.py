@@ -17,7 +17,7 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.words.static import WordVectors
 from ptm_jax.nn.heads.knowledge.graph_vectors import Convolution, Hyperplanes, Product, Translation
-from ptm_jax.nn.initializers import Normal, Uniform
+from ptm_jax.nn.initializers import Initializer, Normal, Uniform
 from ptm_jax.objectives.vectors.graph_vectors import TripleLoss
 
 VOCAB = Vocab(size=14_951 + 1_345 + 3, pad=0, unk=2)
@@ -34,7 +34,7 @@ def graph(
     recipe: Recipe,
     *,
     noise: TripleNoise,
-    init: Any,
+    init: Initializer,
 ) -> System:
     """A system on triples, whose entities and relations are rows of one table."""
     encoder = WordVectors(vocab=VOCAB, width=head.width, initializer=init)

@@ -86,7 +86,7 @@ def ld_net(
 MASK = r"/encoder/mask$"
 
 
-def selecting(system: System, strength: float = 0.05, most: int = 2, rate: float = 1.0) -> System:
+def selecting(system: System, strength: float = 0.05, limit: int = 2, rate: float = 1.0) -> System:
     """Returns the system of a task on such an encoder, which learns a mask of the layers (section
     3.3). It begins with ones and stays in [0, 1]; its learning rate is multiplied by `rate`.
     `encoders.recurrent.dense_recurrent.pruned` then removes the layers whose z is 0.
@@ -95,13 +95,9 @@ def selecting(system: System, strength: float = 0.05, most: int = 2, rate: float
     authors' tagger does. Deviation: it begins with the language model's projection, one of each
     direction; theirs begins anew, one of both.
     """
-
-    def dense(part: object) -> bool:
-        return isinstance(part, DenseBiLSTM)
-
-    changed = with_field(system, "selects", True, dense)
-    changed = with_field(changed, "layer_drop", 0.0, dense)
-    objective = Selecting(task=system.objective, strength=strength, most=most)
+    changed = with_field(system, "selects", True, DenseBiLSTM)
+    changed = with_field(changed, "layer_drop", 0.0, DenseBiLSTM)
+    objective = Selecting(task=system.objective, strength=strength, limit=limit)
     frozen = Frozen(pattern="/encoder/", except_=rf"{MASK}|/encoder/(right|left)_features/")
     masked = (Restart(fresh=MASK), Bounded(pattern=MASK), PathRates(table=((MASK, rate),)))
     return dataclasses.replace(changed, objective=objective, adapt=(*system.adapt, frozen, *masked))

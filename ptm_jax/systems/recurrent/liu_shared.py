@@ -47,7 +47,12 @@ def liu(name: str, kind: Sharing, hidden: int = 50, embed: int = 128) -> System:
     shared = Bidirectional(way(False), way(True)) if kind == "shared" else None
     task_width = embed // 2 if both else 0
     encoder = SharingEncoder(
-        embed=table, kind=kind, hidden=hidden, own=task_width, shared=shared, initializer=init
+        embed=table,
+        kind=kind,
+        hidden=hidden,
+        task_width=task_width,
+        shared=shared,
+        initializer=init,
     )
     value = sentences(name, PAPER, SST, encoder, Summary("none", at="last"))
     return dataclasses.replace(

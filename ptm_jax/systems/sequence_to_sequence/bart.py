@@ -28,9 +28,9 @@ from ptm_jax.encoders.transformer.hiding import HidingDecoder
 from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.multihead import CrossAttention
-from ptm_jax.nn.embeddings.summed import LearnedPositions, Sinusoids
+from ptm_jax.nn.embeddings.summed import LearnedPositions, Positions, Sinusoids
 from ptm_jax.nn.heads.vocabulary import LMHead
-from ptm_jax.nn.initializers import Normal, Uniform
+from ptm_jax.nn.initializers import Initializer, Normal, Uniform
 from ptm_jax.nn.layers import Activation
 from ptm_jax.objectives.text.seq2seq import Seq2Seq
 from ptm_jax.systems.transformers.bert_gpt import BYTE_BPE, ROBERTA, miniature
@@ -51,7 +51,7 @@ PEGASUS = Vocab(size=96103, pad=0, eos=1, mask=2, unk=105, extra=tuple(range(3, 
 PEGASUS_32K = dataclasses.replace(PEGASUS, size=32000)
 
 
-def with_decoder(encoder: Transformer, positions: Any) -> EncoderDecoder:
+def with_decoder(encoder: Transformer, positions: Positions) -> EncoderDecoder:
     """Returns the encoder with a causal decoder of the same size and token table.
     The decoder attends to the encoder.
 
@@ -81,8 +81,8 @@ def seq2seq(
     layers: int,
     width: int,
     heads: int,
-    positions: Any,
-    initializer: Any,
+    positions: Positions,
+    initializer: Initializer,
     norm: Literal["post", "pre"] = "post",
     eps: float = 1e-5,
     activation: Activation = "gelu",

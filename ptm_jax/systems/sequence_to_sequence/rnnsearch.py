@@ -25,7 +25,7 @@ from ptm_jax.encoders.recurrent.recurrent import LSTMEncoder
 from ptm_jax.nn.attention.soft import Score, SoftAttention, Window
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.heads.vocabulary import LMHead
-from ptm_jax.nn.initializers import Normal, Uniform
+from ptm_jax.nn.initializers import Initializer, Normal, Uniform
 from ptm_jax.nn.recurrent.gru import GRU
 from ptm_jax.nn.recurrent.lstm import LSTM
 from ptm_jax.nn.recurrent.recurrence import Bidirectional
@@ -36,7 +36,9 @@ from ptm_jax.systems.sequence_to_sequence.bart import vaswani
 from ptm_jax.systems.transformers.bert_gpt import miniature
 
 
-def attentive(name: str, paper: str, net: Any, init: Any, recipe: Recipe, *, size: int) -> System:
+def attentive(
+    name: str, paper: str, net: Any, init: Initializer, recipe: Recipe, *, size: int
+) -> System:
     """A network between two vocabularies of `size` words (row 22).
 
     Deviations: the papers' task is translation; a catalogue trains on one text, so the task is the

@@ -35,6 +35,7 @@ T5_VOCAB = Vocab(size=32128, pad=0, eos=1, unk=2, extra=tuple(range(32099, 31999
 def t5_network(
     version: Version,
     vocab: Vocab,
+    *,
     layers: int,
     width: int,
     heads: int,
@@ -108,7 +109,10 @@ def t5(
     has.
     """
     tied = version == "1.0"
-    encoder = t5_network(version, T5_VOCAB, layers, width, heads, head_width, hidden)
+    encoder = t5_network(
+        version, T5_VOCAB,
+        layers=layers, width=width, heads=heads, head_width=head_width, hidden=hidden,
+    )  # fmt: skip
     # The tied table has initial deviation 1, so features are scaled; an untied output matrix has
     # D^-0.5.
     head = (

@@ -33,6 +33,7 @@ def albert(
     layers: int,
     width: int,
     heads: int,
+    *,
     dropout: float = 0.0,
     steps: int = 3_000_000,
     embedding: int = 128,

@@ -71,6 +71,6 @@ def systems() -> Iterator[System]:
         parent,
         name="glove_mini",
         tokenizer=dataclasses.replace(parent.tokenizer, vocab=4096, train_bytes=32_000_000),
-        objective=dataclasses.replace(parent.objective, most=10.0),
+        objective=dataclasses.replace(parent.objective, ceiling=10.0),
         recipe=recipe(Phase(steps=150, batch=256, length=LENGTH)),
     )

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 FORMAT = "mixed-1"
 
 
+def parts_of(examples: slots.Examples) -> Mapping[str, TaskExamples]:
+    """Returns {name: examples} of a mixture of tasks; {} of other examples."""
+    return examples.parts if isinstance(examples, MixedTasks) else {}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixedTasks(slots.Examples):
     """The examples of `parts` {name: examples}.

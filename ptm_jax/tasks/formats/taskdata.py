@@ -81,7 +81,7 @@ class TaskExamples(slots.Examples):
     def alphabet(self) -> int | None:
         return None if self.spelling is None else self.spelling.alphabet
 
-    def table(self, tokenizer: Tokenizer, ids: Any = None) -> np.ndarray:
+    def table(self, tokenizer: Tokenizer, ids: np.ndarray | None = None) -> np.ndarray:
         """Returns the spellings of the tokenizer's words, or of `ids` (`Spelled.table`)."""
         return self.spelling.table(tokenizer, ids)
 

@@ -24,9 +24,10 @@ import jax
 import numpy as np
 
 from ptm_jax.core.errors import unknown
+from ptm_jax.core.slots import Examples
 from ptm_jax.core.spec.registry import discover
 from ptm_jax.core.towers import Tower
-from ptm_jax.encoders.encoder_traits import ReadsMentions
+from ptm_jax.encoders.encoder_traits import reads_mentions
 from ptm_jax.inference import head_scores, inputs, steady
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.text.classifying import Prediction
@@ -132,7 +133,7 @@ def _built_in() -> None:
     discover(__package__)
 
 
-def kind_of(examples: Any, encoder: Encoder | None = None) -> Kind:
+def kind_of(examples: Examples, encoder: Encoder | None = None) -> Kind:
     """The kind of the class of `examples`, or of the nearest class that it inherits.
     For an encoder, as it reads marked entities. Raises UserError where none is registered."""
     _built_in()
@@ -147,7 +148,7 @@ def kind_of(examples: Any, encoder: Encoder | None = None) -> Kind:
 
 def _with_mentions(examples: TaskExamples, encoder: Encoder) -> bool:
     """Whether the encoder reads the entities that the examples mark."""
-    return isinstance(encoder, ReadsMentions) and examples.mentions
+    return reads_mentions(encoder) and examples.mentions
 
 
 def rows_of(

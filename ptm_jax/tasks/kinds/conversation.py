@@ -54,7 +54,9 @@ def reply(spans: Answer, kinds: Sequence[np.ndarray]) -> Reply:
 
 
 def predict(model, spec: Conversations, examples, length: int, batch: int):
-    answers, remarks = span_answers.read(model, spec, "converse", examples, length, batch)
+    answers, remarks = span_answers.read(
+        model, spec, examples, "converse", length=length, batch=batch
+    )
     return [reply(answer, [kinds for _, _, kinds, _ in rows]) for answer, rows in answers], remarks
 
 

@@ -89,6 +89,7 @@ def answer(
     examples: Sequence[Hop],
     length: int,
     batch: int,
+    *,
     first: Sequence[Ranking] | None = None,
 ):
     """Reads the best documents of `first`, or the documents with the gold facts.

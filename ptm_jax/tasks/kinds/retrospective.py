@@ -44,9 +44,12 @@ def predict_verified(
     examples,
     length: int,
     batch: int,
+    *,
     first: Sequence[Prediction] | None = None,
 ):
-    answers_read, remarks = span_answers.read(model, spec, "verified", examples, length, batch)
+    answers_read, remarks = span_answers.read(
+        model, spec, examples, "verified", length=length, batch=batch
+    )
     answers = [answer for answer, _ in answers_read]
     return answers if first is None else verified(answers, [one.number for one in first]), remarks
 

@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     from ptm_jax.tasks.catalogue import Task
 
 
-def read(model, spec: Questions, head: str, examples, length: int, batch: int):
+def read(model, spec: Questions, examples, head: str, *, length: int, batch: int):
     """([(`Answer`, scores of its windows)] of the examples, what was cut).
     The head's scores begin with start and end."""
     tokenizer = model._tokenizer()
     records = spec.encode(tokenizer, examples)
     windows, remarks = spec.windows(tokenizer, records, length)
-    return answering.read(
-        model, head, [example.context for example in examples], records, windows, batch
-    ), remarks
+    contexts = [example.context for example in examples]
+    return answering.read(model, head, contexts, records, windows, batch=batch), remarks
 
 
 def predict(model, spec: Questions, examples, length: int, batch: int):
-    answers, remarks = read(model, spec, "span", examples, length, batch)
+    answers, remarks = read(model, spec, examples, "span", length=length, batch=batch)
     return [answer for answer, _ in answers], remarks
 
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from ptm_jax.adapt.parameters.freezing import FeatureExtraction
+from ptm_jax.adapt.parameters.freezing import keeps_features
 from ptm_jax.convert.adapterfile import digest
 from ptm_jax.core.paths import flatten
 from ptm_jax.mesh import rules
@@ -134,9 +135,9 @@ class FeatureStream:
         return {**batch, "features": features}
 
 
-def kept(program: Any, params: Params, stream: Any, workdir: Path, mesh: Any) -> Any:
+def kept(program: Any, params: Params, stream: Any, workdir: Path, mesh: Mesh) -> Any:
     """Returns the stream of a run, with features of the frozen encoder if they are needed."""
-    if not any(isinstance(one, FeatureExtraction) and one.cache for one in program.system.wrappers):
+    if not keeps_features(program.system.wrappers):
         return stream
     if jax.process_count() > 1:
         console.say(

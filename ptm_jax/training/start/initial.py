@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.adapt.parameters.freezing import Restart
+from ptm_jax.adapt.parameters.freezing import renewed
 from ptm_jax.convert.engine import Report
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, closest
@@ -95,8 +95,8 @@ def _with_model(params: Mapping[str, Any], source: Initial, system: System) -> M
     new = {f"{tower}/{name}" for name in report.missing}  # drawn when the checkpoint was read
     added = [wrapper.owns for wrapper in system.wrappers if wrapper.owns is not None]
     added += [encoder.beyond for encoder in _grown(system).values()]
-    renewed = [wrapper.fresh for wrapper in system.wrappers if isinstance(wrapper, Restart)]
-    model = {name: leaf for name, leaf in model.items() if not _matches(name, renewed)}
+    fresh = renewed(system.wrappers)
+    model = {name: leaf for name, leaf in model.items() if not _matches(name, fresh)}
 
     used, drawn, reshaped = set(), [], []
     for name, leaf in target.items():
@@ -116,7 +116,7 @@ def _with_model(params: Mapping[str, Any], source: Initial, system: System) -> M
         elif array is not None:
             used.add(key)
             reshaped.append(name)
-        elif "/heads_" in name or _matches(name, renewed):
+        elif "/heads_" in name or _matches(name, fresh):
             drawn.append(name)
         else:
             raise UserError(

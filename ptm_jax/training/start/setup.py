@@ -23,7 +23,6 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.corpora.stream import Stream, rows_per_epoch
 from ptm_jax.data.tokenizers import vocabularies
-from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.training import workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import console
@@ -237,7 +236,7 @@ def _fits(config: Experiment, corpus: Corpus) -> Corpus:
     """Returns the corpus. Raises UserError if the initial model has another tokenizer."""
     prepared, tokenizer = corpus.manifest["tokenizer"]["hash"], config.tokenizer
     wanted = prepared
-    if isinstance(config.init, str) and isinstance(tokenizer, TokenizerSpec) and tokenizer.path:
+    if isinstance(config.init, str) and tokenizer is not None and tokenizer.path:
         with contextlib.suppress(
             UserError
         ):  # a checkpoint without a tokenizer takes any corpus of its size
@@ -251,8 +250,8 @@ def _fits(config: Experiment, corpus: Corpus) -> Corpus:
 
 
 def stream(
-    config: Experiment, corpus: Corpus, phase: int, split: str = "train", epochs: int | None = None,
-    share: tuple[int, int] = (0, 1),
+    config: Experiment, corpus: Corpus, phase: int, split: str = "train", *,
+    epochs: int | None = None, share: tuple[int, int] = (0, 1),
 ) -> Stream:  # fmt: skip
     """Returns the rows of a phase, or part `share` = (index, count) of them.
     Every phase is shuffled differently."""

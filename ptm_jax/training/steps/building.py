@@ -9,10 +9,9 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from ptm_jax.core import spec
 from ptm_jax.core.errors import Advised, UserError
 from ptm_jax.core.system import System
-from ptm_jax.nn.embeddings.summed import Positions
+from ptm_jax.nn.embeddings.summed import length_limits
 
 
 @contextlib.contextmanager
@@ -53,10 +52,9 @@ def _own(system: System) -> bool:
 
 def check_lengths(system: System) -> None:
     """Raises UserError for rows longer than a position table."""
-    for path, value in spec.walk(system.towers, "towers"):
-        limit = value.longest if isinstance(value, Positions) else None
+    for path, limit in length_limits(system.towers, "towers").items():
         for number, phase in enumerate(system.recipe.phases):
-            if limit is not None and phase.length > limit:
+            if phase.length > limit:
                 raise UserError(
                     f"rows of {phase.length} tokens are longer than the position table of "
                     f"{limit} ({path}); "

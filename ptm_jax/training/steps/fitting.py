@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import Recipe
 from ptm_jax.mesh import rules
 from ptm_jax.training.hosts import devices
 from ptm_jax.training.logs import console
@@ -56,7 +58,7 @@ def compiled(
     return made, least
 
 
-def parts_of(recipe: Any, rows: int, stored: int | None, readings: int, mesh: Any) -> list[int]:
+def parts_of(recipe: Recipe, rows: int, stored: int | None, readings: int, mesh: Mesh) -> list[int]:
     """Returns the possible numbers of micro-batches of a batch of `rows`.
     They begin at the recipe's number, or at the number `kept` in a checkpoint."""
     first = max(recipe.accumulate, stored or 1)
@@ -71,7 +73,7 @@ def parts_of(recipe: Any, rows: int, stored: int | None, readings: int, mesh: An
     ]
 
 
-def room_of(mesh: Any) -> float | None:
+def room_of(mesh: Mesh) -> float | None:
     """Returns the bytes that a step may take on each device of a mesh, or None if unknown."""
     local = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
     free = [devices.free_memory(device) for device in local]
@@ -88,7 +90,7 @@ def _need(made: Any) -> float | None:
     )
 
 
-def _shared(rows: int, mesh: Any) -> bool:
+def _shared(rows: int, mesh: Mesh) -> bool:
     try:
         rules.check_batch(rows, mesh)
     except UserError:

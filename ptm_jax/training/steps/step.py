@@ -228,7 +228,7 @@ class Program:
             )
             raise UserError(
                 f"the objective {name} returns {described}; it must return "
-                "ptm_jax.core.types.Loss(sum, weight), a sum over "
+                f"{Loss.__module__}.{Loss.__name__}(sum, weight), a sum over "
                 "the batch and the number of its terms"
             )
         return loss

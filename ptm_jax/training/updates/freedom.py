@@ -22,6 +22,7 @@ import numpy as np
 from ptm_jax.adapt.parameters import levels
 from ptm_jax.adapt.parameters.levels import Place
 from ptm_jax.core import paths, slots
+from ptm_jax.core.types import Step
 
 if TYPE_CHECKING:
     from ptm_jax.core.types import Params
@@ -98,7 +99,7 @@ class Freedom:
         """Whether a parameter is frozen at some steps only."""
         return any(isinstance(answer, _Varying) for answer in self._answers(path))
 
-    def live(self, path: str, step: Any) -> Any:
+    def live(self, path: str, step: Step) -> Any:
         """Returns which layers of a parameter are updated at this step.
         The value is a boolean, booleans [N], or None for all."""
         masks = [np.asarray(self.rate(path)) != 0]
@@ -146,7 +147,9 @@ def along(values: Any, leaf: Any) -> Any:
     return values.reshape(values.shape + (1,) * (leaf.ndim - values.ndim))
 
 
-def held(grads: Any, freedom: Freedom, step: Any, places: Mapping[str, Place] | None = None) -> Any:
+def held(
+    grads: Any, freedom: Freedom, step: Step, places: Mapping[str, Place] | None = None
+) -> Any:
     """Sets the gradients of all parameters that are frozen at this step to zero."""
     if not freedom.wrappers:
         return grads

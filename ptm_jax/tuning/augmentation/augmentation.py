@@ -120,7 +120,7 @@ def filled(
     return new_texts
 
 
-def _hidden(rng: Any, free: np.ndarray, share: float) -> np.ndarray:
+def _hidden(rng: np.random.Generator, free: np.ndarray, share: float) -> np.ndarray:
     """[B, L] bool: round(share * free) places of each row, at least one where there are any."""
     order = np.where(free, rng.random(free.shape), 2.0).argsort(1).argsort(1)
     count = np.maximum(np.round(share * free.sum(1)), 1).astype(int)
@@ -161,7 +161,7 @@ def rewritten(
     return model.generate(lines(noisy, labels, separator), seed=seed, **options)
 
 
-def _noisy(rng: Any, words: list[str], share: float, span: bool, mask: str) -> str:
+def _noisy(rng: np.random.Generator, words: list[str], share: float, span: bool, mask: str) -> str:
     count = max(1, round(share * len(words)))
     if span:
         start = int(rng.integers(0, max(len(words) - count, 0) + 1))

@@ -27,7 +27,7 @@ from ptm_jax.core.system import System
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import FeedForward
 from ptm_jax.nn.heads.vocabulary import LMHead, WordHead
-from ptm_jax.nn.initializers import FanIn, Normal, TruncatedNormal
+from ptm_jax.nn.initializers import FanIn, Initializer, Normal, TruncatedNormal
 
 MATRICES = r"/stack/.*/kernel$"
 """Paths of the matrices whose both sides grow with the width."""
@@ -97,7 +97,7 @@ def _narrowed(part: Any, m: float) -> Any:
     return dataclasses.replace(part, **scaled)
 
 
-def _scaled(initializer: Any, m: float) -> Any:
+def _scaled(initializer: Initializer | None, m: float) -> Any:
     if initializer is None or isinstance(initializer, FanIn):  # divided by the fan-in already
         return initializer
     if isinstance(initializer, Normal | TruncatedNormal):

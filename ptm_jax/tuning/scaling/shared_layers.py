@@ -14,6 +14,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import count
 from ptm_jax.core.spec import respell
 from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.stacks import stacks_of
 from ptm_jax.training.steps.flops import flops
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def report(system: System, length: int = 128, tower: str = "main") -> list[Share
             Stack,
             lambda stack, pattern=fields: dataclasses.replace(stack, **{**plain, **pattern}),
         )
-        stacks = [stack for stack in network.encoder.stacks.values() if isinstance(stack, Stack)]
+        stacks = list(stacks_of(network.encoder).values())
         if not stacks:
             raise UserError(
                 f"{system.name} has no stack of layers that could share; take a Transformer"

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.compress.students.distillation import Distillation
 from ptm_jax.core import paths
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import Experiment
@@ -134,8 +133,8 @@ def _compressed(point: Point, folder: Path, teacher: Path, data: Sequence[str], 
             before = out
             continue
         compression, model = stage.compression, before
-        if number and isinstance(compression, Distillation):
-            compression, model = dataclasses.replace(compression, begin=str(before)), teacher
+        if number and compression is not None and compression.distils:
+            compression, model = compression.continued(str(before)), teacher
         change = _as_planned(stage.config)
         if compression is None:
             made = change(finetuning.experiment(point.task, str(model), data))

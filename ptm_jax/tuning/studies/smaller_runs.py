@@ -8,9 +8,8 @@ from typing import Any
 
 from ptm_jax.compress import catalogue
 from ptm_jax.compress.base import Compression
-from ptm_jax.compress.students.distillation import Distillation
-from ptm_jax.compress.students.theseus import Theseus
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.core.system import Experiment, adapted, refusal
 
 BEFORE = "the stage before"
@@ -86,10 +85,7 @@ def losses(compression: Compression | None) -> str:
     """Returns the loss of a method in words: the task's loss and the matches with their weights."""
     if compression is not None and not compression.trains:
         return "none"
-    if not isinstance(compression, Distillation):
-        return "task" if compression is None else compression.minimises
-    parts = [f"{match.weight:g} {type(match).__name__}" for match in compression.terms]
-    return " + ".join([*([f"{compression.hard:g} task"] if compression.hard else []), *parts])
+    return "task" if compression is None else compression.minimises
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,9 +109,9 @@ def staged(value: Compressed, base: Experiment) -> list[Staged]:
     stages, tower = [], base.system.towers["main"]
     for number, stage in enumerate(value.stages):
         compression, towers = stage.compression, {"main": tower}
-        distils = isinstance(compression, Distillation)
+        distils = compression is not None and compression.distils
         if number and distils:
-            compression = dataclasses.replace(compression, begin=compression.begin or BEFORE)
+            compression = compression.continued(compression.begin or BEFORE)
             towers |= {name: base.system.towers["main"] for name in compression.teachers}
         wrappers = (compression,) if compression is not None and compression.trains else ()
         system = dataclasses.replace(
@@ -125,13 +121,13 @@ def staged(value: Compressed, base: Experiment) -> list[Staged]:
             compression.start("")
         if reason := refusal(system):
             raise UserError(reason)
-        if distils or isinstance(compression, Theseus):
+        if compression is not None and compression.remakes:
             tower = adapted(system).towers["main"]
         stages.append(Staged(compression, dataclasses.replace(base, system=system)))
     return stages
 
 
-def _recipe(stage: Stage, recipe: Any) -> Any:
+def _recipe(stage: Stage, recipe: Recipe) -> Any:
     fields = {
         name: vars(stage)[name]
         for name in ("steps", "batch", "length")
@@ -143,7 +139,7 @@ def _recipe(stage: Stage, recipe: Any) -> Any:
     )
 
 
-def rescheduled(recipe: Any, phase: Any) -> Any:
+def rescheduled(recipe: Recipe, phase: Phase) -> Any:
     """The recipe with this phase alone; warm-up keeps its share of the steps."""
     schedule = recipe.schedule
     if warmup := vars(schedule).get("warmup"):

@@ -37,7 +37,7 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import open_corpus
-from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, TokenizerSpec
+from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES
 from ptm_jax.training import workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import logs
@@ -108,7 +108,7 @@ def expected(config: Experiment) -> Experiment:
     """The experiment with a vocabulary of the size and the special tokens that its tokenizer will
     have, where that is to be trained."""
     tokenizer = config.tokenizer or config.system.tokenizer
-    if not isinstance(tokenizer, TokenizerSpec) or tokenizer.path:
+    if tokenizer is None or tokenizer.path:
         return config
 
     def resized(vocab: Vocab) -> Vocab:

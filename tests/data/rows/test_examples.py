@@ -151,7 +151,7 @@ def test_unused_sentences_are_put_back(kind, random):
 def test_truncation_takes_from_the_longer_side():
     rng, fronts = np.random.default_rng(0), collections.Counter()
     for _ in range(2000):
-        start, size, b_start, b_size = text_pairs.truncated(0, 10, 100, 104, 11, rng)
+        start, size, b_start, b_size = text_pairs.truncated((0, 10), (100, 104), 11, rng)
         assert (size, b_size, b_start) == (7, 4, 100)
         fronts[start] += 1
     assert (
@@ -160,7 +160,7 @@ def test_truncation_takes_from_the_longer_side():
         and abs(fronts[1] / 2000 - 3 / 8) < 0.04
     )
     for a, b, room in [(9, 9, 5), (3, 20, 6), (20, 3, 6), (4, 5, 9), (1, 9, 2)]:
-        _, size, _, b_size = text_pairs.truncated(0, a, 50, 50 + b, room, rng)
+        _, size, _, b_size = text_pairs.truncated((0, a), (50, 50 + b), room, rng)
         while a + b > room:  # the rule, token by token
             a, b = (a - 1, b) if a > b else (a, b - 1)
         assert (size, b_size) == (a, b)

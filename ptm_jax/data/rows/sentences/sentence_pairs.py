@@ -152,12 +152,12 @@ class XLNetPairs(slots.Examples):
         end, cuts = int(edges[last]), edges[np.searchsorted(edges, begin, "right") : last]
         cut = int(rng.choice(cuts)) if len(cuts) else end
         if len(cuts) and rng.random() < self.next_probability:
-            return *truncated(begin, cut, cut, end, room), 0
+            return *truncated((begin, cut), (cut, end), room), 0
         size = max(1, room - (cut - begin))
         at = int(rng.integers(max(1, total - size)))
         start = int(edges[np.searchsorted(edges, at, "right") - 1])
         stop = int(edges[np.searchsorted(edges, min(at + size, total), "left")])
-        return *truncated(begin, cut, start, stop, room), 1
+        return *truncated((begin, cut), (start, stop), room), 1
 
 
 def _edges(block: Block, separated: bool) -> np.ndarray:

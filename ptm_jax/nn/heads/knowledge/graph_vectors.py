@@ -23,7 +23,7 @@ the head also applies its dropout (`Tower.read`).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -31,9 +31,9 @@ import jax.numpy as jnp
 
 from ptm_jax.core.types import Array, Vocab
 from ptm_jax.nn.embeddings.summed import table_of
-from ptm_jax.nn.initializers import FanIn, Normal, Zeros
+from ptm_jax.nn.initializers import FanIn, Initializer, Normal, Zeros
 from ptm_jax.nn.layers import Dropout
-from ptm_jax.objectives.vectors.vector_traits import TripleHead
+from ptm_jax.objectives.vectors.vector_traits import Query, TripleHead
 
 TINY = 1e-12
 """Least squared length and distance, whose root has a gradient.
@@ -83,13 +83,13 @@ class TripleScore(TripleHead, nn.Module):
     width: int
 
     def reads(self, encoded, batch):
-        return batch["scored"] if "scored" in batch else self.example(encoded)
+        return (batch["scored"],) if "scored" in batch else self.example(encoded)
 
     def example(self, encoded):
         x, ids = jnp.zeros((1, 1, self.width)), jnp.zeros((1, 1), jnp.int32)
-        return x, x, ids, ids > 0, x, ids, True
+        return (Query(x, x, ids, ids > 0, x, ids, paired=True),)
 
-    def _rows(self, links: Array, initializer: Any) -> Array:
+    def _rows(self, links: Array, initializer: Initializer) -> Array:
         return table_of(self, "table", initializer, (self.vocab.size, self.width))[links]
 
 
@@ -103,7 +103,8 @@ class Translation(TripleScore):
         return "l1" if self.norm == 1 else "l2"
 
     @nn.compact
-    def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
+    def __call__(self, query: Query, *, table=None, context=None):
+        x, r, links, sides, c, _, paired = query
         q = x + jnp.where(sides[..., None], -r, r)
         if self.norm == 1:
             distance = jnp.abs(_apart(q, c, paired)).sum(-1)
@@ -134,7 +135,8 @@ class Hyperplanes(TripleScore):
         return self.epsilon
 
     @nn.compact
-    def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
+    def __call__(self, query: Query, *, table=None, context=None):
+        x, r, links, sides, c, _, paired = query
         w = unit(self._rows(links, Normal(self.width**-0.5)))
         q = x - dots(x, w, True)[..., None] * w + jnp.where(sides[..., None], -r, r)
         along = dots(w, c, paired)  # of a candidate, along the normal
@@ -160,8 +162,10 @@ class Product(TripleScore):
     native_score = "product"
 
     @nn.compact
-    def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
-        return dots(x * r, c, paired), jnp.zeros(links.shape)
+    def __call__(self, query: Query, *, table=None, context=None):
+        known = query.x * query.relations
+        scores = dots(known, query.candidates, query.paired)
+        return scores, jnp.zeros(query.links.shape)
 
 
 class Convolution(TripleScore):
@@ -194,7 +198,8 @@ class Convolution(TripleScore):
     biased = True
 
     @nn.compact
-    def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
+    def __call__(self, query: Query, *, table=None, context=None):
+        x, r, links, sides, c, ids, paired = query
         r = jnp.where(sides[..., None], self._rows(links, Normal(self.width**-0.5)), r)
         shape, size = x.shape[:-1], (self.height, self.width // self.height, 1)
         stacked = jnp.concatenate([x.reshape(*shape, *size), r.reshape(*shape, *size)], -3)
