@@ -24,8 +24,8 @@ class Printable(io.TextIOWrapper):
     """Writes to the bytes of another stream what is printable, and our lines of progress."""
 
     def write(self, text: str) -> int:
-        own = LINE if text.startswith(LINE) else ""
-        return super().write(own + printable(text.removeprefix(LINE)))
+        prefix = LINE if text.startswith(LINE) else ""
+        return super().write(prefix + printable(text.removeprefix(LINE)))
 
 
 @contextlib.contextmanager
