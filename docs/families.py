@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import family_words
+import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -267,7 +268,7 @@ def _measured(pattern: str) -> list[str]:
         )
         rows = [line for line in lines if re.match(rf"\| ({pattern}) \|", line)]
         if head is not None and rows:
-            text = "\n".join([*lines[head : head + 2], *rows])
+            text = tables.readable("\n".join([*lines[head : head + 2], *rows]) + "\n")
             found.append(f"From [{path.stem}](../benchmarks/{path.name}):\n\n{text}")
     return found
 

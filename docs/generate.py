@@ -11,6 +11,7 @@ from pathlib import Path
 
 import families
 import front
+import tables
 
 from benchmarks import registry
 
@@ -84,7 +85,7 @@ def write(out: Path) -> None:
     for path in (ROOT / "benchmarks").glob("*.md"):
         (out / "benchmarks").mkdir(exist_ok=True)
         (out / "benchmarks" / path.name).write_text(
-            unlinked(path.read_text(encoding="utf8")), encoding="utf8"
+            tables.page(unlinked(path.read_text(encoding="utf8")), path.name), encoding="utf8"
         )
     entries = json.loads(registry.FILE.read_text(encoding="utf8"))
     (out / "benchmarks" / "registry.md").write_text(registry.page(entries), encoding="utf8")
@@ -123,7 +124,7 @@ def objectives() -> str:
     from ptm_jax.objectives.base import corruptions_of
     from ptm_jax.systems.survey.matrix import TASKS
 
-    rows, parts = [], {}
+    parts, purposes = [], {}
     for task, name in TASKS.items():
         system = systems.get(name)
         vocab = slots.encoder_in(system.towers["main"]).embeddings.vocab
@@ -131,24 +132,19 @@ def objectives() -> str:
             f"`{field}`" for field in system.examples.spec(system.recipe.phases[0].length, vocab)
         )
         made = " then ".join(f"`{label(part)}`" for part in corruptions_of(system)) or "none"
-        rows.append(
-            [
-                task,
-                f"`{name}`",
-                f"`{label(system.examples)}`",
-                fields,
-                made,
-                f"`{label(system.objective)}`",
-            ]
+        parts.append(
+            f"## {task}\n\nA system with it is `{name}`.\n\n"
+            f"- rows are cut by `{label(system.examples)}`\n- their fields: {fields}\n"
+            f"- corruption: {made}\n- objective: `{label(system.objective)}`\n"
         )
         inner = [part for _, part in getattr(system.objective, "parts", ())] or [system.objective]
-        parts |= {
+        purposes |= {
             label(part): " ".join((type(part).__doc__ or "").split("\n\n")[0].split())
             for part in inner
         }
-    head = "task|a system with it|rows are cut by|fields of a row|corruption|objective"
-    lines = "".join(f"`{name}`\n: {what}\n\n" for name, what in parts.items())
-    return f"# Table of pre-training tasks\n\n{table(head, rows)}\n## Objectives\n\n{lines}"
+    lines = "".join(f"`{name}`\n: {what}\n\n" for name, what in purposes.items())
+    body = "\n".join(parts)
+    return f"# Table of pre-training tasks\n\n{body}\n## Objectives\n\n{lines}"
 
 
 def matrix() -> str:
@@ -175,25 +171,30 @@ def tasks() -> str:
     from ptm_jax.cli.list_pages import label
     from ptm_jax.tasks.catalogue import catalogue
 
-    found = [catalogue.get(name) for name in catalogue.names()]
-    head = "name|examples|metrics|group|length|batch|epochs|paper"
-    rows = [
-        [
-            f"`{t.name}`",
-            f"`{label(t.examples)}`",
-            ", ".join(t.metrics),
-            t.group,
-            t.length,
-            t.batch,
-            t.epochs,
-            t.paper,
+    groups: dict[str, list] = {}
+    for task in map(catalogue.get, catalogue.names()):
+        groups.setdefault(task.group or "Other tasks", []).append(task)
+    parts = []
+    for group, members in groups.items():
+        papers = {task.paper for task in members}
+        head = "name|examples|metrics|length|batch|epochs" + ("|paper" if len(papers) > 1 else "")
+        rows = [
+            [
+                f"`{task.name}`",
+                f"`{label(task.examples)}`",
+                ", ".join(task.metrics),
+                task.length,
+                task.batch,
+                f"{task.epochs:g}",
+                *([task.paper] if len(papers) > 1 else []),
+            ]
+            for task in members
         ]
-        for t in found
-    ]
+        paper = f"Paper: {papers.pop()}.\n\n" if len(papers) == 1 else ""
+        parts.append(f"## {group}\n\n{paper}{table(head, rows)}")
     return (
-        "# Downstream tasks\n\nValues of `--task` of `ptm train`, `evaluate`, `predict`; the "
-        "last columns are defaults of "
-        f"fine-tuning.\n\n{table(head, rows)}"
+        "# Downstream tasks\n\nValues of `--task` of `ptm train`, `evaluate`, `predict`. "
+        "Length (in tokens), batch and epochs are defaults of fine-tuning.\n\n" + "\n".join(parts)
     )
 
 

