@@ -3,12 +3,15 @@ every line, lines without a peer apart from the others, single runs folded."""
 
 from __future__ import annotations
 
+import math
 import re
 
 NUMBER = re.compile(r"(?<![\w.,-])-?\d+\.\d+(?![\w.,]*[\w])")
 """A decimal number that stands alone, as 17242751.0000; not a version, not a part of a name."""
-FIGURE = re.compile(r"[-+]?[\d.,]*(?:e-?\d+)?( ± [\d.,]+)?( \([\d.e-]+ to [\d.e-]+\))?( ?%| m?s)?")
+FIGURE = re.compile(r"[-+]?[\d.,]*(?:e-?\d+)?( ± [\d.,]+)?( ?%| m?s)?")
 """A cell of figures alone, or an empty one."""
+SPREAD = re.compile(r"(?<![\w.,-])(-?[\d,]+(?:\.\d+)?) ± (\d+\.\d{3,})(?![\w.,]*\w)")
+"""A mean and its deviation with more digits than are read."""
 DIGITS = 4
 FEW = 4
 """Lines of a table from which a column of one value is stated below it."""
@@ -49,7 +52,16 @@ def rounded(cell: str) -> str:
         same = len(found[0].lstrip("-").replace(".", "").lstrip("0")) <= DIGITS
         return found[0] if same and not re.search(r"\.0{4,}$", found[0]) else text
 
-    return re.sub(r" ± 0(?![\d.])", "", NUMBER.sub(short, cell))
+    return re.sub(r" ± 0(?![\d.])", "", NUMBER.sub(short, SPREAD.sub(_spread, cell)))
+
+
+def _spread(found: re.Match) -> str:
+    """A deviation with two significant digits, and its mean with as many decimals."""
+    mean, deviation = float(found[1].replace(",", "")), float(found[2])
+    if not deviation:
+        return found[1]
+    decimals = max(0, 1 - math.floor(math.log10(deviation)))
+    return f"{mean:,.{decimals}f} ± {deviation:,.{decimals}f}"
 
 
 def _cells(line: str) -> Row:
