@@ -33,10 +33,12 @@ from ptm_jax.runs import heldout, resolving
 from ptm_jax.runs.run import Run, best_checkpoint
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.metrics import per_class
+from ptm_jax.tasks.tables import guessing
 from ptm_jax.training import loop, workdirs
 from ptm_jax.training.logs import console
 from ptm_jax.training.start import setup
-from ptm_jax.tuning import finetuning, multitask, selection
+from ptm_jax.tuning import finetuning, multitask, own_data, selection
 
 Model = str | os.PathLike | Pretrained
 """A workdir, a Hugging Face checkpoint (a directory, or a name on the Hub), or a loaded model."""
@@ -74,9 +76,10 @@ def pretrain(
 
 def finetune(
     model: Model, texts: Sequence[Any] | None = None, labels: Sequence[Any] | None = None, *,
-    task: str | None = None,
-    data: Data | None = None, workdir: str | os.PathLike | None = None, adapt: Sequence[Any] = (),
-    best: bool = False,
+    task: str | None = None, data: Data | None = None,
+    text_column: str | Sequence[str] | None = None, label_column: str | Sequence[str] | None = None,
+    heldout: float | None = None,
+    workdir: str | os.PathLike | None = None, adapt: Sequence[Any] = (), best: bool = False,
     patience: int = 0, callbacks: Sequence[loop.Callback] = (), quiet: bool = False,
     fields: Mapping[str, Any] | None = None,
     **options: Any,
@@ -89,6 +92,9 @@ def finetune(
               words (a list)
     task      of `ptm list --tasks`; with `data`, its published files, or dicts with its columns.
               Default: as the labels are
+    text_column, label_column, heldout   as `ptm train --text-column`: `data` is a table (csv, tsv,
+              jsonl, parquet, or dicts), whose task is guessed from its columns and printed, unless
+              `task` is given
     workdir   folder of the run, from which the same call resumes (default: a temporary one, which
               is deleted)
     adapt     adaptations: values, or names as in --adapt
@@ -100,14 +106,20 @@ def finetune(
     Raises UserError.
     """
     with _folder(workdir) as folder:
-        name, sources = _labelled(texts, labels, task, data, folder)
-        init = _path_of(model, folder)
-        wrappers = [
+        options["adapt"] = [
             one
             for part in adapt
             for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))
         ]
-        config = finetuning.experiment(name, init, sources, adapt=wrappers, **options)
+        init = _path_of(model, folder)
+        if text_column is not None or label_column is not None or heldout is not None:
+            asked = _asked(task, text_column, label_column, heldout)
+            if texts is not None or data is None:
+                raise UserError("columns are of a table; give it as data, without texts and labels")
+            name, config = _of_table(init, _sources(data, folder), asked, options, quiet)
+        else:
+            name, sources = _labelled(texts, labels, task, data, folder)
+            config = finetuning.experiment(name, init, sources, **options)
         chosen = selection.Selection(best=best, patience=patience)
         tuned = selection.finetune(
             _with(config, fields or {}),
@@ -117,16 +129,7 @@ def finetune(
             quiet=quiet,
             callbacks=callbacks,
         )
-        if tuned.ended == "stopped":
-            console.say(
-                f"stopped after step {tuned.step} of {tuned.result.steps}; the same call goes on"
-            )
-        elif not quiet:
-            figures = ", ".join(f"{metric} {value:.4f}" for metric, value in tuned.metrics.items())
-            console.say(
-                f"{name}: {tuned.examples:,} held-out examples, checkpoint of step "
-                f"{tuned.step}: {figures}"
-            )
+        _report(tuned, quiet)
         return load(tuned.checkpoint)
 
 
@@ -156,8 +159,51 @@ def evaluate(
         name, sources = _labelled(texts, labels, task, data, folder)
         loaded = load(best_checkpoint(model)) if isinstance(model, str | os.PathLike) else model
         loaded = multitask.of_task(loaded, name) if multitask.has_task(loaded, name) else loaded
-        source = evaluating.source_of(catalogue.get(name), sources, split)
-        return dict(evaluating.evaluate(loaded, catalogue.get(name), source, batch=batch).metrics)
+        value = evaluating.task_of(loaded, catalogue.get(name))
+        source = evaluating.source_of(value, sources, split)
+        return dict(evaluating.evaluate(loaded, value, source, batch=batch).metrics)
+
+
+def _of_table(
+    init: str, sources: Sequence[str], asked: guessing.Asked, options: dict[str, Any], quiet: bool
+) -> tuple[str, Experiment]:
+    """Returns the task of a table and its experiment, and prints the guess. Raises UserError."""
+    chosen = own_data.experiment(init, sources, asked, **options)
+    if not quiet:
+        console.say("\n".join(chosen.lines))
+    return chosen.task, chosen.config
+
+
+def _report(tuned: selection.Tuned, quiet: bool) -> None:
+    """Prints the metrics of a run, or that it was stopped."""
+    if tuned.ended == "stopped":
+        console.say(
+            f"stopped after step {tuned.step} of {tuned.result.steps}; the same call goes on"
+        )
+        return
+    figures = ", ".join(f"{metric} {value:.4f}" for metric, value in tuned.metrics.items())
+    lines = [
+        f"{tuned.task}: {tuned.examples:,} held-out examples, checkpoint of step "
+        f"{tuned.step}: {figures}",
+        *(per_class.lines(tuned.classes) if tuned.classes else ()),
+    ]
+    if not quiet:
+        console.say("\n".join(lines))
+
+
+def _asked(
+    task: str | None,
+    text_column: str | Sequence[str] | None,
+    label_column: str | Sequence[str] | None,
+    heldout: float | None,
+) -> guessing.Asked:
+    """Returns the question to a table; a single column may be a text. Raises UserError."""
+    columns = [
+        () if names is None else (names,) if isinstance(names, str) else tuple(names)
+        for names in (text_column, label_column)
+    ]
+    share = 0.1 if heldout is None else heldout
+    return guessing.Asked(text_columns=columns[0], label_columns=columns[1], task=task, share=share)
 
 
 def _with(config: Experiment, fields: Mapping[str, Any]) -> Experiment:

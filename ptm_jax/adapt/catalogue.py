@@ -24,6 +24,7 @@ from ptm_jax.adapt.parameters.averaging import NTASGD, SelfDistillation, SelfEns
 from ptm_jax.adapt.parameters.box import Bounded
 from ptm_jax.adapt.parameters.freezing import BitFit, FeatureExtraction, Frozen, Restart
 from ptm_jax.adapt.parameters.max_norm import MaxNorm
+from ptm_jax.adapt.parameters.output_scale import OutputScale
 from ptm_jax.adapt.parameters.rates import LayerDecay, PathRates
 from ptm_jax.adapt.parameters.unfreezing import (
     ChainThaw,
@@ -52,6 +53,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "linkers": (Linkers, (99,)),
     "max_norm": (MaxNorm, (20,)),
     "bounded": (Bounded, (40,)),
+    "output_scale": (OutputScale, ()),
     "restart": (Restart, (196, 197, 198)),
     "layer_decay": (LayerDecay, (191,)),
     "rates": (lambda: PathRates(table=()), (191,)),

@@ -20,6 +20,7 @@ from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.questions import Answerable, Questions, VerifiedQuestions
 from ptm_jax.tasks.formats.tagged import Tagged
 from ptm_jax.tasks.formats.targets import Targets
+from ptm_jax.tasks.tables.own_tables import OwnLabels, OwnQuestions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,6 +156,7 @@ catalogue.add(
     _span("squad2_retro", _READER, VerifiedQuestions(), rows=(212,), file=_FILE),
     _span("xquad", "Artetxe et al. 2020", Questions(heldout=("xquad*",)), rows=(214,)),
     _span("cmrc", "Cui et al. 2019", Questions(), metrics=("cmrc",)),
+    _span("answers", "any table of question, text and answer", OwnQuestions()),
     _span("rrc", "Xu et al. 2019", Questions()),
     _span("coqa", "Reddy et al. 2019", Conversations(), rows=(210,), metrics=("coqa",), file=_FILE,
         length=512),
@@ -297,6 +299,8 @@ catalogue.add(
         examples=Labelled(labels="found")),
     Task(name="pairs", paper="any table or JSON of two texts and a label",
         examples=_pair(labels="found")),
+    Task(name="labels", paper="any table of texts and several labels", examples=OwnLabels(),
+        metrics=("labels",)),
     Task(name="rate", paper="any table or JSON of text and number", examples=Labelled(labels=()),
         metrics=("correlations",)),
     Task(name="openbookqa", paper="Mihaylov et al. 2018",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,16 @@ from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.taskdata import Remarks, first_of
 from ptm_jax.tasks.kinds.base import kind_of
+from ptm_jax.tasks.metrics.per_class import ClassScores
+from ptm_jax.tasks.tables import prediction_tables
+from ptm_jax.tasks.tables.own_tables import OwnTable
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
+
+
+BLOCK = 1024
+"""Examples of a file that are predicted together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +37,23 @@ class Evaluation:
     predictions: Sequence[Any]
     metrics: Mapping[str, float]
     remarks: Remarks
+
+    @property
+    def of_table(self) -> bool:
+        """Whether the examples are of a table of the user's."""
+        return isinstance(self.task.examples, OwnTable)
+
+    def write(self, path: str | Path) -> None:
+        """Writes the prediction file (`write`)."""
+        write(path, self.task, self.examples, self.predictions)
+
+    def by_class(self) -> Mapping[str, ClassScores]:
+        """Returns the figures of each class, of examples with labels; {} of a kind without
+        classes."""
+        kind = kind_of(self.task.examples)
+        if kind.by_class is None or not self.metrics:
+            return {}
+        return kind.by_class(self.task.examples, self.examples, self.predictions)
 
 
 def task_for(model: Pretrained, task: Task) -> Task:
@@ -58,6 +83,14 @@ def task_for(model: Pretrained, task: Task) -> Task:
         raise UserError(
             f"{model.system.name} has {head.classes} classes and {task.name} has {len(known)}"
         )
+    return task
+
+
+def task_of(model: Pretrained, task: Task) -> Task:
+    """Returns the task with the columns of the table on which the model was fine-tuned for it."""
+    examples = model.system.examples
+    if isinstance(examples, OwnTable) and examples.task == task.name:
+        return dataclasses.replace(task, examples=examples)
     return task
 
 
@@ -128,6 +161,28 @@ def evaluate(
     return Evaluation(task, source, examples, predictions, metrics, remarks + cut)
 
 
+def blocks(
+    model: Pretrained, task: Task, path: str, remarks: Remarks, size: int = BLOCK
+) -> Iterator[tuple[list[Any], Sequence[Any]]]:
+    """Yields (examples, predictions) of a file without labels, `size` examples at a time. Counts
+    truncated texts in `remarks`. Raises UserError."""
+    task, length = task_for(model, task), length_of(model, task)
+    kind, examples = kind_of(task.examples), task.examples.read(path, remarks, False)
+    while block := list(itertools.islice(examples, size)):
+        predictions, cut = kind.predict(model, task.examples, block, length, 32)
+        if short := cut.pop("cut", 0):
+            remarks[f"texts are longer than {length} tokens; their ends are cut off"] += short
+        remarks.update(cut)
+        yield block, predictions
+
+
+def rows_of(
+    task: Task, examples: Sequence[Any], predictions: Sequence[Any]
+) -> list[Mapping[str, Any]]:
+    """Returns the rows of a table of predictions (`Kind.cells`)."""
+    return list(kind_of(task.examples).cells(task.examples, examples, predictions))
+
+
 def _first(model: Pretrained, task: Task, examples: Sequence[Any], batch: int) -> Sequence[Any]:
     """Returns the predictions of the first-stage model of a task."""
     name = kind_of(task.examples).first
@@ -162,12 +217,17 @@ def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> It
 def write(
     path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]
 ) -> None:
-    """Writes the prediction file atomically.
-    In a directory it gets the name that the server expects."""
+    """Writes the prediction file atomically: a table for .csv and .tsv, unless the task's server
+    reads such a file. In a directory it gets the name that the server expects."""
     path = Path(path)
     path = path / (task.file or f"{task.name}.txt") if path.is_dir() else path
+    kind, separator = kind_of(task.examples), prediction_tables.SEPARATORS.get(path.suffix.lower())
+    if separator and kind.cells is not None and path.suffix != Path(task.file).suffix:
+        rows = rows_of(task, examples, predictions)
+        paired = any(row.get("pair") is not None for row in rows)
+        text = "".join(prediction_tables.lines(rows, separator, paired=paired))
+    else:
+        text = "".join(f"{line}\n" for line in lines(task, examples, predictions))
     draft = path.with_name(path.name + ".draft")
-    draft.write_text(
-        "".join(f"{line}\n" for line in lines(task, examples, predictions)), encoding="utf8"
-    )
+    draft.write_text(text, encoding="utf8", newline="")
     draft.replace(path)

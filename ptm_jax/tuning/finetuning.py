@@ -51,6 +51,7 @@ def experiment(
     seed: int = 0,
     steps: int | None = None,
     tagger: Literal["linear", "crf"] = "linear",
+    examples: TaskExamples | None = None,
 ) -> Experiment:
     """A model's encoder with a head for a task, fine-tuned as BERT was.
     Devlin et al. 2019, appendix A.3.
@@ -66,13 +67,14 @@ def experiment(
               (`System.compress`)
     steps     in place of the epochs; the data are then not counted
     tagger    "crf": a conditional random field over the tags of the task's scheme
+    examples  the reader of the data, where it is not the task's (`tuning.own_data`)
 
     Raises UserError for an unknown task, data in another format, or a model without a text encoder.
     """
     value, sources = catalogue.get(task), opened(init)
     model = _model(sources, bool(compress))
     epochs, batch, lr = _numbers(value, epochs, batch, lr)
-    examples = value.examples.settled(data)
+    examples = (value.examples if examples is None else examples).settled(data)
     kind = kind_of(examples)
     if kind.writes and examples.start is None:
         examples = dataclasses.replace(examples, start=_start(model))

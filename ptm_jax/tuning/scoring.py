@@ -42,6 +42,8 @@ def report(request: Request) -> Report:
         "source": result.source.path,
         "remarks": dict(result.remarks),
     }
+    if result.of_table and (figures := result.by_class()):
+        document["classes"] = {name: one._asdict() for name, one in figures.items()}
     part = {None: "", True: ", its held-out tenth", False: ", without its held-out tenth"}
     head = (
         f"{request.task}: {len(result.examples):,} examples of "
@@ -55,6 +57,7 @@ def scored(request: Request, *, labels: bool = True) -> evaluating.Evaluation:
     Raises UserError."""
     task, run = catalogue.get(request.task), Run(Path(request.model))
     models = load((request.model, *request.ensemble), request.adapter)
+    task = evaluating.task_of(models[0], task)
     trained_here = request.adapter is None and run.exists and (run.folder / "data").is_dir()
     files = run.sources if trained_here else ()
     if files and multitask.has_task(models[0], request.task):

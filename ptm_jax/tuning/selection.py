@@ -5,6 +5,7 @@ so a stopped run can continue, and a finished run is only read:
 
     task.jsonl     {"step", "metrics"} of each evaluation on the held-out examples
     task.json      task, number of examples, metrics and their step, how the run ended
+    predictions.csv   of a run on a table of the user's: the held-out rows (`tasks.tables`)
 
 The metrics of several tasks are "TASK/METRIC" of each task, and "mean", the mean of their first
 metrics, which is used to choose checkpoints. `parts` has the numbers of examples and the remarks of
@@ -33,7 +34,9 @@ from ptm_jax.runs.run import CHOICE, Run
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.taskdata import print_remarks
+from ptm_jax.tasks.metrics.per_class import ClassScores
 from ptm_jax.training import loop, workdirs
+from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import logs
 from ptm_jax.training.logs.figures import figure
 from ptm_jax.tuning import finetuning, multitask
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 
 CURVE = "task.jsonl"
+PREDICTIONS = "predictions.csv"
+"""The held-out predictions of a run on a table of the user's."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +82,7 @@ class Tuned:
     ended   "done", "early" (patience) or "stopped" (SIGTERM)
     result  the trainer's, where it was called
     parts   {task: {"examples", "remarks"}} of a run on several tasks
+    classes {class: its `ClassScores`} of a run on a table of the user's
     """
 
     workdir: Path
@@ -87,6 +93,13 @@ class Tuned:
     ended: str = "done"
     result: Any = None
     parts: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    classes: Mapping[str, ClassScores] = dataclasses.field(default_factory=dict)
+
+    @property
+    def predictions(self) -> Path | None:
+        """The file of the held-out predictions; None where there is none."""
+        path = self.workdir / PREDICTIONS
+        return path if path.is_file() else None
 
     @property
     def main(self) -> float:
@@ -114,6 +127,7 @@ class _Measure:
 
         self._parts = {name: (own(name), files[name]) for name in parts}
         self.name = "+".join(parts)
+        self.evaluation: evaluating.Evaluation | None = None  # of the last call
 
     def __call__(self, model: Pretrained, aloud: bool = False) -> dict[str, Any]:
         """{"examples", "metrics", "parts"} as in `Tuned`; `aloud` prints what was cut."""
@@ -123,6 +137,7 @@ class _Measure:
             evaluations[name] = evaluating.evaluate(one, task, evaluating.heldout_of(task, data))
             if aloud:
                 print_remarks(evaluations[name].remarks, evaluations[name].source.path)
+        self.evaluation = next(iter(evaluations.values()))
         examples = sum(len(one.examples) for one in evaluations.values())
         if not self._mixed:
             return {
@@ -184,7 +199,10 @@ class _Watcher:
 def tuned(workdir: str | Path) -> Tuned | None:
     """The finished run of a workdir; None where there is none."""
     choice = Run(Path(workdir)).choice()
-    return None if choice is None else Tuned(Path(workdir), **choice)
+    if choice is None:
+        return None
+    classes = {name: ClassScores(*one) for name, one in choice.pop("classes", {}).items()}
+    return Tuned(Path(workdir), classes=classes, **choice)
 
 
 def finetune(
@@ -239,6 +257,12 @@ def _chosen(
     ended = "early" if watcher.ended else "done"
     made = {"task": measure.name, **line, "examples": measured["examples"], "ended": ended}
     made |= {"parts": measured["parts"]} if measured["parts"] else {}
+    if measure.evaluation.of_table:
+        if line is not watcher.curve[-1]:
+            measure(loading.load(workdirs.checkpoint_of(workdir, line["step"])))
+        made["classes"] = measure.evaluation.by_class()
+        if not group.current().index:
+            measure.evaluation.write(workdir / PREDICTIONS)
     draft = workdir / f"{CHOICE}.{os.getpid()}"  # every process of a run writes the same
     draft.write_text(json.dumps(made, indent=1) + "\n", encoding="utf8")
     draft.replace(workdir / CHOICE)

@@ -6,6 +6,7 @@ Example:
   ptm evaluate runs/mini --data 'books/*.txt' --json
   ptm evaluate runs/mini --task mlm --split train --batches 20
   ptm evaluate runs/sst2 --task sst2 --data SST-2 --predictions SST-2.tsv --plot sst2.png --json
+  ptm evaluate runs/own --task classify --data more.csv --predictions more_predictions.csv
   ptm evaluate CHECKPOINT --adapter houlsby.safetensors --task sst2 --data SST-2
   ptm evaluate runs/sst2/seed_0 --ensemble runs/sst2/seed_1 runs/sst2/seed_2 --task sst2
   ptm evaluate fast --task sst2 --data SST-2 --speed 0.5
@@ -26,6 +27,7 @@ any Hugging Face model with a head for it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import tyro
@@ -54,7 +56,8 @@ class Args:
     config: options.Path = None
     """The .py file of a run whose objective or other slot is defined there."""
     predictions: options.Path = None
-    """Downstream tasks: write predictions in the benchmark's submission format."""
+    """Downstream tasks: write predictions, as a table with text, gold, prediction and score (.csv,
+    .tsv), or in the benchmark's submission format."""
     plot: options.Path = None
     """Tasks with classes: draw the confusion matrix and the calibration of probabilities (.png,
     .svg, .pdf)."""
@@ -93,9 +96,18 @@ def run(args: Args) -> int:
     lines = [
         report.head,
         *(f"  {name:<{report.width}} {options.figure(value)}" for name, value in metrics.items()),
+        *_of_classes(report.document.get("classes", {})),
         *(f"  {count} {remark}" for remark, count in remarks.items()),
     ]
     return options.report(report.document, "\n".join(lines), args.json)
+
+
+def _of_classes(classes: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Returns the table of the classes of an evaluation on a table of the user's."""
+    from ptm_jax.tasks.metrics import per_class
+
+    figures = {name: per_class.ClassScores(**one) for name, one in classes.items()}
+    return per_class.lines(figures) if figures else []
 
 
 def evaluations() -> dict[str, Evaluation]:

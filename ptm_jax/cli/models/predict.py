@@ -11,6 +11,7 @@ Example:
   ptm predict runs/wnut17 --task tag --text 'Paris is a city in Texas'
   ptm predict runs/squad2 --task qa --text 'Who wrote it ?' \
     --pair 'It was written by Ann in 1912 .'
+  ptm predict runs/own --task classify --input new.csv --output predictions.csv
   ptm predict runs/mrpc --task mrpc --input MRPC/test.tsv --output MRPC.tsv
   ptm predict CHECKPOINT --adapter houlsby.safetensors --task classify --text 'a charming film'
   ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
@@ -40,7 +41,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ptm_jax.cli import options, target
-from ptm_jax.cli.models import predict_files
+from ptm_jax.cli.models import predict_files, predict_tables
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference.uses import Request, Result, Use
 
@@ -54,9 +55,10 @@ class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A workdir or one checkpoint of it, a Hugging Face directory, a name on the Hub, or a file of
     word vectors."""
-    task: Annotated[str, tyro.conf.arg(metavar="TASK")]
+    task: Annotated[str | None, tyro.conf.arg(metavar="TASK")] = None
     """fill-mask, generate, classify, tag, qa, embed, similar or search; a task of `ptm list
-    --tasks`, with --input; or FILE.py:NAME, a task of your own."""
+    --tasks`, with --input; or FILE.py:NAME, a task of your own (default, for a run on a table of
+    yours and another table: the run's)."""
     text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """A text; repeat the option for several."""
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
@@ -146,6 +148,12 @@ def run(args: Args) -> int:
     from ptm_jax.inference.words.trained_words import is_words
 
     args = dataclasses.replace(args, task=target.task_name(args.task))
+    if (task := predict_tables.task_of(args)) is not None:
+        return predict_tables.run(dataclasses.replace(args, task=task))
+    if args.task is None:
+        raise UserError(
+            "name what to do: --task fill-mask, classify, embed, ... (`ptm list --uses`)"
+        )
     uses = known()
     if all(args.task != use.name for use in uses) and _is_task(args.task):
         return _predict(args)

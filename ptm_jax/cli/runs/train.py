@@ -7,6 +7,8 @@ Example:
   ptm train my_config.py --workdir runs/mine
   ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on
   ptm train runs/mini --data 'text/*.txt' --epochs 1 --workdir runs/further
+  ptm train --init path/to/hugging-face-checkpoint --data train.csv --text-column question \
+    --label-column category --heldout 0.1 --workdir runs/own
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
   ptm train --init path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best \
     --workdir runs/wnut17
@@ -41,6 +43,7 @@ import tyro
 
 from ptm_jax.cli import options, target
 from ptm_jax.cli.explaining import explain
+from ptm_jax.cli.runs import own_table
 from ptm_jax.core.errors import UserError
 
 OF_TASKS = ("batch", "length", "lr", "seeds", "tagger", "best", "patience")
@@ -65,7 +68,16 @@ class Args:
     token by token."""
     task: options.Text = None
     """Fine-tune --init for this task of `ptm list --tasks`, or for FILE.py:NAME, a task of your own
-    file."""
+    file (default, for a table of yours: guessed from its columns)."""
+    text_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...")] = ()
+    """A table of yours (csv, tsv, jsonl, parquet): the column of the texts, or both columns of
+    pairs, or question and text."""
+    label_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...")] = ()
+    """A table of yours: the column of classes, numbers, labels, tags or answers, or a column of 0
+    and 1 for each label."""
+    heldout: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """A table of yours: share of the rows that is held out, the same of each class (default:
+    0.1)."""
     tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK ...")] = ()
     """Fine-tune --init for several tasks with a shared encoder (MT-DNN); --data takes TASK=PATH for
     each."""
@@ -147,7 +159,12 @@ def _run(args: Args) -> int:
     program_cache.use()
     words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
     words += [f"metrics={args.metrics!r}"] if args.metrics else []
-    config = setup.experiment(_config(args, words), args.data)
+    if own_table.is_asked(args):
+        args, chosen = own_table.resolved(args, _init, _wrappers)
+        config = target.changed(chosen, words)
+    else:
+        config = _config(args, words)
+    config = setup.experiment(config, args.data)
     if args.init:
         config = dataclasses.replace(config, init=_init(args.init))
     if args.task is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptm_jax.cli import options
 from ptm_jax.cli.options import figure
+from ptm_jax.cli.runs import own_table
 from ptm_jax.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ def _run(run: Any) -> dict[str, Any]:
         "ended": run.ended,
         "workdir": str(run.workdir), "checkpoint": str(run.checkpoint),
     } | _tasks(run, run.metrics)  # fmt: skip
+    if run.classes:
+        document["classes"] = {name: one._asdict() for name, one in run.classes.items()}
+    if run.predictions is not None:
+        document["predictions"] = str(run.predictions)
     if run.result is not None:
         heldout = {
             name: value for name, value in run.result.heldout.items() if math.isfinite(value)
@@ -122,7 +127,23 @@ def _text(runs: list[Any], stopped: bool) -> str:
         f"{last.task}: {last.examples:,} held-out examples, checkpoint of step {last.step}{ended}"
     ]
     lines += [f"  {name:<18} {figure(value)}" for name, value in last.metrics.items()]
-    return "\n".join([*lines, f"  checkpoint         {last.checkpoint}"])
+    lines += [*_of_table(last), f"  checkpoint         {last.checkpoint}"]
+    return "\n".join(lines + _next(last))
+
+
+def _of_table(run: Any) -> list[str]:
+    """Returns the classes and the prediction file of a run on a table of the user's."""
+    from ptm_jax.tasks.metrics import per_class
+
+    lines = per_class.lines(run.classes) if run.classes else []
+    if run.predictions is not None:
+        lines.append(f"  predictions        {run.predictions}")
+    return lines
+
+
+def _next(run: Any) -> list[str]:
+    """Returns the commands that use a run on a table of the user's."""
+    return own_table.next_steps(run) if run.predictions is not None else []
 
 
 def _spread(runs: list[Any]) -> str:
@@ -150,4 +171,5 @@ def _spread(runs: list[Any]) -> str:
         f"best of {len(runs)}, chosen on these examples: {name} "
         f"{figure(best.main)}, {best.checkpoint}",
         f"expected best of n runs: {', '.join(f'{n}: {figure(expected[n - 1])}' for n in counts)}",
+        *_next(best),
     ])  # fmt: skip

@@ -248,6 +248,13 @@ def best_answer(
     )
 
 
+def share_of(answer: Answer) -> float:
+    """Returns the probability of the best span among the best ones (run_squad's n-best list); 0
+    without a span."""
+    scores = np.array([span.score for span in answer.best])
+    return float(1 / np.exp(scores - scores[0]).sum()) if len(scores) else 0.0
+
+
 def marked_end(text: str, stop: int) -> int:
     """Returns the end of the combining marks that follow the character before `stop`."""
     while 0 < stop < len(text) and unicodedata.category(text[stop]).startswith("M"):

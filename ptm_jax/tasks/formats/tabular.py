@@ -32,6 +32,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, not_utf8, size_of
 from ptm_jax.data.text import parquet, textfiles, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, RATIO, Bounded
+from ptm_jax.tasks.formats import spreadsheets
 from ptm_jax.tasks.formats.json_text import Places, json_of, one_text, repeated
 
 Fields = dict[str, Any]
@@ -76,13 +77,16 @@ def rows(
     path: str | Path, format: str = "", columns: Sequence[str] = (),
     needed: Sequence[Sequence[str]] = (),
     encoding: str = "utf-8-sig", *, broken_row: Callable[[str], None] | None = None,
+    spreadsheet: bool = False,
 ) -> Iterator[Row]:  # fmt: skip
     """The rows of a source.
 
-    needed   groups of names: a table must have a column of each group
-    columns  names for a table whose first line has none of these names
-    broken_row  called with the place of each broken row of a published file that has such rows,
-             which are left out
+    needed       groups of names: a table must have a column of each group
+    columns      names for a table whose first line has none of these names
+    broken_row   called with the place of each broken row of a published file that has such rows,
+                 which are left out
+    spreadsheet  whether a table is read as a spreadsheet or pandas writes it, with the separator
+                 that its first rows show
     Raises UserError with file and line.
     """
     if str(path).startswith(tfds_sources.START):
@@ -99,11 +103,16 @@ def rows(
         yield from _parquet(path)
         return
     text = text_of(path, encoding)
-    yield from (
-        _json(path, text)
-        if text.lstrip()[:1] in ("{", "[")
-        else _table(path, text, kind == ".csv", columns, needed, broken_row=broken_row)
-    )
+    if text.lstrip()[:1] in ("{", "["):
+        yield from _json(path, text)
+        return
+    if spreadsheet:
+        lines = spreadsheets.rows(path, text, kind)
+    elif kind == ".csv":
+        lines = textfiles.csv_rows(path, io.StringIO(text, newline=""))
+    else:
+        lines = spreadsheets.of_tabs(text)
+    yield from _table(path, lines, columns, needed, broken_row=broken_row)
 
 
 def need(place: str, record: Any, *names: str) -> Any:
@@ -189,12 +198,10 @@ def digest(path: str) -> str:
 
 
 def _table(
-    path: Path, text: str, commas: bool, columns: Sequence[str], needed: Sequence[Sequence[str]],
-    *, broken_row: Callable[[str], None] | None = None,
+    path: Path, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str],
+    needed: Sequence[Sequence[str]], *, broken_row: Callable[[str], None] | None = None,
 ) -> Iterator[Row]:  # fmt: skip
-    """Tabs separate the fields, quotes are ordinary characters; a .csv is read as spreadsheets
-    write it."""
-    rows = textfiles.csv_rows(path, io.StringIO(text, newline="")) if commas else _tsv(text)
+    """The rows of a table, given (number, fields) of its lines."""
     line, first = next(rows, (0, []))
     named = not columns or any(name in first for group in needed for name in group)
     names = [name.strip() for name in first] if named else columns
@@ -218,12 +225,6 @@ def _table(
         fields = dict(zip(names, row, strict=False))
         fields.pop("", None)  # the numbers that pandas writes before the first column
         yield f"{path}:{number}", fields
-
-
-def _tsv(text: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip("\r"):
-            yield number, line.rstrip("\r").split("\t")
 
 
 def _json(path: Path, text: str) -> Iterator[Row]:

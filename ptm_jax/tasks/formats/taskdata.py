@@ -201,9 +201,10 @@ class TaskExamples(slots.Examples):
             raise UserError(f"{source.path} has no examples below its first line")
         if source.held is None:
             return examples
-        splits = _tenth([self.unit(example, number) for number, example in enumerate(examples)])
         part = [
-            example for example, held in zip(examples, splits, strict=True) if held == source.held
+            example
+            for example, held in zip(examples, self.divided(examples), strict=True)
+            if held == source.held
         ]
         if not part:
             raise UserError(
@@ -211,6 +212,11 @@ class TaskExamples(slots.Examples):
                 "examples, or two files"
             )
         return part
+
+    def divided(self, examples: Sequence[Any]) -> list[bool]:
+        """Returns whether each example of a single file is held out: a tenth of the units, the same
+        ones in every call."""
+        return _tenth([self.unit(example, number) for number, example in enumerate(examples)])
 
     @staticmethod
     def unit(example: Any, number: int) -> Any:

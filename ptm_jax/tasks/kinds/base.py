@@ -33,6 +33,7 @@ from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.text.classifying import Prediction
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
+from ptm_jax.tasks.metrics.per_class import ClassScores
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Encoder
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 
 Metrics = dict[str, float]
+Cells = Mapping[str, Any]
+"""A row of a table of predictions: {column: value}."""
 
 
 def published_classes(classes: int) -> dict[str, Any]:
@@ -92,6 +95,9 @@ class Kind:
                  examples mark them
     outcomes     (list of examples, predictions) -> (gold classes, predicted classes), for the
                  confusion matrix
+    by_class     (examples, list of examples, predictions) -> {class: `ClassScores`}
+    cells        (examples, list of examples, predictions) -> the rows of a table of predictions:
+                 {"text", "pair", "gold", "prediction", "score"}, without those that are unknown
     """
 
     examples: type[TaskExamples]
@@ -112,6 +118,8 @@ class Kind:
     first: str = ""
     of_entities: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     outcomes: Callable[[Sequence[Any], Sequence[Any]], tuple[list[str], list[str]]] | None = None
+    by_class: Callable[[Any, Sequence[Any], Sequence[Any]], Mapping[str, ClassScores]] | None = None
+    cells: Callable[[Any, Sequence[Any], Sequence[Any]], Iterator[Cells]] | None = None
 
 
 _KINDS: dict[type, Kind] = {}

@@ -17,8 +17,16 @@ from ptm_jax.nn.heads.knowledge.entity_states import EntityClasses
 from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.formats.labelled import Labelled
-from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, json_lines, register, rows_of
-from ptm_jax.tasks.metrics import measures, squad
+from ptm_jax.tasks.kinds.base import (
+    Cells,
+    Kind,
+    Metrics,
+    class_scores,
+    json_lines,
+    register,
+    rows_of,
+)
+from ptm_jax.tasks.metrics import measures, per_class, squad
 
 if TYPE_CHECKING:
     from ptm_jax.tasks.catalogue import Task
@@ -34,6 +42,24 @@ def predict(model, spec: Labelled, examples, length: int, batch: int):
     if not spec.labels:
         return [Prediction("", {}, float(row[0])) for row in scores], remarks
     return [predicted(spec.labels, row) for row in scores], remarks
+
+
+def by_class(spec: Labelled, examples, predictions) -> dict[str, per_class.ClassScores]:
+    """Figures of each class; none of numbers."""
+    if not spec.labels:
+        return {}
+    return per_class.of_classes(spec.labels, *measures.labels_of(examples, predictions))
+
+
+def cells(spec, examples, predictions) -> Iterator[Cells]:
+    """Rows with a class and its probability, or with a number."""
+    for example, one in zip(examples, predictions, strict=True):
+        chosen = (
+            {"prediction": one.label, "score": one.scores[one.label]}
+            if one.scores
+            else {"prediction": one.number}
+        )
+        yield {"text": example.first, "pair": example.second, "gold": example.label, **chosen}
 
 
 def multirc(examples, predictions, task=None) -> Metrics:
@@ -162,5 +188,7 @@ KIND = register(
             "objective": lambda spec: Classification(head="related"),
         },
         outcomes=measures.labels_of,
+        by_class=by_class,
+        cells=cells,
     )
 )

@@ -12,7 +12,7 @@ from ptm_jax.inference.text import answering
 from ptm_jax.nn.heads.task_heads import SpanHead
 from ptm_jax.objectives.tasks.downstream import AnswerSpan
 from ptm_jax.tasks.formats.questions import Questions
-from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+from ptm_jax.tasks.kinds.base import Cells, Kind, Metrics, register
 from ptm_jax.tasks.metrics import squad
 
 if TYPE_CHECKING:
@@ -60,6 +60,18 @@ def lines(
     yield json.dumps(answers, ensure_ascii=False, indent=1)
 
 
+def cells(spec, examples, predictions) -> Iterator[Cells]:
+    """Rows with an answer, which is empty where no span scores above no answer. The score is the
+    share of the best span's probability among the best spans."""
+    for example, one in zip(examples, predictions, strict=True):
+        gold = example.answers[0][0] if example.answers else None
+        yield {
+            "text": example.question, "pair": example.context, "gold": gold,
+            "prediction": "" if spec.unanswered and one.null > 0 else one.text,
+            "score": answering.share_of(one),
+        }  # fmt: skip
+
+
 KIND = register(
     Kind(
         examples=Questions,
@@ -69,5 +81,6 @@ KIND = register(
         predict=predict,
         measures={"squad": measure, "cmrc": chinese},
         lines=lines,
+        cells=cells,
     )
 )

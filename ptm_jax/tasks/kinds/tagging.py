@@ -12,8 +12,8 @@ from ptm_jax.nn.heads.task_heads import TokenHead
 from ptm_jax.objectives.tasks.crf import CRFTagging
 from ptm_jax.objectives.tasks.downstream import Tagging
 from ptm_jax.tasks.formats.tagged import Tagged
-from ptm_jax.tasks.kinds.base import Kind, Metrics, register
-from ptm_jax.tasks.metrics import entities, measures
+from ptm_jax.tasks.kinds.base import Cells, Kind, Metrics, register
+from ptm_jax.tasks.metrics import entities, measures, per_class
 
 if TYPE_CHECKING:
     from ptm_jax.tasks.catalogue import Task
@@ -52,6 +52,21 @@ def outcomes(examples, predictions) -> tuple[list[str], list[str]]:
     return [gold for gold, _ in both], [tag for _, tag in both]
 
 
+def by_class(spec: Tagged, examples, predictions) -> dict[str, per_class.ClassScores]:
+    """Figures of each type of entity, or of each tag where tags have no entities."""
+    gold = [example.tags for example in examples]
+    if spec.scheme and any(tag[:2] in ("B-", "I-") for tag in spec.labels):
+        return per_class.of_entities(gold, predictions)
+    return per_class.of_classes(spec.labels, *outcomes(examples, predictions))
+
+
+def cells(spec, examples, predictions) -> Iterator[Cells]:
+    """Rows with the words and their tags, with blanks between them."""
+    for example, chosen in zip(examples, predictions, strict=True):
+        gold = None if example.tags is None else " ".join(example.tags)
+        yield {"text": " ".join(example.words), "gold": gold, "prediction": " ".join(chosen)}
+
+
 def lines(
     task: Task, examples: Sequence[Any], predictions: Sequence[Sequence[str]]
 ) -> Iterator[str]:
@@ -80,5 +95,7 @@ KIND = register(
         named=True,
         taggers={"crf": _crf},
         outcomes=outcomes,
+        by_class=by_class,
+        cells=cells,
     )
 )

@@ -1,0 +1,69 @@
+"""`ptm train --text-column --label-column`: fine-tuning on a table of the user's."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ptm_jax.cli import options
+from ptm_jax.core.errors import UserError
+
+if TYPE_CHECKING:
+    from ptm_jax.cli.runs.train import Args
+    from ptm_jax.core.system import Experiment
+    from ptm_jax.tuning.selection import Tuned
+
+OF_TABLES = ("text_column", "label_column", "heldout")
+
+
+def is_asked(args: Args) -> bool:
+    """Returns whether the data are a table of the user's: an option of tables, or a model and data
+    without a system and without a task."""
+    bare = args.target is None and args.task is None and not args.tasks
+    return bool(options.given(args, OF_TABLES)) or (bare and bool(args.init and args.data))
+
+
+def resolved(
+    args: Args, init_of: Callable[[Any], Any], wrappers_of: Callable[[Any], Any]
+) -> tuple[Args, Experiment]:
+    """Returns the arguments with the task of the table, and its experiment; prints the guess.
+    Raises UserError."""
+    from ptm_jax.tasks.tables import guessing
+    from ptm_jax.training.hosts import group
+    from ptm_jax.tuning import own_data
+
+    flags = options.given(args, OF_TABLES)
+    if args.target is not None or args.tasks:
+        other = "--tasks" if args.tasks else "the system"
+        raise UserError(f"{flags[0]} is for a table and the model of --init; leave {other} out")
+    if not args.init or not args.data:
+        raise UserError(f"{flags[0]} needs the model (--init) and the table (--data)")
+    asked = guessing.Asked(
+        text_columns=args.text_column, label_columns=args.label_column, task=args.task,
+        share=0.1 if args.heldout is None else args.heldout,
+    )  # fmt: skip
+    names = ("epochs", "batch", "length", "lr", "tagger")
+    fields = {name: vars(args)[name] for name in names} | wrappers_of(args)
+    chosen = own_data.experiment(init_of(args.init), args.data, asked, **fields)
+    if args.heldout is not None and chosen.two_files:
+        raise UserError(
+            "--heldout divides one file; the second of two is held out whole: leave --heldout out, "
+            "or give one file"
+        )
+    if not group.current().index:
+        options.say("\n".join(chosen.lines))
+    return dataclasses.replace(args, task=chosen.task), chosen.config
+
+
+def next_steps(run: Tuned) -> list[str]:
+    """Returns the commands that use a run on a table."""
+    folder, task = shlex.quote(str(run.workdir)), run.task
+    out = shlex.quote(f"{run.workdir}-hf")
+    return [
+        "next:",
+        f"  ptm predict {folder} --task {task} --input new.csv --output predictions.csv",
+        f"  ptm evaluate {folder} --task {task} --data more.csv",
+        f"  ptm export {folder} --out {out}",
+    ]

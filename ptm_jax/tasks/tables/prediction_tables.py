@@ -1,0 +1,37 @@
+"""Predictions as a table: text, pair, gold, prediction and score, in CSV or TSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""{ending of a file: separator of its columns}."""
+COLUMNS = ("text", "pair", "gold", "prediction", "score")
+
+
+def lines(rows: Iterable[Mapping[str, Any]], separator: str, *, paired: bool) -> Iterator[str]:
+    """Yields the first row and the others, with their line ends.
+
+    paired  whether the rows have a second text
+    A missing value is an empty cell. A cell with separators, quotes or line ends is quoted.
+    """
+    columns = [name for name in COLUMNS if paired or name != "pair"]
+    yield _line(columns, separator)
+    for row in rows:
+        yield _line([_cell(row.get(name)) for name in columns], separator)
+
+
+def _line(cells: list[str], separator: str) -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def _cell(value: object) -> str:
+    """Returns a value as it is written: a number to six significant digits, "" for none."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

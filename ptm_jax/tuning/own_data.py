@@ -1,0 +1,81 @@
+"""Fine-tuning on a table of the user's: its task, its steps, the scale of its numbers."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ptm_jax.adapt.parameters.output_scale import OutputScale
+from ptm_jax.runs.run import Run
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.tables import guessing
+from ptm_jax.tasks.tables.own_tables import OwnTable
+from ptm_jax.tuning import finetuning
+
+if TYPE_CHECKING:
+    from ptm_jax.core.slots import Wrapper
+    from ptm_jax.core.system import Experiment
+
+UPDATES, EPOCHS = 200, 20
+"""A small table is read until it gives so many updates, but at most so often (Mosbach et al. 2021,
+arXiv 2006.04884, section 6: 20 epochs on data sets of a few thousand examples)."""
+
+
+def task_of_run(path: str | os.PathLike) -> str | None:
+    """Returns the task of a run on a table of the user's; None for another model."""
+    run = Run.at(path)
+    record = run.system.get("examples") if run.exists else None
+    kinds = {cls.__name__ for cls in OwnTable.__subclasses__()}
+    return record["task"] if isinstance(record, dict) and record.get("kind") in kinds else None
+
+
+class OwnRun(NamedTuple):
+    """A run on a table: the name of its task, its experiment, the lines to print, and
+    whether a second file is held out."""
+
+    task: str
+    config: Experiment
+    lines: tuple[str, ...]
+    two_files: bool
+
+
+def experiment(
+    init: str | os.PathLike | tuple[tuple[str, str], ...],
+    data: Sequence[str],
+    asked: guessing.Asked,
+    *,
+    adapt: Sequence[Wrapper] = (),
+    **options: Any,
+) -> OwnRun:
+    """Returns the run of a model on a table.
+
+    options  of `finetuning.experiment`; None is the default. Epochs: the task's, and as many as
+             `UPDATES` updates need
+    Raises UserError with column, row and remedy.
+    """
+    chosen = guessing.guess(data, asked)
+    task = catalogue.get(chosen.task)
+    examples = chosen.examples.settled(data)
+    train = examples.examples(examples.files(data)["train"])
+    steps = math.ceil(len(train) / (options.get("batch") or task.batch))
+    if options.get("epochs") is None:
+        needed = math.ceil(UPDATES / steps)
+        options["epochs"] = float(min(max(task.epochs, needed), EPOCHS))
+    if chosen.task == "rate":
+        numbers = np.array([float(example.label) for example in train])
+        scale = float(numbers.std()) or 1.0
+        adapt = (*adapt, OutputScale(center=float(numbers.mean()), scale=scale))
+    config = finetuning.experiment(
+        chosen.task, init, data, examples=examples, adapt=adapt, **options
+    )
+    source = examples.files(data)["heldout"]
+    held = f"{len(examples.examples(source)):,}"
+    held += f" of {source.path}" if source.held is None else ""
+    plan = (
+        f"  {len(train):,} rows to train on, each read {options['epochs']:g} times; {held} held out"
+    )
+    return OwnRun(chosen.task, config, (*chosen.lines, plan), source.held is None)
