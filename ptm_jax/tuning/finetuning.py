@@ -75,9 +75,7 @@ def experiment(
     model = _model(sources, bool(compress))
     epochs, batch, lr = _numbers(value, epochs, batch, lr)
     examples = (value.examples if examples is None else examples).settled(data)
-    kind = kind_of(examples)
-    if kind.writes and examples.start is None:
-        examples = dataclasses.replace(examples, start=_start(model))
+    examples = _with_start(examples, model)
     tokenizer = model.tokenizer()
     system = _with_specials(_with_head(model, examples), tokenizer)
     kind = kind_of(examples, system.towers["main"].encoder)
@@ -99,6 +97,13 @@ def experiment(
     system = keeping_towers(system, sources)
     begin = init if isinstance(init, tuple) else _start_of(model.path, compress)
     return Experiment(system=system, data=tuple(data), init=begin, seed=seed)
+
+
+def _with_start(examples: TaskExamples, model: Initial) -> TaskExamples:
+    """Returns the examples of a kind that writes with the first token of the model's decoder."""
+    if kind_of(examples).writes and examples.start is None:
+        return dataclasses.replace(examples, start=_start(model))
+    return examples
 
 
 def _numbers(

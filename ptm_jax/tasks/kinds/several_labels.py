@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ptm_jax.inference.head_scores import scored
-from ptm_jax.nn.heads.tasks import SequenceHead
+from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.kinds.base import (
     Cells,
