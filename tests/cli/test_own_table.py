@@ -141,18 +141,14 @@ def test_options_of_tables_that_do_not_fit(name, model, tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_python_has_the_same_names(model, tmp_path):
+def test_python_has_the_same_names(model):
     columns = TABLES["classify"][0]
-    table = written(tmp_path / "train.csv", columns)
-    options = {"epochs": 1, "batch": 8, "length": 32, "quiet": True}
-    both = [
-        ptm_jax.finetune(
-            model, data=data, text_column="Question", label_column=["topic"], heldout=0.2, **options
-        ).classify(FIRST[:2])
-        for data in (table, [dict(zip(columns, row, strict=True))
-                             for row in zip(*columns.values(), strict=True)])
-    ]  # fmt: skip
-    assert both[0] == both[1] and {*both[0][0]} == {"praise", "complaint"}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    options = {"epochs": 1, "batch": 8, "length": 64, "quiet": True}
+    tuned = ptm_jax.finetune(
+        model, data=rows, text_column="Question", label_column=["topic"], heldout=0.2, **options
+    )
+    assert {*tuned.classify(FIRST[:1])[0]} == {"praise", "complaint"}
     with pytest.raises(UserError, match="give it as data"):
         ptm_jax.finetune(model, FIRST, columns["topic"], label_column="topic")
 
@@ -188,7 +184,10 @@ def test_an_export_predicts_the_same_in_transformers(task, model, tmp_path, monk
         if task == "answers":
             scores = (out.start_logits[0].numpy(), out.end_logits[0].numpy())
             inside = [n for n, part in enumerate(given.sequence_ids(0)) if part == 1]
-            spans = {(a, b): scores[0][a] + scores[1][b] for a in inside for b in inside
+            begins, stops = (  # the 20 best of run_squad
+                sorted(inside, key=lambda n, part=part: -part[n])[:20] for part in scores
+            )
+            spans = {(a, b): scores[0][a] + scores[1][b] for a in begins for b in stops
                      if a <= b < a + 30}  # fmt: skip
             a, b = max(spans, key=spans.get)
             start, end = given.token_to_chars(0, a).start, given.token_to_chars(0, b).end
