@@ -48,7 +48,7 @@ def test_it_holds_what_was_trained_and_comes_back(lora, tmp_path):
     given = in_effect(lora.program.system, unflatten(both))
     assert set(given) == {"main"}
     query = "main/encoder/stack/block/attention/query/kernel"
-    assert not np.array_equal(flatten(given)[query], base[query]) and set(rest) == set(file.rest)
+    assert not np.array_equal(flatten(given)[query], base[query]) and set(rest) == set(file.paths)
 
 
 def test_it_refuses_another_base(lora, tmp_path):

@@ -7,18 +7,12 @@
     Convolution    relu(vec(conv([h; r])) W) . t + b_t   ConvE: Dettmers et al. 2018, Eq. 1
                                                          (arXiv 1707.01476)
 
-A head is called with
-
-    x        [..., T, D]   vectors of the known entities
-    r        [..., T, D]   vectors of the relations; `links` [..., T] are their ids
-    sides    [..., T]      bool: whether x is the tail and the candidates are heads
-    c                      vectors of the candidates, and their ids. With `paired` [..., T, D], one
-                           candidate for each triple; else [..., K, D], shared by the triples of a
-                           row, or [K, D]
+A head is called with a `Query` (`objectives.vectors.vector_traits`). Leading axes are rows;
+candidates are [..., T, D] if `paired`, else [..., K, D], shared by the triples of a row, or [K, D].
 
 It returns the scores [..., T] or [..., T, K], higher for better triples, and a penalty of each
-relation [..., T] (TransH's; 0 for the others). If a batch has these inputs as its field `scored`,
-the head also applies its dropout (`Tower.read`).
+relation [..., T] (TransH's; 0 for the others). If a batch has a query as its field `scored`, the
+head also applies its dropout (`Tower.read`).
 """
 
 from __future__ import annotations
