@@ -39,6 +39,11 @@ def explain(error: BaseException) -> str:
         return "a file or a value is nested too deeply to be read"
     if isinstance(error, MemoryError):
         return "out of memory; take a smaller batch or a smaller system"
+    if isinstance(error, AssertionError | RuntimeError):
+        from ptm_jax.training.hosts import devices
+
+        if (absent := devices.absent_platform(error)) is not None:
+            return str(absent)
     return (
         f"{type(error).__name__}: {error} (unexpected: PTM_DEBUG=1 shows where; please report it)"
     )

@@ -118,6 +118,17 @@ def not_utf8(where: str | Path, error: UnicodeDecodeError, offset: int = 0) -> U
     return UserError(f"{where} is {kind}; convert it, as `{tool}` does")
 
 
+def check_unicode(where: str, text: str) -> None:
+    """Raises UserError for a lone surrogate, half of a character of UTF-16 (in JSON `\\ud83d`)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{where} has a lone surrogate ({text[error.start]!r}, character {error.start + 1:,}), "
+            "which is no Unicode text; replace it, as text.encode('utf-8', 'replace').decode() does"
+        ) from None
+
+
 def read_bytes(path: str | os.PathLike, limit: int = LARGEST_JSON) -> bytes:
     """Returns the bytes of a regular file.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.reading import check_unicode, shown
 from ptm_jax.core.types import Vocab
 from ptm_jax.inference import steady
 from ptm_jax.inference.decoding.settings import bucket
@@ -232,13 +233,23 @@ def padded_batches(
 
 
 def texts_of(texts: Any, what: str = "texts") -> list[str]:
-    """Returns `texts` as a list. Raises UserError for a single text or another type."""
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+    """Returns `texts` as a list. Raises UserError for a single text, another type, and for texts
+    with a lone surrogate."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise UserError(
             f"{what} must be a list of texts; given {type(texts).__name__}, write [text] for "
             "a single one"
         )
-    return list(texts)
+    texts = list(texts)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(
+                f"{what}[{number}] is {shown(text)}; expected a text (str): leave the missing ones "
+                "out, or write them as texts"
+            )
+        if not text.isascii():
+            check_unicode(f"{what}[{number}]", text)
+    return texts
 
 
 def _positions(encoder: Encoder, vocab: Vocab, ids: np.ndarray) -> np.ndarray:

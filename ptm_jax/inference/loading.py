@@ -40,6 +40,7 @@ from ptm_jax.inference.words.static_model import StaticModel
 from ptm_jax.inference.words.topic_models import TopicModel, is_topics
 from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.runs.run import Run
+from ptm_jax.training.hosts import devices
 from ptm_jax.training.steps.step import tied
 from ptm_jax.training.workdirs import SENTENCE
 
@@ -90,7 +91,8 @@ def load(
         allow_pickle=allow_pickle,
         revision=revision,
     )
-    return next(form for form in FORMATS if form.detect(request.path)).read(request)
+    with devices.checking_platform():
+        return next(form for form in FORMATS if form.detect(request.path)).read(request)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -241,6 +241,8 @@ def train(
     checkpoint.
     """
     check_local(workdir, "workdir")
+    if (absent := devices.absent_platform()) is not None:
+        raise absent
     with group.together(), workdirs.alone(Path(workdir), jax.process_index() == 0) as hold:
         progress = None if quiet else console.bar
         if (result := results.finished(config, Path(workdir), progress)) is not None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ptm_jax.core.archives import COMPRESSIONS, DAMAGED, opened
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import not_utf8
+from ptm_jax.core.reading import check_unicode, not_utf8
 from ptm_jax.data.text import crawl, parquet, wiki
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded
 from ptm_jax.data.text.documents import Document, document
@@ -135,6 +135,8 @@ def _jsonl(stream: Bounded, path: Path) -> Iterator[Document]:
             raise UserError(
                 f"{path}:{number} has no string field; expected an object with a field 'text'"
             )
+        if not text.isascii():
+            check_unicode(f"{path}:{number}", text)
         if item := document(text.splitlines()):
             yield item
 

@@ -151,6 +151,11 @@ def prompt_of(sentence: Sentence, prompt: str | None, name: str | None) -> str:
     Raises UserError."""
     if prompt is not None and name is not None:
         raise UserError(f"both a prompt and the prompt_name {name!r} are given; give one of them")
+    if name is not None and not sentence.prompts:
+        raise UserError(
+            f"the model names no prompts, given prompt_name={name!r}; give the text itself: "
+            'prompt="query: "'
+        )
     if name is not None and name not in sentence.prompts:
         raise unknown("prompt", name, sentence.prompts)
     name = sentence.default_prompt if name is None else name
@@ -171,7 +176,12 @@ def prompt_for(
 def similarity(a: Any, b: Any, kind: str = "cosine") -> np.ndarray:
     """Returns the similarity [n, m] float32 of vectors [n, D] (or [D]) and [m, D].
     `kind` is "cosine", "dot", or a negative distance: "euclidean" or "manhattan". Raises UserError
-    for another kind or unequal widths."""
+    for another kind or unequal widths, and for texts."""
+    if any(np.asarray(vectors).dtype.kind in "USO" for vectors in (a, b)):
+        raise UserError(
+            "similarity compares vectors, given texts; encode them first: "
+            "model.similarity(model.encode(texts), model.encode(others))"
+        )
     a, b = (np.atleast_2d(np.asarray(vectors, np.float32)) for vectors in (a, b))
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise UserError(

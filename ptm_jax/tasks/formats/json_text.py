@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import shown
+from ptm_jax.core.reading import check_unicode, shown
 
 _WHOLE = re.compile(r"([+-]?[0-9]{1,18})(?:\.0+)?")
 
@@ -19,12 +19,17 @@ _WHOLE = re.compile(r"([+-]?[0-9]{1,18})(?:\.0+)?")
 def json_of(path: Path, text: str, line: int = 0) -> Any:
     """Parsed JSON. Raises UserError with file and line."""
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        value = json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         at = line or (error.lineno if isinstance(error, json.JSONDecodeError) else 1)
         raise UserError(
             f"{path}:{at} is not JSON ({str(error).splitlines()[0]}); correct the line"
         ) from None
+    if "\\ud" in text.lower():
+        check_unicode(
+            f"{path}:{line}" if line else str(path), json.dumps(value, ensure_ascii=False)
+        )
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

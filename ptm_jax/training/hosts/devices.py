@@ -11,14 +11,49 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.mesh.chips import chip_of
+
+PLATFORMS = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
+"""Variables of the environment that choose the platform of JAX."""
+
+
+def absent_platform(error: BaseException | None = None) -> UserError | None:
+    """Returns the error for a platform that the environment names and this machine lacks, or None.
+
+    `error` is the exception that JAX raised; an AssertionError without text is one of them."""
+    variable = next((name for name in PLATFORMS if os.environ.get(name)), None)
+    if variable is None or not isinstance(error, AssertionError | RuntimeError | None):
+        return None
+    try:
+        jax.devices()
+    except (AssertionError, RuntimeError):
+        value = os.environ[variable]
+        return UserError(
+            f"{variable} is {value!r}, and JAX finds no such device here: unset {variable} to take "
+            'the devices that there are, or install the packages of this one (pip install "'
+            'ptm_jax[gpu]" for cuda, "ptm_jax[tpu]" for tpu) on a machine that has it'
+        )
+    return None
+
+
+@contextlib.contextmanager
+def checking_platform() -> Iterator[None]:
+    """Raises `absent_platform` in the place of JAX's own exception for it."""
+    try:
+        yield
+    except (AssertionError, RuntimeError) as error:
+        if (reason := absent_platform(error)) is None:
+            raise
+        raise reason from None
 
 
 def peak_flops(device: jax.Device, dtype: str = "bfloat16", rounds: int = 1) -> float | None:
