@@ -23,6 +23,7 @@ import numpy as np
 
 from ptm_jax.adapt import catalogue as adaptations
 from ptm_jax.convert import adapterfile
+from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment, System
@@ -38,10 +39,12 @@ from ptm_jax.tasks.tables import guessing
 from ptm_jax.training import loop, workdirs
 from ptm_jax.training.logs import console
 from ptm_jax.training.start import setup
-from ptm_jax.tuning import finetuning, multitask, own_data, selection
+from ptm_jax.tuning import finetuning, multitask, other_names, own_data, selection
 
 Model = str | os.PathLike | Pretrained
 """A workdir, a Hugging Face checkpoint (a directory, or a name on the Hub), or a loaded model."""
+OPTIONS = ("epochs", "batch", "length", "lr", "seed", "steps", "tagger", "compress")
+"""Options of `finetune` that `tuning.finetuning.experiment` takes."""
 Data = str | os.PathLike | Iterable[str | os.PathLike | Mapping[str, Any]]
 
 
@@ -58,7 +61,7 @@ def pretrain(
     callbacks  called as `callback(step, split, values)` with every line of the log
                (`training.loop.Callback`); True ends it
     fields     of the Experiment: seed=1, epochs=2, precision="float32", eval_every=100,
-               metrics=("csv",), ...
+               metrics=("csv",), ...; by paths **{"recipe.lr": 1e-4}
 
     Raises UserError where the command line refuses, and for an unknown field.
     """
@@ -100,8 +103,9 @@ def finetune(
     adapt     adaptations: values, or names as in --adapt
     best      return the checkpoint with the best held-out metric; patience: measurements without
               improvement until the end
-    fields    of the Experiment; options: epochs, batch, length, lr, seed, tagger
-              (`tuning.finetuning.experiment`)
+    fields    of the Experiment, also by paths: {"recipe.clip": 5.0}
+    options   epochs, batch, length, lr, seed, steps, tagger (`tuning.finetuning.experiment`), also
+              under the names of transformers (`tuning.other_names.SAME`)
 
     Raises UserError.
     """
@@ -111,6 +115,7 @@ def finetune(
             for part in adapt
             for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))
         ]
+        options = other_names.translated(options, OPTIONS)
         init = _path_of(model, folder)
         if text_column is not None or label_column is not None or heldout is not None:
             asked = _asked(task, text_column, label_column, heldout)
@@ -207,13 +212,19 @@ def _asked(
 
 
 def _with(config: Experiment, fields: Mapping[str, Any]) -> Experiment:
-    """Returns the experiment with other fields.
+    """Returns the experiment with other fields; a name with dots is a path, as of --set.
     Raises UserError for an unknown one, or a wrong value."""
     known = [field.name for field in dataclasses.fields(config)]
-    if odd := [name for name in fields if name not in known]:
+    paths = {name: value for name, value in fields.items() if "." in name}
+    plain = {name: value for name, value in fields.items() if name not in paths}
+    if odd := [name for name in plain if name not in known]:
+        if odd[0] in other_names.FIELDS:
+            raise UserError(
+                f"unknown field {odd[0]!r}; write {{{other_names.FIELDS[odd[0]]!r}: ...}}"
+            )
         raise unknown("field", odd[0], known)
     try:
-        return dataclasses.replace(config, **fields)
+        return spec.override(dataclasses.replace(config, **plain), paths)
     except ValueError as error:
         raise UserError(str(error)) from None
 

@@ -11,11 +11,13 @@ the traceback as well. PTM_MALLOC=off leaves the allocator alone (`cli.allocator
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import re
 import sys
 import traceback
+import typing
 from collections.abc import Sequence
 
 from ptm_jax.cli import allocator, terminal
@@ -152,6 +154,13 @@ def _command(name: str, *words: str) -> int:
         own_code.trust()
         words = tuple(word for word in words if word != TRUST)
 
+    from ptm_jax.tuning.other_names import option_hint
+
+    options = [field.name for field in dataclasses.fields(module.Args)]
+    for word in words:
+        if (hint := option_hint(word, options)) is not None:
+            return _fail(f"{name} has no option {word.partition('=')[0]}; did you mean {hint}?", 2)
+    _hide_empty_defaults(module.Args)
     try:
         args = tyro.cli(module.Args, args=words, prog=f"ptm {name}", description=module.__doc__)
     except SystemExit as stop:  # help, or a usage error that tyro has explained
@@ -165,6 +174,19 @@ def _command(name: str, *words: str) -> int:
         raise UserError(f"--seed is {seed}; it must be a whole number from 0 to {SEEDS - 1:,}")
     with terminal.only_printable():
         return module.run(args)
+
+
+def _hide_empty_defaults(arguments: type) -> None:
+    """Lets --help print no default of an option that has none, in the place of "(default: None)"."""
+    import tyro
+
+    def hint(default: str) -> str:
+        return "" if default in ("", "None") else f"(default: {default})"
+
+    for name, kind in typing.get_type_hints(arguments, include_extras=True).items():
+        if next(f.default for f in dataclasses.fields(arguments) if f.name == name) in (None, ()):
+            marked = typing.Annotated[kind, tyro.conf.arg(help_behavior_hint=hint)]
+            arguments.__annotations__[name] = marked
 
 
 def _fail(message: str, status: int) -> int:
