@@ -177,7 +177,7 @@ def _command(name: str, *words: str) -> int:
 
 
 def _hide_empty_defaults(arguments: type) -> None:
-    """Lets --help print no default of an option that has none, in the place of "(default: None)"."""
+    """Lets --help print no default of an option that has none."""
     import tyro
 
     def hint(default: str) -> str:
