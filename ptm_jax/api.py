@@ -109,13 +109,13 @@ def finetune(
 
     Raises UserError.
     """
+    options = other_names.translated(options, OPTIONS)
     with _folder(workdir) as folder:
         options["adapt"] = [
             one
             for part in adapt
             for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))
         ]
-        options = other_names.translated(options, OPTIONS)
         init = _path_of(model, folder)
         if text_column is not None or label_column is not None or heldout is not None:
             asked = _asked(task, text_column, label_column, heldout)
