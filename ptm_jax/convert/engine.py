@@ -76,6 +76,14 @@ class Leaf:
         """The shape of one layer."""
         return self.shape[self.line.depth :]
 
+    @property
+    def published(self) -> tuple[str, ...]:
+        """The names without those of layers before the line's first."""
+        if not self.line.first:
+            return self.names
+        each = math.prod(self.shape[1 : self.line.depth])
+        return self.names[self.line.first * each :]
+
 
 def leaves(
     shapes: Mapping[str, tuple[int, ...]], lines: tuple[Line, ...], limit: int | None = None
@@ -137,13 +145,15 @@ def read(
             f"{', '.join(unnamed[:3])}; report this"
         )
     actual = names_in_file(
-        tensors.names(), family, {name for leaf in leaf_at.values() for name in leaf.names}
+        tensors.names(), family, {name for leaf in leaf_at.values() for name in leaf.published}
     )
     missing = [
-        path for path, leaf in leaf_at.items() if not any(name in actual for name in leaf.names)
+        path
+        for path, leaf in leaf_at.items()
+        if leaf.published and not any(name in actual for name in leaf.published)
     ]
     for leaf in leaf_at.values():
-        absent = [name for name in leaf.names if name not in actual]
+        absent = [name for name in leaf.published if name not in actual]
         if absent and (
             leaf.path not in missing or fresh is None or not leaf.path.startswith("heads_")
         ):
@@ -152,7 +162,7 @@ def read(
                 f"{closest(absent[0], tensors.names())}"
             )
     _check_shapes(tensors, actual, leaf_at, missing)
-    wanted = {name for leaf in leaf_at.values() for name in leaf.names}
+    wanted = {name for leaf in leaf_at.values() for name in leaf.published}
     _check_ties(
         tensors,
         actual,
@@ -163,7 +173,7 @@ def read(
     for path, leaf in leaf_at.items():
         if path not in made:
             made[path] = _made(tensors, actual, leaf, None if where is None else where[path])
-    used = {actual[name] for leaf in leaf_at.values() for name in leaf.names if name in actual}
+    used = {actual[name] for leaf in leaf_at.values() for name in leaf.published if name in actual}
     used |= {actual[name] for name in family.ties if name in actual}
     extra = tuple(name for name in tensors.names() if name not in used and not family.ignored(name))
     return unflatten({path: made[path] for path in flat}), Report(len(used), tuple(missing), extra)
@@ -219,7 +229,7 @@ def _check_shapes(
         if leaf.path in missing:
             continue
         expected = leaf.line.theirs_of(leaf.part, leaf.inner)
-        for name in leaf.names:
+        for name in leaf.published:
             shape = tuple(tensors.shape(actual[name]))
             if expected is not None and shape != tuple(expected):
                 raise UserError(
@@ -285,13 +295,22 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
 
     def stacked(index: tuple[slice, ...]) -> np.ndarray:
         name = names[tuple(s.start for s in index[:depth])] if depth else leaf.names[0]
+        if depth and index[0].start < leaf.line.first:
+            shape = [
+                len(range(*s.indices(n))) for s, n in zip(index[depth:], leaf.inner, strict=True)
+            ]
+            return np.full((1,) * depth + tuple(shape), leaf.part == "scale", np.float32)
         value = layer(name, tuple(index[depth:]))
         return value.reshape((1,) * depth + value.shape)
 
     sharding = sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
     local, rows = held(leaf.shape, sharding), None
-    if local is not None and leaf.line.window(leaf.part, local[depth:], leaf.inner) is not None:
-        rows = leaf.line.axis(leaf.part, leaf.inner, tensors.rows(actual[leaf.names[0]]))
+    if (
+        local is not None
+        and leaf.published
+        and leaf.line.window(leaf.part, local[depth:], leaf.inner) is not None
+    ):
+        rows = leaf.line.axis(leaf.part, leaf.inner, tensors.rows(actual[leaf.published[0]]))
     return place(
         leaf.shape,
         np.float32,
@@ -317,7 +336,8 @@ def write(
     shared: dict[str, list[tuple[Leaf, tuple[int, ...]]]] = {}
     for leaf in leaf_at.values():
         for count, name in zip(np.ndindex(*leaf.shape[: leaf.line.depth]), leaf.names, strict=True):
-            shared.setdefault(name, []).append((leaf, count))
+            if not count or count[0] >= leaf.line.first:
+                shared.setdefault(name, []).append((leaf, count))
     for name, parts in shared.items():
         parts = sorted(parts, key=lambda p: p[0].line.part or p[0].line.rows or (0, 1))
         pieces = [

@@ -37,6 +37,8 @@ class Line:
             (GPT-2's c_attn)
     rows    (first, of): ours is the rows from `first` of a published tensor with `of` rows (a
             vocabulary in clusters)
+    first   the first layer that has the tensor; the layers before it have the identity, ones for a
+            scale and zeros for a bias (ModernBERT's first norm)
     shape   the published shape of a plain line, if it differs from ours by axes of size 1 or by a
             flattening; -1 as in numpy
     """
@@ -48,6 +50,7 @@ class Line:
     axes: tuple[int, ...] | None = None
     part: tuple[int, int] | None = None
     rows: tuple[int, int] | None = None
+    first: int = 0
     shape: tuple[int, ...] | None = None
 
     @property

@@ -20,7 +20,7 @@ RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(
         ("weight_decay", "initial", "lr", "end", "decay_rules", "lr_rules"), NOT_NEGATIVE
     ),
-    **dict.fromkeys(("warmup", "full"), (0, WHOLE)),
+    **dict.fromkeys(("warmup", "full", "decay"), (0, WHOLE)),
     **dict.fromkeys(("steps", "batch", "length", "every", "accumulate", "updates"), (1, WHOLE)),
     "experiment.seed": (0, WHOLE),
     "adagrad.eps": NOT_NEGATIVE,  # GloVe's sum of squares begins at 1
@@ -117,6 +117,19 @@ class LAMB(Ranged):
 
 
 @spec
+class StableAdamW(Ranged):
+    """AdamW whose update of a tensor is divided by max(1, RMS of gradient / sqrt(second moment))
+    (Wortsman et al. 2023, arXiv 2304.13013, Algorithm 2): ModernBERT. It needs no clipping of
+    gradients."""
+
+    b1: float = 0.9
+    b2: float = 0.98
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    decay_rules: tuple[tuple[str, float], ...] = NO_DECAY
+
+
+@spec
 class Adafactor(Ranged):
     """Factored second moments (Shazeer & Stern 2018).
 
@@ -178,7 +191,7 @@ class SGD(Ranged):
             )
 
 
-Optimizer = AdamW | Adamax | LAMB | Adafactor | Adagrad | Adadelta | SGD
+Optimizer = AdamW | StableAdamW | Adamax | LAMB | Adafactor | Adagrad | Adadelta | SGD
 
 
 @spec
@@ -202,6 +215,21 @@ class Cosine(Ranged):
     """Linear warm-up, then half a cosine down to `end` (a fraction of the peak): GPT, GPT-2."""
 
     warmup: int = 0
+    end: float = 0.0
+
+
+@spec
+class WarmupStableDecay(Ranged):
+    """Linear warm-up, the peak rate, then the decay of the last `decay` steps to `end`, a fraction
+    of the peak (Hu et al. 2024, arXiv 2404.06395): ModernBERT.
+
+    shape   "sqrt": 1 - sqrt(t) for the finished fraction t of the decay (Hägele et al. 2024, arXiv
+            2405.18392, Eq. 1); "linear": 1 - t
+    """
+
+    warmup: int = 0
+    decay: int
+    shape: Literal["sqrt", "linear"] = "sqrt"
     end: float = 0.0
 
 
@@ -254,7 +282,16 @@ class Staircase(Ranged):
     divisor: float
 
 
-Schedule = Constant | Linear | Cosine | InverseSqrt | SlantedTriangular | OneCycle | Staircase
+Schedule = (
+    Constant
+    | Linear
+    | Cosine
+    | WarmupStableDecay
+    | InverseSqrt
+    | SlantedTriangular
+    | OneCycle
+    | Staircase
+)
 
 
 @spec

@@ -193,6 +193,26 @@ def add_losses(*parts: tuple[float, Loss]) -> Loss:
 
 
 @record
+class Window:
+    """A local window: query i sees the keys j with |place of j - place of i| <= `radius`.
+
+    q_places [1 or B, Lq], k_places [1 or B, Lk] int32; radius [] int32, which may differ by layer.
+    """
+
+    q_places: Any
+    k_places: Any
+    radius: Any
+
+    def bounds(self) -> dict[str, tuple[Any, Any]]:
+        """Returns {name: (of queries, of keys)}: a key is in the window where each number of the
+        key is at most the query's."""
+        return {
+            "until": (self.q_places + self.radius, self.k_places),
+            "since": (self.radius - self.q_places, -self.k_places),
+        }
+
+
+@record
 class Visibility:
     """An attention mask as a function of positions, without an [L, L] tensor.
 
@@ -207,7 +227,7 @@ class Visibility:
         packed rows     segments = the document's number inside the row
 
     Only queries of the same group attend to a key of a group above 0 (UniLMv2: the pseudo masks of
-    one block).
+    one block). A `window` leaves out the keys that are far away (ModernBERT's local layers).
 
     q_segments    [B, Lq]; k_segments [B, Lk]
     q_order       [B, Lq] or None; k_order [B, Lk] or None
@@ -223,6 +243,7 @@ class Visibility:
     allow: Any = None
     q_group: Any = None
     k_group: Any = None
+    window: Window | None = None
     strict: bool = static(False)
 
     def dense(self):
@@ -235,5 +256,8 @@ class Visibility:
         if self.k_group is not None:
             group = self.k_group[:, None, :]
             seen &= (group == 0) | (group == self.q_group[:, :, None])
+        if self.window is not None:
+            for q, k in self.window.bounds().values():
+                seen &= k[:, None, :] <= q[:, :, None]
         seen = seen[:, None]
         return seen if self.allow is None else seen & self.allow

@@ -7,10 +7,10 @@ moves the blocks around the ring again and recomputes the probabilities from the
 al. 2022, section 3.1 and appendix B). Gradients of keys and values move with their block and are
 back on its device after n steps.
 
-The mask is a `Visibility`: segments, order and groups move with the keys. `bias` and `allow` are
-dense tensors, split by query: [.., Lq / n, Lk] on a device. Dropout depends on the global position
-of a score, so the result equals that of one device. Work is not balanced: under a causal order the
-devices with later positions do most of the useful work.
+The mask is a `Visibility`: segments, order, groups and windows move with the keys. `bias` and
+`allow` are dense tensors, split by query: [.., Lq / n, Lk] on a device. Dropout depends on the
+global position of a score, so the result equals that of one device. Work is not balanced: under a
+causal order the devices with later positions do most of the useful work.
 
 Memory: temporaries of a training step of GPT-2 (two layers, eight heads, a row of 16,384 tokens,
 bfloat16) over seq=4, model=2 of v5p:2x2x2 according to the TPU compiler: 2.0 GiB per device for
@@ -70,8 +70,8 @@ class _Plan:
 
 @record
 class _Given:
-    """Inputs without a gradient. `queries` and `keys` are int32 [B, 3, L]: segment, order and
-    group."""
+    """Inputs without a gradient. `queries` and `keys` are int32 [B, F, L]: segment, group, and
+    bounds (order, window)."""
 
     queries: Any
     keys: Any
@@ -105,22 +105,22 @@ def ring_attention(
     noisy = dropout > 0.0 and key is not None
     strict = visibility.strict and visibility.q_order is not None
     plan = _Plan(ring, scale, dropout if noisy else 0.0, strict, precision, full_shape)
-    queries = _fields(visibility.q_segments, visibility.q_order, visibility.q_group, q.shape)
-    keys = _fields(visibility.k_segments, visibility.k_order, visibility.k_group, k.shape)
+    window = {} if visibility.window is None else visibility.window.bounds()
+    bounds = [(visibility.q_order, visibility.k_order), *window.values()]
+    of_queries, of_keys = zip(*bounds, strict=True)
+    queries = _fields((visibility.q_segments, visibility.q_group, *of_queries), q.shape)
+    keys = _fields((visibility.k_segments, visibility.k_group, *of_keys), k.shape)
     rows = jnp.arange(len(q), dtype=jnp.int32) if rows is None else rows
     allow = None if visibility.allow is None else visibility.allow.astype(jnp.int8)
     constants = _Given(queries, keys, rows, allow, key if noisy else None)
     return _ring(plan, _Operands(q, k, v, bias), constants)
 
 
-def _fields(segments, order, group, shape):
-    """Returns the fields stacked, [B, 3, L] int32. A missing order or group becomes zeros, which
+def _fields(several, shape):
+    """Returns the fields stacked, [B, F, L] int32. A missing order or group becomes zeros, which
     mask nothing."""
     zeros = jnp.zeros(shape[:2], jnp.int32)
-    fields = [
-        zeros if field is None else jnp.broadcast_to(field, shape[:2])
-        for field in (segments, order, group)
-    ]
+    fields = [zeros if field is None else jnp.broadcast_to(field, shape[:2]) for field in several]
     return jnp.stack([field.astype(jnp.int32) for field in fields], 1)
 
 
@@ -225,8 +225,10 @@ def _scores(plan, operands, constants, keys, number):
         scores += jax.lax.dynamic_slice_in_dim(bias, number * size, size, 3)
     of_q, of_k = constants.queries[..., None], fields[:, :, None, :]
     seen = (of_q[:, 0] == of_k[:, 0]) & (of_k[:, 0] > 0)
-    seen &= (of_k[:, 1] < of_q[:, 1]) if plan.strict else (of_k[:, 1] <= of_q[:, 1])
-    seen &= (of_k[:, 2] == 0) | (of_k[:, 2] == of_q[:, 2])
+    seen &= (of_k[:, 1] == 0) | (of_k[:, 1] == of_q[:, 1])
+    seen &= (of_k[:, 2] < of_q[:, 2]) if plan.strict else (of_k[:, 2] <= of_q[:, 2])
+    for bound in range(3, fields.shape[1]):
+        seen &= of_k[:, bound] <= of_q[:, bound]
     seen = seen[:, None]
     if constants.allow is not None:
         seen &= jax.lax.dynamic_slice_in_dim(constants.allow, number * size, size, 3) > 0

@@ -82,6 +82,8 @@ class Block(nn.Module):
     `context.source`. The block then returns a pair of probabilities, and a pair as `cache` if it
     was given a pair. Keys and values are computed from `source` [B, Lk, D] if given, otherwise from
     x; norm="pre" also normalises `source` (XLNet's memory, ViLBERT's other stream).
+    `first_norm=False` leaves out the norm before the first layer's attention (ModernBERT, whose
+    embeddings have one); its parameters stay, and the stack is a `NumberedStack`.
     """
 
     attention: nn.Module
@@ -90,6 +92,7 @@ class Block(nn.Module):
     dropout: float = 0.0
     attention_norm: nn.Module = LayerNorm()
     ffn_norm: nn.Module = LayerNorm()
+    first_norm: bool = True
     after_attention: nn.Module = Identity()
     cross: nn.Module = Identity()
     after_ffn: nn.Module = Identity()
@@ -98,6 +101,8 @@ class Block(nn.Module):
     def __call__(self, x, context: Context, cache=None, source=None):
         pre, post = self.norm == "pre", self.norm == "post"
         inputs = self.attention_norm(x) if pre else x
+        if not self.first_norm:
+            inputs = jnp.where(context.layer == 0, x, inputs)
         cache, *across = cache if isinstance(cache, tuple) else (cache,)
         source = self.attention_norm(source) if pre and source is not None else source
         branch, probabilities, cache = self.attention(inputs, context, source=source, cache=cache)

@@ -150,6 +150,32 @@ def xlnet(draw):
     )
 
 
+def modernbert(draw):
+    heads, layers = int(draw.integers(1, 4)), int(draw.integers(1, 8))
+    every = int(draw.integers(1, 5))
+    phase, kinds = int(draw.integers(every)), ("sliding_attention", "full_attention")
+    words = dict(
+        hidden_size=heads * int(draw.choice([4, 6, 10])),
+        num_attention_heads=heads,
+        num_hidden_layers=layers,
+        intermediate_size=draw.integers(5, 40),
+        layer_types=[kinds[i % every == phase] for i in range(layers)],
+        local_attention=int(draw.choice([2, 4, 7, 40])),
+    )
+    flags = ("norm_bias", "attention_bias", "mlp_bias", "decoder_bias", "classifier_bias")
+    words |= {name: draw.choice(FLAG) for name in flags}
+    thetas = {kind: {"rope_theta": float(draw.choice([100.0, 10_000.0]))} for kind in kinds}
+    return words | dict(
+        rope_parameters={kind: {"rope_type": "default", **one} for kind, one in thetas.items()},
+        hidden_activation=draw.choice(ACTS),
+        classifier_activation=draw.choice(ACTS),
+        norm_eps=draw.choice(EPS[1:]),
+        tie_word_embeddings=draw.choice(FLAG),
+        **dict.fromkeys(("bos_token_id", "cls_token_id"), 1),
+        **dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
+    )
+
+
 def pair(draw):
     def kind():
         return str(draw.choice(["bert", "roberta"]))
@@ -190,14 +216,19 @@ KINDS = {
     "BartForConditionalGeneration": bart, "MBartForConditionalGeneration": bart,
     "XLMWithLMHeadModel": lambda draw: xlm(draw, sinusoidal_embeddings=FLAG),
     "FlaubertWithLMHeadModel": xlm,
-    "XLNetLMHeadModel": xlnet, "EncoderDecoderModel": pair,
+    "XLNetLMHeadModel": xlnet, "EncoderDecoderModel": pair, "ModernBertForMaskedLM": modernbert,
 }  # fmt: skip
 EACH = 2
+MORE = {"ModernBertForMaskedLM": 10}
+"""Draws of a family whose layers differ from one another."""
 
 
 @pytest.mark.status("ptm import", "matches")
 @pytest.mark.status("ptm export", "matches")
-@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in KINDS for seed in range(EACH)])
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [(name, seed) for name in KINDS for seed in range(MORE.get(name, EACH))],
+)
 def test_a_drawn_config(name, seed, tmp_path):
     draw, kind = np.random.default_rng([seed, *map(ord, name)]), getattr(peers.transformers, name)
     words = {

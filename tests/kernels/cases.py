@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import Phase, settings
 
-from ptm_jax.core.types import Visibility
+from ptm_jax.core.types import Visibility, Window
 from ptm_jax.kernels import reference
 from ptm_jax.kernels.scores import Relative, Scores, Types
 
 SCORES = ("bias", "distances", "relative", "types", "values")
-EXTRAS = (*SCORES, "allow", "group")
+EXTRAS = (*SCORES, "allow", "group", "window")
 ORDERS = ("none", "causal", "prefix", "strict")
 
 
@@ -86,6 +86,10 @@ def visibility(case):
         seen |= {"q_order": last(places), "k_order": places, "strict": case.order == "strict"}
     if "group" in case.extras:
         seen |= {"q_group": integers(3, case.queries), "k_group": integers(3, case.keys)}
+    if "window" in case.extras:
+        places = np.arange(case.keys, dtype=np.int32)[None]
+        q_places = np.resize(places[:, ::-1], (1, case.queries))[:, ::-1]
+        seen["window"] = Window(q_places, places, np.int32(1 + case.seed % 9))
     if "allow" in case.extras:
         seen["allow"] = draw.random((case.rows, 1, case.queries, case.keys)) < 0.7
     return Visibility(**seen)

@@ -5,7 +5,7 @@ These values are the fields of the tokens and the blocks to visit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,13 @@ BLIND, UNSEEN = (
     -2,
     -1,
 )  # segments of padding queries and of padding keys, which match no other segment
+BOUNDS = "order", "until", "since"
+"""Fields of which a key's number is at most the query's where the key is visible."""
+
+
+def bounds_of(names: Iterable[str]) -> list[str]:
+    """Returns the names of the fields that are bounds."""
+    return [name for name in names if name in BOUNDS]
 
 
 @record
@@ -65,6 +72,8 @@ class Arguments:
         pairs = {"segments": (jnp.where(q > 0, q, BLIND), jnp.where(k > 0, k, UNSEEN))}
         if seen.q_order is not None:
             pairs["order"] = seen.q_order - int(seen.strict), seen.k_order
+        if seen.window is not None:
+            pairs |= seen.window.bounds()
         if seen.k_group is not None:
             pairs["group"] = seen.q_group, seen.k_group
         if scores.types is not None:
@@ -98,8 +107,8 @@ def meets(names: Sequence[str], q_fields: Array, k_fields: Array, blocks: tuple[
     be visible.
 
     Compares the blocks' least and greatest segment, a 32-bit set of their segments modulo 32, and
-    their orders. The result may have false positives but no false negatives. q_fields [B, F, Lq],
-    k_fields [B, F, Lk]; `names` name the fields F.
+    their orders and windows. The result may have false positives but no false negatives. q_fields
+    [B, F, Lq], k_fields [B, F, Lk]; `names` name the fields F.
     """
 
     def split(fields, size):
@@ -117,10 +126,10 @@ def meets(names: Sequence[str], q_fields: Array, k_fields: Array, blocks: tuple[
     q_low, q_high, q_bits = (x[:, :, None] for x in ends(q[0]))
     k_low, k_high, k_bits = (x[:, None] for x in ends(k[0]))
     met = (q_low <= k_high) & (k_low <= q_high) & ((q_bits & k_bits) != 0)
-    if "order" in names:
-        order = names.index("order")
-        last = jnp.where(q[0] > 0, q[order], -far).max(-1)
-        first = jnp.where(k[0] > 0, k[order], far).min(-1)
+    for bound in bounds_of(names):
+        place = names.index(bound)
+        last = jnp.where(q[0] > 0, q[place], -far).max(-1)
+        first = jnp.where(k[0] > 0, k[place], far).min(-1)
         met &= first[:, None] <= last[:, :, None]
     return met
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.precision import Precision
-from ptm_jax.core.types import Array, Visibility
+from ptm_jax.core.types import Array, Visibility, Window
 from ptm_jax.kernels import deciding
 from ptm_jax.kernels.attention import dense
 from ptm_jax.kernels.attention.arguments import Arguments
@@ -166,6 +166,10 @@ class Class(deciding.Question):
             seen |= {"q_order": last(places), "k_order": places, "strict": "strict" in extras}
         if "group" in extras:
             seen |= {"q_group": integers(3, queries), "k_group": integers(3, keys)}
+        if "window" in extras:
+            places = np.arange(keys, dtype=np.int32)[None]
+            q_places = places[:, -queries:] if queries <= keys else np.resize(places, (1, queries))
+            seen["window"] = Window(q_places, places, np.int32(max(1, keys // 8)))
         if "allow" in extras:
             seen["allow"] = draw.random((rows, 1, queries, keys)) < 0.7
         marks = Scores(
@@ -207,6 +211,7 @@ def class_of(q: Array, k: Array, args: Arguments) -> Class:
         "order": seen.q_order is not None and not seen.strict,
         "strict": seen.q_order is not None and seen.strict,
         "group": seen.k_group is not None,
+        "window": seen.window is not None,
         "allow": seen.allow is not None,
         "dropout": args.noise > 0,
     }

@@ -25,6 +25,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from ptm_jax.core.streams import counter_bits, least_kept
+from ptm_jax.kernels.attention.arguments import bounds_of
 
 SIZE = 64  # queries and keys of a tile: the height of a wgmma
 
@@ -276,8 +277,8 @@ def visible(rows: dict, columns: dict, allow=None):
     """Returns the tile's mask by the rules of `Visibility`; `Arguments.fields` prepares one
     comparison per rule."""
     seen = across(rows["segments"]) == down(columns["segments"])
-    if "order" in rows:
-        seen &= down(columns["order"]) <= across(rows["order"])
+    for bound in bounds_of(rows):
+        seen &= down(columns[bound]) <= across(rows[bound])
     if "group" in rows:
         k = down(columns["group"])
         seen &= (k == 0) | (k == across(rows["group"]))

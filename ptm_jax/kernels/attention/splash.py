@@ -33,6 +33,7 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     if held := [*args.scores.holds, *(["dropout"] if args.noise else [])]:
         return f"splash has no {held[0]}: take impl='xla'"
     masks = {"order": seen.q_order, "group": seen.k_group, "allow": seen.allow}
+    masks |= {"window": seen.window}
     if held := [name for name, x in masks.items() if x is not None]:
         return f"splash has no {held[0]} that is known at run time only: take impl='xla'"
     return None

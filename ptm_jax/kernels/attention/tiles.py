@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Array, record
+from ptm_jax.kernels.attention.arguments import bounds_of
 from ptm_jax.kernels.scores import Scores, lines, most, skew, unskew
 
 LOW = -1e30
@@ -192,8 +193,8 @@ def seen(plan: Plan, constants: Given, tile: Tile) -> Array:
     """Returns the mask [q_block, k_block] of a block of scores."""
     q, k = _field(plan, constants, tile, "segments")
     visible = q == k
-    if "order" in plan.fields:
-        q, k = _field(plan, constants, tile, "order")
+    for bound in bounds_of(plan.fields):
+        q, k = _field(plan, constants, tile, bound)
         visible &= k <= q
     if "group" in plan.fields:
         q, k = _field(plan, constants, tile, "group")

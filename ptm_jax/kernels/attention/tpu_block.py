@@ -21,6 +21,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ptm_jax.core import streams
 from ptm_jax.core.precision import Precision
+from ptm_jax.kernels.attention.arguments import bounds_of
 
 LANES = 128
 LOW = -1e30  # a masked score
@@ -327,8 +328,8 @@ def _seen(plan, refs):
     """Returns the mask of a block; `Arguments.fields` prepares one comparison per rule."""
     k, q = _field(plan, refs, "segments")
     seen = k == q
-    if "order" in plan.fields:
-        k, q = _field(plan, refs, "order")
+    for bound in bounds_of(plan.fields):
+        k, q = _field(plan, refs, bound)
         seen &= k <= q
     if "group" in plan.fields:
         k, q = _field(plan, refs, "group")

@@ -24,6 +24,7 @@ from ptm_jax.kernels.choice import Impl
 from ptm_jax.kernels.reference import dense_bias
 from ptm_jax.kernels.ring import Ring, ring_attention
 from ptm_jax.kernels.scores import Scores, joint
+from ptm_jax.nn.attention.rotary import LocalLayers, Rotary, places_of
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
 from ptm_jax.nn.parallel import gathered, joined, stream
@@ -150,7 +151,8 @@ class Attention(slots.Kernel, nn.Module):
     `scale` multiplies q k^T (None: K**-0.5; T5: 1). `relative` is a module of
     `nn.attention.relative`. `relative(q, k, context)` returns (queries, `Scores`): the queries that
     replace q, and the terms that are added to q k^T and to v. The `context.scores` that all layers
-    share are added too.
+    share are added too. `rotary` turns queries and keys by their places, and `local` narrows the
+    layers of its pattern to a window (`nn.attention.rotary`); both are for attention within a text.
     """
 
     logical_axes = {
@@ -176,6 +178,8 @@ class Attention(slots.Kernel, nn.Module):
     precision: Precision = Precision()
     scale: float | None = None
     relative: nn.Module | None = None
+    rotary: Rotary | None = None
+    local: LocalLayers | None = None
     expose: Literal["probabilities", "scores", "heads"] = "probabilities"
     impl: Impl = "auto"
 
@@ -213,13 +217,21 @@ class Attention(slots.Kernel, nn.Module):
             q, (k, v) = layer("query")(x), joined(source, layer("key"), layer("value"))
         else:
             q, k, v = layer("query")(x), layer("key")(source), layer("value")(gathered(values))
+        if self.rotary is not None:
+            places, k_places = places_of(context, q.shape[1], k.shape[1])
+            k_places = k_places if cache is None else places
+            q, k = self.rotary(q, places, context), self.rotary(k, k_places, context)
         if cache is not None:
             cache = cache.extended(k, v)
             k, v = cache.whole()
+        visibility = context.visibility
+        if self.local is not None:
+            window = self.local.window(context, q.shape[1], k.shape[1])
+            visibility = dataclasses.replace(visibility, window=window)
         scale = self.each[1] ** -0.5 if self.scale is None else self.scale
         noisy = context.train and self.dropout > 0.0
         settings = {
-            "visibility": context.visibility,
+            "visibility": visibility,
             "scale": scale,
             "dropout": self.dropout if noisy else 0.0,
             "key": self.make_rng("dropout") if noisy else None,

@@ -73,6 +73,20 @@ class SlotPositions(LearnedPositions):
     counts_tokens = False
 
 
+class RotaryPositions(Positions):
+    """No vectors: positions enter by the attention (`nn.attention.rotary`). `limit` is the maximum
+    length of a row."""
+
+    limit: int
+
+    @property
+    def longest(self) -> int:
+        return self.limit
+
+    def __call__(self, positions, width):
+        return jnp.zeros((), jnp.float32)
+
+
 class Sinusoids(Positions):
     """Fixed positions of any length: sines and cosines (Vaswani et al. 2017, section 3.5)."""
 

@@ -88,11 +88,13 @@ class WordHead(slots.Head, slots.Kernel, nn.Module):
         return ((encoded.extra or {}).get("words", encoded.hidden)[:, :1],)
 
 
-def transformed(head: Any, hidden: Any, width: int) -> Any:
+def transformed(head: Any, hidden: Any, width: int, *, bias=True, center=True) -> Any:
     """Returns states [.., width]: a dense layer, activation and norm, the parameters `dense` and
-    `norm` of `head`, with its fields (BERT's prediction head)."""
-    h = Dense(width, initializer=head.initializer, precision=head.precision, name="dense")(hidden)
-    return LayerNorm(head.eps, name="norm")(activate(head.activation, h))
+    `norm` of `head`, with its fields (BERT's prediction head). `bias` is the dense layer's and
+    `center` gives the norm a bias (ModernBERT has neither)."""
+    options = {"initializer": head.initializer, "precision": head.precision, "bias": bias}
+    h = activate(head.activation, Dense(width, name="dense", **options)(hidden))
+    return LayerNorm(head.eps, center, name="norm")(h)
 
 
 class MLMHead(WordHead):
@@ -101,7 +103,8 @@ class MLMHead(WordHead):
 
     With `tied=False` the head has its own table, as wide as the encoder's. `width` is the width of
     the dense layer if it is larger than the table's; the parameter `rest` holds the missing columns
-    (MobileBERT).
+    (MobileBERT). `dense_bias`, `center` and `bias` give the dense layer, the norm and the words a
+    bias (ModernBERT has only the last).
     """
 
     logical_axes = {"table": ("vocab", "width"), "rest": ("vocab", "width"), "bias": ("vocab",)}
@@ -111,6 +114,9 @@ class MLMHead(WordHead):
     eps: float = 1e-12
     tied: bool = True
     width: int | None = None
+    dense_bias: bool = True
+    center: bool = True
+    bias: bool = True
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
     impl: Impl = "auto"
@@ -118,7 +124,7 @@ class MLMHead(WordHead):
     @nn.compact
     def __call__(self, hidden, *, table, context=None):
         width = self.width or table.shape[-1]
-        h = transformed(self, hidden, width)
+        h = transformed(self, hidden, width, bias=self.dense_bias, center=self.center)
         if not self.tied:
             table = self.param("table", self.initializer, (self.vocab.size, table.shape[-1]))
         if width > table.shape[-1]:
@@ -126,9 +132,8 @@ class MLMHead(WordHead):
                 "rest", self.initializer, (self.vocab.size, width - table.shape[-1])
             )
             table = jnp.concatenate([table, more_columns], -1)
-        return Readout(
-            h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision, self.impl
-        )
+        bias = self.param("bias", Zeros(), (self.vocab.size,)) if self.bias else None
+        return Readout(h, table, bias, self.precision, self.impl)
 
 
 class LMHead(WordHead):

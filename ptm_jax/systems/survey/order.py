@@ -24,6 +24,7 @@ ORDER = {
     "transformers.electra": """
         electra_small electra_small_plus electra_base electra_large electra_mini
     """,
+    "transformers.modernbert": "modernbert_base modernbert_large modernbert_mini",
     "sequence_to_sequence.bart": """
         transformer_base transformer_big bart_base bart_large bart_mini mass_enfr mass_mini
         pegasus_base pegasus_large pegasus_mini

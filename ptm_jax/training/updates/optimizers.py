@@ -36,7 +36,17 @@ import optax
 
 from ptm_jax.core import paths
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import LAMB, SGD, Adadelta, Adafactor, Adagrad, Adamax, AdamW, Recipe
+from ptm_jax.core.recipe import (
+    LAMB,
+    SGD,
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adamax,
+    AdamW,
+    Recipe,
+    StableAdamW,
+)
 from ptm_jax.training.updates import schedules
 from ptm_jax.training.updates.freedom import Freedom, along, held
 
@@ -202,11 +212,12 @@ def _bias(b: float, t: Array) -> Array:
 
 
 @rule_of.register
-def _adam(spec: AdamW | LAMB) -> Rule:
+def _adam(spec: AdamW | StableAdamW | LAMB) -> Rule:
     """Kingma & Ba 2015, Algorithm 1, and Loshchilov & Hutter 2019, Algorithm 2, the decay scaled by
     the learning rate as in BERT and torch. LAMB: You et al. 2020, Algorithm 2 with phi(z) = z; the
-    ratio is 1 where either norm is 0."""
-    corrects = isinstance(spec, LAMB) or spec.bias_correction
+    ratio is 1 where either norm is 0. StableAdamW: Wortsman et al. 2023, Algorithm 2, which divides
+    the rate of a tensor, and thus its decay."""
+    corrects = not isinstance(spec, AdamW) or spec.bias_correction
 
     def update(g, param, moments, *, decay, axes, t, rate):
         mu = spec.b1 * moments["mu"] + (1.0 - spec.b1) * g
@@ -224,6 +235,10 @@ def _adam(spec: AdamW | LAMB) -> Rule:
             )
             proper = (size > 0) & (length > 0)
             direction = jnp.where(proper, size / jnp.where(proper, length, 1.0), 1.0) * direction
+        if isinstance(spec, StableAdamW):
+            share = jnp.square(g) / jnp.maximum(nu / second, spec.eps**2)
+            rms = jnp.sqrt(jnp.mean(share, axes, keepdims=True))
+            direction = direction / jnp.maximum(1.0, rms)
         return direction, {"mu": mu, "nu": nu}
 
     return Rule(_zeros("mu", "nu"), update)

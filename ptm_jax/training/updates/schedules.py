@@ -31,6 +31,7 @@ from ptm_jax.core.recipe import (
     OneCycle,
     SlantedTriangular,
     Staircase,
+    WarmupStableDecay,
 )
 
 Rate = Callable[[Any], Any]
@@ -68,6 +69,19 @@ def _decaying(schedule: Linear | Cosine, peak: float, total_steps: int) -> Rate:
     def rate(step):
         done = _progress(step, schedule.warmup, total_steps)
         left = 1.0 - done if isinstance(schedule, Linear) else 0.5 * (1.0 + jnp.cos(jnp.pi * done))
+        return peak * _ramp(step, schedule.warmup) * (schedule.end + (1.0 - schedule.end) * left)
+
+    return rate
+
+
+@build.register
+def _stable(schedule: WarmupStableDecay, peak: float, total_steps: int) -> Rate:
+    """The decay begins `decay` steps before the end, but not before the warm-up has ended."""
+    begin = max(total_steps - schedule.decay, schedule.warmup)
+
+    def rate(step):
+        done = _progress(step, begin, total_steps)
+        left = 1.0 - (jnp.sqrt(done) if schedule.shape == "sqrt" else done)
         return peak * _ramp(step, schedule.warmup) * (schedule.end + (1.0 - schedule.end) * left)
 
     return rate
