@@ -30,6 +30,7 @@ FIXED: tuple[dict[str, Any], ...] = (
     {"extras": ["values"]},
     {"extras": ["dropout"]},
     {"extras": ["strict", "group"]},
+    {"extras": ["window"]},
     {"extras": ["allow"]},
     {"extras": ["distances", "dropout", "order"]},
     {"relative": 64},

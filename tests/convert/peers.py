@@ -507,7 +507,8 @@ def _check_gradients(found, group, grads, gradient, unused, vocab, pad, still=()
             if source in ours and source not in grads[number] and again in grads[number]:
                 grads[number][source] = grads[number].pop(again)
         for name, value in grads[number].items():
-            total[plain(name)] = total.get(plain(name), 0) + value
+            if name in inside[number]:
+                total[plain(name)] = total.get(plain(name), 0) + value
     for number, ours in written.items():
         theirs = grads[number]
         assert set(ours) == set(theirs) - set(unused), set(ours) ^ set(theirs)

@@ -48,6 +48,10 @@ SIZES |= dict.fromkeys(("albert", "electra", "mobilebert"), NARROW) | dict.fromk
 )
 SIZES |= dict.fromkeys(("t5", "mt5"), T5) | dict.fromkeys(("bart", "mbart", "pegasus"), BART)
 SIZES |= dict.fromkeys(("openai-gpt", "gpt2", "ctrl"), GPT)
+SIZES["modernbert"] = dict(
+    vocab_size=61, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=12
+)
+SIZES["modernbert"] |= dict(pad_token_id=0, cls_token_id=1, sep_token_id=2)
 SIZES["encoder-decoder"] = dict(
     encoder={"model_type": "bert", **BERT}, decoder={"model_type": "roberta", **BERT}
 )
@@ -106,6 +110,16 @@ ODD = {
         "tie_word_embeddings": False,
         "num_labels": 5,
         "causal": True,
+    },
+    "modernbert": {
+        "classifier_pooling": "mean",
+        "classifier_bias": True,
+        "decoder_bias": False,
+        "local_attention": 6,
+        "num_labels": 5,
+        "classifier_dropout": 0.3,
+        "tie_word_embeddings": False,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
     },
     "gpt2": {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
     "bart": {"encoder_layerdrop": 0.1, "decoder_layerdrop": 0.2},

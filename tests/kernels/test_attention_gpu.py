@@ -53,6 +53,9 @@ CASES = {
         extras=frozenset({"bias", "distances"}),
         shared=frozenset({"rows", "heads"}),
     ),
+    "a window across tiles, with an order": Case(
+        75, 75, rows=1, heads=1, order="causal", extras=frozenset({"window"})
+    ),
     "a visible matrix, groups and a strict order": Case(
         20, 20, rows=1, heads=1, order="strict", extras=frozenset({"allow", "group"})
     ),

@@ -458,6 +458,7 @@ EXTRAS = (
     "order",
     "strict",
     "group",
+    "window",
     "allow",
     "dropout",
     "bias",

@@ -12,7 +12,7 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
-from ptm_jax.core.types import Visibility
+from ptm_jax.core.types import Visibility, Window
 from ptm_jax.kernels import reference
 from ptm_jax.kernels.ring import Ring, ring_attention
 from ptm_jax.kernels.scores import Scores
@@ -49,6 +49,7 @@ def masks():
         "causal": Visibility(*seen, slots, slots),
         "permuted": Visibility(*seen, order, order, strict=True),
         "groups": Visibility(*seen, order, slots, q_group=group, k_group=group),
+        "window": Visibility(*seen, window=Window(slots, slots, jnp.int32(3))),
         "graph": Visibility(*seen, slots, slots, allow=graph),
     }
 

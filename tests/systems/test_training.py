@@ -75,6 +75,7 @@ TRAINS = {
     "mass_mini": [(unigram("nll"), 0.4)],
     "megatron_bert_mini": [(unigram("mlm_nll"), 0.02)],
     "megatron_gpt2_mini": [(unigram("nll"), 0.3)],
+    "modernbert_mini": [(unigram("mlm_nll"), 0.2)],
     "noisypairs_mini": [(classes("original_nll", 2), 0.3)],
     "noisywords_mini": [(share("noise"), 0.005)],
     "pegasus_mini": [(unigram("nll"), 0.8)],

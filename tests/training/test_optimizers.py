@@ -22,6 +22,7 @@ from ptm_jax.core.recipe import (
     Linear,
     Phase,
     Recipe,
+    StableAdamW,
 )
 from ptm_jax.training.updates import optimizers
 from ptm_jax.training.updates.freedom import Freedom
@@ -172,6 +173,32 @@ def test_every_rule_is_that_of_optax(optimizer, parts):
     assert_equal_to_optax(ours(recipe(optimizer), grads)[0], optax.chain(*parts), grads, rtol=rtol)
 
 
+def test_a_stable_rule_divides_the_rate_of_a_tensor_whose_gradient_grew():
+    """Wortsman et al. 2023, Algorithm 2, of each layer's tensor alone, in float64."""
+    spec = StableAdamW(weight_decay=0.1)
+    grads = [draw(k + 1, scale) for k, scale in enumerate((0.1, 0.1, 3.0, 0.1, 1.0))]
+    params, divided = separate(draw(0, 0.5)), []
+    moments = {key: (0.0, 0.0) for key in params}
+    for t, grad in enumerate(grads, 1):
+        for key, g in separate(grad).items():
+            g, x = np.asarray(g, np.float64), np.asarray(params[key], np.float64)
+            v, u = (
+                b * old + (1 - b) * new
+                for b, old, new in zip((0.9, 0.98), moments[key], (g, g * g), strict=True)
+            )
+            moments[key] = v, u
+            u_hat = u / (1 - 0.98**t)
+            rms = np.sqrt(np.mean(g * g / np.maximum(u_hat, 1e-12)))
+            divided.append(rms > 1)
+            decay = 0.0 if key[0].endswith(("bias", "scale")) else 0.1
+            step = v / (1 - 0.9**t) / (np.sqrt(u_hat) + 1e-6) + decay * x
+            params[key] = x - 0.01 / max(1.0, rms) * step
+    results = ours(recipe(spec), grads)[0]
+    for (path, part), value in params.items():
+        np.testing.assert_allclose(results[path][part], value, rtol=2e-5, atol=1e-6, err_msg=path)
+    assert 0 < sum(divided) < len(divided)
+
+
 def test_schedule_and_rates_by_path():
     """Update k uses the schedule's rate k; the first matching multiplier wins."""
     options = {
@@ -224,7 +251,7 @@ def test_a_gradient_of_zero_only_decays_what_decays():
     for path, value in before.items():
         shrink = 1.0 if path.endswith(("bias", "scale")) else 1 - 0.01 * 0.1
         np.testing.assert_allclose(after[path], value * shrink, rtol=1e-6)
-    for optimizer in (Adamax(), LAMB(), Adafactor(), Adagrad(), Adadelta(), SGD()):
+    for optimizer in (Adamax(), LAMB(), StableAdamW(), Adafactor(), Adagrad(), Adadelta(), SGD()):
         assert all(np.isfinite(leaf).all() for leaf in ours(recipe(optimizer), [zero])[0].values())
 
 
@@ -271,7 +298,17 @@ def test_everything_frozen_is_an_error():
 
 
 @pytest.mark.parametrize(
-    "optimizer", [AdamW(), Adamax(), LAMB(), Adafactor(), Adagrad(), Adadelta(), SGD(momentum=0.9)]
+    "optimizer",
+    [
+        AdamW(),
+        StableAdamW(),
+        Adamax(),
+        LAMB(),
+        Adafactor(),
+        Adagrad(),
+        Adadelta(),
+        SGD(momentum=0.9),
+    ],
 )
 def test_moments_lie_at_the_path_and_rank_of_their_parameter(optimizer):
     params = paths.flatten(ours(recipe(optimizer), [])[0])

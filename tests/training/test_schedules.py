@@ -15,6 +15,7 @@ from ptm_jax.core.recipe import (
     OneCycle,
     SlantedTriangular,
     Staircase,
+    WarmupStableDecay,
 )
 from ptm_jax.training.updates import schedules
 
@@ -45,6 +46,12 @@ def rates(schedule, peak, total):
             [1, 1, math.sqrt(2 / 3), math.sqrt(0.5), math.sqrt(0.4), math.sqrt(1 / 3)],
         ),
         (Staircase(full=2, every=3, divisor=2.0), [1, 1, 0.5, 0.5, 0.5, 0.25]),
+        (WarmupStableDecay(warmup=2, decay=3), [0.5, 1, 1, 1, 1 - 3**-0.5, 1 - (2 / 3) ** 0.5]),
+        (
+            WarmupStableDecay(warmup=2, decay=2, shape="linear", end=0.2),
+            [0.5, 1, 1, 1, 1, 0.6],
+        ),
+        (WarmupStableDecay(decay=0), [1, 1, 1, 1, 1, 1]),
         pytest.param(
             SlantedTriangular(cut=1 / 3, ratio=4.0),
             [0.25, 0.625, 1, 0.8125, 0.625, 0.4375],

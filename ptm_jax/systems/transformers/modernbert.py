@@ -58,7 +58,10 @@ def encoder(
     also applies to the result of the attention, as in the released code.
     """
     init, out_init = TruncatedNormal(std), TruncatedNormal(std / (2 * layers) ** 0.5)
-    norm = LayerNorm(eps, center=norm_bias)
+
+    def norm():
+        return LayerNorm(eps, center=norm_bias)
+
     attention = Attention(
         heads=heads,
         width=width,
@@ -83,7 +86,7 @@ def encoder(
             vocab=vocab,
             width=width,
             position=RotaryPositions(limit=limit),
-            norm=norm,
+            norm=norm(),
             dropout=dropout,
             initializer=init,
         ),
@@ -92,13 +95,13 @@ def encoder(
                 attention=attention,
                 ffn=ffn,
                 norm="pre",
-                attention_norm=norm,
-                ffn_norm=norm,
+                attention_norm=norm(),
+                ffn_norm=norm(),
                 first_norm=False,
                 after_attention=Dropout(attention_dropout) if attention_dropout else Identity(),
             ),
             layers=layers,
-            final_norm=norm,
+            final_norm=norm(),
         ),
     )
 
@@ -122,7 +125,7 @@ def modernbert(
     return System(
         name=name,
         paper="Warner et al. 2024, arXiv 2412.13663",
-        section="",
+        section="3.1.2",
         group="Transformer encoders",
         rows=(),
         towers={"main": Model(encoder=core, heads={"mlm": head})},
