@@ -49,7 +49,8 @@ SAME = {
     "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "bart", "base",
     "bitext", "catalogue", "cloze", "context2vec", "crf", "dependencies", "electra", "entities",
     "glove", "graph_vectors", "graphs", "hotpot", "information", "knowbert", "lexical",
-    "linked_text", "lstm", "luke", "memories", "mobilebert", "paragraph_vectors", "prepare",
+    "linked_text", "lstm", "luke", "memories", "mobilebert", "modernbert", "paragraph_vectors",
+    "prepare",
     "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side", "skip_thought",
     "subgraphs", "t5", "tree_lstm", "trees", "triples", "windows", "xlnet",
 }  # fmt: skip

@@ -97,7 +97,8 @@ def test_step_by_step_equals_the_whole_row():
     """A causal encoder with local layers (Ettin's decoders): its cache holds turned keys."""
     sizes = {"layers": 4, "width": 16, "heads": 2, "hidden": 12}
     local = LocalLayers(radius=2, every=3)
-    core = modernbert.encoder(vocab=Vocab(size=30), local=local, std=0.5, **sizes)
+    block = modernbert.block(local=local, std=0.5, **sizes)
+    core = modernbert.encoder(block, vocab=Vocab(size=30), layers=4)
     core = dataclasses.replace(core, direction="causal")
     ids = np.random.default_rng(0).integers(0, 30, (2, 10)).astype(np.int32)
     params = core.init(jax.random.key(0), {"input_ids": ids})

@@ -80,8 +80,7 @@ def encoder(config: Config) -> Transformer:
     """Returns the encoder of a config."""
     config.refuse("rope_scaling", None, "scaled rotary positions are not supported")
     layers = config.count("num_hidden_layers")
-    return modernbert.encoder(
-        vocab=vocab_of(config, 50368, pad=50283, cls=50281, sep=50282),
+    block = modernbert.block(
         layers=layers,
         width=config.positive("hidden_size"),
         heads=config.positive("num_attention_heads"),
@@ -89,16 +88,21 @@ def encoder(config: Config) -> Transformer:
         local=pattern(config, layers),
         theta=theta(config, "full_attention"),
         local_theta=theta(config, "sliding_attention"),
-        limit=config.positive("max_position_embeddings", 8192),
         eps=config("norm_eps", float, 1e-5),
         norm_bias=config("norm_bias", bool, False),
         attention_bias=config("attention_bias", bool, False),
         ffn_bias=config("mlp_bias", bool, False),
         activation=config.one_of("hidden_activation", ACTIVATIONS, "gelu"),
-        dropout=config("embedding_dropout", float, 0.0),
         attention_dropout=config("attention_dropout", float, 0.0),
         ffn_dropout=config("mlp_dropout", float, 0.0),
         std=config("initializer_range", float, 0.02),
+    )
+    return modernbert.encoder(
+        block,
+        vocab=vocab_of(config, 50368, pad=50283, cls=50281, sep=50282),
+        layers=layers,
+        limit=config.positive("max_position_embeddings", 8192),
+        dropout=config("embedding_dropout", float, 0.0),
     )
 
 

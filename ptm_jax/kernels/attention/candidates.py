@@ -167,9 +167,8 @@ class Class(deciding.Question):
         if "group" in extras:
             seen |= {"q_group": integers(3, queries), "k_group": integers(3, keys)}
         if "window" in extras:
-            places = np.arange(keys, dtype=np.int32)[None]
-            q_places = places[:, -queries:] if queries <= keys else np.resize(places, (1, queries))
-            seen["window"] = Window(q_places, places, np.int32(max(1, keys // 8)))
+            places = np.arange(keys, dtype=np.int32)[None].repeat(rows, 0)
+            seen["window"] = Window(last(places), places, np.int32(max(1, keys // 8)))
         if "allow" in extras:
             seen["allow"] = draw.random((rows, 1, queries, keys)) < 0.7
         marks = Scores(

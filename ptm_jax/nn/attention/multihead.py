@@ -18,7 +18,7 @@ from ptm_jax.core.constraint import constrain, current
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.spec import with_field
-from ptm_jax.core.types import record
+from ptm_jax.core.types import Visibility, record
 from ptm_jax.kernels.attention import attend
 from ptm_jax.kernels.choice import Impl
 from ptm_jax.kernels.reference import dense_bias
@@ -217,21 +217,14 @@ class Attention(slots.Kernel, nn.Module):
             q, (k, v) = layer("query")(x), joined(source, layer("key"), layer("value"))
         else:
             q, k, v = layer("query")(x), layer("key")(source), layer("value")(gathered(values))
-        if self.rotary is not None:
-            places, k_places = places_of(context, q.shape[1], k.shape[1])
-            k_places = k_places if cache is None else places
-            q, k = self.rotary(q, places, context), self.rotary(k, k_places, context)
+        q, k = self._turned(q, k, context, cache)
         if cache is not None:
             cache = cache.extended(k, v)
             k, v = cache.whole()
-        visibility = context.visibility
-        if self.local is not None:
-            window = self.local.window(context, q.shape[1], k.shape[1])
-            visibility = dataclasses.replace(visibility, window=window)
         scale = self.each[1] ** -0.5 if self.scale is None else self.scale
         noisy = context.train and self.dropout > 0.0
         settings = {
-            "visibility": visibility,
+            "visibility": self._near(context, q.shape[1], k.shape[1]),
             "scale": scale,
             "dropout": self.dropout if noisy else 0.0,
             "key": self.make_rng("dropout") if noisy else None,
@@ -246,13 +239,12 @@ class Attention(slots.Kernel, nn.Module):
         else:
             q = constrain(q, "rows", "length", "heads", None)
             k, v = (constrain(x, "rows", "keys", "heads", None) for x in (k, v))
-            impl = self.impl if cache is None else "auto"
             queries, scores = (
                 (q, Scores()) if self.relative is None else self.relative(q, k, context)
             )
-            heads, probabilities = attend(
-                queries, k, v, scores=joint(context.scores, scores), impl=impl, **settings
-            )
+            settings["impl"] = self.impl if cache is None else "auto"
+            scores = joint(context.scores, scores)
+            heads, probabilities = attend(queries, k, v, scores=scores, **settings)
         if self.expose == "scores":
             probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
         elif self.expose == "heads":
@@ -262,6 +254,21 @@ class Attention(slots.Kernel, nn.Module):
             self.width, axes=2, initializer=self.out_init or self.initializer, name="out", **options
         )
         return stream(out(heads)), probabilities, cache
+
+    def _turned(self, q, k, context: Context, cache: KeyValues | None):
+        """Returns queries and keys with their rotary positions. A cache holds turned keys."""
+        if self.rotary is None:
+            return q, k
+        places, k_places = places_of(context, q.shape[1], k.shape[1])
+        k_places = k_places if cache is None else places
+        return self.rotary(q, places, context), self.rotary(k, k_places, context)
+
+    def _near(self, context: Context, queries: int, keys: int) -> Visibility | None:
+        """Returns the context's visibility, in a local layer with its window."""
+        if self.local is None:
+            return context.visibility
+        window = self.local.window(context, queries, keys)
+        return dataclasses.replace(context.visibility, window=window)
 
     def _refuse(self):
         """Raises UserError for options that need the scores of all keys at once."""

@@ -30,9 +30,8 @@ VOCAB = Vocab(size=50368, pad=50283, unk=50280, cls=50281, sep=50282, mask=50284
 STD = 0.02
 
 
-def encoder(
+def block(
     *,
-    vocab: Vocab,
     layers: int,
     width: int,
     heads: int,
@@ -40,68 +39,66 @@ def encoder(
     local: LocalLayers,
     theta: float = 160_000.0,
     local_theta: float = 10_000.0,
-    limit: int = 8192,
     eps: float = 1e-5,
     norm_bias: bool = False,
     attention_bias: bool = False,
     ffn_bias: bool = False,
     activation: Activation = "gelu",
-    dropout: float = 0.0,
     attention_dropout: float = 0.0,
     ffn_dropout: float = 0.0,
     std: float = STD,
-) -> Transformer:
-    """Returns an encoder with ModernBERT's layers (Warner et al. 2024, arXiv 2412.13663, section
-    2.1).
+) -> Block:
+    """Returns the block of a stack of `layers` (Warner et al. 2024, arXiv 2412.13663, section 2.1).
 
     The layers that write into the residual stream begin at std / sqrt(2 N). `attention_dropout`
     also applies to the result of the attention, as in the released code.
     """
-    init, out_init = TruncatedNormal(std), TruncatedNormal(std / (2 * layers) ** 0.5)
-
-    def norm():
-        return LayerNorm(eps, center=norm_bias)
-
-    attention = Attention(
-        heads=heads,
-        width=width,
-        dropout=attention_dropout,
-        bias=attention_bias,
-        initializer=init,
-        out_init=out_init,
-        rotary=Rotary(theta=theta, local_theta=local_theta, layers=local),
-        local=local,
+    initializers = {
+        "initializer": TruncatedNormal(std),
+        "out_init": TruncatedNormal(std / (2 * layers) ** 0.5),
+    }
+    return Block(
+        attention=Attention(
+            heads=heads,
+            width=width,
+            dropout=attention_dropout,
+            bias=attention_bias,
+            rotary=Rotary(theta=theta, local_theta=local_theta, layers=local),
+            local=local,
+            **initializers,
+        ),
+        ffn=FeedForward(
+            hidden=hidden,
+            activation=activation,
+            gated=True,
+            bias=ffn_bias,
+            dropout=ffn_dropout,
+            **initializers,
+        ),
+        norm="pre",
+        attention_norm=LayerNorm(eps, center=norm_bias),
+        ffn_norm=LayerNorm(eps, center=norm_bias),
+        first_norm=False,
+        after_attention=Dropout(attention_dropout) if attention_dropout else Identity(),
     )
-    ffn = FeedForward(
-        hidden=hidden,
-        activation=activation,
-        gated=True,
-        bias=ffn_bias,
-        dropout=ffn_dropout,
-        initializer=init,
-        out_init=out_init,
-    )
+
+
+def encoder(
+    block: Block, *, vocab: Vocab, layers: int, limit: int = 8192, dropout: float = 0.0
+) -> Transformer:
+    """Returns an encoder of rows of at most `limit` tokens. `dropout` is the embeddings'."""
+    norm, attention = block.ffn_norm, block.attention
     return Transformer(
         embed=Embeddings(
             vocab=vocab,
-            width=width,
+            width=attention.width,
             position=RotaryPositions(limit=limit),
-            norm=norm(),
+            norm=LayerNorm(norm.eps, center=norm.center),
             dropout=dropout,
-            initializer=init,
+            initializer=attention.initializer,
         ),
         stack=NumberedStack(
-            block=Block(
-                attention=attention,
-                ffn=ffn,
-                norm="pre",
-                attention_norm=norm(),
-                ffn_norm=norm(),
-                first_norm=False,
-                after_attention=Dropout(attention_dropout) if attention_dropout else Identity(),
-            ),
-            layers=layers,
-            final_norm=norm(),
+            block=block, layers=layers, final_norm=LayerNorm(norm.eps, center=norm.center)
         ),
     )
 
@@ -119,7 +116,8 @@ def modernbert(
     after the attention).
     """
     local = LocalLayers(radius=64)
-    core = encoder(vocab=VOCAB, layers=layers, width=width, heads=heads, hidden=hidden, local=local)
+    sizes = {"layers": layers, "width": width, "heads": heads, "hidden": hidden}
+    core = encoder(block(local=local, **sizes), vocab=VOCAB, layers=layers)
     init = core.stack.block.attention.out_init
     head = MLMHead(vocab=VOCAB, eps=1e-5, dense_bias=False, center=False, initializer=init)
     return System(
