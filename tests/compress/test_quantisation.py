@@ -91,7 +91,7 @@ def test_a_product_is_its_definition(shape, portable):
             + bias
         )
         with integers.portable() if portable else jax.disable_jit(False):
-            found = integers.product(x, kernel, scale, inputs, offset, bias)
+            found = integers.product(x, kernel, scale, inputs, offset=offset, bias=bias)
         np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
 
 

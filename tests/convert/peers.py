@@ -372,7 +372,8 @@ def agree(found, group, outs, grads, given, *, atol, unused=(), pad=None, still=
 def _batch(encoder, given):
     vocab = encoder.embed.vocab
     types = given.get("token_type_ids") if encoder.types else None
-    batch = batch_of(encoder, vocab, given["input_ids"], given["attention_mask"], types)
+    masks = {"attention_mask": given["attention_mask"], "token_type_ids": types}
+    batch = batch_of(encoder, vocab, given["input_ids"], **masks)
     width = batch["input_ids"].shape[1]
     for name, ours in (("langs", "language_ids"), ("task_type_ids", "task_type_ids")):
         if name in given:

@@ -112,7 +112,7 @@ def answer(
     )
     head = "verified" if "verified" in model.module.heads else "span"
     threshold = 0.0 if windowing.unanswered else float("inf")
-    answers = [one for one, _ in read(model, head, contexts, records, rows, batch)]
+    answers = [one for one, _ in read(model, head, contexts, records, rows, batch=batch)]
     return [one._replace(text="") if one.null > threshold else one for one in answers]
 
 
