@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import flax.linen as nn
 
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
@@ -204,7 +206,7 @@ def config(system: System) -> dict[str, Any]:
     } | task_fields(heads)
 
 
-def _head_fields(heads: Any) -> dict[str, Any]:
+def _head_fields(heads: Mapping[str, nn.Module]) -> dict[str, Any]:
     """Returns the fields of a config.json that describe the heads' transformation."""
     fields: dict[str, Any] = {}
     if "mlm" in heads:

@@ -7,7 +7,6 @@ local and full layers. Both modules have no parameters.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -41,7 +40,7 @@ class LocalLayers:
                     f"LocalLayers.{name} is {vars(self)[name]}; it must be at least {smallest}"
                 )
 
-    def full(self, layer: Any) -> Any:
+    def full(self, layer: int | jax.Array) -> bool | jax.Array:
         """Returns whether layers (a number, or an array of numbers) are full."""
         return layer % self.every == self.phase
 
