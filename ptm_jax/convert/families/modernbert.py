@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import flax.linen as nn
-
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, classes, families
@@ -19,6 +17,7 @@ from ptm_jax.convert.records import (
     vocab_of,
 )
 from ptm_jax.convert.table import Line
+from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer.transformer import Transformer
@@ -206,7 +205,7 @@ def config(system: System) -> dict[str, Any]:
     } | task_fields(heads)
 
 
-def _head_fields(heads: Mapping[str, nn.Module]) -> dict[str, Any]:
+def _head_fields(heads: Mapping[str, slots.Head]) -> dict[str, Any]:
     """Returns the fields of a config.json that describe the heads' transformation."""
     fields: dict[str, Any] = {}
     if "mlm" in heads:
