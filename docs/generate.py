@@ -18,6 +18,8 @@ from benchmarks import registry
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
     "core": "types system slots networks recipe precision spec paths towers streams errors fields",
+    "statistics": "",
+    "knowledge": "",
     "data": "rows text tokenizers",
     "corruptions": "",
     "objectives": "",
@@ -26,6 +28,7 @@ PACKAGES = {
     "nn": "blocks layers attention embeddings heads",
     "encoders": "",
     "adapt": "",
+    "compress": "",
     "systems": "survey/compose survey/matrix survey/pods",
     "convert": "checkpoint family table adapterfile",
     "training": "loop steps/step updates/optimizers updates/schedules checkpoints",
@@ -40,6 +43,10 @@ PACKAGES = {
 PURPOSES = {
     "core": "The values that everything else is made of: systems, recipes, types, parameter paths, "
     "random streams, precision, and specs, which are read, changed, compared and recorded.",
+    "statistics": "Facts of a corpus as arrays: counts, bigrams, co-occurrences, Huffman codes, "
+    "hashed n-grams and trees of sentences.",
+    "knowledge": "Facts of the world: graphs and their store, lexicons, triples, mentions, word "
+    "vectors in files, and English words.",
     "data": "From text to batches: sources of text, tokenizers, corpora on disk, and how rows are "
     "cut.",
     "corruptions": "Changes of a batch inside the compiled step: what is hidden, replaced or moved "
@@ -52,6 +59,8 @@ PURPOSES = {
     "encoders": "Networks from a batch to the states of its tokens.",
     "adapt": "Adaptations of a pre-trained model, such as adapters and LoRA: values around an "
     "unchanged model.",
+    "compress": "Smaller models from a trained one: pruning, whole numbers, distillation and "
+    "students.",
     "systems": "The catalogue of systems, and how two of them are combined.",
     "convert": "Checkpoints of Hugging Face and of other libraries, in both directions.",
     "training": "The training step, the loop, optimizers, schedules and checkpoints.",

@@ -42,6 +42,20 @@ def commands(path):
     ]
 
 
+def test_each_room_has_a_page_of_the_reference():
+    """But for the command line and its measurements."""
+    tree = ast.parse((ROOT / "docs" / "generate.py").read_text(encoding="utf8"))
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id in ("PACKAGES", "PURPOSES")
+    }
+    rooms = {path.parent.name for path in (ROOT / "ptm_jax").glob("*/__init__.py")}
+    assert {*values["PACKAGES"]} == {*values["PURPOSES"]} == rooms - {"bench", "cli", "configs"}
+    listed = re.findall(r"^generated/api/(\w+)$", (ROOT / "docs/api.md").read_text(), re.M)
+    assert sorted(listed) == sorted(values["PACKAGES"])
+
+
 QUICK = ("prepare", "import", "export", "predict", "evaluate", "average")
 RAN = {
     "README": 5, "allennlp": 1, "checkpoints": 3, "fairseq": 1, "finetuning": 2, "gensim": 3,

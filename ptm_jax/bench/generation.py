@@ -19,8 +19,11 @@ OURS = ("float32", "bfloat16")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateSizes(Sizes):
-    """A prompt of `length` tokens and `new` generated tokens, for each batch size in `batches`;
-    `network` is one of `programs.WRITERS`."""
+    """The sizes of a measurement of generation.
+
+    A prompt has `length` tokens, and `new` tokens are generated, for each batch size in `batches`;
+    `network` is one of `programs.WRITERS`.
+    """
 
     network: str = "gpt2"
     name: str = "generate"

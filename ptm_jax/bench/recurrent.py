@@ -22,9 +22,12 @@ from ptm_jax.nn.recurrent.lstm import LSTM
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrentSizes:
-    """A layer of `width` units on `inputs` inputs (None: `width`) for each batch size (650, 20 and
-    35: Zaremba et al. 2014, medium), and the lengths to compile for. `project` is ELMo's projection
-    (None: none); its layer has width=4096, inputs=512, project=512."""
+    """The sizes of a measurement of recurrent layers.
+
+    A layer has `width` units on `inputs` inputs (None: `width`) for each batch size (650, 20 and
+    35: Zaremba et al. 2014, medium), and is compiled for the lengths. `project` is ELMo's
+    projection (None: none); its layer has width=4096, inputs=512, project=512.
+    """
 
     batches: tuple[int, ...] = (20, 1)
     length: int = 35

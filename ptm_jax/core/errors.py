@@ -7,8 +7,10 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Bad input. The command line prints its one line and exits with status 1, without a
-    traceback."""
+    """Bad input of a user.
+
+    The command line prints its one line and exits with status 1, without a traceback.
+    """
 
 
 class Advised(ValueError):

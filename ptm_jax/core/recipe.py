@@ -106,8 +106,10 @@ class Adamax(Ranged):
 
 @spec
 class LAMB(Ranged):
-    """Layer-wise adaptive Adam (You et al. 2020, Algorithm 2): the update of each tensor is scaled
-    by ||w|| / ||u||."""
+    """Layer-wise adaptive Adam (You et al. 2020, Algorithm 2).
+
+    The update of each tensor is scaled by ||w|| / ||u||.
+    """
 
     b1: float = 0.9
     b2: float = 0.999
@@ -203,8 +205,10 @@ class Constant(Ranged):
 
 @spec
 class Linear(Ranged):
-    """Linear warm-up, then linear decay to `end` (a fraction of the peak) at the last step: BERT,
-    RoBERTa, word2vec."""
+    """Warms up linearly, then decays linearly to `end` at the last step.
+
+    `end` is a fraction of the peak (BERT, RoBERTa, word2vec).
+    """
 
     warmup: int = 0
     end: float = 0.0
@@ -252,8 +256,10 @@ class InverseSqrt(Ranged):
 
 @spec
 class SlantedTriangular(Ranged):
-    """ULMFiT's schedule (Howard & Ruder 2018, Eq. 3): up for `cut` of the steps, down to peak /
-    `ratio`."""
+    """ULMFiT's schedule (Howard & Ruder 2018, Eq. 3).
+
+    The rate rises for `cut` of the steps, then falls to peak / `ratio`.
+    """
 
     cut: float = 0.1
     ratio: float = 32.0
@@ -261,9 +267,11 @@ class SlantedTriangular(Ranged):
 
 @spec
 class OneCycle(Ranged):
-    """One cycle (Smith 2018, arXiv 1803.09820) in fastai's form (MultiFiT): half a cosine up from
-    peak / `start` for `cut` of the steps, half a cosine down to peak / (`start` * `end`).
-    Deviation: the momentum stays."""
+    """One cycle of the learning rate (Smith 2018, arXiv 1803.09820) in fastai's form.
+
+    MultiFiT: half a cosine up from peak / `start` for `cut` of the steps, half a cosine down to
+    peak / (`start` * `end`). Deviation: the momentum stays.
+    """
 
     cut: float = 0.3
     start: float = 25.0
@@ -296,8 +304,10 @@ Schedule = (
 
 @spec
 class Phase(Ranged):
-    """A part of training with one batch shape: `steps` updates on `batch` rows of `length`
-    tokens."""
+    """A part of training with one batch shape.
+
+    It makes `steps` updates on `batch` rows of `length` tokens.
+    """
 
     steps: int
     batch: int

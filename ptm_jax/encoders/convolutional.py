@@ -27,8 +27,9 @@ HALF = 0.5**0.5
 
 
 class TextCNN(Embedded):
-    """Filters of several widths over the embeddings (Kim 2014, arXiv 1408.5882, Eq. 2): [B, L,
-    widths * filters].
+    """Applies filters of several widths over the embeddings.
+
+    Kim 2014, arXiv 1408.5882, Eq. 2. The result is [B, L, widths * filters].
 
     A token's feature is the largest value of a filter on the windows that hold it. The maximum over
     a text (`Summary(at="max")`) is therefore over all windows that hold a word of it, places
@@ -64,8 +65,9 @@ def scaled_gradient(x, scale: float):
 
 
 class GatedEncoder(Embedded):
-    """Layers of gated convolutions with residual branches (Gehring et al. 2017, section 3.2;
-    fairseq's fconv): [B, L, D].
+    """Layers of gated convolutions with residual branches, [B, L, D].
+
+    Gehring et al. 2017, section 3.2; fairseq's fconv.
 
         x_l = (GLU(conv(dropout(x_{l-1}))) + x_{l-1}) sqrt(1/2);   hidden = (x + e) sqrt(1/2)
 
@@ -143,8 +145,9 @@ class GatedCache:
 
 
 class StepAttention(nn.Module):
-    """Attention of one decoder layer to the source (section 3.3, Eq. 1 and 2): x [B, T, C], e [B,
-    T, D] -> [B, T, C].
+    """Attention of one decoder layer to the source.
+
+    Section 3.3, Eq. 1 and 2: x [B, T, C], e [B, T, D] -> [B, T, C].
 
     Keys are the encoder's outputs, values these with the embeddings. The sum is scaled by the
     square root of the number of source tokens.
@@ -171,8 +174,10 @@ class StepAttention(nn.Module):
 
 
 class GatedDecoder(Embedded):
-    """Causal gated convolutions with an attention in every layer (Gehring et al. 2017, section
-    3.3): [B, T, features]."""
+    """Causal gated convolutions with an attention in every layer, [B, T, features].
+
+    Gehring et al. 2017, section 3.3.
+    """
 
     logical_axes = {
         "outputs/scale": ("width",),

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 class TreeEncoder(Embedded):
-    """Embeddings, recurrent layers `below`, then `layers` of `nn.tree` and `nn.graph`: layer(x,
-    forest, context) -> (x, s).
+    """Embeddings, recurrent layers `below`, then layers over trees or graphs of words.
+
+    `layers` are of `nn.tree` and `nn.graph`: layer(x, forest, context) -> (x, s).
 
     Reads `heads` and `relations` [B, L] (`nn.tree.forest.forest_of`); a row without them is a
     chain. `extra["sentence"]` [B, L, D] is s of the last layer, the state of a token's document,

@@ -121,8 +121,9 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The seconds of a call by name, with the candidate to take first; the reasons of refusals and
-    of failures, by name; and the duration of the check."""
+    """The result of a check: seconds of a call by name, and reasons of refusals and failures.
+
+    The candidate to take is the first one. `took` is the duration of the check."""
 
     seconds: dict[str, float]
     refused: dict[str, str]

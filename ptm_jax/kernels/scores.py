@@ -28,8 +28,10 @@ from ptm_jax.core.types import Array, record
 
 @record
 class Relative:
-    """relative_ij = queries_i . table[clip(d_ij, -M, M) + M]: queries [B, Lq, H, K], table [2 M +
-    1, H or 1, K]."""
+    """The terms relative_ij = queries_i . table[clip(d_ij, -M, M) + M] of scores.
+
+    queries [B, Lq, H, K], table [2 M + 1, H or 1, K].
+    """
 
     queries: Any
     table: Any
@@ -37,8 +39,11 @@ class Relative:
 
 @record
 class Types:
-    """types_ij = scores[b, i, h, 1 if q_types_i != k_types_j else 0]: scores [B, Lq, H, 2], types
-    [B, Lq], [B, Lk] int32."""
+    """The terms of scores that depend on whether two tokens have the same type.
+
+    types_ij = scores[b, i, h, 1 if q_types_i != k_types_j else 0]: scores [B, Lq, H, 2], types [B,
+    Lq], [B, Lk] int32.
+    """
 
     scores: Any
     q_types: Any

@@ -85,8 +85,11 @@ class Native(NamedTuple):
 
 
 class State(NamedTuple):
-    """The arrays before a step: tables and their learning rates by path, moments by name and path,
-    and the number of updates before this step."""
+    """The arrays before a step.
+
+    They are tables and their learning rates by path, moments by name and path, and the number of
+    updates before this step.
+    """
 
     tables: Arrays
     moments: Mapping[str, Arrays]

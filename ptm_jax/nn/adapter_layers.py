@@ -45,9 +45,11 @@ class BottleneckAdapter(nn.Module):
 
 
 class ProjectedAttention(slots.Kernel, nn.Module):
-    """TS(x) = gelu(V^D a(V^E x)) for x [B, L, D], where a is attention with `heads` heads over
-    `width` features and no output projection (Stickland and Murray 2019, section 3.3; the gelu is
-    from their code, modeling.py:BERTPals)."""
+    """Attention in a narrow space: TS(x) = gelu(V^D a(V^E x)) for x [B, L, D].
+
+    a is attention with `heads` heads over `width` features and no output projection (Stickland and
+    Murray 2019, section 3.3; the gelu is from their code, modeling.py:BERTPals).
+    """
 
     logical_axes = {
         "query/kernel": ("width", None, None),

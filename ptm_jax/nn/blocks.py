@@ -126,8 +126,9 @@ class Block(nn.Module):
 
 
 class Recurrence(nn.Module):
-    """A block that reads [memory; x] (Dai et al. 2019, section 3.2) and returns its input as the
-    next memory.
+    """A block that reads [memory; x] and returns its input as the next memory.
+
+    Dai et al. 2019, section 3.2.
 
     x may be a pair (content h, query g), [B, L, D] each. Both streams go through the same block and
     read the content of memory and row. The query stream does not see its own position (Yang et al.

@@ -97,8 +97,10 @@ class Narrowing(nn.Module):
 
 
 class WideAttention(nn.Module):
-    """Attention for the block of a `Bottleneck` that reads the wide states `source`: values are
-    projections of `source`, queries and keys of `shared(source)`."""
+    """Attention for the block of a `Bottleneck`, whose values are the wide states.
+
+    Values are projections of `source`, queries and keys of `shared(source)`.
+    """
 
     attention: Attention
     shared: nn.Module = Identity()
@@ -111,8 +113,10 @@ class WideAttention(nn.Module):
 
 
 class FeedForwards(nn.Module):
-    """Residual feed-forward layers x = norm(x + ffn(x)) before the block's own, for its `cross`
-    slot (section 3.2, "stacked feed-forward networks")."""
+    """Residual feed-forward layers before the block's own, for its `cross` slot.
+
+    x = norm(x + ffn(x)) (section 3.2, "stacked feed-forward networks").
+    """
 
     logical_axes = {"norms_*/scale": (None,), "norms_*/bias": (None,)}
 

@@ -16,8 +16,10 @@ from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, ac
 
 
 class FusionBlock(nn.Module):
-    """The aggregator of ERNIE (Zhang et al. 2019, arXiv 1905.07129, Eq. 3 to 5): x is a pair of
-    tokens [B, L, D] and of entities [B, L, W], each at the first token of its mention.
+    """The aggregator of ERNIE (Zhang et al. 2019, arXiv 1905.07129, Eq. 3 to 5).
+
+    x is a pair of tokens [B, L, D] and of entities [B, L, W], each at the first token of its
+    mention.
 
         h = gelu(W_t w + W_e e + b),  w' = norm(w + U_t h),  e' = norm(e + U_e h)
 

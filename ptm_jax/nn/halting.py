@@ -35,8 +35,9 @@ class Halting(nn.Module):
 
 
 class AdaptiveStack(slots.Layered, nn.Module):
-    """One block, applied at most `layers` times to x plus the sinusoids of position and step
-    (section 2.1, Eq. 6).
+    """One block, applied at most `layers` times to x plus sinusoids.
+
+    The sinusoids are of position and step (section 2.1, Eq. 6).
 
     With a `halting` module every position halts on its own (Graves 2016, section 2; appendix C):
     after the step at which the sum of its probabilities passes `threshold`, or after the last step.
@@ -153,8 +154,10 @@ class DepthwiseConv(nn.Module):
 
 
 class ConvFeedForward(nn.Module):
-    """A feed-forward layer of two depthwise-separable convolutions (section 2.1, transition
-    function)."""
+    """A feed-forward layer of two depthwise-separable convolutions.
+
+    Section 2.1, transition function.
+    """
 
     logical_axes = {
         "up/kernel": ("width", "hidden"),

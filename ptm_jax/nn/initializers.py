@@ -56,9 +56,11 @@ class Zeros:
 
 @dataclasses.dataclass(frozen=True)
 class Trilinear:
-    """The weights [3, D] of w [a; b; a b]: U(-x, x) with x = sqrt(6 / (1 + D)) for a and b, sqrt(3
-    / D) for their product, Glorot and Bengio's (2010) for vectors of D to one number and of D
-    numbers."""
+    """Initialises the weights [3, D] of w [a; b; a b].
+
+    U(-x, x) with x = sqrt(6 / (1 + D)) for a and b, sqrt(3 / D) for their product, Glorot and
+    Bengio's (2010) for vectors of D to one number and of D numbers.
+    """
 
     def __call__(self, key, shape, dtype=jnp.float32):
         limits = jnp.array([6 / (1 + shape[-1])] * 2 + [3 / shape[-1]], dtype) ** 0.5
@@ -67,8 +69,11 @@ class Trilinear:
 
 @dataclasses.dataclass(frozen=True)
 class FanIn:
-    """N(0, scale / fan-in); fan-in is the product of all axes but the last. A product with it keeps
-    the scale of its input."""
+    """Initialises by N(0, scale / fan-in).
+
+    The fan-in is the product of all axes but the last. A product with it keeps the scale of its
+    input.
+    """
 
     scale: float = 1.0
 

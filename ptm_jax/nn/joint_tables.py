@@ -18,8 +18,10 @@ Words = Literal["both", "second"]
 
 
 class JointEmbeddings(Embeddings):
-    """`Embeddings` with `second` further rows: [V + second, D], or of the second vocabulary alone,
-    [second, D]."""
+    """`Embeddings` with `second` further rows for a second vocabulary.
+
+    The table is [V + second, D], or of the second vocabulary alone, [second, D].
+    """
 
     second: int = 4928
     words: Words = "both"
@@ -33,8 +35,10 @@ class JointEmbeddings(Embeddings):
 
 
 class JointHead(MLMHead):
-    """An `MLMHead` that scores the first rows of a tied table, all but `second`, or the last ones
-    (`of`)."""
+    """An `MLMHead` that scores a part of the rows of a tied table.
+
+    The part is all but the last `second` rows, or these (`of`).
+    """
 
     second: int = 4928
     of: Literal["first", "second"] = "second"
@@ -53,8 +57,11 @@ class JointHead(MLMHead):
 
 
 class SharedMatrices(nn.Module):
-    """For each pair (wide, narrow) of `sizes` the matrices `down_wide` [narrow, wide] and `up_wide`
-    [wide, narrow]."""
+    """The matrices between a wide and a narrow network.
+
+    For each pair (wide, narrow) of `sizes` they are `down_wide` [narrow, wide] and `up_wide` [wide,
+    narrow].
+    """
 
     logical_axes = {"down_*": (None, "width"), "up_*": ("width", None)}
 

@@ -11,8 +11,10 @@ from ptm_jax.nn.layers import Context
 
 
 class DroppedBlock(Block):
-    """A `Block` that a training step skips with probability `skip`, for all rows at once
-    (FlauBERT)."""
+    """A `Block` that a training step skips with probability `skip` (FlauBERT).
+
+    It skips it for all rows at once.
+    """
 
     skip: float = 0.0
 

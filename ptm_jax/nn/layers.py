@@ -265,8 +265,9 @@ class Identity(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Inverted dropout with a counter-based generator: the mask is the same on every sharding and
-    micro-batch split.
+    """Inverted dropout with a counter-based generator.
+
+    The mask is the same on every sharding and micro-batch split.
 
     locked    all tokens of a row lose the same units (Gal and Ghahramani 2016, arXiv 1512.05287)
     """

@@ -20,8 +20,9 @@ from ptm_jax.nn.parallel import gathered
 
 
 class UnevenStack(slots.Layered, nn.Module):
-    """Layers with their own numbers of heads and hidden units; the parameters are `blocks_0/...`,
-    `blocks_1/...`.
+    """Layers with their own numbers of heads and hidden units.
+
+    The parameters are `blocks_0/...`, `blocks_1/...`.
 
     Returns `Encoded` as `Stack` does. In the probabilities [N, B, H, L, L] H is the maximal number
     of heads; heads that a layer lacks are 0. It keeps no cache: a model that decodes needs layers

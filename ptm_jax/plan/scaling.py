@@ -42,8 +42,10 @@ V100 = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """One model on a number of chips. `rate` is FLOP/s per chip; `*_efficiency` is relative to one
-    chip."""
+    """One model on a number of chips.
+
+    `rate` is FLOP/s per chip; `*_efficiency` is relative to one chip.
+    """
 
     system: str
     chips: int
@@ -123,8 +125,11 @@ def family(where: Topology) -> list[Point]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Strong:
-    """The largest model with equal rows on a number of chips, by the fastest mesh. `speedup` is
-    over the fewest chips that hold it, `efficiency` that speedup over the ratio of chips."""
+    """The largest model with equal rows on a number of chips, by the fastest mesh.
+
+    `speedup` is over the fewest chips that hold it, `efficiency` that speedup over the ratio of
+    chips.
+    """
 
     system: str
     chips: int

@@ -196,9 +196,11 @@ class PairModel(TextModel):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DescribedModel(TripleModel):
-    """-d(h, t) of entities that are encoded from their descriptions
-    (`objectives.knowledge.triples.KE`), each once. With `texts="conditions"` the relation's text
-    follows the text of the known entity."""
+    """Scores triples by -d(h, t) of entities that are encoded from their descriptions.
+
+    `objectives.knowledge.triples.KE`; each entity is encoded once. With `texts="conditions"` the
+    relation's text follows the text of the known entity.
+    """
 
     examples: WithDescribedTriple
     vocab: Any

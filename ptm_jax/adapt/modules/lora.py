@@ -16,9 +16,11 @@ from ptm_jax.core.types import Params
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoRA(OnFrozen):
-    """Replaces each weight W that `targets` matches by W + (alpha / rank) A B, with A [in, rank]
-    random and B [rank, out] initially zero. Trains A, B and the heads (Hu et al. 2022, arXiv
-    2106.09685, Eq. 3; their targets: queries and values).
+    """Adds a product of two low-rank matrices to each weight that `targets` matches.
+
+    W becomes W + (alpha / rank) A B, with A [in, rank] random and B [rank, out] initially zero. A,
+    B and the heads are trained (Hu et al. 2022, arXiv 2106.09685, Eq. 3; their targets: queries and
+    values).
 
     The sum is computed before the weights are used, so that it works for every layer and encoder.
     There is no dropout on the input of A. A and B are stored outside of the towers, as

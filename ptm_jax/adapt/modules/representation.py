@@ -70,9 +70,11 @@ class Representation(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrent(slots.Wrapper):
-    """Puts a bidirectional LSTM between the encoder and the heads. After `FeatureExtraction` and a
-    mixture of the layers, this is the feature extraction of Peters et al. 2019 (arXiv 1903.05987,
-    section 2: 200 units)."""
+    """Puts a bidirectional LSTM between the encoder and the heads.
+
+    After `FeatureExtraction` and a mixture of the layers, this is the feature extraction of Peters
+    et al. 2019 (arXiv 1903.05987, section 2: 200 units).
+    """
 
     hidden: int = 200
     layers: int = 1

@@ -105,11 +105,13 @@ class Biattentive(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConcatPooling(slots.Wrapper):
-    """Classifies a text by the state of its last token, the maximum and the mean of its states,
-    through a layer of `hidden` relu units (ULMFiT: Howard and Ruder 2018, arXiv 1801.06146, section
-    3.3). A backward encoder ends at the first token. Before and after that layer there is layer
-    normalisation. Deviation: the paper's batch normalisation makes the scores of a row depend on
-    the other rows of its batch."""
+    """Classifies a text by its last state, and the maximum and the mean of its states.
+
+    A layer of `hidden` relu units reads them (ULMFiT: Howard and Ruder 2018, arXiv 1801.06146,
+    section 3.3). A backward encoder ends at the first token. Before and after that layer there is
+    layer normalisation. Deviation: the paper's batch normalisation makes the scores of a row depend
+    on the other rows of its batch.
+    """
 
     hidden: int = 50
     dropout: float = 0.4
@@ -130,9 +132,11 @@ class ConcatPooling(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearGain(slots.Wrapper):
-    """Classifies a text after each of its tokens in training, with weights that grow linearly over
-    the text (Dai and Le 2015, arXiv 1511.01432, section 3). The head reads the state of the last
-    token (of a backward encoder: the first)."""
+    """Classifies a text after each of its tokens in training.
+
+    The weights grow linearly over the text (Dai and Le 2015, arXiv 1511.01432, section 3). The head
+    reads the state of the last token (of a backward encoder: the first).
+    """
 
     owns = r"/heads_classify/"
 

@@ -90,8 +90,10 @@ class _Averaging(slots.Wrapper):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelfEnsemble(_Averaging):
-    """Evaluates, uses and exports the mean of the parameters after the last `last` steps (section
-    3.2, Eq. 5: BERT_SE). Only every `every`-th step counts."""
+    """Evaluates, uses and exports the mean of the parameters after the last `last` steps.
+
+    Section 3.2, Eq. 5: BERT_SE. Only every `every`-th step counts.
+    """
 
     last: int = 5
     every: int = 1
@@ -190,11 +192,13 @@ class SelfDistillation(_Averaging):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NTASGD(_Averaging, ReadsEvaluations):
-    """Averaged SGD with a non-monotonic trigger (Merity et al. 2018, arXiv 1708.02182, Algorithm
-    1): evaluates, uses and exports the mean of the parameters since the trigger. The trigger is the
-    first evaluation with a held-out loss above the best loss of the evaluations more than
-    `patience` before it. The run needs held-out text, and evaluations (`eval_every`: an epoch in
-    the paper)."""
+    """Averages the parameters from a non-monotonic trigger on (averaged SGD).
+
+    Merity et al. 2018, arXiv 1708.02182, Algorithm 1. It evaluates, uses and exports the mean of
+    the parameters since the trigger. The trigger is the first evaluation with a held-out loss above
+    the best loss of the evaluations more than `patience` before it. The run needs held-out text,
+    and evaluations (`eval_every`: an epoch in the paper).
+    """
 
     patience: int = 5
     tower: str = "main"

@@ -14,7 +14,9 @@ from ptm_jax.core.paths import first_match
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerDecay(slots.Wrapper):
-    """Discriminative learning rates: lr_l = lr * decay^(L - l) for layer l of L, with l = 0 for
+    """Lowers the learning rate of each layer by a factor from the top down.
+
+    Discriminative learning rates: lr_l = lr * decay^(L - l) for layer l of L, with l = 0 for
     embeddings. Heads learn at lr.
 
     decay  0.95 for BERT (Sun et al. 2019, arXiv 1905.05583, section 5.4.3); 1 / 2.6 in ULMFiT

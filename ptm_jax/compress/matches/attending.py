@@ -93,8 +93,10 @@ def divergence(mine: Array, its: Array, visible: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionScores(_Attention):
-    """The squared difference of the scores q k^T / sqrt(K) before the softmax, mean over heads and
-    visible pairs of tokens, summed over the pairs of layers (TinyBERT: Jiao et al. 2020, Eq. 7).
+    """Matches the attention scores of student and teacher before the softmax.
+
+    The loss is the squared difference of q k^T / sqrt(K), the mean over heads and visible pairs of
+    tokens, summed over the pairs of layers (TinyBERT: Jiao et al. 2020, Eq. 7).
 
     Deviation: the authors' program sets masked scores to 0 and counts them in the mean; here they
     do not count.
@@ -106,9 +108,12 @@ class AttentionScores(_Attention):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionMaps(_Attention):
-    """KL of the attention distributions, mean over heads and tokens: MiniLM's for the last layers
+    """Matches the attention distributions of student and teacher.
+
+    The loss is their KL divergence, the mean over heads and tokens: MiniLM's for the last layers
     (Wang et al. 2020, arXiv 2002.10957, Eq. 6), MobileBERT's for all (Sun et al. 2020, arXiv
-    2004.02984, Eq. 2). Relative positions do not count."""
+    2004.02984, Eq. 2). Relative positions do not count.
+    """
 
     layers: Layers = "top"
 

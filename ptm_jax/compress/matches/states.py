@@ -81,9 +81,12 @@ class _States(Match):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hidden(_States):
-    """The mean of (W s - t)^2 over features and tokens, summed over the pairs: TinyBERT's hidden
-    states (Jiao et al. 2020, arXiv 1909.10351, Eq. 8; its Eq. 9 is the map "embeddings"), and
-    MobileBERT's feature maps (Sun et al. 2020, Eq. 1)."""
+    """Matches the states of student and teacher.
+
+    The loss is the mean of (W s - t)^2 over features and tokens, summed over the pairs: TinyBERT's
+    hidden states (Jiao et al. 2020, arXiv 1909.10351, Eq. 8; its Eq. 9 is the map "embeddings"),
+    and MobileBERT's feature maps (Sun et al. 2020, Eq. 1).
+    """
 
     def term(self, mine: Array, its: Array, compared: Compared, name: str) -> Loss:
         return token_loss(jnp.square(mine - its).mean(-1), compared.tokens, name=name)
@@ -125,9 +128,12 @@ class Patient(_States):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gram(_States):
-    """The squared difference of the products of states: of all pairs of tokens, s s^T / D [L, L]
+    """Matches the products of states of student and teacher.
+
+    The loss is the squared difference of the products of all pairs of tokens, s s^T / D [L, L]
     ("tokens"; for any widths), or of all pairs of features, s^T s / L [D, D] ("features": the flow
-    of Yim et al. 2017 of a layer with itself)."""
+    of Yim et al. 2017 of a layer with itself).
+    """
 
     over: Literal["tokens", "features"] = "tokens"
 

@@ -104,9 +104,10 @@ class GatedHeads(AroundTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadGates(Compression):
-    """Learns which heads of a trained model to remove: a hard concrete gate on each, and the
-    expected number of open gates in the loss (Voita et al. 2019, section 5). A head whose gate is 0
-    at the end is removed; each layer keeps one.
+    """Learns which heads of a trained model to remove.
+
+    Each head has a hard concrete gate, and the loss has the expected number of open gates (Voita et
+    al. 2019, section 5). A head whose gate is 0 at the end is removed; each layer keeps one.
 
     weight   lambda, the weight of the number of open gates (the paper varies it to get other
              numbers of heads)

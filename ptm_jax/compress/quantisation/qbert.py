@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QBERT(Q8BERT):
-    """Fine-tuning with group-wise uniform quantisation (section 3.2) and mixed bits by the Hessian
-    (section 3.1): a layer with a high score |mean| + std of its greatest eigenvalue, over parts of
-    the training data, has more bits.
+    """Fine-tunes with group-wise uniform quantisation and mixed bits by the Hessian.
+
+    Sections 3.2 and 3.1. A layer with a high score |mean| + std of its greatest eigenvalue, over
+    parts of the training data, has more bits.
 
     layer_bits  bits of the layers of the encoder, first to last; (): measured before the
                 fine-tuning

@@ -57,9 +57,11 @@ def check_bits(**fields: int | Sequence[int]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The values that the columns of a matrix [.., I, O] may take: `scale` q + `offset`, for whole
-    numbers q in [-low - 1, low] or, without `offset`, in [-low, low]. `scale` and `offset` are [..,
-    O]; so is `low`, or broadcasts."""
+    """The values that the columns of a matrix [.., I, O] may take.
+
+    They are `scale` q + `offset`, for whole numbers q in [-low - 1, low] or, without `offset`, in
+    [-low, low]. `scale` and `offset` are [.., O]; so is `low`, or broadcasts.
+    """
 
     scale: Array
     offset: Array | None
@@ -113,9 +115,11 @@ def straight(x: Array, rounded: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Int8(Compression):
-    """Dynamic quantisation of a trained model: weights once, the inputs of each product by the
-    greatest magnitude of their row (the baseline DQ of Zafrir et al. 2019, Table 1, who take one
-    range of a whole batch: a row's result then depends on the others).
+    """Quantises a trained model dynamically, without training.
+
+    Weights are rounded once, the inputs of each product by the greatest magnitude of their row (the
+    baseline DQ of Zafrir et al. 2019, Table 1, who take one range of a whole batch: a row's result
+    then depends on the others).
 
     bits         bits of the weights
     groups       number of ranges of a matrix; None: one for each column
@@ -300,10 +304,11 @@ def sides_of(shape: tuple[int, ...], kernel: tuple[int, ...]) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Q8BERT(Int8):
-    """Fine-tuning that knows of the rounding (Zafrir et al. 2019): symmetric linear quantisation of
-    all dense layers and embeddings to 8 bits, one range a matrix; the range of a layer's inputs is
-    the moving mean of their greatest magnitude over the steps. Weights and inputs are rounded in
-    the forward pass, gradients pass straight through.
+    """Fine-tunes a model that rounds its weights and inputs to 8 bits.
+
+    Zafrir et al. 2019: symmetric linear quantisation of all dense layers and embeddings, one range
+    a matrix; the range of a layer's inputs is the moving mean of their greatest magnitude over the
+    steps. Weights and inputs are rounded in the forward pass, gradients pass straight through.
 
     decay    decay of the moving means
 

@@ -46,9 +46,11 @@ BRANCH = "branch_"
 
 
 class BranchHead(slots.ClassHead, nn.Module):
-    """Returns the logits [B, C] of a text from the states of layer `layer`: a dense layer to
-    `width`, attention of `heads` heads, a dense layer on the first token, and one to the classes
-    (section 3.1; the activations are the authors')."""
+    """Returns the logits [B, C] of a text from the states of layer `layer`.
+
+    A dense layer to `width`, attention of `heads` heads, a dense layer on the first token, and one
+    to the classes (section 3.1; the activations are the authors').
+    """
 
     classes: int
     layer: int
@@ -124,9 +126,11 @@ class Branched(AroundTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FastBERT(Compression):
-    """Trains a classifier on every layer below the last of a frozen fine-tuned model, by the
-    predictions of the model's own head (Liu et al. 2020, section 3.2.3). Rows leave at the first
-    layer whose normalised entropy is below a threshold (`ptm evaluate --speed`).
+    """Trains a classifier on every layer below the last of a frozen fine-tuned model.
+
+    The classifiers learn from the predictions of the model's own head (Liu et al. 2020, section
+    3.2.3). Rows leave at the first layer whose normalised entropy is below a threshold (`ptm
+    evaluate --speed`).
 
     Deviation: the top classifier is the model's own head in place of a branch of this form.
     """

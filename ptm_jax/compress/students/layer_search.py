@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Controller:
-    """An LSTM that draws one choice after another; its input is the vector of the choice before
-    (section 3.1).
+    """Draws one choice after another by an LSTM.
+
+    Its input is the vector of the choice before (section 3.1).
 
     hidden    number of units (35)
     scale     limit of the uniform initial values (0.08)
@@ -98,8 +99,11 @@ class Controller:
 
 @dataclasses.dataclass(frozen=True)
 class Searched:
-    """The choice with the highest reward, the reward, the mean reward of each update, and all
-    rewards {choice: reward}."""
+    """The result of a search: the best choice and the rewards.
+
+    It has the choice with the highest reward, the reward, the mean reward of each update, and all
+    rewards {choice: reward}.
+    """
 
     best: tuple[int, ...]
     reward: float
@@ -188,10 +192,11 @@ def proxy(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerSearch(Distillation):
-    """Searches the layers of the teacher that the student takes, `count` of them in any order, by a
-    recurrent controller and REINFORCE (Zoph and Le 2017, arXiv 1611.01578), and distils into them.
-    The reward is minus the loss of the matches on `measures` training examples before training, a
-    proxy.
+    """Searches the layers of the teacher that the student takes, and distils into them.
+
+    It draws `count` layers in any order by a recurrent controller and REINFORCE (Zoph and Le 2017,
+    arXiv 1611.01578). The reward is minus the loss of the matches on `measures` training examples
+    before training, a proxy.
 
     steps   updates of the controller; seed: of its values and draws
     """

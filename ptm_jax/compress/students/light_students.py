@@ -110,9 +110,12 @@ class _Light(Student):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BiLSTM(_Light):
-    """One layer of LSTMs in both directions; their last states, a dense layer with ReLU, and the
-    classes (section 3.1: 150 and 200 units in the authors' program for SST-2, 300 and 400 in its
-    larger one; word vectors of 300)."""
+    """A student of one bidirectional LSTM layer.
+
+    The last states of both directions, a dense layer with ReLU, and the classes (section 3.1: 150
+    and 200 units in the authors' program for SST-2, 300 and 400 in its larger one; word vectors of
+    300).
+    """
 
     hidden: int = 150
     dense: int = 200
@@ -129,8 +132,10 @@ class BiLSTM(_Light):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlendCNN(_Light):
-    """Eight (or three) convolutions of 100 filters over 5 words; the maxima over the text of every
-    layer, a dense layer with ReLU, and the classes."""
+    """A student of eight (or three) convolutions of 100 filters over 5 words.
+
+    The maxima over the text of every layer, a dense layer with ReLU, and the classes follow.
+    """
 
     width: int = 100
     layers: int = 8

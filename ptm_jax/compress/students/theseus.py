@@ -131,8 +131,9 @@ class Replacing(AroundTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Theseus(Compression):
-    """Replaces modules of `each` layers by one layer, at random with a growing probability, then
-    fine-tunes the successor. The loss is the task's alone; the predecessor, its embeddings and its
+    """Replaces modules of `each` layers by one layer at random, then fine-tunes the successor.
+
+    The probability grows. The loss is the task's alone; the predecessor, its embeddings and its
     head never move (Xu et al. 2020, section 3).
 
     The replacing rate is min(1, k t + `base`) at step t. Successors begin as the lowest layers of

@@ -38,8 +38,10 @@ Crossing = Literal["cosine", "residual"]
 
 
 class TriLetterEmbeddings(Embeddings):
-    """Maps ids [B, L] to the sum of the vectors of their letter trigrams and of their position [B,
-    L, D] (section 3.1)."""
+    """Maps ids [B, L] to the sum of letter trigrams' vectors and of the position's [B, L, D].
+
+    Section 3.1.
+    """
 
     logical_axes = {"trigrams": (None, None)}
 
@@ -107,9 +109,11 @@ def twins(batch: Batch, vocab: Vocab) -> tuple[Array, Array]:
 
 
 class CrossingHead(slots.ClassHead, nn.Module):
-    """Returns the logits [B, 2] of a pair of vectors [B, D]: [0, a cos(q, k) + b] ("cosine"), or
-    [0, w . (F(x) + x) + b], x = max(q, k) and F two dense layers with a ReLU between them
-    ("residual") (section 3.3)."""
+    """Returns the logits [B, 2] of a pair of vectors [B, D].
+
+    They are [0, a cos(q, k) + b] ("cosine"), or [0, w . (F(x) + x) + b], x = max(q, k) and F two
+    dense layers with a ReLU between them ("residual") (section 3.3).
+    """
 
     logical_axes = {
         "up/kernel": ("width", "hidden"),

@@ -57,8 +57,10 @@ _LENGTHS, _SETTINGS = "sentence_bert_config.json", "config_sentence_transformers
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense:
-    """A layer on a text's vector: `kernel` [D, F] and `bias` [F] float32 (None: no bias), and a
-    name of `ACTIVATIONS`."""
+    """A layer on a text's vector.
+
+    It has `kernel` [D, F] and `bias` [F] float32 (None: no bias), and a name of `ACTIVATIONS`.
+    """
 
     kernel: np.ndarray
     bias: np.ndarray | None = None
@@ -67,8 +69,10 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """How a folder makes vectors of texts: its pooling modes, whose vectors are concatenated, its
-    layers on the vector, and whether the length of the result is 1.
+    """How a folder makes vectors of texts.
+
+    It has pooling modes, whose vectors are concatenated, layers on the vector, and whether the
+    length of the result is 1.
 
     refused         the reason why the folder's vectors cannot be computed here, or None
     prompts         {name: text before every text}; default_prompt: the name of the one that is used

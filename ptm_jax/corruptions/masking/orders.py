@@ -182,8 +182,9 @@ class PermutationOrder(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PseudoMasks(slots.Corruption):
-    """UniLMv2's pseudo-masked language model: autoencoding and partially autoregressive in one pass
-    (Bao et al. 2020).
+    """UniLMv2's pseudo-masked language model (Bao et al. 2020).
+
+    It predicts by autoencoding and partially autoregressively in one pass.
 
     Blocks are drawn until `rate` of the tokens is used (Algorithm 1). A block has 2 to `longest`
     tokens (uniform) with probability `spans`, else one token. The factorisation order is the order

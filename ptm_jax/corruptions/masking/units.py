@@ -112,8 +112,9 @@ class NGrams(Units):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spans(Units):
-    """SpanBERT's spans (Joshi et al. 2020, section 3.1): lengths Geo(p) truncated at `longest`, in
-    whole words; mean 3.8.
+    """SpanBERT's spans of whole words (Joshi et al. 2020, section 3.1).
+
+    Their lengths are Geo(p) truncated at `longest`; the mean is 3.8.
 
     As in facebookresearch/SpanBERT (fairseq/data/masking.py), the geometric probabilities are
     renormalised over 1..longest, and adjacent spans form one span with one pair of boundary tokens,

@@ -47,9 +47,10 @@ class Matrix:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells(slots.Examples):
-    """Rows of `length` cells (i, j, X_ij) of the train split's matrix in random order: `input_ids`
-    i, `context_ids` j and `cooccurrences` X [R, L]. A cell and its mirror image come once an epoch.
-    Segment 0 is padding.
+    """Rows of cells (i, j, X_ij) of the train split's matrix in random order.
+
+    A row has `length` cells: `input_ids` i, `context_ids` j and `cooccurrences` X [R, L]. A cell
+    and its mirror image come once an epoch. Segment 0 is padding.
 
     window      words to either side; a word at distance d counts 1 / d. The paper's 10; 15 in
                 Stanford's code

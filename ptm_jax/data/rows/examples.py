@@ -219,8 +219,10 @@ class Contiguous(slots.Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Coded(slots.Examples):
-    """CTRL's rows: a control code, then length - 1 tokens of its text (Keskar et al. 2019, section
-    3.1; salesforce/ctrl, training_utils/make_tf_records.py, where a file has one code).
+    """CTRL's rows: a control code, then length - 1 tokens of its text.
+
+    Keskar et al. 2019, section 3.1; salesforce/ctrl, training_utils/make_tf_records.py, where a
+    file has one code.
 
     The first token of a document is its code. The documents of one code are joined without it and
     cut every length - 1 tokens; the last row of a code may be padded (the original drops it). One

@@ -21,9 +21,10 @@ move_with_tokens("centres")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunks(slots.Examples):
-    """The words of a block in order, cut so that every word is once a centre (`centres` [R, L]
-    int32) with `window` words on both sides. Adjacent rows therefore share 2 * `window` words.
-    Segments are sentences.
+    """The words of a block in order, each of them a centre once.
+
+    `centres` [R, L] int32 have `window` words on both sides. Adjacent rows therefore share 2 *
+    `window` words. Segments are sentences.
 
     sample      frequent words are left out at random, before windows are formed: a word of relative
                 frequency f is kept with the probability min(1, (sqrt(f / sample) + 1) * sample /

@@ -140,8 +140,9 @@ class AttentiveDecoder(Embedded):
 
 
 class BahdanauDecoder(AttentiveDecoder):
-    """A GRU that attends with the state before, and a maxout layer (Bahdanau et al. 2015, appendix
-    A.2.2):
+    """A GRU that attends with the state before, and a maxout layer.
+
+    Bahdanau et al. 2015, appendix A.2.2:
 
         c_i = attention(s_(i-1))
         s_i = GRU(y_(i-1), c_i, s_(i-1))
@@ -197,8 +198,9 @@ class BahdanauDecoder(AttentiveDecoder):
 
 
 class LuongDecoder(AttentiveDecoder):
-    """Layers of LSTM, and attention with the top state (Luong et al. 2015, section 3): features
-    tanh(W [c_t; h_t]).
+    """Layers of LSTM, and attention with the top state (Luong et al. 2015, section 3).
+
+    The features are tanh(W [c_t; h_t]).
 
     feeds    whether the features are part of the next token's input (section 3.3)
 

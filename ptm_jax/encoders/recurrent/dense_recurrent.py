@@ -30,8 +30,9 @@ WAYS = ("right", "left")
 
 
 class DenseBiLSTM(Embedded, TwoDirections):
-    """Two stacks of recurrent layers, in which a layer reads the embeddings and all layers below it
-    (section 3.1):
+    """Two stacks of recurrent layers, with dense connections between the layers.
+
+    A layer reads the embeddings and all layers below it (section 3.1):
 
         h_l = RNN([x; z_1 h_1; ..; z_(l-1) h_(l-1)]),   s = relu(W [x; z_1 h_1; ..; z_N h_N])
 

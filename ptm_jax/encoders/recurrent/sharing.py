@@ -22,8 +22,9 @@ from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
 
 
 class SharingEncoder(Embedded, BeginsWithLanguageModels, SelectsTask):
-    """Maps a batch of one task to the states [B, L, H] of that task's LSTM
-    (`nn.recurrent.shared_cells`), left to right.
+    """Maps a batch of one task to the states [B, L, H] of that task's LSTM, left to right.
+
+    The cells are in `nn.recurrent.shared_cells`.
 
     count    number of tasks. The task is `batch["task"][0]`, as in `tasks.formats.mixed`, or
              `task`; else it is the first

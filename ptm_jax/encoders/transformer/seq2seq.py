@@ -20,8 +20,11 @@ from ptm_jax.nn.layers import Identity
 
 @record
 class PairCache:
-    """Decoding state: the decoder's cache, keys and values of the source [N, B, Ls, H, K], and its
-    segments [B, Ls]."""
+    """The decoding state of an encoder-decoder.
+
+    It has the decoder's cache, keys and values of the source [N, B, Ls, H, K], and its segments [B,
+    Ls].
+    """
 
     decoder: Cache
     across: KeyValues
@@ -38,8 +41,9 @@ def is_pair(encoder: slots.Encoder) -> bool:
 
 
 class EncoderDecoder(Embedded):
-    """A Transformer over `input_ids` and a causal one over `decoder_input_ids` with attention to it
-    (Vaswani et al. 2017).
+    """A Transformer over `input_ids`, and a causal one over `decoder_input_ids`.
+
+    The decoder attends to the encoder (Vaswani et al. 2017).
 
     The decoder's blocks have a `cross` slot. If its embedding is `given`, both share the encoder's
     token table. A batch has `decoder_input_ids` [B, T] and, for packed rows, `decoder_segment_ids`

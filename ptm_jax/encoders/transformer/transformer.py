@@ -26,8 +26,11 @@ Direction = Literal["bidirectional", "causal", "backward"]
 
 @record
 class Cache:
-    """Decoding state: keys and values [N, B, M, H, K], segments [B, M] (0: not written, or
-    padding), next slot."""
+    """The decoding state of a Transformer.
+
+    It has keys and values [N, B, M, H, K], segments [B, M] (0: not written, or padding), and the
+    next slot.
+    """
 
     layers: KeyValues
     segments: Any
@@ -40,8 +43,9 @@ class Cache:
 
 
 class Transformer(Stacked, AdaptiveDepth):
-    """Embeddings and a stack. `direction` sets which tokens see each other if the batch has no
-    `order`.
+    """Embeddings and a stack of blocks.
+
+    `direction` sets which tokens see each other if the batch has no `order`.
 
     `relative` adds scores that all layers share (`nn.attention.relative`: `Buckets`, `Alibi`). A
     decoder takes `source` [B, Ls, D] for the blocks' `cross` slots (default: the batch's

@@ -13,8 +13,9 @@ from ptm_jax.encoders.transformer.xl import TransformerXL
 
 
 class XLNetEncoder(TransformerXL):
-    """Transformer-XL that keeps only the first ceil(reuse * L) places of a row in its memory
-    (zihangdai/xlnet, `_cache_mem`). An integer `reuse` is the number of places.
+    """A Transformer-XL that remembers only the first ceil(reuse * L) places of a row.
+
+    zihangdai/xlnet, `_cache_mem`. An integer `reuse` is the number of places.
 
     The next row begins where they end, so the places after them (the text of the next row, a random
     piece) are not kept. Without a memory rows are encoded as by `TransformerXL`.

@@ -41,8 +41,9 @@ class LogisticLayer(nn.Module):
 
 
 class LogisticEncoder(slots.Encoder, nn.Module):
-    """h_l = sigmoid(h_{l-1} W_l + b_l) of the words of each document, [B, L, D]: every token has
-    the code of its document.
+    """Layers of logistic units on the words of each document, [B, L, D].
+
+    h_l = sigmoid(h_{l-1} W_l + b_l). Every token has the code of its document.
 
     h_0 [B, S, V] is 1 for the words that occur, special tokens and unknown words aside. Of a packed
     row the first `documents` = S are read; the states of others are 0. `extra` has `levels`, h_0

@@ -51,8 +51,11 @@ def named(refused: Refused) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """The part of an output that is complete: rows, bytes, refused lines; `texts`: (rows, hash of
-    their texts) at the last block; whether nothing is left to do."""
+    """The part of an output that is complete.
+
+    It has the rows, bytes and refused lines; `texts`: (rows, hash of their texts) at the last
+    block; and whether nothing is left to do.
+    """
 
     rows: int = 0
     size: int = 0

@@ -25,8 +25,10 @@ PIECE = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A line of the input with its result, or with the reason why it is refused. `line` is None for
-    a text of the command line."""
+    """A line of the input with its result, or with the reason why it is refused.
+
+    `line` is None for a text of the command line.
+    """
 
     line: Line | None
     result: Mapping[str, Any] | np.ndarray | None

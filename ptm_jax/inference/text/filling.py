@@ -33,8 +33,10 @@ BATCH = 32
 
 
 class Filling(NamedTuple):
-    """A token as text, its probability (context2vec: the cosine of word and context), and the text
-    with the token in place of the mask."""
+    """A token for the mask: its text, its probability, and the text with it.
+
+    The probability of context2vec is the cosine of word and context.
+    """
 
     token: str
     probability: float

@@ -18,8 +18,9 @@ POOLING: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 class PooledStrings:
-    """Vectors of words with a memory by word, which grows with every call (Akbik et al. 2019,
-    Algorithm 1): [pooled vector of all occurrences so far; vector of this one].
+    """Returns vectors of words with a memory by word, which grows with every call.
+
+    Akbik et al. 2019, Algorithm 1: [pooled vector of all occurrences so far; vector of this one].
 
     model     `ptm_jax.load` of `ptm import --strings`, or of another model of words
     pooling   min, max or mean, feature by feature. Flair's default is min

@@ -29,8 +29,11 @@ CANDIDATES = (
 
 @dataclasses.dataclass(frozen=True)
 class Class(deciding.Question):
-    """A class of cross-entropies: type of the products, width of the features, tokens and words up
-    to a power of two."""
+    """A class of cross-entropies, for which one answer holds.
+
+    It has the type of the products, the width of the features, and tokens and words up to a power
+    of two.
+    """
 
     kind = "cross-entropy"
     definition = "xla"

@@ -9,9 +9,11 @@ from ptm_jax.nn.attention.relative import ShiftedScores
 
 
 class DirectedScores(ShiftedScores):
-    """`ShiftedScores` for rows of both directions: `context.places` [B, 1] is the direction of each
-    row. With -1, keys to the right of a token in the row are to its left in the text, and distances
-    have the opposite sign (zihangdai/xlnet, `bi_data`).
+    """The terms of `ShiftedScores` for rows of both directions.
+
+    `context.places` [B, 1] is the direction of each row. With -1, keys to the right of a token in
+    the row are to its left in the text, and distances have the opposite sign (zihangdai/xlnet,
+    `bi_data`).
 
     With places [B, L], one for each token, this is `ShiftedScores`.
     """

@@ -282,8 +282,9 @@ class Attention(slots.Kernel, nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """A residual layer for a block's `cross` slot: attention over `context.source` [B, Ls, D], with
-    the norm placed as in the block (norm="post": LayerNorm(x + branch(x)); "pre": x +
+    """A residual layer for a block's `cross` slot: attention over `context.source` [B, Ls, D].
+
+    The norm is placed as in the block (norm="post": LayerNorm(x + branch(x)); "pre": x +
     branch(LayerNorm(x))). The block's relative positions do not apply.
 
     `cache` receives the source's keys and values, or replaces them. Returns (x, probabilities [B,

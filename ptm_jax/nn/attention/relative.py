@@ -86,8 +86,9 @@ class Buckets(nn.Module):
 
 
 class Alibi(nn.Module):
-    """ALiBi (Press et al. 2022, section 3): -slope * |distance|, not trained, shared by all layers
-    of a stack.
+    """ALiBi's scores -slope * |distance| (Press et al. 2022, section 3).
+
+    They are not trained, and all layers of a stack share them.
 
     The slopes of H heads are 2^(-8 h / H), h = 1 .. H. If H is not a power of two, they are the
     slopes of the next lower power of two and then every second slope of twice that number, as in
@@ -110,8 +111,9 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 class ShiftedScores(nn.Module):
-    """Transformer-XL's terms (b), (c), (d) (Dai et al. 2019, section 3.3): u k_j + (q_i + v) W_R
-    R_{i-j}, unscaled.
+    """Transformer-XL's terms (b), (c), (d) of scores (Dai et al. 2019, section 3.3).
+
+    They are u k_j + (q_i + v) W_R R_{i-j}, unscaled.
 
     `segments` adds XLNet's relative segment encoding (Yang et al. 2019, section 2.5): (q_i + b) s,
     with one s for equal types and one for different types. `clamp` is the largest distance (None:
@@ -162,8 +164,11 @@ class ShiftedScores(nn.Module):
 
 
 class RelativeKeysValues(nn.Module):
-    """NEZHA's relative positions (Wei et al. 2019, section 2.1): sinusoids of the clipped distance,
-    not trained, added to every key and every value; one table for all heads."""
+    """NEZHA's relative positions (Wei et al. 2019, section 2.1).
+
+    Sinusoids of the clipped distance are added to every key and every value. They are not trained,
+    and all heads have one table.
+    """
 
     farthest: int = 64
     precision: Precision = Precision()

@@ -20,8 +20,10 @@ Window = Literal["none", "monotonic", "predictive"]
 
 @record
 class Source:
-    """A source that a decoder reads: keys [B, S, A], values [B, S, C], segments [B, S], and the
-    encoder's last states."""
+    """A source that a decoder reads.
+
+    It has keys [B, S, A], values [B, S, C], segments [B, S], and the encoder's last states.
+    """
 
     keys: Any
     values: Any
@@ -30,8 +32,9 @@ class Source:
 
 
 class SoftAttention(nn.Module):
-    """(query [B, H], source, segment [B], t [B]) -> (context [B, C], weights [B, S]): a mean of the
-    source's values.
+    """Computes a weighted mean of the source's values.
+
+    (query [B, H], source, segment [B], t [B]) -> (context [B, C], weights [B, S]).
 
     A query reads the source tokens of its own segment. With s_j the value of token j, the weights
     are the softmax of
@@ -120,8 +123,10 @@ class SoftAttention(nn.Module):
 
 
 class Keys(nn.Module):
-    """Maps a source's values [B, S, C] to the keys [B, S, A] of an `attention`, once for all
-    steps."""
+    """Maps a source's values to the keys of an `attention`, once for all steps.
+
+    Values are [B, S, C], keys [B, S, A].
+    """
 
     attention: SoftAttention
     query: int

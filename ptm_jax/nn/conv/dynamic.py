@@ -54,8 +54,9 @@ def largest(x: Array, count: Array, k: Array, width: int) -> Array:
 
 
 class DynamicCNN(TextPooling, nn.Module):
-    """[B, L, D] -> [B, k_top * D / 2^N * F]: layers of wide convolution, folding, dynamic k-max
-    pooling, bias and f(.) (Kalchbrenner et al. 2014, section 3).
+    """Layers of wide convolution, folding, dynamic k-max pooling, bias and f(.).
+
+    Kalchbrenner et al. 2014, section 3: [B, L, D] -> [B, k_top * D / 2^N * F].
 
     layers   (width, maps) of every convolution, from the input up
     k_top    number of values that the last pooling keeps. Layer l of N keeps k_l = max(k_top,

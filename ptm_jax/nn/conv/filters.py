@@ -14,8 +14,9 @@ from ptm_jax.statistics.windows import shifted
 
 
 class Filters(nn.Module):
-    """x [B, L, D], segments [B, L] -> [B, L, F]: largest value of each filter on the `width`
-    windows that hold a token.
+    """Returns the largest value of each filter on the `width` windows that hold a token.
+
+    x [B, L, D], segments [B, L] -> [B, L, F].
 
     Places outside of the token's document are 0. Every row of the kernel [width, D, F] is
     multiplied with every token once; windows are sums of these products.

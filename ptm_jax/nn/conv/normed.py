@@ -43,9 +43,10 @@ class NormedDense(nn.Module):
 
 
 class GatedConvolution(nn.Module):
-    """GLU(conv(x)) = a * sigmoid(b) for the two halves of a convolution (Dauphin et al. 2017;
-    Gehring et al. 2017, section 3.2): x [B, L, D], segments [B, L] -> ([B, L, F], the past of the
-    next tokens).
+    """A convolution with a gate: GLU(conv(x)) = a * sigmoid(b) for its two halves.
+
+    Dauphin et al. 2017; Gehring et al. 2017, section 3.2: x [B, L, D], segments [B, L] -> ([B, L,
+    F], the past of the next tokens).
 
     "same" reads (width - 1) / 2 tokens on both sides. "causal" reads the width - 1 tokens before,
     from `past` at the beginning of a row. Places outside of a token's document are 0.

@@ -13,8 +13,10 @@ from ptm_jax.statistics.windows import shifted
 
 @record
 class Past:
-    """The last tokens before a row, for a layer that reads backwards: states [B, m, D] and segments
-    [B, m] (0: none)."""
+    """The last tokens before a row, for a layer that reads backwards.
+
+    They have states [B, m, D] and segments [B, m] (0: none).
+    """
 
     states: Any
     segments: Any

@@ -47,8 +47,9 @@ def clusters(vocab: Vocab, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 class AdaptiveEmbeddings(slots.Embedding, nn.Module):
-    """Maps ids [B, L] to [B, L, D]: the vector from the id's cluster, projected to D, times `scale`
-    (sqrt(D)).
+    """Maps ids [B, L] to vectors [B, L, D] of clusters of several widths.
+
+    The vector from the id's cluster is projected to D and multiplied by `scale` (sqrt(D)).
 
     Replaces `Embeddings`; `table()` returns an `AdaptiveTable`. `table_width` is the width of the
     first cluster's vectors (None: D). If it is not D and `divide` is 1, all clusters share one
@@ -288,9 +289,12 @@ class AdaptiveHead(WordHead):
 
 
 class AdaptiveSoftmaxHead(WordHead):
-    """The adaptive softmax of Grave et al. (2017) as in torch (`AdaptiveLogSoftmaxWithLoss`; XLM's
-    `asm`). It has its own tables. The entries of the other clusters follow the words of the first
-    one, and only this table has a bias. Cluster i has width D / divide^i."""
+    """The adaptive softmax of Grave et al. (2017) as in torch.
+
+    `AdaptiveLogSoftmaxWithLoss`; XLM's `asm`. It has its own tables. The entries of the other
+    clusters follow the words of the first one, and only this table has a bias. Cluster i has width
+    D / divide^i.
+    """
 
     logical_axes = {"words*": ("words", None), "bias": ("vocab",)}
 

@@ -14,9 +14,11 @@ from ptm_jax.nn.parallel import lookup
 
 
 class WordClass(Part):
-    """The class of a token's word, `batch[of]` [B, L] where a corruption has written it, otherwise
-    the lexicon's: its part of speech (`of` "parts", 5 vectors) or its polarity ("polarities", 3)
-    (SentiLR: Ke et al. 2020, section 2.3)."""
+    """Embeds the class of a token's word (SentiLR: Ke et al. 2020, section 2.3).
+
+    It is `batch[of]` [B, L] where a corruption has written it, otherwise the lexicon's: its part of
+    speech (`of` "parts", 5 vectors) or its polarity ("polarities", 3).
+    """
 
     logical_axes = {"parts": (None, "width"), "polarities": (None, "width")}
 
@@ -32,8 +34,10 @@ class WordClass(Part):
 
 
 class Ratings(Part):
-    """The rating of a text, `batch["ratings"]` [B, L], the last where there is none (SentiLR's
-    early fusion)."""
+    """Embeds the rating of a text (SentiLR's early fusion).
+
+    It is `batch["ratings"]` [B, L], the last vector where there is none.
+    """
 
     logical_axes = {"ratings": (None, "width")}
 
@@ -44,9 +48,11 @@ class Ratings(Part):
 
 
 class Senses(Part):
-    """The sum or the mean of the vectors of the supersenses that a token's word allows, 0 for other
-    words. The sum is S M x of SenseBERT, with M of 0 and 1 (Levine et al. 2020, arXiv 1908.05646,
-    Eq. 8)."""
+    """Embeds the supersenses that a token's word allows, by their sum or mean.
+
+    Other words have 0. The sum is S M x of SenseBERT, with M of 0 and 1 (Levine et al. 2020, arXiv
+    1908.05646, Eq. 8).
+    """
 
     logical_axes = {"senses": (None, "width")}
 

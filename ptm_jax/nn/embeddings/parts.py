@@ -34,8 +34,10 @@ class Types(Part):
 
 
 class WordTypes(Part):
-    """Sentence types with the vectors of the words of the same id (XLM in the Hugging Face
-    library)."""
+    """Sentence types with the vectors of the words of the same id.
+
+    XLM in the Hugging Face library.
+    """
 
     def __call__(self, batch, table, width, initializer):
         ids = batch.get("token_type_ids")

@@ -13,9 +13,11 @@ def shifted(expand: nn.Module, width: int) -> ShiftedWords:
 
 
 class ShiftedWords(nn.Module):
-    """Adds `batch["perturbation"]` [B, L, D], if the batch has one, to the word vectors x [B, L,
-    D]. For `Embeddings.expand`. `before` is the module that the slot held; its parameters keep
-    their paths. `width` is the width of its vectors."""
+    """Adds `batch["perturbation"]` [B, L, D], if the batch has one, to the word vectors.
+
+    For `Embeddings.expand`, x [B, L, D]. `before` is the module that the slot held; its parameters
+    keep their paths. `width` is the width of its vectors.
+    """
 
     width: int
     before: nn.Module = Identity()

@@ -67,8 +67,10 @@ class LearnedPositions(Positions):
 
 
 class SlotPositions(LearnedPositions):
-    """A table with an offset and positions that count all slots of the row, padding included
-    (BART). RoBERTa counts tokens."""
+    """A table with an offset and positions that count all slots of the row (BART).
+
+    Padding is included. RoBERTa counts tokens.
+    """
 
     counts_tokens = False
 
@@ -97,8 +99,10 @@ class Sinusoids(Positions):
 
 
 class SinusoidTable(Positions):
-    """The `Sinusoids` of `limit` positions, computed in float64 and rounded once (PEGASUS's
-    published checkpoints). Angles computed in float32 are off by 1e-4 at position 1000."""
+    """The `Sinusoids` of `limit` positions, computed in float64 and rounded once.
+
+    PEGASUS's published checkpoints. Angles computed in float32 are off by 1e-4 at position 1000.
+    """
 
     limit: int
 
@@ -116,8 +120,9 @@ class SinusoidTable(Positions):
 
 
 class Embeddings(slots.Embedding, nn.Module):
-    """Maps ids [B, L] to [B, L, D]: the sum of token vectors, positions and `parts`
-    (`nn.embeddings.parts`).
+    """Maps ids [B, L] to the sum [B, L, D] of token vectors, positions and `parts`.
+
+    `nn.embeddings.parts` has the parts.
 
     `table()` is the token table [V, D], which vocabulary heads may share. With `given` the table is
     an argument of the call (a decoder that shares its encoder's). `scale` multiplies the token
@@ -237,9 +242,11 @@ def reads_neighbours(embed: object) -> bool:
 
 
 class DroppedWords(Embeddings):
-    """`Embeddings` that lose whole words in training: all tokens of a batch with the same id keep
-    or lose their vector, with probability `words` (Gal and Ghahramani 2016; Merity et al. 2018,
-    section 4.3). A head reads the whole table."""
+    """`Embeddings` that lose whole words in training.
+
+    All tokens of a batch with the same id keep or lose their vector, with probability `words` (Gal
+    and Ghahramani 2016; Merity et al. 2018, section 4.3). A head reads the whole table.
+    """
 
     words: float = 0.1
 

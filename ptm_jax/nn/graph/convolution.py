@@ -53,8 +53,10 @@ class GCN(nn.Module):
 
 
 class SyntacticGCN(nn.Module):
-    """relu(sum over neighbours u of g (V_dir h_u + b_label)), g = sigmoid(h_u v_dir + c_label): [B,
-    L, H] (Marcheggiani and Titov 2017, Eq. 5 to 7).
+    """A graph convolution over dependencies (Marcheggiani and Titov 2017, Eq. 5 to 7).
+
+    relu(sum over neighbours u of g (V_dir h_u + b_label)), g = sigmoid(h_u v_dir + c_label): [B, L,
+    H].
 
     The neighbours are the head (direction along the arc), the children (against it) and the node
     itself; each direction has its own labels. `labels` is the number of relations, without 0 for an

@@ -17,8 +17,9 @@ from ptm_jax.nn.layers import Dense, LayerNorm, activate
 
 
 class StarTransformer(nn.Module):
-    """x [B, L, D] -> (satellites [B, L, D], relay [B, L, D] of the token's document) after `cycles`
-    (Algorithm 1).
+    """Exchanges states between tokens and one relay a document (Algorithm 1).
+
+    x [B, L, D] -> (satellites [B, L, D], relay [B, L, D] of the token's document) after `cycles`.
 
     As in fastNLP: a satellite attends to [left, itself, right, its embedding, relay]; a neighbour
     outside of the document has a key and a value of 0. The relay attends to itself and all

@@ -62,8 +62,9 @@ def most_of(states, mask):
 
 
 class AlignedReader(nn.Module):
-    """Replaces the states h [B, L, D] by [B, L, 2 hidden] (sections 3.1 to 3.3), for words i of one
-    text and j of the other:
+    """Replaces the states h [B, L, D] by states of aligned texts [B, L, 2 hidden].
+
+    Sections 3.1 to 3.3, for words i of one text and j of the other:
 
         x    = BiLSTM(h), for each text by itself
         e_ij = x_i . x_j
@@ -105,8 +106,10 @@ class AlignedReader(nn.Module):
 
 
 class TextPairHead(slots.ClassHead, TaskHead, kw_only=True):
-    """The base class of heads that read the states [B, L, D] and the masks [B, L] of the two texts
-    of a row."""
+    """The base class of heads that read the states and the masks of the two texts of a row.
+
+    States are [B, L, D], masks [B, L].
+    """
 
     dropout: float = 0.1
 
@@ -120,9 +123,11 @@ class TextPairHead(slots.ClassHead, TaskHead, kw_only=True):
 
 
 class PairHead(TextPairHead):
-    """Returns the logits [B, C] float32 of a pair from the mean and the maximum of each text's
-    states [B, L, D], by two layers with tanh between (section 3.3: [v_a,ave; v_a,max; v_b,ave;
-    v_b,max])."""
+    """Returns the logits [B, C] float32 of a pair from the mean and the maximum of each text.
+
+    Two layers with tanh between read the states [B, L, D] (section 3.3: [v_a,ave; v_a,max; v_b,ave;
+    v_b,max]).
+    """
 
     classes: int
     hidden: int = 200

@@ -14,8 +14,9 @@ from ptm_jax.nn.layers import Dense, Dropout, activate
 
 
 class BiaffineHead(slots.ClassHead, nn.Module):
-    """Scores of arcs [B, L, L] and of their labels [B, L, L, C], float32, from [B, L, D]: token i,
-    head j (Eq. 4 to 9).
+    """Returns the scores of arcs [B, L, L] and of their labels [B, L, L, C], float32.
+
+    They are from [B, L, D]: token i, head j (Eq. 4 to 9).
 
         arc(i, j)   = h_j^T U d_i + h_j^T u
         label(i, j) = h_j^T U_c d_i + W_c [h_j; d_i] + b_c

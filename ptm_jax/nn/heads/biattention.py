@@ -44,8 +44,9 @@ def sequences_of(encoded: Encoded, batch, pairs: bool):
 
 
 class BiattentiveReader(nn.Module):
-    """Replaces the states h [B, L, D] by X|y and Y|x, [B, L, 4 hidden] together, for words i of one
-    text and j of the other:
+    """Replaces the states h [B, L, D] by X|y and Y|x, [B, L, 4 hidden] together.
+
+    For words i of one text and j of the other:
 
         x, y = BiLSTM(relu(F h)), for each text by itself
         A_ij = x_i . y_j
@@ -93,8 +94,9 @@ class BiattentiveReader(nn.Module):
 
 
 class BiattentiveHead(TextPairHead):
-    """Returns logits [B, C] float32 from the states of `BiattentiveReader`, X|y and Y|x [B, L, 2
-    hidden] each:
+    """Returns the logits [B, C] float32 of a text or pair from the `BiattentiveReader`.
+
+    It reads X|y and Y|x, [B, L, 2 hidden] each:
 
         pool(X) = [max; mean; min; sum_i softmax_i(X_i v + d) X_i]      over the words of X
         scores  = M_C(M_2(M_1([pool(X|y); pool(Y|x)])))

@@ -87,8 +87,11 @@ def _follows(scheme: Scheme, before: tuple[str, str], here: tuple[str, str]) -> 
 
 @record
 class Links:
-    """Scores of pairs [C, C] (class, next class), of first and last classes [C], and which of them
-    are allowed."""
+    """The scores of transitions between classes.
+
+    Scores of pairs [C, C] (class, next class), of first and last classes [C], and which of them are
+    allowed.
+    """
 
     pairs: Any
     first: Any
@@ -205,9 +208,10 @@ def _along(scores: Array, places: Array) -> tuple[Array, Array]:
 
 
 class CRFHead(TokenHead, LinkedClasses):
-    """Returns the logits of each token [B, L, C] float32 from [B, L, D], with the parameters of
-    `TokenHead`. A call without features returns the `Links`. `labels` are the names of the classes;
-    a `scheme` needs them.
+    """Returns the logits of each token [B, L, C] float32 from [B, L, D].
+
+    It has the parameters of `TokenHead`. A call without features returns the `Links`. `labels` are
+    the names of the classes; a `scheme` needs them.
 
     `objectives.tasks.crf.CRFTagging` trains it. `decode` runs Viterbi for a loaded model.
     """

@@ -23,8 +23,10 @@ Code = Literal["gaussian", "discrete"]
 
 
 class StochasticCode(nn.Module):
-    """Returns the parameters of p(t | x) for x [B, L, D]: mean and log variance [B, L, W], or
-    logits [B, L, K], from one hidden layer (section 3.1)."""
+    """Returns the parameters of p(t | x) for x [B, L, D], from one hidden layer.
+
+    They are mean and log variance [B, L, W], or logits [B, L, K] (section 3.1).
+    """
 
     code: Code
     width: int
@@ -55,8 +57,9 @@ def divergence(code: Code, p: tuple, r: tuple):
 
 
 class BottleneckReader(nn.Module):
-    """Replaces the states x [B, L, D] by a draw t [B, L, W] from p(t | x), in evaluation by its
-    mean or its likeliest tag.
+    """Replaces the states x [B, L, D] by a draw t [B, L, W] from p(t | x).
+
+    In evaluation it takes its mean or its likeliest tag.
 
         information           KL(p(t | x) || r(t)), r learned: a bound of I(T; X) (Eq. 3)
         context_information   KL(p(t | x) || s(t | x')), x' the embedding of the word alone: a bound

@@ -37,10 +37,12 @@ class TextPooling(slots.Head):
 
 
 class Summary(TextPooling, nn.Module):
-    """[B, L, D] -> [B, D]: a dense layer and activation on one token (the first, the `last` that is
-    not padding, or the last `eos` of the input) or on the `mean` of the tokens that are not
-    padding. `concat`: the last token, the maximum and the mean, [B, 3 D] (Howard and Ruder 2018,
-    section 3.3); `concat_first`: with the first token.
+    """Returns the state [B, D] of a text from the states [B, L, D] of its tokens.
+
+    A dense layer and activation read one token (the first, the `last` that is not padding, or the
+    last `eos` of the input) or the `mean` of the tokens that are not padding. `concat`: the last
+    token, the maximum and the mean, [B, 3 D] (Howard and Ruder 2018, section 3.3); `concat_first`:
+    with the first token.
 
     "tanh" on the first token is the pooler of BERT and ALBERT and the dense layer of RoBERTa's
     classifier; "gelu" is ELECTRA's, "relu" DistilBERT's. "tanh" on the last token is XLNet's; on

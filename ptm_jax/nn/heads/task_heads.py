@@ -40,9 +40,11 @@ class TaskHead(slots.Head, nn.Module, kw_only=True):
 
 
 class SequenceHead(LinearClasses, TaskHead):
-    """Returns the logits of a whole text [B, C] float32 from [B, L, D]: `summary`, then a dense
-    layer. On BERT's pooler, two classes make it the head of next sentence prediction; one class
-    makes it a regression head."""
+    """Returns the logits of a whole text [B, C] float32 from [B, L, D].
+
+    It is `summary`, then a dense layer. On BERT's pooler, two classes make it the head of next
+    sentence prediction; one class makes it a regression head.
+    """
 
     classes: int
     summary: nn.Module = Summary()

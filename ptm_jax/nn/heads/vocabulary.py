@@ -98,8 +98,9 @@ def transformed(head: Any, hidden: Any, width: int, *, bias=True, center=True) -
 
 
 class MLMHead(WordHead):
-    """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT,
-    RoBERTa, ALBERT.
+    """Dense (to the table's width), activation and norm, then the tied table and a bias.
+
+    BERT, RoBERTa, ALBERT.
 
     With `tied=False` the head has its own table, as wide as the encoder's. `width` is the width of
     the dense layer if it is larger than the table's; the parameter `rest` holds the missing columns

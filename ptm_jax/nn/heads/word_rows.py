@@ -14,13 +14,15 @@ from ptm_jax.nn.parallel import table_of
 
 
 class WordRows(slots.Head, nn.Module):
-    """Returns the vectors [..., D] and biases [...] (zeros without `bias`) of ids, from a table of
-    its own.
+    """Returns the vectors [..., D] and biases [...] of ids, from a table of its own.
+
+    Biases are zeros without `bias`.
 
     The output vectors of word2vec.c begin at 0.
 
     added       whether a word's exported vector is the sum of the encoder's and this one (GloVe:
-                Pennington et al. 2014, section 4.2)"""
+                Pennington et al. 2014, section 4.2)
+    """
 
     logical_axes = {"table": ("vocab", "width"), "bias": ("vocab",)}
 

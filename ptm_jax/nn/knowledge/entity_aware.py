@@ -35,10 +35,12 @@ class Mentions(NamedTuple):
 
 
 class EntityEmbeddings(nn.Module):
-    """Vectors [B, E, D] of mentions: the row of `entities` [E', W], mapped to the width D of the
-    words (where W differs), plus the mean of the position vectors of the mention's tokens, plus the
-    type (Yamada et al. 2020, arXiv 2010.01057, section 3.1). Returns (vectors, the table). The
-    positions have a table of their own, in which the first token has row 0.
+    """Returns the vectors [B, E, D] of mentions, and the table.
+
+    A vector is the row of `entities` [E', W], mapped to the width D of the words (where W differs),
+    plus the mean of the position vectors of the mention's tokens, plus the type (Yamada et al.
+    2020, arXiv 2010.01057, section 3.1). The positions have a table of their own, in which the
+    first token has row 0.
     """
 
     logical_axes = {"entities": ("words", None), "type": (None, "width")}

@@ -33,8 +33,11 @@ Reset = Literal["before", "after"]
 
 @dataclasses.dataclass(frozen=True)
 class GRUCell:
-    """A cell for `recur`. "before" has the products "gates" [H, 2 H] and "candidate" [H, H];
-    "after" has "gates" [H, 3 H], whose third input is c_n, and reads "candidate"."""
+    """A cell of a GRU for `recur`.
+
+    "before" has the products "gates" [H, 2 H] and "candidate" [H, H]; "after" has "gates" [H, 3 H],
+    whose third input is c_n, and reads "candidate".
+    """
 
     reset: Reset = "before"
 

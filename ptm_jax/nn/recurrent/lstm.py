@@ -27,8 +27,9 @@ from ptm_jax.nn.recurrent.recurrence import Recurrent, State, recur
 
 @dataclasses.dataclass(frozen=True)
 class LSTMCell:
-    """A cell for `recur` with products "gates" [P, 4 H] and, where it is `projected`, "projection"
-    [H, P].
+    """A cell of an LSTM for `recur`.
+
+    It has the products "gates" [P, 4 H] and, where it is `projected`, "projection" [H, P].
 
     forget        constant that is added to f (Jozefowicz et al. 2015)
     cell_clip     clips c' to [-cell_clip, cell_clip]; None: no clipping. ELMo has 3 (Peters et al.
@@ -108,9 +109,11 @@ class LSTM(Recurrent):
 
 
 class BiLSTMReader(nn.Module):
-    """Replaces an encoder's states [B, L, D] by the states [B, L, 2 hidden] of a bidirectional LSTM
-    (Peters et al. 2019 put one on frozen encoders). The documents of a packed row are read as one
-    text."""
+    """Replaces an encoder's states [B, L, D] by those of a bidirectional LSTM [B, L, 2 hidden].
+
+    Peters et al. 2019 put one on frozen encoders. The documents of a packed row are read as one
+    text.
+    """
 
     logical_axes = {"*_state": (None, None)}
 

@@ -27,8 +27,10 @@ from ptm_jax.nn.recurrent.recurrence import State, continuing
 
 @record
 class Cell:
-    """c [B, H] and the last inputs before the next token (None: a gate reads its own token
-    alone)."""
+    """The state of a QRNN: c [B, H] and the last inputs before the next token.
+
+    None: a gate reads its own token alone.
+    """
 
     c: Any
     past: Past | None

@@ -31,9 +31,11 @@ name; `read` has the other inputs of the token. A hashable value."""
 
 @record
 class State:
-    """State after the last token of a row: h [B, P] and c [B, H] float32 (a GRU: None), and the
-    token's segment [B] (0: no token yet). With `ends`, for each token [B, L, ...] the state after
-    its document was read."""
+    """The state after the last token of a row.
+
+    It has h [B, P] and c [B, H] float32 (a GRU: None), and the token's segment [B] (0: no token
+    yet). With `ends`, it has for each token [B, L, ...] the state after its document was read.
+    """
 
     h: Any
     c: Any

@@ -63,9 +63,11 @@ class SharingCell:
 
 
 class SharingLSTM(nn.Module):
-    """Maps x [B, L, D], the states `beside` [B, L, S] of a shared layer (None but for "shared") and
-    the number of a task to the states [B, L, H] of that task's LSTM, left to right. `count` is the
-    number M of tasks."""
+    """Maps x [B, L, D] and the number of a task to the states [B, L, H] of that task's LSTM.
+
+    It reads left to right; `beside` [B, L, S] are the states of a shared layer (None but for
+    "shared"). `count` is the number M of tasks.
+    """
 
     logical_axes = {
         "inputs": (None, "width", None),

@@ -18,8 +18,9 @@ from ptm_jax.nn.recurrent.recurrence import Bidirectional
 
 
 class WordsReader(nn.Module):
-    """Replaces the states [B, L, D] by [vectors of the words; states], [B, L, E + D]; by the
-    vectors alone where `states` is off.
+    """Replaces the states [B, L, D] by [vectors of the words; states], [B, L, E + D].
+
+    Where `states` is off, it returns the vectors alone.
 
     size    number N of rows of the table `token` [N, E], initially zero; a word with an id of N or
             more has the vector 0
@@ -98,8 +99,9 @@ class PooledReader(nn.Module):
 
 
 class TagLMReader(nn.Module):
-    """The two recurrent layers of TagLM (Peters et al. 2017, arXiv 1705.00108, Eq. 1 to 6 and
-    Figure 2): [B, L, 2 hidden].
+    """The two recurrent layers of TagLM, [B, L, 2 hidden].
+
+    Peters et al. 2017, arXiv 1705.00108, Eq. 1 to 6 and Figure 2.
 
         x   = [last states of a bidirectional GRU over the characters of a word; its vector]
         h_1 = BiGRU(x)

@@ -21,8 +21,10 @@ from ptm_jax.nn.tree.levelwise import upwards, walk
 
 @dataclasses.dataclass(frozen=True)
 class RecursiveCell:
-    """A leaf is its word's vector. The right part of a node with one child is the node's own
-    word."""
+    """A cell of a recursive network, in which a leaf is its word's vector.
+
+    The right part of a node with one child is the node's own word.
+    """
 
     precision: Precision
     message = 1

@@ -101,8 +101,11 @@ class ChildSumTreeLSTM(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class BinaryCell:
-    """Eq. 9 to 14 with N = 2, where a phrase has no input and a leaf no children. `x["count"]` is
-    the number of children; the right part of a node with one child is the node's own word."""
+    """A cell of a binary tree LSTM: Eq. 9 to 14 with N = 2.
+
+    A phrase has no input and a leaf no children. `x["count"]` is the number of children; the right
+    part of a node with one child is the node's own word.
+    """
 
     precision: Precision
     message = 2

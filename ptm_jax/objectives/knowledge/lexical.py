@@ -75,7 +75,9 @@ class Rating(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supersenses(OnePass):
-    """-log sum_{s in A(w)} p(s) - 1 / |A(w)| sum_{s in A(w)} log p(s) for every hidden word w with
+    """Predicts the supersenses of hidden words.
+
+    -log sum_{s in A(w)} p(s) - 1 / |A(w)| sum_{s in A(w)} log p(s) for every hidden word w with
     supersenses A(w) (Levine et al. 2020, arXiv 1908.05646, Eq. 3 and 4).
 
     Reads `{prefix}_positions`, `{prefix}_weights` [B, P] and `allowed_senses` [B, L, 2]. The head

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KE(OnePass, ScoresTriples):
-    """-log sigma(gamma - d(h, t)) - sum_i 1/n log sigma(d(h'_i, t'_i) - gamma), d(h, t) = |h + r -
-    t|, with entities encoded from their descriptions (Wang et al. 2021, arXiv 1911.06136, Eq. 3 to
-    5). `data.rows.knowledge.graphs.WithDescribedTriple` writes what it reads:
+    """Scores triples whose entities are encoded from their descriptions.
+
+    Wang et al. 2021, arXiv 1911.06136, Eq. 3 to 5: -log sigma(gamma - d(h, t)) - sum_i 1/n log
+    sigma(d(h'_i, t'_i) - gamma), d(h, t) = |h + r - t|.
+    `data.rows.knowledge.graphs.WithDescribedTriple` writes what it reads:
 
         described [B, 2 + n, S]    texts of head, tail, n/2 wrong heads and n/2 wrong tails
                                    (`_input_ids`, `_segment_ids`)

@@ -22,8 +22,9 @@ class LinkedClasses(slots.ClassHead):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CRFTagging(OnePass):
-    """-log p of the label path `token_labels` [B, L] int32, under a head with transition scores
-    (`nn.heads.crf.CRFHead`).
+    """Returns -log p of the label path, under a head with transition scores.
+
+    The path is `token_labels` [B, L] int32, the head `nn.heads.crf.CRFHead`.
 
     The chain covers the tokens with `token_weights` [B, L] above 0 if the batch has them, else all
     tokens but padding. Each document is a separate chain. The weight is the number of tokens in

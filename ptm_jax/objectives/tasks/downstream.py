@@ -218,10 +218,12 @@ def span_loss(start: Array, end: Array, batch: Batch) -> Loss:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerBeams(OnePass):
-    """`AnswerSpan`'s loss for a head that predicts the end given the start (zihangdai/xlnet,
-    run_squad.py).
+    """`AnswerSpan`'s loss for a head that predicts the end given the start.
 
-    If the batch has `no_answer` [B] in {0, 1}, half of its logistic loss is added."""
+    zihangdai/xlnet, run_squad.py.
+
+    If the batch has `no_answer` [B] in {0, 1}, half of its logistic loss is added.
+    """
 
     tower: str = "main"
     head: str = "answer"

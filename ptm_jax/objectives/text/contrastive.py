@@ -60,7 +60,9 @@ class Pooled(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InfoNCE(Pooled):
-    """-log exp s(x, y+) / (exp s(x, y+) + sum_j exp s(x, y_j)), where y_j are the other rows'
+    """Contrasts the positive of a row with the positives of the other rows.
+
+    -log exp s(x, y+) / (exp s(x, y+) + sum_j exp s(x, y_j)), where y_j are the other rows'
     positives (survey Eq. 4 with B - 1 negatives; van den Oord et al. 2018, arXiv 1807.03748, Eq.
     4).
 

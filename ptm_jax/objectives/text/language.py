@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MLM(OnePass):
-    """Masked language modelling: -log p(x_i | corrupted x) at the chosen positions only (survey
-    Table 1, row MLM).
+    """Masked language modelling (survey Table 1, row MLM).
+
+    -log p(x_i | corrupted x) at the chosen positions only.
 
     Reads `mlm_positions`, `mlm_labels`, `mlm_weights` [B, P] from a corruption. `prefix` replaces
     "mlm" in these fields and in the metrics. The vocabulary head runs only on the gathered
@@ -164,8 +165,10 @@ class Reconstruction(LM):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BiLM(OnePass):
-    """The mean forward loss -log p(x_t | x_<t) plus the mean backward loss -log p(x_t | x_>t), with
-    a shared head (survey Table 1, row BiLM; Peters et al. 2018, section 3.1).
+    """The mean forward loss plus the mean backward loss, with a shared head.
+
+    -log p(x_t | x_<t) and -log p(x_t | x_>t) (survey Table 1, row BiLM; Peters et al. 2018, section
+    3.1).
 
     Reads `forward` and `backward` [B, L, D] from the encoder's `extra`: forward[t] predicts
     x_{t+1}, backward[t] predicts x_{t-1}. The metric `nll` is the mean of both directions.
@@ -251,8 +254,9 @@ _KINDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PLM(OnePass):
-    """Permutation language modelling: -log p(x_{z_t} | x_{z_<t}) for the last tokens of an order z
-    (survey Table 1, row PLM; Yang et al. 2019, Eq. 5).
+    """Permutation language modelling (survey Table 1, row PLM; Yang et al. 2019, Eq. 5).
+
+    -log p(x_{z_t} | x_{z_<t}) for the last tokens of an order z.
 
     Predicts from the query stream, which sees the position of the target but not the target. Reads
     `plm_positions`, `plm_labels`, `plm_weights` [B, P]; the encoder reads `order`. The labels are

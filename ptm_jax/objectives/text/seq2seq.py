@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seq2Seq(OnePass):
-    """-sum_t log p(y_t | x, y_<t). The corruption defines x and y: MASS, BART, T5, PEGASUS,
-    translation.
+    """Predicts a target from a source: -sum_t log p(y_t | x, y_<t).
+
+    The corruption defines x and y: MASS, BART, T5, PEGASUS, translation.
 
     The indices of Seq2Seq MLM in survey Table 1 are wrong; it is -sum_{t=i..j} log p(x_t | x
     without i:j, x_i:t-1).

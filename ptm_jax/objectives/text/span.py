@@ -11,9 +11,11 @@ from ptm_jax.objectives.base import OnePass, gather, token_loss
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SBO(OnePass):
-    """-log p(x_i | x_{s-1}, x_{e+1}, p_{i-s+1}): predicts a masked token from the two boundary
-    tokens of its span and its position in the span (Joshi et al. 2020, section 3.2). SpanBERT adds
-    it to MLM: `Joint(parts=((1.0, MLM()), (1.0, SBO())))`.
+    """Predicts a masked token from the boundary of its span (SpanBERT).
+
+    -log p(x_i | x_{s-1}, x_{e+1}, p_{i-s+1}), from the two boundary tokens and the position in the
+    span (Joshi et al. 2020, section 3.2). SpanBERT adds it to MLM: `Joint(parts=((1.0, MLM()),
+    (1.0, SBO())))`.
 
     Reads `mlm_labels`, `mlm_weights`, `span_left`, `span_right`, `span_offset`, all [B, P]. The
     head is called with (left [B, P, D], right [B, P, D], offset [B, P] from 0).

@@ -12,13 +12,16 @@ class LastStates(slots.Encoder):
 
 
 class TwoDirections(slots.Encoder):
-    """An encoder that returns the states of each direction alone, `extra["forward"]` and
-    `extra["backward"]` [B, L, D]."""
+    """Trait: an encoder that returns the states of each direction alone.
+
+    They are `extra["forward"]` and `extra["backward"]` [B, L, D].
+    """
 
 
 class QueryStream(slots.Encoder):
-    """An encoder that may have a second stream, in which no token sees itself: `extra["query"]`
-    [B, L, D].
+    """Trait: an encoder that may have a second stream, in which no token sees itself.
+
+    It is `extra["query"]` [B, L, D].
 
     streams    2 with this stream, else 1
     """
@@ -27,8 +30,9 @@ class QueryStream(slots.Encoder):
 
 
 class AdaptiveDepth(slots.Encoder):
-    """An encoder whose number of layers may depend on the token; the cost of the layers is in
-    `extra["ponder"]` [B, L].
+    """Trait: an encoder whose number of layers may depend on the token.
+
+    The cost of the layers is in `extra["ponder"]` [B, L].
 
     ponders    whether it does
     """

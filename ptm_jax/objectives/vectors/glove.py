@@ -20,8 +20,9 @@ from ptm_jax.objectives.vectors.vector_traits import WordTable
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GloVe(InPlace):
-    """1/2 f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, f(x) = min(1, (x / most) ** power) (2014,
-    Eq. 8 and 9).
+    """GloVe's weighted squared error of log co-occurrences (2014, Eq. 8 and 9).
+
+    1/2 f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, f(x) = min(1, (x / most) ** power).
 
     The states are the w_i, `extra["bias"]` the b_i; the head has w~ and b~. `data.rows.cells.Cells`
     writes `context_ids` j and `cooccurrences` X [B, L]; segment 0 is no cell.

@@ -197,8 +197,9 @@ class JointGraph(NegativeSampling):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DescribedTriples(slots.Objective):
-    """max(0, margin + d(triple) - d(corrupted)), d = |h + r - t| (Bordes et al. 2013), with
-    entities from descriptions.
+    """A margin loss of triples, with entities from descriptions.
+
+    max(0, margin + d(triple) - d(corrupted)), d = |h + r - t| (Bordes et al. 2013).
 
     energies   "four": the sum of the losses of h, t in own and description vectors, ss, sd, ds, dd
                (DKRL: Xie et al. 2016, Eq. 3 and 8); "gated": entities are g * own + (1 - g) *

@@ -57,8 +57,10 @@ def format_of(name: str) -> Callable:
 
 
 class Source(NamedTuple):
-    """A file, directory or `tfds:name/config#split` of examples; `held`: True for the tenth of it
-    that is held out, False for the rest, None for all."""
+    """A file, directory or `tfds:name/config#split` of examples.
+
+    `held`: True for the tenth of it that is held out, False for the rest, None for all.
+    """
 
     path: str
     held: bool | None = None

@@ -191,8 +191,11 @@ def _sum_of_terms(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """A fitted law: constants, {constant: (low, high)} of the bootstrap (empty without draws), and
-    the root mean square difference of log losses. `points` is the number of runs."""
+    """A law that was fitted to runs.
+
+    It has constants, {constant: (low, high)} of the bootstrap (empty without draws), and the root
+    mean square difference of log losses. `points` is the number of runs.
+    """
 
     form: Form
     constants: Mapping[str, float]

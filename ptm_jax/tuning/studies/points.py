@@ -41,8 +41,10 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """A run of a study: its name, {axis: label}, its experiment, cost and transfers, or why it
-    cannot be (`refusal`).
+    """A run of a study.
+
+    It has its name, {axis: label}, its experiment, cost and transfers, or why it cannot be
+    (`refusal`).
 
     task     of a run that is a fine-tuning
     value, stages, costs  of a run that compresses: its value, its stages, and the costs of those

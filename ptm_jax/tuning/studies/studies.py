@@ -87,9 +87,11 @@ def _label(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The quantity that is equal in all runs and gives their steps: tokens (B L of every step),
-    operations (products of every step, `Cost.operations`), or seconds as the plan predicts them.
-    Warm-up takes its share of the steps in the base."""
+    """The quantity that is equal in all runs and gives their steps.
+
+    It is tokens (B L of every step), operations (products of every step, `Cost.operations`), or
+    seconds as the plan predicts them. Warm-up takes its share of the steps in the base.
+    """
 
     kind: Literal["tokens", "operations", "seconds"]
     amount: float
@@ -103,8 +105,9 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Law:
-    """A law fitted to the runs that are done: their `metric` over the variables of the form, which
-    are columns of the table.
+    """A law to fit to the runs that are done.
+
+    It gives their `metric` over the variables of the form, which are columns of the table.
 
     by    axis whose labels get a fit each ("": one fit)
     hold  number of runs with the most operations that are left out of each fit, and predicted by it
@@ -144,8 +147,9 @@ class Transfer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published figure for runs of a study: the runs with these labels, in a column or another
-    measure.
+    """A published figure for runs of a study.
+
+    It is for the runs with these labels, in a column or another measure.
 
     differs  differences of the published setting: corpus, size, steps, split
     """

@@ -24,9 +24,10 @@ EDGE = np.dtype([("node", "<i4"), ("token", "<i4"), ("entity", "<i4"), ("prior",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AliasTokens(CorpusFact):
-    """The aliases of a graph as tokens of the corpus, [N] of (node, token, entity, prior): the
-    edges of a trie by depth, and where an alias ends its likeliest entity plus 1 (0: none) with its
-    prior. Aliases with an unknown piece are left out.
+    """The aliases of a graph as tokens of the corpus, [N] of (node, token, entity, prior).
+
+    They are the edges of a trie by depth, and where an alias ends its likeliest entity plus 1 (0:
+    none) with its prior. Aliases with an unknown piece are left out.
 
     graph     folder of a compiled graph
     digest    its hash, or None: any. Another graph in the folder is refused
@@ -83,10 +84,11 @@ class AliasTokens(CorpusFact):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntityIds(Column):
-    """The field `entity_ids` [B, L] int32: on every token of a mention the likeliest entity of the
-    longest alias plus 1, else 0. A mention begins at a token that begins a word, ends before
-    another, and lies in one sentence. The field moves with its tokens, so that it survives packing,
-    cut rows and corruptions.
+    """The field `entity_ids` [B, L] int32 of the entities of mentions.
+
+    On every token of a mention it is the likeliest entity of the longest alias plus 1, else 0. A
+    mention begins at a token that begins a word, ends before another, and lies in one sentence. The
+    field moves with its tokens, so that it survives packing, cut rows and corruptions.
 
     first   whether only the first token of a mention has the entity (ERNIE: Zhang et al. 2019,
             section 3.1)

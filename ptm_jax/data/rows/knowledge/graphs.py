@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithTriples(Around):
-    """The rows of `examples`, cut from the text and the descriptions of a block, with triples of
-    the block in each: `triples` [R, T, 3] int32 of head, relation and tail, and `triple_weights`
-    [R, T] float32, 0 for padding. Triples with an unknown part are left out. Rows without text hold
-    the triples that are left.
+    """The rows of `examples` with triples of the block in each.
+
+    The rows are cut from the text and the descriptions of a block. `triples` [R, T, 3] int32 has
+    head, relation and tail, and `triple_weights` [R, T] float32 is 0 for padding. Triples with an
+    unknown part are left out. Rows without text hold the triples that are left.
 
     triples   T, at most, in a row
     """
@@ -99,11 +100,12 @@ class WithTriples(Around):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithDescribedTriple(Around):
-    """The rows of `examples`, each with a triple of the graph and entities that make no triple of
-    the graph in place of its head and of its tail (Wang et al. 2021, arXiv 1911.06136, section
-    3.2): `described_input_ids` and `_segment_ids` [R, 2 + 2 negatives, S] int32, S = width + 2, the
-    texts of head, tail, wrong heads and wrong tails between `begin` and `end`, and the number of
-    the `relation` [R].
+    """The rows of `examples`, each with a triple of the graph and corrupted ones.
+
+    Wang et al. 2021, arXiv 1911.06136, section 3.2. The corrupted triples have entities that make
+    no triple of the graph in place of the head and of the tail. `described_input_ids` and
+    `_segment_ids` [R, 2 + 2 negatives, S] int32, S = width + 2, hold the texts of head, tail, wrong
+    heads and wrong tails between `begin` and `end`; `relation` [R] is the number of the relation.
 
     negatives   wrong heads, and wrong tails, of a triple
     texts       of what else: "relations" adds the text of the relation, `relation_input_ids` [R, S]
@@ -205,8 +207,11 @@ class TripleBlocks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TripleRows(slots.Examples):
-    """Rows of `length` / 3 triples in random order: `input_ids` [R, L] are head, relation, tail,
-    head, .... Segment 0 is padding. Triples with an unknown part are left out."""
+    """Rows of `length` / 3 triples in random order.
+
+    `input_ids` [R, L] are head, relation, tail, head, .... Segment 0 is padding. Triples with an
+    unknown part are left out.
+    """
 
     begin = end = None
 

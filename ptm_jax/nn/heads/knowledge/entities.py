@@ -16,8 +16,10 @@ from ptm_jax.nn.layers import Activation, Dense
 
 
 class Relations(slots.Head, nn.Module):
-    """The vectors of relations by their numbers [..], `relations` [R, D], as wide as states [.., D]
-    (KEPLER)."""
+    """Returns the vectors of relations by their numbers (KEPLER).
+
+    Numbers are [..]; `relations` [R, D] are as wide as states [.., D].
+    """
 
     logical_axes = {"relations": (None, "width")}
 
@@ -38,9 +40,11 @@ class Relations(slots.Head, nn.Module):
 
 
 class EntityScores(slots.Head, nn.Module):
-    """Scores [.., C] of candidate entities [.., C] for states [.., D]: a dense layer to the width
-    of the entities, activation and norm, then the products with their vectors `entities` [E, W]
-    (thunlp/ERNIE, BertEntPredictionHead)."""
+    """Returns the scores [.., C] of candidate entities [.., C] for states [.., D].
+
+    A dense layer to the width of the entities, activation and norm, then the products with their
+    vectors `entities` [E, W] (thunlp/ERNIE, BertEntPredictionHead).
+    """
 
     logical_axes = {"entities": ("words", None)}
 

@@ -16,9 +16,11 @@ from ptm_jax.nn.layers import Activation
 
 
 class EntityWords(slots.Head, nn.Module):
-    """Predicts entities from states [.., D]: a dense layer to the width of the table, activation
-    and norm, then the products with the encoder's table of entities [E', W] and a bias (Yamada et
-    al. 2020, Eq. 8)."""
+    """Predicts entities from states [.., D] (Yamada et al. 2020, Eq. 8).
+
+    A dense layer to the width of the table, activation and norm, then the products with the
+    encoder's table of entities [E', W] and a bias.
+    """
 
     logical_axes = {"bias": ("vocab",)}
 
@@ -42,8 +44,11 @@ class EntityWords(slots.Head, nn.Module):
 
 
 class EntityClasses(slots.ClassHead, TaskHead):
-    """The logits [B, C] float32 of the first `count` entities of a row, concatenated: the type of
-    one entity, the relation of two (Yamada et al. 2020, sections 4.1 and 4.2)."""
+    """Returns the logits [B, C] float32 of the first `count` entities of a row, concatenated.
+
+    They are the type of one entity, or the relation of two (Yamada et al. 2020, sections 4.1 and
+    4.2).
+    """
 
     classes: int
     count: int = 1
@@ -61,9 +66,11 @@ class EntityClasses(slots.ClassHead, TaskHead):
 
 
 class MentionClasses(slots.ClassHead, TaskHead):
-    """The logits [B, E, C] float32 of every entity, from the states of the mention's first and last
-    word and of the entity (Yamada et al. 2020, section 4.3: names in a text). Reads
-    `mention_starts`, `mention_ends` [B, E]."""
+    """Returns the logits [B, E, C] float32 of every entity, for names in a text.
+
+    It reads the states of the mention's first and last word and of the entity (Yamada et al. 2020,
+    section 4.3), by `mention_starts`, `mention_ends` [B, E].
+    """
 
     classes: int
 

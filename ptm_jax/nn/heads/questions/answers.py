@@ -129,9 +129,10 @@ class AnswerHead(slots.Head, nn.Module):
 
 
 class VerifiedSpanHead(TaskHead):
-    """Returns the logits of an answer's first and last token [B, L] each from [B, L, D], and the
-    logit of no answer [B, 1] (above 0: none) from the classifying token, float32 (Zhang et al.
-    2021, arXiv 2001.09694, section 3.3: the internal front verifier).
+    """Returns the logits of an answer's ends [B, L] each, and of no answer [B, 1], float32.
+
+    The logit of no answer (above 0: none) is from the classifying token (Zhang et al. 2021, arXiv
+    2001.09694, section 3.3: the internal front verifier). It reads [B, L, D].
 
     `cls_places` [B] of the batch are the classifying tokens (default: the first token).
     """
@@ -154,8 +155,9 @@ class VerifiedSpanHead(TaskHead):
 
 
 class RationaleHead(TaskHead):
-    """Predicts span, rationale and kind of an answer from h [B, L, D] (Ju et al. 2019, arXiv
-    1909.10772, section 2.2):
+    """Predicts span, rationale and kind of an answer from h [B, L, D].
+
+    Ju et al. 2019, arXiv 1909.10772, section 2.2:
 
         start, end = W h                    p = sigmoid(w_2 relu(W_1 h))           h' = p h
         a = softmax(v_2 relu(V_1 h'))       kinds = U [sum_t a_t h'_t; h_cls]

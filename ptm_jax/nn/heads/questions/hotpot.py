@@ -20,8 +20,9 @@ from ptm_jax.nn.layers import Context, Dense, activate
 
 
 class PairRanker(ChoiceHead):
-    """[B C, L, D] -> logits [B, C, C] float32: above 0 at (i, j) if document i of a question is
-    needed more than j (3.1).
+    """Returns logits [B, C, C] float32 that compare the documents of a question.
+
+    They are above 0 at (i, j) if document i is needed more than j (3.1). It reads [B C, L, D].
 
     The summaries of a question's documents attend to each other with `heads` heads; two layers
     score a pair. Rows without tokens are not documents and are masked.
@@ -62,8 +63,9 @@ class PairRanker(ChoiceHead):
 
 
 class SentenceGraph(nn.Module):
-    """Passes messages between the sentences h [B, S, D] of a question, `hops` times with one set of
-    weights (section 3.3):
+    """Passes messages between the sentences h [B, S, D] of a question.
+
+    It passes them `hops` times with one set of weights (section 3.3):
 
         u_j = f_s(h_j) + sum_r (1 / |N_r(j)|) sum_{n in N_r(j)} f_r(h_n)
         g_j = sigmoid(f_g([u_j; h_j]))          h'_j = g_j gelu(u_j) + (1 - g_j) h_j
@@ -95,8 +97,10 @@ class SentenceGraph(nn.Module):
 
 
 class HopHead(TaskHead):
-    """Predicts span, kind and supporting sentences of an answer from [B, L, D] (sections 3.2 and
-    3.3). Returns logits in float32: start, end [B, L], `kinds` [B, C], facts [B, S].
+    """Predicts span, kind and supporting sentences of an answer from [B, L, D].
+
+    Sections 3.2 and 3.3. Returns logits in float32: start, end [B, L], `kinds` [B, C], facts [B,
+    S].
 
         s_j = sum_t softmax_t(w(h_t) + start_t + end_t) h_t     over the tokens t of sentence j
         facts = v(g_j), kinds = U(sum_j softmax_j(facts) g_j)   for g = `SentenceGraph`(s)

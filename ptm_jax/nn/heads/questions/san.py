@@ -13,8 +13,9 @@ from ptm_jax.nn.layers import Context
 
 
 class AnswerNetwork(TextPairHead):
-    """Returns log P(class) [B, C] float32 of a pair of texts (Liu et al. 2019, arXiv 1901.11504,
-    section 3.1; Liu et al. 2018):
+    """Returns log P(class) [B, C] float32 of a pair of texts.
+
+    Liu et al. 2019, arXiv 1901.11504, section 3.1; Liu et al. 2018:
 
         s_0 = sum_j softmax(w_1 h_j) h_j                          over the second text
         x_k = sum_j softmax(s_{k-1} W_2 p_j) p_j                  over the first
