@@ -166,6 +166,41 @@ def read_json(path: Path, what: str) -> Any:
     return parse_json(path, read_bytes(path), what)
 
 
+Fields = Mapping[str, type | tuple[type, ...] | Mapping]
+
+
+def check_fields(path: Path, value: object, fields: Fields, where: str = "") -> None:
+    """Raises UserError unless a value of a JSON file is an object with fields of these types.
+
+    A nested mapping stands for an object. A name that ends in ? may be absent or null."""
+    if not isinstance(value, Mapping):
+        raise broken(path, f"{where or 'the whole'} is {shown(value)}; expected an object")
+    for name, kind in fields.items():
+        key, place = name.removesuffix("?"), f"{where}.{name}".strip(".?")
+        part = value.get(key)
+        if part is None and name.endswith("?"):
+            continue
+        if isinstance(kind, Mapping):
+            check_fields(path, part, kind, place)
+        elif not isinstance(part, kind) or (isinstance(part, bool) and kind is int):
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            names = " or ".join(_JSON.get(one, one.__name__) for one in kinds)
+            raise broken(path, f"{place} is {shown(part)}; expected {names}")
+
+
+_JSON = {dict: "an object", list: "a list", str: "a text", int: "a whole number"}
+
+
+def inside(folder: Path, name: object, path: Path) -> Path:
+    """Returns the file in a folder that the file `path` names.
+    Raises UserError for a name that leads elsewhere."""
+    if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
+        raise broken(path, f"names the file {shown(name)}, which is not in its folder")
+    if "\0" in name or not name or len(name) > 1000:
+        raise broken(path, f"names the file {shown(name)}, which cannot be")
+    return folder / name
+
+
 class Record:
     """Stands for an object of any class of a pickle: its attributes, and nothing that runs."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from ptm_jax.convert.formats import untyped
 from ptm_jax.convert.libraries import sentence_folder
 from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import check_fields, read_json
 from ptm_jax.core.spec.classes import Kinds
 from ptm_jax.core.spec.own_code import own_kinds
 from ptm_jax.core.spec.rebuild import rebuild
@@ -31,6 +31,8 @@ from ptm_jax.training.start import differing
 from ptm_jax.training.updates.freedom import Freedom
 
 CHOICE = "task.json"
+CHOSEN = {"task": str, "step": int, "examples": int, "metrics": dict, "ended": str}
+"""Fields of the choice."""
 """The file in which a fine-tuning run writes the step of its chosen checkpoint
 (`tuning.selection`)."""
 LARGEST = 0.5
@@ -105,9 +107,9 @@ class Run:
         if not path.is_file():
             return None
         try:
-            choice = json.loads(path.read_text(encoding="utf8"))
-            choice["task"], choice["step"], choice["examples"], choice["metrics"], choice["ended"]
-        except (ValueError, KeyError, TypeError) as error:
+            choice = read_json(path, "the choice")
+            check_fields(path, choice, CHOSEN)
+        except UserError as error:
             raise UserError(f"{path} is damaged ({error}); delete it and run again") from None
         return choice
 

@@ -40,6 +40,7 @@ import numpy as np
 
 from ptm_jax.core import paths
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import shown
 from ptm_jax.training import sealing, workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.sealing import Damaged
@@ -355,7 +356,13 @@ def _read(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
     targets = jax.tree.map(target, paths.unflatten(wanted))
     args = _orbax().args.PyTreeRestore(item=item, restore_args=targets, partial_restore=True)
-    return paths.flatten(_orbax().Checkpointer(_handler()).restore(path, args=args))
+    try:
+        return paths.flatten(_orbax().Checkpointer(_handler()).restore(path, args=args))
+    except Exception as error:  # the record fits, and the arrays do not: any error of the libraries
+        reason = shown(str(error).partition("\n")[0] or type(error).__name__)
+        raise UserError(
+            f"the checkpoint {path} cannot be read ({reason}); take another one"
+        ) from error
 
 
 def _described(flat: Mapping[str, Any], true: Shapes) -> dict[str, Any]:

@@ -14,7 +14,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import check_fields, inside, read_json
+
 _RECORD = "record.json"
+_FIELDS = {"step": int, "meta": dict, "tree": dict, "files": dict}
 _CHUNK = 1 << 22
 _READERS = 4
 
@@ -106,15 +112,25 @@ def seal(directory: Path, body: dict[str, Any]) -> None:
 
 def record(directory: Path) -> dict[str, Any]:
     """Returns the record of a directory. Raises Damaged if it was changed."""
+    path = directory / _RECORD
+    if not path.exists():
+        raise Damaged(f"{_RECORD} is missing")
     try:
-        content = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
+        content = read_json(path, "the record")
         body, crc = content["body"], content["crc32"]
-    except FileNotFoundError:
-        raise Damaged(f"{_RECORD} is missing") from None
-    except (ValueError, KeyError, TypeError):
+        if _crc_of(body) != crc:
+            raise Damaged(f"{_RECORD} does not have its checksum")
+        check_fields(path, body, _FIELDS)
+        for name, sums in body["files"].items():
+            if [type(number) for number in sums] != [int, int]:
+                raise TypeError
+            inside(directory, name, path)
+        for shape, dtype in body["tree"].values():
+            if not all(type(size) is int and size >= 0 for size in shape):
+                raise TypeError
+            jnp.dtype(dtype)
+    except (UserError, ValueError, KeyError, TypeError, RecursionError):
         raise Damaged(f"{_RECORD} is not readable") from None
-    if _crc_of(body) != crc:
-        raise Damaged(f"{_RECORD} does not have its checksum")
     return body
 
 

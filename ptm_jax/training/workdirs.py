@@ -29,12 +29,24 @@ from typing import Any
 
 from ptm_jax.core import cache, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import read_bytes, shown
+from ptm_jax.core.reading import check_fields, read_bytes, shown
 from ptm_jax.core.spec.legacy import renewed
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers import saved
 
 SENTENCE = "sentence"
+SYSTEM = {
+    "name?": str,
+    "towers": dict,
+    "objective?": (str, dict),
+    "corruption?": (str, dict),
+    "examples?": (str, dict),
+    "recipe?": dict,
+    "tokenizer?": dict,
+}
+RECORD = {"config": {"system": SYSTEM}, "corpus?": dict, "command?": str, "own?": dict}
+CORPUS = {"corpus": {"digest": str, "tokenizer": str, "vocab": {"size": int}, "path?": str}}
+"""Fields of config.json, and of a run that was trained on a corpus."""
 LOCK = ".lock"
 """The file in a workdir that the run which writes there holds locked."""
 
@@ -72,12 +84,11 @@ def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:
         )
     try:
         record = renewed(json.loads(read_bytes(file)))
-        record["config"]["system"]["towers"]
-        if corpus:
-            record["corpus"]["digest"], record["corpus"]["vocab"]["size"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        check_fields(file, record, RECORD | (CORPUS if corpus else {}))
+    except (UserError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        reason = str(error).partition(": ")[2] if isinstance(error, UserError) else shown(error)
         raise UserError(
-            f"{file} is no record of a run ({shown(error)}); restore it, or choose another workdir"
+            f"{file} is no record of a run ({reason}); restore it, or choose another workdir"
         ) from error
     return record
 

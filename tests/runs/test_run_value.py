@@ -43,7 +43,7 @@ def test_the_record(folder):
     assert run.tokenizer() is None and published_config(folder / "checkpoints") is None
     with pytest.raises(UserError, match="has no tokenizer; copy the directory"):
         run.tokenizer({"tokenizer": "abc"})
-    with pytest.raises(UserError, match=r"is no record of a run \(KeyError\('corpus'\)\)"):
+    with pytest.raises(UserError, match=r"is no record of a run \(corpus is None; "):
         run.corpus()
     (folder / "config.json").write_text(json.dumps({**RECORD, "published": {"model_type": "bert"}}))
     assert Run(folder).published == published_config(folder) == {"model_type": "bert"}

@@ -19,7 +19,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +29,7 @@ import numpy as np
 
 from ptm_jax.core.cache import alone
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.reading import check_fields, inside, read_bytes, read_json
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.data.corpora.block_records import Block, from_bytes, join
 from ptm_jax.data.tokenizers import saved, subword_tables, tokenizing
@@ -38,6 +38,12 @@ from ptm_jax.statistics import bigrams, cooccurrences, trees
 FORMAT = 1
 SPLITS = ("train", "heldout")
 COUNTS = "counts.npy"
+LARGEST = 1 << 32
+"""Bytes of an array of counts at most."""
+FIELDS = {"format": (int, str), "vocab": {"size": int}, "tokenizer": {"hash": str, "kind": str}}
+FIELDS |= {"splits": dict, "digest": str, "arrays?": dict}
+SPLIT = {"documents": int, "tokens": int, "blocks": int, "shards": list}
+"""Fields of a manifest, and of a split in it."""
 
 formats: dict[str, str | type] = {"mixed-1": "MixedCorpus", "labelled-2": "TaskCorpus"}
 """{format in a manifest: its class, a `Corpus`, or the kind of one of the package's classes
@@ -214,9 +220,9 @@ class Corpus:
 
     def _array(self, name: str) -> np.ndarray:
         try:
-            data = (self.dir / name).read_bytes()
-            array = np.load(io.BytesIO(data))
-        except (OSError, ValueError, EOFError):
+            data = read_bytes(self.dir / name, LARGEST)
+            array = np.load(self.dir / name, mmap_mode="r")  # compares its shape with its size
+        except (UserError, OSError, ValueError, EOFError):
             raise UserError(
                 f"{self.dir}/{name} is missing or damaged; prepare the corpus again"
             ) from None
@@ -276,9 +282,9 @@ def open_corpus(folder: str | Path) -> Corpus:
             f"--out {folder}"
         )
     try:
-        manifest = json.loads(path.read_text())
+        manifest = read_json(path, "the manifest")
         intact = manifest["digest"] == digest(manifest)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (UserError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(
             f"{path} is damaged; delete {folder} and prepare the corpus again"
         ) from None
@@ -294,9 +300,12 @@ def open_corpus(folder: str | Path) -> Corpus:
         raise UserError(
             f"{path} was changed after it was written; delete {folder} and prepare the corpus again"
         )
+    check_fields(path, manifest, FIELDS)
     for split in SPLITS:
+        check_fields(path, manifest["splits"], {split: SPLIT})
         for shard in manifest["splits"][split]["shards"]:
-            file = folder / shard["file"]
+            check_fields(path, shard, {"file": str, "bytes": int})
+            file = inside(folder, shard["file"], path)
             size = file.stat().st_size if file.exists() else None
             if size != shard["bytes"]:
                 state = (

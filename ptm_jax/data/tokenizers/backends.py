@@ -13,6 +13,7 @@ import numpy as np
 import tokenizers
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import read_bytes, size_of
 from ptm_jax.data.tokenizers import framing
 from ptm_jax.data.tokenizers.framing import Added
 from ptm_jax.data.tokenizers.published_pieces import piece_spans
@@ -90,6 +91,8 @@ class HuggingFace:
     def read(cls, path: Path) -> HuggingFace:
         """Reads a tokenizer.json."""
         with guarded():
+            if path.exists():
+                size_of(path)  # refuses what is no regular file
             return cls(tokenizers.Tokenizer.from_file(str(path)))
 
     def encode(
@@ -174,7 +177,7 @@ class SentencePiece:
     @classmethod
     def read(cls, path: Path) -> SentencePiece:
         """Reads a sentencepiece model file."""
-        return cls(path.read_bytes())
+        return cls(read_bytes(path) if path.exists() else path.read_bytes())
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Returns ids [T] int32 of every text."""

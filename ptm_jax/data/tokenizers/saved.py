@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import check_fields, inside, read_bytes, read_json
 from ptm_jax.data.tokenizers import published
 from ptm_jax.data.tokenizers.backends import HuggingFace, SentencePiece
 from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 from ptm_jax.data.tokenizers.words import WORDS, OpenWords
+
+LARGEST = 1 << 28
+"""Bytes of a file of a tokenizer at most."""
 
 
 def load(folder: str | Path) -> Tokenizer:
@@ -18,9 +21,13 @@ def load(folder: str | Path) -> Tokenizer:
     Raises UserError where files are absent, damaged or changed."""
     folder = Path(folder)
     try:
-        facts = json.loads((folder / "tokenizer_spec.json").read_text())
+        file = folder / "tokenizer_spec.json"
+        facts = read_json(file, "the file")
+        check_fields(file, facts, {"hash": str, "family?": str, "kind?": str, "files?": list})
         if "family" in facts:
-            files = {name: (folder / name).read_bytes() for name in facts["files"]}
+            files = {
+                name: read_bytes(inside(folder, name, file), LARGEST) for name in facts["files"]
+            }
             build = functools.partial(
                 published.build, files, facts["family"], rows=facts["rows"], folder=folder
             )
@@ -36,7 +43,7 @@ def load(folder: str | Path) -> Tokenizer:
             read = backend.read(folder / backend.file)
             options = {name: facts[name] for name in ("kind", "sentinels", "lowercase")}
             if (folder / WORDS).exists():
-                known = json.loads((folder / WORDS).read_text(encoding="utf8"))
+                known = read_json(folder / WORDS, "the list of words")
                 tokenizer = OpenWords(read, lowercase=facts["lowercase"], known=known)
             else:
                 tokenizer = Tokenizer(read, **options)

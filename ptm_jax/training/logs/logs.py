@@ -27,6 +27,7 @@ from ptm_jax.training.logs.console import say
 from ptm_jax.training.logs.figures import figure
 
 _FILE = "metrics.jsonl"
+_NUMBERS = {int, float, type(None)}
 
 
 class RunLog(contextlib.AbstractContextManager):
@@ -100,8 +101,10 @@ def read(workdir: str | os.PathLike) -> Iterator[dict[str, Any]]:
     for number, text in enumerate(lines):
         try:
             line = json.loads(text)
-            line["step"], line["split"], line["values"]
-        except (ValueError, KeyError, TypeError):
+            kinds = {type(value) for value in line["values"].values()}
+            if (type(line["step"]), type(line["split"])) != (int, str) or kinds - _NUMBERS:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             if number + 1 < len(lines):
                 say(f"line {number + 1} of {Path(workdir) / _FILE} is not readable and left out")
             continue
