@@ -359,10 +359,8 @@ def _read(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return paths.flatten(_orbax().Checkpointer(_handler()).restore(path, args=args))
     except Exception as error:  # the record fits, and the arrays do not: any error of the libraries
-        reason = shown(str(error).partition("\n")[0] or type(error).__name__)
-        raise UserError(
-            f"the checkpoint {path} cannot be read ({reason}); take another one"
-        ) from error
+        reason = shown(str(error))
+        raise UserError(f"the checkpoint {path} cannot be read ({reason}); take another") from error
 
 
 def _described(flat: Mapping[str, Any], true: Shapes) -> dict[str, Any]:
