@@ -29,7 +29,7 @@ import numpy as np
 
 from ptm_jax.core.cache import alone
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.reading import check_fields, inside, read_bytes, read_json
+from ptm_jax.core.reading import check_fields, inside, read_bytes, read_json, shown
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.data.corpora.block_records import Block, from_bytes, join
 from ptm_jax.data.tokenizers import saved, subword_tables, tokenizing
@@ -288,13 +288,13 @@ def open_corpus(folder: str | Path) -> Corpus:
         raise UserError(
             f"{path} is damaged; delete {folder} and prepare the corpus again"
         ) from None
-    if intact and (kind := formats.get(manifest.get("format"))):
+    form = manifest.get("format")
+    if intact and isinstance(form, str) and (kind := formats.get(form)):
         cls = kinds_of()[kind] if isinstance(kind, str) else kind
         return cls(folder, manifest)
-    if manifest.get("format") != FORMAT:
+    if form != FORMAT:
         raise UserError(
-            f"{folder} has format {manifest.get('format')}; this version reads {FORMAT}: "
-            "prepare it again"
+            f"{folder} has format {shown(form)}; this version reads {FORMAT}: prepare it again"
         )
     if not intact:
         raise UserError(
