@@ -3,6 +3,7 @@ values that name them."""
 
 import json
 import re
+import sys
 from collections import defaultdict
 
 import pytest
@@ -175,6 +176,21 @@ def test_a_name_that_stands_in_the_name_of_a_row_has_this_row():
             count += 1
             assert named & numbers, f"{name}: rows {numbers}, and the survey's are {named}"
     assert count > 25
+
+
+def test_an_adaptation_with_the_row_of_a_system_cites_its_paper():
+    """By the first author, in the text of the class or of its file."""
+    authors = defaultdict(set)
+    for system in listing.systems():
+        for row in system.rows:
+            authors[row].add(system.paper.split()[0])
+    cited = {}
+    for name, (kind, rows) in adaptations.NAMES.items():
+        for row in {*rows} & authors.keys():
+            if isinstance(kind, type):
+                text = f"{kind.__doc__} {sys.modules[kind.__module__].__doc__}"
+                cited[name, row] = any(author in text for author in authors[row])
+    assert len(cited) > 10 and all(cited.values()), cited
 
 
 def test_the_help_of_a_command_that_a_row_names_has_its_words(capsys):
