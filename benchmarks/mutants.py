@@ -126,9 +126,9 @@ class Copy:
         command = ["git", "-C", str(root), "ls-files", "-co", "--exclude-standard", "-z"]
         listed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
         for name in filter(None, listed.split("\0")):
-            if (root / name).is_file():
+            if (root / name).is_file() or (root / name).is_symlink():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(root / name, folder / name)
+                shutil.copy2(root / name, folder / name, follow_symlinks=False)
 
     def _write(self, path: Path, text: str) -> None:
         path.write_text(text, "utf-8")

@@ -112,6 +112,7 @@ def tree(tmp_path):
     for name, text in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
+    (root / "ptm_jax/configs").symlink_to("../configs")
     subprocess.run(["git", "init", "-q", root], check=True)
     return root
 
@@ -136,6 +137,7 @@ def test_a_fault_is_found_and_one_without_a_test_survives(tree, tmp_path):
     """A sum of 1 and 0 does not tell + from -; the marked test of 1 and 2 does. A test that always
     fails finds nothing, and a loop without an end is ended."""
     copy = mutants.Copy(tree, tmp_path / "copy")
+    assert (copy.root / "ptm_jax/configs").readlink() == Path("../configs")
     file, files = "ptm_jax/nn/adding.py", ["tests/nn/test_adding.py", "tests/nn/test_turns.py"]
 
     def run(line, before, after, limit=60):
